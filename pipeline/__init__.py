@@ -1,0 +1,1 @@
+"""Locally Linear Embedding of millions of points as a distributed batch job."""

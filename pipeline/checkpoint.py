@@ -1,0 +1,184 @@
+"""What is done, what remains, and who is running: fingerprints, markers, the run lock.
+
+A marker `_done/<stage>/<step>.<block>.json` is written after the block's data and holds the step's fingerprint. It
+counts only while the fingerprint matches, so a changed config, input or step invalidates exactly what it affects.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+
+from pipeline.errors import StoreError
+from pipeline.plan import BlockReport, Step
+from pipeline.store import Store
+
+LOCK = "_run/lock.json"
+HEARTBEAT_SECONDS = 15.0
+STALE_SECONDS = 300.0
+
+
+def fingerprint(upstream: str, step: Step) -> str:
+    """SHA-256 over canonical JSON of what decides a step's result."""
+    content = [upstream, step.stage, step.name, step.version, step.n_blocks, step.parameters, step.identity]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def marker_name(stage: str, step: str, block: int) -> str:
+    return f"_done/{stage}/{step}.{block:05d}.json"
+
+
+def begin_step(store: Store, step: Step, mark: str) -> dict[int, BlockReport]:
+    """Make the store ready for a step and return the reports of its finished blocks.
+
+    A step recorded under another fingerprint is forgotten: first its markers, then its arrays, so that a kill in
+    between leaves no marker without data.
+    """
+    record = store.get_json(f"_run/steps/{step.stage}.{step.name}.json")
+    if record is None or record.get("fingerprint") != mark:
+        forget_step(store, step.stage, step.name)
+        for bundle in step.bundles:
+            store.objects.delete(bundle)
+        for array in step.arrays:
+            store.create(array)
+        arrays = [array.spec.name for array in step.arrays]
+        content = {"fingerprint": mark, "n_blocks": step.n_blocks, "arrays": arrays, "bundles": list(step.bundles)}
+        store.put_json(f"_run/steps/{step.stage}.{step.name}.json", content)
+        return {}
+    return finished_blocks(store, step.stage, step.name, mark)
+
+
+def forget_step(store: Store, stage: str, name: str) -> None:
+    """Remove the record of a step and the markers of its blocks."""
+    store.objects.delete(f"_run/steps/{stage}.{name}.json")
+    for marker in store.objects.names(f"_done/{stage}"):
+        if marker.rsplit("/", 1)[1].startswith(f"{name}."):
+            store.objects.delete(marker)
+
+
+def finished_blocks(store: Store, stage: str, name: str, mark: str) -> dict[int, BlockReport]:
+    """Reports of the blocks whose marker carries this fingerprint."""
+    done = {}
+    for marker in store.objects.names(f"_done/{stage}"):
+        if marker.rsplit("/", 1)[1].startswith(f"{name}."):
+            content = store.get_json(marker)
+            if content is not None and content.pop("fingerprint", None) == mark:
+                report = BlockReport(**content)
+                done[report.block] = report
+    return done
+
+
+def mark_done(store: Store, stage: str, name: str, mark: str, report: BlockReport) -> None:
+    """Write a block's marker; call it after the block's data."""
+    store.put_json(marker_name(stage, name, report.block), {"fingerprint": mark, **asdict(report)})
+
+
+def add_seconds(store: Store, step: Step, seconds: float) -> None:
+    """Add wall-clock seconds to a step's record; a resumed step keeps what it took before."""
+    name = f"_run/steps/{step.stage}.{step.name}.json"
+    record = store.get_json(name)
+    if record is not None and seconds:
+        store.put_json(name, {**record, "seconds": round(record.get("seconds", 0.0) + seconds, 3)})
+
+
+def recorded_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
+    """Every step this store has begun: (stage, step) -> its record."""
+    steps = {}
+    for name in store.objects.names("_run/steps"):
+        stage, step = name.rsplit("/", 1)[1].removesuffix(".json").split(".", 1)
+        record = store.get_json(name)
+        if record is not None:
+            steps[stage, step] = record
+    return steps
+
+
+def read_reports(store: Store) -> dict[tuple[str, str], list[BlockReport]]:
+    """(stage, step) -> reports of its finished blocks in block order."""
+    found = {}
+    for (stage, step), record in recorded_steps(store).items():
+        done = finished_blocks(store, stage, step, record["fingerprint"])
+        found[stage, step] = [done[block] for block in sorted(done)]
+    return found
+
+
+def invalidate(store: Store, array: str, chunk: str) -> str:
+    """Forget the block that wrote a damaged chunk, so that the next run computes it again; says what was forgotten."""
+    for (stage, step), record in recorded_steps(store).items():
+        whole = array in record["bundles"] or any(array.startswith(f"{bundle}/") for bundle in record["bundles"])
+        if array not in record["arrays"] and not whole:
+            continue
+        if array in record["arrays"] and chunk.isdigit() and record["n_blocks"] > 1:
+            store.objects.delete(marker_name(stage, step, int(chunk)))
+            return f"block {chunk} of {stage}.{step}"
+        forget_step(store, stage, step)
+        return f"all of {stage}.{step}"
+    return "nothing (no step wrote it)"
+
+
+class RunLock:
+    """One driver at a time. The holder is told apart by host, process and start time, and shows life every 15 s."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.me = {"host": socket.gethostname(), "pid": os.getpid(), "token": uuid.uuid4().hex,
+                   "started": psutil.Process().create_time()}  # fmt: skip
+        self._stop = threading.Event()
+
+    def __enter__(self) -> "RunLock":
+        while not self.store.objects.create(LOCK, self._content()):
+            holder = self.store.get_json(LOCK)
+            if holder is not None and holder_alive(holder):
+                raise StoreError(
+                    f"{self.store.url}: another run holds this store (process {holder['pid']} on {holder['host']}). "
+                    f"Wait for it, or stop it, or choose another output.store"
+                )
+            self._take_over(holder)
+        threading.Thread(target=self._show_life, daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        with contextlib.suppress(StoreError):
+            holder = self.store.get_json(LOCK)
+            if holder is not None and holder.get("token") == self.me["token"]:
+                self.store.objects.delete(LOCK)
+
+    def _take_over(self, holder: dict[str, Any] | None) -> None:
+        """Remove a dead holder's lock, unless another run has already replaced it."""
+        current = self.store.get_json(LOCK)
+        if current is None or holder is None or current.get("token") == holder.get("token"):
+            self.store.objects.delete(LOCK)
+
+    def _content(self) -> bytes:
+        return json.dumps({**self.me, "alive": time.time()}).encode()
+
+    def _show_life(self) -> None:
+        while not self._stop.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(StoreError):
+                self.store.objects.put(LOCK, self._content())
+
+
+def holder_alive(holder: dict[str, Any]) -> bool:
+    """Whether the process that holds a lock lives: known on this host, else judged by its last sign of life."""
+    if holder["host"] != socket.gethostname():
+        return bool(time.time() - holder["alive"] < STALE_SECONDS)
+    try:
+        process = psutil.Process(holder["pid"])
+        alive = abs(process.create_time() - holder["started"]) < 1.0
+        return bool(alive and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def running(store: Store) -> bool:
+    """Whether a living driver holds the store."""
+    holder = store.get_json(LOCK)
+    return holder is not None and holder_alive(holder)

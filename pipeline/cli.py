@@ -1,0 +1,181 @@
+"""The command `lle`: arguments in, one call, printing out. Results on stdout, progress and errors on stderr."""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipeline import run as runs
+from pipeline.config import Config, json_schema, load_config
+from pipeline.errors import LleError, StoreError
+from pipeline.export import export_embedding
+from pipeline.progress import RunProgress
+from pipeline.stages import write_report
+from pipeline.store import Store
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]},
+    help="Locally Linear Embedding of millions of points as a distributed, resumable batch job.",
+)  # fmt: skip
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="the YAML file of the run")]
+StoreUrl = Annotated[str, typer.Argument(metavar="STORE", help="path or URL of a run's store")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="override a key of the config")]
+OtherStore = Annotated[str | None, typer.Option("--store", metavar="URL", help="use this instead of output.store")]
+AsJson = Annotated[bool, typer.Option("--json", help="print machine-readable JSON on stdout")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="erase the store first instead of resuming")]
+
+GIB = 2**30
+
+
+@app.command()
+def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fresh: Fresh = False,
+        as_json: AsJson = False) -> None:  # fmt: skip
+    """Run the job; resume what the store already holds."""
+
+    def act() -> dict[str, Any]:
+        result = runs.run(_load(config, set_, store), fresh, RunProgress())
+        return {"store": result.store, "seconds": round(result.seconds, 2), "blocks_computed": result.computed,
+                "blocks_reused": result.reused, "metrics": result.metrics}  # fmt: skip
+
+    _finish(act, as_json, _describe_run)
+
+
+@app.command()
+def plan(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
+    """Say what a run would do, without doing it: tasks, bytes per task, disk, the eigensolver's memory."""
+    _finish(lambda: _plan(_load(config, set_, store)), as_json, _describe_plan)
+
+
+@app.command()
+def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
+    """Check the config and the header of the input, without computing."""
+
+    def act() -> dict[str, Any]:
+        layout = runs.validate(_load(config, set_, store))
+        return {"valid": True, "n_input": layout.n_input, "n_features": layout.n_features_input, "dtype": layout.dtype,
+                "block_points": layout.block_points}  # fmt: skip
+
+    def describe(found: dict[str, Any]) -> str:
+        return f"valid: {found['n_input']} rows of {found['n_features']} features, {found['dtype']}"
+
+    _finish(act, as_json, describe)
+
+
+@app.command()
+def status(store: StoreUrl, as_json: AsJson = False) -> None:
+    """Say how far a run is: blocks done of each stage, seconds, running or stopped."""
+    _finish(lambda: runs.status(_existing(store)), as_json, _describe_status)
+
+
+@app.command()
+def report(store: StoreUrl, as_json: AsJson = False) -> None:
+    """Build the report of a store anew."""
+
+    def act() -> dict[str, Any]:
+        opened = _existing(store)
+        write_report.write_report(opened, 0)
+        return {"report": f"{opened.url}/report/index.html"}
+
+    _finish(act, as_json, lambda found: str(found["report"]))
+
+
+@app.command()
+def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", help=".npy, .parquet or .csv")],
+           as_json: AsJson = False) -> None:  # fmt: skip
+    """Write the embedding to one file, in input order."""
+    _finish(lambda: {"rows": export_embedding(_existing(store), out), "path": str(out)}, as_json,
+            lambda found: f"{found['rows']} rows written to {found['path']}")  # fmt: skip
+
+
+@app.command()
+def schema(as_json: AsJson = False) -> None:
+    """Print the JSON schema of the config."""
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+def _load(config: Path, overrides: list[str] | None, store: str | None) -> Config:
+    return load_config(config, tuple(overrides or ()), store)
+
+
+def _existing(url: str) -> Store:
+    store = Store(url)
+    if not store.is_run():
+        error = StoreError(f"{url}: no run has been started there")
+        error.exit_code = 2
+        raise error
+    return store
+
+
+def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable[[dict[str, Any]], str]) -> None:
+    """Run a command's body; print its result or its error; end with its exit code."""
+    try:
+        result = act()
+    except LleError as error:
+        _fail(type(error).__name__, str(error), error.exit_code, as_json)
+    except Exception as error:
+        if os.environ.get("LLE_DEBUG"):
+            traceback.print_exc()
+        text = f"{type(error).__name__}: {error}. This is a fault of the program; LLE_DEBUG=1 shows where"
+        _fail("InternalError", text, 1, as_json)
+    else:
+        typer.echo(json.dumps({"status": "done", **result}) if as_json else describe(result))
+
+
+def _fail(kind: str, message: str, code: int, as_json: bool) -> None:
+    typer.echo(f"lle: {message}", err=True)
+    if code in {130, 143}:
+        typer.echo("Everything finished is kept; run the same command again to resume.", err=True)
+    if as_json:
+        typer.echo(json.dumps({"status": "failed", "error": kind, "message": message, "exit_code": code}))
+    sys.stdout.flush()
+    raise typer.Exit(code)
+
+
+def _plan(config: Config) -> dict[str, Any]:
+    steps = runs.plan(config)
+    rows = [{"stage": step.stage, "step": step.name, "tasks": step.n_blocks, "bytes_per_task": step.bytes_per_task,
+             "disk_bytes": step.disk_bytes, "where": "driver" if step.on_driver else "worker"} for step in steps]  # fmt: skip
+    solver = runs.known_solver(config)
+    return {"steps": rows, "disk_bytes": sum(step.disk_bytes for step in steps), "solver": solver}
+
+
+def _describe_plan(found: dict[str, Any]) -> str:
+    lines = [f"{'step':<34}{'tasks':>7}{'GiB a task':>12}{'GiB on disk':>13}  where"]
+    for row in found["steps"]:
+        name = f"{row['stage']}.{row['step']}"
+        size, disk = row["bytes_per_task"] / GIB, row["disk_bytes"] / GIB
+        lines.append(f"{name:<34}{row['tasks']:>7}{size:>12.3f}{disk:>13.3f}  {row['where']}")
+    lines.append(f"arrays on disk in all: {found['disk_bytes'] / GIB:.2f} GiB")
+    solver = found["solver"]
+    known = f"{solver['predicted_bytes'] / GIB:.2f} GiB ({solver['method']})" if solver else "known once the weights are solved"
+    lines.append(f"eigensolver: {known}")
+    return "\n".join(lines)
+
+
+def _describe_status(found: dict[str, Any]) -> str:
+    lines = [f"{found['store']}: {found['state']}"]
+    for name, entry in found["stages"].items():
+        total = "?" if entry["blocks"] is None else entry["blocks"]
+        lines.append(f"  {name:<18}{entry['done']:>6} of {total:>6} blocks{entry['seconds']:>10.1f} s")
+    return "\n".join(lines)
+
+
+def _describe_run(found: dict[str, Any]) -> str:
+    store = found["store"]
+    computed, reused = sum(found["blocks_computed"].values()), sum(found["blocks_reused"].values())
+    lines = [f"done in {found['seconds']} s: {computed} blocks computed, {reused} reused", f"store:   {store}"]
+    if found["metrics"].get("picture"):
+        lines.append(f"picture: {store}/report/embedding.png")
+        lines.append(f"report:  {store}/report/index.html")
+    return "\n".join([*(f"warning: {text}" for text in found["metrics"].get("warnings", [])), *lines])

@@ -1,0 +1,79 @@
+"""Where tasks run: a config section in, a Dask client out. Later kinds of cluster are added here and nowhere else."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+
+from pipeline.config import Cluster
+from pipeline.errors import ConfigError, LleError
+from pipeline.machine import available_cores, available_memory
+
+MEMORY_SHARE = 0.8
+WORKER_THREADS = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
+
+
+def worker_memory(cluster: Cluster) -> int:
+    """Bytes each worker may take."""
+    if cluster.memory != "auto":
+        return int(cluster.memory)
+    return int(MEMORY_SHARE * available_memory() / n_workers(cluster))
+
+
+def n_workers(cluster: Cluster) -> int:
+    """Workers of a local cluster; `serial` is one."""
+    if cluster.kind == "serial":
+        return 1
+    return available_cores() if cluster.workers == "auto" else cluster.workers
+
+
+@contextlib.contextmanager
+def connect(cluster: Cluster) -> Iterator[Client | None]:
+    """A client for the cluster the config names, closed at the end; None for serial execution."""
+    if cluster.kind == "serial":
+        with dask.config.set(scheduler="synchronous"):
+            yield None
+    elif cluster.kind == "local":
+        with _local(cluster) as client:
+            yield client
+    elif cluster.kind == "address":
+        with _remote(str(cluster.address)) as client:
+            yield client
+    else:
+        raise ConfigError(
+            f"execution.cluster.kind: {cluster.kind} clusters cannot be started by this version; start the workers "
+            f"yourself and use kind: address, or use kind: local"
+        )
+
+
+@contextlib.contextmanager
+def _local(cluster: Cluster) -> Iterator[Client]:
+    """Worker processes of one thread each on this machine."""
+    settings: dict[str, Any] = {
+        "distributed.nanny.pre-spawn-environ": WORKER_THREADS,
+        "distributed.worker.daemon": True,
+        "distributed.comm.timeouts.connect": "60s",
+    }
+    with dask.config.set(settings):
+        local = LocalCluster(
+            n_workers=n_workers(cluster), threads_per_worker=1, processes=True, host="127.0.0.1",
+            memory_limit=worker_memory(cluster), dashboard_address="127.0.0.1:0", silence_logs=50,
+        )  # fmt: skip
+        with local, Client(local) as client:
+            yield client
+
+
+@contextlib.contextmanager
+def _remote(address: str) -> Iterator[Client]:
+    try:
+        client = Client(address, timeout="30s")
+    except (OSError, TimeoutError, ValueError) as error:
+        raise LleError(f"execution.cluster.address {address}: no scheduler answers ({error}); is the cluster up?") from None
+    with client:
+        if not client.scheduler_info()["workers"]:
+            raise LleError(f"execution.cluster.address {address}: the scheduler has no workers; start some and run again")
+        yield client

@@ -1,0 +1,313 @@
+"""The config: frozen pydantic models of one YAML file, with every default in one place.
+
+This is the only module that knows YAML or pydantic. `load_config` turns every mistake into a ConfigError that
+names the key, what was found and what is allowed.
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from pipeline.errors import ConfigError
+
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def parse_size(value: object) -> object:
+    """Bytes of "4GiB", "500 MB" or a plain number of bytes; "auto" stays as it is."""
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
+    if match is None or match[2].upper() not in UNITS or match[1].count(".") > 1 or match[1] == ".":
+        raise ValueError('expected a size such as "4GiB" or "500MB", or auto')
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+Size = Annotated[
+    Annotated[int, Field(gt=0)] | Literal["auto"],
+    BeforeValidator(parse_size),
+    WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string"}]}),
+]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class SyntheticInput(Model):
+    kind: Literal["synthetic"]
+    name: Literal[
+        "swiss_roll", "s_curve", "spiral_2d", "spiral_3d", "punctured_sphere", "elliptic_paraboloid", "cusp",
+        "sheet", "digits",
+    ]
+    n_points: int | None = Field(None, gt=0, description="rows to generate; digits has 1797 of its own")
+    noise: float = Field(0.0, ge=0, description="standard deviation of Gaussian noise, in input units")
+    seed: int = Field(7, ge=0)
+    phi: float = Field(0.0, ge=0, lt=6.283, description="where the azimuth starts (punctured_sphere), radians")
+
+    @model_validator(mode="after")
+    def _has_size(self) -> "SyntheticInput":
+        if self.n_points is None and self.name != "digits":
+            raise ValueError(f"input.n_points is required for the generated manifold {self.name!r}")
+        return self
+
+
+_LABELS = AliasChoices("labels", "label")
+
+
+class ZarrInput(Model):
+    kind: Literal["zarr"]
+    url: str
+    array: str | None = None
+    labels: str | None = Field(None, validation_alias=_LABELS, description="array of the same group")
+    columns: tuple[int, ...] | None = None
+
+
+class NpyInput(Model):
+    kind: Literal["npy"]
+    path: str
+    labels: str | None = Field(None, validation_alias=_LABELS, description="path of a 1-D .npy")
+    columns: tuple[int, ...] | None = None
+
+
+class NpzInput(Model):
+    kind: Literal["npz"]
+    path: str
+    key: str | None = None
+    labels: str | None = Field(None, validation_alias=_LABELS, description="key in the same file")
+    columns: tuple[int, ...] | None = None
+
+
+class IdxInput(Model):
+    kind: Literal["idx"]
+    path: str
+    labels: str | None = Field(None, validation_alias=_LABELS, description="path of an IDX file of labels")
+
+
+class ParquetInput(Model):
+    kind: Literal["parquet"]
+    path: str
+    columns: tuple[str, ...] | None = None
+    label: str | None = Field(None, validation_alias=AliasChoices("label", "labels"))
+
+
+class CsvInput(Model):
+    kind: Literal["csv"]
+    path: str
+    columns: tuple[str, ...] | None = None
+    label: str | None = Field(None, validation_alias=AliasChoices("label", "labels"))
+
+
+Input = Annotated[
+    SyntheticInput | ZarrInput | NpyInput | NpzInput | IdxInput | ParquetInput | CsvInput,
+    Field(discriminator="kind"),
+]
+
+
+class Preprocess(Model):
+    scale: Literal["none", "standard"] = "none"
+    pca: int | None = Field(None, gt=0)
+    invalid: Literal["error", "drop"] = "error"
+    duplicates: Literal["merge"] = "merge"
+
+
+class Neighbors(Model):
+    method: Literal["auto", "kdtree", "pynndescent", "brute"] = "auto"
+    n_neighbors: int = Field(12, ge=2)
+    reverse: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    min_recall: float = Field(0.9, ge=0, le=1)
+    seed: int = Field(0, ge=0)
+
+
+class Weights(Model):
+    reg: float = Field(1.0e-3, gt=0)
+
+
+class Graph(Model):
+    components: Literal["separate", "largest", "error"] = "separate"
+    min_component: int = Field(100, ge=1)
+
+
+class Eigensolver(Model):
+    n_components: int = Field(2, ge=1)
+    method: Literal["auto", "shift_invert", "factored", "chebyshev"] = "auto"
+    tol: float = Field(1.0e-8, gt=0)
+    max_memory: Size = "auto"
+    sigma: float = 0.0
+
+
+class Embedding(Model):
+    scale: Literal["unit_covariance", "unit_norm"] = "unit_covariance"
+
+
+class Quality(Model):
+    sample: int = Field(2000, ge=1)
+    seed: int = Field(0, ge=0)
+
+
+class Output(Model):
+    store: str = Field(min_length=1)
+    report: bool = True
+
+
+class Cluster(Model):
+    kind: Literal["serial", "local", "address", "kubernetes", "slurm"] = "local"
+    workers: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto"
+    memory: Size = "auto"
+    address: str | None = None
+
+    @model_validator(mode="after")
+    def _has_address(self) -> "Cluster":
+        if (self.kind == "address") != (self.address is not None):
+            raise ValueError("execution.cluster.address goes with kind: address, and only with it")
+        return self
+
+
+class Execution(Model):
+    block_points: Annotated[int, Field(ge=16)] | Literal["auto"] = "auto"
+    cluster: Cluster = Cluster()
+
+
+class Config(Model):
+    """One run. Sections are stages; every key has a default except input and output.store."""
+
+    method: Literal["lle"] = "lle"
+    input: Input
+    preprocess: Preprocess = Preprocess()
+    neighbors: Neighbors = Neighbors()
+    weights: Weights = Weights()
+    graph: Graph = Graph()
+    eigensolver: Eigensolver = Eigensolver()
+    embedding: Embedding = Embedding()
+    quality: Quality = Quality()
+    output: Output
+    execution: Execution = Execution()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Config":
+        m, k, pca = self.eigensolver.n_components, self.neighbors.n_neighbors, self.preprocess.pca
+        if m >= k:
+            raise ValueError(
+                f"eigensolver.n_components is {m} and neighbors.n_neighbors is {k}: {k} neighbours span at most "
+                f"{k - 1} dimensions; lower n_components or raise n_neighbors to {m + 1} or more"
+            )
+        if pca is not None and m > pca:
+            raise ValueError(
+                f"eigensolver.n_components is {m} but preprocess.pca leaves {pca} features; lower n_components or "
+                f"raise pca"
+            )
+        return self
+
+
+def load_config(path: str | Path, overrides: tuple[str, ...] = (), store: str | None = None) -> Config:
+    """Read a YAML file, apply `a.b=value` overrides, and check everything.
+
+    Raises ConfigError that lists every wrong key with what was found and what is allowed.
+    """
+    data = _read_yaml(Path(path))
+    for override in overrides:
+        _apply_override(data, override)
+    if store is not None:
+        output = data.setdefault("output", {})
+        if isinstance(output, dict):
+            output["store"] = store
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        lines = [_describe(e) for e in error.errors()]
+        raise ConfigError(f"config {path}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
+
+
+def resolved(config: Config) -> dict[str, Any]:
+    """The config as plain JSON-able data, all defaults filled in."""
+    return config.model_dump(mode="json")
+
+
+def to_yaml(data: dict[str, Any]) -> str:
+    """Plain data as YAML text in the order given."""
+    return yaml.safe_dump(data, sort_keys=False)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema of the config file, as committed in configs/schema.json."""
+    return Config.model_json_schema()
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"config {path}: no such file (working directory {Path.cwd()})") from None
+    except OSError as error:
+        raise ConfigError(f"config {path}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config {path}: not valid YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"config {path}: expected a mapping with input and output, found {type(data).__name__}")
+    return data
+
+
+def _apply_override(data: dict[str, Any], override: str) -> None:
+    key, sign, text = override.partition("=")
+    if not sign or not all(key.split(".")):
+        raise ConfigError(f"--set {override}: expected a.b=value, for instance neighbors.n_neighbors=10")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {override}: the value is not valid YAML; quote it") from None
+    *parents, last = key.split(".")
+    for parent in parents:
+        child = data.get(parent)
+        if child is None:
+            child = data[parent] = {}
+        if not isinstance(child, dict):
+            raise ConfigError(f"--set {override}: {parent} is {child!r}, not a section with keys of its own")
+        data = child
+    data[last] = _number(value)
+
+
+def _number(value: Any) -> Any:
+    """YAML 1.1 reads 1e-3 as text (it wants 1.0e-3); people who type 1e-3 mean the number."""
+    if isinstance(value, str) and re.fullmatch(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+", value):
+        return float(value)
+    return value
+
+
+def _describe(error: Any) -> str:
+    kinds = {"synthetic", "zarr", "npy", "npz", "idx", "parquet", "csv"}
+    location = [str(part) for part in error["loc"] if str(part) not in kinds and not str(part).startswith("function-")]
+    location = [part for part in location if part not in {"int", "constrained-int", "literal['auto']"}]
+    key = ".".join(location) or "the file as a whole"
+    found = error.get("input")
+    if error["type"] == "extra_forbidden":
+        return f"{key}: unknown key (found value {found!r}); allowed: {_siblings(error['loc'])}"
+    if error["type"] == "missing":
+        return f"{key}: required, but not given"
+    message = str(error["msg"]).removeprefix("Value error, ").replace("Input should", "should")
+    if isinstance(found, dict):
+        return f"{key}: {message}"
+    return f"{key}: {message}; found {found!r}"
+
+
+def _siblings(location: tuple[Any, ...]) -> str:
+    """The keys allowed where the unknown key was found."""
+    model: Any = Config
+    for part in location[:-1]:
+        if part in {"synthetic", "zarr", "npy", "npz", "idx", "parquet", "csv"}:
+            model = globals()[f"{str(part).capitalize()}Input"]
+        elif part in model.model_fields and part != "input":
+            model = model.model_fields[part].annotation
+    return ", ".join(model.model_fields)

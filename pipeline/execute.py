@@ -1,0 +1,160 @@
+"""Run a step's blocks, serially or on a Dask cluster. A task carries the store's URL, a block and plain parameters.
+
+The task itself writes the block's marker after its data, so a block that finished counts even when the driver dies.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+from distributed import Client, as_completed
+from distributed.client import FutureCancelledError
+from distributed.scheduler import KilledWorker
+from threadpoolctl import threadpool_limits
+
+from pipeline import checkpoint
+from pipeline.errors import CorruptChunk, LleError, StageIncomplete, StoreError
+from pipeline.plan import BlockReport, Step
+from pipeline.store import Store
+
+RETRIES = 2
+WINDOW_PER_WORKER = 3
+
+Outcome = tuple[int, BlockReport | BaseException]
+
+
+class Progress(Protocol):
+    """Hears how a step goes."""
+
+    def begin(self, step: Step, done: int) -> None: ...
+
+    def advance(self, step: Step, report: BlockReport) -> None: ...
+
+    def end(self, step: Step, seconds: float, computed: int) -> None: ...
+
+
+class Executor:
+    """Runs blocks on a client's workers, or one after the other in this process when there is no client."""
+
+    def __init__(self, client: Client | None) -> None:
+        self.client = client
+
+    def outcomes(self, step: Step, url: str, mark: str, blocks: Iterable[int]) -> Iterator[Outcome]:
+        """Each block with its report or its error, as they come."""
+        if self.client is None or step.on_driver:
+            for block in blocks:
+                yield block, _attempt(run_task, url, step, mark, block)
+        else:
+            yield from self._distributed(self.client, step, url, mark, list(blocks))
+
+    def _distributed(self, client: Client, step: Step, url: str, mark: str, blocks: list[int]) -> Iterator[Outcome]:
+        """Submit a few blocks a worker at a time, one more whenever one ends, so that the graph stays small."""
+        waiting = iter(blocks)
+        window = WINDOW_PER_WORKER * max(1, len(client.scheduler_info()["workers"]))
+        submitted = {}
+
+        def submit(block: int) -> Any:
+            key = f"{step.stage}.{step.name}-{block}-{mark[:8]}-{time.monotonic_ns()}"
+            future = client.submit(run_task, url, step, mark, block, key=key, pure=False, retries=RETRIES)
+            submitted[future.key] = block
+            return future
+
+        pool = as_completed([submit(block) for _, block in zip(range(window), waiting, strict=False)])
+        for future in pool:
+            block = submitted[future.key]
+            try:
+                outcome: BlockReport | BaseException = future.result()
+            except KilledWorker:
+                outcome = StageIncomplete("it killed its worker each time it was tried (out of memory?)")
+            except (FutureCancelledError, OSError, TimeoutError) as error:
+                raise LleError(f"the Dask scheduler was lost in {step.stage} ({error}); run again to resume") from None
+            except Exception as error:
+                outcome = error
+            for following in waiting:
+                pool.add(submit(following))
+                break
+            yield block, outcome
+
+
+def run_step(step: Step, upstream: str, store: Store, executor: Executor, progress: Progress) -> list[BlockReport]:
+    """Compute the blocks of a step that are not done; return the reports of all of them in block order.
+
+    Raises the block's own error if it is one a retry cannot cure, CorruptChunk for damaged input (its block is
+    forgotten first), else StageIncomplete that lists the failed blocks after the others have finished.
+    """
+    mark = checkpoint.fingerprint(upstream, step)
+    done = checkpoint.begin_step(store, step, mark)
+    missing = [block for block in range(step.n_blocks) if block not in done]
+    progress.begin(step, len(done))
+    started = time.perf_counter()
+    failures: dict[int, BaseException] = {}
+    for block, outcome in executor.outcomes(step, store.url, mark, missing):
+        if isinstance(outcome, BlockReport):
+            done[block] = outcome
+            progress.advance(step, outcome)
+        else:
+            _raise_if_final(outcome, store)
+            failures[block] = outcome
+    if failures:
+        raise StageIncomplete(_list_failures(step, failures))
+    seconds = time.perf_counter() - started
+    checkpoint.add_seconds(store, step, seconds if missing else 0.0)
+    progress.end(step, seconds, len(missing))
+    return [done[block] for block in range(step.n_blocks)]
+
+
+def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
+    """One block: compute, write, mark. Runs in a worker (or here), with one thread unless the step asks for more."""
+    store = Store(url)
+    _reset_peak()
+    started = time.perf_counter()
+    limits: Any = contextlib.nullcontext() if step.all_cores else threadpool_limits(1)
+    with limits:
+        report = step.function(store, block, **step.parameters, **step.resources)
+    seconds = time.perf_counter() - started
+    result = BlockReport(block=block, seconds=round(seconds, 4), peak_bytes=_peak_bytes(), report=report)
+    checkpoint.mark_done(store, step.stage, step.name, mark, result)
+    return result
+
+
+def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockReport | BaseException:
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return error
+
+
+def _raise_if_final(error: BaseException, store: Store) -> None:
+    """Errors that no other block and no retry changes end the step at once."""
+    if isinstance(error, CorruptChunk):
+        forgotten = checkpoint.invalidate(store, error.array, error.chunk)
+        raise StageIncomplete(
+            f"{store.url}: {error}. Nothing was computed from it. Forgotten: {forgotten}; run the same command again "
+            f"to compute it anew"
+        ) from None
+    if isinstance(error, StoreError) or (isinstance(error, LleError) and error.exit_code != 1):
+        raise error
+
+
+def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:
+    shown = [f"  block {block}: {type(error).__name__}: {error}" for block, error in sorted(failures.items())[:5]]
+    more = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
+    head = f"{step.stage}.{step.name}: {len(failures)} of {step.n_blocks} blocks failed; the others are kept:"
+    return "\n".join([head, *shown, *more, "Run the same command again to try the failed blocks once more."])
+
+
+def _reset_peak() -> None:
+    """Start the kernel's count of this process's peak memory anew (Linux); elsewhere the peak is the process's whole."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_bytes() -> int:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return int(psutil.Process().memory_info().rss)

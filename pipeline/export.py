@@ -1,0 +1,70 @@
+"""Write the embedding of a store to one file, in input order, a block at a time."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline import schema
+from pipeline.errors import ConfigError
+from pipeline.objects import storage_errors
+from pipeline.store import Store, block_of
+
+SUFFIXES = (".npy", ".parquet", ".csv")
+
+
+def export_embedding(store: Store, out: Path) -> int:
+    """Write `out` by its suffix; returns the rows written. Raises ConfigError for another suffix or a missing folder.
+
+    .npy holds the (n_input, n_components) float64 array; .parquet and .csv hold columns row, component, y1, y2, ...
+    """
+    if out.suffix not in SUFFIXES:
+        raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}, found {out.suffix or 'no suffix'}")
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"{out}: its folder does not exist; create it first")
+    array = store.array(schema.EMBEDDING.name)
+    partial = out.with_name(f".{out.name}.partial")
+    with storage_errors(str(out)):
+        try:
+            if out.suffix == ".npy":
+                _write_npy(partial, store, array.shape)
+            else:
+                _write_table(partial, store, out.suffix)
+            partial.replace(out)
+        finally:
+            partial.unlink(missing_ok=True)
+    return int(array.shape[0])
+
+
+def _blocks(store: Store) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    array = store.array(schema.EMBEDDING.name)
+    for start in range(0, array.shape[0], block_of(array)):
+        yield start, store.read(schema.EMBEDDING.name, start, min(start + block_of(array), array.shape[0]))
+
+
+def _write_npy(path: Path, store: Store, shape: tuple[int, ...]) -> None:
+    with path.open("wb") as file:
+        header = {"descr": "<f8", "fortran_order": False, "shape": tuple(shape)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for _, rows in _blocks(store):
+            file.write(np.ascontiguousarray(rows, "<f8").tobytes())
+
+
+def _write_table(path: Path, store: Store, suffix: str) -> None:
+    writer: pq.ParquetWriter | None = None
+    for start, rows in _blocks(store):
+        columns: dict[str, Any] = {"row": np.arange(start, start + len(rows))}
+        columns["component"] = store.read(schema.COMPONENT.name, start, start + len(rows))
+        columns |= {f"y{j + 1}": rows[:, j] for j in range(rows.shape[1])}
+        if suffix == ".csv":
+            pd.DataFrame(columns).to_csv(path, mode="w" if start == 0 else "a", header=start == 0, index=False)
+            continue
+        table = pa.table(columns)
+        writer = writer or pq.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()

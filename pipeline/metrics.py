@@ -1,0 +1,112 @@
+"""metrics.json of a run, assembled from the reports of its finished blocks. Plain dicts in, one dict out."""
+
+from typing import Any
+
+from pipeline.plan import BlockReport
+
+Reports = dict[tuple[str, str], list[BlockReport]]
+Records = dict[tuple[str, str], dict[str, Any]]
+
+CLUMP_SHARE = 0.01
+REDUNDANT = 0.9
+
+
+def collect(reports: Reports, records: Records, n_input: int, n_features: int | None) -> dict[str, Any]:
+    """All metrics known so far; a stage that has not run leaves its keys at None."""
+    merged, graph = _first(reports, "ingest", "merge_duplicates"), _first(reports, "mend_graph", "analyse")
+    invalid = _total(reports, "ingest", "read", "invalid")
+    n_points = merged.get("n_points")
+    n_valid = merged.get("n_valid", 0)
+    squared_error = _total(reports, "solve_weights", "solve", "squared_error")
+    small = _first(reports, "solve_embedding", "write").get("rows_in_small_components")
+    return {
+        "n_input": n_input,
+        "n_points": n_points,
+        "n_features": n_features,
+        "duplicates_merged": None if n_points is None else n_valid - n_points,
+        "invalid_dropped": invalid,
+        "dropped": {"invalid": invalid, "small_component": small},
+        "recall": _first(reports, "mend_graph", "measure_recall") or None,
+        "n_components_weak": graph.get("n_components_weak"),
+        "component_sizes": graph.get("component_sizes"),
+        "closed_classes": graph.get("closed_classes"),
+        "closed_classes_left": graph.get("closed_classes_left"),
+        "reverse_added": graph.get("reverse_added"),
+        "bridges_added": graph.get("bridges_added"),
+        "nnz_cost_matrix": _total(reports, "assemble_cost", "merge", "nnz"),
+        "reconstruction_error": None if squared_error is None or not n_points else squared_error / n_points,
+        "zero_trace_rows": _total(reports, "solve_weights", "solve", "zero_trace"),
+        **_solutions([report.report for report in reports.get(("solve_embedding", "solve"), [])]),
+        **_quality(_first(reports, "measure_quality", "score")),
+        **_costs(reports, records),
+    }
+
+
+def warnings(metrics: dict[str, Any]) -> list[str]:
+    """Sentences about what a careful reader should know before trusting the embedding."""
+    said = []
+    if metrics["n_components_weak"] and metrics["n_components_weak"] > 1:
+        said.append(
+            f"the neighbour graph has {metrics['n_components_weak']} components; each is embedded by itself and their "
+            f"coordinates cannot be compared"
+        )
+    if metrics["dropped"]["small_component"]:
+        said.append(
+            f"{metrics['dropped']['small_component']} rows lie in components that were not embedded; they are NaN"
+        )
+    if metrics["closed_classes"] and metrics["reverse_added"]:
+        said.append(
+            f"{metrics['closed_classes']} closed classes were mended with {metrics['reverse_added']} reverse neighbours "
+            f"and {metrics['bridges_added']} bridges"
+        )
+    for number, shares in enumerate(metrics["participation"] or []):
+        size = metrics["component_points"][number]
+        for coordinate, value in enumerate(shares, start=1):
+            if value < CLUMP_SHARE * size:
+                said.append(
+                    f"coordinate {coordinate} of component {number} is a clump: about {value:.0f} of {size} points carry it"
+                )
+    for coordinate, value in enumerate(metrics["redundancy"] or [], start=1):
+        if value > REDUNDANT:
+            said.append(f"coordinate {coordinate} is nearly a function of those before it (R^2 {value:.2f}): it shows nothing new")
+    if metrics["solver"] and not metrics["solver"]["converged"]:
+        said.append("the eigensolver did not reach its tolerance; the vectors are the best it found")
+    return said
+
+
+def _solutions(solved: list[dict[str, Any]]) -> dict[str, Any]:
+    keys = ("eigenvalues", "residuals", "participation")
+    if not solved:
+        return {**dict.fromkeys(keys), "solver": None, "solvers": None, "component_points": None}
+    solvers = [{**report["stats"], "converged": report["converged"]} for report in solved]
+    return {
+        **{key: [report[key] for report in solved] for key in keys},
+        "solver": {**solvers[0], "converged": all(solver["converged"] for solver in solvers)},
+        "solvers": solvers,
+        "component_points": [report["n_points"] for report in solved],
+    }
+
+
+def _quality(score: dict[str, Any]) -> dict[str, Any]:
+    return {key: score.get(key) for key in ("trustworthiness", "continuity", "redundancy")}
+
+
+def _costs(reports: Reports, records: Records) -> dict[str, Any]:
+    seconds: dict[str, float] = {}
+    peak_bytes: dict[str, int] = {}
+    blocks: dict[str, int] = {}
+    for (stage, step), done in reports.items():
+        seconds[stage] = round(seconds.get(stage, 0.0) + records[stage, step].get("seconds", 0.0), 3)
+        peak_bytes[stage] = max([peak_bytes.get(stage, 0), *(report.peak_bytes for report in done)])
+        blocks[stage] = blocks.get(stage, 0) + len(done)
+    return {"seconds": seconds, "peak_bytes": peak_bytes, "blocks": blocks}
+
+
+def _first(reports: Reports, stage: str, step: str) -> dict[str, Any]:
+    found = reports.get((stage, step))
+    return found[0].report if found else {}
+
+
+def _total(reports: Reports, stage: str, step: str, key: str) -> Any:
+    found = reports.get((stage, step))
+    return sum(report.report[key] for report in found) if found else None

@@ -1,0 +1,194 @@
+"""Whole objects (markers, the lock, bundles, report files) under one URL: local folders now, object stores by obstore.
+
+Every write is atomic and `create` is conditional: it succeeds for exactly one of several writers.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlparse
+
+from pipeline.errors import ConfigError, StoreError
+
+
+class Objects(Protocol):
+    """Bytes by name under a root; names use '/'."""
+
+    url: str
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write the whole object, atomically."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write the object only if there is none; False when there is one already."""
+
+    def get(self, name: str) -> bytes | None:
+        """The object's bytes, None when there is no such object."""
+
+    def names(self, prefix: str) -> list[str]:
+        """Names of all objects below a folder, sorted."""
+
+    def exists(self, name: str) -> bool:
+        """Whether the object is there."""
+
+    def delete(self, name: str) -> None:
+        """Remove an object or everything below a folder; nothing there is fine."""
+
+    def zarr_store(self) -> Any:
+        """What zarr opens."""
+
+
+def open_objects(url: str) -> Objects:
+    """Objects under a path, a file:// URL, or any URL obstore knows (s3://, gs://, az://, memory://)."""
+    parsed = urlparse(url)
+    if parsed.scheme in {"", "file"} or len(parsed.scheme) == 1:
+        return LocalObjects(parsed.path if parsed.scheme == "file" else url)
+    return RemoteObjects(url)
+
+
+@contextlib.contextmanager
+def storage_errors(where: str) -> Iterator[None]:
+    """Turn the operating system's refusals into a StoreError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise _explain(error, where) from None
+
+
+def _explain(error: OSError, where: str) -> StoreError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StoreError(
+            f"{where}: the disk is full ({error.strerror}). What is finished is kept: free space (`lle plan` says how "
+            f"much a run needs) and run the same command again"
+        )
+    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}:
+        refused = StoreError(f"{where}: cannot be written: {error.strerror}. Choose another output.store or mend its rights")
+        refused.exit_code = 2
+        return refused
+    return StoreError(f"{where}: {type(error).__name__}: {error}")
+
+
+class LocalObjects:
+    """Files below a folder; a write is a temporary name and a rename."""
+
+    def __init__(self, root: str) -> None:
+        self.url = root
+        self.root = Path(root).absolute()
+
+    def put(self, name: str, data: bytes) -> None:
+        target = self.root / name
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+        with storage_errors(str(target)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                temporary.write_bytes(data)
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def create(self, name: str, data: bytes) -> bool:
+        target = self.root / name
+        with storage_errors(str(target)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+            try:
+                temporary.write_bytes(data)
+                os.link(temporary, target)  # fails where the name exists, so the content is never seen half written
+            except FileExistsError:
+                return False
+            finally:
+                temporary.unlink(missing_ok=True)
+        return True
+
+    def get(self, name: str) -> bytes | None:
+        with storage_errors(str(self.root / name)), contextlib.suppress(FileNotFoundError):
+            return (self.root / name).read_bytes()
+        return None
+
+    def names(self, prefix: str) -> list[str]:
+        base = self.root / prefix
+        found = (path for path in base.rglob("*") if path.is_file() and not path.name.endswith(".partial"))
+        return sorted(path.relative_to(self.root).as_posix() for path in found)
+
+    def exists(self, name: str) -> bool:
+        return (self.root / name).is_file()
+
+    def delete(self, name: str) -> None:
+        target = self.root / name
+        with storage_errors(str(target)):
+            if target.is_dir():
+                shutil.rmtree(target, ignore_errors=False)
+            else:
+                target.unlink(missing_ok=True)
+
+    def zarr_store(self) -> Any:
+        return str(self.root)
+
+    def sweep(self) -> int:
+        """Remove temporary files that killed writers left behind; returns how many."""
+        litter = list(self.root.rglob("*.partial"))
+        for path in litter:
+            path.unlink(missing_ok=True)
+        return len(litter)
+
+
+class RemoteObjects:
+    """Objects below a URL through obstore."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore  # noqa: PLC0415 (an optional extra)
+            from obstore.store import from_url  # noqa: PLC0415
+        except ImportError:
+            raise ConfigError(f"{url}: URLs other than local paths need the extra s3: pip install 'lle-pipeline[s3]'") from None
+        self.url, self._obs = url, obstore
+        try:
+            self._store: Any = from_url(url)
+        except Exception as error:
+            raise ConfigError(f"{url}: not a storage URL that can be opened: {error}") from None
+
+    def put(self, name: str, data: bytes) -> None:
+        self._obs.put(self._store, name, data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        try:
+            self._obs.put(self._store, name, data, mode="create")
+        except self._obs.exceptions.AlreadyExistsError:
+            return False
+        return True
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return bytes(self._obs.get(self._store, name).bytes())
+        except (FileNotFoundError, self._obs.exceptions.NotFoundError):
+            return None
+
+    def names(self, prefix: str) -> list[str]:
+        pages = self._obs.list(self._store, prefix=prefix)
+        return sorted(entry["path"] for page in pages for entry in page)
+
+    def exists(self, name: str) -> bool:
+        try:
+            self._obs.head(self._store, name)
+        except (FileNotFoundError, self._obs.exceptions.NotFoundError):
+            return False
+        return True
+
+    def delete(self, name: str) -> None:
+        found = self.names(name) or ([name] if self.exists(name) else [])
+        if found:
+            self._obs.delete(self._store, found)
+
+    def zarr_store(self) -> Any:
+        from zarr.storage import ObjectStore  # noqa: PLC0415 (only with obstore)
+
+        return ObjectStore(self._store)
+
+    def sweep(self) -> int:
+        """Object stores keep no partial writes."""
+        return 0

@@ -1,0 +1,160 @@
+"""What a run will do, as integers: blocks, steps, bytes. No computing, no storage, no Dask.
+
+A stage is a generator of `Step` records. Each step says which function runs on which blocks and what it writes; the
+stage then receives the reports of those blocks and knows what it needs for the next step (how many points are left
+after duplicates are merged, how wide the neighbour lists are). `lle plan` drives the same generators with the
+`expected` reports, so the plan and the run cannot drift apart.
+"""
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.schema import ArraySpec
+
+Report = dict[str, Any]
+Json = dict[str, Any]
+
+CHUNK_BYTES = 32 * 2**20
+MAX_BLOCK_POINTS = 65_536
+MIN_BLOCK_POINTS = 1_024
+KDTREE_FEATURES = 10
+BRUTE_POINTS = 20_000
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes of a run; later stages know more of them than earlier ones."""
+
+    n_input: int
+    n_features_input: int
+    dtype: str
+    block_points: int
+    label_width: int = 0
+    n_points: int = 0
+    n_features: int = 0
+    n_cells: int = 0
+    k_max: int = 0
+    n_components: int = 1
+
+    def input_blocks(self) -> int:
+        return math.ceil(self.n_input / self.block_points)
+
+    def point_blocks(self) -> int:
+        return math.ceil(self.n_points / self.block_points)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One function over numbered blocks.
+
+    `function(store, block, **parameters, **resources) -> Report` reads, computes and writes whole chunks no other
+    block writes. `parameters` decide the result and are part of the step's fingerprint, with `identity` (what else
+    decides it, such as the state of the input files); `resources` (threads, memory) do not. Steps with `feeds` false (measurements) do not invalidate what follows them.
+    """
+
+    stage: str
+    name: str
+    function: Callable[..., Report]
+    n_blocks: int
+    bytes_per_task: int
+    parameters: Json
+    identity: Json = field(default_factory=dict)
+    arrays: tuple["PlannedArray", ...] = ()
+    bundles: tuple[str, ...] = ()
+    resources: Json = field(default_factory=dict)
+    expected: Callable[[int], Report] = lambda block: {}
+    on_driver: bool = False
+    all_cores: bool = False
+    feeds: bool = True
+    version: int = 1
+
+    @property
+    def disk_bytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+
+@dataclass(frozen=True)
+class PlannedArray:
+    """An array of the schema with the sizes of this run."""
+
+    spec: ArraySpec
+    shape: tuple[int, ...]
+    dtype: str
+    block: int
+
+    @property
+    def nbytes(self) -> int:
+        itemsize = int("".join(c for c in self.dtype if c.isdigit()) or 8) // 8
+        return math.prod(self.shape) * max(itemsize, 1)
+
+
+@dataclass(frozen=True)
+class BlockReport:
+    """What a task says when it is done: scalars only, kept in its marker."""
+
+    block: int
+    seconds: float
+    peak_bytes: int
+    report: Report
+
+
+Steps = Generator[Step, list[Report], Layout]
+Stage = Callable[[Any, Layout], Steps]
+
+
+def block_points(requested: int | str, n_rows: int, row_bytes: int) -> int:
+    """Rows of a block: as asked, else the power of two that keeps a chunk of points within 32 MiB.
+
+    >>> block_points("auto", 10**6, 3 * 4), block_points("auto", 70_000, 784 * 4), block_points(500, 10**6, 12)
+    (65536, 8192, 500)
+    """
+    if isinstance(requested, int):
+        return min(requested, max(n_rows, 1))
+    fitting = 2 ** int(math.log2(max(CHUNK_BYTES // row_bytes, 1)))
+    block = min(MAX_BLOCK_POINTS, max(MIN_BLOCK_POINTS, fitting))
+    return min(block, max(n_rows, 1))
+
+
+def block_rows(block: int, size: int, n_rows: int) -> tuple[int, int]:
+    """First and past-the-last row of a block.
+
+    >>> block_rows(2, 10, 25)
+    (20, 25)
+    """
+    return block * size, min((block + 1) * size, n_rows)
+
+
+def neighbor_method(requested: str, n_points: int, n_features: int) -> str:
+    """auto: the k-d tree where it is exact and fast, brute force for few points, else NN-descent in cells.
+
+    >>> neighbor_method("auto", 10**6, 3), neighbor_method("auto", 1797, 64), neighbor_method("auto", 70_000, 784)
+    ('kdtree', 'brute', 'pynndescent')
+    """
+    if requested != "auto":
+        return requested
+    if n_features <= KDTREE_FEATURES:
+        return "kdtree"
+    return "brute" if n_points <= BRUTE_POINTS else "pynndescent"
+
+
+def index_dtype(n: int) -> str:
+    """int32 while ids fit, int64 beyond."""
+    return "int32" if n < 2**31 else "int64"
+
+
+def walk(stages: Mapping[str, Stage], config: Any, layout: Layout) -> Generator[Step, None, Layout]:
+    """All steps of a run with their expected reports: the plan, without computing anything."""
+    for stage in stages.values():
+        steps = stage(config, layout)
+        reports: list[Report] | None = None
+        while True:
+            try:
+                step = next(steps) if reports is None else steps.send(reports)
+            except StopIteration as stop:
+                layout = stop.value
+                break
+            yield step
+            reports = [step.expected(block) for block in range(step.n_blocks)]
+    return layout

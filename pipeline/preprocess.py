@@ -1,0 +1,90 @@
+"""Scaling and principal components through dask-ml, fitted over the stored blocks without ever holding the input."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import InputError
+from pipeline.plan import block_rows
+from pipeline.store import Store
+
+TINY_RELATIVE_SPREAD = 1e-12
+
+
+@dataclass(frozen=True)
+class Transform:
+    """x -> ((x - mean) / scale - center) @ components.T, in float64; components None keeps all features."""
+
+    mean: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
+    center: npt.NDArray[np.float64] | None = None
+    components: npt.NDArray[np.float64] | None = None
+
+    def __call__(self, rows: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+        scaled = (rows.astype(np.float64) - self.mean) / self.scale
+        if self.components is None or self.center is None:
+            return np.asarray(scaled)
+        return np.asarray((scaled - self.center) @ self.components.T)
+
+
+def valid_rows(url: str, block: int, size: int, n_rows: int) -> npt.NDArray[np.float64]:
+    """Rows of an input block without NaN or infinity, float64."""
+    store = Store(url)
+    rows = block_rows(block, size, n_rows)
+    return np.asarray(store.read("_work/raw", *rows)[store.read("_work/valid", *rows) > 0], dtype=np.float64)
+
+
+def valid_array(store: Store, n_valid: list[int], size: int, n_rows: int, n_features: int) -> Any:
+    """All valid rows as a Dask array, a chunk for each input block."""
+    load = dask.delayed(valid_rows, pure=True)
+    chunks = [
+        da.from_delayed(load(store.url, block, size, n_rows), shape=(count, n_features), dtype=np.float64)
+        for block, count in enumerate(n_valid)
+        if count
+    ]
+    return da.concatenate(chunks)
+
+
+def fit_transform(X: Any, scale: str, pca: int | None) -> Transform:
+    """Fit the scaler and the components. Raises InputError for constant columns or too few rows for the components."""
+    d = X.shape[1]
+    mean, spread = np.zeros(d), np.ones(d)
+    if scale == "standard":
+        mean, spread = _standard(X)
+    if pca is None:
+        return Transform(mean, spread)
+    if pca > min(X.shape):
+        raise InputError(
+            f"preprocess.pca: expected at most {min(X.shape)} components for {X.shape[0]} valid rows of {d} features, "
+            f"found {pca}; lower preprocess.pca"
+        )
+    center, components = _components((X - mean) / spread, pca)
+    return Transform(mean, spread, center, components)
+
+
+def _standard(X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    from dask_ml.preprocessing import StandardScaler  # noqa: PLC0415 (slow to import, rarely needed)
+
+    scaler = StandardScaler().fit(X)
+    mean, spread = np.asarray(scaler.mean_), np.sqrt(np.asarray(scaler.var_))
+    constant = np.flatnonzero(spread <= TINY_RELATIVE_SPREAD * np.abs(mean))
+    if len(constant):
+        shown = ", ".join(map(str, constant[:5])) + (f" and {len(constant) - 5} more" if len(constant) > 5 else "")
+        raise InputError(
+            f"preprocess.scale: standard divides by the standard deviation, but {len(constant)} of {len(mean)} columns "
+            f"are constant (numbers {shown}, counted from 0). Leave them out with input.columns, or use scale: none"
+        )
+    return mean, spread
+
+
+def _components(X: Any, n_components: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    from dask_ml.decomposition import PCA  # noqa: PLC0415 (slow to import, rarely needed)
+
+    n, d = X.shape
+    tall = X.rechunk({0: min(n, max(4 * d, X.chunksize[0])), 1: -1})  # tall-skinny QR needs blocks taller than wide
+    model = PCA(n_components=n_components, svd_solver="full").fit(tall)
+    return np.asarray(model.mean_), np.asarray(model.components_)

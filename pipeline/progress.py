@@ -1,0 +1,66 @@
+"""How a run tells a person what it is doing: bars on a terminal, lines in a log. Always on stderr."""
+
+import sys
+import time
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from pipeline.plan import BlockReport, Step
+
+LINE_SECONDS = 10.0
+
+
+class RunProgress:
+    """Bars while a step runs on a terminal, one line when it ends; without a terminal a line now and then."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.console = Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+        self.computed: dict[str, int] = {}
+        self.reused: dict[str, int] = {}
+        self._bars = Progress(
+            TextColumn("{task.description:<32}"), BarColumn(30), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(), console=self.console, transient=True, disable=not self.console.is_terminal,
+        )  # fmt: skip
+        self._task: TaskID | None = None
+        self._done = self._fresh = 0
+        self._started = self._spoken = 0.0
+
+    def say(self, text: str) -> None:
+        """One line for people."""
+        self.console.print(text, markup=False)
+
+    def begin(self, step: Step, done: int) -> None:
+        self._done, self._fresh = done, 0
+        self._started = self._spoken = time.perf_counter()
+        self.reused[step.stage] = self.reused.get(step.stage, 0) + done
+        if self.console.is_terminal:
+            self._bars.start()
+            self._task = self._bars.add_task(f"{step.stage}.{step.name}", total=step.n_blocks, completed=done, rate="")
+
+    def advance(self, step: Step, report: BlockReport) -> None:
+        self._done += 1
+        self._fresh += 1
+        self.computed[step.stage] = self.computed.get(step.stage, 0) + 1
+        now = time.perf_counter()
+        rate = self._fresh / max(now - self._started, 1e-9)
+        if self._task is not None:
+            self._bars.update(self._task, advance=1, rate=f"{rate:.2g} blocks/s")
+        elif now - self._spoken > LINE_SECONDS:
+            self._spoken = now
+            left = (step.n_blocks - self._done) / rate
+            self.say(f"  {step.stage}.{step.name}: {self._done}/{step.n_blocks} blocks, {rate:.2g}/s, {left:.0f} s left")
+
+    def end(self, step: Step, seconds: float, computed: int) -> None:
+        self.stop()
+        kept = f", {step.n_blocks - computed} kept" if computed < step.n_blocks else ""
+        took = f"in {seconds:.1f} s" if computed else "nothing to do"
+        self.say(f"{step.stage + '.' + step.name:<34} {computed:>4} of {step.n_blocks} blocks {took}{kept}")
+
+    def stop(self) -> None:
+        """Take the bar off the screen (also after an error)."""
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+            self._bars.stop()
+            self._task = None

@@ -1,0 +1,196 @@
+"""A run from its config to its report: the stages in order, resuming what is there."""
+
+import importlib.metadata
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from pipeline import checkpoint
+from pipeline.cluster import connect
+from pipeline.config import Config, resolved
+from pipeline.errors import BoundsNotMet, ConfigError, Interrupted, LleError
+from pipeline.execute import Executor, run_step
+from pipeline.plan import BlockReport, Layout, Stage, Step, walk
+from pipeline.progress import RunProgress
+from pipeline.stages import (
+    assemble_cost,
+    find_neighbors,
+    ingest,
+    measure_quality,
+    mend_graph,
+    order_points,
+    solve_embedding,
+    solve_weights,
+    write_report,
+)
+from pipeline.store import Store
+
+STAGES: dict[str, Stage] = {
+    "ingest": ingest.steps,
+    "order_points": order_points.steps,
+    "find_neighbors": find_neighbors.steps,
+    "mend_graph": mend_graph.steps,
+    "solve_weights": solve_weights.steps,
+    "assemble_cost": assemble_cost.steps,
+    "solve_embedding": solve_embedding.steps,
+    "measure_quality": measure_quality.steps,
+    "write_report": write_report.steps,
+}
+PACKAGES = ("lle-pipeline", "numpy", "scipy", "zarr", "dask", "dask-ml", "pynndescent", "pypardiso", "mkl", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a finished run leaves: metrics, and how many blocks each stage computed and reused."""
+
+    store: str
+    metrics: dict[str, Any]
+    computed: dict[str, int]
+    reused: dict[str, int]
+    seconds: float
+
+
+def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
+    """Run every stage. Raises LleError with the exit code of what went wrong; finished blocks are kept."""
+    started = time.perf_counter()
+    layout = ingest.first_layout(config, ingest.open_input(config))
+    store = Store(config.output.store)
+    exists = store.is_run() if not fresh else _may_erase(store)
+    with _interruptible(), checkpoint.RunLock(store):
+        if fresh and exists:
+            store.erase()
+        store.objects.sweep()
+        store.create_group({"config": resolved(config), "versions": versions()})
+        try:
+            with connect(config.execution.cluster) as client:
+                if client is not None:
+                    progress.say(f"dashboard: {client.dashboard_link}")
+                unmet = _run_stages(config, layout, store, Executor(client), progress)
+        except BoundsNotMet:
+            write_report.write_metrics(store, time.perf_counter() - started)
+            raise
+        finally:
+            progress.stop()
+        metrics = store.get_json("report/metrics.json") or {}
+    if unmet:
+        raise BoundsNotMet(unmet)
+    return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
+
+
+def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor, progress: RunProgress) -> str:
+    """Drive every stage's steps; returns what the solver did not reach, empty when all is met."""
+    upstream, unmet = "", ""
+    for stage in STAGES.values():
+        steps = stage(config, layout)
+        try:
+            step = next(steps)
+            while True:
+                reports = run_step(step, upstream, store, executor, progress)
+                if step.feeds:
+                    upstream = checkpoint.fingerprint(upstream, step)
+                unmet = unmet or _unmet(step, reports)
+                step = steps.send([report.report for report in reports])
+        except StopIteration as stop:
+            layout = stop.value
+    return unmet
+
+
+def _unmet(step: Step, reports: list[BlockReport]) -> str:
+    """A sentence for every component whose eigenpairs did not converge: what was reached, what to change."""
+    if (step.stage, step.name) != ("solve_embedding", "solve"):
+        return ""
+    lines = []
+    for number, report in enumerate(report.report for report in reports):
+        if not report["converged"]:
+            reached = ", ".join(f"{residual:.2e}" for residual in report["residuals"])
+            lines.append(
+                f"eigensolver: component {number} did not reach eigensolver.tol {step.parameters['tol']:g}: residuals "
+                f"{reached} ({report['stats']['method']}: {report['stats']['reason']}). The vectors reached are stored. "
+                f"Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
+            )
+    return "\n".join(lines)
+
+
+def plan(config: Config) -> list[Step]:
+    """Every step a run would do, with the sizes that can be known before it."""
+    layout = ingest.first_layout(config, ingest.open_input(config))
+    return list(walk(STAGES, config, layout))
+
+
+def known_solver(config: Config) -> dict[str, Any] | None:
+    """The eigensolver's choice and predicted memory, where an earlier run of this store has analysed the matrix."""
+    store = Store(config.output.store)
+    if not store.is_run():
+        return None
+    reports = checkpoint.read_reports(store).get(("solve_embedding", "solve"))
+    return reports[0].report["stats"] if reports else None
+
+
+def validate(config: Config) -> Layout:
+    """Check the config against the input's header. Raises ConfigError or InputError."""
+    return ingest.first_layout(config, ingest.open_input(config))
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide results."""
+    found = {"python": sys.version.split()[0]}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def status(store: Store) -> dict[str, Any]:
+    """Per stage: blocks done and all, seconds, and whether a run is going on."""
+    if not store.is_run():
+        raise ConfigError(f"{store.url}: no run has been started there")
+    stages: dict[str, dict[str, Any]] = {}
+    for (stage, step), record in checkpoint.recorded_steps(store).items():
+        done = len(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
+        entry = stages.setdefault(stage, {"done": 0, "blocks": 0, "seconds": 0.0, "steps": {}})
+        entry["done"] += done
+        entry["blocks"] += record["n_blocks"]
+        entry["seconds"] = round(entry["seconds"] + record.get("seconds", 0.0), 3)
+        entry["steps"][step] = {"done": done, "blocks": record["n_blocks"]}
+    ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in STAGES}
+    finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
+    state = "running" if checkpoint.running(store) else "done" if finished else "stopped"
+    return {"store": store.url, "state": state, "stages": ordered}
+
+
+def _may_erase(store: Store) -> bool:
+    """--fresh erases stores of this program of any version, never anything else."""
+    try:
+        return store.is_run()
+    except ConfigError as error:
+        if "format" in str(error):
+            return True
+        raise
+    except LleError:
+        return True
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGINT and SIGTERM raise Interrupted in the main thread, so that locks and clusters are given back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

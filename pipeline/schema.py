@@ -1,0 +1,87 @@
+"""Every array of a run, described once: name, dims, meaning, unit, how it is compressed.
+
+The README's table of the store and the report's are made from this. Names that begin with `_work/` are
+intermediate results: kept so that an interrupted or changed run can reuse them.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One kind of array. `dims` names the axes; the first is cut into blocks.
+
+    `kind` chooses the codec: numbers that vary bit by bit ("float") are stored as they are, ids and counts ("index")
+    are compressed. `parts` > 0 stores each block as one shard of that many chunks, for arrays that are read in slices
+    smaller than a block.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    dtype: str
+    meaning: str
+    unit: str = ""
+    kind: Literal["float", "index"] = "float"
+    parts: int = 0
+
+
+POINTS = ArraySpec(
+    "points", ("point", "feature"), "float32 or float64", "unique, preprocessed points in internal order", "input units"
+)
+ORIGINAL_INDEX = ArraySpec(
+    "original_index", ("point",), "int64", "input row of each internal row", kind="index"
+)
+NEIGHBOR_INDICES = ArraySpec(
+    "neighbor_indices", ("point", "neighbor"), "int32 or int64",
+    "internal ids of the neighbours, self excluded, by distance; -1 pads", kind="index",
+)
+NEIGHBOR_DISTANCES = ArraySpec(
+    "neighbor_distances", ("point", "neighbor"), "float32", "Euclidean distance to each neighbour; inf pads",
+    "input units",
+)
+WEIGHTS = ArraySpec("weights", ("point", "neighbor"), "float64", "barycentric weights; rows sum to 1; 0 pads")
+COMPONENT = ArraySpec(
+    "component", ("input row",), "int32", "component of the graph, 0 the largest; -1 = not embedded", kind="index"
+)
+EIGENVALUES = ArraySpec(
+    "eigenvalues", ("component", "coordinate"), "float64", "||A v||^2, ascending, the null one left out"
+)
+EMBEDDING = ArraySpec(
+    "embedding", ("input row", "coordinate"), "float64", "the embedding in input order; NaN = not embedded"
+)
+LABEL = ArraySpec("label", ("input row", "label"), "float64", "labels or true coordinates; only colour the picture")
+
+RAW = ArraySpec("_work/raw", ("input row", "feature"), "float32 or float64", "the input as read", "input units")
+ROW_HASH = ArraySpec("_work/row_hash", ("input row", "half"), "uint64", "128-bit hash of each row", kind="index")
+VALID = ArraySpec("_work/valid", ("input row",), "uint8", "1 where every number of the row is finite", kind="index")
+REPRESENTATIVE = ArraySpec(
+    "_work/representative", ("input row",), "int64", "first row with the same values; -1 = dropped", kind="index"
+)
+SORTED_POINTS = ArraySpec(
+    "_work/sorted_points", ("input row", "feature"), "float32 or float64", "each input block sorted by cell", parts=32
+)
+SORTED_INDEX = ArraySpec(
+    "_work/sorted_index", ("input row",), "int64", "input row of each sorted point", kind="index", parts=32
+)
+SORTED_CELLS = ArraySpec(
+    "_work/sorted_cells", ("input row", "nearest"), "int32", "nearest cells of each sorted point", kind="index", parts=32
+)
+CELL_COUNTS = ArraySpec(
+    "_work/cell_counts", ("input block", "cell"), "int64", "points of each cell in each input block", kind="index"
+)
+NEAREST_CELLS = ArraySpec(
+    "_work/nearest_cells", ("point", "nearest"), "int32", "nearest cells of each point, own cell first", kind="index"
+)
+KNN_INDICES = ArraySpec(
+    "_work/knn_indices", ("point", "neighbor"), "int32 or int64", "neighbours as found, before repair", kind="index"
+)
+KNN_DISTANCES = ArraySpec("_work/knn_distances", ("point", "neighbor"), "float32", "their distances", "input units")
+POINT_COMPONENT = ArraySpec("_work/component", ("point",), "int32", "weak component of each point", kind="index")
+
+ARRAYS = (
+    POINTS, ORIGINAL_INDEX, NEIGHBOR_INDICES, NEIGHBOR_DISTANCES, WEIGHTS, COMPONENT, EIGENVALUES, EMBEDDING, LABEL,
+)
+COST_MATRIX = "cost_matrix"

@@ -1,0 +1,62 @@
+"""M = sum of every point's local contribution, in blocks of CSR rows.
+
+contribute: each block of points computes its part of M and cuts it by the block of rows it belongs to.
+merge: each block of rows adds its parts in the order of their sources, so that M is symmetric bit for bit.
+"""
+
+import numpy as np
+
+from pipeline import schema
+from pipeline.config import Config
+from pipeline.kernels.cost_matrix import (
+    RowContribution,
+    gram_contribution,
+    local_factor,
+    merge_contributions,
+    split_by_rows,
+)
+from pipeline.plan import Layout, Report, Step, Steps, block_rows
+from pipeline.store import Store
+
+ENTRY_BYTES = 16
+
+
+def steps(config: Config, layout: Layout) -> Steps:
+    """contribute -> merge."""
+    n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
+    size = {"size": block, "n_points": n}
+    terms = (k + 1) ** 2
+    yield Step(
+        "assemble_cost", "contribute", contribute_block, n_blocks, 3 * block * terms * ENTRY_BYTES,
+        {"method": config.method, **size}, bundles=("_work/contributions",),
+    )  # fmt: skip
+    yield Step(
+        "assemble_cost", "merge", merge_block, n_blocks, 4 * block * terms * ENTRY_BYTES + 12 * n,
+        {"n_blocks": n_blocks, **size}, bundles=(schema.COST_MATRIX,), expected=lambda b: {"nnz": block * 4 * k},
+    )  # fmt: skip
+    return layout
+
+
+def contribute_block(store: Store, block: int, method: str, size: int, n_points: int) -> Report:
+    """What the points of a block add to M, one bundle for each block of rows it touches."""
+    start, stop = block_rows(block, size, n_points)
+    indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
+    weights = store.read(schema.WEIGHTS.name, start, stop)
+    factor = local_factor(indices, weights, start, n_points)
+    parts = split_by_rows(gram_contribution(factor), size, n_points)
+    for target, part in parts.items():
+        store.write_bundle(f"_work/contributions/{target:05d}/{block:05d}", **part._asdict())
+    return {"parts": len(parts)}
+
+
+def merge_block(store: Store, block: int, n_blocks: int, size: int, n_points: int) -> Report:
+    """A block of rows of M: the sum of its parts."""
+    start, stop = block_rows(block, size, n_points)
+    names = store.objects.names(f"_work/contributions/{block:05d}")
+    parts = [RowContribution(**store.read_bundle(name.removesuffix(".npz"))) for name in names]
+    rows = merge_contributions(parts, start, stop, n_points)
+    store.write_rows(schema.COST_MATRIX, block, start, rows)
+    largest = float(np.abs(rows @ np.ones(n_points)).max(initial=0.0))
+    return {"nnz": int(rows.nnz), "largest_row_sum": largest}
+
+

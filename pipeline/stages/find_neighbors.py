@@ -1,0 +1,148 @@
+"""The k nearest neighbours of every point, their recall, and the graph they form, mended where it must be.
+
+kdtree: exact, by block: the block's own points bound how far a neighbour can be, and only the cells within that
+reach are read besides. brute: exact, against all points. pynndescent: each group of cells is searched with the
+points for which it is one of the nearest groups, and the lists are merged by distance.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline import schema
+from pipeline.config import Config
+from pipeline.kernels.knn import (
+    NeighborLists,
+    brute_neighbors,
+    cell_neighbors,
+    kdtree_neighbors,
+    select_nearest,
+)
+from pipeline.kernels.partition import Boxes, boxes_within, first_distinct, group_cells
+from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype, neighbor_method
+from pipeline.store import Store
+
+GROUP_POINTS = 8192
+N_GROUPS_EACH = 2
+EXACT_CELL = 4096
+
+
+def steps(config: Config, layout: Layout) -> Steps:
+    """search (or group_cells -> search_cells -> merge)."""
+    n, k, block = layout.n_points, config.neighbors.n_neighbors, layout.block_points
+    method = neighbor_method(config.neighbors.method, n, layout.n_features)
+    arrays = (
+        PlannedArray(schema.KNN_INDICES, (n, k), index_dtype(n), block),
+        PlannedArray(schema.KNN_DISTANCES, (n, k), "float32", block),
+    )
+    row_bytes = layout.n_features * np.dtype(layout.dtype).itemsize
+    size = {"size": block, "n_points": n}
+    if method != "pynndescent":
+        yield Step(
+            "find_neighbors", "search", search_block, layout.point_blocks(), block * (10 * row_bytes + 64 * k),
+            {"method": method, "n_neighbors": k, "n_blocks": layout.point_blocks(), **size}, arrays=arrays,
+        )  # fmt: skip
+        return replace(layout, k_max=k)
+    n_groups = max(1, round(n / GROUP_POINTS))
+    [groups] = yield Step(
+        "find_neighbors", "group_cells", group_points, 1, n * (12 * N_GROUPS_EACH + 40),
+        {"target": GROUP_POINTS, "n_groups_each": N_GROUPS_EACH}, bundles=("_work/groups",), on_driver=True,
+        expected=lambda b: {"n_groups": n_groups},
+    )  # fmt: skip
+    members = 2 * N_GROUPS_EACH * GROUP_POINTS
+    yield Step(
+        "find_neighbors", "search_cells", search_group, groups["n_groups"], members * (4 * row_bytes + 400 * k),
+        {"n_neighbors": k, "exact_below": EXACT_CELL, "seed": config.neighbors.seed}, bundles=("_work/group_neighbors",),
+    )  # fmt: skip
+    yield Step(
+        "find_neighbors", "merge", merge_block, layout.point_blocks(), block * N_GROUPS_EACH * k * 60,
+        {"n_neighbors": k, "n_groups_each": N_GROUPS_EACH, **size}, arrays=arrays,
+    )  # fmt: skip
+    return replace(layout, k_max=k)
+
+
+def search_block(
+    store: Store, block: int, method: str, n_neighbors: int, n_blocks: int, size: int, n_points: int
+) -> Report:
+    """Exact neighbours of a block of points."""
+    start, stop = block_rows(block, size, n_points)
+    own, ids = store.read(schema.POINTS.name, start, stop), np.arange(start, stop)
+    if method == "brute":
+        everything = store.read_all(schema.POINTS.name)
+        all_ids = np.arange(n_points)
+        parts = [
+            brute_neighbors(own[i : i + 1024], ids[i : i + 1024], everything, all_ids, n_neighbors)
+            for i in range(0, len(own), 1024)
+        ]
+        lists = NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        read = n_points
+    else:
+        lists = kdtree_neighbors(own, ids, own, ids, n_neighbors)
+        halo = rows_within_reach(store, start, stop, n_blocks, lists.distances[:, -1])
+        read = len(own) + len(halo)
+        if len(halo):
+            all_ids = np.sort(np.concatenate([ids, halo]))
+            lists = kdtree_neighbors(own, ids, store.gather(schema.POINTS.name, all_ids), all_ids, n_neighbors)
+    _write(store, start, lists)
+    return {"rows_read": int(read)}
+
+
+def rows_within_reach(store: Store, start: int, stop: int, n_blocks: int, reach: np.ndarray) -> np.ndarray:
+    """Rows outside [start, stop) whose cell's box comes within the reach (b,) of a cell of this block."""
+    parts = [store.read_bundle(f"_work/boxes/{b:05d}") for b in range(n_blocks)]
+    boxes = Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
+    own = (boxes.start >= start) & (boxes.start < stop)
+    wanted = np.zeros(len(own), bool)
+    for i in np.flatnonzero(own):
+        farthest = float(reach[boxes.start[i] - start : boxes.stop[i] - start].max())
+        wanted |= boxes_within(boxes, boxes.low[i], boxes.high[i], farthest)
+    rows = [np.arange(boxes.start[i], boxes.stop[i]) for i in np.flatnonzero(wanted & ~own)]
+    return np.concatenate(rows) if rows else np.empty(0, np.int64)
+
+
+def group_points(store: Store, block: int, target: int, n_groups_each: int) -> Report:
+    """List the members of every group of cells: all points for which it is one of the nearest groups."""
+    counts = store.read_all(schema.CELL_COUNTS.name).sum(axis=0)
+    groups = group_cells(counts, target)
+    nearest = first_distinct(groups[store.read_all(schema.NEAREST_CELLS.name)], n_groups_each)
+    flat = nearest.ravel()
+    order = np.argsort(flat, kind="stable")
+    order = order[np.searchsorted(flat[order], 0) :]
+    members = order // n_groups_each
+    bounds = np.searchsorted(flat[order], np.arange(int(groups.max()) + 2))
+    for group in range(len(bounds) - 1):
+        store.write_bundle(f"_work/groups/{group:05d}", members=members[bounds[group] : bounds[group + 1]])
+    return {"n_groups": len(bounds) - 1, "members": len(members)}
+
+
+def search_group(store: Store, block: int, n_neighbors: int, exact_below: int, seed: int) -> Report:
+    """Neighbours of all members of a group of cells among each other."""
+    members = store.read_bundle(f"_work/groups/{block:05d}")["members"]
+    points = store.gather(schema.POINTS.name, members)
+    lists = cell_neighbors(points, members, n_neighbors, exact_below, seed + block)
+    store.write_bundle(f"_work/group_neighbors/{block:05d}", members=members, ids=lists.ids, distances=lists.distances)
+    return {"members": len(members)}
+
+
+def merge_block(store: Store, block: int, n_neighbors: int, n_groups_each: int, size: int, n_points: int) -> Report:
+    """Merge the lists a block's points got in their groups."""
+    start, stop = block_rows(block, size, n_points)
+    ids = np.full((stop - start, n_groups_each, n_neighbors), -1, np.int64)
+    distances = np.full(ids.shape, np.inf)
+    filled = np.zeros(stop - start, np.int64)
+    for name in store.objects.names("_work/group_neighbors"):
+        part = store.read_bundle(name.removesuffix(".npz"))
+        first, past = np.searchsorted(part["members"], [start, stop])
+        rows = part["members"][first:past] - start
+        ids[rows, filled[rows]] = part["ids"][first:past]
+        distances[rows, filled[rows]] = part["distances"][first:past]
+        filled[rows] += 1
+    flat = (stop - start, n_groups_each * n_neighbors)
+    _write(store, start, select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors))
+    return {"lists": int(filled.sum())}
+
+
+def _write(store: Store, start: int, lists: NeighborLists) -> None:
+    dtype = store.array(schema.KNN_INDICES.name).dtype
+    store.write(schema.KNN_INDICES.name, start, lists.ids.astype(dtype))
+    store.write(schema.KNN_DISTANCES.name, start, lists.distances.astype(np.float32))

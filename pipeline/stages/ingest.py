@@ -1,0 +1,167 @@
+"""Read the input by block, refuse or drop invalid rows, merge duplicates, fit the preprocessing.
+
+Nothing here holds more than a block of the input; merging duplicates holds a 16-byte hash for each row.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pipeline import schema
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.kernels.duplicates import merge_duplicates, row_hashes
+from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_points, block_rows
+from pipeline.preprocess import fit_transform, valid_array
+from pipeline.sources import Source, open_source
+from pipeline.store import Store
+
+SAMPLE_BLOCK_ROWS = 4096
+NAMED_ROWS = 5
+
+
+def source_parameters(config: Config) -> tuple[str, Json]:
+    """What `open_source` takes, with the labels."""
+    parameters = config.input.model_dump(mode="json")
+    return parameters.pop("kind"), parameters
+
+
+def open_input(config: Config) -> Source:
+    """The input of a config, its header read and checked. Raises InputError."""
+    kind, parameters = source_parameters(config)
+    return open_source(kind, **parameters)
+
+
+def first_layout(config: Config, source: Source) -> Layout:
+    """What is known from the input's header. Raises InputError when k or n_components cannot fit it."""
+    n, d = source.n_rows, source.n_features
+    k, m = config.neighbors.n_neighbors, config.eigensolver.n_components
+    if k >= n:
+        raise InputError(f"neighbors.n_neighbors is {k}, but the input has {n} rows; it must be below {n}")
+    if m > d:
+        raise InputError(
+            f"eigensolver.n_components is {m}, but the input has {d} features; it must be at most {d}"
+        )
+    if config.preprocess.pca is not None and config.preprocess.pca > min(n, d):
+        raise InputError(f"preprocess.pca is {config.preprocess.pca}, but the input has {n} rows of {d} features")
+    size = block_points(config.execution.block_points, n, d * source.dtype.itemsize)
+    return Layout(n, d, source.dtype.name, size, label_width=_label_width(source))
+
+
+def steps(config: Config, layout: Layout) -> Steps:
+    """read -> read_labels -> merge_duplicates -> fit."""
+    n, block, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
+    kind, source = source_parameters(config)
+    plain = {key: value for key, value in source.items() if key not in {"labels", "label"}}
+    block_bytes = block * d * np.dtype(layout.dtype).itemsize
+    size = {"size": block, "n_rows": n}
+    identity = open_input(config).fingerprint()
+
+    def planned(spec: schema.ArraySpec, dtype: str, *tail: int) -> PlannedArray:
+        return PlannedArray(spec, (n, *tail), dtype, block)
+
+    reports = yield Step(
+        "ingest", "read", read_block, n_blocks, 4 * block_bytes + 40 * block,
+        {"kind": kind, "source": plain, **size}, identity,
+        arrays=(planned(schema.RAW, layout.dtype, d), planned(schema.ROW_HASH, "uint64", 2),
+                planned(schema.VALID, "uint8")),
+        bundles=("_work/sample",), expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
+    )  # fmt: skip
+    _check_invalid(reports, config)
+    if layout.label_width:
+        yield Step(
+            "ingest", "read_labels", read_labels, n_blocks, 4 * block * 8 * layout.label_width,
+            {"kind": kind, "source": source, **size}, identity,
+            arrays=(planned(schema.LABEL, "float64", layout.label_width),), feeds=False,
+        )  # fmt: skip
+    [merged] = yield Step(
+        "ingest", "merge_duplicates", merge_rows, 1, 80 * n, {"invalid": config.preprocess.invalid},
+        arrays=(planned(schema.REPRESENTATIVE, "int64"),), on_driver=True,
+        expected=lambda b: {"n_valid": n, "n_points": n},
+    )  # fmt: skip
+    _check_size(merged, config)
+    scale, pca = config.preprocess.scale, config.preprocess.pca
+    if scale != "none" or pca is not None:
+        counts = [report["rows"] - report["invalid"] for report in reports]
+        yield Step(
+            "ingest", "fit", fit_preprocess, 1, 4 * block * d * 8,
+            {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size},
+            bundles=("_work/transform.npz",), on_driver=True,
+        )  # fmt: skip
+    return replace(layout, n_points=merged["n_points"], n_features=pca or d)
+
+
+def read_block(store: Store, block: int, kind: str, source: Json, size: int, n_rows: int) -> Report:
+    """Copy a block of the input into the store with a hash and a validity flag for each row, and keep a sample."""
+    start, stop = block_rows(block, size, n_rows)
+    rows = open_source(kind, **source).read(start, stop)
+    valid = np.isfinite(rows).all(axis=1)
+    store.write(schema.RAW.name, start, rows)
+    store.write(schema.ROW_HASH.name, start, row_hashes(rows))
+    store.write(schema.VALID.name, start, valid.astype(np.uint8))
+    chosen = np.random.default_rng([block, 2003]).permutation(len(rows))[:SAMPLE_BLOCK_ROWS]
+    chosen = np.sort(chosen[valid[chosen]])
+    store.write_bundle(f"_work/sample/{block:05d}", rows=chosen + start, points=rows[chosen])
+    invalid = np.flatnonzero(~valid) + start
+    return {"rows": len(rows), "invalid": len(invalid), "first_invalid": invalid[:NAMED_ROWS].tolist()}
+
+
+def read_labels(store: Store, block: int, kind: str, source: Json, size: int, n_rows: int) -> Report:
+    """Copy a block of labels (or true coordinates) into the store."""
+    start, stop = block_rows(block, size, n_rows)
+    opened = open_source(kind, **source)
+    labels = opened.read_labels(start, stop)
+    if labels is None:
+        raise InputError("input: labels were announced by the header but cannot be read")
+    store.write(schema.LABEL.name, start, labels.reshape(len(labels), -1))
+    return {"kind": opened.label_kind, "names": opened.label_names}
+
+
+def merge_rows(store: Store, block: int, invalid: str) -> Report:
+    """Give every valid row the first row with the same values."""
+    valid = store.read_all(schema.VALID.name) > 0
+    representative = merge_duplicates(store.read_all(schema.ROW_HASH.name), valid)
+    store.write(schema.REPRESENTATIVE.name, 0, representative)
+    own = representative == np.arange(len(representative))
+    return {"n_valid": int(valid.sum()), "n_points": int(own.sum())}
+
+
+def fit_preprocess(
+    store: Store, block: int, scale: str, pca: int | None, n_valid: list[int], n_features: int, size: int, n_rows: int
+) -> Report:
+    """Fit scaler and components with dask-ml on the running cluster."""
+    X = valid_array(store, n_valid, size, n_rows, n_features)
+    transform = fit_transform(X, scale, pca)
+    arrays: dict[str, Any] = {"mean": transform.mean, "scale": transform.scale}
+    if transform.components is not None and transform.center is not None:
+        arrays |= {"center": transform.center, "components": transform.components}
+    store.write_bundle("_work/transform", **arrays)
+    return {}
+
+
+def _label_width(source: Source) -> int:
+    if source.label_kind == "none":
+        return 0
+    first = source.read_labels(0, 1)
+    return 0 if first is None else int(first.reshape(1, -1).shape[1])
+
+
+def _check_invalid(reports: list[Report], config: Config) -> None:
+    count = sum(report["invalid"] for report in reports)
+    if count and config.preprocess.invalid == "error":
+        rows = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
+        raise InputError(
+            f"input: {count} rows hold NaN or infinity (rows {', '.join(map(str, rows))}"
+            f"{', ...' if count > len(rows) else ''}, counted from 0). Mend them, or set preprocess.invalid: drop to "
+            f"leave them out (their embedding is NaN)"
+        )
+
+
+def _check_size(merged: Report, config: Config) -> None:
+    n, k = merged["n_points"], config.neighbors.n_neighbors
+    if n <= k:
+        raise InputError(
+            f"input: {merged['n_valid']} valid rows hold {n} distinct points, but neighbors.n_neighbors is {k}; there "
+            f"must be more distinct points than neighbours"
+        )

@@ -1,0 +1,133 @@
+"""Is the neighbour list good, and is the graph one that LLE can embed?
+
+Measures the recall against exact search over all points on a sample; finds weak components and closed classes, and
+adds reverse neighbours where a component's closed class is not its one giant class.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline import schema
+from pipeline.config import Config
+from pipeline.errors import BoundsNotMet
+from pipeline.kernels.graph import neighbor_graph, weak_components
+from pipeline.kernels.knn import Hits, exact_distances, points_within, recall_per_point
+from pipeline.kernels.quality import mean_interval
+from pipeline.kernels.repair import Edges, apply_repair, plan_repair
+from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype
+from pipeline.store import Store
+
+
+def steps(config: Config, layout: Layout) -> Steps:
+    """sample_exact -> measure_recall -> analyse -> apply."""
+    n, k, block = layout.n_points, config.neighbors.n_neighbors, layout.block_points
+    size = {"size": block, "n_points": n}
+    sample = {"sample": min(config.quality.sample, n), "seed": config.quality.seed}
+    row_bytes = layout.n_features * 8
+    yield Step(
+        "mend_graph", "sample_exact", sample_exact, layout.point_blocks(),
+        block * row_bytes + 3 * config.quality.sample * row_bytes + 2**28,
+        {**sample, **size}, bundles=("_work/exact",), feeds=False,
+    )  # fmt: skip
+    [recall] = yield Step(
+        "mend_graph", "measure_recall", measure_recall, 1, 2**28, {"n_blocks": layout.point_blocks(), **sample, **size},
+        feeds=False, expected=lambda b: {"value": 1.0, "low": 1.0, "high": 1.0, "sample": sample["sample"]},
+    )  # fmt: skip
+    check_recall(recall, config)
+    reverse = None if config.neighbors.reverse == "auto" else config.neighbors.reverse
+    [graph] = yield Step(
+        "mend_graph", "analyse", analyse_graph, 1, n * k * 60,
+        {"reverse": reverse, "min_component": config.graph.min_component},
+        arrays=(PlannedArray(schema.POINT_COMPONENT, (n,), "int32", block),), bundles=("_work/additions.npz",),
+        on_driver=True, expected=lambda b: {"k_max": k + (reverse or 0), "n_components_weak": 1},
+    )  # fmt: skip
+    k_max = graph["k_max"]
+    yield Step(
+        "mend_graph", "apply", apply_block, layout.point_blocks(), block * k_max * 60, {"k_max": k_max, **size},
+        arrays=(PlannedArray(schema.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block),
+                PlannedArray(schema.NEIGHBOR_DISTANCES, (n, k_max), "float32", block)),
+    )  # fmt: skip
+    return replace(layout, k_max=k_max, n_components=graph["n_components_weak"])
+
+
+def check_recall(recall: Report, config: Config) -> None:
+    """Raises BoundsNotMet when the measured recall is below neighbors.min_recall."""
+    if recall["value"] < config.neighbors.min_recall:
+        raise BoundsNotMet(
+            f"recall: neighbors.min_recall asks for {config.neighbors.min_recall}, measured {recall['value']:.4f} "
+            f"(95 % interval {recall['low']:.4f} to {recall['high']:.4f}, {recall['sample']} points against exact "
+            f"search). Use neighbors.method: kdtree or brute (exact), raise n_neighbors, reduce the features with "
+            f"preprocess.pca, or lower min_recall"
+        )
+
+
+def sample_rows(sample: int, seed: int, n_points: int) -> np.ndarray:
+    """The sampled points, ascending ids."""
+    return np.sort(np.random.default_rng([seed, 5]).permutation(n_points)[:sample])
+
+
+def sample_exact(store: Store, block: int, sample: int, seed: int, size: int, n_points: int) -> Report:
+    """All points of this block that are as near to a sampled point as its farthest listed neighbour."""
+    rows = sample_rows(sample, seed, n_points)
+    radii = store.gather(schema.KNN_DISTANCES.name, rows)[:, -1].astype(np.float64)
+    start, stop = block_rows(block, size, n_points)
+    points = store.gather(schema.POINTS.name, rows)
+    radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
+    hits = points_within(points, rows, radii, store.read(schema.POINTS.name, start, stop), start)
+    store.write_bundle(f"_work/exact/{block:05d}", **hits._asdict())
+    return {"hits": len(hits.ids)}
+
+
+def measure_recall(
+    store: Store, block: int, n_blocks: int, sample: int, seed: int, size: int, n_points: int
+) -> Report:
+    """Recall of the neighbour lists on the sample, with its 95 % interval."""
+    rows = sample_rows(sample, seed, n_points)
+    parts = [store.read_bundle(f"_work/exact/{b:05d}") for b in range(n_blocks)]
+    hits = Hits(*(np.concatenate([part[key] for part in parts]) for key in Hits._fields))
+    found = store.gather(schema.KNN_INDICES.name, rows).astype(np.int64)
+    unique, positions = np.unique(found, return_inverse=True)
+    points = store.gather(schema.POINTS.name, unique[unique >= 0])
+    positions = positions.reshape(found.shape) - int((unique < 0).sum())
+    distances = exact_distances(store.gather(schema.POINTS.name, rows), points, positions)
+    values = recall_per_point(hits, distances, len(rows), found.shape[1])
+    value, low, high = mean_interval(values)
+    return {"value": float(value), "low": float(low), "high": float(high), "sample": len(rows)}
+
+
+def analyse_graph(store: Store, block: int, reverse: int | None, min_component: int) -> Report:
+    """Weak components, closed classes, and which reverse neighbours mend them."""
+    indices = store.read_all(schema.KNN_INDICES.name)
+    distances = store.read_all(schema.KNN_DISTANCES.name)
+    n_components, component = weak_components(neighbor_graph(indices))
+    repair = plan_repair(indices, distances, component, reverse, min_component)
+    store.write(schema.POINT_COMPONENT.name, 0, component.astype(np.int32))
+    store.write_bundle(
+        "_work/additions", rows=repair.added_rows, neighbors=repair.added_neighbors, distances=repair.added_distances
+    )
+    sizes = np.bincount(component)
+    return {
+        "k_max": max(repair.max_neighbors, indices.shape[1]),
+        "n_components_weak": int(n_components),
+        "component_sizes": sizes[:100].tolist(),
+        "points_in_small_components": int(sizes[sizes < min_component].sum()),
+        "closed_classes": int(repair.closed_classes_before),
+        "closed_classes_left": int(repair.closed_classes_left),
+        "reverse_added": int(repair.n_reverse_added),
+        "bridges_added": int(repair.n_bridges_added),
+    }
+
+
+def apply_block(store: Store, block: int, k_max: int, size: int, n_points: int) -> Report:
+    """The final neighbour lists of a block: those found and those added, by distance."""
+    start, stop = block_rows(block, size, n_points)
+    indices = store.read(schema.KNN_INDICES.name, start, stop)
+    distances = store.read(schema.KNN_DISTANCES.name, start, stop)
+    added = store.read_bundle("_work/additions")
+    first, past = np.searchsorted(added["rows"], [start, stop])
+    edges = Edges(**{key: values[first:past] for key, values in added.items()})
+    indices, distances = apply_repair(indices, distances, start, edges, k_max)
+    store.write(schema.NEIGHBOR_INDICES.name, start, indices)
+    store.write(schema.NEIGHBOR_DISTANCES.name, start, distances)
+    return {"added": int(past - first)}

@@ -1,0 +1,159 @@
+"""Put the points in internal order, cell by cell, so that neighbours lie near each other in memory and on disk.
+
+Two passes move every row once: each input block is sorted by cell and written as one shard, then each block of
+points reads its slice of every shard.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline import schema
+from pipeline.config import Config
+from pipeline.kernels.partition import bounding_boxes, fit_cells, nearest_cells
+from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows, neighbor_method
+from pipeline.preprocess import Transform
+from pipeline.store import Store
+
+CELL_POINTS = 2048
+MAX_CELLS = 4096
+SAMPLE_PER_CELL = 40
+N_NEAREST = 8
+
+Array = npt.NDArray[Any]
+
+
+def steps(config: Config, layout: Layout) -> Steps:
+    """find_cells -> sort -> gather."""
+    n, block, d = layout.n_input, layout.block_points, layout.n_features
+    n_cells = min(MAX_CELLS, math.ceil(layout.n_points / CELL_POINTS))
+    method = neighbor_method(config.neighbors.method, layout.n_points, d)
+    n_nearest = min(N_NEAREST, n_cells) if method == "pynndescent" else 1
+    transform = config.preprocess.scale != "none" or config.preprocess.pca is not None
+    dtype = "float64" if transform else layout.dtype
+    row_bytes = d * np.dtype(dtype).itemsize
+
+    def planned(spec: schema.ArraySpec, rows: int, dtype: str, *tail: int) -> PlannedArray:
+        return PlannedArray(spec, (rows, *tail), dtype, block)
+
+    sample_bytes = min(n, layout.input_blocks() * 4096) * d * 8
+    [cells] = yield Step(
+        "order_points", "find_cells", find_cells, 1, 4 * sample_bytes,
+        {"n_cells": n_cells, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, "transform": transform},
+        bundles=("_work/cells.npz",), on_driver=True, expected=lambda b: {"n_cells": n_cells},
+    )  # fmt: skip
+    found = cells["n_cells"]
+    n_nearest = min(n_nearest, found)
+    counts = PlannedArray(schema.CELL_COUNTS, (layout.input_blocks(), found), "int64", 1)
+    yield Step(
+        "order_points", "sort", sort_block, layout.input_blocks(), 6 * block * row_bytes + 32 * block * N_NEAREST,
+        {"n_nearest": n_nearest, "transform": transform, "size": block, "n_rows": n},
+        arrays=(planned(schema.SORTED_POINTS, n, dtype, d), planned(schema.SORTED_INDEX, n, "int64"),
+                planned(schema.SORTED_CELLS, n, "int32", n_nearest), counts),
+    )  # fmt: skip
+    points = layout.n_points
+    yield Step(
+        "order_points", "gather", gather_block, layout.point_blocks(), 4 * block * row_bytes + 16 * block * N_NEAREST,
+        {"size": block, "n_points": points},
+        arrays=(planned(schema.POINTS, points, dtype, d), planned(schema.ORIGINAL_INDEX, points, "int64"),
+                planned(schema.NEAREST_CELLS, points, "int32", n_nearest)),
+        bundles=("_work/boxes",),
+    )  # fmt: skip
+    return replace(layout, n_cells=found, dtype=dtype)
+
+
+def find_cells(store: Store, block: int, n_cells: int, n_blocks: int, seed: int, transform: bool) -> Report:
+    """Cluster a sample of the distinct points into cells."""
+    parts = [store.read_bundle(f"_work/sample/{b:05d}") for b in range(n_blocks)]
+    rows = np.concatenate([part["rows"] for part in parts])
+    points = np.concatenate([part["points"] for part in parts])
+    points = _transform(store, transform, points[store.gather(schema.REPRESENTATIVE.name, rows) == rows])
+    wanted = max(n_cells * SAMPLE_PER_CELL, 1000)
+    if len(points) > wanted:
+        points = points[np.sort(np.random.default_rng([seed, 1]).permutation(len(points))[:wanted])]
+    centers = fit_cells(points, n_cells, seed) if len(points) else np.zeros((1, points.shape[1]))
+    store.write_bundle("_work/cells", centers=centers)
+    return {"n_cells": len(centers)}
+
+
+def sort_block(store: Store, block: int, n_nearest: int, transform: bool, size: int, n_rows: int) -> Report:
+    """Preprocess a block's distinct points and write them sorted by cell, with how many went to each."""
+    start, stop = block_rows(block, size, n_rows)
+    rows = np.arange(start, stop)
+    kept = rows[store.read(schema.REPRESENTATIVE.name, start, stop) == rows]
+    points = _transform(store, transform, store.read(schema.RAW.name, start, stop)[kept - start])
+    centers = store.read_bundle("_work/cells")["centers"]
+    cells = nearest_cells(points, centers, n_nearest)
+    order = np.argsort(cells[:, 0], kind="stable")
+    store.write(schema.SORTED_POINTS.name, start, _padded(points[order], len(rows)))
+    store.write(schema.SORTED_INDEX.name, start, _padded(kept[order], len(rows)))
+    store.write(schema.SORTED_CELLS.name, start, _padded(cells[order], len(rows)))
+    store.write(schema.CELL_COUNTS.name, block, np.bincount(cells[:, 0], minlength=len(centers))[None, :])
+    return {"points": len(kept)}
+
+
+def gather_block(store: Store, block: int, size: int, n_points: int) -> Report:
+    """Collect a block of points in internal order from the slices of all sorted shards."""
+    start, stop = block_rows(block, size, n_points)
+    counts = store.read_all(schema.CELL_COUNTS.name)
+    block_size = int(store.array(schema.SORTED_INDEX.name).attrs["block"])  # type: ignore[arg-type]
+    moves = [move for b in range(len(counts)) if (move := slice_of_shard(counts, b, start, stop)) is not None]
+    for spec, source in (
+        (schema.POINTS, schema.SORTED_POINTS),
+        (schema.ORIGINAL_INDEX, schema.SORTED_INDEX),
+        (schema.NEAREST_CELLS, schema.SORTED_CELLS),
+    ):
+        array = store.array(source.name)
+        rows = np.empty((stop - start, *array.shape[1:]), array.dtype)
+        for move in moves:
+            base = move.source_block * block_size
+            rows[move.targets] = store.read(source.name, base + move.first, base + move.past)
+        store.write(spec.name, start, rows)
+        if spec is schema.POINTS:
+            bounds = np.unique(np.clip(np.concatenate([[0], np.cumsum(counts.sum(axis=0))]), start, stop)) - start
+            boxes = bounding_boxes(rows, bounds, start)
+            store.write_bundle(f"_work/boxes/{block:05d}", **boxes._asdict())
+    return {"points": stop - start}
+
+
+class Move(NamedTuple):
+    """Rows [first, past) of a sorted shard go to the rows `targets` of the block being gathered."""
+
+    source_block: int
+    first: int
+    past: int
+    targets: npt.NDArray[np.int64]
+
+
+def slice_of_shard(counts: npt.NDArray[np.int64], source_block: int, start: int, stop: int) -> Move | None:
+    """What block [start, stop) of the internal order takes from one shard; counts (n_input_blocks, n_cells).
+
+    Internal order is by cell, then by input block, then by input row; a shard is sorted by cell.
+    """
+    own = counts[source_block]
+    cell_start = np.cumsum(counts.sum(axis=0)) - counts.sum(axis=0)
+    target = cell_start + counts[:source_block].sum(axis=0)
+    low, high = np.maximum(target, start), np.minimum(target + own, stop)
+    taken = np.maximum(high - low, 0)
+    if not taken.any():
+        return None
+    cell = int(np.flatnonzero(taken)[0])
+    first = int(own[:cell].sum() + low[cell] - target[cell])
+    total = int(taken.sum())
+    within = np.arange(total) - np.repeat(np.cumsum(taken) - taken, taken)
+    return Move(source_block, first, first + total, np.repeat(low - start, taken) + within)
+
+
+def _transform(store: Store, fitted: bool, points: Array) -> Array:
+    if not fitted:
+        return points
+    return np.asarray(Transform(**store.read_bundle("_work/transform"))(points))
+
+
+def _padded(rows: Array, length: int) -> Array:
+    out = np.zeros((length, *rows.shape[1:]), rows.dtype)
+    out[: len(rows)] = rows
+    return out

@@ -1,0 +1,161 @@
+"""The bottom eigenvectors of M for every component of the graph, and the embedding in input order."""
+
+from dataclasses import asdict
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, vstack
+
+from pipeline import schema
+from pipeline.config import Config
+from pipeline.errors import BoundsNotMet
+from pipeline.kernels.cost_matrix import local_factor
+from pipeline.kernels.graph import closed_classes, neighbor_graph
+from pipeline.kernels.quality import participation
+from pipeline.kernels.spectrum import bottom_eigenpairs
+from pipeline.machine import available_cores, memory_limit
+from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_rows
+from pipeline.store import Store
+
+Ids = npt.NDArray[np.int64]
+
+
+def steps(config: Config, layout: Layout) -> Steps:
+    """choose -> solve -> write."""
+    n, m, block = layout.n_points, config.eigensolver.n_components, layout.block_points
+    size = {"size": block, "n_points": n}
+    [chosen] = yield Step(
+        "solve_embedding", "choose", choose_components, 1, 12 * n,
+        {"components": config.graph.components, "min_component": config.graph.min_component}, on_driver=True,
+        expected=lambda b: {"n_components": layout.n_components, "n_weak": layout.n_components},
+    )  # fmt: skip
+    solver = config.eigensolver
+    yield Step(
+        "solve_embedding", "solve", solve_component, chosen["n_components"], 40 * n * (layout.k_max + 1),
+        {"n_components": m, "method": solver.method, "tol": solver.tol, "sigma": solver.sigma, **size},
+        resources={"max_memory": solver.max_memory}, bundles=("_work/eigen",), on_driver=True, all_cores=True,
+    )  # fmt: skip
+    n_graph, rows = chosen["n_components"], layout.n_input
+    yield Step(
+        "solve_embedding", "write", write_embedding, 1, 8 * n * (m + 2) + 8 * rows * (m + 2),
+        {"n_components": m, "n_graph": n_graph, "scale": config.embedding.scale, "size": block, "n_rows": rows},
+        arrays=(PlannedArray(schema.EMBEDDING, (rows, m), "float64", block),
+                PlannedArray(schema.COMPONENT, (rows,), "int32", block),
+                PlannedArray(schema.EIGENVALUES, (n_graph, m), "float64", n_graph)),
+        bundles=("_work/embedding.npz",), on_driver=True,
+    )  # fmt: skip
+    return layout
+
+
+def choose_components(store: Store, block: int, components: str, min_component: int) -> Report:
+    """How many of the weak components, largest first, get an embedding. Raises BoundsNotMet for components: error."""
+    sizes = np.bincount(store.read_all(schema.POINT_COMPONENT.name))
+    if components == "error" and len(sizes) > 1:
+        raise BoundsNotMet(
+            f"graph.components: error, and the neighbour graph has {len(sizes)} components (largest "
+            f"{', '.join(map(str, sizes[:5]))} points). Raise neighbors.n_neighbors, or use components: separate or largest"
+        )
+    large = max(1, int((sizes >= min_component).sum()))
+    return {"n_components": 1 if components == "largest" else large, "n_weak": len(sizes)}
+
+
+def solve_component(
+    store: Store, block: int, n_components: int, method: str, tol: float, sigma: float, size: int, n_points: int,
+    max_memory: int | str,
+) -> Report:  # fmt: skip
+    """The eigenpairs of one component (its number is the block's)."""
+    rows = np.flatnonzero(store.read_all(schema.POINT_COMPONENT.name) == block)
+    factor = load_factor(store, rows, size, n_points)
+    spectrum = bottom_eigenpairs(
+        factor, n_components, method=method, pin=closed_point(factor, block),
+        cost_matrix=lambda: load_cost_matrix(store, rows, size, n_points), tol=tol,
+        max_memory=memory_limit(max_memory), sigma=sigma, n_threads=available_cores(), initial=None,
+    )  # fmt: skip
+    store.write_bundle(
+        f"_work/eigen/{block:05d}", rows=rows, vectors=spectrum.vectors, eigenvalues=spectrum.eigenvalues
+    )
+    return {
+        "n_points": len(rows),
+        "eigenvalues": spectrum.eigenvalues.tolist(),
+        "residuals": spectrum.residuals.tolist(),
+        "participation": participation(spectrum.vectors).tolist(),
+        "converged": bool(spectrum.converged),
+        "stats": asdict(spectrum.stats),
+    }
+
+
+def load_factor(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
+    """A = I - W of the points `rows` (ascending, closed under neighbours), square."""
+    blocks = []
+    for start in range(0, n_points, size):
+        stop = min(start + size, n_points)
+        first, past = np.searchsorted(rows, [start, stop])
+        if first < past:
+            indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
+            weights = store.read(schema.WEIGHTS.name, start, stop)
+            block = local_factor(indices, weights, start, n_points)
+            blocks.append(block if past - first == stop - start else block[rows[first:past] - start])
+    return _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
+
+
+def load_cost_matrix(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
+    """M of the points `rows` (ascending, a union of weak components)."""
+    blocks = []
+    for number, start in enumerate(range(0, n_points, size)):
+        first, past = np.searchsorted(rows, [start, min(start + size, n_points)])
+        if first < past:
+            block = store.read_rows(schema.COST_MATRIX, number)
+            blocks.append(block if past - first == block.shape[0] else block[rows[first:past] - start])
+    return _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
+
+
+def _restrict_columns(matrix: csr_array, rows: Ids) -> csr_array:
+    """Columns renumbered to positions in `rows`; every column that occurs is among them."""
+    if len(rows) == matrix.shape[1]:
+        return matrix
+    position = np.full(matrix.shape[1], -1, matrix.indices.dtype)
+    position[rows] = np.arange(len(rows))
+    return csr_array((matrix.data, position[matrix.indices], matrix.indptr), shape=(len(rows), len(rows)))
+
+
+def closed_point(factor: csr_array, component: int) -> int:
+    """A point of the component's one closed class. Raises BoundsNotMet when there are several."""
+    pattern = csr_array((np.ones(factor.nnz, np.int8), factor.indices, factor.indptr), shape=factor.shape)
+    classes = closed_classes(pattern)
+    if len(classes.sizes) != 1:
+        sizes = ", ".join(map(str, classes.sizes[:5]))
+        raise BoundsNotMet(
+            f"graph: component {component} has {len(classes.sizes)} closed classes ({sizes} points): sets of points that "
+            f"no neighbour link leaves, so the null space of M has that dimension and its bottom vectors only tell them "
+            f"apart. Set neighbors.reverse: auto (or 4), or raise n_neighbors"
+        )
+    members = np.flatnonzero(classes.class_of_point == 0)
+    return int(members[len(members) // 2])
+
+
+def write_embedding(
+    store: Store, block: int, n_components: int, n_graph: int, scale: str, size: int, n_rows: int
+) -> Report:
+    """Embedding and component of every input row; a repeated row gets its representative's."""
+    original = store.read_all(schema.ORIGINAL_INDEX.name)
+    embedding = np.full((len(original), n_components), np.nan)
+    component = np.full(len(original), -1, np.int32)
+    eigenvalues = np.full((n_graph, n_components), np.nan)
+    for number in range(n_graph):
+        part = store.read_bundle(f"_work/eigen/{number:05d}")
+        factor = np.sqrt(len(part["rows"])) if scale == "unit_covariance" else 1.0
+        embedding[part["rows"]] = factor * part["vectors"]
+        component[part["rows"]] = number
+        eigenvalues[number] = part["eigenvalues"]
+    internal = np.full(n_rows, -1, np.int64)
+    internal[original] = np.arange(len(original))
+    dropped = 0
+    for start in range(0, n_rows, size):
+        representative = store.read(schema.REPRESENTATIVE.name, start, min(start + size, n_rows))
+        rows = np.where(representative >= 0, internal[representative], -1)
+        store.write(schema.EMBEDDING.name, start, np.where(rows[:, None] >= 0, embedding[rows], np.nan))
+        store.write(schema.COMPONENT.name, start, np.where(rows >= 0, component[rows], -1).astype(np.int32))
+        dropped += int((rows >= 0).sum() - (component[rows[rows >= 0]] >= 0).sum())
+    store.write(schema.EIGENVALUES.name, 0, eigenvalues)
+    store.write_bundle("_work/embedding", embedding=embedding, component=component)
+    return {"rows_in_small_components": dropped}

@@ -1,0 +1,96 @@
+"""The report of a run: metrics.json, the pictures, and a page that opens offline. A function of the store alone."""
+
+import time
+from typing import Any
+
+import numpy as np
+
+from pipeline import checkpoint, metrics, schema
+from pipeline.config import Config, to_yaml
+from pipeline.plan import Layout, Report, Step, Steps
+from pipeline.report.page import render_page
+from pipeline.report.pictures import ColorSource, draw_embedding, draw_spectrum, draw_timings
+from pipeline.store import Store
+
+
+def steps(config: Config, layout: Layout) -> Steps:
+    """write, always anew: it is cheap, and shows the seconds of this run."""
+    yield Step(
+        "write_report", "write", write_report, 1, 200 * layout.n_input, {}, identity={"run": time.time_ns()},
+        resources={"pictures": config.output.report}, bundles=("report",), on_driver=True, feeds=False,
+    )  # fmt: skip
+    return layout
+
+
+def write_report(store: Store, block: int, pictures: bool = True) -> Report:
+    """Write report/metrics.json and, if wanted, embedding.png, spectrum.png, timings.png and index.html."""
+    started = time.perf_counter()
+    found = gather_metrics(store)
+    config = store.attributes()["config"]
+    drawn: dict[str, bytes] = {}
+    if pictures and store.has_array(schema.EMBEDDING.name):
+        drawn = draw(store, config, found)
+        for name, data in drawn.items():
+            store.objects.put(f"report/{name}.png", data)
+    found["picture"] = "report/embedding.png" if "embedding" in drawn else None
+    found["seconds"]["write_report"] = round(time.perf_counter() - started, 3)
+    if pictures:
+        page = render_page(found, to_yaml(config), drawn, describe_arrays(store))
+        store.objects.put("report/index.html", page.encode())
+    store.put_json("report/metrics.json", found)
+    return {}
+
+
+def write_metrics(store: Store, seconds: float) -> None:
+    """metrics.json of a run that ended before its report: what is known so far."""
+    store.put_json("report/metrics.json", {**gather_metrics(store), "seconds_of_this_run": round(seconds, 3)})
+
+
+def gather_metrics(store: Store) -> dict[str, Any]:
+    """All metrics the store's markers tell, with warnings and versions."""
+    attributes = store.attributes()
+    n_input, n_features = 0, None
+    if store.has_array(schema.RAW.name):
+        n_input = store.array(schema.RAW.name).shape[0]
+    if store.has_array(schema.POINTS.name):
+        n_features = store.array(schema.POINTS.name).shape[1]
+    found = metrics.collect(checkpoint.read_reports(store), checkpoint.recorded_steps(store), n_input, n_features)
+    found["min_recall"] = attributes["config"]["neighbors"]["min_recall"]
+    return {**found, "warnings": metrics.warnings(found), "versions": attributes["versions"]}
+
+
+def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> dict[str, bytes]:
+    """PNGs by name. The embedding is coloured by the input's labels or true coordinate where it has one."""
+    embedding = store.read_all(schema.EMBEDDING.name)
+    component = store.read_all(schema.COMPONENT.name)
+    title = f"LLE of {found['n_points']:,} points, k = {config['neighbors']['n_neighbors']}"
+    eigenvalues = np.array(found["eigenvalues"], np.float64)
+    residuals = np.array(found["residuals"], np.float64)
+    return {
+        "embedding": draw_embedding(embedding, component, color_source(store), title),
+        "spectrum": draw_spectrum(eigenvalues, residuals, (found["solver"] or {}).get("rounding_floor")),
+        "timings": draw_timings(found["seconds"]),
+    }
+
+
+def color_source(store: Store) -> ColorSource | None:
+    """The first label column of the store with its names; None where the input has no labels."""
+    reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
+    if not reports:
+        return None
+    described = reports[0].report
+    values = store.read_all(schema.LABEL.name)[:, 0]
+    names = described["names"]
+    label = "label" if described["kind"] == "categorical" else "true coordinate"
+    return ColorSource(values, described["kind"], None if names is None else tuple(names), label)
+
+
+def describe_arrays(store: Store) -> list[dict[str, Any]]:
+    """Name, shape, dtype, unit and meaning of every array the store holds."""
+    rows: list[dict[str, Any]] = []
+    for spec in schema.ARRAYS:
+        if store.has_array(spec.name):
+            array = store.array(spec.name)
+            rows.append({"name": spec.name, "shape": array.shape, "dtype": str(array.dtype), "unit": spec.unit,
+                         "meaning": spec.meaning})  # fmt: skip
+    return rows

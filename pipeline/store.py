@@ -1,0 +1,224 @@
+"""A run's store: zarr arrays written by whole blocks, bundles of small arrays, JSON objects. The only zarr code.
+
+An array's chunk (or shard) along its first axis is a block, so that no two tasks ever write the same object. Every
+chunk carries a CRC-32C; a mismatch on reading is a CorruptChunk, and so is a chunk that is missing although its
+block is marked as done (zarr itself would return the fill value).
+"""
+
+import io
+import json
+import math
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+from scipy.sparse import csr_array
+from zarr.codecs import BloscCodec, Crc32cCodec
+from zarr.errors import ArrayNotFoundError, ContainsGroupError, GroupNotFoundError
+
+from pipeline.errors import ConfigError, CorruptChunk, StoreError
+from pipeline.objects import open_objects, storage_errors
+from pipeline.plan import PlannedArray
+from pipeline.schema import FORMAT_VERSION
+
+Array = npt.NDArray[Any]
+
+WRITE_ALL: Any = {"write_empty_chunks": True}  # a chunk that equals the fill value is data too
+
+
+class Store:
+    """Arrays, bundles and JSON objects under one URL."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.objects = open_objects(url)
+        self._arrays: dict[str, zarr.Array[Any]] = {}
+
+    # --- the group
+
+    def is_run(self) -> bool:
+        """Whether this is a store of this program. Raises ConfigError when something else lies there."""
+        try:
+            attributes = zarr.open_group(self.objects.zarr_store(), mode="r").attrs.asdict()
+        except (GroupNotFoundError, FileNotFoundError, ContainsGroupError):
+            if any(not name.startswith("_run/") for name in self._first_names()):
+                raise ConfigError(
+                    f"{self.url}: expected an empty place or a store of this program, found other files; choose another output.store"
+                ) from None
+            return False
+        except (ValueError, KeyError) as error:
+            raise StoreError(f"{self.url}: zarr.json cannot be read ({error}); run with --fresh to start anew") from None
+        if "lle_format" not in attributes:
+            raise ConfigError(f"{self.url}: a zarr group that this program did not write; choose another output.store")
+        if attributes["lle_format"] != FORMAT_VERSION:
+            raise ConfigError(
+                f"{self.url}: store format {attributes['lle_format']}, this version writes {FORMAT_VERSION}; "
+                f"use another output.store or --fresh"
+            )
+        return True
+
+    def _first_names(self) -> Iterator[str]:
+        yield from self.objects.names("")[:100]
+
+    def create_group(self, attributes: dict[str, Any]) -> None:
+        """Create the group if it is not there and set its attributes."""
+        with storage_errors(self.url):
+            group = zarr.open_group(self.objects.zarr_store(), mode="a", zarr_format=3)
+            group.update_attributes({"lle_format": FORMAT_VERSION, **attributes})
+
+    def attributes(self) -> dict[str, Any]:
+        """The group's attributes: format version, resolved config, input fingerprint, package versions."""
+        return dict(zarr.open_group(self.objects.zarr_store(), mode="r").attrs)
+
+    def erase(self) -> None:
+        """Remove everything but the run lock."""
+        for top in sorted({name.split("/")[0] for name in self.objects.names("")} - {"_run"}):
+            self.objects.delete(top)
+        self.objects.delete("_run/steps")
+        self._arrays.clear()
+
+    # --- arrays
+
+    def create(self, planned: PlannedArray) -> None:
+        """Create an array, replacing an old one. Raises StoreError when the store cannot be written."""
+        spec, rows = planned.spec, planned.block
+        parts = math.gcd(rows, spec.parts) if spec.parts else 1
+        inner, shard = rows // parts, rows if spec.parts else None
+        tail = planned.shape[1:]
+        self.objects.delete(spec.name)
+        self._arrays.pop(spec.name, None)
+        with storage_errors(f"{self.url}/{spec.name}"):
+            zarr.create_array(
+                self.objects.zarr_store(), name=spec.name, shape=planned.shape, dtype=planned.dtype,
+                chunks=(inner, *tail), shards=None if shard is None else (shard, *tail),
+                compressors=_compressors(spec.kind), filters=None, dimension_names=spec.dims,
+                fill_value=np.nan if np.dtype(planned.dtype).kind == "f" else 0,
+                attributes={"meaning": spec.meaning, "unit": spec.unit, "block": rows},
+                config=WRITE_ALL, overwrite=True,
+            )  # fmt: skip
+
+    def array(self, name: str) -> "zarr.Array[Any]":
+        """The zarr array of a name. Raises StoreError when it is not there."""
+        if name not in self._arrays:
+            try:
+                self._arrays[name] = zarr.open_array(self.objects.zarr_store(), path=name, mode="r+").with_config(WRITE_ALL)
+            except (ArrayNotFoundError, FileNotFoundError):
+                raise StoreError(f"{self.url}: has no array '{name}'; has the run got that far? (`lle status`)") from None
+            except (ValueError, KeyError) as error:
+                raise CorruptChunk(name, "zarr.json", str(error)) from None
+        return self._arrays[name]
+
+    def has_array(self, name: str) -> bool:
+        return self.objects.exists(f"{name}/zarr.json")
+
+    def write(self, name: str, start: int, values: Array) -> None:
+        """Write whole blocks from row `start` on. Raises ValueError for anything that is not whole blocks."""
+        array = self.array(name)
+        block = block_of(array)
+        stop = start + len(values)
+        if start % block or (stop % block and stop != array.shape[0]):
+            raise ValueError(f"{name}[{start}:{stop}] is not a whole number of blocks of {block} rows")
+        with storage_errors(f"{self.url}/{name}"):
+            array[start:stop] = values
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """Rows [start, stop). Raises CorruptChunk when a chunk is missing or fails its checksum."""
+        array = self.array(name)
+        block = block_of(array)
+        for chunk in range(start // block, -(-stop // block)):
+            key = array.metadata.encode_chunk_key((chunk,) + (0,) * (array.ndim - 1))
+            if array.size and not self.objects.exists(f"{name}/{key}"):
+                raise CorruptChunk(name, str(chunk), "the chunk is missing")
+        with storage_errors(f"{self.url}/{name}"):
+            try:
+                return np.asarray(array[start:stop])
+            except (ValueError, RuntimeError) as error:
+                raise CorruptChunk(name, f"{start // block}", str(error).split(". ")[0]) from None
+
+    def read_all(self, name: str) -> Array:
+        """The whole array."""
+        return self.read(name, 0, self.array(name).shape[0])
+
+    def gather(self, name: str, rows: npt.NDArray[np.integer]) -> Array:
+        """Given rows in ascending order; each block that holds one of them is read once."""
+        array = self.array(name)
+        block = block_of(array)
+        out = np.empty((len(rows), *array.shape[1:]), array.dtype)
+        cuts = np.searchsorted(rows, np.arange(0, array.shape[0] + block, block))
+        for b in np.flatnonzero(np.diff(cuts)):
+            first, past = cuts[b], cuts[b + 1]
+            low, high = int(rows[first]), int(rows[past - 1]) + 1
+            out[first:past] = self.read(name, low, high)[rows[first:past] - low]
+        return out
+
+    # --- sparse rows
+
+    def write_rows(self, group: str, block: int, first_row: int, rows: csr_array) -> None:
+        """A block of CSR rows as `<group>/<block>/{indptr,indices,data}`; attributes say which rows of what shape."""
+        name = f"{group}/{block:05d}"
+        self.objects.delete(name)
+        with storage_errors(f"{self.url}/{name}"):
+            attributes = {"first_row": first_row, "shape": list(rows.shape)}
+            folder = zarr.open_group(self.objects.zarr_store(), path=name, mode="w", attributes=attributes)
+            for part in ("indptr", "indices", "data"):
+                values = getattr(rows, part)
+                chunk = (max(1, len(values)),)
+                written = folder.create_array(
+                    part, shape=(len(values),), dtype=values.dtype, chunks=chunk, filters=None,
+                    compressors=_compressors("float" if part == "data" else "index"), config=WRITE_ALL,
+                )  # fmt: skip
+                written[:] = values
+
+    def read_rows(self, group: str, block: int) -> csr_array:
+        """A block of CSR rows. Raises CorruptChunk."""
+        name = f"{group}/{block:05d}"
+        parts = [self.read_all(f"{name}/{part}") for part in ("data", "indices", "indptr")]
+        shape = zarr.open_group(self.objects.zarr_store(), path=name, mode="r").attrs["shape"]
+        return csr_array(tuple(parts), shape=tuple(shape))  # type: ignore[arg-type]
+
+    # --- bundles and JSON
+
+    def write_bundle(self, name: str, **arrays: Array) -> None:
+        """Several small arrays as one object (an .npz: plain members, each with a CRC-32)."""
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        self.objects.put(f"{name}.npz", buffer.getvalue())
+
+    def read_bundle(self, name: str) -> dict[str, Array]:
+        """The arrays of a bundle. Raises CorruptChunk when it is missing or damaged."""
+        data = self.objects.get(f"{name}.npz")
+        if data is None:
+            raise CorruptChunk(name, "bundle", "the object is missing")
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
+                return {key: loaded[key] for key in loaded.files}
+        except (zipfile.BadZipFile, ValueError, EOFError, KeyError, OSError) as error:
+            raise CorruptChunk(name, "bundle", str(error)) from None
+
+    def has_bundle(self, name: str) -> bool:
+        return self.objects.exists(f"{name}.npz")
+
+    def put_json(self, name: str, value: Any) -> None:
+        self.objects.put(name, json.dumps(value, indent=1).encode())
+
+    def get_json(self, name: str) -> Any:
+        """The JSON object of a name; None when it is missing or torn."""
+        data = self.objects.get(name)
+        try:
+            return None if data is None else json.loads(data)
+        except ValueError:
+            return None
+
+
+def _compressors(kind: str) -> list[Any]:
+    """Ids and counts compress, measured numbers hardly; the checksum comes last, over the stored bytes."""
+    packed = [BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")] if kind == "index" else []
+    return [*packed, Crc32cCodec()]
+
+
+def block_of(array: "zarr.Array[Any]") -> int:
+    """Rows of a block of an array: its shard, or its chunk."""
+    return int((array.shards or array.chunks)[0])
