@@ -19,7 +19,8 @@ from pipeline.stages import write_report
 from pipeline.store import Store
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Locally Linear Embedding of millions of points as a distributed, resumable batch job.",
 )  # fmt: skip
 
@@ -144,8 +145,13 @@ def _fail(kind: str, message: str, code: int, as_json: bool) -> None:
 
 def _plan(config: Config) -> dict[str, Any]:
     steps = runs.plan(config)
-    rows = [{"stage": step.stage, "step": step.name, "tasks": step.n_blocks, "bytes_per_task": step.bytes_per_task,
-             "disk_bytes": step.disk_bytes, "where": "driver" if step.on_driver else "worker"} for step in steps]  # fmt: skip
+    rows = [
+        {
+            "stage": step.stage, "step": step.name, "tasks": step.n_blocks, "bytes_per_task": step.bytes_per_task,
+            "disk_bytes": step.disk_bytes, "where": "driver" if step.on_driver else "worker",
+        }
+        for step in steps
+    ]
     solver = runs.known_solver(config)
     return {"steps": rows, "disk_bytes": sum(step.disk_bytes for step in steps), "solver": solver}
 
@@ -158,7 +164,9 @@ def _describe_plan(found: dict[str, Any]) -> str:
         lines.append(f"{name:<34}{row['tasks']:>7}{size:>12.3f}{disk:>13.3f}  {row['where']}")
     lines.append(f"arrays on disk in all: {found['disk_bytes'] / GIB:.2f} GiB")
     solver = found["solver"]
-    known = f"{solver['predicted_bytes'] / GIB:.2f} GiB ({solver['method']})" if solver else "known once the weights are solved"
+    known = "known once the weights are solved"
+    if solver:
+        known = f"{solver['predicted_bytes'] / GIB:.2f} GiB ({solver['method']})"
     lines.append(f"eigensolver: {known}")
     return "\n".join(lines)
 

@@ -72,8 +72,8 @@ def _remote(address: str) -> Iterator[Client]:
     try:
         client = Client(address, timeout="30s")
     except (OSError, TimeoutError, ValueError) as error:
-        raise LleError(f"execution.cluster.address {address}: no scheduler answers ({error}); is the cluster up?") from None
+        raise LleError(f"execution.cluster.address {address}: no scheduler answers ({error}); is it up?") from None
     with client:
         if not client.scheduler_info()["workers"]:
-            raise LleError(f"execution.cluster.address {address}: the scheduler has no workers; start some and run again")
+            raise LleError(f"execution.cluster.address {address}: the scheduler has no workers; start some first")
         yield client

@@ -147,7 +147,7 @@ def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:
 
 
 def _reset_peak() -> None:
-    """Start the kernel's count of this process's peak memory anew (Linux); elsewhere the peak is the process's whole."""
+    """Start Linux's count of this process's peak memory anew; elsewhere the peak is that of the whole process."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

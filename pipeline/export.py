@@ -23,7 +23,7 @@ def export_embedding(store: Store, out: Path) -> int:
     .npy holds the (n_input, n_components) float64 array; .parquet and .csv hold columns row, component, y1, y2, ...
     """
     if out.suffix not in SUFFIXES:
-        raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}, found {out.suffix or 'no suffix'}")
+        raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}")
     if not out.absolute().parent.is_dir():
         raise ConfigError(f"{out}: its folder does not exist; create it first")
     array = store.array(schema.EMBEDDING.name)

@@ -56,19 +56,23 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
         )
     if metrics["closed_classes"] and metrics["reverse_added"]:
         said.append(
-            f"{metrics['closed_classes']} closed classes were mended with {metrics['reverse_added']} reverse neighbours "
-            f"and {metrics['bridges_added']} bridges"
+            f"{metrics['closed_classes']} closed classes were mended with {metrics['reverse_added']} reverse "
+            f"neighbours and {metrics['bridges_added']} bridges"
         )
     for number, shares in enumerate(metrics["participation"] or []):
         size = metrics["component_points"][number]
         for coordinate, value in enumerate(shares, start=1):
             if value < CLUMP_SHARE * size:
                 said.append(
-                    f"coordinate {coordinate} of component {number} is a clump: about {value:.0f} of {size} points carry it"
+                    f"coordinate {coordinate} of component {number} is a clump: about {value:.0f} of {size} points "
+                    f"carry it"
                 )
     for coordinate, value in enumerate(metrics["redundancy"] or [], start=1):
         if value > REDUNDANT:
-            said.append(f"coordinate {coordinate} is nearly a function of those before it (R^2 {value:.2f}): it shows nothing new")
+            said.append(
+                f"coordinate {coordinate} is nearly a function of those before it (R^2 {value:.2f}): it shows nothing "
+                f"new"
+            )
     if metrics["solver"] and not metrics["solver"]["converged"]:
         said.append("the eigensolver did not reach its tolerance; the vectors are the best it found")
     return said

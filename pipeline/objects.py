@@ -42,6 +42,9 @@ class Objects(Protocol):
     def zarr_store(self) -> Any:
         """What zarr opens."""
 
+    def sweep(self) -> int:
+        """Remove what killed writers left behind; returns how many."""
+
 
 def open_objects(url: str) -> Objects:
     """Objects under a path, a file:// URL, or any URL obstore knows (s3://, gs://, az://, memory://)."""
@@ -67,7 +70,9 @@ def _explain(error: OSError, where: str) -> StoreError:
             f"much a run needs) and run the same command again"
         )
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}:
-        refused = StoreError(f"{where}: cannot be written: {error.strerror}. Choose another output.store or mend its rights")
+        refused = StoreError(
+            f"{where}: cannot be written: {error.strerror}. Choose another output.store or mend its rights"
+        )
         refused.exit_code = 2
         return refused
     return StoreError(f"{where}: {type(error).__name__}: {error}")
@@ -145,7 +150,7 @@ class RemoteObjects:
             import obstore  # noqa: PLC0415 (an optional extra)
             from obstore.store import from_url  # noqa: PLC0415
         except ImportError:
-            raise ConfigError(f"{url}: URLs other than local paths need the extra s3: pip install 'lle-pipeline[s3]'") from None
+            raise ConfigError(f"{url}: needs the extra s3: pip install 'lle-pipeline[s3]'") from None
         self.url, self._obs = url, obstore
         try:
             self._store: Any = from_url(url)

@@ -51,7 +51,9 @@ class Step:
 
     `function(store, block, **parameters, **resources) -> Report` reads, computes and writes whole chunks no other
     block writes. `parameters` decide the result and are part of the step's fingerprint, with `identity` (what else
-    decides it, such as the state of the input files); `resources` (threads, memory) do not. Steps with `feeds` false (measurements) do not invalidate what follows them.
+    decides it, such as the state of the input files); `resources` (threads, memory) do not. Steps with `feeds` false
+    (measurements) do not invalidate what follows them. `on_driver` steps run in the calling process, where the memory
+    is; `all_cores` lifts the limit of one thread.
     """
 
     stage: str
@@ -112,7 +114,7 @@ def block_points(requested: int | str, n_rows: int, row_bytes: int) -> int:
     """
     if isinstance(requested, int):
         return min(requested, max(n_rows, 1))
-    fitting = 2 ** int(math.log2(max(CHUNK_BYTES // row_bytes, 1)))
+    fitting = 1 << int(math.log2(max(CHUNK_BYTES // row_bytes, 1)))
     block = min(MAX_BLOCK_POINTS, max(MIN_BLOCK_POINTS, fitting))
     return min(block, max(n_rows, 1))
 

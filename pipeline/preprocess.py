@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
+from dask.delayed import delayed
 
 from pipeline.errors import InputError
 from pipeline.plan import block_rows
@@ -40,7 +40,7 @@ def valid_rows(url: str, block: int, size: int, n_rows: int) -> npt.NDArray[np.f
 
 def valid_array(store: Store, n_valid: list[int], size: int, n_rows: int, n_features: int) -> Any:
     """All valid rows as a Dask array, a chunk for each input block."""
-    load = dask.delayed(valid_rows, pure=True)
+    load = delayed(valid_rows, pure=True)
     chunks = [
         da.from_delayed(load(store.url, block, size, n_rows), shape=(count, n_features), dtype=np.float64)
         for block, count in enumerate(n_valid)

@@ -20,8 +20,9 @@ class RunProgress:
         self.computed: dict[str, int] = {}
         self.reused: dict[str, int] = {}
         self._bars = Progress(
-            TextColumn("{task.description:<32}"), BarColumn(30), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(), console=self.console, transient=True, disable=not self.console.is_terminal,
+            TextColumn("{task.description:<32}"), BarColumn(30), MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), console=self.console, transient=True,
+            disable=not self.console.is_terminal,
         )  # fmt: skip
         self._task: TaskID | None = None
         self._done = self._fresh = 0
@@ -50,7 +51,8 @@ class RunProgress:
         elif now - self._spoken > LINE_SECONDS:
             self._spoken = now
             left = (step.n_blocks - self._done) / rate
-            self.say(f"  {step.stage}.{step.name}: {self._done}/{step.n_blocks} blocks, {rate:.2g}/s, {left:.0f} s left")
+            counts = f"{self._done}/{step.n_blocks} blocks, {rate:.2g}/s"
+            self.say(f"  {step.stage}.{step.name}: {counts}, {left:.0f} s left")
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
         self.stop()

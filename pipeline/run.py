@@ -42,7 +42,9 @@ STAGES: dict[str, Stage] = {
     "measure_quality": measure_quality.steps,
     "write_report": write_report.steps,
 }
-PACKAGES = ("lle-pipeline", "numpy", "scipy", "zarr", "dask", "dask-ml", "pynndescent", "pypardiso", "mkl", "scikit-learn")
+PACKAGES = (
+    "lle-pipeline", "numpy", "scipy", "zarr", "dask", "dask-ml", "pynndescent", "pypardiso", "mkl", "scikit-learn",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
             reached = ", ".join(f"{residual:.2e}" for residual in report["residuals"])
             lines.append(
                 f"eigensolver: component {number} did not reach eigensolver.tol {step.parameters['tol']:g}: residuals "
-                f"{reached} ({report['stats']['method']}: {report['stats']['reason']}). The vectors reached are stored. "
+                f"{reached} ({report['stats']['reason']}). The vectors reached are stored. "
                 f"Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
             )
     return "\n".join(lines)

@@ -67,7 +67,8 @@ SORTED_INDEX = ArraySpec(
     "_work/sorted_index", ("input row",), "int64", "input row of each sorted point", kind="index", parts=32
 )
 SORTED_CELLS = ArraySpec(
-    "_work/sorted_cells", ("input row", "nearest"), "int32", "nearest cells of each sorted point", kind="index", parts=32
+    "_work/sorted_cells", ("input row", "nearest"), "int32", "cells nearest to each sorted point", kind="index",
+    parts=32,
 )
 CELL_COUNTS = ArraySpec(
     "_work/cell_counts", ("input block", "cell"), "int64", "points of each cell in each input block", kind="index"

@@ -46,13 +46,14 @@ class Store:
         except (GroupNotFoundError, FileNotFoundError, ContainsGroupError):
             if any(not name.startswith("_run/") for name in self._first_names()):
                 raise ConfigError(
-                    f"{self.url}: expected an empty place or a store of this program, found other files; choose another output.store"
+                    f"{self.url}: expected an empty place or a store of this program, found other files; choose "
+                    f"another output.store"
                 ) from None
             return False
         except (ValueError, KeyError) as error:
-            raise StoreError(f"{self.url}: zarr.json cannot be read ({error}); run with --fresh to start anew") from None
+            raise StoreError(f"{self.url}: zarr.json cannot be read ({error}); run with --fresh") from None
         if "lle_format" not in attributes:
-            raise ConfigError(f"{self.url}: a zarr group that this program did not write; choose another output.store")
+            raise ConfigError(f"{self.url}: a zarr group of another program; choose another output.store")
         if attributes["lle_format"] != FORMAT_VERSION:
             raise ConfigError(
                 f"{self.url}: store format {attributes['lle_format']}, this version writes {FORMAT_VERSION}; "
@@ -106,7 +107,7 @@ class Store:
             try:
                 self._arrays[name] = zarr.open_array(self.objects.zarr_store(), path=name, mode="r+").with_config(WRITE_ALL)
             except (ArrayNotFoundError, FileNotFoundError):
-                raise StoreError(f"{self.url}: has no array '{name}'; has the run got that far? (`lle status`)") from None
+                raise StoreError(f"{self.url}: has no array '{name}' yet (`lle status` says how far it is)") from None
             except (ValueError, KeyError) as error:
                 raise CorruptChunk(name, "zarr.json", str(error)) from None
         return self._arrays[name]
@@ -161,7 +162,7 @@ class Store:
         name = f"{group}/{block:05d}"
         self.objects.delete(name)
         with storage_errors(f"{self.url}/{name}"):
-            attributes = {"first_row": first_row, "shape": list(rows.shape)}
+            attributes: Any = {"first_row": first_row, "shape": list(rows.shape)}
             folder = zarr.open_group(self.objects.zarr_store(), path=name, mode="w", attributes=attributes)
             for part in ("indptr", "indices", "data"):
                 values = getattr(rows, part)

@@ -8,6 +8,7 @@ points for which it is one of the nearest groups, and the lists are merged by di
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline import schema
 from pipeline.config import Config
@@ -21,6 +22,8 @@ from pipeline.kernels.knn import (
 from pipeline.kernels.partition import Boxes, boxes_within, first_distinct, group_cells
 from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype, neighbor_method
 from pipeline.store import Store
+
+Ids = npt.NDArray[np.int64]
 
 GROUP_POINTS = 8192
 N_GROUPS_EACH = 2
@@ -52,7 +55,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     members = 2 * N_GROUPS_EACH * GROUP_POINTS
     yield Step(
         "find_neighbors", "search_cells", search_group, groups["n_groups"], members * (4 * row_bytes + 400 * k),
-        {"n_neighbors": k, "exact_below": EXACT_CELL, "seed": config.neighbors.seed}, bundles=("_work/group_neighbors",),
+        {"n_neighbors": k, "exact_below": EXACT_CELL, "seed": config.neighbors.seed},
+        bundles=("_work/group_neighbors",),
     )  # fmt: skip
     yield Step(
         "find_neighbors", "merge", merge_block, layout.point_blocks(), block * N_GROUPS_EACH * k * 60,
@@ -87,7 +91,7 @@ def search_block(
     return {"rows_read": int(read)}
 
 
-def rows_within_reach(store: Store, start: int, stop: int, n_blocks: int, reach: np.ndarray) -> np.ndarray:
+def rows_within_reach(store: Store, start: int, stop: int, n_blocks: int, reach: npt.NDArray[np.float64]) -> Ids:
     """Rows outside [start, stop) whose cell's box comes within the reach (b,) of a cell of this block."""
     parts = [store.read_bundle(f"_work/boxes/{b:05d}") for b in range(n_blocks)]
     boxes = Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
@@ -138,7 +142,8 @@ def merge_block(store: Store, block: int, n_neighbors: int, n_groups_each: int, 
         distances[rows, filled[rows]] = part["distances"][first:past]
         filled[rows] += 1
     flat = (stop - start, n_groups_each * n_neighbors)
-    _write(store, start, select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors))
+    lists = select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors)
+    _write(store, start, lists)
     return {"lists": int(filled.sum())}
 
 

@@ -46,14 +46,14 @@ def first_layout(config: Config, source: Source) -> Layout:
     if config.preprocess.pca is not None and config.preprocess.pca > min(n, d):
         raise InputError(f"preprocess.pca is {config.preprocess.pca}, but the input has {n} rows of {d} features")
     size = block_points(config.execution.block_points, n, d * source.dtype.itemsize)
-    return Layout(n, d, source.dtype.name, size, label_width=_label_width(source))
+    return Layout(n, d, source.dtype.name, size, label_width=source.label_width)
 
 
 def steps(config: Config, layout: Layout) -> Steps:
     """read -> read_labels -> merge_duplicates -> fit."""
     n, block, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
     kind, source = source_parameters(config)
-    plain = {key: value for key, value in source.items() if key not in {"labels", "label"}}
+    plain = _without_labels(source)
     block_bytes = block * d * np.dtype(layout.dtype).itemsize
     size = {"size": block, "n_rows": n}
     identity = open_input(config).fingerprint()
@@ -96,7 +96,7 @@ def read_block(store: Store, block: int, kind: str, source: Json, size: int, n_r
     """Copy a block of the input into the store with a hash and a validity flag for each row, and keep a sample."""
     start, stop = block_rows(block, size, n_rows)
     rows = open_source(kind, **source).read(start, stop)
-    valid = np.isfinite(rows).all(axis=1)
+    valid = np.asarray(np.isfinite(rows).all(axis=1))
     store.write(schema.RAW.name, start, rows)
     store.write(schema.ROW_HASH.name, start, row_hashes(rows))
     store.write(schema.VALID.name, start, valid.astype(np.uint8))
@@ -140,11 +140,13 @@ def fit_preprocess(
     return {}
 
 
-def _label_width(source: Source) -> int:
-    if source.label_kind == "none":
-        return 0
-    first = source.read_labels(0, 1)
-    return 0 if first is None else int(first.reshape(1, -1).shape[1])
+def _without_labels(source: Json) -> Json:
+    """The parameters that decide the points, so that other labels do not mean other points.
+
+    A table whose columns are not listed takes all but the label, so there the label stays.
+    """
+    names = {"labels"} if source.get("columns", ()) is None else {"labels", "label"}
+    return {key: value for key, value in source.items() if key not in names}
 
 
 def _check_invalid(reports: list[Report], config: Config) -> None:

@@ -64,7 +64,7 @@ def _without_self(ids: npt.NDArray[np.integer], own: npt.NDArray[np.integer]) ->
     """Drop each row's own id from (s, k + 1) ids, or the farthest where equal points hid it."""
     keep = ids != own[:, None]
     keep[keep.all(axis=1), -1] = False
-    return ids[keep].reshape(len(ids), -1).astype(np.int64)
+    return np.asarray(ids[keep].reshape(len(ids), -1), np.int64)
 
 
 def count_block(store: Store, block: int, size: int, n_points: int, sample: int, seed: int) -> Report:

@@ -7,6 +7,7 @@ adds reverse neighbours where a component's closed class is not its one giant cl
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline import schema
 from pipeline.config import Config
@@ -62,7 +63,7 @@ def check_recall(recall: Report, config: Config) -> None:
         )
 
 
-def sample_rows(sample: int, seed: int, n_points: int) -> np.ndarray:
+def sample_rows(sample: int, seed: int, n_points: int) -> npt.NDArray[np.int64]:
     """The sampled points, ascending ids."""
     return np.sort(np.random.default_rng([seed, 5]).permutation(n_points)[:sample])
 

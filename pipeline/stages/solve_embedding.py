@@ -10,11 +10,11 @@ from pipeline import schema
 from pipeline.config import Config
 from pipeline.errors import BoundsNotMet
 from pipeline.kernels.cost_matrix import local_factor
-from pipeline.kernels.graph import closed_classes, neighbor_graph
+from pipeline.kernels.graph import closed_classes
 from pipeline.kernels.quality import participation
 from pipeline.kernels.spectrum import bottom_eigenpairs
 from pipeline.machine import available_cores, memory_limit
-from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_rows
+from pipeline.plan import Layout, PlannedArray, Report, Step, Steps
 from pipeline.store import Store
 
 Ids = npt.NDArray[np.int64]
@@ -53,7 +53,8 @@ def choose_components(store: Store, block: int, components: str, min_component: 
     if components == "error" and len(sizes) > 1:
         raise BoundsNotMet(
             f"graph.components: error, and the neighbour graph has {len(sizes)} components (largest "
-            f"{', '.join(map(str, sizes[:5]))} points). Raise neighbors.n_neighbors, or use components: separate or largest"
+            f"{', '.join(map(str, sizes[:5]))} points). Raise neighbors.n_neighbors, or set graph.components: separate "
+            f"or largest"
         )
     large = max(1, int((sizes >= min_component).sum()))
     return {"n_components": 1 if components == "largest" else large, "n_weak": len(sizes)}
@@ -125,9 +126,9 @@ def closed_point(factor: csr_array, component: int) -> int:
     if len(classes.sizes) != 1:
         sizes = ", ".join(map(str, classes.sizes[:5]))
         raise BoundsNotMet(
-            f"graph: component {component} has {len(classes.sizes)} closed classes ({sizes} points): sets of points that "
-            f"no neighbour link leaves, so the null space of M has that dimension and its bottom vectors only tell them "
-            f"apart. Set neighbors.reverse: auto (or 4), or raise n_neighbors"
+            f"graph: component {component} has {len(classes.sizes)} closed classes ({sizes} points): sets of points "
+            f"that no neighbour link leaves, so the null space of M has that dimension and its bottom vectors only "
+            f"tell them apart. Set neighbors.reverse: auto (or 4), or raise n_neighbors"
         )
     members = np.flatnonzero(classes.class_of_point == 0)
     return int(members[len(members) // 2])

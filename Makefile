@@ -1,0 +1,34 @@
+# Two commands do everything: `make run` and `make test`. Python 3.11 to 3.13 as PYTHON.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: run test lint test-slow benchmark schema clean
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+run: $(VENV)/.installed
+	$(BIN)/lle run configs/quickstart.yaml
+
+test: $(VENV)/.installed lint
+	$(BIN)/pytest -m "not slow and not benchmark"
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check pipeline tests
+	$(BIN)/mypy
+
+test-slow: $(VENV)/.installed
+	$(BIN)/pytest -m slow
+
+# Prints seconds and bytes beside those of scikit-learn; minutes.
+benchmark: $(VENV)/.installed
+	$(BIN)/python -m tests.benchmarks.against_sklearn
+
+schema: $(VENV)/.installed
+	$(BIN)/lle schema > configs/schema.json
+
+clean:
+	rm -rf runs .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -1,0 +1,104 @@
+"""Reconstruction weights: each point as the best affine combination of its neighbours.
+
+Saul & Roweis 2003 (Think Globally, Fit Locally, JMLR 4), section 3 and appendix A: minimise ||x - sum_j w_j y_j||^2
+subject to sum_j w_j = 1. With c_j = y_j - x and the local Gram matrix G = c c', the solution is w ~ G^-1 1.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import InputError
+
+
+class BarycenterWeights(NamedTuple):
+    """Weights of a batch of points (B points, K neighbour slots)."""
+
+    weights: npt.NDArray[np.float64]
+    """(B, K); rows sum to 1, exactly 0 in invalid slots."""
+    squared_error: npt.NDArray[np.float64]
+    """(B,) ||x_i - sum_j w_ij y_ij||^2, in squared input units."""
+    zero_trace: npt.NDArray[np.bool_]
+    """(B,) all neighbours coincide with the point, so the weights are equal and carry no geometry."""
+
+
+def barycenter_weights(
+    points: npt.NDArray[np.floating],
+    neighbors: npt.NDArray[np.floating],
+    valid: npt.NDArray[np.bool_],
+    reg: float,
+) -> BarycenterWeights:
+    """Solve (G_i + R_i I) w = 1 for each point and normalise, in float64 whatever the dtype of the points.
+
+    R_i = reg * trace(G_i) where the trace is positive, else reg: the rule of scikit-learn's ``barycenter_weights``.
+    It keeps the weights invariant to rotation, translation and scale of the points. The working memory is about
+    two copies of ``neighbors`` in float64, so callers pass batches.
+
+    Args:
+        points: (B, d).
+        neighbors: (B, K, d) coordinates of the neighbours; the content of invalid slots is ignored.
+        valid: (B, K) which slots hold a neighbour; at least one a row.
+        reg: dimensionless, positive.
+
+    Raises:
+        InputError: a point has no neighbour, coordinates are not finite (or so large that their squares are
+            not), or a regularised Gram matrix is still singular.
+
+    >>> x, y = np.zeros((1, 2)), np.array([[[1.0, 0.0], [-1.0, 0.0], [7.0, 7.0]]])
+    >>> barycenter_weights(x, y, np.array([[True, True, False]]), reg=1e-3).weights
+    array([[0.5, 0.5, 0. ]])
+    """
+    _require_neighbors(valid)
+    with np.errstate(over="ignore", invalid="ignore"):  # reported by _require_finite, with the row
+        offsets = np.subtract(neighbors, points[:, None, :], dtype=np.float64)
+        # An invalid slot gets a zero offset, a unit pivot and a zero right-hand side: its weight is exactly 0.
+        offsets[~valid] = 0.0
+        gram = offsets @ offsets.transpose(0, 2, 1)
+        diagonal = np.einsum("bkk->bk", gram)
+        trace = diagonal.sum(axis=1)
+    _require_finite(trace)
+    ridge = np.where(trace > 0, reg * trace, reg)
+    diagonal += np.where(valid, ridge[:, None], 1.0)
+    weights = _solve(gram, valid, reg)
+    residual = (weights[:, None, :] @ offsets)[:, 0, :]
+    return BarycenterWeights(weights, np.einsum("bd,bd->b", residual, residual), trace == 0)
+
+
+def _solve(gram: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_], reg: float) -> npt.NDArray[np.float64]:
+    # LAPACK's general solver in one batched call. A Cholesky factorisation vectorised over the batch was measured:
+    # 1.5 times faster at K = 12, 1.7 times slower at K = 30, and longer than everything else in this file.
+    try:
+        solution = np.linalg.solve(gram, valid.astype(np.float64)[:, :, None])[:, :, 0]
+    except np.linalg.LinAlgError as error:
+        raise _singular(reg) from error
+    total = solution.sum(axis=1, keepdims=True)
+    if not (total > 0).all():  # 1' G^-1 1 is positive for every G that is positive definite in float64
+        raise _singular(reg)
+    weights: npt.NDArray[np.float64] = solution / total
+    return weights
+
+
+def _singular(reg: float) -> InputError:
+    return InputError(
+        f"a local Gram matrix plus reg = {reg:g} times its trace is singular in float64: the neighbours of a point "
+        "lie in a subspace of fewer dimensions than there are neighbours; raise weights.reg (1e-3 is usual)"
+    )
+
+
+def _require_neighbors(valid: npt.NDArray[np.bool_]) -> None:
+    empty = np.flatnonzero(~valid.any(axis=1))
+    if empty.size:
+        raise InputError(
+            f"expected at least one neighbour per point, found none for {empty.size} of {len(valid)} points of the "
+            f"batch (first: row {empty[0]}); raise neighbors.n_neighbors or drop these points"
+        )
+
+
+def _require_finite(trace: npt.NDArray[np.float64]) -> None:
+    bad = np.flatnonzero(~np.isfinite(trace))
+    if bad.size:
+        raise InputError(
+            f"expected finite coordinates whose squares are finite, found others at {bad.size} of {len(trace)} points "
+            f"of the batch or their neighbours (first: row {bad[0]}); set preprocess.invalid: drop, or scale the data"
+        )

@@ -1,0 +1,191 @@
+"""The cost matrix M, from the local contributions of the points to blocks of rows.
+
+Every method of the family writes M = F' F = sum_i f_i f_i' with a sparse factor F whose rows are local: a row touches
+one point and its neighbours. For LLE, F = A = I - W (Roweis & Saul 2000, Science 290, eq. 3). Only ``local_factor`` is
+about LLE; the rest works on any F with n_points columns.
+
+A block of source rows of F touches few rows of M, so its contribution is kept compact (``RowContribution``), cut by
+destination block, and summed there. All sums run over source rows in ascending order, for (i, j) as for (j, i), so M is
+symmetric bit for bit and does not depend on where the destination blocks are cut.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from pipeline.errors import InputError
+
+
+class RowContribution(NamedTuple):
+    """Compressed rows of a sum of f_i f_i', only those that are touched (r rows, m entries)."""
+
+    rows: npt.NDArray[np.integer]
+    """(r,) global row ids, ascending."""
+    indptr: npt.NDArray[np.integer]
+    """(r + 1,) row s holds entries indptr[s] to indptr[s + 1]."""
+    indices: npt.NDArray[np.integer]
+    """(m,) global column ids, ascending within a row, none twice."""
+    data: npt.NDArray[np.float64]
+    """(m,) values."""
+
+
+def index_dtype(*largest: int) -> type[np.int32] | type[np.int64]:
+    """int32 where all the numbers fit into it, else int64.
+
+    >>> index_dtype(10, 2**31 - 1).__name__, index_dtype(2**31).__name__
+    ('int32', 'int64')
+    """
+    return np.int32 if max(largest) <= np.iinfo(np.int32).max else np.int64
+
+
+def local_factor(
+    indices: npt.NDArray[np.integer], weights: npt.NDArray[np.float64], first_row: int, n_points: int
+) -> csr_array:
+    """Rows first_row, ..., first_row + B - 1 of A = I - W as a (B, n_points) matrix with sorted columns.
+
+    Args:
+        indices: (B, K) neighbour ids, -1 in empty slots, which leave no entry.
+        weights: (B, K) reconstruction weights.
+        first_row: id of the first of the B points.
+        n_points: number of columns.
+
+    Raises:
+        InputError: an id is out of range, is the point itself, or comes twice in a row.
+    """
+    n_rows, n_slots = indices.shape
+    dtype = index_dtype(n_points, n_rows * (n_slots + 1))
+    own = np.arange(first_row, first_row + n_rows, dtype=dtype)[:, None]
+    # Empty slots get the column n_points, which sorts behind all real ones.
+    columns = np.hstack([own, np.where(indices < 0, n_points, indices).astype(dtype)])
+    values = np.hstack([np.ones((n_rows, 1)), -weights])
+    order = np.argsort(columns, axis=1)
+    columns = np.take_along_axis(columns, order, axis=1)
+    used = columns < n_points
+    _require_distinct(columns, used, indices, first_row, n_points)
+    indptr = np.zeros(n_rows + 1, dtype=dtype)
+    np.cumsum(used.sum(axis=1), out=indptr[1:])
+    data = np.take_along_axis(values, order, axis=1)[used]
+    return csr_array((data, columns[used], indptr), shape=(n_rows, n_points))
+
+
+def gram_contribution(factor: csr_array) -> RowContribution:
+    """F' F of a block of source rows (B, n_points), the touched rows only, entries of one position already summed.
+
+    Works on the columns that occur, renumbered, so no matrix with n_points rows is ever made.
+    """
+    touched, compact = _renumber(factor.indices)
+    shape = (factor.shape[0], len(touched))
+    local = csr_array((factor.data, compact, factor.indptr), shape=shape)
+    # SciPy's product adds the terms of an entry in ascending order of the source rows.
+    product = local.T.tocsr() @ local
+    product.sort_indices()
+    n_points = factor.shape[1]
+    rows: npt.NDArray[np.integer] = touched.astype(index_dtype(n_points))
+    indptr = product.indptr.astype(index_dtype(n_points, product.nnz))
+    return RowContribution(rows, indptr, rows[product.indices], product.data)
+
+
+def split_by_rows(contribution: RowContribution, block_points: int, n_points: int) -> dict[int, RowContribution]:
+    """Cut a contribution at the multiples of block_points: {destination block: its rows}, touched blocks only.
+
+    Row and column ids stay global. The pieces are views where possible.
+
+    Raises:
+        InputError: a row is not in [0, n_points).
+    """
+    rows, indptr, indices, data = contribution
+    if rows.size and not 0 <= rows[0] <= rows[-1] < n_points:
+        raise InputError(f"expected rows in [0, {n_points}), found {rows[0]} to {rows[-1]}; search neighbours again")
+    blocks, starts = np.unique(rows // block_points, return_index=True)
+    stops = np.append(starts, len(rows))[1:]
+    pieces = {}
+    for block, start, stop in zip(blocks.tolist(), starts.tolist(), stops.tolist(), strict=True):
+        entries = slice(int(indptr[start]), int(indptr[stop]))
+        local_indptr = indptr[start : stop + 1] - indptr[start]
+        pieces[block] = RowContribution(rows[start:stop], local_indptr, indices[entries], data[entries])
+    return pieces
+
+
+def merge_contributions(
+    contributions: Sequence[RowContribution], row_start: int, row_stop: int, n_points: int
+) -> csr_array:
+    """Rows row_start to row_stop of M, (row_stop - row_start, n_points), columns sorted.
+
+    Needs, besides twice the pieces, a work array of 12 n_points bytes (SciPy's sparse product).
+
+    Args:
+        contributions: pieces of this destination block **in the order of their source blocks**; this order fixes
+            the order of the additions.
+        row_start, row_stop: the destination block.
+        n_points: number of columns.
+
+    Raises:
+        InputError: a piece has rows outside the block.
+    """
+    shape = (row_stop - row_start, n_points)
+    if not contributions:
+        return csr_array(shape, dtype=np.float64)
+    rows = np.concatenate([piece.rows for piece in contributions])
+    if rows.size and not row_start <= rows.min() <= rows.max() < row_stop:
+        raise InputError(
+            f"expected contributions to rows {row_start} to {row_stop - 1}, found rows {rows.min()} to {rows.max()}; "
+            "the pieces belong to another destination block"
+        )
+    stacked = _stack(contributions, n_points)
+    # Row r of M is the sum of the stacked rows that carry its id: a product with a 0/1 matrix, which SciPy adds in the
+    # order of the stacked rows, the order of the sources. (Sorting COO entries would not keep that order.)
+    dtype = stacked.indptr.dtype
+    order = np.argsort(rows, kind="stable")
+    indptr = np.searchsorted(rows[order], np.arange(row_start, row_stop + 1)).astype(dtype)
+    selection = csr_array((np.ones(len(rows)), order.astype(dtype), indptr), shape=(shape[0], len(rows)))
+    merged = selection @ stacked
+    merged.sort_indices()
+    ids = index_dtype(n_points, merged.nnz)
+    return csr_array((merged.data, merged.indices.astype(ids), merged.indptr.astype(ids)), shape=shape)
+
+
+def _stack(contributions: Sequence[RowContribution], n_points: int) -> csr_array:
+    """The pieces under each other, one row for each of theirs."""
+    lengths = np.concatenate([np.diff(piece.indptr) for piece in contributions])
+    n_entries = int(lengths.sum())
+    dtype = index_dtype(n_points, n_entries, len(lengths))
+    indptr = np.zeros(len(lengths) + 1, dtype=dtype)
+    np.cumsum(lengths, out=indptr[1:])
+    indices = np.concatenate([piece.indices for piece in contributions], dtype=dtype)
+    data = np.concatenate([piece.data for piece in contributions])
+    return csr_array((data, indices, indptr), shape=(len(lengths), n_points))
+
+
+def _renumber(ids: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.int32]]:
+    """(distinct ids ascending, position of each id among them): np.unique by a table over their range, 5 x faster."""
+    if not ids.size:
+        return ids, np.zeros(0, dtype=np.int32)
+    lowest = ids.min()
+    shifted = ids - lowest
+    present = np.zeros(int(shifted.max()) + 1, dtype=np.bool_)
+    present[shifted] = True
+    distinct = np.flatnonzero(present)
+    position = np.empty(len(present), dtype=np.int32)
+    position[distinct] = np.arange(len(distinct), dtype=np.int32)
+    return distinct + lowest, position[shifted]
+
+
+def _require_distinct(
+    columns: npt.NDArray[np.integer],
+    used: npt.NDArray[np.bool_],
+    indices: npt.NDArray[np.integer],
+    first_row: int,
+    n_points: int,
+) -> None:
+    if indices.size and indices.max() >= n_points:
+        raise InputError(f"expected neighbour ids below n_points = {n_points}, found {indices.max()}; search again")
+    repeated = ((columns[:, 1:] == columns[:, :-1]) & used[:, 1:]).any(axis=1)
+    if repeated.any():
+        row = int(np.flatnonzero(repeated)[0])
+        raise InputError(
+            f"expected distinct neighbours other than the point itself, found {indices[row].tolist()} for point "
+            f"{first_row + row} ({repeated.sum()} such rows in the block); drop self and repeated ids after the search"
+        )

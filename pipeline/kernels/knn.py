@@ -1,0 +1,162 @@
+"""Nearest neighbours: exact (k-d tree, brute force), approximate (pynndescent), merging of lists, recall.
+
+All functions return global ids, never the point itself (dropped by id), nearest first, ties by id, and Euclidean
+distances computed in float64 from the coordinates of the ids returned.
+"""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial import cKDTree
+
+Floats = npt.NDArray[np.floating]
+Ids = npt.NDArray[np.integer]
+
+CHUNK_ELEMENTS = 4 * 2**20
+SPARE = 4
+
+
+class NeighborLists(NamedTuple):
+    """ids (b, k) int64 with -1 pads, distances (b, k) float64 with inf pads, by distance."""
+
+    ids: npt.NDArray[np.int64]
+    distances: npt.NDArray[np.float64]
+
+
+def exact_distances(queries: Floats, candidates: Floats, positions: Ids) -> npt.NDArray[np.float64]:
+    """Distances (b, k) from each query (b, d) to candidates[positions], by differences in float64; inf where -1."""
+    out = np.empty(positions.shape, np.float64)
+    step = max(1, CHUNK_ELEMENTS // max(1, positions.shape[1] * queries.shape[1]))
+    for start in range(0, len(queries), step):
+        rows = slice(start, start + step)
+        difference = candidates[positions[rows]].astype(np.float64) - queries[rows, None, :]
+        out[rows] = np.sqrt(np.einsum("bkd,bkd->bk", difference, difference))
+    out[positions < 0] = np.inf
+    return out
+
+
+def kdtree_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
+    """Exact neighbours by SciPy's k-d tree. points (c, d) contain the queries (b, d); ids name the rows of both."""
+    tree = cKDTree(points.astype(np.float64), balanced_tree=False, compact_nodes=True)
+    distances, positions = tree.query(queries.astype(np.float64), k=min(k + 1, len(points)))
+    ids = point_ids[np.minimum(positions, len(points) - 1)].astype(np.int64)
+    return select_nearest(np.where(np.isfinite(distances), ids, -1), distances, query_ids, k)
+
+
+def brute_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
+    """Exact neighbours by matrix products over chunks of points; a few spare candidates absorb their rounding."""
+    middle = points.mean(axis=0, dtype=np.float64)
+    dtype = np.result_type(queries.dtype, points.dtype)
+    left = (queries - middle).astype(dtype)
+    left_squares = np.einsum("bd,bd->b", left, left)
+    keep = min(k + 1 + SPARE, len(points))
+    best = np.full((len(queries), 0), 0, np.int64)
+    scores = np.empty((len(queries), 0), dtype)
+    step = max(keep, CHUNK_ELEMENTS // max(1, len(queries)))
+    for start in range(0, len(points), step):
+        right = (points[start : start + step] - middle).astype(dtype)
+        new = left_squares[:, None] + np.einsum("cd,cd->c", right, right) - 2.0 * (left @ right.T)
+        scores = np.concatenate([scores, new], axis=1)
+        best = np.concatenate([best, np.broadcast_to(np.arange(start, start + len(right)), new.shape)], axis=1)
+        if scores.shape[1] > keep:
+            chosen = np.argpartition(scores, keep - 1, axis=1)[:, :keep]
+            scores, best = np.take_along_axis(scores, chosen, axis=1), np.take_along_axis(best, chosen, axis=1)
+    return select_nearest(point_ids[best].astype(np.int64), exact_distances(queries, points, best), query_ids, k)
+
+
+def cell_neighbors(points: Floats, ids: Ids, k: int, exact_below: int, seed: int) -> NeighborLists:
+    """Neighbours among the members (c, d) of one cell: exact below `exact_below` points, else by NN-descent.
+
+    One thread, so that a seed gives one graph. Source: Dong, Charikar & Li 2011, as implemented by pynndescent.
+    """
+    if len(points) <= max(exact_below, k + 1):
+        lists = [
+            brute_neighbors(points[start : start + 2048], ids[start : start + 2048], points, ids, k)
+            for start in range(0, len(points), 2048)
+        ]
+        return NeighborLists(np.concatenate([p.ids for p in lists]), np.concatenate([p.distances for p in lists]))
+    positions = _nn_descent(np.ascontiguousarray(points, np.float32), k + 1, seed)
+    found = np.where(positions >= 0, ids[positions], -1).astype(np.int64)
+    return select_nearest(found, exact_distances(points, points, positions), ids, k)
+
+
+def _nn_descent(points: npt.NDArray[np.float32], k: int, seed: int) -> npt.NDArray[np.int32]:
+    from pynndescent import NNDescent  # noqa: PLC0415 (importing it compiles for seconds; the exact routes never need it)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns where it returns -1; those are handled by id
+        index = NNDescent(points, n_neighbors=k, metric="euclidean", random_state=seed, n_jobs=1)
+        return np.asarray(index.neighbor_graph[0])
+
+
+def select_nearest(ids: npt.NDArray[np.int64], distances: Floats, self_ids: Ids, k: int) -> NeighborLists:
+    """The k nearest distinct ids of each row (b, q), without the row's own id and without -1; padded to k columns."""
+    order = np.argsort(ids, axis=1, kind="stable")
+    ids = np.take_along_axis(ids, order, axis=1)
+    distances = np.take_along_axis(np.asarray(distances, np.float64), order, axis=1)
+    unwanted = (ids < 0) | (ids == np.asarray(self_ids)[:, None])
+    unwanted[:, 1:] |= ids[:, 1:] == ids[:, :-1]
+    distances[unwanted] = np.inf
+    ids[unwanted] = -1
+    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    ids, distances = np.take_along_axis(ids, order, axis=1), np.take_along_axis(distances, order, axis=1)
+    missing = k - ids.shape[1]
+    if missing > 0:
+        ids = np.pad(ids, ((0, 0), (0, missing)), constant_values=-1)
+        distances = np.pad(distances, ((0, 0), (0, missing)), constant_values=np.inf)
+    return NeighborLists(ids, distances)
+
+
+class Hits(NamedTuple):
+    """Pairs (sample position, point id, distance), each (h,)."""
+
+    sample: npt.NDArray[np.int64]
+    ids: npt.NDArray[np.int64]
+    distances: npt.NDArray[np.float64]
+
+
+def points_within(
+    sample: Floats, sample_ids: Ids, radii: npt.NDArray[np.float64], block: Floats, first_row: int
+) -> Hits:
+    """All points of a block (b, d) that lie within `radii` (s,) of the sample points (s, d), self left out by id.
+
+    With the distance of the k-th neighbour found as radius, the true k nearest are among them: exact search at the
+    price of one matrix product.
+    """
+    found: list[Hits] = []
+    middle = sample.mean(axis=0, dtype=np.float64)
+    left = sample.astype(np.float64) - middle
+    left_squares = np.einsum("sd,sd->s", left, left)
+    step = max(1, CHUNK_ELEMENTS // max(1, len(sample)))
+    for start in range(0, len(block), step):
+        right = block[start : start + step].astype(np.float64) - middle
+        right_squares = np.einsum("bd,bd->b", right, right)
+        squares = left_squares[:, None] + right_squares - 2.0 * (left @ right.T)
+        slack = 1e-9 * (left_squares[:, None] + right_squares.max())
+        rows, columns = np.nonzero(squares <= radii[:, None] ** 2 + slack)
+        difference = right[columns] - left[rows]
+        ids = columns + start + first_row
+        keep = ids != np.asarray(sample_ids)[rows]
+        distances = np.sqrt(np.einsum("hd,hd->h", difference, difference))
+        found.append(Hits(rows[keep], ids[keep], distances[keep]))
+    return Hits(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def recall_per_point(hits: Hits, found: npt.NDArray[np.float64], n_sample: int, k: int) -> npt.NDArray[np.float64]:
+    """Share (n_sample,) of each sample point's k found neighbours that are among its k nearest, in [0, 1].
+
+    hits: all points within the k-th found distance, of all blocks. found (n_sample, k): distances of the neighbours
+    found. Points as near as the k-th nearest count as right, whichever of the tied ones was listed.
+    """
+    order = np.lexsort((hits.distances, hits.sample))
+    sample, distances = hits.sample[order], hits.distances[order]
+    first = np.searchsorted(sample, np.arange(n_sample))
+    count = np.searchsorted(sample, np.arange(n_sample), side="right") - first
+    kth = np.full(n_sample, np.inf)
+    enough = count >= k
+    kth[enough] = distances[first[enough] + k - 1]
+    right = found <= (kth * (1 + 1e-9))[:, None]
+    right &= np.isfinite(found)
+    return np.asarray(right.mean(axis=1))

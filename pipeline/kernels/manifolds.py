@@ -1,0 +1,197 @@
+"""Built-in test manifolds: deterministic samples of surfaces and curves with known coordinates.
+
+Each manifold is an infinite sequence of rows that depends on the seed alone. It is drawn in granules of a
+fixed number of rows, each from its own random stream, so any range of rows comes out the same however the
+sequence is cut into blocks.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import InputError
+
+FloatArray = npt.NDArray[np.float64]
+
+GRANULE_ROWS = 65_536
+
+ROLL_HEIGHT = 21.0
+SPIRAL_2D_RADIUS, SPIRAL_2D_GROWTH, SPIRAL_TURNS = 1.0, 1.0, 3.0
+SPIRAL_3D_RADIUS, SPIRAL_3D_GROWTH, SPIRAL_3D_HEIGHT = 1.0, 0.5, 40.0
+PARABOLOID_A, PARABOLOID_B = 1.0, 2.0
+
+
+class ManifoldSample(NamedTuple):
+    """Points in space and their true coordinates on the manifold.
+
+    points (rows, d) float64; coordinates (rows, q) float64, without any noise.
+    """
+
+    points: FloatArray
+    coordinates: FloatArray
+
+
+def sample(name: str, start: int, stop: int, seed: int, noise: float, phi: float) -> ManifoldSample:
+    """Rows [start, stop) of the infinite sequence of points on a manifold.
+
+    noise is the standard deviation of isotropic Gaussian noise, in the units of the points. phi (radians) is
+    read by punctured_sphere only.
+
+    Raises InputError for an unknown name, start > stop, a negative seed or noise, or phi outside [0, 2 pi).
+    """
+    check_parameters(name, seed, noise, phi)
+    if not 0 <= start <= stop:
+        raise InputError(f"rows [{start}, {stop}) of {name}: expected 0 <= start <= stop")
+    n_features, n_coordinates = MANIFOLDS[name]
+    points = np.empty((stop - start, n_features))
+    coordinates = np.empty((stop - start, n_coordinates))
+    for granule in range(start // GRANULE_ROWS, -(-stop // GRANULE_ROWS)):
+        first = granule * GRANULE_ROWS
+        low, high = max(start, first), min(stop, first + GRANULE_ROWS)
+        drawn = _sample_granule(name, granule, seed, noise, phi)
+        points[low - start : high - start] = drawn.points[low - first : high - first]
+        coordinates[low - start : high - start] = drawn.coordinates[low - first : high - first]
+    return ManifoldSample(points, coordinates)
+
+
+def check_parameters(name: str, seed: int, noise: float, phi: float) -> None:
+    """Raises InputError where `sample` would."""
+    if name not in MANIFOLDS:
+        raise InputError(f"manifold '{name}' is not known; choose one of {', '.join(MANIFOLDS)}")
+    if seed < 0:
+        raise InputError(f"seed of {name}: expected a whole number >= 0, found {seed}")
+    if not 0 <= noise < np.inf:
+        raise InputError(f"noise of {name}: expected a standard deviation >= 0, found {noise}")
+    if not 0 <= phi < 2 * np.pi:
+        raise InputError(f"phi of {name}: expected an angle in radians in [0, 2 pi), found {phi}")
+
+
+def _sample_granule(name: str, granule: int, seed: int, noise: float, phi: float) -> ManifoldSample:
+    # The whole granule is computed even where few rows are wanted: vectorised sines may differ in the last
+    # bit with the position in the vector, and the rows must not depend on the cut.
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(granule,))))
+    uniform = rng.random((GRANULE_ROWS, 2))
+    points, coordinates = _SHAPES[name](uniform[:, 0], uniform[:, 1], phi)
+    if noise > 0:
+        points += noise * rng.standard_normal(points.shape)
+    return ManifoldSample(points, coordinates)
+
+
+def archimedean_arc_length(angle: FloatArray, radius: float, growth: float) -> FloatArray:
+    """Length of the planar spiral r = radius + growth * angle from angle 0 to each angle (radians).
+
+    The integral of sqrt(r^2 + growth^2) d(angle); with p = r / growth, its antiderivative is
+    growth / 2 * (p sqrt(1 + p^2) + asinh p).
+    """
+    scaled = angle + radius / growth
+    origin = radius / growth
+
+    def antiderivative(p: FloatArray | float) -> FloatArray:
+        return np.asarray(growth / 2 * (p * np.sqrt(1 + np.square(p)) + np.arcsinh(p)))
+
+    return antiderivative(scaled) - antiderivative(origin)
+
+
+def _swiss_roll(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+    """scikit-learn's roll, (t cos t, 21 v, t sin t) with t = 1.5 pi (1 + 2 u).
+
+    Coordinates: arc length along the roll from its inner end, and height. The arc length makes the unrolled
+    sheet isometric to the roll, which the angle t does not; like t it grows along the roll, so it colours a
+    picture as t does.
+    """
+    t = 1.5 * np.pi * (1 + 2 * u)
+    height = ROLL_HEIGHT * v
+    along = archimedean_arc_length(t - 1.5 * np.pi, 1.5 * np.pi, 1.0)
+    return ManifoldSample(
+        np.column_stack([t * np.cos(t), height, t * np.sin(t)]), np.column_stack([along, height])
+    )
+
+
+def _s_curve(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+    """scikit-learn's curve, (sin t, 2 v, sign(t) (cos t - 1)) with t = 3 pi (u - 1/2).
+
+    Coordinates: t, which is already the arc length, and the width 2 v.
+    """
+    t = 3 * np.pi * (u - 0.5)
+    width = 2 * v
+    return ManifoldSample(
+        np.column_stack([np.sin(t), width, np.sign(t) * (np.cos(t) - 1)]), np.column_stack([t, width])
+    )
+
+
+def _spiral_2d(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+    """A plane curve of radius 1 + theta, three turns, theta uniform in [0, 6 pi].
+
+    Coordinate: arc length from the inner end.
+    """
+    theta = 2 * np.pi * SPIRAL_TURNS * u
+    radius = SPIRAL_2D_RADIUS + SPIRAL_2D_GROWTH * theta
+    along = archimedean_arc_length(theta, SPIRAL_2D_RADIUS, SPIRAL_2D_GROWTH)
+    return ManifoldSample(
+        np.column_stack([radius * np.cos(theta), radius * np.sin(theta)]), along[:, np.newaxis]
+    )
+
+
+def _spiral_3d(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+    """A rolled sheet of radius 1 + theta / 2, three turns, height uniform in [0, 40].
+
+    Coordinates: arc length, height.
+    """
+    theta = 2 * np.pi * SPIRAL_TURNS * u
+    radius = SPIRAL_3D_RADIUS + SPIRAL_3D_GROWTH * theta
+    height = SPIRAL_3D_HEIGHT * v
+    along = archimedean_arc_length(theta, SPIRAL_3D_RADIUS, SPIRAL_3D_GROWTH)
+    points = np.column_stack([radius * np.cos(theta), radius * np.sin(theta), height])
+    return ManifoldSample(points, np.column_stack([along, height]))
+
+
+def _punctured_sphere(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+    """The unit sphere without the wedge of azimuth [0, phi), uniform by area.
+
+    Coordinates: azimuth, polar angle (radians). Area is uniform in azimuth and in height (Archimedes), so the
+    polar angle is arccos of a uniform height.
+    """
+    azimuth = phi + (2 * np.pi - phi) * u
+    height = 1 - 2 * v
+    radius = np.sqrt(1 - height**2)
+    points = np.column_stack([radius * np.cos(azimuth), radius * np.sin(azimuth), height])
+    return ManifoldSample(points, np.column_stack([azimuth, np.arccos(height)]))
+
+
+def _elliptic_paraboloid(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+    """z = x^2 / a^2 + y^2 / b^2 with a = 1, b = 2 over x in [-a, a], y in [-b, b]. Coordinates: x, y."""
+    x, y = PARABOLOID_A * (2 * u - 1), PARABOLOID_B * (2 * v - 1)
+    z = x**2 / PARABOLOID_A**2 + y**2 / PARABOLOID_B**2
+    return ManifoldSample(np.column_stack([x, y, z]), np.column_stack([x, y]))
+
+
+def _cusp(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+    """z = sqrt(r), the surface of revolution of z = sqrt|x|, over the unit disc (uniform there).
+
+    Coordinates: x, y.
+    """
+    radius, azimuth = np.sqrt(u), 2 * np.pi * v
+    x, y = radius * np.cos(azimuth), radius * np.sin(azimuth)
+    return ManifoldSample(np.column_stack([x, y, np.sqrt(radius)]), np.column_stack([x, y]))
+
+
+def _sheet(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+    """The flat unit square in the plane z = 0 of space. Coordinates: x, y."""
+    return ManifoldSample(np.column_stack([u, v, np.zeros_like(u)]), np.column_stack([u, v]))
+
+
+_SHAPES: dict[str, Callable[[FloatArray, FloatArray, float], ManifoldSample]] = {
+    "swiss_roll": _swiss_roll,
+    "s_curve": _s_curve,
+    "spiral_2d": _spiral_2d,
+    "spiral_3d": _spiral_3d,
+    "punctured_sphere": _punctured_sphere,
+    "elliptic_paraboloid": _elliptic_paraboloid,
+    "cusp": _cusp,
+    "sheet": _sheet,
+}
+
+# name -> (n_features, intrinsic dimension)
+MANIFOLDS: dict[str, tuple[int, int]] = dict.fromkeys(_SHAPES, (3, 2)) | {"spiral_2d": (2, 1)}

@@ -1,0 +1,103 @@
+"""Cells: a hierarchical clustering of a sample, the nearest cells of every point, and groups of cells to search in.
+
+Cells order the points (neighbours lie near each other in memory and on disk) and bound the neighbour search.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.cluster import BisectingKMeans
+
+Floats = npt.NDArray[np.floating]
+Ids = npt.NDArray[np.integer]
+
+CHUNK_ROWS = 4096
+
+
+class Boxes(NamedTuple):
+    """Bounding boxes of row ranges: rows [start, stop) lie in [low, high]. Shapes (b,), (b,), (b, d), (b, d)."""
+
+    start: npt.NDArray[np.int64]
+    stop: npt.NDArray[np.int64]
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+
+
+def fit_cells(sample: Floats, n_cells: int, seed: int) -> npt.NDArray[np.float64]:
+    """Centres (n_cells or fewer, d) of bisecting k-means on a sample (s, d), in the order of the tree's leaves.
+
+    Splitting the largest cell each time bounds the cells' sizes, and leaves next to each other in the tree are next
+    to each other in space. Source: Steinbach, Karypis & Kumar 2000, as implemented by scikit-learn.
+    """
+    n_cells = min(n_cells, len(sample))
+    if n_cells < 2:
+        return np.asarray(sample.mean(axis=0, dtype=np.float64)[None, :])
+    model = BisectingKMeans(n_cells, random_state=seed, bisecting_strategy="largest_cluster", max_iter=20, tol=1e-3)
+    model.fit(sample)
+    return np.asarray(model.cluster_centers_, dtype=np.float64)
+
+
+def nearest_cells(points: Floats, centers: npt.NDArray[np.float64], n_nearest: int) -> npt.NDArray[np.int32]:
+    """(b, n_nearest) cells of each point (b, d), nearest first; n_nearest is at most the number of centres."""
+    out = np.empty((len(points), n_nearest), np.int32)
+    middle = centers.mean(axis=0)
+    shifted = centers - middle
+    squares = np.einsum("cd,cd->c", shifted, shifted)
+    for start in range(0, len(points), CHUNK_ROWS):
+        rows = points[start : start + CHUNK_ROWS].astype(np.float64) - middle
+        scores = squares - 2.0 * rows @ shifted.T
+        if n_nearest == 1:
+            out[start : start + CHUNK_ROWS, 0] = scores.argmin(axis=1)
+            continue
+        chosen = np.argpartition(scores, n_nearest - 1, axis=1)[:, :n_nearest]
+        order = np.argsort(np.take_along_axis(scores, chosen, axis=1), axis=1, kind="stable")
+        out[start : start + CHUNK_ROWS] = np.take_along_axis(chosen, order, axis=1)
+    return out
+
+
+def group_cells(cell_sizes: npt.NDArray[np.integer], target: int) -> npt.NDArray[np.int32]:
+    """Group (n_cells,) of each cell: runs of consecutive cells of about `target` points, all of similar size.
+
+    >>> group_cells(np.array([3, 3, 3, 3, 3, 3]), 6).tolist()
+    [0, 0, 1, 1, 2, 2]
+    """
+    total = int(cell_sizes.sum())
+    n_groups = max(1, round(total / target))
+    middle = np.cumsum(cell_sizes) - cell_sizes / 2
+    groups = np.minimum((middle * n_groups / max(total, 1)).astype(np.int64), n_groups - 1)
+    return np.unique(groups, return_inverse=True)[1].astype(np.int32)
+
+
+def first_distinct(groups: npt.NDArray[np.int32], n_distinct: int) -> npt.NDArray[np.int32]:
+    """The first n_distinct different values of each row (b, q), -1 where a row has fewer.
+
+    >>> first_distinct(np.array([[4, 4, 2, 4, 1], [3, 3, 3, 3, 3]], np.int32), 2).tolist()
+    [[4, 2], [3, -1]]
+    """
+    out = np.full((len(groups), n_distinct), -1, np.int32)
+    out[:, 0] = groups[:, 0]
+    found = np.ones(len(groups), np.int64)
+    for column in range(1, groups.shape[1]):
+        value = groups[:, column]
+        new = (found < n_distinct) & ~(out == value[:, None]).any(axis=1)
+        out[new, found[new]] = value[new]
+        found += new
+    return out
+
+
+def bounding_boxes(points: Floats, bounds: npt.NDArray[np.int64], first_row: int) -> Boxes:
+    """Boxes of the runs of rows [bounds[i], bounds[i+1]) of a block (b, d) that begins at row `first_row`."""
+    starts = bounds[:-1][np.diff(bounds) > 0]
+    stops = bounds[1:][np.diff(bounds) > 0]
+    low = np.minimum.reduceat(points, starts, axis=0).astype(np.float64)
+    high = np.maximum.reduceat(points, starts, axis=0).astype(np.float64)
+    return Boxes(starts + first_row, stops + first_row, low, high)
+
+
+def boxes_within(
+    boxes: Boxes, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], reach: float
+) -> npt.NDArray[np.bool_]:
+    """Which boxes come within `reach` (input units) of the box [low, high]."""
+    gap = np.maximum(0.0, np.maximum(boxes.low - high, low - boxes.high))
+    return np.asarray(np.einsum("bd,bd->b", gap, gap) <= reach**2)

@@ -1,0 +1,207 @@
+"""Measures of quality on a sample of points, each against all points, and their intervals.
+
+Distances are squared Euclidean ones throughout, in squared units of the space.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial import cKDTree
+
+from pipeline.errors import InputError
+
+PAIRS_AT_ONCE = 1 << 19
+"""Distances held at one time by ``count_closer`` (8 bytes each); changes no result."""
+
+POINTS_AT_ONCE = 1 << 13
+"""Points of a block in one matrix product of ``count_closer``; changes no result."""
+
+ROUNDING = 1e-12
+"""Relative difference below which squared distances count as equal; a sum of d squares is exact to about d 1e-16."""
+
+NORMAL_QUANTILE_975 = 1.959963984540054
+
+Float64 = npt.NDArray[np.float64]
+
+
+def mean_interval(values: Float64) -> tuple[float, float, float]:
+    """Mean of a sample of values in [0, 1] with its 95 % interval: (value, low, high), clipped to [0, 1].
+
+    Normal approximation. Where all s values are equal, which says nothing about their spread, the half width is 3 / s,
+    the "rule of three" (Hanley & Lippman-Hand 1983, JAMA 249), exact for a proportion of 0 or 1.
+
+    Raises:
+        InputError: there are no values.
+
+    >>> mean_interval(np.ones(100))
+    (1.0, 0.97, 1.0)
+    """
+    n_values = len(values)
+    if n_values == 0:
+        raise InputError("expected a sample of at least one value, found none; raise quality.sample")
+    mean = float(values.mean())
+    if values.min() == values.max():
+        half = 3 / n_values
+    else:
+        half = NORMAL_QUANTILE_975 * float(values.std(ddof=1)) / n_values**0.5
+    return mean, max(0.0, mean - half), min(1.0, mean + half)
+
+
+def participation(vectors: Float64) -> Float64:
+    """Participation ratio (sum v^2)^2 / sum v^4 of each column of (n, m): the number of points that carry it.
+
+    n for a vector of equal absolute values, 1 for a unit vector, 0 for a column of zeros.
+
+    >>> participation(np.array([[1.0, 0.0], [-1.0, 2.0], [1.0, 0.0]]))
+    array([3., 1.])
+    """
+    largest = np.abs(vectors).max(axis=0)
+    squares = np.square(vectors / np.where(largest > 0, largest, 1.0))
+    total = squares.sum(axis=0)
+    ratio: Float64 = total**2 / np.where(largest > 0, np.square(squares).sum(axis=0), 1.0)
+    return ratio
+
+
+def recall_at_k(found: npt.NDArray[np.integer], exact: npt.NDArray[np.integer]) -> Float64:
+    """Share of the exact k nearest ids (s, k) that are among the found ids (s, f), for each of s points.
+
+    Ids of -1 in ``found`` are empty slots and match nothing.
+
+    >>> recall_at_k(np.array([[3, 5, -1]]), np.array([[5, 9]]))
+    array([0.5])
+    """
+    hits = (found[:, :, None] == exact[:, None, :]) & (exact >= 0)[:, None, :]
+    recall: Float64 = hits.any(axis=1).mean(axis=1)
+    return recall
+
+
+def neighbor_thresholds(sample: npt.NDArray[np.floating], neighbors: npt.NDArray[np.floating]) -> Float64:
+    """Squared distances of points (s, d) to their neighbours (s, q, d), ascending (s, q), for ``count_closer``."""
+    differences = np.subtract(neighbors, sample[:, None, :], dtype=np.float64)
+    return np.sort(np.square(differences).sum(axis=2), axis=1)
+
+
+def count_closer(
+    sample: npt.NDArray[np.floating],
+    sample_ids: npt.NDArray[np.integer],
+    block: npt.NDArray[np.floating],
+    first_row: int,
+    thresholds: Float64,
+) -> npt.NDArray[np.int64]:
+    """For each sample point and threshold, how many points of a block are closer: (s, q).
+
+    Closer means a squared distance below threshold (1 - ``ROUNDING``): neither the neighbour that gave the threshold
+    nor one at the same distance is counted, and the point itself is left out by its id. Distances come from a matrix
+    product; those that its rounding leaves undecided are recomputed from the differences, so the counts are those of
+    direct differences. Counts of blocks add up, whatever the blocks.
+
+    Args:
+        sample: (s, d).
+        sample_ids: (s,) ids of the sample points among all points.
+        block: (b, d) points with the ids first_row, ..., first_row + b - 1.
+        first_row: id of the first point of the block.
+        thresholds: (s, q) squared distances, ascending in each row.
+
+    Raises:
+        InputError: a coordinate is not finite.
+    """
+    center = sample.mean(axis=0, dtype=np.float64)  # small coordinates lose fewer digits in the product
+    limits = thresholds * (1 - ROUNDING)
+    counts = np.zeros(thresholds.shape, dtype=np.int64)
+    for start in range(0, len(block), POINTS_AT_ONCE):
+        points = block[start : start + POINTS_AT_ONCE]
+        shifted = points - center
+        augmented = np.vstack([shifted.T, np.square(shifted).sum(axis=1)])
+        own = sample_ids - (first_row + start)
+        n_rows = max(1, PAIRS_AT_ONCE // len(points))
+        for top in range(0, len(sample), n_rows):
+            rows = slice(top, top + n_rows)
+            counts[rows] += _count_tile(sample[rows] - center, augmented, own[rows], sample[rows], points, limits[rows])
+    return counts
+
+
+def _count_tile(
+    shifted: Float64,
+    augmented: Float64,
+    own: npt.NDArray[np.integer],
+    sample: npt.NDArray[np.floating],
+    points: npt.NDArray[np.floating],
+    limits: Float64,
+) -> npt.NDArray[np.int64]:
+    """Counts (s, q) of the points (p, d) below the limits (s, q) of a few sample points (s, d).
+
+    ``shifted`` is the sample minus the centre, ``augmented`` (d + 1, p) has the shifted points y and |y|^2 as columns;
+    ``own`` (s,) is the position of each sample point among the points, or outside of them.
+    """
+    squares = np.square(shifted).sum(axis=1)
+    reach = np.sqrt(squares) + np.sqrt(augmented[-1].max())
+    if not np.isfinite(reach).all():
+        raise InputError("expected finite coordinates, found others; leave dropped rows out of the quality measures")
+    # Twice the bound on the rounding of the shift and of |y|^2 - 2 x.y, d + 1 terms (Higham 2002, section 3.1).
+    slack = (2 * (shifted.shape[1] + 5) * np.finfo(np.float64).eps * reach**2)[:, None]
+    products = np.column_stack([-2 * shifted, np.ones(len(shifted))]) @ augmented
+    inside = np.flatnonzero((own >= 0) & (own < len(points)))
+    products[inside, own[inside]] = np.inf
+    lowest, highest = limits - squares[:, None] - slack, limits - squares[:, None] + slack
+    is_near = products < highest[:, -1:]
+    stops = np.cumsum(np.count_nonzero(is_near, axis=1))
+    near = np.split(products[is_near], stops[:-1])
+    counts = np.zeros(limits.shape, dtype=np.int64)
+    for row in np.flatnonzero(np.diff(stops, prepend=0)):
+        near[row].sort()
+        counts[row] = np.searchsorted(near[row], lowest[row])
+        undecided = counts[row] < np.searchsorted(near[row], highest[row])
+        for j in np.flatnonzero(undecided):
+            between = (products[row] >= lowest[row, j]) & (products[row] < highest[row, j])
+            exact = np.square(np.subtract(points[between], sample[row], dtype=np.float64)).sum(axis=1)
+            counts[row, j] += np.count_nonzero(exact < limits[row, j])
+    return counts
+
+
+def trustworthiness(ranks: npt.NDArray[np.integer], n_points: int) -> Float64:
+    """Trustworthiness of each sample point, in [0, 1]; their mean over all points is that of the embedding.
+
+    1 - 2 / (k (2 n - 3 k - 1)) sum_j max(0, r_j - k) over the k nearest neighbours j in the embedding, where r_j is the
+    rank of j by distance in the input (Venna & Kaski 2001, ICANN, eq. 1; the factor n is taken by the mean). With the
+    two spaces exchanged it is their continuity (eq. 2).
+
+    Args:
+        ranks: (s, k) ranks, from 1: ``count_closer`` + 1.
+        n_points: number n of all points.
+
+    Raises:
+        InputError: k is not below n / 2, where the measure is not normalised.
+
+    >>> trustworthiness(np.array([[1, 2], [1, 9]]), 10)
+    array([1.        , 0.46153846])
+    """
+    k = ranks.shape[1]
+    if 2 * k >= n_points:
+        raise InputError(f"expected fewer neighbours than half of the {n_points} points, found {k}; lower n_neighbors")
+    penalty = np.maximum(ranks - k, 0).sum(axis=1)
+    values: Float64 = 1 - penalty * (2 / (k * (2 * n_points - 3 * k - 1)))
+    return values
+
+
+def redundancy(embedding: Float64, n_neighbors: int) -> Float64:
+    """How well each coordinate of a sample (s, m) is predicted from those before it: R^2 in [0, 1], (m,), first 0.
+
+    Near 1, the coordinate is a function of the earlier ones and shows nothing new, as on elongated manifolds (Goldberg,
+    Zakai, Kushnir & Ritov 2008, JMLR 9). The prediction is the mean over the nearest neighbours in the earlier
+    coordinates, scaled to equal variance, without the point itself. A constant coordinate has 1.
+
+    Raises:
+        InputError: the sample is not larger than n_neighbors.
+    """
+    n_sample, n_coordinates = embedding.shape
+    if n_sample <= n_neighbors:
+        raise InputError(f"expected more than {n_neighbors} sample points, found {n_sample}; raise quality.sample")
+    spread = embedding.std(axis=0)
+    scaled = (embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    result = np.zeros(n_coordinates)
+    for j in range(1, n_coordinates):
+        ids = np.asarray(cKDTree(scaled[:, :j]).query(scaled[:, :j], n_neighbors + 1)[1])
+        others = ids != np.arange(n_sample)[:, None]
+        others[others.all(axis=1), -1] = False  # among many equal points the point itself may not be listed
+        predicted = scaled[ids[others].reshape(n_sample, n_neighbors), j].mean(axis=1)
+        result[j] = max(0.0, 1 - float(np.square(scaled[:, j] - predicted).mean()))
+    return result

@@ -1,0 +1,66 @@
+"""From a subspace to eigenpairs of M = A' A without ever forming M, and how far the pairs are from exact.
+
+Eigenvalues are squares of singular values of A Q, so they keep the digits that a product with M in float64 loses: the
+relative error of ||A v||^2 is about eps sqrt(lambda_max / lambda), that of v' M v about eps lambda_max / lambda.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse as sp
+
+F64 = npt.NDArray[np.float64]
+Csr = sp.csr_array[Any]
+
+COLUMNS_AT_ONCE = 8
+
+
+class RitzPairs(NamedTuple):
+    """Approximate eigenpairs of M, eigenvalues ascending."""
+
+    values: F64
+    """(m,) ||A v||^2."""
+    vectors: F64
+    """(n, m) orthonormal columns."""
+
+
+def rayleigh_ritz(factor: Csr, basis: F64, n_wanted: int) -> RitzPairs:
+    """The ``n_wanted`` lowest Ritz pairs of M = A' A in the span of ``basis``, by the singular values of A Q.
+
+    Args:
+        factor: A (rows, n).
+        basis: Q (n, k), orthonormal columns of mean zero.
+        n_wanted: number of pairs m <= k.
+    """
+    image = multiply(factor, basis)
+    (triangle,) = scipy.linalg.qr(image, mode="r", overwrite_a=True, check_finite=False)
+    _, singular, right = np.linalg.svd(triangle[: basis.shape[1]])
+    lowest = right[::-1][:n_wanted]
+    return RitzPairs(singular[::-1][:n_wanted] ** 2, np.ascontiguousarray(basis @ lowest.T))
+
+
+def multiply(matrix: Csr, block: F64) -> F64:
+    """matrix @ block for block (n, k) in any order; a few columns at a time, as scipy copies into C order."""
+    out = np.empty((matrix.shape[0], block.shape[1]), order="F")
+    for first in range(0, block.shape[1], COLUMNS_AT_ONCE):
+        part = np.ascontiguousarray(block[:, first : first + COLUMNS_AT_ONCE])
+        out[:, first : first + COLUMNS_AT_ONCE] = matrix @ part
+    return out
+
+
+def residual_vectors(factor: Csr, pairs: RitzPairs) -> F64:
+    """M v - lambda v, (n, m), computed as A' (A v) - lambda v."""
+    return multiply(factor.T, multiply(factor, pairs.vectors)) - pairs.vectors * pairs.values
+
+
+def fix_signs(vectors: F64) -> F64:
+    """Each column with the sign that makes its largest absolute entry (the first such) positive.
+
+    >>> fix_signs(np.array([[1.0, 2.0], [-3.0, 2.0]]))
+    array([[-1.,  2.],
+           [ 3.,  2.]])
+    """
+    at = np.abs(vectors).argmax(axis=0)
+    return vectors * np.where(vectors[at, np.arange(vectors.shape[1])] < 0.0, -1.0, 1.0)

@@ -1,0 +1,416 @@
+"""Pictures of a run as PNG bytes: the embedding, the eigenvalue spectrum, the seconds of each stage.
+
+Figures are plain objects, without pyplot's global state, so that any process or thread can draw them. Up to
+`SCATTER_POINTS` points are drawn one by one; above that datashader aggregates them on the pixels of the axes,
+since overplotting would show only whatever was drawn last.
+"""
+
+import importlib
+import io
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize, to_hex, to_rgba_array
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Range = tuple[float, float]
+
+SCATTER_POINTS = 100_000
+MAX_CLASSES = 20
+MAX_EMBEDDED_COMPONENTS = 4
+MAX_SPECTRUM_COMPONENTS = 10
+DPI = 150
+DENSE = 4.0  # points per pixel from which on aggregated points are drawn as one pixel, not as 3 x 3
+DRAW_ORDER_SEED = 20001222
+COLOR_MAP = "viridis"
+INK, FAINT, RULE, MISSING, POINT = "#1f2933", "#6b7280", "#cbd2d9", "#c9ced6", "#2a6f97"
+
+
+class ColorSource(NamedTuple):
+    """What the points are coloured by.
+
+    values: (n,), one number for each row of the embedding, NaN where unknown; for classes the class number.
+    names: names[v] is the name of class v; None writes the numbers themselves.
+    label: what the values are, with their unit.
+    """
+
+    values: FloatArray
+    kind: Literal["categorical", "continuous"]
+    names: tuple[str, ...] | None
+    label: str
+
+
+class Classes(NamedTuple):
+    """codes (n,) index into names and colors (n_classes, 4); rows of unknown class have the last one."""
+
+    codes: IntArray
+    names: list[str]
+    colors: FloatArray
+
+
+class Paint(NamedTuple):
+    """How points get their colours: by class, by value through `norm`, or (both None) all alike."""
+
+    classes: Classes | None
+    values: FloatArray | None
+    norm: Normalize
+    label: str
+
+
+class Column(NamedTuple):
+    """What one axis shows: values (n,) for each row of the embedding."""
+
+    label: str
+    values: FloatArray
+
+
+class Panel(NamedTuple):
+    """One pair of axes: `rows` of the embedding at (x, y), seen through (x_range, y_range)."""
+
+    rows: IntArray
+    x: FloatArray
+    y: FloatArray
+    x_range: Range
+    y_range: Range
+
+
+PLAIN = Paint(None, None, Normalize(0.0, 1.0), "")
+
+
+def draw_embedding(
+    embedding: FloatArray, component: npt.NDArray[np.int32], color: ColorSource | None, title: str
+) -> bytes:
+    """PNG of the first (up to three) coordinates of an embedding.
+
+    embedding: (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points. Each graph
+    component is embedded by itself, so each of the four largest has panels with axes of its own. One
+    coordinate is drawn against the colour value (or as a histogram without one), three or more as the panels
+    (1, 2), (1, 3), (2, 3). Points outside the view (see `robust_range`) are counted above their panel.
+    """
+    shown = np.isfinite(embedding).all(axis=1) & (component >= 0)
+    paint = _paint(color, shown)
+    columns = [Column(f"coordinate {j + 1}", embedding[:, j]) for j in range(min(3, embedding.shape[1]))]
+    if len(columns) == 1 and paint is not PLAIN:
+        columns.append(_color_column(paint))
+        shown &= np.isfinite(columns[1].values)
+    groups = largest_components(component, shown, MAX_EMBEDDED_COMPONENTS)
+    if not groups:
+        return _png(_message_figure(title, "no point was embedded"))
+    pairs = [(columns[0], columns[0])] if len(columns) == 1 else list(combinations(columns, 2))
+    figure, axes = _panel_figure(title, len(groups), len(pairs))
+    _add_footnote(figure, component[shown], groups, embedding.shape[1])
+    panels = []
+    for (label, rows), row_axes in zip(groups.items(), axes, strict=True):
+        panels += [_panel(ax, rows, x, y) for ax, (x, y) in zip(row_axes, pairs, strict=True)]
+        name = f"component {label}: " if len(groups) > 1 else ""
+        points = "1 point" if rows.size == 1 else f"{rows.size:,} points"
+        row_axes[0].set_title(name + points, loc="left", fontsize=10, color=INK)
+    flat_axes = [ax for row in axes for ax in row]
+    if len(columns) == 1:
+        _draw_histograms(flat_axes, panels)
+    else:
+        _draw_panels(figure, flat_axes, panels, paint if embedding.shape[1] > 1 else PLAIN)
+    if embedding.shape[1] == 1 and paint.classes is not None:
+        for ax in flat_axes:
+            ax.set_yticks(range(len(paint.classes.names)), [_plain(name) for name in paint.classes.names])
+    return _png(figure)
+
+
+def largest_components(component: npt.NDArray[np.int32], shown: BoolArray, limit: int) -> dict[int, IntArray]:
+    """The shown rows of the `limit` components with most of them, largest first."""
+    labels, counts = np.unique(component[shown], return_counts=True)
+    order = np.lexsort((labels, -counts))[:limit]
+    return {int(label): np.flatnonzero(shown & (component == label)) for label in labels[order]}
+
+
+def robust_range(values: FloatArray) -> Range:
+    """Range that a few spikes cannot stretch: percentiles 0.1 to 99.9 where all values span over 3 times it.
+
+    LLE throws weakly attached points far out along spikes; with all of them in view the others are one dot.
+    """
+    lowest, low, high, highest = np.percentile(values, (0.0, 0.1, 99.9, 100.0)).tolist()
+    return (low, high) if 0.0 < high - low < (highest - lowest) / 3.0 else (lowest, highest)
+
+
+def count_outside(x: FloatArray, y: FloatArray, x_range: Range, y_range: Range) -> int:
+    """Number of points that a view of x_range by y_range leaves out."""
+    inside = (x >= x_range[0]) & (x <= x_range[1]) & (y >= y_range[0]) & (y <= y_range[1])
+    return int(inside.size - np.count_nonzero(inside))
+
+
+def classify(color: ColorSource) -> Classes | None:
+    """Classes of a categorical source; None where a continuous scale serves: numbers, over 20 classes."""
+    known = np.isfinite(color.values)
+    labels, codes = np.unique(color.values[known], return_inverse=True)
+    if color.kind != "categorical" or labels.size > MAX_CLASSES:
+        return None
+    names = [_class_name(label, color.names) for label in labels.tolist()]
+    palette = colormaps["tab10" if labels.size <= 10 else "tab20"](np.arange(labels.size)).reshape(-1, 4)
+    if not known.all():
+        names.append("unknown")
+        palette = np.vstack((palette, to_rgba_array(MISSING)))
+    all_codes = np.full(color.values.size, labels.size, dtype=np.int64)
+    all_codes[known] = codes
+    return Classes(all_codes, names, palette)
+
+
+def draw_spectrum(eigenvalues: FloatArray, residuals: FloatArray | None, rounding_floor: float | None) -> bytes:
+    """PNG of the eigenvalues on a log axis, a line for each graph component.
+
+    eigenvalues, residuals: (c, m); residuals are relative, ||M v - lambda v|| / lambda, drawn as error bars.
+    rounding_floor: size of the rounding errors in an eigenvalue, in its unit; values near it mean nothing.
+    """
+    if not np.any(np.isfinite(eigenvalues) & (eigenvalues > 0.0)):
+        return _png(_message_figure("Eigenvalues", "no positive eigenvalue was found"))
+    figure, ax = _chart_figure("Eigenvalues", 5.0, 3.6)
+    ax.set_yscale("log")
+    for label, values in enumerate(eigenvalues[:MAX_SPECTRUM_COMPONENTS]):
+        good = np.flatnonzero(np.isfinite(values) & (values > 0.0))
+        ax.plot(good + 1, values[good], "o-", markersize=5, linewidth=1.2, label=f"component {label}")
+        if residuals is not None:
+            wide = good[residuals[label][good] > 0.05]  # smaller ones hide behind the marker
+            error = np.minimum(residuals[label][wide], 0.99) * values[wide]
+            ax.errorbar(wide + 1, values[wide], yerr=error, fmt="none", capsize=3.0, ecolor=INK)
+    if rounding_floor is not None and rounding_floor > 0.0:
+        ax.axhline(rounding_floor, color=FAINT, linestyle="--", linewidth=1.0, label="rounding errors")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.set_xlim(0.6, eigenvalues.shape[1] + 0.4)
+    _label(ax, "coordinate", "eigenvalue of M")
+    n_lines = len(ax.get_legend_handles_labels()[1])
+    if n_lines > 4:
+        figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, labelcolor=INK)
+    elif n_lines > 1:
+        ax.legend(loc="best", framealpha=0.8, edgecolor="none", fontsize=8.5, labelcolor=INK)
+    if len(eigenvalues) > MAX_SPECTRUM_COMPONENTS:
+        note = f"{MAX_SPECTRUM_COMPONENTS} of {len(eigenvalues)} components"
+        ax.set_title(note, loc="right", fontsize=8.5, color=FAINT)
+    return _png(figure)
+
+
+def draw_timings(seconds: Mapping[str, float]) -> bytes:
+    """PNG of horizontal bars: seconds by stage, in the order given, the first stage on top."""
+    if not seconds:
+        return _png(_message_figure("Seconds by stage", "no stage was timed"))
+    values = np.nan_to_num(np.array(list(seconds.values()), dtype=np.float64))
+    total = float(values.sum())
+    figure, ax = _chart_figure(f"Seconds by stage ({total:,.1f} s in all)", 6.4, 0.8 + 0.34 * values.size)
+    bars = ax.barh(np.arange(values.size), values, height=0.62, color=POINT)
+    shares = [f"{value / total:.0%}" if value >= 0.005 * total > 0.0 else "<1%" for value in values]
+    texts = [f"{value:,.1f} s ({share})" for value, share in zip(values, shares, strict=True)]
+    ax.bar_label(bars, texts, padding=4, fontsize=9, color=INK)
+    ax.set_yticks(np.arange(values.size), [_plain(stage.replace("_", " ")) for stage in seconds])
+    ax.invert_yaxis()
+    ax.set_xlim(0.0, max(1.25 * float(values.max()), 1e-3))
+    ax.set_xticks([])
+    _label(ax, "", "")
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["left", "bottom"]].set_visible(False)
+    return _png(figure)
+
+
+def _class_name(label: float, names: tuple[str, ...] | None) -> str:
+    if names is not None and label.is_integer() and 0 <= label < len(names):
+        return names[int(label)]
+    return f"{label:g}"
+
+
+def _paint(color: ColorSource | None, shown: BoolArray) -> Paint:
+    if color is None:
+        return PLAIN
+    classes = classify(color)
+    if classes is not None:
+        return Paint(classes, None, PLAIN.norm, color.label)
+    known = color.values[shown & np.isfinite(color.values)]
+    return Paint(None, color.values, Normalize(*robust_range(known)), color.label) if known.size else PLAIN
+
+
+def _color_column(paint: Paint) -> Column:
+    """What a single coordinate is drawn against: the colour value, or the class with some jitter."""
+    if paint.classes is None:
+        assert paint.values is not None
+        return Column(paint.label, paint.values)
+    jitter = np.random.default_rng(DRAW_ORDER_SEED).uniform(-0.3, 0.3, paint.classes.codes.size)
+    return Column(paint.label, paint.classes.codes + jitter)
+
+
+def _panel(ax: Axes, rows: IntArray, x: Column, y: Column) -> Panel:
+    """Axes with limits, labels and the note on what lies outside them, and the points they will show."""
+    panel = Panel(rows, x.values[rows], y.values[rows], _view(x.values[rows]), _view(y.values[rows]))
+    ax.set_xlim(panel.x_range)
+    ax.set_ylim(panel.y_range)
+    _label(ax, x.label, y.label)
+    outside = count_outside(*panel[1:])
+    if outside:
+        ax.set_title(f"{outside:,} outside the view", loc="right", fontsize=8.5, color=FAINT)
+    return panel
+
+
+def _view(values: FloatArray) -> Range:
+    low, high = robust_range(values)
+    margin = 0.04 * (high - low) if high > low else 0.5 * max(1.0, abs(low))
+    return low - margin, high + margin
+
+
+def _draw_histograms(axes: Sequence[Axes], panels: Sequence[Panel]) -> None:
+    for ax, panel in zip(axes, panels, strict=True):
+        heights, _, _ = ax.hist(panel.x, bins=80, range=panel.x_range, color=POINT)
+        ax.set_ylim(0.0, 1.05 * float(np.max(heights)))
+        ax.set_ylabel("points")
+
+
+def _draw_panels(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], paint: Paint) -> None:
+    if max(panel.rows.size for panel in panels) <= SCATTER_POINTS:
+        _add_key(figure, axes, paint)
+        for ax, panel in zip(axes, panels, strict=True):
+            _draw_points(ax, panel, paint)
+        return
+    if paint is PLAIN:
+        paint = PLAIN._replace(norm=LogNorm(1.0, 10.0), label="points at a pixel")
+    _add_key(figure, axes, paint)
+    # A raster has the pixels of its axes, so their place must be settled before aggregating.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    rasters = [_aggregate(ax, panel, paint) for ax, panel in zip(axes, panels, strict=True)]
+    if isinstance(paint.norm, LogNorm):
+        paint.norm.vmax = max(10.0, *(float(np.nanmax(raster, initial=1.0)) for raster in rasters))
+    for ax, panel, raster in zip(axes, panels, rasters, strict=True):
+        extent = (*panel.x_range, *panel.y_range)
+        image = ax.imshow(raster, origin="lower", extent=extent, aspect="auto", interpolation="nearest")
+        image.set(cmap=COLOR_MAP, norm=paint.norm)
+
+
+def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:
+    # Random order: input is often sorted by class, and the class drawn last would cover the others.
+    order = np.random.default_rng(DRAW_ORDER_SEED).permutation(panel.rows.size)
+    rows = panel.rows[order]
+    style: dict[str, Any] = {"color": POINT}
+    if paint.classes is not None:
+        style = {"c": paint.classes.colors[paint.classes.codes[rows]]}
+    elif paint.values is not None:
+        color_map = colormaps[COLOR_MAP].with_extremes(bad=MISSING)
+        style = {"c": paint.values[rows], "cmap": color_map, "norm": paint.norm, "plotnonfinite": True}
+    size = float(np.clip(350.0 / np.sqrt(rows.size), 1.0, 28.0))
+    ax.scatter(panel.x[order], panel.y[order], s=size, linewidths=0.0, alpha=0.85, **style)
+
+
+def _aggregate(ax: Axes, panel: Panel, paint: Paint) -> npt.NDArray[Any]:
+    """Raster of a panel: RGBA for classes, else mean value or number of points at a pixel; NaN for none."""
+    # Importing these takes seconds, which small pictures should not cost.
+    datashader, pandas = importlib.import_module("datashader"), importlib.import_module("pandas")
+    shaders = datashader.transfer_functions
+    box = ax.get_window_extent()
+    width, height = max(1, round(box.width)), max(1, round(box.height))
+    canvas = datashader.Canvas(width, height, panel.x_range, panel.y_range)
+    points = pandas.DataFrame({"x": panel.x, "y": panel.y})
+    radius = 1 if panel.rows.size < DENSE * width * height else 0
+
+    def spread(reduction: Any) -> Any:
+        raster = canvas.points(points, "x", "y", reduction)
+        return shaders.spread(raster, px=radius, shape="square", how="add") if radius else raster
+
+    if paint.classes is not None:
+        codes, names = paint.classes.codes[panel.rows], range(len(paint.classes.names))
+        points["class"] = pandas.Categorical.from_codes(codes, categories=names)
+        keys = [to_hex(color) for color in paint.classes.colors]
+        counts = spread(datashader.count_cat("class"))
+        shaded = shaders.shade(counts, color_key=keys, how="eq_hist", min_alpha=110)
+        return np.asarray(shaded.to_pil(origin="upper"))
+    if paint.values is None:
+        counts = np.asarray(spread(datashader.count()), dtype=np.float64)
+        return np.where(counts > 0.0, counts, np.nan)
+    points["value"] = paint.values[panel.rows]
+    # The mean of spread points is the spread sum over the spread count.
+    counts = np.asarray(spread(datashader.count("value")), dtype=np.float64)
+    return np.asarray(spread(datashader.sum("value"))) / np.where(counts > 0.0, counts, np.nan)
+
+
+def _add_key(figure: Figure, axes: Sequence[Axes], paint: Paint) -> None:
+    """Legend for classes, colour bar for values and counts."""
+    if paint.classes is not None:
+        style: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 6}
+        marks = [Line2D([], [], color=color, **style) for color in paint.classes.colors]
+        names, title = [_plain(name, 24) for name in paint.classes.names], _plain(paint.label, 24)
+        legend = figure.legend(marks, names, title=title, loc="outside right upper", frameon=False)
+        legend.set_alignment("left")
+        for text in (*legend.get_texts(), legend.get_title()):
+            text.set(fontsize=9, color=INK)
+    elif paint is not PLAIN:
+        bar = figure.colorbar(ScalarMappable(paint.norm, COLOR_MAP), ax=list(axes), aspect=36, pad=0.02)
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(which="both", labelsize=9, labelcolor=INK, color=RULE)
+        bar.set_label(_plain(paint.label), fontsize=10, color=INK)
+
+
+def _add_footnote(
+    figure: Figure, component: npt.NDArray[np.int32], groups: Mapping[int, IntArray], n_coordinates: int
+) -> None:
+    notes = []
+    n_components = len(np.unique(component))
+    if n_components > len(groups):
+        drawn = f"{sum(rows.size for rows in groups.values()):,} of {component.size:,} points"
+        notes.append(f"the {len(groups)} largest of {n_components:,} components: {drawn}")
+    if n_coordinates > 3:
+        notes.append(f"the first 3 of {n_coordinates} coordinates")
+    if notes:
+        figure.supxlabel("; ".join(notes), fontsize=8.5, color=FAINT)
+
+
+def _panel_figure(title: str, n_groups: int, n_pairs: int) -> tuple[Figure, list[list[Axes]]]:
+    """Figure with a list of `n_pairs` axes for each group: a row of them, or a cell of a grid for one."""
+    if n_pairs > 1:
+        shape, size = (n_groups, n_pairs), (4.0 * n_pairs + 1.0, 3.7 * n_groups + 0.5)
+    elif n_groups == 1:
+        shape, size = (1, 1), (7.4, 5.6)
+    else:
+        shape = (2, 2) if n_groups == 4 else (1, n_groups)
+        size = (4.4 * shape[1] + 1.0, 4.0 * shape[0] + 0.5)
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+    figure.suptitle(_plain(title, 90), x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK)
+    axes = list(figure.subplots(*shape, squeeze=False).flat)
+    return figure, [axes[start : start + n_pairs] for start in range(0, len(axes), n_pairs)]
+
+
+def _chart_figure(title: str, width: float, height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    ax = figure.subplots()
+    ax.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK)
+    return figure, ax
+
+
+def _message_figure(title: str, message: str) -> Figure:
+    figure, ax = _chart_figure(_plain(title, 60), 6.4, 2.4)
+    ax.set_axis_off()
+    ax.text(0.5, 0.5, message, ha="center", va="center", fontsize=11, color=FAINT)
+    return figure
+
+
+def _label(ax: Axes, x_label: str, y_label: str) -> None:
+    ax.set_xlabel(_plain(x_label), fontsize=10, color=INK)
+    ax.set_ylabel(_plain(y_label), fontsize=10, color=INK)
+    ax.tick_params(which="both", labelsize=9, labelcolor=INK, color=RULE)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(RULE)
+
+
+def _plain(text: str, limit: int = 32) -> str:
+    """Text that matplotlib shows verbatim, cut at `limit`: dollars make no formula, "_" hides no entry."""
+    line = " ".join(text.split())
+    line = line if len(line) <= limit else line[: limit - 1] + "…"
+    return (" " if line.startswith("_") else "") + line.replace("$", r"\$")
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi="figure", facecolor="white")
+    return buffer.getvalue()

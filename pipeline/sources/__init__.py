@@ -1,0 +1,48 @@
+"""Input readers: `open_source` for every kind of input, each read by ranges of rows, never as a whole."""
+
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from pipeline.errors import InputError
+from pipeline.sources.base import LabelKind, Source
+
+__all__ = ["LabelKind", "Source", "open_source"]
+
+# kind -> module and function; imported when used, so that a run loads only what its own input needs.
+_OPENERS = {
+    "zarr": ("zarr_arrays", "open_zarr"),
+    "npy": ("arrays", "open_npy"),
+    "npz": ("arrays", "open_npz"),
+    "idx": ("arrays", "open_idx"),
+    "parquet": ("parquet", "open_parquet"),
+    "csv": ("delimited", "open_csv"),
+    "synthetic": ("synthetic", "open_synthetic"),
+}
+
+
+def open_source(kind: str, **params: Any) -> Source:
+    """The input of this kind; params are the other keys of the config's input section, None where left out.
+
+    Cheap: reads headers only (csv: scans the file once per process for its line breaks), so every task may
+    call it anew.
+
+    Raises InputError where the input is missing, damaged, or not a numeric matrix.
+    """
+    if kind not in _OPENERS:
+        raise InputError(f"input.kind: '{kind}' is not known; choose one of {', '.join(_OPENERS)}")
+    module, function = _OPENERS[kind]
+    try:
+        opener: Callable[..., Source] = getattr(import_module(f"{__name__}.{module}"), function)
+    except ImportError as error:
+        raise InputError(
+            f"input.kind: {kind} needs the package '{error.name}', which is not installed; pip install it"
+        ) from error
+    try:
+        inspect.signature(opener).bind(**params)
+    except TypeError as error:
+        raise InputError(
+            f"input of kind {kind}: {error}; its keys are {', '.join(inspect.signature(opener).parameters)}"
+        ) from error
+    return opener(**params)

@@ -1,0 +1,207 @@
+"""Readers of .npy, .npz and IDX files: arrays whose header says where each row lies."""
+
+import gzip
+import io
+import math
+import os
+import zipfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import IO, cast
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.sources.base import Rows, Source
+from pipeline.sources.files import Stamp, find_files, reading
+from pipeline.sources.mapped import Layout, MappedRows, UnpackedRows
+from pipeline.sources.stacking import FileSource
+from pipeline.sources.streams import StreamedRows, decoding
+
+PathText = str | os.PathLike[str]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_LOCAL_HEADER_BYTES = 30
+_IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def open_npy(path: PathText, labels: PathText | None = None, columns: Sequence[int] | None = None) -> Source:
+    """Points in .npy files, memory-mapped; labels in .npy files of as many rows. Raises InputError."""
+    return _open_files(_npy_rows, path, labels, columns)
+
+
+def open_idx(path: PathText, labels: PathText | None = None, columns: Sequence[int] | None = None) -> Source:
+    """Points in IDX files (plain or gzip), each sample flattened to one row; labels in IDX files.
+
+    Raises InputError.
+    """
+    return _open_files(_idx_rows, path, labels, columns)
+
+
+def open_npz(
+    path: PathText, key: str | None = None, labels: str | None = None, columns: Sequence[int] | None = None
+) -> Source:
+    """Points and labels in .npz files; `key` is needed where a file holds several 2-D arrays.
+
+    labels: the key of another array in each file. Arrays that np.savez stored are mapped, those that
+    np.savez_compressed stored are streamed. Raises InputError.
+    """
+    stamps = find_files(path, "path")
+    points = [_npz_rows(stamp, key or _only_matrix(stamp)) for stamp in stamps]
+    return FileSource(points, [_npz_rows(stamp, labels) for stamp in stamps] if labels else None, columns)
+
+
+def _open_files(
+    rows_of: Callable[[Stamp], Rows], path: PathText, labels: PathText | None, columns: Sequence[int] | None
+) -> Source:
+    points = [rows_of(stamp) for stamp in find_files(path, "path")]
+    return FileSource(
+        points, [rows_of(stamp) for stamp in find_files(labels, "labels")] if labels else None, columns
+    )
+
+
+def _npy_rows(stamp: Stamp) -> Rows:
+    with reading(stamp.path), open(stamp.path, "rb") as handle:
+        layout = read_npy_header(handle, stamp.path)
+    return MappedRows(stamp, "", stamp.path, layout)
+
+
+def read_npy_header(handle: IO[bytes], where: str) -> Layout:
+    """The layout that the .npy header at the handle's position tells; offset counts from the handle's start.
+
+    Raises InputError.
+    """
+    try:
+        version = np.lib.format.read_magic(handle)
+        if version == (1, 0):
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle)
+        elif version == (2, 0):
+            shape, fortran, dtype = np.lib.format.read_array_header_2_0(handle)
+        else:
+            # Version 3 exists for structured arrays with field names outside Latin-1, which are no matrices.
+            raise ValueError(f"format version {version} is for structured arrays")
+    except ValueError as error:
+        raise InputError(
+            f"{where}: expected NumPy's .npy format, found something else ({error}); write it with np.save"
+        ) from error
+    if dtype.hasobject:
+        raise InputError(
+            f"{where}: expected real numbers, found dtype object; save it as x.astype('float64')"
+        )
+    return Layout(shape, dtype, "F" if fortran else "C", handle.tell())
+
+
+def _npz_keys(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    return {
+        info.filename.removesuffix(".npy"): info
+        for info in archive.infolist()
+        if info.filename.endswith(".npy")
+    }
+
+
+def _open_archive(stamp: Stamp) -> zipfile.ZipFile:
+    try:
+        with reading(stamp.path):
+            return zipfile.ZipFile(stamp.path)
+    except zipfile.BadZipFile as error:
+        raise InputError(
+            f"{stamp.path}: expected an .npz archive (zip), found something else or a cut-off file "
+            f"({error}); write it with np.savez"
+        ) from error
+
+
+def _only_matrix(stamp: Stamp) -> str:
+    with _open_archive(stamp) as archive:
+        shapes = {}
+        for key, info in _npz_keys(archive).items():
+            with decoding(stamp.path), archive.open(info) as member:
+                shapes[key] = read_npy_header(member, f"{stamp.path}, array '{key}'").shape
+    matrices = [key for key, shape in shapes.items() if len(shape) == 2]
+    if len(matrices) != 1:
+        listed = ", ".join(f"{key} {shape}" for key, shape in shapes.items()) or "none"
+        raise InputError(
+            f"{stamp.path}: without input.key there must be exactly one 2-D array, found {len(matrices)}; "
+            f"set input.key to one of: {listed}"
+        )
+    return matrices[0]
+
+
+def _npz_rows(stamp: Stamp, key: str) -> Rows:
+    where = f"{stamp.path}, array '{key}'"
+    with _open_archive(stamp) as archive:
+        members = _npz_keys(archive)
+        if key not in members:
+            raise InputError(
+                f"{stamp.path}: there is no array '{key}'; its arrays are: {', '.join(members) or 'none'}"
+            )
+        info = members[key]
+        with decoding(where), archive.open(info) as member:
+            layout = read_npy_header(member, where)
+    if info.file_size != layout.offset + layout.n_bytes:
+        raise InputError(
+            f"{where}: expected {layout.offset + layout.n_bytes} bytes for shape {layout.shape} of "
+            f"{layout.dtype}, found {info.file_size}; the file is damaged, create it again"
+        )
+    if info.compress_type == zipfile.ZIP_STORED:
+        return MappedRows(
+            stamp, key, where, layout._replace(offset=_member_start(stamp, info) + layout.offset)
+        )
+    if layout.order == "F" and len(layout.shape) > 1:
+        return UnpackedRows(stamp, info.filename, where, layout)
+    return StreamedRows(
+        stamp,
+        key,
+        where,
+        layout.shape,
+        layout.dtype,
+        layout.offset,
+        partial(_open_member, stamp.path, info.filename),
+    )
+
+
+def _member_start(stamp: Stamp, info: zipfile.ZipInfo) -> int:
+    # The name and extra field before the data may be longer here than in the archive's directory.
+    with reading(stamp.path), open(stamp.path, "rb") as handle:
+        handle.seek(info.header_offset)
+        header = handle.read(_LOCAL_HEADER_BYTES)
+    name_bytes, extra_bytes = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
+    return info.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes
+
+
+def _open_member(path: str, filename: str) -> io.BufferedIOBase:
+    # The member keeps the file open after the archive object is closed.
+    with zipfile.ZipFile(path) as archive:
+        return cast(io.BufferedIOBase, archive.open(filename))
+
+
+def _idx_rows(stamp: Stamp) -> Rows:
+    with decoding(stamp.path), open(stamp.path, "rb") as raw:
+        compressed = raw.read(2) == _GZIP_MAGIC
+        raw.seek(0)
+        with gzip.GzipFile(fileobj=raw) if compressed else raw as handle:
+            layout = _read_idx_header(cast(IO[bytes], handle), stamp.path)
+    if compressed:
+        open_stream = partial(_open_gzip, stamp.path)
+        return StreamedRows(stamp, "", stamp.path, layout.shape, layout.dtype, layout.offset, open_stream)
+    return MappedRows(stamp, "", stamp.path, layout)
+
+
+def _open_gzip(path: str) -> io.BufferedIOBase:
+    return gzip.GzipFile(path)
+
+
+def _read_idx_header(handle: IO[bytes], where: str) -> Layout:
+    """IDX: two zero bytes, a type code, the number of dimensions, then each as a big-endian int32."""
+    magic = handle.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _IDX_DTYPES or magic[3] == 0:
+        raise InputError(
+            f"{where}: expected an IDX file (as MNIST's), found the first bytes "
+            f"{magic.hex(' ') or 'missing'}; check the path and input.kind"
+        )
+    n_dims = magic[3]
+    sizes = handle.read(4 * n_dims)
+    if len(sizes) < 4 * n_dims:
+        raise InputError(f"{where}: the IDX header ends too early; the file is cut off, copy it again")
+    dimensions = [int.from_bytes(sizes[4 * i : 4 * i + 4], "big") for i in range(n_dims)]
+    shape = (dimensions[0],) if n_dims == 1 else (dimensions[0], math.prod(dimensions[1:]))
+    return Layout(shape, np.dtype(_IDX_DTYPES[magic[2]]), "C", 4 + 4 * n_dims)

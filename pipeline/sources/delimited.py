@@ -1,0 +1,246 @@
+"""Reader of CSV files: one scan for the places of the rows, then only the bytes of the rows asked for."""
+
+import csv
+import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+
+from pipeline.errors import InputError
+from pipeline.sources.base import AnyArray, Fingerprint, Rows, Source
+from pipeline.sources.files import Stamp, find_files, reading
+from pipeline.sources.names import TableColumns, choose_columns
+from pipeline.sources.stacking import FileSource
+
+SCAN_BYTES = 1 << 24
+MAX_LINE_BYTES = 1 << 28
+ROWS_PER_MARK = 1024
+PARSE_BYTES = 1 << 26
+_NEWLINE, _RETURN, _QUOTE = 10, 13, 34
+
+
+class RowIndex(NamedTuple):
+    """Where rows lie, counted after the header.
+
+    marks: the byte of every ROWS_PER_MARK-th row, then the end of the file.
+    """
+
+    names: tuple[str, ...]
+    n_rows: int
+    marks: npt.NDArray[np.int64]
+
+
+def open_csv(
+    path: str | os.PathLike[str], columns: Sequence[str] | None = None, label: str | None = None
+) -> Source:
+    """The named columns of CSV files with a header, or all but the label; labels from a column.
+
+    Every column is taken for numeric; the first rows are parsed here to see whether it is. Empty entries read
+    as NaN. Raises InputError.
+    """
+    stamps = find_files(path, "path")
+    tables = []
+    for stamp in stamps:
+        names = index_rows(stamp).names
+        if columns is None and "" in names:
+            raise InputError(
+                f"{stamp.path}: column {names.index('') + 1} has no name (a row index?); name the columns to "
+                "read in input.columns, or write the file without an index"
+            )
+        tables.append(TableColumns(stamp.path, names, names, ()))
+    chosen = choose_columns(tables, columns, label)
+    for stamp in stamps:
+        _check_first_rows(stamp, chosen)
+    return FileSource(
+        [CsvRows(stamp, chosen, None) for stamp in stamps],
+        [CsvRows(stamp, (), label) for stamp in stamps] if label is not None else None,
+    )
+
+
+class CsvRows(Rows):
+    """The number columns of one file as float64, or its label column as text."""
+
+    def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None) -> None:
+        self.where = stamp.path if label is None else f"{stamp.path}, column '{label}'"
+        self._stamp, self._index = stamp, index_rows(stamp)
+        position = {name: i for i, name in enumerate(self._index.names)}
+        self._columns = [position[name] for name in (columns if label is None else (label,))]
+        self._is_text = label is not None
+        n = self._index.n_rows
+        self.shape = (n,) if self._is_text else (n, len(columns))
+        self.dtype = np.dtype(object if self._is_text else np.float64)
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        """Rows [start, stop); parses up to ROWS_PER_MARK rows more on either side."""
+        first = start // ROWS_PER_MARK
+        last = min(-(-stop // ROWS_PER_MARK), len(self._index.marks) - 1)
+        low, high = self._index.marks[first], self._index.marks[last]
+        with reading(self.where), open(self._stamp.path, "rb") as handle:
+            handle.seek(low)
+            text = handle.read(high - low)
+        base = first * ROWS_PER_MARK
+        expected = min(last * ROWS_PER_MARK, self._index.n_rows) - base
+        table = self._parse(text, base, expected).slice(start - base, stop - start)
+        if self._is_text:
+            return np.asarray(table.column(0).fill_null("").to_numpy())
+        numbers = np.empty((stop - start, len(self._columns)))
+        for position, column in enumerate(table.columns):
+            numbers[:, position] = column.to_numpy()
+        return numbers
+
+    def _parse(self, text: bytes, base: int, expected: int) -> Any:
+        kind = pa.string() if self._is_text else pa.float64()
+        # Columns go by number here: names need not be unique, nor anything Arrow would accept.
+        wanted = [str(column) for column in self._columns]
+        try:
+            table = pyarrow.csv.read_csv(
+                pa.py_buffer(text),
+                pyarrow.csv.ReadOptions(
+                    use_threads=False,
+                    block_size=PARSE_BYTES,
+                    column_names=[str(i) for i in range(len(self._index.names))],
+                ),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(wanted, kind), include_columns=wanted, strings_can_be_null=True
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            raise InputError(self._explain(str(error), base)) from error
+        if table.num_rows != expected:
+            raise InputError(
+                f"{self.where}: expected {expected} rows after line {base + 1}, found {table.num_rows}; line "
+                "breaks must all be the same: convert the file, or write it as Parquet"
+            )
+        return table
+
+    def _explain(self, message: str, base: int) -> str:
+        row = re.search(r"Row #(\d+)", message)
+        column = re.search(r"CSV column #(\d+)", message)
+        # Row 1 stands in line 2, below the header; blank lines are not counted.
+        line = f" near line {base + int(row[1]) + 1}" if row else ""
+        what = re.sub(r"^.*?(Row #\d+: |error: )(CSV conversion error to \w+: )?", "", message.split("\n")[0])
+        name = f", column '{self._index.names[int(column[1])]}'" if column else ""
+        return (
+            f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if self._is_text else 'numbers'}, "
+            f"one entry per column; found: {what}. Correct the line, or name the columns to read in "
+            "input.columns"
+        )
+
+    def fingerprint(self) -> Fingerprint:
+        """The file's name, size and time."""
+        return self._stamp.describe()
+
+
+@lru_cache(maxsize=4096)
+def _check_first_rows(stamp: Stamp, columns: tuple[str, ...]) -> None:
+    rows = CsvRows(stamp, columns, None)
+    if rows.shape[0]:
+        rows.read(0, min(ROWS_PER_MARK, rows.shape[0]))
+
+
+@lru_cache(maxsize=4096)
+def index_rows(stamp: Stamp) -> RowIndex:
+    """Scan a file for its rows, once per process. Raises InputError for what is no CSV with a header."""
+    marks: list[npt.NDArray[np.int64]] = []
+    names: tuple[str, ...] = ()
+    n_rows = n_lines = 0
+    with reading(stamp.path), open(stamp.path, "rb") as handle:
+        for offset, block in _whole_lines(handle, stamp.path):
+            if n_lines == 0:
+                names = _header(block[: block.index(b"\n")], stamp.path)
+            starts, lines = _row_starts(block, n_lines, stamp.path)
+            if n_lines == 0:
+                starts = starts[1:]
+            marks.append(offset + starts[-n_rows % ROWS_PER_MARK :: ROWS_PER_MARK])
+            n_rows += len(starts)
+            n_lines += lines
+    if n_lines == 0:
+        raise InputError(
+            f"{stamp.path}: expected a header line and rows, found an empty file; check how it was written"
+        )
+    return RowIndex(names, n_rows, np.concatenate([*marks, [stamp.size]]).astype(np.int64))
+
+
+def _whole_lines(handle: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
+    """Pieces of the file that end at a line break, each with the byte where it starts."""
+    offset, tail = 0, b""
+    while block := handle.read(SCAN_BYTES):
+        block = tail + block
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            yield offset, block[:cut]
+        offset, tail = offset + cut, block[cut:]
+        if len(tail) > MAX_LINE_BYTES:
+            raise InputError(
+                f"{path}: expected lines of text, found {len(tail)} bytes without a line break; check that "
+                "it is a CSV file"
+            )
+    if tail:
+        yield offset, tail + b"\n"
+
+
+def _row_starts(block: bytes, lines_before: int, path: str) -> tuple[npt.NDArray[np.int64], int]:
+    """Where the lines start that are not blank (the header always counts), and the number of all lines."""
+    codes = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(codes == _NEWLINE)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    if b'"' in block:
+        quotes = np.searchsorted(np.flatnonzero(codes == _QUOTE), ends)
+        if (quotes % 2).any():
+            raise InputError(
+                f"{path}, line {lines_before + int(np.argmax(quotes % 2)) + 1}: expected every quote closed "
+                "on its own line, found a line break inside quotes; convert the file to Parquet "
+                "(pandas.read_csv(...).to_parquet(...)) or remove the line break"
+            )
+    lengths = ends - starts
+    filled = (lengths > 1) | ((lengths == 1) & (codes[starts] != _RETURN))
+    if lines_before == 0:
+        filled[0] = True
+    return starts[filled], len(ends)
+
+
+def _header(line: bytes, path: str) -> tuple[str, ...]:
+    if line[:2] == b"\x1f\x8b":
+        raise InputError(
+            f"{path}: gzip-compressed CSV is not supported; decompress it, or convert it to Parquet"
+        )
+    try:
+        text = line.decode("utf-8-sig").rstrip("\r")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: expected a header line in UTF-8, found other bytes ({error}); convert the file"
+        ) from error
+    try:
+        names = tuple(name.strip() for name in next(csv.reader([text]), []))
+    except csv.Error as error:
+        raise InputError(f"{path}: the header line cannot be read ({error}); write it anew") from error
+    if "\0" in text or not any(names):
+        raise InputError(
+            f"{path}: expected a header line with column names, found {text[:40]!r}; write the names into "
+            "the first line"
+        )
+    if len(names) == 1 and (";" in text or "\t" in text):
+        raise InputError(
+            f"{path}: expected columns separated by commas, found the header {text[:60]!r}; write the file "
+            "with commas"
+        )
+    if all(_is_number(name) for name in names):
+        raise InputError(
+            f"{path}: expected a header line with column names, found numbers ({text[:60]!r}); add a first "
+            "line with names"
+        )
+    return names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

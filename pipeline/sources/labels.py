@@ -1,0 +1,184 @@
+"""Labels as numbers: floats as they are; text and small sets of integers as indices into a list of names."""
+
+import json
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.sources.base import AnyArray, Fingerprint, FloatArray, LabelKind, Rows
+
+SCAN_ROWS = 1 << 18
+MAX_INTEGER_CLASSES = 64
+MAX_TEXT_CLASSES = 1000
+_CACHED_CODINGS = 32
+
+
+class Stack(Protocol):
+    """What labels need of StackedRows."""
+
+    parts: tuple[Rows, ...]
+    n_rows: int
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[slice, AnyArray]]: ...
+
+    def fingerprint(self) -> list[Fingerprint]: ...
+
+
+class Coding(NamedTuple):
+    """How stored labels become numbers; code_of is None where they are numbers already."""
+
+    kind: LabelKind
+    names: tuple[str, ...] | None = None
+    code_of: Mapping[Hashable, int] | None = None
+
+
+_CODINGS: OrderedDict[str, Coding] = OrderedDict()
+
+
+class Labels:
+    """The labels of an input. Raises InputError where they are not one per row, or neither numbers nor text.
+
+    Floating-point labels are continuous. Text is categorical unless every entry is a number. Integers are
+    categorical where there are at most MAX_INTEGER_CLASSES different ones. Telling this apart reads the
+    labels once per process, when first asked.
+    """
+
+    def __init__(self, stack: Stack, n_rows: int) -> None:
+        self._stack = stack
+        first = stack.parts[0]
+        if stack.n_rows != n_rows:
+            raise InputError(
+                f"{first.where}: expected one label per row, {n_rows} in all, found {stack.n_rows}; give the "
+                "labels of the same rows"
+            )
+        shape, kind = first.shape, first.dtype.kind
+        if not 1 <= len(shape) <= 2 or 0 in shape[1:]:
+            raise InputError(
+                f"{first.where}: expected labels as a vector or as columns, found shape {shape}; reshape them"
+            )
+        self._is_text = kind in "USOT"
+        if not self._is_text and kind not in "biuf":
+            raise InputError(
+                f"{first.where}: expected labels that are numbers or text, found dtype {first.dtype}; "
+                "convert them"
+            )
+        self.width = shape[1] if len(shape) == 2 else 1
+        if self._is_text and self.width > 1:
+            raise InputError(
+                f"{first.where}: expected one text label per row, found shape {shape}; choose one column"
+            )
+
+    @property
+    def kind(self) -> LabelKind:
+        """Categorical or continuous."""
+        return self._coding().kind
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of the categories, None for continuous labels."""
+        return self._coding().names
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """(rows,) or (rows, width): values, or indices into `names`; NaN where a label is missing."""
+        coding = self._coding()
+        result = np.empty((stop - start, self.width))
+        for target, block in self._stack.pieces(start, stop):
+            result[target] = self._encode(block, coding).reshape(-1, self.width)
+        return result[:, 0] if self.width == 1 else result
+
+    def fingerprint(self) -> list[Fingerprint]:
+        """The files of the labels."""
+        return self._stack.fingerprint()
+
+    def _coding(self) -> Coding:
+        if not self._is_text and (self._stack.parts[0].dtype.kind == "f" or self.width > 1):
+            return Coding("continuous")
+        key = json.dumps([[part.where for part in self._stack.parts], self.fingerprint()], sort_keys=True)
+        if key not in _CODINGS:
+            _CODINGS[key] = self._find_text_coding() if self._is_text else self._find_integer_coding()
+            while len(_CODINGS) > _CACHED_CODINGS:
+                _CODINGS.popitem(last=False)
+        return _CODINGS[key]
+
+    def _find_integer_coding(self) -> Coding:
+        values = self._distinct(MAX_INTEGER_CLASSES)
+        if len(values) > MAX_INTEGER_CLASSES:
+            return Coding("continuous")
+        ordered = sorted(int(value) for value in values)
+        return Coding(
+            "categorical", tuple(map(str, ordered)), {value: code for code, value in enumerate(ordered)}
+        )
+
+    def _find_text_coding(self) -> Coding:
+        texts = self._distinct(MAX_TEXT_CLASSES) - {""}
+        number_of = {text: _number(text) for text in texts}
+        numbers = sorted({number for number in number_of.values() if number is not None})
+        if texts and None not in number_of.values():
+            if len(numbers) > MAX_INTEGER_CLASSES or not all(number.is_integer() for number in numbers):
+                return Coding("continuous")
+            names = tuple(str(int(number)) for number in numbers)
+            return Coding(
+                "categorical",
+                names,
+                {text: numbers.index(number) for text, number in number_of.items() if number is not None},
+            )
+        if len(texts) > MAX_TEXT_CLASSES:
+            raise InputError(
+                f"{self._stack.parts[0].where}: expected labels of at most {MAX_TEXT_CLASSES} different "
+                f"texts, found more, such as {sorted(texts)[:3]}; choose another label, or leave it out "
+                "(labels only colour the picture)"
+            )
+        names = tuple(sorted(texts))
+        return Coding("categorical", names, {name: code for code, name in enumerate(names)})
+
+    def _distinct(self, limit: int) -> set[Any]:
+        """The different labels, or more than `limit` of them where there are so many.
+
+        Missing labels are left out (numbers) or empty (text).
+        """
+        found: set[Any] = set()
+        for start in range(0, self._stack.n_rows, SCAN_ROWS):
+            for _, block in self._stack.pieces(start, min(start + SCAN_ROWS, self._stack.n_rows)):
+                values = (
+                    _as_text(block, self._stack.parts[0].where) if self._is_text else block[block == block]
+                )
+                found.update(np.unique(values).tolist())
+            if len(found) > limit:
+                break
+        return found
+
+    def _encode(self, block: AnyArray, coding: Coding) -> FloatArray:
+        where = self._stack.parts[0].where
+        values = _as_text(block, where) if self._is_text else block
+        if coding.code_of is not None:
+            unique, inverse = np.unique(values, return_inverse=True)
+            codes = np.array([coding.code_of.get(value, np.nan) for value in unique.tolist()])
+            return np.asarray(codes[inverse], np.float64)
+        try:
+            return np.asarray(np.where(values == "", "nan", values) if self._is_text else values, np.float64)
+        except ValueError as error:
+            raise InputError(
+                f"{where}: expected a number in every label, as in the first rows; {error}; correct the label"
+            ) from error
+
+
+def _as_text(block: AnyArray, where: str) -> AnyArray:
+    if block.dtype.kind != "S":
+        # NumPy casts its variable-width text to fixed width by way of objects only.
+        return block.astype(object).astype(str)
+    try:
+        return np.strings.decode(block, "utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{where}: expected labels in UTF-8, found other bytes ({error}); convert them"
+        ) from error
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

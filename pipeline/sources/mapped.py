@@ -1,0 +1,93 @@
+"""Rows of arrays that lie uncompressed in a file, by memory mapping."""
+
+import math
+import shutil
+import tempfile
+import zipfile
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.sources.base import AnyArray, Fingerprint, Rows
+from pipeline.sources.files import Stamp, reading
+from pipeline.sources.streams import SKIP_BYTES, decoding
+
+
+class Layout(NamedTuple):
+    """What an array header says: shape, dtype, "C" or "F", and the byte where the data start."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    order: str
+    offset: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the data alone."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class MappedRows(Rows):
+    """An array that lies uncompressed in a file; only the pages of the rows asked for are read."""
+
+    def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout) -> None:
+        self.where, self.shape, self.dtype = where, layout.shape, layout.dtype
+        self._stamp, self._member, self._layout = stamp, member, layout
+        expected = layout.offset + layout.n_bytes
+        if stamp.size < expected:
+            raise InputError(
+                f"{where}: expected {expected} bytes for shape {layout.shape} of {layout.dtype}, found "
+                f"{stamp.size}; the file is cut off, copy or create it again"
+            )
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        """A read-only view of rows [start, stop)."""
+        if self._layout.n_bytes == 0 or start == stop:
+            return np.empty((stop - start, *self.shape[1:]), self.dtype)
+        order = cast(Any, self._layout.order)
+        try:
+            with reading(self.where):
+                mapped = np.memmap(self._stamp.path, self.dtype, "r", self._layout.offset, self.shape, order)
+        except ValueError as error:
+            raise InputError(
+                f"{self.where}: the file became shorter while it was used ({error}); restore it and start "
+                "again"
+            ) from error
+        return mapped[start:stop]
+
+    def fingerprint(self) -> Fingerprint:
+        """The file's name, size and time, and the member read."""
+        return self._stamp.describe() | ({"member": self._member} if self._member else {})
+
+
+class UnpackedRows(Rows):
+    """An array stored by columns inside a compressed .npz: its rows lie scattered over the whole stream.
+
+    The first read of a process unpacks it into the temporary directory, where it is mapped; the file has no
+    name there and goes when the process ends.
+    """
+
+    def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout) -> None:
+        self.where, self.shape, self.dtype = where, layout.shape, layout.dtype
+        self._stamp, self._member, self._layout = stamp, member, layout
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        """A read-only view of rows [start, stop)."""
+        if self._layout.n_bytes == 0:
+            return np.empty((stop - start, *self.shape[1:]), self.dtype)
+        return _unpack(self._stamp, self._member, self.where, self._layout)[start:stop]
+
+    def fingerprint(self) -> Fingerprint:
+        """The file's name, size and time, and the member read."""
+        return self._stamp.describe() | {"member": self._member}
+
+
+@lru_cache(maxsize=8)
+def _unpack(stamp: Stamp, filename: str, where: str, layout: Layout) -> AnyArray:
+    with decoding(where), tempfile.TemporaryFile() as target:
+        with zipfile.ZipFile(stamp.path) as archive, archive.open(filename) as member:
+            shutil.copyfileobj(member, target, SKIP_BYTES)
+        target.flush()
+        return np.memmap(target, layout.dtype, "r", layout.offset, layout.shape, cast(Any, layout.order))

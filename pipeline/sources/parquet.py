@@ -1,0 +1,157 @@
+"""Reader of Parquet tables by row group."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.errors import InputError
+from pipeline.sources.base import AnyArray, Fingerprint, Rows, Source
+from pipeline.sources.files import Stamp, find_files, reading
+from pipeline.sources.names import TableColumns, choose_columns
+from pipeline.sources.stacking import FileSource
+
+
+def open_parquet(
+    path: str | os.PathLike[str], columns: Sequence[str] | None = None, label: str | None = None
+) -> Source:
+    """The named columns of Parquet files, or all numeric ones but the label; labels from a column.
+
+    Raises InputError.
+    """
+    stamps = find_files(path, "path")
+    tables = []
+    for stamp in stamps:
+        _, schema = _footer(stamp)
+        numeric = [field.name for field in schema if _is_numeric(field.type)]
+        row_index = (schema.pandas_metadata or {}).get("index_columns", [])
+        index_names = [name for name in row_index if isinstance(name, str)]
+        tables.append(TableColumns(stamp.path, schema.names, numeric, index_names))
+    chosen = choose_columns(tables, columns, label)
+    return FileSource(
+        [ParquetRows(stamp, chosen, None) for stamp in stamps],
+        [ParquetRows(stamp, (), label) for stamp in stamps] if label is not None else None,
+    )
+
+
+class ParquetRows(Rows):
+    """The number columns of one file, or its label column."""
+
+    def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None) -> None:
+        footer, schema = _footer(stamp)
+        self.where = stamp.path if label is None else f"{stamp.path}, column '{label}'"
+        self._stamp, self._label, self._columns = stamp, label, columns
+        sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+        self._starts = np.cumsum([0, *sizes]).tolist()
+        if label is None:
+            self.shape, self.dtype = (
+                (footer.num_rows, len(columns)),
+                _common_dtype([schema.field(name).type for name in columns]),
+            )
+        else:
+            self.shape, self.dtype = (footer.num_rows,), _label_dtype(schema.field(label).type, self.where)
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        """Rows [start, stop) out of the row groups that hold them; the last group read stays in memory."""
+        blocks = []
+        for group, (first, end) in enumerate(pairwise(self._starts)):
+            low, high = max(start, first), min(stop, end)
+            if low < high:
+                blocks.append(self._read_group(group)[low - first : high - first])
+        return np.concatenate(blocks) if blocks else np.empty((0, *self.shape[1:]), self.dtype)
+
+    def _read_group(self, group: int) -> AnyArray:
+        if self._label is None:
+            return _numbers_of_group(self._stamp, group, self._columns, self.dtype)
+        return _labels_of_group(self._stamp, group, self._label, self.dtype)
+
+    def fingerprint(self) -> Fingerprint:
+        """The file's name, size and time."""
+        return self._stamp.describe()
+
+
+@contextmanager
+def _decoding(path: str) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        raise
+    except (pa.ArrowException, ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            with reading(path):
+                raise
+        # Arrow reports damaged data as OSError too, without an error number.
+        raise InputError(
+            f"{path}: expected a Parquet file, found something else or damaged data ({error}); write it again"
+        ) from error
+
+
+@lru_cache(maxsize=256)
+def _footer(stamp: Stamp) -> tuple[Any, Any]:
+    with _decoding(stamp.path):
+        footer = pq.read_metadata(stamp.path)
+        return footer, footer.schema.to_arrow_schema()
+
+
+# One cache each, of one row group: a row group can be large, and reads of numbers and labels alternate.
+@lru_cache(maxsize=1)
+def _numbers_of_group(stamp: Stamp, group: int, columns: tuple[str, ...], dtype: np.dtype[Any]) -> AnyArray:
+    table = _read_group(stamp, group, list(columns))
+    numbers = np.empty((table.num_rows, len(columns)), dtype)
+    for position, name in enumerate(columns):
+        # Missing entries become NaN, as any other invalid number.
+        numbers[:, position] = table.column(name).cast(pa.from_numpy_dtype(dtype), safe=False).to_numpy()
+    return numbers
+
+
+@lru_cache(maxsize=1)
+def _labels_of_group(stamp: Stamp, group: int, label: str, dtype: np.dtype[Any]) -> AnyArray:
+    column = _read_group(stamp, group, [label]).column(label)
+    if dtype.kind == "O":
+        return np.asarray(column.cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False))
+    missing = column.null_count > 0
+    return np.asarray(
+        column.cast(pa.from_numpy_dtype(np.float64 if missing else dtype), safe=False).to_numpy()
+    )
+
+
+def _read_group(stamp: Stamp, group: int, columns: list[str]) -> Any:
+    with _decoding(stamp.path), pq.ParquetFile(stamp.path, metadata=_footer(stamp)[0]) as file:
+        return file.read_row_group(group, columns=columns, use_threads=False)
+
+
+def _is_numeric(kind: Any) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+    )
+
+
+def _common_dtype(kinds: Sequence[Any]) -> np.dtype[Any]:
+    """float32 where it holds every value of these columns exactly, else float64."""
+    fits = (
+        not pa.types.is_decimal(kind) and np.can_cast(kind.to_pandas_dtype(), np.float32, "safe")
+        for kind in kinds
+    )
+    return np.dtype(np.float32 if all(fits) else np.float64)
+
+
+def _label_dtype(kind: Any, where: str) -> np.dtype[Any]:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if _is_numeric(kind):
+        return np.dtype(np.float64 if pa.types.is_decimal(kind) or pa.types.is_floating(kind) else np.int64)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return np.dtype(object)
+    raise InputError(
+        f"{where}: expected a label of numbers or text, found the type {kind}; convert the column, or choose "
+        "another"
+    )

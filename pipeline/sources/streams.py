@@ -1,0 +1,153 @@
+"""Row ranges of arrays inside compressed files, which can only be read forwards."""
+
+import gzip
+import io
+import lzma
+import os
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.sources.base import AnyArray, Fingerprint, Rows
+from pipeline.sources.files import Stamp, reading
+
+SKIP_BYTES = 1 << 20
+OPEN_STREAMS = 8
+# What the decompressors raise; RuntimeError is zipfile's word for an encrypted member.
+_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile, RuntimeError)
+
+
+@contextmanager
+def decoding(where: str) -> Iterator[None]:
+    """Turns what the decompressors raise on damaged files into InputError."""
+    with reading(where):
+        try:
+            yield
+        except _DAMAGE as error:
+            raise InputError(
+                f"{where}: expected a complete compressed file, found damaged or cut-off data ({error}); "
+                "copy or create the file again"
+            ) from error
+
+
+@dataclass
+class _Stream:
+    key: tuple[Any, ...]
+    handle: io.BufferedIOBase
+    position: int = 0
+
+    def read_into(self, target: memoryview) -> int:
+        filled = 0
+        while filled < len(target) and (count := self.handle.readinto(target[filled:])):
+            filled += count
+        self.position += filled
+        return filled
+
+    def skip_to(self, offset: int) -> None:
+        scratch = memoryview(bytearray(min(SKIP_BYTES, offset - self.position)))
+        while self.position < offset and self.read_into(scratch[: offset - self.position]):
+            pass
+
+
+class StreamPool:
+    """Open streams of one process: block after block of a file costs one pass over it, not one per block.
+
+    A stream is taken out while it is in use, so threads never share one; the nearest one before the wanted
+    byte is taken, and the least recently used ones are closed beyond `capacity`.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._idle: list[_Stream] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def at(
+        self, key: tuple[Any, ...], offset: int, open_stream: Callable[[], io.BufferedIOBase]
+    ) -> Iterator[_Stream]:
+        """A stream of the file `key` standing at byte `offset` (or at its end, where it is shorter)."""
+        # A forked child shares file positions with its parent, so streams belong to one process.
+        key = (os.getpid(), *key)
+        stream = self._take(key, offset) or _Stream(key, open_stream())
+        try:
+            stream.skip_to(offset)
+            yield stream
+        except BaseException:
+            stream.handle.close()
+            raise
+        self._give_back(stream)
+
+    def _take(self, key: tuple[Any, ...], offset: int) -> _Stream | None:
+        with self._lock:
+            usable = [stream for stream in self._idle if stream.key == key and stream.position <= offset]
+            if not usable:
+                return None
+            nearest = max(usable, key=lambda stream: stream.position)
+            self._idle = [stream for stream in self._idle if stream is not nearest]
+            return nearest
+
+    def _give_back(self, stream: _Stream) -> None:
+        with self._lock:
+            self._idle.append(stream)
+            closing, self._idle = self._idle[: -self._capacity], self._idle[-self._capacity :]
+        for old in closing:
+            old.handle.close()
+
+    def close(self) -> None:
+        """Close all idle streams."""
+        with self._lock:
+            closing, self._idle = self._idle, []
+        for stream in closing:
+            stream.handle.close()
+
+
+STREAMS = StreamPool(OPEN_STREAMS)
+
+
+class StreamedRows(Rows):
+    """An array of C order that starts at byte `offset` of a decompressed stream."""
+
+    def __init__(
+        self,
+        stamp: Stamp,
+        member: str,
+        where: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        offset: int,
+        open_stream: Callable[[], io.BufferedIOBase],
+    ) -> None:
+        self.where, self.shape, self.dtype = where, shape, dtype
+        self._stamp, self._member, self._offset, self._open = stamp, member, offset, open_stream
+        self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        """Rows [start, stop); decompresses what lies between the last read of this process and `stop`."""
+        buffer = np.empty((stop - start) * self._row_bytes, np.uint8)
+        with (
+            decoding(self.where),
+            STREAMS.at(
+                (*self._stamp, self._member), self._offset + start * self._row_bytes, self._open
+            ) as stream,
+        ):
+            filled = stream.read_into(buffer.data)
+            # The checksum is tested when the end is reached, so the last block asks for one byte more.
+            rest = stream.read_into(memoryview(bytearray(1))) if stop == self.shape[0] else 0
+        if filled < len(buffer) or rest:
+            found = "more data" if rest else f"the end inside rows {start} to {stop - 1}"
+            raise InputError(
+                f"{self.where}: its header says shape {self.shape} of {self.dtype}, found {found}; the file "
+                "is cut off or damaged, create it again"
+            )
+        return buffer.view(self.dtype).reshape(stop - start, *self.shape[1:])
+
+    def fingerprint(self) -> Fingerprint:
+        """The file's name, size and time, and the member read."""
+        return self._stamp.describe() | ({"member": self._member} if self._member else {})

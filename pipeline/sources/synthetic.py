@@ -1,0 +1,125 @@
+"""Inputs that need no file: the built-in manifolds, and scikit-learn's handwritten digits."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.kernels.manifolds import MANIFOLDS, check_parameters, sample
+from pipeline.sources.base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
+
+N_DIGITS, N_PIXELS = 1797, 64
+
+
+def open_synthetic(
+    name: str, n_points: int | None = None, noise: float = 0.0, seed: int = 0, phi: float = 0.0
+) -> Source:
+    """A built-in manifold, labelled with its ground-truth coordinates, or digits, labelled 0 to 9.
+
+    Raises InputError.
+    """
+    if name == "digits":
+        return DigitsSource(n_points, noise)
+    if name not in MANIFOLDS:
+        raise InputError(f"input.name: '{name}' is not known; choose one of {', '.join(MANIFOLDS)} or digits")
+    return ManifoldSource(name, n_points, noise, seed, phi)
+
+
+class ManifoldSource(Source):
+    """The first n_points of a manifold's infinite sequence."""
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, name: str, n_points: int | None, noise: float, seed: int, phi: float) -> None:
+        if n_points is None or n_points < 1:
+            raise InputError(
+                f"input.n_points: expected a number of points >= 1 for {name}, found {n_points}; set it"
+            )
+        check_parameters(name, seed, noise, phi)
+        self.n_rows = n_points
+        self.n_features, self._n_coordinates = MANIFOLDS[name]
+        self._name, self._seed, self._noise, self._phi = name, seed, noise, phi
+
+    @property
+    def label_kind(self) -> LabelKind:
+        """Coordinates are continuous."""
+        return "continuous"
+
+    @property
+    def label_width(self) -> int:
+        """The intrinsic dimension."""
+        return self._n_coordinates
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        """Points [start, stop)."""
+        check_range(start, stop, self.n_rows)
+        return sample(self._name, start, stop, self._seed, self._noise, self._phi).points
+
+    def read_labels(self, start: int, stop: int) -> FloatArray:
+        """Ground-truth coordinates of points [start, stop)."""
+        check_range(start, stop, self.n_rows)
+        coordinates = sample(self._name, start, stop, self._seed, self._noise, self._phi).coordinates
+        return coordinates[:, 0] if self._n_coordinates == 1 else coordinates
+
+    def fingerprint(self) -> Fingerprint:
+        """The parameters."""
+        return {
+            "name": self._name,
+            "n_points": self.n_rows,
+            "noise": self._noise,
+            "seed": self._seed,
+            "phi": self._phi,
+        }
+
+
+class DigitsSource(Source):
+    """1797 digits of 8 x 8 pixels (0 to 16) that come with scikit-learn."""
+
+    dtype = np.dtype(np.float64)
+    n_rows = N_DIGITS
+    n_features = N_PIXELS
+
+    def __init__(self, n_points: int | None, noise: float) -> None:
+        if n_points not in (None, N_DIGITS):
+            raise InputError(
+                f"input.n_points: digits has {N_DIGITS} points, found {n_points}; leave the key out"
+            )
+        if noise != 0:
+            raise InputError(f"input.noise: digits takes no noise, found {noise}; leave the key out")
+
+    @property
+    def label_kind(self) -> LabelKind:
+        """Digits are categories."""
+        return "categorical"
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The ten digits."""
+        return tuple("0123456789")
+
+    @property
+    def label_width(self) -> int:
+        """One digit."""
+        return 1
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        """Images [start, stop), one per row."""
+        check_range(start, stop, self.n_rows)
+        return _digits()[0][start:stop].copy()
+
+    def read_labels(self, start: int, stop: int) -> FloatArray:
+        """The digits shown in images [start, stop)."""
+        check_range(start, stop, self.n_rows)
+        return _digits()[1][start:stop].copy()
+
+    def fingerprint(self) -> Fingerprint:
+        """The name says it all."""
+        return {"name": "digits"}
+
+
+@lru_cache(maxsize=1)
+def _digits() -> tuple[FloatArray, FloatArray]:
+    from sklearn.datasets import load_digits  # noqa: PLC0415 (two seconds, for this one input)
+
+    images, digits = load_digits(return_X_y=True)
+    return np.ascontiguousarray(images, np.float64), np.asarray(digits, np.float64)

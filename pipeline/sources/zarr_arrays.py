@@ -1,0 +1,218 @@
+"""Reader of Zarr arrays (formats 2 and 3), local or behind a URL."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlparse
+
+import numpy as np
+import zarr
+
+from pipeline.errors import InputError, LleError
+from pipeline.sources.base import AnyArray, Fingerprint, Rows, Source, check_columns, check_matrix
+from pipeline.sources.files import find_paths
+from pipeline.sources.stacking import FileSource
+
+
+class Location(NamedTuple):
+    """One Zarr group or array: its URL as given, and the local folder or the obstore store behind it."""
+
+    url: str
+    folder: str | None
+    remote: Any
+
+    @property
+    def can_list(self) -> bool:
+        """Whether the names below can be asked for; plain web servers do not tell."""
+        return self.folder is not None or not self.url.startswith("http")
+
+
+def open_zarr(
+    url: str | os.PathLike[str],
+    array: str | None = None,
+    labels: str | None = None,
+    columns: Sequence[int] | None = None,
+) -> Source:
+    """Points in the array `array` of the group at `url`, or in the only 2-D array there; labels in another
+    array of the group.
+
+    A local path may be a glob. Raises InputError.
+    """
+    locations = _locate(os.fspath(url))
+    points: list[Rows] = []
+    label_rows: list[Rows] = []
+    for location in locations:
+        node = _open_node(location)
+        points.append(_points(location, node, array, columns))
+        if labels is not None:
+            label_rows.append(ZarrRows(location, _member(location, node, labels), None))
+    return FileSource(points, label_rows or None)
+
+
+class ZarrRows(Rows):
+    """One array; with `columns`, only the chunks of those columns are read."""
+
+    def __init__(self, location: Location, array: "zarr.Array[Any]", columns: list[int] | None) -> None:
+        self.where = f"{location.url}, array '{array.path}'" if array.path else location.url
+        self.dtype = np.dtype(array.dtype)
+        self.shape = array.shape if columns is None else (array.shape[0], len(columns))
+        self._location, self._array, self._columns = location, array, columns
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        """Rows [start, stop); decodes the chunks that they touch."""
+        rows = slice(start, stop)
+        with _decoding(f"{self.where}, rows {start} to {stop - 1}"):
+            if self._columns is None:
+                return np.asarray(self._array[rows])
+            return np.asarray(self._array.get_orthogonal_selection((rows, np.array(self._columns))))
+
+    def fingerprint(self) -> Fingerprint:
+        """The array's shape and chunks, and a digest over name, size and time (remote: tag) of its files."""
+        if self._location.folder is not None:
+            entries = list(_list_folder(Path(self._location.folder) / self._array.path))
+        else:
+            entries = _list_remote(self._location, self._array.path)
+        name = Path(unquote(urlparse(self._location.url).path)).name
+        return {
+            "name": name, "array": self._array.path, "shape": list(self._array.shape),
+            "dtype": str(self._array.dtype), "chunks": list(self._array.chunks), "files": len(entries),
+            "bytes": sum(size for _, size, _ in entries), "listing": _digest(json.dumps(sorted(entries))),
+        }  # fmt: skip
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _list_folder(folder: Path) -> Iterator[tuple[str, int, str]]:
+    for directory, _, names in os.walk(folder):
+        for name in names:
+            status = os.stat(os.path.join(directory, name))
+            yield (
+                os.path.relpath(os.path.join(directory, name), folder),
+                status.st_size,
+                str(status.st_mtime_ns),
+            )
+
+
+def _list_remote(location: Location, prefix: str) -> list[tuple[str, int, str]]:
+    if not location.can_list:
+        return []
+    with _decoding(location.url):
+        found = [entry for batch in location.remote.list(prefix or None) for entry in batch]
+    return [(entry["path"], entry["size"], str(entry["e_tag"] or entry["last_modified"])) for entry in found]
+
+
+def _locate(url: str) -> list[Location]:
+    parsed = urlparse(url)
+    if "://" not in url or parsed.scheme == "file":
+        pattern = unquote(parsed.path) if parsed.scheme == "file" else url
+        return [Location(path, path, None) for path in find_paths(pattern, "url")]
+    if find_spec("obstore") is None:
+        raise InputError(f"input.url: reading {url} needs the extra s3: pip install 'lle-pipeline[s3]'")
+    from obstore.store import from_url  # noqa: PLC0415 (an optional extra)
+
+    options: Any = {"client_options": {"allow_http": True}} if parsed.scheme == "http" else {}
+    try:
+        return [Location(url, None, from_url(url, **options))]
+    except Exception as error:
+        raise InputError(
+            f"input.url: {url} cannot be opened ({error}); expected a path, or a URL such as "
+            "s3://bucket/points.zarr"
+        ) from error
+
+
+def _open_node(location: Location) -> "zarr.Array[Any] | zarr.Group":
+    if location.folder is not None:
+        store: Any = zarr.storage.LocalStore(location.folder, read_only=True)
+    else:
+        store = zarr.storage.ObjectStore(location.remote, read_only=True)
+    with _decoding(location.url):
+        try:
+            return zarr.open(store, mode="r")
+        except (zarr.errors.NodeNotFoundError, FileNotFoundError, NotADirectoryError) as error:
+            raise InputError(
+                f"input.url: expected a Zarr group or array at {location.url}, found none; check the path"
+            ) from error
+
+
+@contextmanager
+def _decoding(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (LleError, MemoryError):
+        raise
+    except PermissionError as error:
+        raise InputError(
+            f"{where}: may not be read ({error}); check the permissions or the credentials"
+        ) from error
+    except OSError as error:
+        raise LleError(
+            f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens "
+            "again"
+        ) from error
+    except Exception as error:
+        # Each codec and each storage client has exceptions of its own; none of them is worth a retry unless
+        # the store says so.
+        if type(error).__module__.startswith("obstore"):
+            raise LleError(
+                f"{where}: the store did not answer ({error}); check the address and the credentials, then "
+                "try again"
+            ) from error
+        raise InputError(
+            f"{where}: cannot be decoded ({type(error).__name__}: {error}); the chunk or its metadata is "
+            "damaged, write it again"
+        ) from error
+
+
+def _points(
+    location: Location, node: "zarr.Array[Any] | zarr.Group", name: str | None, columns: Sequence[int] | None
+) -> ZarrRows:
+    found = (
+        node
+        if name is None and isinstance(node, zarr.Array)
+        else _member(location, node, name or _only_matrix(location, node))
+    )
+    rows = ZarrRows(location, found, None)
+    check_matrix(rows)
+    return ZarrRows(location, found, check_columns(columns, rows.shape[1], rows.where))
+
+
+def _member(location: Location, node: "zarr.Array[Any] | zarr.Group", name: str) -> "zarr.Array[Any]":
+    if isinstance(node, zarr.Array):
+        raise InputError(
+            f"{location.url}: expected a group with an array '{name}', found a single array; leave out "
+            "input.array and input.labels"
+        )
+    with _decoding(location.url):
+        found = node.get(name)
+    if not isinstance(found, zarr.Array):
+        listed = ", ".join(_arrays(location, node)) or "none that can be listed"
+        raise InputError(
+            f"{location.url}: there is no array '{name}' in this group; its arrays are: {listed}"
+        )
+    return found
+
+
+def _arrays(location: Location, group: zarr.Group) -> dict[str, tuple[int, ...]]:
+    if not location.can_list and group.metadata.consolidated_metadata is None:
+        return {}
+    with _decoding(location.url):
+        return {name: array.shape for name, array in group.arrays()}
+
+
+def _only_matrix(location: Location, node: "zarr.Array[Any] | zarr.Group") -> str:
+    shapes = _arrays(location, node) if isinstance(node, zarr.Group) else {}
+    matrices = [name for name, shape in shapes.items() if len(shape) == 2]
+    if len(matrices) != 1:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none that can be listed"
+        raise InputError(
+            f"{location.url}: without input.array there must be exactly one 2-D array, found "
+            f"{len(matrices)}; set input.array to one of: {listed}"
+        )
+    return matrices[0]

@@ -1,0 +1,318 @@
+"""The report page: complete, escaped, self-contained, and honest about what was not measured."""
+
+import base64
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.report import page
+from pipeline.report.page import Tile, config_number, config_value, headline, render_page, spectra
+from pipeline.report.pictures import draw_timings
+
+CONFIG = """method: lle
+neighbors:
+  n_neighbors: 12
+  min_recall: 0.9
+preprocess: {scale: none, pca: null}
+eigensolver: {n_components: 2, method: auto, tol: 1.0e-08}
+output:
+  store: /data/my runs/roll.zarr/
+"""
+STAGES = ("ingest", "find_neighbors", "solve_embedding")
+METRICS: dict[str, Any] = {
+    "n_input": 300_000,
+    "n_points": 299_876,
+    "n_features": 3,
+    "duplicates_merged": 24,
+    "invalid_dropped": 0,
+    "dropped": {"small_component": 100},
+    "recall": {"value": 0.9963, "low": 0.9948, "high": 0.9974, "sample": 2000},
+    "n_components_weak": 1,
+    "component_sizes": [299_876],
+    "closed_classes": 1,
+    "closed_classes_left": 1,
+    "reverse_added": 0,
+    "bridges_added": 0,
+    "participation": [[181_570.3, 169_050.1]],
+    "nnz_cost_matrix": 12_912_345,
+    "solver": [
+        {
+            "method": "factored",
+            "reason": "LU of A fits",
+            "factor_nnz": 31_200_001,
+            "predicted_bytes": 3 * 2**29,
+            "n_solves": 9,
+            "converged": True,
+            "rounding_floor": 2.2e-16,
+        }
+    ],
+    "eigenvalues": [[3.7012e-13, 1.4893e-12]],
+    "residuals": [[2.1e-11, 4.4e-11]],
+    "reconstruction_error": 0.00231,
+    "zero_trace_rows": 77,
+    "trustworthiness": {"value": 0.9991, "low": 0.9989, "high": 0.9993},
+    "continuity": {"value": 0.9984, "low": 0.998, "high": 0.9989},
+    "redundancy": [[None, 0.03]],
+    "seconds": dict(zip(STAGES, (1.25, 70.0, 3725.0), strict=True)),
+    "peak_bytes": dict(zip(STAGES, (2**20, 2**30, 3 * 2**30), strict=True)),
+    "blocks": dict(zip(STAGES, (5, 6, 1), strict=True)),
+    "warnings": [],
+    "versions": {"numpy": "2.4.6", "lle-pipeline": "0.1.0"},
+}
+ARRAYS = [
+    {"name": "points", "shape": (299_876, 3), "dtype": "float32", "unit": "input unit", "meaning": "internal order"},
+    {"name": "embedding", "shape": [300_000, 2], "dtype": "float64", "unit": None, "meaning": "a < b & c"},
+]
+ATTACK = "<script>alert('x')</script>&\"quoted\""
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and visible text; refuses tags that do not close."""
+
+    VOID = frozenset({"meta", "img", "br", "hr", "link"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def tile(metrics: dict[str, Any], label: str) -> Tile:
+    (found,) = [tile for tile in headline({**METRICS, **metrics}, CONFIG) if tile.label == label]
+    return found
+
+
+def test_page_shows_the_numbers() -> None:
+    text = Reader(render_page(METRICS, CONFIG, {}, ARRAYS)).text
+    shown = [
+        "roll.zarr", "300,000 rows · 3 features · 12 neighbours · 2 coordinates", "no warnings", "299,876", "0.9963",
+        "0.9948 to 0.9974", "3.7012e-13", "4.4e-11", "169,050", "56.4 %", "0.03", "1 min 10 s", "1 h 02 min", "3.0 GiB",
+        "1.0 MiB", "factored", "LU of A fits", "31,200,001", "1.5 GiB", "12,912,345", "43.1 for each point", "0.00231",
+        "77", "small component", "100", "0.033 %", "equal to an earlier row", "299,876 × 3", "input unit", "a < b & c",
+        "0.9984", "numpy 2.4.6", "min_recall: 0.9",
+    ]  # fmt: skip
+    assert [word for word in shown if word not in text] == []
+    assert "not measured" not in text
+
+
+def test_nothing_measured_is_said_and_does_not_fail() -> None:
+    reader = Reader(render_page({}, "", {}, []))
+    assert reader.text.count("not measured") > 20
+    assert "no warnings, 8 of 8 not measured" in reader.text
+    assert all(tile.state == "unknown" and tile.value == "not measured" for tile in headline({}, ""))
+
+
+@pytest.mark.parametrize("absent", ["gone", "none", "empty"])
+@pytest.mark.parametrize("key", sorted(METRICS))
+def test_any_metric_may_be_missing(key: str, absent: str) -> None:
+    metrics = dict(METRICS)
+    if absent == "gone":
+        del metrics[key]
+    else:
+        is_number = isinstance(metrics[key], (int, float))
+        metrics[key] = None if absent == "none" else float("nan") if is_number else type(metrics[key])()
+    text = Reader(render_page(metrics, CONFIG, {}, ARRAYS)).text
+    says_nothing = {"warnings", "n_features", "invalid_dropped"} | ({"dropped"} if absent == "empty" else set())
+    assert ("not measured" in text) == (key not in says_nothing)
+    assert re.search(r"\bnan\b(?!, component)", text, re.IGNORECASE) is None
+
+
+def test_page_is_self_contained() -> None:
+    pictures = {name: draw_timings({"ingest": 1.0}) for name in ("embedding", "spectrum", "timings", "extra_view")}
+    html = render_page(METRICS, CONFIG, pictures, ARRAYS)
+    reader = Reader(html)
+    assert "http" not in html
+    assert not {"script", "link", "iframe", "object"} & set(reader.tags)
+    assert "url(" not in html
+    assert "@import" not in html
+    sources = [value for name, value in reader.attributes if name in ("src", "href", "srcset", "data")]
+    assert len(sources) == 4
+    for source, png in zip(sources, pictures.values(), strict=True):
+        kind, data = source.split(",")
+        assert kind == "data:image/png;base64"
+        assert base64.b64decode(data, validate=True) == png
+    assert "extra view" in reader.text
+    assert ("width", "614") in reader.attributes  # 960 pixels at 150 dpi in CSS pixels
+
+
+def test_everything_is_escaped() -> None:
+    metrics = {
+        **METRICS,
+        "dropped": {ATTACK: 3},
+        "solver": {"method": ATTACK, "reason": ATTACK},
+        "seconds": {ATTACK: 1.0},
+        "warnings": [ATTACK],
+        "versions": {ATTACK: ATTACK},
+    }
+    arrays = [dict.fromkeys(("name", "shape", "dtype", "unit", "meaning"), ATTACK)]
+    png = {ATTACK: draw_timings({})}
+    html = render_page(metrics, f"output: {{store: {ATTACK}}}\n", png, arrays)
+    reader = Reader(html)
+    assert "script" not in reader.tags
+    assert "<script" not in html
+    assert reader.text.count("<script>alert('x')</script>&") >= 14
+
+
+def test_warnings_are_shown_first() -> None:
+    text = Reader(render_page({**METRICS, "warnings": ["first odd thing", "second & last"]}, CONFIG, {}, [])).text
+    assert "2 warnings first odd thing second & last Rows read" in text
+    assert "no warnings" not in text
+
+
+def test_alarming_tile_without_a_warning_is_counted() -> None:
+    html = render_page({**METRICS, "residuals": [[1e-3, 1e-12]]}, CONFIG, {}, [])
+    assert "1 warning " in Reader(html).text
+    assert len(re.findall(r'class="tile warning"', html)) == 1
+
+
+@pytest.mark.parametrize(
+    ("metrics", "label", "value", "state", "words"),
+    [
+        ({}, "Neighbour recall", "0.996", "good", "the bound is 0.9"),
+        ({"recall": {"value": 0.89, "low": 0.88, "high": 0.91}}, "Neighbour recall", "0.890", "warning", "below"),
+        ({"recall": {"value": 0.91, "low": 0.89, "high": 0.93}}, "Neighbour recall", "0.910", "note", "interval"),
+        ({"recall": {"value": 1.0}}, "Neighbour recall", "1.000", "good", "on not measured points"),
+        ({"recall": {"value": None, "sample": 0}}, "Neighbour recall", "not measured", "unknown", "not known"),
+        ({}, "Rows read", "300,000", "good", "24 equal an earlier row"),
+        ({"invalid_dropped": 5}, "Rows read", "300,000", "good", "5 with missing or infinite values"),
+        ({}, "Distinct points", "299,876", "note", "100 rows (0.033 %)"),
+        ({"dropped": None}, "Distinct points", "299,876", "unknown", "not known"),
+        ({"dropped": {}}, "Distinct points", "299,876", "good", "Every row"),
+        ({"dropped": {"a": 2000, "b": 2000}}, "Distinct points", "299,876", "warning", "4,000 rows (1.33 %)"),
+        ({}, "Graph components", "1", "good", "connected"),
+        ({"n_components_weak": 4}, "Graph components", "4", "note", "do not compare"),
+        ({}, "Closed classes", "1", "good", "nothing to repair"),
+        ({"closed_classes": 3, "bridges_added": 9}, "Closed classes", "1", "note", "There were 3"),
+        ({"closed_classes": 3, "closed_classes_left": 2}, "Closed classes", "2", "warning", "More than the 1"),
+        ({}, "Residual", "4.4e-11", "good", "tolerance is 1e-08"),
+        ({"residuals": [[1e-9], [2e-8]]}, "Residual", "2.0e-08", "warning", "above"),
+        ({"residuals": [2e-9, 1e-9]}, "Residual", "2.0e-09", "good", "tolerance"),
+        ({"residuals": [[1e-9, float("nan")]]}, "Residual", "not measured", "unknown", "not known"),
+        ({}, "Trustworthiness", "0.999", "good", "continuity, is 0.998"),
+        ({"trustworthiness": {"value": 0.7}}, "Trustworthiness", "0.700", "warning", "do not read clusters"),
+        ({}, "Time", "1 h 03 min", "good", "98.1 % of it to solve embedding. Highest memory: 3.0 GiB"),
+    ],
+)
+def test_verdicts(metrics: dict[str, Any], label: str, value: str, state: str, words: str) -> None:
+    found = tile(metrics, label)
+    assert (found.value, found.state) == (value, state)
+    assert words in found.sentence
+
+
+def test_verdict_without_a_bound_is_no_verdict() -> None:
+    states = {tile.label: tile for tile in headline({**METRICS, "recall": {"value": 0.2}, "residuals": [[9.0]]}, "")}
+    assert states["Neighbour recall"].state == "good"
+    assert "bound" not in states["Neighbour recall"].sentence
+    assert "tolerance" not in states["Residual"].sentence
+
+
+def test_coordinates_with_something_amiss() -> None:
+    metrics = {
+        "eigenvalues": [[1e-9, 2e-9, 3e-9], [4e-9]],
+        "residuals": [[1e-12, 1e-5, 1e-12], [1e-12]],
+        "participation": [[900.0, 9.0, 700.0], [40.0]],
+        "redundancy": [[None, 0.2, 0.95], [None]],
+        "component_sizes": [1000, 50],
+    }
+    first, second = spectra(metrics, 1e-8)
+    remarks = [row.remark for row in first.coordinates]
+    follows = "follows from the coordinates before it"
+    assert remarks == ["", "residual above the tolerance; a clump of few points", follows]
+    assert [(row.eigenvalue, row.share, row.remark) for row in second.coordinates] == [(4e-9, 0.8, "")]
+    text = Reader(render_page({**METRICS, **metrics}, CONFIG, {}, [])).text
+    assert "Component 1: 50 points" in text
+    assert "a clump of few points" in text
+
+
+def test_spectra_of_one_component_given_as_plain_list() -> None:
+    (found,) = spectra({"eigenvalues": [1e-9, 2e-9], "redundancy": [None, 0.5], "n_points": 10}, None)
+    assert found.n_points == 10
+    assert [row.redundancy for row in found.coordinates] == [None, 0.5]
+
+
+def test_many_components_are_folded() -> None:
+    n_components = 60
+    metrics = {**METRICS, "eigenvalues": [[1e-9]] * n_components, "solver": [METRICS["solver"][0]] * n_components}
+    html = render_page(metrics, CONFIG, {}, [])
+    assert "57 more components" in html
+    assert html.count("<caption>") == 50
+    assert html.count("The rest is in metrics.json.") == 2
+
+
+@pytest.mark.parametrize(
+    ("config_yaml", "key", "value"),
+    [
+        (CONFIG, "tol", "1.0e-08"),
+        (CONFIG, "store", "/data/my runs/roll.zarr/"),
+        (CONFIG, "n_neighbors", "12"),
+        (CONFIG, "pca", None),
+        (CONFIG, "recall", None),
+        (CONFIG, "absent", None),
+        ("store: 's3://bucket/a.zarr'  # ours\n", "store", "s3://bucket/a.zarr"),
+        ("min_recall: 0.5\nrecall: 2\n", "recall", "2"),
+        ("", "tol", None),
+    ],
+)
+def test_config_value(config_yaml: str, key: str, value: str | None) -> None:
+    assert config_value(config_yaml, key) == value
+
+
+def test_config_number() -> None:
+    assert config_number(CONFIG, "tol") == 1e-8
+    assert config_number(CONFIG, "scale") is None
+    assert config_number(CONFIG, "absent") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (page.thousands(1234567), "1,234,567"),
+        (page.thousands(np.int64(2048)), "2,048"),
+        (page.thousands(True), "not measured"),
+        (page.number(np.float64(1.5e-9), ".1e"), "1.5e-09"),
+        (page.percent(0.0), "0 %"),
+        (page.percent(1e-7), "< 0.005 %"),
+        (page.percent(0.0123), "1.23 %"),
+        (page.percent(0.99999), "> 99.95 %"),
+        (page.percent(1.0), "100 %"),
+        (page.size(0), "0 B"),
+        (page.size(1023), "1023 B"),
+        (page.size(1024), "1.0 KiB"),
+        (page.size(5 * 2**40), "5.0 TiB"),
+        (page.duration(0.004), "0.00 s"),
+        (page.duration(59.94), "59.9 s"),
+        (page.duration(60), "1 min 00 s"),
+        (page.duration(3599.9), "1 h 00 min"),
+        (page.estimate({"value": 0.5}), "0.5000"),
+        (page.estimate(None), "not measured"),
+        (page.text(False), "no"),
+        (page.text((1200, 3)), "1,200 × 3"),
+    ],
+)
+def test_how_numbers_are_written(text: str, expected: str) -> None:
+    assert text == expected

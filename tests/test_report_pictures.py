@@ -1,0 +1,321 @@
+"""Pictures: what is shown of an embedding, how it is coloured, what is left out of the view and said to be."""
+
+import io
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from matplotlib.colors import to_rgba_array
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from pipeline.report import pictures
+from pipeline.report.pictures import ColorSource, classify, count_outside, draw_embedding, robust_range
+
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+def png_size(png: bytes) -> tuple[int, int]:
+    assert png.startswith(PNG_SIGNATURE)
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+def one_component(n: int) -> npt.NDArray[np.int32]:
+    return np.zeros(n, dtype=np.int32)
+
+
+def color_source(kind: str, n: int) -> ColorSource | None:
+    values = np.arange(n, dtype=np.float64)
+    match kind:
+        case "none":
+            return None
+        case "continuous":
+            return ColorSource(values, "continuous", None, "angle (rad)")
+        case "classes":
+            return ColorSource(values % 3, "categorical", ("_ant", "$bee$", "cow"), "animal")
+        case "partly unknown":
+            return ColorSource(np.where(values < n // 2, np.nan, values), "continuous", None, "angle (rad)")
+        case _:
+            return ColorSource(np.full(n, np.nan), "continuous", None, "nothing known")
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Every figure drawn in the test, rendered as usual."""
+    drawn: list[Figure] = []
+    save = pictures._png
+    monkeypatch.setattr(pictures, "_png", lambda figure: drawn.append(figure) or save(figure))
+    return drawn
+
+
+@pytest.mark.parametrize("kind", ["none", "continuous", "classes", "partly unknown", "all unknown"])
+@pytest.mark.parametrize("n_coordinates", [1, 2, 5])
+@pytest.mark.parametrize("n", [1, 60])
+def test_every_shape_and_color_gives_a_png(n: int, n_coordinates: int, kind: str) -> None:
+    embedding = np.random.default_rng(n + 7).normal(size=(n, n_coordinates))
+    width, height = png_size(draw_embedding(embedding, one_component(n), color_source(kind, n), "title with a $"))
+    assert (width, height) == ((1950, 630) if n_coordinates > 2 else (1110, 840))
+
+
+def test_nothing_embedded_says_so(figures: list[Figure]) -> None:
+    png = draw_embedding(np.full((4, 2), np.nan), one_component(4) - 1, color_source("continuous", 4), "empty")
+    png_size(png)
+    assert [text.get_text() for text in figures[0].axes[0].texts] == ["no point was embedded"]
+
+
+def test_picture_is_the_same_each_time() -> None:
+    embedding = np.random.default_rng(71).normal(size=(300, 2))
+    draw = [draw_embedding(embedding, one_component(300), color_source("classes", 300), "t") for _ in range(2)]
+    moved = draw_embedding(embedding[::-1] * [1.0, -1.0], one_component(300), color_source("classes", 300), "t")
+    assert draw[0] == draw[1]
+    assert draw[0] != moved
+
+
+def test_dropped_rows_are_not_shown(figures: list[Figure]) -> None:
+    embedding = np.random.default_rng(72).normal(size=(50, 2))
+    component = one_component(50)
+    embedding[:7], component[7:10] = np.nan, -1
+    draw_embedding(embedding, component, None, "t")
+    shown = np.asarray(figures[0].axes[0].collections[0].get_offsets())
+    np.testing.assert_allclose(np.sort(shown[:, 0]), np.sort(embedding[10:, 0]))
+    assert figures[0].axes[0].get_title(loc="left") == "40 points"
+
+
+def test_coordinates_of_the_three_panels(figures: list[Figure]) -> None:
+    draw_embedding(np.random.default_rng(73).normal(size=(50, 4)), one_component(50), None, "t")
+    labels = [(ax.get_xlabel()[-1], ax.get_ylabel()[-1]) for ax in figures[0].axes]
+    assert labels == [("1", "2"), ("1", "3"), ("2", "3")]
+    assert figures[0].get_supxlabel() == "the first 3 of 4 coordinates"
+
+
+def test_four_largest_components_have_panels(figures: list[Figure]) -> None:
+    sizes = [3, 40, 10, 30, 5, 20]
+    component = np.repeat(np.arange(6, dtype=np.int32), sizes)
+    draw_embedding(np.random.default_rng(74).normal(size=(108, 2)), component, None, "t")
+    titles = [ax.get_title(loc="left") for ax in figures[0].axes]
+    wanted = [(1, 40), (3, 30), (5, 20), (2, 10)]
+    assert titles == [f"component {label}: {size} points" for label, size in wanted]
+    assert figures[0].get_supxlabel() == "the 4 largest of 6 components: 100 of 108 points"
+
+
+class TestView:
+    """Axis limits that a few spikes cannot stretch, and the note on what they leave out."""
+
+    @pytest.mark.parametrize("seed", [3, 11, 29])
+    def test_robust_range(self, seed: int) -> None:
+        values = np.random.default_rng(seed).uniform(-1.0, 1.0, 10_000)
+        assert robust_range(values) == (values.min(), values.max())
+        values[:5] = 40.0
+        low, high = robust_range(values)
+        assert -1.0 <= low < -0.99
+        assert 0.99 < high <= 1.0
+
+    def test_clump_with_one_spike_is_shown_whole(self) -> None:
+        values = np.zeros(5000)
+        values[17] = 3.0
+        assert robust_range(values) == (0.0, 3.0)
+
+    def test_count_outside(self) -> None:
+        x, y = np.array([0.0, 0.5, 2.0, 0.5, -1.0]), np.array([0.0, 1.5, 0.5, 0.5, -1.0])
+        assert count_outside(x, y, (0.0, 1.0), (0.0, 1.0)) == 3
+        assert count_outside(x, y, (-1.0, 2.0), (-1.0, 1.5)) == 0
+
+    @pytest.mark.parametrize("scatter_points", [100_000, 1000])
+    def test_note_counts_the_spikes(
+        self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch, scatter_points: int
+    ) -> None:
+        monkeypatch.setattr(pictures, "SCATTER_POINTS", scatter_points)
+        embedding = np.random.default_rng(75).uniform(-1.0, 1.0, (20_000, 2))
+        embedding[:6, 0] = 50.0
+        embedding[6:9, 1] = -50.0
+        draw_embedding(embedding, one_component(20_000), None, "t")
+        ax = figures[0].axes[0]
+        # A view cut at a percentile also leaves out a few of the points just beyond it.
+        expected = count_outside(embedding[:, 0], embedding[:, 1], ax.get_xlim(), ax.get_ylim())
+        assert ax.get_title(loc="right") == f"{expected} outside the view"
+        assert 9 <= expected < 100
+        assert max(map(abs, (*ax.get_xlim(), *ax.get_ylim()))) < 1.2
+
+    def test_no_note_without_spikes(self, figures: list[Figure]) -> None:
+        draw_embedding(np.random.default_rng(76).uniform(size=(500, 2)), one_component(500), None, "t")
+        assert figures[0].axes[0].get_title(loc="right") == ""
+
+
+class TestColor:
+    """Classes get a legend up to 20 of them, everything else a colour bar."""
+
+    def test_classes_by_name(self) -> None:
+        classes = classify(ColorSource(np.array([2.0, 0.0, 2.0, 5.0]), "categorical", ("a", "b", "c"), "l"))
+        assert classes is not None
+        assert classes.names == ["a", "c", "5"]
+        np.testing.assert_array_equal(classes.codes, [1, 0, 1, 2])
+        assert len({tuple(color) for color in classes.colors}) == 3
+
+    def test_unknown_class_is_gray_and_last(self) -> None:
+        classes = classify(ColorSource(np.array([np.nan, 7.0, 1.0]), "categorical", None, "l"))
+        assert classes is not None
+        assert classes.names == ["1", "7", "unknown"]
+        np.testing.assert_array_equal(classes.codes, [2, 1, 0])
+        np.testing.assert_allclose(classes.colors[2], to_rgba_array(pictures.MISSING)[0])
+
+    @pytest.mark.parametrize(("n_classes", "palette"), [(10, "tab10"), (11, "tab20"), (20, "tab20")])
+    def test_palette_has_a_color_for_each_class(self, n_classes: int, palette: str) -> None:
+        classes = classify(ColorSource(np.arange(n_classes, dtype=np.float64), "categorical", None, "l"))
+        assert classes is not None
+        np.testing.assert_allclose(classes.colors, pictures.colormaps[palette](np.arange(n_classes)))
+        assert len({tuple(color) for color in classes.colors}) == n_classes
+
+    def test_too_many_classes_and_numbers_are_continuous(self) -> None:
+        assert classify(ColorSource(np.arange(21.0), "categorical", None, "l")) is None
+        assert classify(ColorSource(np.arange(3.0), "continuous", None, "l")) is None
+
+    def test_legend_shows_names_as_they_are(self, figures: list[Figure]) -> None:
+        draw_embedding(np.eye(6)[:, :2], one_component(6), color_source("classes", 6), "t")
+        (legend,) = figures[0].legends
+        assert [text.get_text().strip() for text in legend.get_texts()] == ["_ant", r"\$bee\$", "cow"]
+        assert legend.get_title().get_text() == "animal"
+        assert len(figures[0].axes) == 1
+
+    def test_points_have_the_color_of_their_class(self, figures: list[Figure]) -> None:
+        source = color_source("classes", 30)
+        embedding = np.random.default_rng(77).normal(size=(30, 2))
+        draw_embedding(embedding, one_component(30), source, "t")
+        points = figures[0].axes[0].collections[0]
+        row = [int(np.argmin(abs(embedding[:, 0] - x))) for x in np.asarray(points.get_offsets())[:, 0]]
+        classes = classify(source) if source else None
+        assert classes is not None
+        np.testing.assert_allclose(points.get_facecolors()[:, :3], classes.colors[classes.codes[row], :3])
+
+    def test_color_bar_ignores_spikes_of_the_value(self, figures: list[Figure]) -> None:
+        values = np.linspace(0.0, 1.0, 5000)
+        values[3] = 1e6
+        source = ColorSource(values, "continuous", None, "speed (m/s)")
+        draw_embedding(np.random.default_rng(78).normal(size=(5000, 2)), one_component(5000), source, "t")
+        bar = figures[0].axes[1]
+        assert bar.get_ylabel() == "speed (m/s)"
+        assert bar.get_ylim()[1] < 1.1
+
+
+class TestAggregation:
+    """Above SCATTER_POINTS: a raster on the same axes, made by datashader."""
+
+    @pytest.fixture(autouse=True)
+    def _always_aggregate(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pictures, "SCATTER_POINTS", 100)
+
+    def draw(self, figures: list[Figure], color: ColorSource | None) -> npt.NDArray[np.float64]:
+        """Points on the square (0, 1)^2; gives the raster, lowest row first."""
+        embedding = np.random.default_rng(79).uniform(size=(40_000, 2))
+        png_size(draw_embedding(embedding, one_component(40_000), color, "t"))
+        ax = figures[0].axes[0]
+        (image,) = ax.images
+        assert image.get_extent() == [*ax.get_xlim(), *ax.get_ylim()]
+        raster = np.ma.filled(image.get_array(), np.nan)
+        box = ax.get_window_extent()
+        assert raster.shape[:2] == (round(box.height), round(box.width))
+        return raster
+
+    def test_mean_of_the_value(self, figures: list[Figure]) -> None:
+        left = np.random.default_rng(79).uniform(size=(40_000, 2))[:, 0] < 0.5
+        raster = self.draw(figures, ColorSource(np.where(left, -2.0, 4.0), "continuous", None, "v"))
+        third = raster.shape[1] // 3
+        np.testing.assert_allclose(raster[:, :third][np.isfinite(raster[:, :third])], -2.0)
+        np.testing.assert_allclose(raster[:, -third:][np.isfinite(raster[:, -third:])], 4.0)
+        assert -2.0 < np.nanmean(raster) < 4.0
+        assert np.isnan(raster[0, 0])
+
+    def test_up_is_up(self, figures: list[Figure]) -> None:
+        low = np.random.default_rng(79).uniform(size=(40_000, 2))[:, 1] < 0.5
+        raster = self.draw(figures, ColorSource(np.where(low, -2.0, 4.0), "continuous", None, "v"))
+        assert np.nanmean(raster[: len(raster) // 3]) == pytest.approx(-2.0)
+
+    def test_class_colors(self, figures: list[Figure]) -> None:
+        low = np.random.default_rng(79).uniform(size=(40_000, 2))[:, 1] < 0.5
+        raster = self.draw(figures, ColorSource(low.astype(float), "categorical", ("up", "down"), "side"))
+        colors = np.round(255 * pictures.colormaps["tab10"](np.arange(2)))[:, :3]
+        third = len(raster) // 3
+        for part, color in ((raster[:third], colors[1]), (raster[-third:], colors[0])):
+            painted = part[part[..., 3] > 0]
+            assert len(painted) > 10_000
+            np.testing.assert_allclose(painted[:, :3], np.broadcast_to(color, (len(painted), 3)), atol=1.0)
+
+    def test_counts_without_a_color(self, figures: list[Figure]) -> None:
+        raster = self.draw(figures, None)
+        # Each point is drawn on 3 x 3 pixels.
+        assert np.nansum(raster) == 9 * 40_000
+        assert np.nanmin(raster) == 1.0
+        assert figures[0].axes[1].get_ylabel() == "points at a pixel"
+        assert figures[0].axes[1].get_ylim()[1] == pytest.approx(max(10.0, np.nanmax(raster)))
+
+    @pytest.mark.parametrize("kind", ["none", "continuous", "classes", "all unknown"])
+    @pytest.mark.parametrize("n_coordinates", [1, 3])
+    def test_other_shapes(self, n_coordinates: int, kind: str) -> None:
+        embedding = np.random.default_rng(80).normal(size=(500, n_coordinates))
+        component = one_component(500)
+        component[400:] = 1
+        png_size(draw_embedding(embedding, component, color_source(kind, 500), "t"))
+
+
+def test_small_picture_does_not_import_datashader() -> None:
+    program = (
+        "import sys, numpy as np; from pipeline.report.pictures import draw_embedding;"
+        "draw_embedding(np.eye(5)[:, :2], np.zeros(5, np.int32), None, 't');"
+        "assert 'datashader' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_single_coordinate_stands_against_its_class(figures: list[Figure]) -> None:
+    draw_embedding(np.arange(9.0)[:, None], one_component(9), color_source("classes", 9), "t")
+    ax = figures[0].axes[0]
+    assert [label.get_text().strip() for label in ax.get_yticklabels()] == ["_ant", r"\$bee\$", "cow"]
+    x, y = np.asarray(ax.collections[0].get_offsets()).T
+    np.testing.assert_array_equal(np.round(y), np.round(x) % 3)
+
+
+class TestCharts:
+    def test_spectrum_has_a_line_for_each_component(self, figures: list[Figure]) -> None:
+        eigenvalues = np.array([[1e-9, 3e-9, 4e-9], [2e-7, np.nan, -1e-20]])
+        png_size(pictures.draw_spectrum(eigenvalues, np.full((2, 3), 1e-9), 1e-16))
+        ax = figures[0].axes[0]
+        assert ax.get_yscale() == "log"
+        np.testing.assert_array_equal(ax.lines[0].get_ydata(), eigenvalues[0])
+        np.testing.assert_array_equal(ax.lines[1].get_xdata(), [1])
+        assert ax.get_legend_handles_labels()[1] == ["component 0", "component 1", "rounding errors"]
+
+    def test_large_residuals_become_error_bars(self, figures: list[Figure]) -> None:
+        eigenvalues = np.array([[1e-9, 2e-9]])
+        pictures.draw_spectrum(eigenvalues, np.array([[0.5, 1e-8]]), None)
+        (bars,) = figures[0].axes[0].collections
+        np.testing.assert_allclose(bars.get_segments(), [[[1.0, 0.5e-9], [1.0, 1.5e-9]]])
+
+    @pytest.mark.parametrize("eigenvalues", [np.full((1, 2), np.nan), np.zeros((3, 2)), np.empty((0, 2))])
+    def test_no_eigenvalue(self, eigenvalues: npt.NDArray[np.float64]) -> None:
+        png_size(pictures.draw_spectrum(eigenvalues, None, None))
+
+    def test_many_components(self, figures: list[Figure]) -> None:
+        pictures.draw_spectrum(np.full((12, 3), 1e-9), None, None)
+        assert figures[0].axes[0].get_title(loc="right") == "10 of 12 components"
+        assert len(figures[0].axes[0].lines) == 10
+
+    def test_timings_in_order(self, figures: list[Figure]) -> None:
+        png_size(pictures.draw_timings({"ingest": 1.0, "find_neighbors": 2.996, "write_report": 0.004}))
+        ax = figures[0].axes[0]
+        assert [label.get_text() for label in ax.get_yticklabels()] == ["ingest", "find neighbors", "write report"]
+        assert [text.get_text() for text in ax.texts] == ["1.0 s (25%)", "3.0 s (75%)", "0.0 s (<1%)"]
+        assert ax.yaxis_inverted()
+
+    @pytest.mark.parametrize("seconds", [{}, {"ingest": 0.0}, {"ingest": float("nan")}])
+    def test_timings_of_nothing(self, seconds: dict[str, float]) -> None:
+        png_size(pictures.draw_timings(seconds))
+
+
+def test_picture_is_not_blank() -> None:
+    embedding = np.random.default_rng(81).normal(size=(400, 2))
+    pixels = imread(io.BytesIO(draw_embedding(embedding, one_component(400), None, "t")), format="png")
+    ink = (pixels[200:700, 200:900, :3].min(axis=2) < 0.8).mean()
+    assert 0.01 < ink < 0.5
