@@ -95,6 +95,7 @@ class IdxInput(Model):
     kind: Literal["idx"]
     path: str
     labels: str | None = Field(None, validation_alias=_LABELS, description="path of an IDX file of labels")
+    columns: tuple[int, ...] | None = None
 
 
 class ParquetInput(Model):

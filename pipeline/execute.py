@@ -4,6 +4,7 @@ The task itself writes the block's marker after its data, so a block that finish
 """
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from pipeline.store import Store
 
 RETRIES = 2
 WINDOW_PER_WORKER = 3
+WAKE_SECONDS = 0.2
 
 Outcome = tuple[int, BlockReport | BaseException]
 
@@ -121,10 +123,20 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
 
 
 def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockReport | BaseException:
-    try:
-        return function(*arguments)
-    except Exception as error:
-        return error
+    """Call in a thread of its own and wait: a signal reaches this thread even while compiled code runs for minutes."""
+    found: list[BlockReport | BaseException] = []
+
+    def call() -> None:
+        try:
+            found.append(function(*arguments))
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(WAKE_SECONDS)
+    return found[0]
 
 
 def _raise_if_final(error: BaseException, store: Store) -> None:

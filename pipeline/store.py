@@ -105,7 +105,8 @@ class Store:
         """The zarr array of a name. Raises StoreError when it is not there."""
         if name not in self._arrays:
             try:
-                self._arrays[name] = zarr.open_array(self.objects.zarr_store(), path=name, mode="r+").with_config(WRITE_ALL)
+                opened = zarr.open_array(self.objects.zarr_store(), path=name, mode="r+")
+                self._arrays[name] = opened.with_config(WRITE_ALL)
             except (ArrayNotFoundError, FileNotFoundError):
                 raise StoreError(f"{self.url}: has no array '{name}' yet (`lle status` says how far it is)") from None
             except (ValueError, KeyError) as error:

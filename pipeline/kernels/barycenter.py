@@ -52,14 +52,13 @@ def barycenter_weights(
     _require_neighbors(valid)
     with np.errstate(over="ignore", invalid="ignore"):  # reported by _require_finite, with the row
         offsets = np.subtract(neighbors, points[:, None, :], dtype=np.float64)
-        # An invalid slot gets a zero offset, a unit pivot and a zero right-hand side: its weight is exactly 0.
+        # An invalid slot gets a zero offset, the ridge as pivot and a zero right-hand side: its weight is exactly 0.
         offsets[~valid] = 0.0
         gram = offsets @ offsets.transpose(0, 2, 1)
         diagonal = np.einsum("bkk->bk", gram)
         trace = diagonal.sum(axis=1)
     _require_finite(trace)
-    ridge = np.where(trace > 0, reg * trace, reg)
-    diagonal += np.where(valid, ridge[:, None], 1.0)
+    diagonal += np.where(trace > 0, reg * trace, reg)[:, None]
     weights = _solve(gram, valid, reg)
     residual = (weights[:, None, :] @ offsets)[:, 0, :]
     return BarycenterWeights(weights, np.einsum("bd,bd->b", residual, residual), trace == 0)

@@ -404,10 +404,9 @@ def _label(ax: Axes, x_label: str, y_label: str) -> None:
 
 
 def _plain(text: str, limit: int = 32) -> str:
-    """Text that matplotlib shows verbatim, cut at `limit`: dollars make no formula, "_" hides no entry."""
+    """Text on one line, cut at `limit`, whose dollars matplotlib does not take for formulas."""
     line = " ".join(text.split())
-    line = line if len(line) <= limit else line[: limit - 1] + "…"
-    return (" " if line.startswith("_") else "") + line.replace("$", r"\$")
+    return (line if len(line) <= limit else line[: limit - 1] + "…").replace("$", r"\$")
 
 
 def _png(figure: Figure) -> bytes:

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from pipeline import schema
 from pipeline.config import Config
 from pipeline.errors import BoundsNotMet
-from pipeline.kernels.graph import neighbor_graph, weak_components
+from pipeline.kernels.graph import Edges, neighbor_graph, weak_components
 from pipeline.kernels.knn import Hits, exact_distances, points_within, recall_per_point
 from pipeline.kernels.quality import mean_interval
-from pipeline.kernels.repair import Edges, apply_repair, plan_repair
+from pipeline.kernels.repair import apply_repair, plan_repair
 from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype
 from pipeline.store import Store
 

@@ -93,7 +93,8 @@ def test_count_closer__ties_and_near_duplicates_far_from_the_origin(seed: int) -
     rng = np.random.default_rng(seed)
     grains = 1000 * rng.normal(size=(20, 3))  # a product alone cannot tell distances inside a grain apart
     X = np.repeat(grains, 20, axis=0) + 2.0**-20 * rng.integers(0, 4, size=(400, 3))
-    ids = rng.choice(400, 50, replace=False)
+    X[:20] = 1e-9 * rng.normal(size=(20, 3))  # at the origin, so that centring would round these
+    ids = np.append(np.arange(20), 20 + rng.choice(380, 30, replace=False))
     inside = ids[:, None] // 20 * 20 + rng.integers(0, 20, size=(50, 6))
     thresholds = neighbor_thresholds(X[ids], X[inside])
     counts = count_closer(X[ids], ids, X, 0, thresholds)

@@ -77,6 +77,16 @@ def test_auto__leaves_a_healthy_graph_alone(seed: int) -> None:
     assert len(plan.repaired_components) == 0
 
 
+@pytest.mark.parametrize(("n_transient", "n_added"), [(0, 0), (6, 0), (7, 4)])
+def test_auto__one_class_must_hold_half_of_the_points(n_transient: int, n_added: int) -> None:
+    ring = [(i, (i + 1) % 6, 1.0) for i in range(6)]
+    chain = [(i, i - 1, 1.0) for i in range(6, 6 + n_transient)]
+    plan = plan_repair(*lists_of_edges(ring + chain, 6 + n_transient), reverse=None, min_component=1)
+    assert (plan.closed_classes_before, plan.closed_classes_left) == (1, 1)
+    assert len(plan.added_rows) >= n_added
+    assert (len(plan.added_rows) > 0) == (n_added > 0)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("reverse", [None, 1, 2, 7])
 def test_reverse__rows_neighbours_and_distances(seed: int, reverse: int | None) -> None:

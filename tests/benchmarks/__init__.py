@@ -1,0 +1,1 @@
+"""Benchmarks: run by hand (`make benchmark`); each case also runs once, tiny, as a test."""

@@ -1,0 +1,105 @@
+"""The whole job against scikit-learn's LLE on Swiss rolls, in turn, as whole processes: ratios of time and memory.
+
+    python -m tests.benchmarks.against_sklearn [n ...] [--repeat R]
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from tests.benchmarks.measure import Cost, run_measured
+
+SIZES = (10_000, 50_000, 200_000)
+SKLEARN = """
+import sys, numpy as np
+from sklearn.manifold import LocallyLinearEmbedding
+X = np.load(sys.argv[1])
+Y = LocallyLinearEmbedding(n_neighbors=12, n_components=2, reg=1e-3, eigen_solver="arpack", n_jobs=-1).fit_transform(X)
+np.save(sys.argv[2], Y)
+"""
+
+
+def lle_command(folder: Path, cluster: str) -> list[str]:
+    """The job on folder/x.npy, computed anew."""
+    config = folder / "config.yaml"
+    config.write_text(
+        json.dumps(
+            {
+                "input": {"kind": "npy", "path": str(folder / "x.npy")},
+                "output": {"store": str(folder / "run.zarr")},
+                "execution": {"cluster": {"kind": cluster}},
+            }
+        )
+    )
+    return [sys.executable, "-m", "pipeline", "run", str(config), "--fresh"]
+
+
+def sklearn_command(folder: Path) -> list[str]:
+    """scikit-learn's LLE with the same parameters on the same file."""
+    return [sys.executable, "-c", SKLEARN, str(folder / "x.npy"), str(folder / "sklearn.npy")]
+
+
+def compare(n_points: int, repeat: int, cluster: str = "local") -> list[tuple[Cost, Cost]]:
+    """(ours, scikit-learn's), `repeat` times in turn."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        u, v = np.random.default_rng(6).random((2, n_points))
+        t = 1.5 * np.pi * (1 + 2 * u)
+        np.save(folder / "x.npy", np.stack([t * np.cos(t), 21 * v, t * np.sin(t)], axis=1))
+        return [
+            (run_measured(lle_command(folder, cluster)), run_measured(sklearn_command(folder))) for _ in range(repeat)
+        ]
+
+
+def stages(folder: Path) -> str:
+    """Seconds and peak bytes by stage of the run in a folder."""
+    metrics = json.loads((folder / "run.zarr" / "report" / "metrics.json").read_text())
+    rows = [
+        f"| {name} | {seconds:.2f} | {metrics['peak_bytes'].get(name, 0) / 2**20:.0f} |"
+        for name, seconds in metrics["seconds"].items()
+    ]
+    return "\n".join(["| stage | seconds | peak MiB of a process |", "|---|---|---|", *rows])
+
+
+def by_stage(n_points: int) -> str:
+    """One run of the built-in Swiss roll: the table of its stages."""
+    with tempfile.TemporaryDirectory() as name:
+        source = {"kind": "synthetic", "name": "swiss_roll", "n_points": n_points}
+        config = Path(name) / "config.yaml"
+        config.write_text(json.dumps({"input": source, "output": {"store": f"{name}/run.zarr"}}))
+        subprocess.run([sys.executable, "-m", "pipeline", "run", str(config)], check=True, capture_output=True)
+        return stages(Path(name))
+
+
+def main() -> None:
+    """Print a table row for each size, then the stages of the largest."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sizes", type=int, nargs="*", default=list(SIZES))
+    parser.add_argument("--repeat", type=int, default=3)
+    arguments = parser.parse_args()
+    print("| points | lle: seconds, GB | scikit-learn: seconds, GB | time ratio | memory ratio |")
+    print("|---|---|---|---|---|")
+    for n_points in arguments.sizes:
+        pairs = compare(n_points, arguments.repeat)
+        ours, theirs = (
+            Cost(statistics.median(c.seconds for c in costs), int(statistics.median(c.peak_bytes for c in costs)))
+            for costs in zip(*pairs, strict=True)
+        )
+        time_ratio = statistics.median(a.seconds / b.seconds for a, b in pairs)
+        memory_ratio = statistics.median(a.peak_bytes / b.peak_bytes for a, b in pairs)
+        print(
+            f"| {n_points:,} | {ours.seconds:.1f}, {ours.peak_bytes / 1e9:.2f} | {theirs.seconds:.1f}, "
+            f"{theirs.peak_bytes / 1e9:.2f} | {time_ratio:.2f} | {memory_ratio:.2f} |",
+            flush=True,
+        )
+    print(f"\nStages of a Swiss roll of {max(arguments.sizes):,} points:\n\n{by_stage(max(arguments.sizes))}")
+
+
+if __name__ == "__main__":
+    main()

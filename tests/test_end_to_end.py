@@ -1,0 +1,204 @@
+"""The whole job: against scikit-learn, reuse after a change, every row back in its place."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from oracle import largest_angle
+from scipy.sparse import vstack
+from sklearn.datasets import load_digits
+from sklearn.manifold import LocallyLinearEmbedding
+from sklearn.manifold._locally_linear import barycenter_weights
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.kernels.manifolds import sample
+from pipeline.store import Store
+
+
+def write_config(folder: Path, **sections) -> Path:
+    config = {"output": {"store": str(folder / "run.zarr")}, "execution": {"cluster": {"kind": "serial"}}}
+    for name, section in sections.items():
+        config[name] = {**config.get(name, {}), **section}
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def lle(*arguments: str) -> dict:
+    """Run the command in this process; its JSON. Fails with everything it printed when the exit code is not 0."""
+    result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def internal_order(store: Store, input_rows: np.ndarray) -> np.ndarray:
+    return input_rows[store.read_all("original_index")]
+
+
+@pytest.mark.parametrize(("name", "n"), [("swiss_roll", 2000), ("swiss_roll", 5000), ("digits", 1797)])
+def test_equals_scikit_learn(tmp_path, name, n):
+    k, m = 12, 2
+    source = {"kind": "synthetic", "name": name, "n_points": n, "seed": 11}
+    config = write_config(
+        tmp_path, input=source, neighbors={"n_neighbors": k, "reverse": 0}, embedding={"scale": "unit_norm"},
+        eigensolver={"n_components": m}, execution={"block_points": 700},
+    )  # fmt: skip
+    lle("run", config)
+    store = Store(str(tmp_path / "run.zarr"))
+    X = load_digits().data if name == "digits" else sample(name, 0, n, 11, 0.0, 0.0).points
+    points = store.read_all("points")
+    np.testing.assert_array_equal(points, internal_order(store, X).astype(points.dtype))
+    weights = barycenter_weights(points, points, store.read_all("neighbor_indices"), reg=1e-3)
+    np.testing.assert_allclose(store.read_all("weights"), weights, atol=1e-9)
+    reference = LocallyLinearEmbedding(n_neighbors=k, n_components=m, eigen_solver="dense", reg=1e-3).fit(X)
+    embedding = store.read_all("embedding")
+    assert largest_angle(embedding, reference.embedding_) < 0.01
+    assert largest_angle(embedding[::-1].copy(), reference.embedding_) > 1.0
+
+
+@pytest.mark.parametrize("scale", ["unit_covariance", "unit_norm"])
+def test_stored_eigenvalues_are_those_of_the_stored_factor(tmp_path, scale):
+    config = write_config(
+        tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 3000, "seed": 3},
+        eigensolver={"n_components": 3}, embedding={"scale": scale}, execution={"block_points": 1000},
+    )  # fmt: skip
+    metrics = lle("run", config)["metrics"]
+    store = Store(str(tmp_path / "run.zarr"))
+    Y = store.read_all("embedding")[store.read_all("original_index")]
+    W, N = store.read_all("weights"), store.read_all("neighbor_indices")
+    AY = Y - np.einsum("nk,nkm->nm", W, Y[N])
+    eigenvalues = store.read_all("eigenvalues")
+    np.testing.assert_allclose((AY**2).sum(0) / (Y**2).sum(0), eigenvalues[0], rtol=1e-6)
+    np.testing.assert_allclose(metrics["eigenvalues"], eigenvalues)
+    norm = 1.0 if scale == "unit_norm" else len(Y)
+    np.testing.assert_allclose(Y.T @ Y, norm * np.eye(3), atol=1e-6 * norm)
+    assert (Y[np.abs(Y).argmax(axis=0), range(3)] > 0).all()
+    M = sum_rows(store, len(Y))
+    np.testing.assert_allclose(M @ Y, Y * eigenvalues[0], atol=1e-12 * np.abs(Y).max())
+
+
+def sum_rows(store: Store, n: int):
+    blocks = sorted({name.split("/")[1] for name in store.objects.names("cost_matrix") if name.count("/") > 1})
+    M = vstack([store.read_rows("cost_matrix", int(block)) for block in blocks]).tocsr()
+    assert M.shape == (n, n)
+    return M
+
+
+def test_a_changed_config_reuses_what_it_does_not_affect(tmp_path):
+    config = write_config(
+        tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 1500}, execution={"block_points": 500}
+    )
+    first = lle("run", config)
+    assert not any(first["blocks_reused"].values())
+    again = lle("run", config)
+    assert set(again["blocks_computed"]) == {"write_report"}
+
+    computed = set(lle("run", config, "--set", "weights.reg=0.01")["blocks_computed"])
+    assert computed == {"solve_weights", "assemble_cost", "solve_embedding", "measure_quality", "write_report"}
+    overrides = ["--set", "weights.reg=0.01", "--set", "eigensolver.n_components=3"]
+    computed = set(lle("run", config, *overrides)["blocks_computed"])
+    assert computed == {"solve_embedding", "measure_quality", "write_report"}
+    computed = set(lle("run", config, *overrides, "--set", "neighbors.min_recall=0.5")["blocks_computed"])
+    assert computed == {"write_report"}
+    computed = set(lle("run", config, "--set", "neighbors.n_neighbors=10")["blocks_computed"])
+    assert "find_neighbors" in computed
+    assert "ingest" not in computed
+    fresh = lle("run", config, "--fresh")
+    assert fresh["blocks_computed"] == first["blocks_computed"]
+
+
+def test_a_change_back_and_forth_gives_the_same_bytes(tmp_path):
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 900})
+    lle("run", config)
+    store = Store(str(tmp_path / "run.zarr"))
+    before = store.read_all("embedding").tobytes()
+    lle("run", config, "--set", "preprocess.scale=standard", "--set", "preprocess.pca=2")
+    store = Store(str(tmp_path / "run.zarr"))
+    assert store.array("points").shape == (900, 2)
+    assert store.read_all("embedding").tobytes() != before
+    lle("run", config)
+    assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == before
+
+
+def test_duplicates_invalid_rows_and_two_components_come_back_in_input_order(tmp_path):
+    rng = np.random.default_rng(8)
+    roll = sample("swiss_roll", 0, 1200, 5, 0.0, 0.0).points
+    X = np.concatenate([roll, roll[:300] + 200.0, roll[100:150], roll[:1]])
+    X = np.concatenate([X, np.full((3, 3), np.nan), roll[:20] - 900.0])
+    order = rng.permutation(len(X))
+    np.save(tmp_path / "x.npy", X[order])
+    config = write_config(
+        tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, preprocess={"invalid": "drop"},
+        neighbors={"n_neighbors": 10}, execution={"block_points": 256},
+    )  # fmt: skip
+    metrics = lle("run", config)["metrics"]
+    Y, component = (Store(str(tmp_path / "run.zarr")).read_all(name) for name in ("embedding", "component"))
+    Y, component = Y[np.argsort(order)], component[np.argsort(order)]
+    assert metrics["duplicates_merged"] == 51
+    assert metrics["dropped"] == {"invalid": 3, "small_component": 20}
+    assert metrics["n_components_weak"] == 3
+    assert (component[:1200] == 0).all()
+    assert (component[1200:1500] == 1).all()
+    assert (component[1551:] == -1).all()
+    assert np.isnan(Y[1551:]).all()
+    assert np.isfinite(Y[:1551]).all()
+    np.testing.assert_array_equal(Y[1500:1550], Y[100:150])
+    np.testing.assert_array_equal(Y[1550], Y[0])
+    assert any("components" in text for text in metrics["warnings"])
+
+
+def test_the_picture_and_the_page_are_there_and_the_report_can_be_made_again(tmp_path):
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "digits"})
+    lle("run", config)
+    report = tmp_path / "run.zarr" / "report"
+    assert (report / "embedding.png").read_bytes().startswith(b"\x89PNG")
+    page = (report / "index.html").read_text()
+    assert "swiss" not in page
+    (report / "index.html").unlink()
+    lle("report", tmp_path / "run.zarr")
+    assert (report / "index.html").read_text().count("data:image/png") == page.count("data:image/png") >= 3
+    required = """
+        n_input n_points n_features duplicates_merged invalid_dropped recall n_components_weak closed_classes
+        closed_classes_left reverse_added bridges_added participation nnz_cost_matrix solver eigenvalues residuals
+        reconstruction_error trustworthiness continuity seconds peak_bytes
+    """
+    metrics = json.loads((report / "metrics.json").read_text())
+    assert [key for key in required.split() if metrics.get(key) is None] == []
+    assert {"method", "reason", "factor_nnz", "predicted_bytes", "n_solves"} <= set(metrics["solver"])
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".csv"])
+def test_export(tmp_path, suffix):
+    config = write_config(
+        tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 400}, execution={"block_points": 150}
+    )
+    lle("run", config)
+    out = tmp_path / f"y{suffix}"
+    assert lle("export", tmp_path / "run.zarr", out)["rows"] == 400
+    Y = Store(str(tmp_path / "run.zarr")).read_all("embedding")
+    if suffix == ".npy":
+        np.testing.assert_array_equal(np.load(out), Y)
+    else:
+        table = pd.read_parquet(out) if suffix == ".parquet" else pd.read_csv(out)
+        assert list(table) == ["row", "component", "y1", "y2"]
+        np.testing.assert_array_equal(table["row"], np.arange(400))
+        np.testing.assert_allclose(table[["y1", "y2"]], Y, rtol=1e-12)
+
+
+def test_plan_and_status_agree_with_the_run(tmp_path):
+    config = write_config(
+        tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 1000}, execution={"block_points": 250}
+    )
+    planned = lle("plan", config)
+    assert not (tmp_path / "run.zarr").exists()
+    lle("run", config)
+    status = lle("status", tmp_path / "run.zarr")
+    assert status["state"] == "done"
+    for stage, entry in status["stages"].items():
+        tasks = sum(row["tasks"] for row in planned["steps"] if row["stage"] == stage)
+        assert entry["done"] == entry["blocks"] == tasks
+    assert lle("plan", config)["solver"]["method"]
