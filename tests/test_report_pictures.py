@@ -253,7 +253,7 @@ class TestAggregation:
         # Each point is drawn on 3 x 3 pixels.
         assert np.nansum(raster) == 9 * 40_000
         assert np.nanmin(raster) == 1.0
-        assert figures[0].axes[1].get_ylabel() == "points at a pixel"
+        assert figures[0].axes[1].get_ylabel() == "points in 3 x 3 pixels"
         assert figures[0].axes[1].get_ylim()[1] == pytest.approx(max(10.0, np.nanmax(raster)))
 
     @pytest.mark.parametrize("kind", ["none", "continuous", "classes"])

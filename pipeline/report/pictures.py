@@ -31,7 +31,6 @@ MAX_CLASSES = 20
 MAX_EMBEDDED_COMPONENTS = 4
 MAX_SPECTRUM_COMPONENTS = 10
 DPI = 150
-DENSE = 4.0  # points per pixel from which on aggregated points are drawn as one pixel, not as 3 x 3
 DRAW_ORDER_SEED = 20001222
 COLOR_MAP = "viridis"
 INK, FAINT, RULE, MISSING, POINT = "#1f2933", "#6b7280", "#cbd2d9", "#c9ced6", "#2a6f97"
@@ -276,7 +275,7 @@ def _draw_panels(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], 
             _draw_points(ax, panel, paint)
         return
     if paint is PLAIN:
-        paint = PLAIN._replace(norm=LogNorm(1.0, 10.0), label="points at a pixel")
+        paint = PLAIN._replace(norm=LogNorm(1.0, 10.0), label="points in 3 x 3 pixels")
     _add_key(figure, axes, paint)
     # A raster has the pixels of its axes, so their place must be settled before aggregating.
     figure.draw_without_rendering()
@@ -305,7 +304,7 @@ def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:
 
 
 def _aggregate(ax: Axes, panel: Panel, paint: Paint) -> npt.NDArray[Any]:
-    """Raster of a panel: RGBA for classes, else mean value or number of points at a pixel; NaN for none."""
+    """Raster of a panel: RGBA for classes, else mean value or number of points around a pixel; NaN for none."""
     # Importing these takes seconds, which small pictures should not cost.
     datashader, pandas = importlib.import_module("datashader"), importlib.import_module("pandas")
     shaders = datashader.transfer_functions
@@ -313,11 +312,10 @@ def _aggregate(ax: Axes, panel: Panel, paint: Paint) -> npt.NDArray[Any]:
     width, height = max(1, round(box.width)), max(1, round(box.height))
     canvas = datashader.Canvas(width, height, panel.x_range, panel.y_range)
     points = pandas.DataFrame({"x": panel.x, "y": panel.y})
-    radius = 1 if panel.rows.size < DENSE * width * height else 0
 
     def spread(reduction: Any) -> Any:
-        raster = canvas.points(points, "x", "y", reduction)
-        return shaders.spread(raster, px=radius, shape="square", how="add") if radius else raster
+        # Each point takes 3 x 3 pixels: at 150 dpi one that stands alone would hardly be seen.
+        return shaders.spread(canvas.points(points, "x", "y", reduction), px=1, shape="square", how="add")
 
     if paint.classes is not None:
         codes, names = paint.classes.codes[panel.rows], range(len(paint.classes.names))

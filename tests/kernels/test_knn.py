@@ -1,0 +1,314 @@
+"""Neighbour lists: the same promises for every back end, and the recall that says how well they are kept."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.kernels import knn
+from pipeline.kernels.knn import (
+    Hits,
+    brute_neighbors,
+    cell_neighbors,
+    exact_distances,
+    kdtree_neighbors,
+    points_within,
+    recall_per_point,
+    select_nearest,
+)
+
+
+def brute_force(points: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and distances of the k nearest others, ties by position: differences in float64, nothing clever."""
+    X = points.astype(np.float64)
+    distances = np.sqrt(np.square(X[:, None] - X[None]).sum(axis=2))
+    np.fill_diagonal(distances, np.inf)
+    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(distances, order, axis=1)
+
+
+def search_kdtree(points, ids, k):
+    return kdtree_neighbors(points, ids, points, ids, k)
+
+
+def search_brute(points, ids, k):
+    return brute_neighbors(points, ids, points, ids, k)
+
+
+def search_brute_in_small_chunks(points, ids, k):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(knn, "CHUNK_ELEMENTS", 7 * len(points))
+        return brute_neighbors(points, ids, points, ids, k)
+
+
+def search_cell(points, ids, k):
+    return cell_neighbors(points, ids, k, exact_below=10**6, seed=5)
+
+
+BACK_ENDS = [search_kdtree, search_brute, search_brute_in_small_chunks, search_cell]
+
+
+@pytest.mark.parametrize("search", BACK_ENDS)
+class TestExactBackEnds:
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize(("n_points", "n_features", "k"), [(300, 3, 12), (200, 20, 5), (40, 1, 3)])
+    def test_equals_brute_force(self, search, rng, dtype, n_points, n_features, k):
+        points = rng.normal(size=(n_points, n_features)).astype(dtype)
+        found = search(points, np.arange(n_points), k)
+        ids, distances = brute_force(points, k)
+        np.testing.assert_array_equal(found.ids, ids)
+        np.testing.assert_allclose(found.distances, distances, rtol=1e-12)
+        assert found.ids.dtype == np.int64
+        assert found.distances.dtype == np.float64
+
+    def test_returns_the_ids_it_was_given(self, search, rng):
+        points = rng.normal(size=(60, 4))
+        ids = np.sort(rng.choice(10**12, 60, replace=False))
+        found = search(points, ids, 6)
+        np.testing.assert_array_equal(found.ids, ids[brute_force(points, 6)[0]])
+
+    def test_lists_ascend_and_hold_distinct_others(self, search, rng):
+        points = rng.integers(0, 4, size=(80, 2)).astype(np.float64)  # many equal points and equal distances
+        found = search(points, np.arange(80), 7)
+        assert (np.diff(found.distances, axis=1) >= 0).all()
+        assert (found.ids != np.arange(80)[:, None]).all()
+        assert (np.diff(np.sort(found.ids, axis=1), axis=1) > 0).all()
+
+    def test_equal_distances_are_the_right_ones(self, search):
+        points = np.stack(np.meshgrid(np.arange(7.0), np.arange(6.0)), -1).reshape(-1, 2)
+        found = search(points, np.arange(len(points)), 5)
+        np.testing.assert_array_equal(found.distances, brute_force(points, 5)[1])
+        np.testing.assert_array_equal(found.distances, exact_distances(points, points, found.ids))
+        for ids, distances in zip(found.ids, found.distances, strict=True):
+            assert list(zip(distances, ids, strict=True)) == sorted(zip(distances, ids, strict=True))
+
+    @pytest.mark.parametrize("missing", [1, 2])
+    def test_k_close_to_n_lists_all_others(self, search, rng, missing):
+        points = rng.normal(size=(9, 3))
+        found = search(points, np.arange(9), 9 - missing)
+        np.testing.assert_array_equal(found.ids, brute_force(points, 9 - missing)[0])
+
+    def test_more_neighbors_than_points_are_padded(self, search, rng):
+        points = rng.normal(size=(4, 3))
+        found = search(points, np.arange(4), 6)
+        np.testing.assert_array_equal(found.ids[:, :3], brute_force(points, 3)[0])
+        assert (found.ids[:, 3:] == -1).all()
+        assert np.isinf(found.distances[:, 3:]).all()
+        assert found.ids.shape == (4, 6)
+
+    def test_lone_point_has_no_neighbors(self, search, request):
+        if search is search_kdtree:
+            reason = "kdtree_neighbors: cKDTree.query(k=1) drops the axis, so a block of one point raises AxisError"
+            request.applymarker(pytest.mark.xfail(strict=True, raises=np.exceptions.AxisError, reason=reason))
+        found = search(np.ones((1, 3)), np.array([4]), 2)
+        np.testing.assert_array_equal(found.ids, [[-1, -1]])
+        assert np.isinf(found.distances).all()
+
+    def test_identical_points_are_neighbors_at_distance_zero(self, search):
+        points = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+        found = search(points, np.arange(4), 2)
+        np.testing.assert_array_equal(found.ids[[0, 2, 3]], [[2, 3], [0, 3], [0, 2]])
+        assert (found.distances[[0, 2, 3]] == 0).all()
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_exact_far_from_the_mean(self, search, rng, dtype, request):
+        if dtype == np.float32 and search is not search_kdtree:
+            reason = "brute_neighbors ranks float32 points by float32 squares; 4 spare candidates are not enough here"
+            request.applymarker(pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason))
+        points = rng.normal(size=(200, 4)).astype(dtype)
+        points[100:] += 3000  # two clusters, each as far from the mean as float32 squares lose the distances within
+        found = search(points, np.arange(200), 8)
+        np.testing.assert_array_equal(found.ids, brute_force(points, 8)[0])
+
+
+class TestQueriesApartFromPoints:
+    @pytest.mark.parametrize("search", [kdtree_neighbors, brute_neighbors])
+    def test_a_block_against_all_points(self, search, rng):
+        points = rng.normal(size=(90, 3))
+        found = search(points[30:50], np.arange(30, 50), points, np.arange(90), 6)
+        ids, distances = brute_force(points, 6)
+        np.testing.assert_array_equal(found.ids, ids[30:50])
+        np.testing.assert_allclose(found.distances, distances[30:50], rtol=1e-12)
+
+
+class TestApproximateCell:
+    @pytest.fixture
+    def nearest_of_a_few(self, monkeypatch):
+        """In place of NN-descent: the exact lists, self first, with a slot of -1 here and there."""
+        asked = []
+
+        def search(points, k, seed):
+            asked.append((points.dtype, k, seed))
+            order, _ = brute_force(points, k - 1)
+            found = np.column_stack([np.arange(len(points)), order]).astype(np.int32)
+            found[::3, 2] = -1
+            return found
+
+        monkeypatch.setattr(knn, "_nn_descent", search)
+        return asked
+
+    def test_positions_become_ids_and_holes_close(self, nearest_of_a_few, rng):
+        points = rng.normal(size=(60, 5))
+        ids = 1000 + 3 * np.arange(60)
+        found = cell_neighbors(points, ids, 6, exact_below=10, seed=29)
+        order, distances = brute_force(points, 6)
+        whole = np.arange(60) % 3 > 0
+        np.testing.assert_array_equal(found.ids[whole], ids[order[whole]])
+        np.testing.assert_allclose(found.distances[whole], distances[whole], rtol=1e-12)
+        np.testing.assert_array_equal(found.ids[~whole, :5], np.delete(ids[order[~whole]], 1, axis=1))
+        np.testing.assert_array_equal(found.ids[~whole, 5], -1)
+        assert nearest_of_a_few == [(np.float32, 7, 29)]
+
+    @pytest.mark.parametrize(("exact_below", "n_searches"), [(60, 0), (59, 1)])
+    def test_small_cells_are_searched_exactly(self, nearest_of_a_few, rng, exact_below, n_searches):
+        cell_neighbors(rng.normal(size=(60, 5)), np.arange(60), 6, exact_below, seed=1)
+        assert len(nearest_of_a_few) == n_searches
+
+    @pytest.mark.slow  # compiles for half a minute
+    @pytest.mark.filterwarnings("default")
+    def test_nn_descent_finds_most_and_repeats_itself(self):
+        points = np.random.default_rng(3).normal(size=(1500, 12))
+        found = cell_neighbors(points, np.arange(1500), 10, exact_below=100, seed=7)
+        ids, distances = brute_force(points, 10)
+        shares = [len(set(a) & set(b)) / 10 for a, b in zip(found.ids, ids, strict=True)]
+        assert 0.9 < np.mean(shares) <= 1
+        assert (found.distances >= distances - 1e-12).all()
+        assert (found.ids != np.arange(1500)[:, None]).all()
+        np.testing.assert_allclose(found.distances, exact_distances(points, points, found.ids))
+        again = cell_neighbors(points, np.arange(1500), 10, exact_below=100, seed=7)
+        np.testing.assert_array_equal(again.ids, found.ids)
+
+
+class TestExactDistances:
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_in_float64_whatever_the_points(self, rng, dtype):
+        points = (rng.normal(size=(20, 3)) + 1000).astype(dtype)
+        positions = rng.integers(0, 20, size=(20, 4))
+        expected = np.linalg.norm(points[positions].astype(np.float64) - points[:, None].astype(np.float64), axis=2)
+        np.testing.assert_allclose(exact_distances(points, points, positions), expected, rtol=1e-13)
+
+    def test_minus_one_is_infinitely_far(self):
+        points = np.zeros((2, 1))
+        np.testing.assert_array_equal(exact_distances(points, points, np.array([[1, -1], [-1, 0]])),
+                                      [[0, np.inf], [np.inf, 0]])  # fmt: skip
+
+    def test_chunks_change_nothing(self, rng, monkeypatch):
+        points, positions = rng.normal(size=(50, 3)), rng.integers(-1, 50, size=(50, 4))
+        whole = exact_distances(points, points, positions)
+        monkeypatch.setattr(knn, "CHUNK_ELEMENTS", 5 * 4 * 3)
+        np.testing.assert_array_equal(exact_distances(points, points, positions), whole)
+
+
+class TestSelectNearest:
+    def test_drops_self_repeats_and_minus_one(self):
+        ids = np.array([[7, 3, 3, -1, 9, 5]])
+        distances = np.array([[0.0, 2.0, 2.0, 0.5, 1.0, 3.0]])
+        found = select_nearest(ids, distances, np.array([7]), 3)
+        np.testing.assert_array_equal(found.ids, [[9, 3, 5]])
+        np.testing.assert_array_equal(found.distances, [[1, 2, 3]])
+
+    def test_pads_short_rows(self):
+        found = select_nearest(np.array([[4, 4, -1]]), np.array([[1.0, 1.0, np.inf]]), np.array([0]), 5)
+        np.testing.assert_array_equal(found.ids, [[4, -1, -1, -1, -1]])
+        np.testing.assert_array_equal(found.distances, [[1, *4 * [np.inf]]])
+
+    def test_does_not_change_its_arguments(self, rng):
+        ids, distances = rng.integers(-1, 9, size=(5, 6)), rng.random((5, 6))
+        before = ids.copy(), distances.copy()
+        select_nearest(ids, distances, np.arange(5), 3)
+        np.testing.assert_array_equal(ids, before[0])
+        np.testing.assert_array_equal(distances, before[1])
+
+    @given(st.data())
+    def test_equals_a_loop(self, data):
+        n_rows, width, k = (data.draw(st.integers(1, top)) for top in (4, 9, 9))
+        ids = np.array(data.draw(st.lists(st.lists(st.integers(-1, 6), min_size=width, max_size=width),
+                                          min_size=n_rows, max_size=n_rows)))  # fmt: skip
+        own = np.array(data.draw(st.lists(st.integers(0, 6), min_size=n_rows, max_size=n_rows)))
+        # An id has one distance from a point, however often it is listed.
+        distance_of = np.array(data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=8, max_size=8)))
+        found = select_nearest(ids, distance_of[ids], own, k)
+        for row in range(n_rows):
+            wanted = sorted((distance_of[i], i) for i in set(ids[row].tolist()) - {-1, own[row]})[:k]
+            assert found.ids[row].tolist() == [i for _, i in wanted] + [-1] * (k - len(wanted))
+            assert found.distances[row].tolist() == [d for d, _ in wanted] + [np.inf] * (k - len(wanted))
+
+
+class TestPointsWithin:
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("first_row", [0, 70])
+    def test_equals_all_pairs(self, rng, dtype, first_row, monkeypatch):
+        monkeypatch.setattr(knn, "CHUNK_ELEMENTS", 9 * 11)
+        sample, block = rng.normal(size=(9, 3)).astype(dtype), rng.normal(size=(40, 3)).astype(dtype)
+        sample_ids = np.array([*range(70, 75), 3, 200, 300, 400])
+        block[:5] = sample[:5]
+        radii = rng.uniform(0.5, 2.0, 9)
+        hits = points_within(sample, sample_ids, radii, block, first_row)
+        pairs = np.linalg.norm(block[None].astype(float) - sample[:, None].astype(float), axis=2)
+        wanted = {
+            (s, b + first_row)
+            for s, b in zip(*np.nonzero(pairs <= radii[:, None]), strict=True)
+            if b + first_row != sample_ids[s]
+        }
+        assert set(zip(hits.sample.tolist(), hits.ids.tolist(), strict=True)) == wanted
+        np.testing.assert_allclose(hits.distances, pairs[hits.sample, hits.ids - first_row], rtol=1e-9, atol=1e-12)
+
+    def test_the_point_at_the_radius_is_within(self):
+        hits = points_within(np.array([[1e6, 0.0]]), np.array([0]), np.array([3e-3]), np.array([[1e6, 3e-3]]), 5)
+        np.testing.assert_array_equal(hits.ids, [5])
+
+
+def recall_by_sets(points: np.ndarray, rows: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """Share of the listed neighbours that are no farther than the true k-th nearest."""
+    k = found.shape[1]
+    true = brute_force(points, k)[1][rows, -1]
+    listed = exact_distances(points[rows], points, found)
+    return (listed <= true[:, None] * (1 + 1e-12)).mean(axis=1)
+
+
+def hits_of(points: np.ndarray, rows: np.ndarray, found: np.ndarray, n_blocks: int) -> tuple[Hits, np.ndarray]:
+    distances = exact_distances(points[rows], points, found)
+    radii = distances.max(axis=1, where=np.isfinite(distances), initial=0.0)
+    radii[~np.isfinite(distances).all(axis=1)] = np.inf
+    blocks = np.array_split(np.arange(len(points)), n_blocks)
+    hits = [points_within(points[rows], rows, radii, points[block], int(block[0])) for block in blocks]
+    return Hits(*(np.concatenate(part) for part in zip(*hits, strict=True))), distances
+
+
+class TestRecall:
+    def check(self, points, rows, found, n_blocks=3):
+        hits, distances = hits_of(points, rows, found, n_blocks)
+        recall = recall_per_point(hits, distances, len(rows), found.shape[1])
+        assert ((recall >= 0) & (recall <= 1)).all()
+        np.testing.assert_array_equal(recall, recall_by_sets(points, rows, found))
+        return recall
+
+    def test_exact_lists_have_recall_one(self, rng):
+        points = rng.normal(size=(120, 3))
+        rows = np.sort(rng.choice(120, 30, replace=False))
+        assert (self.check(points, rows, brute_force(points, 7)[0][rows]) == 1).all()
+
+    def test_wrong_neighbors_count_as_missed(self, rng):
+        points = rng.normal(size=(120, 3))
+        rows = np.sort(rng.choice(120, 30, replace=False))
+        found = brute_force(points, 10)[0][rows]
+        wrong = rng.integers(0, 4, 30)  # as many of the 7 nearest replaced by the next ones
+        lists = np.array([np.append(row[: 7 - w], row[7 : 7 + w]) for row, w in zip(found, wrong, strict=True)])
+        np.testing.assert_allclose(self.check(points, rows, lists), 1 - wrong / 7)
+
+    def test_missing_neighbors_count_as_missed(self, rng):
+        points = rng.normal(size=(50, 3))
+        rows = np.arange(0, 50, 5)
+        found = brute_force(points, 6)[0][rows]
+        found[::2, 4:] = -1
+        np.testing.assert_allclose(self.check(points, rows, found), np.where(np.arange(10) % 2 == 0, 4 / 6, 1.0))
+
+    def test_any_of_several_tied_neighbors_is_right(self):
+        points = np.array([[0.0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [2, 0], [0, 2]])
+        for pair in ([1, 2], [3, 4], [2, 3]):
+            assert self.check(points, np.array([0]), np.array([pair])).tolist() == [1.0]
+        assert self.check(points, np.array([0]), np.array([[1, 5]])).tolist() == [0.5]
+
+    def test_all_wrong_is_zero(self):
+        points = np.arange(10.0)[:, None]
+        assert self.check(points, np.array([0]), np.array([[8, 9]])).tolist() == [0.0]

@@ -1,0 +1,149 @@
+"""Cells: they cover all points, neighbours share them, and their boxes hold what they say."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from pipeline.kernels import partition
+from pipeline.kernels.partition import (
+    Boxes,
+    bounding_boxes,
+    boxes_within,
+    first_distinct,
+    fit_cells,
+    group_cells,
+    nearest_cells,
+)
+
+
+class TestFitCells:
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_every_cell_gets_points(self, rng, dtype):
+        points = rng.normal(size=(600, 3)).astype(dtype)
+        centers = fit_cells(points, 12, seed=5)
+        assert centers.shape == (12, 3)
+        assert centers.dtype == np.float64
+        counts = np.bincount(nearest_cells(points, centers, 1)[:, 0], minlength=12)
+        assert counts.min() > 0
+        assert counts.sum() == 600
+
+    def test_sizes_stay_near_each_other(self, rng):
+        points = np.concatenate([rng.normal(size=(900, 2)), rng.normal(size=(20, 2)) + 40])  # dense and sparse
+        counts = np.bincount(nearest_cells(points, fit_cells(points, 16, seed=5), 1)[:, 0])
+        assert counts.max() <= 5 * 920 / 16
+
+    def test_same_seed_same_cells(self, rng):
+        points = rng.normal(size=(300, 4))
+        np.testing.assert_array_equal(fit_cells(points, 8, seed=3), fit_cells(points, 8, seed=3))
+
+    @pytest.mark.parametrize(("n_sample", "n_cells", "n_found"), [(5, 9, 5), (7, 1, 1), (1, 4, 1)])
+    def test_no_more_cells_than_points(self, rng, n_sample, n_cells, n_found):
+        points = rng.normal(size=(n_sample, 2))
+        centers = fit_cells(points, n_cells, seed=3)
+        assert len(centers) == n_found
+        if n_found == 1:
+            np.testing.assert_allclose(centers[0], points.mean(axis=0))
+
+    def test_cells_next_to_each_other_in_order_are_near_in_space(self, rng):
+        centers = fit_cells(rng.random((2000, 2)), 64, seed=11)
+        steps = np.linalg.norm(np.diff(centers, axis=0), axis=1)
+        shuffled = np.linalg.norm(np.diff(rng.permutation(centers), axis=0), axis=1)
+        assert steps.mean() < 0.6 * shuffled.mean()
+
+
+class TestNearestCells:
+    @pytest.mark.parametrize("n_nearest", [1, 2, 7])
+    def test_equals_all_distances(self, rng, n_nearest, monkeypatch):
+        monkeypatch.setattr(partition, "CHUNK_ROWS", 17)
+        points, centers = rng.normal(size=(100, 3)) + 50, rng.normal(size=(7, 3)) + 50
+        distances = np.linalg.norm(points[:, None] - centers, axis=2)
+        expected = np.argsort(distances, axis=1)[:, :n_nearest]
+        found = nearest_cells(points, centers, n_nearest)
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == np.int32
+
+    def test_equal_rows_go_to_equal_cells_whatever_the_chunk(self, rng, monkeypatch):
+        points, centers = rng.normal(size=(64, 2)), rng.normal(size=(5, 2))
+        whole = nearest_cells(points, centers, 3)
+        monkeypatch.setattr(partition, "CHUNK_ROWS", 10)
+        np.testing.assert_array_equal(nearest_cells(points, centers, 3), whole)
+
+
+sizes_of_cells = hnp.arrays(np.int64, st.integers(1, 40), elements=st.integers(0, 60))
+
+
+class TestGroupCells:
+    @given(sizes_of_cells, st.integers(1, 200))
+    def test_groups_are_runs_of_consecutive_cells(self, sizes, target):
+        groups = group_cells(sizes, target)
+        assert groups.shape == sizes.shape
+        assert groups[0] == 0
+        assert set(np.diff(groups)) <= {0, 1}
+        assert groups.max() + 1 <= max(1, round(sizes.sum() / target))
+
+    @given(sizes_of_cells, st.integers(1, 200))
+    def test_a_group_exceeds_its_share_by_less_than_a_cell(self, sizes, target):
+        per_group = np.bincount(group_cells(sizes, target), weights=sizes)
+        share = sizes.sum() / max(1, round(sizes.sum() / target))
+        assert per_group.max() <= share + sizes.max() + 1e-9
+
+    @pytest.mark.parametrize(
+        ("sizes", "target", "expected"),
+        [([3, 3, 3, 3, 3, 3], 6, [0, 0, 1, 1, 2, 2]), ([5, 5], 100, [0, 0]), ([1, 9, 1, 9], 10, [0, 0, 1, 1]),
+         ([30], 10, [0]), ([0, 0], 5, [0, 0])],
+    )  # fmt: skip
+    def test_table(self, sizes, target, expected):
+        assert group_cells(np.array(sizes), target).tolist() == expected
+
+
+class TestFirstDistinct:
+    @given(
+        hnp.arrays(np.int32, st.tuples(st.integers(1, 6), st.integers(1, 8)), elements=st.integers(0, 4)),
+        st.integers(1, 5),
+    )
+    def test_equals_a_loop(self, groups, n_distinct):
+        expected = []
+        for row in groups.tolist():
+            seen = list(dict.fromkeys(row))[:n_distinct]
+            expected.append(seen + [-1] * (n_distinct - len(seen)))
+        assert first_distinct(groups, n_distinct).tolist() == expected
+
+
+class TestBoxes:
+    @given(st.data())
+    def test_every_row_lies_in_the_one_box_of_its_run(self, data):
+        points = data.draw(hnp.arrays(np.float32, st.tuples(st.integers(1, 20), st.integers(1, 3)),
+                                      elements=st.floats(-9, 9, width=32)))  # fmt: skip
+        cuts = data.draw(st.lists(st.integers(0, len(points)), max_size=6))
+        bounds = np.array(sorted([0, *cuts, len(points)]))  # repeated bounds are empty runs
+        boxes = bounding_boxes(points, bounds, 100)
+        covered = [row for start, stop in zip(boxes.start, boxes.stop, strict=True) for row in range(start, stop)]
+        assert covered == list(range(100, 100 + len(points)))
+        for start, stop, low, high in zip(*boxes, strict=True):
+            run = points[start - 100 : stop - 100]
+            np.testing.assert_array_equal(low, run.min(axis=0))
+            np.testing.assert_array_equal(high, run.max(axis=0))
+            assert start in bounds + 100
+            assert stop in bounds + 100
+
+    def test_within_equals_the_gap_between_boxes(self, rng):
+        low = rng.uniform(-5, 5, (60, 2))
+        high = low + rng.random((60, 2))
+        boxes = Boxes(np.arange(60), np.arange(60) + 1, low, high)
+        own_low, own_high = np.array([-0.5, -0.5]), np.array([0.5, 0.5])
+        gaps = [
+            np.hypot(*(max(0.0, low[i, j] - own_high[j], own_low[j] - high[i, j]) for j in range(2)))
+            for i in range(60)
+        ]
+        for reach in (0.0, 1.0, 2.5):
+            np.testing.assert_array_equal(boxes_within(boxes, own_low, own_high, reach), np.array(gaps) <= reach)
+
+    def test_touching_and_overlapping_boxes_are_within_zero(self):
+        boxes = Boxes(np.arange(3), np.arange(1, 4), np.array([[1.0], [0.5], [1.1]]), np.array([[2.0], [3.0], [1.2]]))
+        assert boxes_within(boxes, np.array([0.0]), np.array([1.0]), 0.0).tolist() == [True, True, False]
+
+    def test_infinite_reach_takes_all(self):
+        boxes = Boxes(np.arange(2), np.arange(1, 3), np.array([[1e9], [-1e9]]), np.array([[1e9], [-1e9]]))
+        assert boxes_within(boxes, np.zeros(1), np.zeros(1), np.inf).all()

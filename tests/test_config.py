@@ -1,0 +1,229 @@
+"""The config file: what is accepted, what is filled in, and what each refusal says."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from pipeline.config import Config, json_schema, load_config, parse_size, resolved, to_yaml
+from pipeline.errors import ConfigError
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+MINIMAL = "input: {kind: synthetic, name: s_curve, n_points: 100}\noutput: {store: x.zarr}\n"
+
+DEFAULTS = {
+    "method": "lle",
+    "input": {"kind": "synthetic", "name": "s_curve", "n_points": 100, "noise": 0.0, "seed": 7, "phi": 0.0},
+    "preprocess": {"scale": "none", "pca": None, "invalid": "error", "duplicates": "merge"},
+    "neighbors": {"method": "auto", "n_neighbors": 12, "reverse": "auto", "min_recall": 0.9, "seed": 0},
+    "weights": {"reg": 1e-3},
+    "graph": {"components": "separate", "min_component": 100},
+    "eigensolver": {"n_components": 2, "method": "auto", "tol": 1e-8, "max_memory": "auto", "sigma": 0.0},
+    "embedding": {"scale": "unit_covariance"},
+    "quality": {"sample": 2000, "seed": 0},
+    "output": {"store": "x.zarr", "report": True},
+    "execution": {
+        "block_points": "auto",
+        "cluster": {"kind": "local", "workers": "auto", "memory": "auto", "address": None},
+    },
+}
+
+
+@pytest.fixture
+def load(tmp_path):
+    """`load(yaml_text, *overrides, store=None)`; sections that the text leaves out are the minimal ones."""
+
+    def load(text: str = "", *overrides: str, store: str | None = None) -> Config:
+        path = tmp_path / "c.yaml"
+        given = yaml.safe_load(text) or {}
+        missing = [line for line in MINIMAL.splitlines() if line.split(":")[0] not in given]
+        path.write_text("\n".join([*missing, text]))
+        return load_config(path, overrides, store)
+
+    return load
+
+
+def refusal(load, *arguments: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(*arguments)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+class TestShippedConfigs:
+    @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+    def test_loads_and_names_its_schema(self, path):
+        config = load_config(path)
+        assert config.output.store
+        assert path.read_text().splitlines()[0] == "# yaml-language-server: $schema=schema.json"
+
+    def test_the_documented_ones_are_there(self):
+        assert {"quickstart.yaml", "mnist.yaml", "cluster.yaml"} <= {path.name for path in CONFIGS.glob("*.yaml")}
+
+    def test_committed_schema_is_the_models(self):
+        path = CONFIGS / "schema.json"
+        if not path.exists():
+            pytest.skip("configs/schema.json is not there; `make schema` writes it")
+        assert json.loads(path.read_text()) == json_schema(), "run `make schema`"
+
+
+class TestDefaults:
+    def test_only_input_and_store_are_needed(self, load):
+        assert resolved(load()) == DEFAULTS
+
+    def test_resolved_config_reads_back_equal(self, load, tmp_path):
+        config = load("preprocess: {pca: 3}\nexecution: {cluster: {memory: 4GiB}}\ninput: {kind: npz, path: x.npz}")
+        path = tmp_path / "resolved.yaml"
+        path.write_text(to_yaml(resolved(config)))
+        assert load_config(path) == config
+
+    def test_frozen(self, load):
+        config = load()
+        with pytest.raises(ValidationError, match="frozen"):
+            config.method = "ltsa"
+        with pytest.raises(ValidationError, match="frozen"):
+            config.neighbors.n_neighbors = 5
+
+
+# Wrong text, then what the message must hold: the key, what was found, what is allowed.
+WRONG = [
+    ("neighbours: {}", ["neighbours: unknown key", "neighbors", "quality"]),
+    ("neighbors: {k: 3}", ["neighbors.k: unknown key", "found value 3", "n_neighbors, reverse, min_recall, seed"]),
+    ("execution: {cluster: {cores: 3}}", ["execution.cluster.cores: unknown key", "kind, workers, memory, address"]),
+    ("input: {kind: csv, path: x, key: y}", ["input.key: unknown key", "'y'", "kind, path, columns, label"]),
+    ("input: {kind: idx, path: x, key: y}", ["input.key: unknown key", "'y'", "kind, path, labels"]),
+    ("input: {kind: hdf5, path: x}", ["input: ", "'hdf5'", "'synthetic', 'zarr', 'npy', 'npz', 'idx', 'parquet'"]),
+    ("input: {path: x}", ["input: ", "'kind'"]),
+    ("input: {kind: npy}", ["input.path: required"]),
+    ("input: {kind: synthetic, name: s_curve}", ["input.n_points is required", "'s_curve'"]),
+    ("input: {kind: synthetic, name: donut}", ["input.name: ", "'donut'", "'swiss_roll'", "'digits'"]),
+    ("input: {kind: npz, path: x, columns: [0, a]}", ["input.columns.1: ", "'a'", "integer"]),
+    ("output: {}", ["output.store: required"]),
+    ("output: {store: ''}", ["output.store: ", "at least 1 character", "''"]),
+    ("method: ltsa", ["method: should be 'lle'", "'ltsa'"]),
+    ("neighbors: {method: faiss}", ["neighbors.method: ", "'faiss'", "'kdtree'", "'pynndescent'"]),
+    ("neighbors: {n_neighbors: many}", ["neighbors.n_neighbors: ", "'many'", "integer"]),
+    ("neighbors: {n_neighbors: 12.5}", ["neighbors.n_neighbors: ", "12.5", "integer"]),
+    ("neighbors: {n_neighbors: 1}", ["neighbors.n_neighbors: ", "found 1", "greater than or equal to 2"]),
+    ("neighbors: {reverse: -1}", ["neighbors.reverse: ", "found -1", "greater than or equal to 0", "'auto'"]),
+    ("neighbors: {min_recall: 1.5}", ["neighbors.min_recall: ", "1.5", "less than or equal to 1"]),
+    ("weights: {reg: 0}", ["weights.reg: ", "found 0", "greater than 0"]),
+    ("weights: {reg: .nan}", ["weights.reg: ", "nan", "finite"]),
+    ("graph: 3", ["graph: ", "found 3", "dictionary"]),
+    ("preprocess: {scale: minmax}", ["preprocess.scale: ", "'minmax'", "'none' or 'standard'"]),
+    ("execution: {block_points: 3}", ["execution.block_points: ", "found 3", "greater than or equal to 16", "'auto'"]),
+    ("execution: {cluster: {workers: 0}}", ["execution.cluster.workers: ", "found 0", "greater than 0", "'auto'"]),
+    ("execution: {cluster: {memory: 4GX}}", ["execution.cluster.memory: ", "'4GX'", '"4GiB"', "auto"]),
+    ("execution: {cluster: {memory: -4}}", ["execution.cluster.memory: ", "found -4", "greater than 0"]),
+    ("eigensolver: {max_memory: lots}", ["eigensolver.max_memory: ", "'lots'", '"4GiB"', "auto"]),
+    ("execution: {cluster: {kind: address}}", ["execution.cluster.address goes with kind: address"]),
+    ("execution: {cluster: {address: 'tcp://x:1'}}", ["execution.cluster.address goes with kind: address"]),
+]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(("text", "said"), WRONG, ids=[text for text, _ in WRONG])
+    def test_names_key_found_and_allowed(self, load, text, said):
+        message = refusal(load, text)
+        for part in said:
+            assert part in message
+
+    def test_every_mistake_is_listed(self, load):
+        message = refusal(load, "neighbors: {n_neighbors: x}\nweights: {reg: -1}\nwhat: 1")
+        assert all(key in message for key in ("neighbors.n_neighbors", "weights.reg", "what"))
+        assert message.count("\n  - ") == 3
+
+    @pytest.mark.parametrize(("k", "m"), [(5, 5), (5, 9), (2, 2)])
+    def test_no_more_components_than_neighbors_span(self, load, k, m):
+        message = refusal(load, f"neighbors: {{n_neighbors: {k}}}\neigensolver: {{n_components: {m}}}")
+        for part in (f"eigensolver.n_components is {m}", f"neighbors.n_neighbors is {k}", f"to {m + 1} or more"):
+            assert part in message
+        assert load(f"neighbors: {{n_neighbors: {k}}}\neigensolver: {{n_components: {k - 1}}}")
+
+    def test_no_more_components_than_features_left(self, load):
+        message = refusal(load, "preprocess: {pca: 3}\neigensolver: {n_components: 4}")
+        assert "eigensolver.n_components is 4" in message
+        assert "preprocess.pca leaves 3" in message
+        assert load("preprocess: {pca: 4}\neigensolver: {n_components: 4}")
+
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [(b"", "found NoneType"), (b"[1, 2]", "found list"), (b"a: [", "not valid YAML"), (b"\xff", "not valid YAML")],
+        ids=["empty", "list", "torn", "not UTF-8"],
+    )
+    def test_file_that_is_no_mapping(self, tmp_path, content, said):
+        path = tmp_path / "c.yaml"
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=said) as caught:
+            load_config(path)
+        assert str(path) in str(caught.value)
+
+    def test_file_that_cannot_be_read(self, tmp_path):
+        with pytest.raises(ConfigError, match="no such file"):
+            load_config(tmp_path / "absent.yaml")
+        with pytest.raises(ConfigError, match="cannot be read"):
+            load_config(tmp_path)
+
+
+class TestOverrides:
+    @pytest.mark.parametrize(
+        ("override", "section", "key", "value"),
+        [("neighbors.n_neighbors=10", "neighbors", "n_neighbors", 10), ("weights.reg=1e-4", "weights", "reg", 1e-4),
+         ("input.n_points=1e6", "input", "n_points", 10**6), ("output.store=a=b.zarr", "output", "store", "a=b.zarr"),
+         ("preprocess.pca=null", "preprocess", "pca", None), ("output.report=false", "output", "report", False),
+         ("quality={sample: 5}", "quality", "sample", 5)],
+    )  # fmt: skip
+    def test_sets_one_key(self, load, override, section, key, value):
+        changed = resolved(load("", override))
+        assert changed[section][key] == value
+        assert {**changed, section: {**changed[section], key: DEFAULTS[section][key]}} == DEFAULTS
+
+    def test_deep_key_and_the_last_of_two(self, load):
+        config = load("", "execution.cluster.workers=3", "execution.cluster.workers=4", "execution.cluster.kind=local")
+        assert config.execution.cluster.workers == 4
+
+    @pytest.mark.parametrize("override", ["neighbors", "=3", "a..b=3", ".a=3", ""])
+    def test_needs_a_key_and_a_value(self, load, override):
+        message = refusal(load, "", override)
+        assert f"--set {override}: expected a.b=value" in message
+
+    def test_value_must_be_yaml(self, load):
+        assert "not valid YAML" in refusal(load, "", "neighbors.n_neighbors=[")
+
+    def test_into_something_that_is_no_section(self, load):
+        message = refusal(load, "", "input.name.first=3")
+        for part in ("--set input.name.first=3", "name is 's_curve'", "not a section"):
+            assert part in message
+
+    def test_unknown_key_is_refused_as_in_the_file(self, load):
+        assert "neighbors.k: unknown key" in refusal(load, "", "neighbors.k=3")
+
+    def test_other_store(self, load, tmp_path):
+        assert load("", store="y.zarr").output.store == "y.zarr"
+        path = tmp_path / "no_output.yaml"
+        path.write_text(MINIMAL.splitlines()[0])
+        assert load_config(path, store="z.zarr").output.store == "z.zarr"
+
+
+class TestNumbers:
+    @pytest.mark.parametrize("text", ["1e-3", "1.0e-3", "0.001", "1E-3"])
+    def test_reg_is_a_number_however_it_is_written(self, load, text):
+        for config in (load(f"weights: {{reg: {text}}}"), load("", f"weights.reg={text}")):
+            assert config.weights.reg == 0.001
+            assert isinstance(config.weights.reg, float)
+
+    @pytest.mark.parametrize(
+        ("text", "size"),
+        [("4GiB", 4 * 2**30), ("4 GiB", 4 * 2**30), ("4GB", 4 * 10**9), ("500MB", 5 * 10**8), ("1.5KiB", 1536),
+         ("7", 7), ("7B", 7), ("2tib", 2 * 2**40), (7, 7), ("auto", "auto")],
+    )  # fmt: skip
+    def test_sizes(self, load, text, size):
+        assert parse_size(text) == size
+        assert load(f"eigensolver: {{max_memory: {text}}}").eigensolver.max_memory == size
+
+    @pytest.mark.parametrize("text", ["4GX", "GiB", ".", "1.2.3GiB", "-4GiB", "", True, None, 1.5, [4], "4GiB!"])
+    def test_no_sizes(self, text):
+        with pytest.raises(ValueError, match="expected a size"):
+            parse_size(text)
