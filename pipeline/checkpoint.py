@@ -50,7 +50,8 @@ def begin_step(store: Store, step: Step, mark: str) -> dict[int, BlockReport]:
         for array in step.arrays:
             store.create(array)
         arrays = [array.spec.name for array in step.arrays]
-        content = {"fingerprint": mark, "n_blocks": step.n_blocks, "arrays": arrays, "bundles": list(step.bundles)}
+        content = {"begun": time.time(), "fingerprint": mark, "n_blocks": step.n_blocks, "arrays": arrays,
+                   "bundles": list(step.bundles)}  # fmt: skip
         store.put_json(f"_run/steps/{step.stage}.{step.name}.json", content)
         return {}
     return finished_blocks(store, step.stage, step.name, mark)
@@ -90,14 +91,14 @@ def add_seconds(store: Store, step: Step, seconds: float) -> None:
 
 
 def recorded_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
-    """Every step this store has begun: (stage, step) -> its record."""
+    """Every step this store has begun: (stage, step) -> its record, in the order they were begun."""
     steps = {}
     for name in store.objects.names("_run/steps"):
         stage, step = name.rsplit("/", 1)[1].removesuffix(".json").split(".", 1)
         record = store.get_json(name)
         if record is not None:
             steps[stage, step] = record
-    return steps
+    return dict(sorted(steps.items(), key=lambda item: item[1]["begun"]))
 
 
 def read_reports(store: Store) -> dict[tuple[str, str], list[BlockReport]]:

@@ -14,6 +14,7 @@ from pipeline import run as runs
 from pipeline.config import Config, json_schema, load_config
 from pipeline.errors import LleError, StoreError
 from pipeline.export import export_embedding
+from pipeline.kernels.pardiso import reproducible_environment
 from pipeline.progress import RunProgress
 from pipeline.stages import write_report
 from pipeline.store import Store
@@ -101,7 +102,9 @@ def schema(as_json: AsJson = False) -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Entry point of the console script. MKL reads its settings when it loads, so they come first."""
+    for name, value in reproducible_environment().items():
+        os.environ.setdefault(name, value)
     app()
 
 

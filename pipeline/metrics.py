@@ -7,8 +7,8 @@ from pipeline.plan import BlockReport
 Reports = dict[tuple[str, str], list[BlockReport]]
 Records = dict[tuple[str, str], dict[str, Any]]
 
-CLUMP_SHARE = 0.01
-REDUNDANT = 0.9
+CLUMP_SHARE = 0.01  # a coordinate that lives on a smaller share of its component's points is a clump
+REDUNDANT = 0.95  # R^2 of a coordinate predicted from those before it, from which on it shows nothing new
 
 
 def collect(reports: Reports, records: Records, n_input: int, n_features: int | None) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "n_features": n_features,
         "duplicates_merged": None if n_points is None else n_valid - n_points,
         "invalid_dropped": invalid,
-        "dropped": {"invalid": invalid, "small_component": small},
+        "dropped": {reason: count for reason, count in (("invalid", invalid), ("small_component", small)) if count},
         "recall": _first(reports, "mend_graph", "measure_recall") or None,
         "n_components_weak": graph.get("n_components_weak"),
         "component_sizes": graph.get("component_sizes"),
@@ -50,9 +50,10 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
             f"the neighbour graph has {metrics['n_components_weak']} components; each is embedded by itself and their "
             f"coordinates cannot be compared"
         )
-    if metrics["dropped"]["small_component"]:
+    small = metrics["dropped"].get("small_component")
+    if small:
         said.append(
-            f"{metrics['dropped']['small_component']} rows lie in components that were not embedded; they are NaN"
+            f"{small} rows lie in components that were not embedded; they are NaN"
         )
     if metrics["closed_classes"] and metrics["reverse_added"]:
         said.append(

@@ -85,7 +85,7 @@ class TestBytes:
         assert Step("s", "t", dict, 1, 1, {}).disk_bytes == 0
 
 
-def make_config(**sections) -> Config:
+def config_of(**sections) -> Config:
     data = {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 100_000}, "output": {"store": "x.zarr"}}
     return Config.model_validate({**data, **sections})
 
@@ -118,14 +118,14 @@ CONFIGS = {
 @pytest.mark.parametrize("sections", CONFIGS.values(), ids=CONFIGS.keys())
 class TestWalk:
     def test_goes_through_all_stages_in_order(self, sections):
-        config = make_config(**sections)
+        config = config_of(**sections)
         steps, _ = walk_all(config, make_layout(config))
         assert list(dict.fromkeys(step.stage for step in steps)) == list(STAGES)
         names = [(step.stage, step.name) for step in steps]
         assert len(set(names)) == len(names)
 
     def test_plans_every_array_of_the_schema_once(self, sections):
-        config = make_config(**sections)
+        config = config_of(**sections)
         layout = make_layout(config)
         steps, end = walk_all(config, layout)
         arrays = {array.spec.name: array for step in steps for array in step.arrays}
@@ -137,26 +137,26 @@ class TestWalk:
         assert all(len(array.shape) == len(array.spec.dims) for array in arrays.values())
 
     def test_a_block_of_an_array_is_written_by_one_task(self, sections):
-        config = make_config(**sections)
+        config = config_of(**sections)
         steps, _ = walk_all(config, make_layout(config))
         for step in steps:
             for array in step.arrays:
                 assert step.n_blocks in (1, math.ceil(array.shape[0] / array.block)), (step.name, array.spec.name)
 
     def test_all_steps_have_tasks_with_bytes(self, sections):
-        config = make_config(**sections)
+        config = config_of(**sections)
         for step in walk_all(config, make_layout(config))[0]:
             assert step.n_blocks >= 1
             assert step.bytes_per_task > 0
 
     def test_bytes_grow_with_points_features_and_neighbors(self, sections):
-        config = make_config(**sections)
+        config = config_of(**sections)
         layout = make_layout(config)
         wider = {**config.neighbors.model_dump(), "n_neighbors": config.neighbors.n_neighbors + 9}
         larger = [
             (config, replace(layout, n_input=3 * layout.n_input)),
             (config, replace(layout, n_features_input=2 * layout.n_features_input)),
-            (make_config(**{**sections, "neighbors": wider}), layout),
+            (config_of(**{**sections, "neighbors": wider}), layout),
         ]
         small = {(step.stage, step.name): step for step in walk_all(config, layout)[0]}
         for other_config, other_layout in larger:
@@ -198,7 +198,7 @@ class TestWalkItself:
 
 @pytest.mark.xfail(strict=True, reason="find_neighbors.steps counts one block for brute, which reads all points")
 def test_brute_force_counts_all_points_it_reads():
-    config = make_config(neighbors={"method": "brute"})
+    config = config_of(neighbors={"method": "brute"})
     layout = make_layout(config, n=10**6, d=100, block=8192)
     [search] = [step for step in walk_all(config, layout)[0] if step.name == "search"]
     assert search.bytes_per_task >= 10**6 * 100 * 8

@@ -236,7 +236,7 @@ def test_coordinates_with_something_amiss() -> None:
         "eigenvalues": [[1e-9, 2e-9, 3e-9], [4e-9]],
         "residuals": [[1e-12, 1e-5, 1e-12], [1e-12]],
         "participation": [[900.0, 9.0, 700.0], [40.0]],
-        "redundancy": [[None, 0.2, 0.95], [None]],
+        "redundancy": [[None, 0.2, 0.96], [None]],
         "component_sizes": [1000, 50],
     }
     first, second = spectra(metrics, 1e-8)

@@ -15,6 +15,7 @@ Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
 
 CHUNK_ELEMENTS = 4 * 2**20
+TILE_POINTS, TILE_PAIRS = 4096, 2**17  # pairs whose distances stay in the cache
 SPARE = 4
 
 
@@ -125,22 +126,26 @@ def points_within(
     With the distance of the k-th neighbour found as radius, the true k nearest are among them: exact search at the
     price of one matrix product.
     """
-    found: list[Hits] = []
     middle = sample.mean(axis=0, dtype=np.float64)
     left = sample.astype(np.float64) - middle
     left_squares = np.einsum("sd,sd->s", left, left)
-    step = max(1, CHUNK_ELEMENTS // max(1, len(sample)))
-    for start in range(0, len(block), step):
-        right = block[start : start + step].astype(np.float64) - middle
+    own = np.asarray(sample_ids) - first_row
+    found: list[Hits] = []
+    for start in range(0, len(block), TILE_POINTS):
+        right = block[start : start + TILE_POINTS].astype(np.float64) - middle
         right_squares = np.einsum("bd,bd->b", right, right)
-        squares = left_squares[:, None] + right_squares - 2.0 * (left @ right.T)
-        slack = 1e-9 * (left_squares[:, None] + right_squares.max())
-        rows, columns = np.nonzero(squares <= radii[:, None] ** 2 + slack)
-        difference = right[columns] - left[rows]
-        ids = columns + start + first_row
-        keep = ids != np.asarray(sample_ids)[rows]
-        distances = np.sqrt(np.einsum("hd,hd->h", difference, difference))
-        found.append(Hits(rows[keep], ids[keep], distances[keep]))
+        limits = radii**2 - left_squares + 1e-9 * (left_squares + right_squares.max())
+        extended = np.vstack([right.T, right_squares])
+        n_rows = max(1, TILE_PAIRS // len(right))
+        for top in range(0, len(left), n_rows):
+            part = np.column_stack([-2.0 * left[top : top + n_rows], np.ones(len(left[top : top + n_rows]))])
+            near = np.flatnonzero(part @ extended <= limits[top : top + n_rows, None])
+            rows, columns = near // len(right) + top, near % len(right)
+            keep = columns + start != own[rows]
+            rows, columns = rows[keep], columns[keep]
+            difference = right[columns] - left[rows]
+            distances = np.sqrt(np.einsum("hd,hd->h", difference, difference))
+            found.append(Hits(rows, columns + start + first_row, distances))
     return Hits(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 

@@ -15,6 +15,8 @@ F64 = npt.NDArray[np.float64]
 Csr = sp.csr_array[Any]
 
 COLUMNS_AT_ONCE = 8
+EPS = float(np.finfo(np.float64).eps)
+VECTOR_FLOOR, RESIDUAL_FLOOR, NULL_FLOOR = 100.0, 4.0, 10.0
 
 
 class RitzPairs(NamedTuple):
@@ -24,6 +26,41 @@ class RitzPairs(NamedTuple):
     """(m,) ||A v||^2."""
     vectors: F64
     """(n, m) orthonormal columns."""
+
+    def lowest(self, n_wanted: int) -> "RitzPairs":
+        """The first ``n_wanted`` pairs, as views."""
+        return RitzPairs(self.values[:n_wanted], self.vectors[:, :n_wanted])
+
+
+class Tolerances(NamedTuple):
+    """When an eigenpair is good enough: as good as asked for, or as good as float64 allows."""
+
+    tol: float
+    largest: float
+    """Upper bound on the eigenvalues of M."""
+
+    def vector_bounds(self, values: F64) -> F64:
+        """Bounds on the errors of the vectors, (m,)."""
+        ratio = self.largest / np.maximum(values, np.finfo(np.float64).tiny)
+        return np.maximum(self.tol, VECTOR_FLOOR * EPS * np.sqrt(ratio))
+
+    def residual_bounds(self, values: F64) -> F64:
+        """Bounds on ||M v - lambda v|| / lambda, (m,)."""
+        ratio = self.largest / np.maximum(values, np.finfo(np.float64).tiny)
+        return np.maximum(self.tol, RESIDUAL_FLOOR * EPS * ratio)
+
+    def met(self, values: F64, errors: F64) -> bool:
+        """Whether the vectors are good enough."""
+        return bool((errors <= self.vector_bounds(values)).all())
+
+    def met_by_residuals(self, factor: Csr, pairs: RitzPairs) -> bool:
+        """Whether the residuals are small enough."""
+        residuals = np.linalg.norm(residual_vectors(factor, pairs), axis=0) / pairs.values
+        return bool((residuals <= self.residual_bounds(pairs.values)).all())
+
+    def has_null_vector(self, values: F64) -> bool:
+        """Whether a vector of mean zero is a null vector of M as far as float64 can tell."""
+        return bool(values[0] <= (NULL_FLOOR * EPS) ** 2 * self.largest)
 
 
 def rayleigh_ritz(factor: Csr, basis: F64, n_wanted: int) -> RitzPairs:

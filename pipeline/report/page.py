@@ -14,14 +14,14 @@ from typing import Any, Literal, NamedTuple, TypeGuard
 
 import jinja2
 
+from pipeline.metrics import CLUMP_SHARE, REDUNDANT
+
 Metrics = Mapping[str, Any]
 State = Literal["good", "note", "warning", "unknown"]
 
 NOT_MEASURED = "not measured"
 LOW_TRUSTWORTHINESS = 0.8
 DROPPED_SHARE = 0.01  # from this share of the rows on, dropping them is a warning and not a note
-CLUMP_SHARE = 0.01  # a coordinate that lives on a smaller share of its component's points is a clump
-REDUNDANT = 0.9  # R^2 of a coordinate predicted from those before it, from which on it shows nothing new
 
 
 class Tile(NamedTuple):

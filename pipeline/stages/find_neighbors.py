@@ -25,7 +25,8 @@ from pipeline.store import Store
 
 Ids = npt.NDArray[np.int64]
 
-GROUP_POINTS = 8192
+GROUP_POINTS = 50_000
+GROUP_BYTES = 256 * 2**20
 N_GROUPS_EACH = 2
 EXACT_CELL = 4096
 
@@ -46,13 +47,14 @@ def steps(config: Config, layout: Layout) -> Steps:
             {"method": method, "n_neighbors": k, "n_blocks": layout.point_blocks(), **size}, arrays=arrays,
         )  # fmt: skip
         return replace(layout, k_max=k)
-    n_groups = max(1, round(n / GROUP_POINTS))
+    target = max(10 * k, min(GROUP_POINTS, GROUP_BYTES // row_bytes))
+    n_groups = max(1, round(n / target))
     [groups] = yield Step(
         "find_neighbors", "group_cells", group_points, 1, n * (12 * N_GROUPS_EACH + 40),
-        {"target": GROUP_POINTS, "n_groups_each": N_GROUPS_EACH}, bundles=("_work/groups",), on_driver=True,
+        {"target": target, "n_groups_each": N_GROUPS_EACH}, bundles=("_work/groups",), on_driver=True,
         expected=lambda b: {"n_groups": n_groups},
     )  # fmt: skip
-    members = 2 * N_GROUPS_EACH * GROUP_POINTS
+    members = min(n, 2 * N_GROUPS_EACH * target)
     yield Step(
         "find_neighbors", "search_cells", search_group, groups["n_groups"], members * (4 * row_bytes + 400 * k),
         {"n_neighbors": k, "exact_below": EXACT_CELL, "seed": config.neighbors.seed},

@@ -35,7 +35,8 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
     found["picture"] = "report/embedding.png" if "embedding" in drawn else None
     found["seconds"]["write_report"] = round(time.perf_counter() - started, 3)
     if pictures:
-        page = render_page(found, to_yaml(config), drawn, describe_arrays(store))
+        shown = {name: data for name, data in drawn.items() if name != "timings"}  # the page has bars of its own
+        page = render_page(found, to_yaml(config), shown, describe_arrays(store))
         store.objects.put("report/index.html", page.encode())
     store.put_json("report/metrics.json", found)
     return {}

@@ -1,0 +1,155 @@
+"""The routes to the bottom eigenpairs of M = A' A; which one to take is decided in ``spectrum``."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse as sp
+
+from pipeline.errors import NotEnoughMemory
+from pipeline.kernels import chebyshev
+from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor
+from pipeline.kernels.growth import extrapolated_bytes
+from pipeline.kernels.krylov import block_lanczos, orthonormalise
+from pipeline.kernels.ritz import RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
+
+F64 = npt.NDArray[np.float64]
+Csr = sp.csr_array[Any]
+
+SEED = 20_000
+"""Of the start block: the same vectors in every run."""
+MAX_BLOCK = 8
+"""Columns solved for at once: eight take about twice the time of one."""
+MAX_CYCLES = 40
+"""Blocks per wanted eight vectors after which the Krylov space counts as not converging."""
+MAX_REFINEMENTS = 4
+CHEBYSHEV_COLUMNS = 48
+MAX_DEGREES = 50_000
+
+
+class Problem(NamedTuple):
+    """What every route needs to know."""
+
+    factor: Csr
+    """A (rows, n)."""
+    n_vectors: int
+    pin: int
+    cost_matrix: Callable[[], Csr]
+    """Loads M (n, n)."""
+    tolerances: Tolerances
+    max_memory: int
+    """Bytes that A and everything the route adds may take."""
+    sigma: float
+    n_threads: int
+    start: F64 | None
+    """(n, any) approximations to the wanted vectors."""
+
+    @property
+    def n(self) -> int:
+        """Points, the columns of A."""
+        return int(self.factor.shape[1])
+
+
+class Outcome(NamedTuple):
+    """What a route found."""
+
+    pairs: RitzPairs
+    errors: F64
+    """(m,) estimated errors of the vectors."""
+    method: str
+    reason: str
+    factor_nnz: int
+    predicted_bytes: int
+    n_solves: int
+    n_degrees: int
+    n_refinements: int
+
+
+def dense(problem: Problem) -> Outcome:
+    """Singular values of the dense A on all vectors of mean zero."""
+    predicted = 8 * problem.n * (2 * problem.n + 2 * problem.factor.shape[0])
+    _require_memory("dense", predicted, problem.max_memory)
+    basis = np.asfortranarray(scipy.linalg.helmert(problem.n).T)
+    pairs = rayleigh_ritz(problem.factor, basis, problem.n_vectors)
+    reason = f"dense: singular values of A, {problem.n:,} points"
+    return Outcome(pairs, np.zeros(problem.n_vectors), "dense", reason, 0, predicted, 0, 0, 0)
+
+
+def factored(problem: Problem) -> Outcome:
+    """Krylov space of M^+ through the LU of A (square)."""
+    _refuse_hopeless("factored", problem.factor, problem)
+    with PinnedLU(problem.factor, problem.pin, problem.n_threads) as inverse:
+        return _by_inverse("factored", "LU of A", inverse, problem)
+
+
+def shift_invert(problem: Problem) -> Outcome:
+    """Krylov space of M^+ (or of (M - sigma I)^-1, if sigma is not 0) through the Cholesky factor of M."""
+    with _cost_matrix_inverse(problem) as inverse:
+        return _by_inverse("shift_invert", "Cholesky of M", inverse, problem)
+
+
+def filtered(problem: Problem) -> Outcome:
+    """Chebyshev filters, products with A and A' only."""
+    n, rows, width = problem.n, problem.factor.shape[0], chebyshev.block_width(problem.n_vectors)
+    fixed = 2 * _bytes(problem.factor) + 8 * width * (5 * n + rows)
+    columns = min(max(CHEBYSHEV_COLUMNS, 4 * width), (problem.max_memory - fixed) // (8 * (2 * n + rows)))
+    columns = min(max(columns, 2 * width), n - 1)
+    predicted = fixed + 8 * columns * (2 * n + rows)
+    _require_memory("chebyshev", predicted, problem.max_memory)
+    found = chebyshev.filtered_subspace(
+        problem.factor,
+        problem.n_vectors,
+        _start_block(problem, width),
+        problem.tolerances,
+        columns,
+        MAX_DEGREES,
+        problem.n_threads,
+    )
+    reason = (
+        f"chebyshev: {found.n_degrees:,} products of M with {width} vectors in {found.n_steps} filters, "
+        f"{_gib(predicted)} of {_gib(problem.max_memory)} allowed"
+    )
+    if found.n_degrees >= MAX_DEGREES:
+        reason += f"; stopped at the limit of {MAX_DEGREES:,}"
+    return Outcome(found.pairs, found.errors, "chebyshev", reason, 0, predicted, 0, found.n_degrees, 0)
+
+
+def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
+    """Krylov space of the inverse, singular values of A on it, corrections."""
+    m, width = problem.n_vectors, min(max(problem.n_vectors + 1, 4), MAX_BLOCK)
+    columns = m + 6 * width
+    predicted = _bytes(problem.factor) + inverse.size.n_bytes
+    predicted += 8 * (columns * (problem.n + problem.factor.shape[0]) + 8 * width * problem.n)
+    _require_memory(name, predicted, problem.max_memory)
+    inverse.factor()
+    limit = MAX_CYCLES * width * (1 + m // 8)
+    space = block_lanczos(inverse.apply, _start_block(problem, width), m, columns, problem.tolerances.tol, limit)
+    pairs, errors, n_refinements = _corrected(
+        inverse, problem, rayleigh_ritz(problem.factor, space.basis, min(m, space.basis.shape[1]))
+    )
+    lost = float(np.abs((1 / space.values + inverse.sigma) / pairs.values - 1).max())
+    reason = (
+        f"{name}: {what}, {inverse.size.nnz:,} entries, {_gib(predicted)} of {_gib(problem.max_memory)} allowed; "
+        f"its own eigenvalues are off ||A v||^2 by {lost:.0e}"
+    )
+    n_solves = space.n_applied + m * (n_refinements + 1)
+    return Outcome(pairs, errors, name, reason, inverse.size.nnz, predicted, n_solves, 0, n_refinements)
+
+
+def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tuple[RitzPairs, F64, int]:
+    """v <- v - M^+ (A' (A v) - lambda v) once, and again until the pairs are good enough; (pairs, errors, how often).
+
+    One step of inverse iteration, written so that rounding errors of the solve enter in proportion to the correction.
+    """
+    for n_done in range(MAX_REFINEMENTS + 1):
+        residuals = residual_vectors(problem.factor, pairs)
+        correction = inverse.apply(residuals)
+        errors = np.linalg.norm(correction, axis=0) * np.maximum(1.0 - inverse.sigma / pairs.values, 1.0)
+        small = np.linalg.norm(residuals, axis=0) / pairs.values <= problem.tolerances.residual_bounds(pairs.values)
+        if n_done == MAX_REFINEMENTS or (n_done > 0 and small.all() and problem.tolerances.met(pairs.values, errors)):
+            break
+        basis = orthonormalise(pairs.vectors - correction, correction[:, :0])
+        pairs = rayleigh_ritz(problem.factor, basis, problem.n_vectors)
+    return pairs, errors, n_done

@@ -1,0 +1,115 @@
+"""The embedding as one file: equal to the store's in every format, whole or not there."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipeline import schema
+from pipeline.errors import ConfigError, CorruptChunk, StoreError
+from pipeline.export import export_embedding
+from pipeline.plan import PlannedArray
+from pipeline.store import Store
+
+ROWS, BLOCK = 23, 5
+
+
+@pytest.fixture
+def embedding():
+    values = np.random.default_rng(17).normal(size=(ROWS, 3)) * 10.0 ** np.arange(-9, 14)[:, None]
+    values[[3, 22]] = np.nan
+    return values
+
+
+@pytest.fixture
+def component():
+    values = np.arange(ROWS, dtype=np.int32) % 3
+    values[[3, 22]] = -1
+    return values
+
+
+@pytest.fixture
+def store(tmp_path, embedding, component):
+    store = Store(str(tmp_path / "run.zarr"))
+    store.create_group({})
+    for spec, values in ((schema.EMBEDDING, embedding), (schema.COMPONENT, component)):
+        store.create(PlannedArray(spec, values.shape, str(values.dtype), BLOCK))
+        store.write(spec.name, 0, values)
+    return store
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {"run.zarr"}
+
+
+def test_npy(store, tmp_path, embedding):
+    assert export_embedding(store, tmp_path / "y.npy") == ROWS
+    found = np.load(tmp_path / "y.npy")
+    np.testing.assert_array_equal(found, embedding)
+    assert (found.dtype, found.flags.c_contiguous) == (np.dtype("<f8"), True)
+
+
+@pytest.mark.parametrize(("suffix", "read"), [(".parquet", pd.read_parquet), (".csv", pd.read_csv)])
+def test_tables(store, tmp_path, embedding, component, suffix, read):
+    assert export_embedding(store, tmp_path / f"y{suffix}") == ROWS
+    found = read(tmp_path / f"y{suffix}")
+    assert list(found.columns) == ["row", "component", "y1", "y2", "y3"]
+    np.testing.assert_array_equal(found["row"], np.arange(ROWS))
+    np.testing.assert_array_equal(found["component"], component)
+    values = found[["y1", "y2", "y3"]].to_numpy()
+    if suffix == ".csv":  # 17 digits are written; pandas reads them back to within one unit in the last place
+        np.testing.assert_allclose(values, embedding, rtol=3e-16)
+    else:
+        np.testing.assert_array_equal(values, embedding)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".csv"])
+class TestEveryFormat:
+    def test_replaces_an_old_file_and_leaves_nothing_else(self, store, tmp_path, suffix):
+        out = tmp_path / f"y{suffix}"
+        out.write_text("old")
+        export_embedding(store, out)
+        assert out.read_bytes() != b"old"
+        assert names_in(tmp_path) == {out.name}
+
+    def test_same_bytes_again(self, store, tmp_path, suffix):
+        for name in ("a", "b"):
+            export_embedding(store, tmp_path / f"{name}{suffix}")
+        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+
+    def test_a_damaged_block_leaves_the_old_file(self, store, tmp_path, suffix):
+        chunk = Path(store.url, "embedding", "c", "2", "0")
+        chunk.write_bytes(chunk.read_bytes()[:-1])
+        out = tmp_path / f"y{suffix}"
+        out.write_text("old")
+        with pytest.raises(CorruptChunk):
+            export_embedding(store, out)
+        assert out.read_text() == "old"
+        assert names_in(tmp_path) == {out.name}
+
+    def test_no_embedding_yet(self, tmp_path, suffix):
+        store = Store(str(tmp_path / "run.zarr"))
+        store.create_group({})
+        with pytest.raises(StoreError, match="no array 'embedding'"):
+            export_embedding(store, tmp_path / f"y{suffix}")
+        assert names_in(tmp_path) == set()
+
+    def test_missing_folder(self, store, tmp_path, suffix):
+        with pytest.raises(ConfigError, match="folder does not exist") as caught:
+            export_embedding(store, tmp_path / "absent" / f"y{suffix}")
+        assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["y", "y.txt", "y.npz", "y.NPY"])
+def test_other_suffixes_are_refused(store, tmp_path, name):
+    with pytest.raises(ConfigError, match=r"\.npy, \.parquet, \.csv") as caught:
+        export_embedding(store, tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+    assert names_in(tmp_path) == set()
+
+
+def test_relative_name(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    export_embedding(store, Path("y.npy"))
+    assert (tmp_path / "y.npy").exists()

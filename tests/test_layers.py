@@ -1,0 +1,143 @@
+"""The import rules and sizes that keep the package readable, checked on the source itself."""
+
+import ast
+import graphlib
+from pathlib import Path
+
+import pytest
+
+import pipeline
+
+PACKAGE = Path(pipeline.__file__).resolve().parent
+FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+MODULES = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") or "__init__" for name in FILES}
+
+MAX_FILE_LINES = 350
+MAX_BODY_LINES = 60
+STAGES = {name for name in FILES if name.startswith("stages/") and not name.endswith("__init__.py")}
+KERNELS = {name for name in FILES if name.startswith("kernels/")}
+SOURCES = {name for name in FILES if name.startswith("sources/")}
+
+# Packages that only some files may import.
+OWNERS = {
+    "yaml": {"config.py"},
+    "pydantic": {"config.py"},
+    "zarr": {"store.py"} | SOURCES,
+    "obstore": {"objects.py"} | SOURCES,
+    "fsspec": {"objects.py"} | SOURCES,
+    "dask": {"execute.py", "cluster.py", "preprocess.py"},
+    "distributed": {"execute.py", "cluster.py", "preprocess.py"},
+    "dask_ml": {"preprocess.py"},
+    "typer": {"cli.py"},
+}
+NOT_IN_KERNELS = {"dask", "distributed", "zarr", "yaml", "pydantic", "logging", "typer", "rich"}
+
+
+def tree(name: str) -> ast.Module:
+    return ast.parse((PACKAGE / name).read_text(), name)
+
+
+def imports(name: str) -> set[str]:
+    """Dotted names of all that a file imports, anywhere in it; `from a import b` gives a.b."""
+    found = set()
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def packages(name: str) -> set[str]:
+    return {imported.split(".")[0] for imported in imports(name)}
+
+
+def own_modules(name: str) -> set[str]:
+    """Modules of the package that a file imports, without the leading `pipeline.`."""
+    found = set()
+    for imported in imports(name):
+        parts = imported.split(".")
+        if parts[0] == "pipeline":
+            module = ".".join(parts[1:])
+            while module and module not in MODULES:
+                module = module.rpartition(".")[0]
+            found.add(module or "__init__")
+    return found
+
+
+def module_name(name: str) -> str:
+    return name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+def test_the_rules_see_the_package():
+    assert {"cli.py", "run.py", "store.py", "stages/ingest.py", "kernels/knn.py"} <= set(FILES)
+    assert own_modules("stages/ingest.py") >= {"schema", "config", "store", "plan", "kernels.duplicates"}
+    assert {"numpy", "dask_ml"} <= packages("preprocess.py")
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+class TestKernels:
+    def test_import_no_other_part_of_the_package(self, name):
+        others = {module for module in own_modules(name) if not module.startswith("kernels.")}
+        assert others <= {"errors"}
+
+    def test_import_nothing_of_the_machinery(self, name):
+        assert not packages(name) & NOT_IN_KERNELS
+
+    def test_do_not_print(self, name):
+        calls = [node for node in ast.walk(tree(name)) if isinstance(node, ast.Call)]
+        assert not [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
+
+
+@pytest.mark.parametrize("package", OWNERS)
+def test_packages_stay_with_their_owners(package, request):
+    if package == "zarr":
+        reason = "objects.py imports zarr.storage; let zarr_store() return obstore's store and wrap it in store.py"
+        request.applymarker(pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason))
+    assert {name for name in FILES if package in packages(name)} <= OWNERS[package]
+
+
+@pytest.mark.parametrize("name", sorted(STAGES))
+def test_stages_meet_only_in_the_store(name):
+    above = {"run", "cli", "execute", "cluster"}
+    others = {module for module in own_modules(name) if module.startswith("stages.")}
+    assert not own_modules(name) & above
+    assert not others
+
+
+def test_nothing_imports_the_command_line():
+    assert [name for name in FILES if "cli" in own_modules(name)] in ([], ["__main__.py"])
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [("errors.py", set()), ("schema.py", set()), ("plan.py", {"schema"}), ("config.py", {"errors"}),
+     ("machine.py", set()), ("objects.py", {"errors"}), ("store.py", {"errors", "objects", "plan", "schema"}),
+     ("checkpoint.py", {"errors", "plan", "store"}), ("execute.py", {"checkpoint", "errors", "plan", "store"}),
+     ("metrics.py", {"plan"})],
+)  # fmt: skip
+def test_lower_layers_import_only_those_below(name, allowed):
+    assert own_modules(name) <= allowed
+
+
+def test_no_import_cycle():
+    graph = {module_name(name): own_modules(name) - {"__init__", module_name(name)} for name in FILES}
+    try:
+        list(graphlib.TopologicalSorter(graph).static_order())
+    except graphlib.CycleError as error:
+        pytest.fail(f"files import each other: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("name", FILES)
+class TestSizes:
+    def test_file(self, name):
+        assert len((PACKAGE / name).read_text().splitlines()) <= MAX_FILE_LINES
+
+    def test_function_bodies(self, name):
+        long = {}
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
+                long[node.name] = (node.end_lineno or 0) - first.lineno + 1
+        assert {function: lines for function, lines in long.items() if lines > MAX_BODY_LINES} == {}

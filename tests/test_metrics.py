@@ -1,0 +1,140 @@
+"""metrics.json from the reports of the blocks: every number where it belongs, and the sentences that warn."""
+
+import json
+
+import pytest
+
+from pipeline import metrics
+from pipeline.metrics import collect, warnings
+from pipeline.plan import BlockReport
+
+RECALL = {"value": 0.97, "low": 0.95, "high": 0.99, "sample": 101}
+GRAPH = {
+    "k_max": 9, "n_components_weak": 2, "component_sizes": [67, 4], "points_in_small_components": 4,
+    "closed_classes": 3, "closed_classes_left": 2, "reverse_added": 29, "bridges_added": 1,
+}  # fmt: skip
+SOLVED = [
+    {"n_points": 67, "eigenvalues": [1e-7, 2e-7], "residuals": [1e-9, 2e-9], "participation": [40.0, 31.0],
+     "converged": True, "stats": {"method": "factored", "reason": "fits", "factor_nnz": 1009}},
+    {"n_points": 31, "eigenvalues": [3e-7, 4e-7], "residuals": [3e-9, 4e-9], "participation": [20.0, 11.0],
+     "converged": False, "stats": {"method": "chebyshev", "reason": "too large", "factor_nnz": None}},
+]  # fmt: skip
+SCORE = {"trustworthiness": {"value": 0.9}, "continuity": {"value": 0.8}, "redundancy": [0.0, 0.3]}
+
+# Counts are distinct primes, so that a sum that drops or doubles a term shows.
+STEPS = {
+    ("ingest", "read"): [{"rows": 41, "invalid": 2}, {"rows": 43, "invalid": 5}],
+    ("ingest", "merge_duplicates"): [{"n_valid": 77, "n_points": 71}],
+    ("mend_graph", "measure_recall"): [RECALL],
+    ("mend_graph", "analyse"): [GRAPH],
+    ("solve_weights", "solve"): [{"squared_error": 3.0, "zero_trace": 7}, {"squared_error": 11.0, "zero_trace": 13}],
+    ("assemble_cost", "merge"): [{"nnz": 17}, {"nnz": 19}, {"nnz": 23}],
+    ("solve_embedding", "solve"): SOLVED,
+    ("solve_embedding", "write"): [{"rows_in_small_components": 37}],
+    ("measure_quality", "score"): [SCORE],
+}
+
+
+def reports_of(steps):
+    """Blocks of one step take 10, 11, ... bytes times the number of the step."""
+    return {
+        key: [BlockReport(block, 0.5, (number + 1) * (10 + block), report) for block, report in enumerate(blocks)]
+        for number, (key, blocks) in enumerate(steps.items())
+    }
+
+
+def collected(steps=STEPS, seconds=1.25):
+    return collect(reports_of(steps), {key: {"seconds": seconds} for key in steps}, n_input=84, n_features=6)
+
+
+class TestCollect:
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [("n_input", 84), ("n_features", 6), ("n_points", 71), ("duplicates_merged", 77 - 71), ("invalid_dropped", 7),
+         ("dropped", {"invalid": 7, "small_component": 37}), ("recall", RECALL), ("n_components_weak", 2),
+         ("component_sizes", [67, 4]), ("closed_classes", 3), ("closed_classes_left", 2), ("reverse_added", 29),
+         ("bridges_added", 1), ("nnz_cost_matrix", 17 + 19 + 23), ("reconstruction_error", 14.0 / 71),
+         ("zero_trace_rows", 20), ("eigenvalues", [[1e-7, 2e-7], [3e-7, 4e-7]]),
+         ("residuals", [[1e-9, 2e-9], [3e-9, 4e-9]]), ("participation", [[40.0, 31.0], [20.0, 11.0]]),
+         ("component_points", [67, 31]), ("trustworthiness", {"value": 0.9}), ("continuity", {"value": 0.8}),
+         ("redundancy", [0.0, 0.3])],
+    )  # fmt: skip
+    def test_where_each_number_comes_from(self, key, value):
+        assert collected()[key] == pytest.approx(value) if isinstance(value, float) else collected()[key] == value
+
+    def test_solver_is_that_of_the_largest_component_and_all_must_converge(self):
+        found = collected()
+        assert found["solver"] == {**SOLVED[0]["stats"], "converged": False}
+        assert [solver["converged"] for solver in found["solvers"]] == [True, False]
+        assert collected({**STEPS, ("solve_embedding", "solve"): SOLVED[:1]})["solver"]["converged"] is True
+
+    def test_costs_by_stage(self):
+        found = collected()
+        assert found["seconds"] == {"ingest": 2.5, "mend_graph": 2.5, "solve_weights": 1.25, "assemble_cost": 1.25,
+                                    "solve_embedding": 2.5, "measure_quality": 1.25}  # fmt: skip
+        assert found["peak_bytes"]["ingest"] == max(11, 2 * 10)
+        assert found["peak_bytes"]["assemble_cost"] == 6 * 12
+        assert found["blocks"] == {"ingest": 3, "mend_graph": 2, "solve_weights": 2, "assemble_cost": 3,
+                                   "solve_embedding": 3, "measure_quality": 1}  # fmt: skip
+
+    def test_the_documented_keys_are_there_from_the_start(self):
+        promised = {
+            "n_input", "n_points", "n_features", "duplicates_merged", "invalid_dropped", "recall", "n_components_weak",
+            "closed_classes", "closed_classes_left", "reverse_added", "bridges_added", "participation",
+            "nnz_cost_matrix", "solver", "eigenvalues", "residuals", "reconstruction_error", "trustworthiness",
+            "continuity", "seconds", "peak_bytes",
+        }  # fmt: skip
+        assert promised <= set(collected())
+        assert set(collect({}, {}, 0, None)) == set(collected())
+
+    def test_what_has_not_run_is_none(self):
+        found = collect({}, {}, 84, None)
+        empty = {"n_input", "seconds", "peak_bytes", "blocks", "dropped"}
+        assert {key for key, value in found.items() if value is not None} == empty
+
+    @pytest.mark.parametrize("n_steps", range(len(STEPS) + 1))
+    def test_any_prefix_of_a_run_can_be_collected_and_written(self, n_steps):
+        found = collected(dict(list(STEPS.items())[:n_steps]))
+        assert json.loads(json.dumps(found)) == found
+        assert isinstance(warnings(found), list)
+
+
+QUIET = {
+    **STEPS,
+    ("mend_graph", "analyse"): [{**GRAPH, "n_components_weak": 1, "closed_classes": 1, "reverse_added": 0,
+                                 "bridges_added": 0}],
+    ("solve_embedding", "solve"): SOLVED[:1],
+    ("solve_embedding", "write"): [{"rows_in_small_components": 0}],
+}  # fmt: skip
+
+
+def changed(stage, step, **values):
+    return {**QUIET, (stage, step): [{**QUIET[stage, step][0], **values}]}
+
+
+class TestWarnings:
+    def test_a_good_run_has_none(self):
+        assert warnings(collected(QUIET)) == []
+
+    @pytest.mark.parametrize(
+        ("steps", "said"),
+        [(changed("mend_graph", "analyse", n_components_weak=5), ["5 components"]),
+         (changed("solve_embedding", "write", rows_in_small_components=37), ["37 rows", "not embedded"]),
+         (changed("mend_graph", "analyse", closed_classes=3, reverse_added=29), ["3 closed classes", "29 reverse"]),
+         (changed("solve_embedding", "solve", participation=[40.0, 0.6]), ["coordinate 2 of component 0", "of 67"]),
+         (changed("measure_quality", "score", redundancy=[0.0, 0.99]), ["coordinate 2", "0.99"]),
+         (changed("solve_embedding", "solve", converged=False), ["eigensolver did not reach"])],
+        ids=["components", "dropped", "mended", "clump", "redundant", "not converged"],
+    )  # fmt: skip
+    def test_one_for_each_finding(self, steps, said):
+        [sentence] = warnings(collected(steps))
+        for part in said:
+            assert part in sentence
+
+    def test_bounds_of_clumps_and_redundant_coordinates(self):
+        at_bound = metrics.CLUMP_SHARE * 67
+        assert warnings(collected(changed("solve_embedding", "solve", participation=[at_bound, 9.0]))) == []
+        assert warnings(collected(changed("measure_quality", "score", redundancy=[0.0, metrics.REDUNDANT]))) == []
+
+    def test_no_component_was_embedded_yet(self):
+        assert warnings(collect({}, {}, 84, None)) == []
