@@ -55,25 +55,33 @@ class StagesRun(NamedTuple):
     reports: dict[tuple[str, str], list[Report]]
 
 
+def drive_stage(name: str, config: Config, layout: Layout, store: Store, upstream: str = "",
+                executor: Executor | None = None) -> tuple[StagesRun, str]:  # fmt: skip
+    """Run the steps of one stage on a store as a run does; also returns the fingerprint for the next stage."""
+    steps = import_module(f"pipeline.stages.{name}").steps(config, layout)
+    reports: dict[tuple[str, str], list[Report]] = {}
+    try:
+        step = next(steps)
+        while True:
+            done = run_step(step, upstream, store, executor or Executor(None), Progress())
+            reports[step.stage, step.name] = [report.report for report in done]
+            if step.feeds:
+                upstream = checkpoint.fingerprint(upstream, step)
+            step = steps.send(reports[step.stage, step.name])
+    except StopIteration as stop:
+        return StagesRun(store, stop.value, reports), upstream
+
+
 def drive_stages(config: Config, upto: str, executor: Executor | None = None) -> StagesRun:
-    """Run the stages from ingest to `upto` as a run does; a store that is there already is resumed."""
+    """Run the stages from ingest to `upto`; a store that is there already is resumed."""
     store = Store(config.output.store)
     store.create_group({})
     layout = ingest.first_layout(config, ingest.open_input(config))
     reports: dict[tuple[str, str], list[Report]] = {}
     upstream = ""
     for name in STAGES[: STAGES.index(upto) + 1]:
-        steps = import_module(f"pipeline.stages.{name}").steps(config, layout)
-        try:
-            step = next(steps)
-            while True:
-                done = run_step(step, upstream, store, executor or Executor(None), Progress())
-                reports[step.stage, step.name] = [report.report for report in done]
-                if step.feeds:
-                    upstream = checkpoint.fingerprint(upstream, step)
-                step = steps.send(reports[step.stage, step.name])
-        except StopIteration as stop:
-            layout = stop.value
+        run, upstream = drive_stage(name, config, layout, store, upstream, executor)
+        layout, reports = run.layout, reports | run.reports
     return StagesRun(store, layout, reports)
 
 
@@ -100,6 +108,16 @@ def run_stages() -> Iterator[Callable[..., StagesRun]]:
     """`run_stages(config, upto)` runs the stages up to and with `upto`, serially unless an executor is given."""
     with dask.config.set(scheduler="synchronous"):
         yield drive_stages
+
+
+@pytest.fixture(scope="session")
+def run_stage(run_stages: Callable[..., StagesRun]) -> Callable[..., StagesRun]:
+    """`run_stage(name, config, layout, store)` runs one stage on a store that holds what it needs."""
+
+    def run(name: str, config: Config, layout: Layout, store: Store) -> StagesRun:
+        return drive_stage(name, config, layout, store)[0]
+
+    return run
 
 
 @pytest.fixture(scope="session")

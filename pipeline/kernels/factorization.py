@@ -12,6 +12,7 @@ far below the wanted eigenvalues, and there is no such place from about 100,000 
 installed, SciPy's SuperLU elsewhere.
 """
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -86,29 +87,17 @@ def analyse(matrix: Csr, matrix_type: int, n_threads: int) -> Factorization:
     return pardiso.Pardiso(matrix if matrix_type == pardiso.GENERAL else _upper(matrix), matrix_type, n_threads)
 
 
-class PseudoInverse(Protocol):
-    """b -> M^+ b on vectors of mean zero; a context manager that gives the memory back at its end."""
+class PseudoInverse(ABC):
+    """b -> M^+ b on vectors of mean zero; a context manager that gives the memory back at its end.
 
-    size: FactorSize
+    The constructors only analyse: ``size`` says what ``factor`` will take.
+    """
 
-    def __enter__(self) -> Self: ...
+    sigma = 0.0
+    """What ``apply`` inverts is M - sigma I."""
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Give the memory back."""
-
-    def factor(self) -> None:
-        """Commit the memory and factor. Raises: NotEnoughMemory, FactorizationError."""
-
-    def apply(self, right: F64) -> F64:
-        """M^+ applied to all columns of ``right`` (n, m), their means taken off first."""
-
-
-class _Pinned:
-    """What both inverses share: one factorization and its life."""
-
-    def __init__(self, factorization: Factorization, pin: int) -> None:
+    def __init__(self, factorization: Factorization) -> None:
         self._factorization = factorization
-        self._pin = pin
         self.size = factorization.size
 
     def __enter__(self) -> Self:
@@ -117,8 +106,16 @@ class _Pinned:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._factorization.release()
 
+    def factor(self) -> None:
+        """Commit the memory and factor. Raises: NotEnoughMemory, FactorizationError."""
+        self._factorization.factor()
 
-class PinnedLU(_Pinned):
+    @abstractmethod
+    def apply(self, right: F64) -> F64:
+        """M^+ applied to all columns of ``right`` (n, m), their means taken off first."""
+
+
+class PinnedLU(PseudoInverse):
     """M^+ = A^+ A^+' through the LU of A with row ``pin`` replaced by a unit vector."""
 
     def __init__(self, factor: Csr, pin: int, n_threads: int) -> None:
@@ -134,7 +131,8 @@ class PinnedLU(_Pinned):
         data = factor.data.copy()
         data[first:past] = columns == pin  # the zeros stay in the pattern: one row of n
         matrix = sp.csr_array((data, factor.indices, factor.indptr), shape=factor.shape)
-        super().__init__(analyse(matrix, pardiso.GENERAL, n_threads), pin)
+        super().__init__(analyse(matrix, pardiso.GENERAL, n_threads))
+        self._pin = pin
 
     def factor(self) -> None:
         """Factor, and solve once for the left null vector u of A: A_p' v = (row p of A)', u = e_p - v.
@@ -164,7 +162,7 @@ class PinnedLU(_Pinned):
         return solution
 
 
-class PinnedCholesky(_Pinned):
+class PinnedCholesky(PseudoInverse):
     """M^+ through the Cholesky factor of M with row and column ``pin`` replaced by those of the identity."""
 
     def __init__(self, cost_matrix: Csr, pin: int, n_threads: int) -> None:
@@ -173,12 +171,19 @@ class PinnedCholesky(_Pinned):
         Raises: InputError for a pin outside 0 .. n - 1; NotEnoughMemory; FactorizationError.
         """
         _check_pin(pin, cost_matrix.shape[0])
-        matrix = _identity_at(cost_matrix, pin)
-        super().__init__(analyse(matrix, pardiso.POSITIVE_DEFINITE, n_threads), pin)
+        super().__init__(analyse(_identity_at(cost_matrix, pin), pardiso.POSITIVE_DEFINITE, n_threads))
+        self._pin = pin
 
     def factor(self) -> None:
-        """Raises: NotEnoughMemory; FactorizationError where rounding has made M indefinite."""
-        self._factorization.factor()
+        """Raises: NotEnoughMemory; FactorizationError where M is not positive definite, in truth or by rounding."""
+        try:
+            self._factorization.factor()
+        except FactorizationError as error:
+            raise FactorizationError(
+                "M without one row and column is not positive definite in float64: its least eigenvalues are below "
+                "rounding (1e-16 of the largest), or the neighbour graph has several closed classes; set "
+                "eigensolver.method to factored or chebyshev, neighbors.reverse to auto"
+            ) from error
 
     def apply(self, right: F64) -> F64:
         """M^+ applied to all columns of ``right`` (n, m), their means taken off first."""
@@ -189,7 +194,7 @@ class PinnedCholesky(_Pinned):
         return solution
 
 
-class ShiftedFactor:
+class ShiftedFactor(PseudoInverse):
     """(M - sigma I)^-1 on vectors of mean zero, for a shift given by hand; sigma below the wanted eigenvalues."""
 
     def __init__(self, cost_matrix: Csr, sigma: float, n_threads: int) -> None:
@@ -197,27 +202,20 @@ class ShiftedFactor:
 
         Raises: NotEnoughMemory, FactorizationError.
         """
-        self._sigma = sigma
+        self.sigma = sigma
         shifted = sp.csr_array(cost_matrix - sigma * sp.eye_array(cost_matrix.shape[0], format="csr"))
         shifted.sort_indices()
-        self._factorization = analyse(shifted, pardiso.SYMMETRIC, n_threads)
-        self.size = self._factorization.size
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._factorization.release()
+        super().__init__(analyse(shifted, pardiso.SYMMETRIC, n_threads))
 
     def factor(self) -> None:
         """Raises: NotEnoughMemory, FactorizationError; ConfigError where eigenvalues lie below sigma."""
         self._factorization.factor()
         if not isinstance(self._factorization, pardiso.Pardiso):
             return
-        below = self._factorization.n_negative - int(self._sigma > 0.0)  # the null vector lies below a positive shift
+        below = self._factorization.n_negative - int(self.sigma > 0.0)  # the null vector lies below a positive shift
         if below > 0:
             raise ConfigError(
-                f"eigensolver.sigma is {self._sigma:g}, and {below} wanted eigenvalues lie below it; a shift must be "
+                f"eigensolver.sigma is {self.sigma:g}, and {below} wanted eigenvalues lie below it; a shift must be "
                 "below them all: set it to 0, which pins one point instead of shifting"
             )
 

@@ -36,11 +36,13 @@ class FactorizationError(LleError):
 
 
 class FactorSize(NamedTuple):
-    """What the analysis says of a factor before anything is committed: entries, bytes at the peak, work."""
+    """What the analysis says of a factor before anything is committed."""
 
     nnz: int
     n_bytes: int
+    """Peak of everything the factorization holds, the matrix it was given included."""
     gflop: float
+    """10^9 operations of the numerical factorization."""
 
 
 def reproducible_environment() -> dict[str, str]:
@@ -157,8 +159,8 @@ class Pardiso:
         self._indices = matrix.indices.astype(dtype) + dtype(1)
         self._call(ANALYSE)
         peak, permanent, numerical = (int(kilobytes) * 1024 for kilobytes in self._iparm[14:17])
-        indices = self._indptr.nbytes + self._indices.nbytes
-        return FactorSize(int(self._iparm[17]), max(peak, permanent + numerical) + indices, self._iparm[18] / 1000)
+        held = self._data.nbytes + self._indptr.nbytes + self._indices.nbytes
+        return FactorSize(int(self._iparm[17]), max(peak, permanent + numerical) + held, self._iparm[18] / 1000)
 
     def _overflows(self) -> bool:
         # a 32-bit count is negative past 2^31 and positive again past 2^32, where the factor has at least 16 GiB

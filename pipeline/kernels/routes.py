@@ -8,12 +8,13 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
 
-from pipeline.errors import NotEnoughMemory
+from pipeline.errors import InputError, NotEnoughMemory
 from pipeline.kernels import chebyshev
 from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor
 from pipeline.kernels.growth import extrapolated_bytes
+from pipeline.kernels.pardiso import FactorizationError
 from pipeline.kernels.krylov import block_lanczos, orthonormalise
-from pipeline.kernels.ritz import RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
+from pipeline.kernels.ritz import TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
 
 F64 = npt.NDArray[np.float64]
 Csr = sp.csr_array[Any]
@@ -27,6 +28,8 @@ MAX_CYCLES = 40
 MAX_REFINEMENTS = 4
 CHEBYSHEV_COLUMNS = 48
 MAX_DEGREES = 50_000
+HOPELESS = 4
+"""A factor expected to be this many times too large is not even analysed."""
 
 
 class Problem(NamedTuple):
@@ -109,7 +112,7 @@ def filtered(problem: Problem) -> Outcome:
     )
     reason = (
         f"chebyshev: {found.n_degrees:,} products of M with {width} vectors in {found.n_steps} filters, "
-        f"{_gib(predicted)} of {_gib(problem.max_memory)} allowed"
+        f"{gib(predicted)} of {gib(problem.max_memory)} allowed"
     )
     if found.n_degrees >= MAX_DEGREES:
         reason += f"; stopped at the limit of {MAX_DEGREES:,}"
@@ -119,19 +122,21 @@ def filtered(problem: Problem) -> Outcome:
 def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
     """Krylov space of the inverse, singular values of A on it, corrections."""
     m, width = problem.n_vectors, min(max(problem.n_vectors + 1, 4), MAX_BLOCK)
-    columns = m + 6 * width
+    columns = 2 * m + 6 * width
     predicted = _bytes(problem.factor) + inverse.size.n_bytes
     predicted += 8 * (columns * (problem.n + problem.factor.shape[0]) + 8 * width * problem.n)
     _require_memory(name, predicted, problem.max_memory)
     inverse.factor()
+    apply = _finite(inverse.apply)
     limit = MAX_CYCLES * width * (1 + m // 8)
-    space = block_lanczos(inverse.apply, _start_block(problem, width), m, columns, problem.tolerances.tol, limit)
+    space = block_lanczos(apply, _start_block(problem, width), m, columns, problem.tolerances.tol, limit)
     pairs, errors, n_refinements = _corrected(
         inverse, problem, rayleigh_ritz(problem.factor, space.basis, min(m, space.basis.shape[1]))
     )
-    lost = float(np.abs((1 / space.values + inverse.sigma) / pairs.values - 1).max())
+    own = 1 / np.maximum(np.abs(space.values), TINY) + inverse.sigma
+    lost = float(np.abs(own / np.maximum(pairs.values, TINY) - 1).max())
     reason = (
-        f"{name}: {what}, {inverse.size.nnz:,} entries, {_gib(predicted)} of {_gib(problem.max_memory)} allowed; "
+        f"{name}: {what}, {inverse.size.nnz:,} entries, {gib(predicted)} of {gib(problem.max_memory)} allowed; "
         f"its own eigenvalues are off ||A v||^2 by {lost:.0e}"
     )
     n_solves = space.n_applied + m * (n_refinements + 1)
@@ -146,10 +151,76 @@ def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tu
     for n_done in range(MAX_REFINEMENTS + 1):
         residuals = residual_vectors(problem.factor, pairs)
         correction = inverse.apply(residuals)
-        errors = np.linalg.norm(correction, axis=0) * np.maximum(1.0 - inverse.sigma / pairs.values, 1.0)
-        small = np.linalg.norm(residuals, axis=0) / pairs.values <= problem.tolerances.residual_bounds(pairs.values)
-        if n_done == MAX_REFINEMENTS or (n_done > 0 and small.all() and problem.tolerances.met(pairs.values, errors)):
+        values = np.maximum(pairs.values, TINY)
+        errors = np.linalg.norm(correction, axis=0) * np.maximum(1.0 - inverse.sigma / values, 1.0)
+        small = np.linalg.norm(residuals, axis=0) / values <= problem.tolerances.residual_bounds(values)
+        if n_done == MAX_REFINEMENTS or (n_done > 0 and small.all() and problem.tolerances.met(values, errors)):
             break
         basis = orthonormalise(pairs.vectors - correction, correction[:, :0])
         pairs = rayleigh_ritz(problem.factor, basis, problem.n_vectors)
     return pairs, errors, n_done
+
+
+def _cost_matrix_inverse(problem: Problem) -> PseudoInverse:
+    """The analysed inverse through M, which is loaded here and given up again."""
+    cost_matrix = problem.cost_matrix()
+    if cost_matrix.shape != (problem.n, problem.n):
+        raise InputError(f"M must be {problem.n} x {problem.n} like A' A, found {cost_matrix.shape}")
+    _refuse_hopeless("shift_invert", cost_matrix, problem)
+    if problem.sigma == 0.0:
+        return PinnedCholesky(cost_matrix, problem.pin, problem.n_threads)
+    return ShiftedFactor(cost_matrix, problem.sigma, problem.n_threads)
+
+
+def _finite(apply: Callable[[F64], F64]) -> Callable[[F64], F64]:
+    """The same operator, but infinite or undefined numbers are an error instead of a result."""
+
+    def checked(block: F64) -> F64:
+        image = apply(block)
+        if not np.isfinite(image).all():
+            raise FactorizationError("solving with the factor gave infinite numbers: the matrix is singular")
+        return image
+
+    return checked
+
+
+def _start_block(problem: Problem, width: int) -> F64:
+    """Random columns, the same in every run, the given approximations in front."""
+    block = np.random.default_rng(SEED).standard_normal((problem.n, width))
+    if problem.start is not None:
+        given = problem.start[:, :width]
+        block[:, : given.shape[1]] = given
+    return block
+
+
+def _refuse_hopeless(name: str, matrix: Csr, problem: Problem) -> None:
+    """Keep the analysis from taking all memory where its factor would be several times too large anyway."""
+    expected = extrapolated_bytes(matrix, problem.pin, problem.n_threads)
+    if expected is not None and expected > HOPELESS * problem.max_memory:
+        raise _not_enough(name, expected, problem.max_memory, "about ")
+
+
+def _require_memory(name: str, predicted: int, allowed: int) -> None:
+    if predicted > allowed:
+        raise _not_enough(name, predicted, allowed, "")
+
+
+def _not_enough(name: str, predicted: int, allowed: int, about: str) -> NotEnoughMemory:
+    cure = "raise eigensolver.max_memory" + ("" if name == "chebyshev" else " or set eigensolver.method to chebyshev")
+    return NotEnoughMemory(
+        f"{name} needs {about}{gib(predicted)} ({predicted:,} bytes), max_memory allows {gib(allowed)} "
+        f"({allowed:,} bytes); {cure}"
+    )
+
+
+def gib(n_bytes: int) -> str:
+    """Bytes as readable text.
+
+    >>> gib(3 * 2**29), gib(5 * 2**20)
+    ('1.5 GiB', '5.0 MiB')
+    """
+    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.1f} MiB"
+
+
+def _bytes(matrix: Csr) -> int:
+    return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)

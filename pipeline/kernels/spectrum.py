@@ -13,7 +13,7 @@ M in float64 has lost digits: it is then only the preconditioner.
 
 A vector stored in float64 has ||M v - lambda v|| / lambda near 0.1 to 0.6 eps lambda_max / lambda, however good it is:
 3 % at a million points on a surface, where lambda is 1e-14. A pair therefore counts as converged when that residual is
-at most max(tol, 4 eps lambda_max / lambda) and the error of the vector itself, which rounding enters by its square root
+at most max(tol, 8 eps lambda_max / lambda) and the error of the vector itself, which rounding enters by its square root
 only (||M^+ (M v - lambda v)|| or what a polynomial filter turns v by), at most max(tol, 100 eps sqrt(lambda_max / lambda)).
 """
 
@@ -23,16 +23,195 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import ConfigError, InputError, NotEnoughMemory
 from pipeline.kernels import routes
+from pipeline.kernels.chebyshev import largest_eigenvalue
 from pipeline.kernels.graph import closed_classes
 from pipeline.kernels.pardiso import FactorizationError
-from pipeline.kernels.ritz import fix_signs, residual_norms
+from pipeline.kernels.ritz import EPS, Tolerances, fix_signs, residual_norms
 from pipeline.kernels.routes import Outcome, Problem
 
 F64 = npt.NDArray[np.float64]
 Csr = sp.csr_array[Any]
+
+DENSE_POINTS = 400
+"""Up to here the dense singular values take less time than a factorization's analysis."""
+ROUTES: dict[str, Callable[[Problem], Outcome]] = {
+    "factored": routes.factored,
+    "shift_invert": routes.shift_invert,
+    "chebyshev": routes.filtered,
+}
+
+
+@dataclass(frozen=True)
+class SolverStats:
+    """How the eigenpairs were found."""
+
+    method: str
+    """dense, factored, shift_invert or chebyshev."""
+    reason: str
+    """One line: what was chosen and why, and what was tried before."""
+    factor_nnz: int
+    """Entries of the factor, 0 without one."""
+    predicted_bytes: int
+    """Memory predicted before the work, A included."""
+    n_solves: int
+    """Vectors that M^+ was applied to."""
+    n_degrees: int
+    """Products of M with a block of vectors."""
+    n_refinements: int
+    """Corrections of the vectors after the Krylov space."""
+    rounding_floor: float
+    """eps lambda_max, in the unit of an eigenvalue: this over an eigenvalue is the least residual float64 allows."""
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The m lowest eigenpairs of M, the constant left out."""
+
+    eigenvalues: F64
+    """(m,) ascending, ||A v||^2."""
+    vectors: F64
+    """(n, m) orthonormal, orthogonal to the constant; the largest absolute entry of each is positive."""
+    residuals: F64
+    """(m,) ||M v - lambda v|| / lambda, computed as A' (A v)."""
+    vector_errors: F64
+    """(m,) estimated sine of the angle between each vector and the eigenvector."""
+    converged: bool
+    """Whether residuals and vector errors are as small as asked for, or as float64 allows."""
+    stats: SolverStats
+
+
+def bottom_eigenpairs(
+    factor: Csr,
+    n_vectors: int,
+    *,
+    method: str,
+    pin: int | None,
+    cost_matrix: Callable[[], Csr],
+    tol: float,
+    max_memory: int,
+    sigma: float,
+    n_threads: int,
+    initial: F64 | None,
+) -> Spectrum:
+    """The ``n_vectors`` lowest eigenpairs of M = A' A on the vectors orthogonal to the constant.
+
+    Args:
+        factor: A (rows, n), float64, the stacked local factors of one weak component; its null space is the constant.
+        n_vectors: number of pairs m, 1 .. n - 1.
+        method: auto, factored (square A only), shift_invert or chebyshev; a few hundred points are always solved dense.
+            auto takes the first of these that fits ``max_memory``, can be factored, and converges.
+        pin: a point in the closed class of A's graph; None looks for one.
+        cost_matrix: loads M (n, n); called by shift_invert only.
+        tol: bound on residuals and vector errors; see the head of this file for what float64 allows.
+        max_memory: bytes that A and all the solver adds may take.
+        sigma: shift of shift_invert; 0 pins a point instead, which is more exact.
+        n_threads: threads for everything here, whatever the environment says.
+        initial: (n, any) approximations to the vectors, or None.
+
+    Equal arguments give equal bytes if the process has set ``pardiso.reproducible_environment()`` before MKL loads.
+
+    Raises:
+        ConfigError: m or the method do not fit A; sigma lies above wanted eigenvalues.
+        InputError: the null space of A holds more than the constant (several closed classes).
+        NotEnoughMemory: the method asked for, or with auto the last one, does not fit.
+        FactorizationError: the method asked for could not factor its matrix.
+    """
+    factor = sp.csr_array(factor)
+    _check(factor, n_vectors, method)
+    with threadpool_limits(n_threads):
+        tolerances = Tolerances(tol, largest_eigenvalue(factor, routes.SEED))
+        pin = _closed_point(factor) if pin is None else pin
+        problem = Problem(factor, n_vectors, pin, cost_matrix, tolerances, max_memory, sigma, n_threads, initial)
+        if factor.shape[1] <= DENSE_POINTS or 5 * n_vectors > factor.shape[1]:
+            return _solve(routes.dense, problem)
+        if method != "auto":
+            return _solve(ROUTES[method], problem)
+        return _first_that_converges(problem)
+
+
+def _first_that_converges(problem: Problem) -> Spectrum:
+    """The routes in turn: what failed is told in the reason, and unconverged vectors start the next route."""
+    falls: list[str] = []
+    best: Spectrum | None = None
+    left = ["factored", "shift_invert", "chebyshev"] if _is_square(problem.factor) else ["shift_invert", "chebyshev"]
+    while left:
+        name = left.pop(0)
+        try:
+            found = _solve(ROUTES[name], problem)
+        except NotEnoughMemory as error:
+            falls.append(str(error))
+            left = left[-1:]  # the Cholesky factor of M takes more than the LU of A on all data seen so far
+            continue
+        except FactorizationError as error:
+            falls.append(str(error))
+            continue
+        told = replace(found, stats=replace(found.stats, reason="; before that, ".join([found.stats.reason, *falls])))
+        if found.converged:
+            return told
+        falls.append(f"{name} reached vector errors of {found.vector_errors.max():.0e} only")
+        problem = problem._replace(start=found.vectors)
+        if best is None or found.vector_errors.max() < best.vector_errors.max():
+            best = told
+    if best is None:
+        raise NotEnoughMemory("no eigensolver can be used: " + "; ".join(falls))
+    return best
+
+
+def _solve(route: Callable[[Problem], Outcome], problem: Problem) -> Spectrum:
+    """One route, judged. Raises InputError where M has another null vector than the constant."""
+    found = route(problem)
+    values, tolerances = found.pairs.values, problem.tolerances
+    if tolerances.has_null_vector(values):
+        raise InputError(
+            f"M has a null vector besides the constant (eigenvalue {values[0]:.1e}, the largest being "
+            f"{tolerances.largest:.1e}): the neighbour graph of this component has several closed classes; set "
+            "neighbors.reverse to auto, or raise neighbors.n_neighbors"
+        )
+    pairs = found.pairs._replace(vectors=fix_signs(found.pairs.vectors))
+    residuals = residual_norms(problem.factor, pairs)
+    small = bool((residuals <= tolerances.residual_bounds(values)).all())
+    stats = SolverStats(
+        method=found.method, reason=found.reason, factor_nnz=found.factor_nnz, predicted_bytes=found.predicted_bytes,
+        n_solves=found.n_solves, n_degrees=found.n_degrees, n_refinements=found.n_refinements,
+        rounding_floor=EPS * tolerances.largest,
+    )  # fmt: skip
+    converged = small and tolerances.met(values, found.errors)
+    return Spectrum(values, pairs.vectors, residuals, found.errors, converged, stats)
+
+
+def _closed_point(factor: Csr) -> int:
+    """A point of the one closed class; any point where A is not square, as M is regular without any row and column."""
+    if not _is_square(factor):
+        return 0
+    classes = closed_classes(factor)
+    if len(classes.sizes) != 1:
+        raise InputError(
+            f"the neighbour graph of this component has {len(classes.sizes)} closed classes, expected one; set "
+            "neighbors.reverse to auto, or raise neighbors.n_neighbors"
+        )
+    return int(np.flatnonzero(classes.class_of_point == 0)[0])
+
+
+def _is_square(factor: Csr) -> bool:
+    return bool(factor.shape[0] == factor.shape[1])
+
+
+def _check(factor: Csr, n_vectors: int, method: str) -> None:
+    rows, n = factor.shape
+    if not 1 <= n_vectors < n:
+        raise ConfigError(
+            f"eigensolver.n_components is {n_vectors}, but a component of {n} points has {n - 1} eigenvectors besides "
+            "the constant; lower n_components or raise graph.min_component"
+        )
+    if method != "auto" and method not in ROUTES:
+        raise ConfigError(f"eigensolver.method must be auto, {', '.join(ROUTES)}; found {method!r}")
+    if method == "factored" and rows != n:
+        raise ConfigError(
+            f"eigensolver.method factored needs one row of A for each point, found {rows} rows for {n} points; use "
+            "shift_invert, chebyshev or auto"
+        )

@@ -79,6 +79,7 @@ def solve_component(
         "n_points": len(rows),
         "eigenvalues": spectrum.eigenvalues.tolist(),
         "residuals": spectrum.residuals.tolist(),
+        "vector_errors": spectrum.vector_errors.tolist(),
         "participation": participation(spectrum.vectors).tolist(),
         "converged": bool(spectrum.converged),
         "stats": asdict(spectrum.stats),

@@ -1,0 +1,83 @@
+"""The cost matrix of a run: the dense product for any block size, and symmetric to the last bit."""
+
+import numpy as np
+import pytest
+from conftest import swiss_roll
+from oracle import dense_factor
+from scipy.sparse import vstack
+
+N, K = 330, 7
+BLOCKS = [330, 110, 64]
+
+
+@pytest.fixture(scope="module")
+def assemble(tmp_path_factory, run_stages, make_config):
+    """Runs the stages up to assemble_cost; remembers what it has run."""
+    runs = {}
+
+    def run(block_points, reverse=3):
+        if (block_points, reverse) not in runs:
+            points = swiss_roll(N, np.random.default_rng(73))
+            neighbors = {"n_neighbors": K, "reverse": reverse}
+            config = make_config(tmp_path_factory.mktemp("cost"), points, block_points, neighbors=neighbors)
+            runs[block_points, reverse] = run_stages(config, "assemble_cost")
+        return runs[block_points, reverse]
+
+    return run
+
+
+def cost_matrix(run):
+    return vstack([run.store.read_rows("cost_matrix", block) for block in range(run.layout.point_blocks())])
+
+
+@pytest.mark.parametrize("block_points", BLOCKS)
+class TestCostMatrix:
+    @pytest.mark.parametrize("reverse", [0, 3])
+    def test_equals_the_dense_product(self, assemble, block_points, reverse):
+        run = assemble(block_points, reverse)
+        A = dense_factor(run.store.read_all("neighbor_indices"), run.store.read_all("weights"))
+        np.testing.assert_allclose(cost_matrix(run).toarray(), A.T @ A, atol=1e-12)
+
+    def test_symmetric_bit_for_bit(self, assemble, block_points):
+        M = cost_matrix(assemble(block_points)).toarray()
+        np.testing.assert_array_equal(M, M.T)
+
+    def test_annihilates_constants(self, assemble, block_points):
+        run = assemble(block_points)
+        row_sums = cost_matrix(run) @ np.ones(N)
+        np.testing.assert_allclose(row_sums, 0, atol=1e-12)
+        reported = max(report["largest_row_sum"] for report in run.reports["assemble_cost", "merge"])
+        assert reported == pytest.approx(np.abs(row_sums).max(), abs=1e-15)
+
+    def test_positive_semidefinite(self, assemble, block_points):
+        eigenvalues = np.linalg.eigvalsh(cost_matrix(assemble(block_points)).toarray())
+        assert eigenvalues[0] > -1e-13
+        assert eigenvalues[1] > 1e-12
+
+    def test_same_as_in_one_block(self, assemble, block_points):
+        M, whole = cost_matrix(assemble(block_points)), cost_matrix(assemble(N))
+        np.testing.assert_array_equal(M.indptr, whole.indptr)
+        np.testing.assert_array_equal(M.indices, whole.indices)
+        np.testing.assert_allclose(M.data, whole.data, rtol=0, atol=1e-14)  # parts of other blocks, other roundings
+
+    def test_rows_are_canonical_and_counted(self, assemble, block_points):
+        run = assemble(block_points)
+        nnz = 0
+        for block, report in enumerate(run.reports["assemble_cost", "merge"]):
+            rows = run.store.read_rows("cost_matrix", block)
+            assert rows.shape == (min(block_points, N - block * block_points), N)
+            assert rows.has_canonical_format
+            assert report["nnz"] == rows.nnz
+            nnz += rows.nnz
+        assert nnz == cost_matrix(run).nnz > N * K
+
+
+def test_another_block_size_leaves_nothing_of_the_old_parts(tmp_path, run_stages, make_config, assemble):
+    """The same store run again with other blocks: contributions of the first run must not be added."""
+    config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 64,
+                         neighbors={"n_neighbors": K, "reverse": 3})  # fmt: skip
+    run_stages(config, "assemble_cost")
+    execution = config.execution.model_copy(update={"block_points": 110})
+    run = run_stages(config.model_copy(update={"execution": execution}), "assemble_cost")
+    np.testing.assert_array_equal(cost_matrix(run).toarray(), cost_matrix(assemble(110)).toarray())
+    assert len(run.store.objects.names("cost_matrix")) == len(assemble(110).store.objects.names("cost_matrix"))

@@ -1,0 +1,244 @@
+"""What enters a run: every row of the input once, invalid ones refused or left out, repeated ones merged."""
+
+import numpy as np
+import pytest
+from conftest import swiss_roll
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
+
+from pipeline import schema
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.stages import ingest
+
+N = 260
+BLOCKS = [260, 100, 37]
+
+
+@pytest.fixture
+def points(rng):
+    return swiss_roll(N, rng)
+
+
+@pytest.fixture
+def take_in(tmp_path, run_stages, make_config):
+    """`take_in(points, block_points, **sections)` runs ingest."""
+
+    def run(points, block_points="auto", **sections):
+        return run_stages(make_config(tmp_path, points, block_points, **sections), "ingest")
+
+    return run
+
+
+def first_with_same_values(points) -> list[int]:
+    first: dict[bytes, int] = {}
+    return [first.setdefault((row + 0.0).tobytes(), i) if np.isfinite(row).all() else -1 for i, row in enumerate(points)]
+
+
+@pytest.mark.parametrize("block_points", BLOCKS)
+class TestRead:
+    @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+    def test_copies_every_row(self, take_in, points, block_points, dtype):
+        points = points.astype(dtype) if dtype != "int16" else (1000 * points).astype(dtype)
+        run = take_in(points, block_points)
+        raw = run.store.read_all("_work/raw")
+        np.testing.assert_array_equal(raw, points)
+        assert raw.dtype == run.layout.dtype == ("float64" if dtype == "float64" else "float32")
+        assert run.layout.input_blocks() == -(-N // block_points)
+        assert [report["rows"] for report in run.reports["ingest", "read"]] == [
+            min(block_points, N - start) for start in range(0, N, block_points)
+        ]
+
+    def test_keeps_a_sample_of_valid_rows(self, take_in, points, block_points):
+        points[::9] = np.nan
+        run = take_in(points, block_points, preprocess={"invalid": "drop"})
+        for block in range(run.layout.input_blocks()):
+            sample = run.store.read_bundle(f"_work/sample/{block:05d}")
+            stop = min((block + 1) * block_points, N)
+            assert sample["rows"].tolist() == [row for row in range(block * block_points, stop) if row % 9]
+            np.testing.assert_array_equal(sample["points"], points[sample["rows"]])
+
+    def test_hashes_and_sample_do_not_depend_on_the_blocks(self, take_in, points, block_points):
+        one, other = take_in(points, block_points).store, take_in(points, N).store
+        np.testing.assert_array_equal(one.read_all("_work/row_hash"), other.read_all("_work/row_hash"))
+
+
+@pytest.mark.parametrize("block_points", BLOCKS)
+class TestInvalidRows:
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_are_an_error_that_counts_and_names_them(self, take_in, points, block_points, value):
+        points[[5, 40, 41, 120, 199, 200, 259], 1] = value
+        with pytest.raises(InputError) as caught:
+            take_in(points, block_points)
+        for part in ("7 rows hold NaN or infinity", "rows 5, 40, 41, 120, 199, ...", "preprocess.invalid: drop"):
+            assert part in str(caught.value)
+        assert caught.value.exit_code == 2
+
+    def test_are_left_out_on_request(self, take_in, points, block_points):
+        points[[5, 40, 259]] = np.nan
+        run = take_in(points, block_points, preprocess={"invalid": "drop"})
+        representative = run.store.read_all("_work/representative")
+        np.testing.assert_array_equal(np.flatnonzero(representative < 0), [5, 40, 259])
+        assert sum(report["invalid"] for report in run.reports["ingest", "read"]) == 3
+        assert run.layout.n_points == N - 3
+
+
+class TestInvalidNames:
+    def test_few_rows_are_all_named(self, take_in, points):
+        points[[7, 9]] = np.nan
+        with pytest.raises(InputError, match=r"2 rows hold NaN or infinity \(rows 7, 9, counted from 0\)"):
+            take_in(points)
+
+
+@pytest.mark.parametrize("block_points", BLOCKS)
+class TestDuplicates:
+    def test_go_to_their_first_row_across_blocks(self, take_in, points, block_points, rng):
+        points[100:180] = points[rng.integers(0, 100, 80)]
+        points[220], points[240] = points[3], points[260 - 1]
+        points[30] = np.nan
+        run = take_in(points, block_points, preprocess={"invalid": "drop"})
+        representative = run.store.read_all("_work/representative")
+        expected = first_with_same_values(points)
+        assert representative.tolist() == expected
+        n_points = len(set(expected) - {-1})
+        assert run.reports["ingest", "merge_duplicates"] == [{"n_valid": N - 1, "n_points": n_points}]
+        assert run.layout.n_points == n_points < N - 80
+
+    def test_negative_zero_equals_zero(self, take_in, points, block_points):
+        points[10], points[250] = [0.0, 1.0, 2.0], [-0.0, 1.0, 2.0]
+        representative = take_in(points, block_points).store.read_all("_work/representative")
+        assert representative[250] == 10
+
+    def test_all_identical_is_an_input_error(self, take_in, block_points):
+        with pytest.raises(InputError, match="260 valid rows hold 1 distinct points") as caught:
+            take_in(np.ones((N, 3)), block_points)
+        assert "n_neighbors is 12" in str(caught.value)
+
+    @pytest.mark.parametrize(("n_distinct", "enough"), [(12, False), (13, True)])
+    def test_more_distinct_points_than_neighbors(self, take_in, points, block_points, n_distinct, enough):
+        points = points[np.arange(N) % n_distinct]
+        if enough:
+            assert take_in(points, block_points).layout.n_points == n_distinct
+        else:
+            with pytest.raises(InputError, match=f"{n_distinct} distinct points, but neighbors.n_neighbors is 12"):
+                take_in(points, block_points)
+
+
+class TestRealDuplicates:
+    def test_skin_has_51433_distinct_rows(self, shared_data, take_in):
+        with np.load(shared_data("tables/skin.npz")) as loaded:
+            X = loaded["X"]
+        run = take_in(X)
+        assert (run.layout.n_input, run.layout.n_points) == (245_057, 51_433)
+
+
+@pytest.mark.parametrize("block_points", BLOCKS)
+class TestPreprocessing:
+    def fitted(self, run):
+        return run.store.read_bundle("_work/transform")
+
+    def test_standard_scale_is_fitted_on_valid_rows(self, take_in, points, block_points):
+        points[[0, 99, 100]] = np.nan
+        found = self.fitted(take_in(points, block_points, preprocess={"scale": "standard", "invalid": "drop"}))
+        scaler = StandardScaler().fit(points[np.isfinite(points).all(axis=1)])
+        assert set(found) == {"mean", "scale"}
+        np.testing.assert_allclose(found["mean"], scaler.mean_, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(found["scale"], scaler.scale_, rtol=1e-12)
+
+    def test_components_are_scikit_learns(self, take_in, points, block_points):
+        found = self.fitted(take_in(points, block_points, preprocess={"pca": 2}))
+        model = PCA(2, svd_solver="full").fit(points)
+        np.testing.assert_allclose(found["center"], model.mean_, rtol=1e-10, atol=1e-10)
+        cosines = np.einsum("md,md->m", found["components"], model.components_)
+        np.testing.assert_allclose(np.abs(cosines), 1, atol=1e-12)
+
+    def test_features_left(self, take_in, points, block_points):
+        assert take_in(points, block_points, preprocess={"pca": 2}).layout.n_features == 2
+        assert take_in(points, block_points).layout.n_features == 3
+
+    def test_constant_columns_cannot_be_scaled(self, take_in, points, block_points):
+        points[:, 1] = 0.1
+        with pytest.raises(InputError, match=r"1 of 3 columns are constant \(numbers 1,"):
+            take_in(points, block_points, preprocess={"scale": "standard"})
+
+    def test_a_block_without_valid_rows(self, take_in, points, block_points):
+        points[100:137] = np.nan
+        points[37:74] = np.nan
+        found = self.fitted(take_in(points, block_points, preprocess={"scale": "standard", "invalid": "drop"}))
+        np.testing.assert_allclose(found["mean"], np.nanmean(points, axis=0), rtol=1e-12, atol=1e-12)
+
+
+class TestLabels:
+    @pytest.mark.parametrize("block_points", BLOCKS)
+    @pytest.mark.parametrize("width", [0, 2])
+    def test_are_stored_in_input_order(self, take_in, points, block_points, tmp_path, rng, width):
+        labels = rng.random((N, width)) if width else rng.integers(0, 4, N).astype(np.float64)
+        np.save(tmp_path / "labels.npy", labels)
+        np.save(tmp_path / "x.npy", points)
+        given = {"kind": "npy", "path": str(tmp_path / "x.npy"), "labels": str(tmp_path / "labels.npy")}
+        if width:
+            with pytest.raises(InputError, match="label"):
+                take_in(points, block_points, input=given)
+            return
+        run = take_in(points, block_points, input=given)
+        np.testing.assert_array_equal(run.store.read_all("label")[:, 0], labels)
+        assert run.layout.label_width == 1
+
+    def test_true_coordinates_of_a_manifold(self, take_in):
+        run = take_in(np.zeros((1, 1)), 100, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 250})
+        labels = run.store.read_all("label")
+        assert labels.shape == (250, run.layout.label_width) == (250, 2)
+        assert np.isfinite(labels).all()
+
+    def test_none(self, take_in, points):
+        run = take_in(points)
+        assert not run.store.has_array(schema.LABEL.name)
+        assert run.layout.label_width == 0
+
+    def test_enter_no_computation(self, points, tmp_path, run_stages, make_config):
+        """Other labels change the step that reads them and no step after it."""
+        marks = []
+        for value in (1.0, 2.0):
+            np.save(tmp_path / f"labels{value}.npy", np.full(N, value))
+        np.save(tmp_path / "x.npy", points)
+        for value in (1.0, 2.0):
+            given = {"kind": "npy", "path": str(tmp_path / "x.npy"), "labels": str(tmp_path / f"labels{value}.npy")}
+            config = make_config(tmp_path, points, 100, input=given, output={"store": str(tmp_path / "run.zarr")})
+            store = run_stages(config, "order_points").store
+            marks.append({name: store.get_json(name)["fingerprint"] for name in store.objects.names("_run/steps")})
+            assert (store.read_all("label") == value).all()
+        changed = {name.rsplit("/", 1)[1] for name in marks[0] if marks[0][name] != marks[1][name]}
+        assert changed == {"ingest.read_labels.json"}
+
+
+class TestChangedInput:
+    def test_another_file_of_the_same_name_is_read_anew(self, points, tmp_path, run_stages, make_config):
+        config = make_config(tmp_path, points, 100)
+        run_stages(config, "ingest")
+        np.save(config.input.path, points[:-7] + 1)
+        run = run_stages(config, "ingest")
+        np.testing.assert_array_equal(run.store.read_all("_work/raw"), points[:-7] + 1)
+
+
+class TestFirstLayout:
+    def layout(self, **sections):
+        data = {"input": {"kind": "synthetic", "name": "s_curve", "n_points": 13}, "output": {"store": "x"}}
+        config = Config.model_validate({**data, **sections})
+        return ingest.first_layout(config, ingest.open_input(config))
+
+    def test_sizes_of_the_header(self):
+        layout = self.layout()
+        assert (layout.n_input, layout.n_features_input, layout.dtype) == (13, 3, "float64")
+        assert (layout.block_points, layout.label_width) == (13, 2)
+
+    @pytest.mark.parametrize(
+        ("sections", "said"),
+        [({"neighbors": {"n_neighbors": 13}}, ["neighbors.n_neighbors is 13", "13 rows", "below 13"]),
+         ({"eigensolver": {"n_components": 4}}, ["eigensolver.n_components is 4", "3 features", "at most 3"]),
+         ({"preprocess": {"pca": 4}}, ["preprocess.pca is 4", "3 features"])],
+    )  # fmt: skip
+    def test_what_cannot_fit_is_refused_before_anything_is_read(self, sections, said):
+        with pytest.raises(InputError) as caught:
+            self.layout(**sections)
+        assert all(part in str(caught.value) for part in said)
+        assert caught.value.exit_code == 2

@@ -1,0 +1,181 @@
+"""The graph of a run: its recall, its components, and the closed classes that are opened."""
+
+import numpy as np
+import pytest
+from conftest import swiss_roll
+from oracle import exact_neighbors
+
+from pipeline import schema
+from pipeline.errors import BoundsNotMet
+from pipeline.kernels.graph import closed_classes, neighbor_graph, weak_components
+from pipeline.plan import Layout, PlannedArray
+from pipeline.store import Store
+
+K = 6
+
+
+@pytest.fixture
+def mend(tmp_path, run_stage, make_config):
+    """`mend(points, lists, block_points, **sections)` runs mend_graph on neighbour lists as a search left them."""
+
+    def run(points, lists, block_points=64, **sections):
+        indices, distances = lists
+        n, k = indices.shape
+        store = Store(str(tmp_path / f"mend{len(list(tmp_path.iterdir()))}.zarr"))
+        store.create_group({})
+        for spec, values in ((schema.POINTS, points), (schema.KNN_INDICES, indices.astype(np.int32)),
+                             (schema.KNN_DISTANCES, distances.astype(np.float32))):  # fmt: skip
+            store.create(PlannedArray(spec, values.shape, str(values.dtype), block_points))
+            store.write(spec.name, 0, values)
+        layout = Layout(n, points.shape[1], "float64", block_points, n_points=n, n_features=points.shape[1], k_max=k)
+        neighbors = {"n_neighbors": k, **sections.pop("neighbors", {})}
+        config = make_config(tmp_path, points, block_points, neighbors=neighbors, **sections)
+        return run_stage("mend_graph", config, layout, store)
+
+    return run
+
+
+def final_graph(run):
+    return neighbor_graph(run.store.read_all("neighbor_indices"))
+
+
+def line_and_clump() -> np.ndarray:
+    """200 points in a line and, past its end, 8 that are nearer to each other than to anything else."""
+    line = np.column_stack([np.arange(200.0), np.zeros(200)])
+    angle = np.arange(8) * np.pi / 4
+    return np.concatenate([line, [202, 0] + 0.01 * np.column_stack([np.cos(angle), np.sin(angle)])])
+
+
+def two_blobs(rng) -> np.ndarray:
+    return np.concatenate([rng.normal(size=(150, 3)), rng.normal(size=(100, 3)) + 50])
+
+
+@pytest.mark.parametrize("block_points", [250, 64])
+class TestComponents:
+    def test_two_blobs_are_two_components(self, mend, rng, block_points):
+        points = two_blobs(rng)
+        run = mend(points, exact_neighbors(points, K), block_points)
+        [found] = run.reports["mend_graph", "analyse"]
+        assert (found["n_components_weak"], found["component_sizes"]) == (2, [150, 100])
+        assert run.layout.n_components == 2
+        component = run.store.read_all("_work/component")
+        np.testing.assert_array_equal(component, np.repeat([0, 1], [150, 100]))
+        assert found["closed_classes_left"] == 2
+
+    def test_components_of_any_shuffle_are_the_same_sets(self, mend, rng, block_points):
+        order = rng.permutation(250)
+        points = two_blobs(rng)[order]
+        run = mend(points, exact_neighbors(points, K), block_points)
+        np.testing.assert_array_equal(run.store.read_all("_work/component"), order >= 150)
+
+    def test_small_components_are_counted(self, mend, rng, block_points):
+        points = np.concatenate([rng.normal(size=(200, 2)), rng.normal(size=(10, 2)) + 90])
+        run = mend(points, exact_neighbors(points, K), block_points, graph={"min_component": 11})
+        assert run.reports["mend_graph", "analyse"][0]["points_in_small_components"] == 10
+
+
+@pytest.mark.parametrize("block_points", [208, 64])
+class TestClosedClasses:
+    def test_a_small_one_is_opened_and_counted(self, mend, block_points):
+        points = line_and_clump()
+        lists = exact_neighbors(points, K)
+        before = closed_classes(neighbor_graph(lists[0]))
+        assert before.sizes.tolist() == [8]  # the line is transient: plain LLE would describe the clump alone
+        run = mend(points, lists, block_points)
+        [found] = run.reports["mend_graph", "analyse"]
+        assert (found["n_components_weak"], found["closed_classes"], found["closed_classes_left"]) == (1, 1, 1)
+        assert found["reverse_added"] > 0
+        after = closed_classes(final_graph(run))
+        assert after.sizes.tolist() == [208]
+        assert weak_components(final_graph(run))[0] == 1
+
+    def test_found_neighbors_stay_and_what_is_added_is_counted(self, mend, block_points):
+        points = line_and_clump()
+        indices, distances = exact_neighbors(points, K)
+        run = mend(points, (indices, distances), block_points)
+        [found] = run.reports["mend_graph", "analyse"]
+        mended, lengths = run.store.read_all("neighbor_indices"), run.store.read_all("neighbor_distances")
+        assert mended.shape == (208, found["k_max"]) == (208, run.layout.k_max)
+        added = 0
+        for point, (row, own) in enumerate(zip(mended, lengths, strict=True)):
+            listed = row[row >= 0].tolist()
+            assert set(indices[point].tolist()) <= set(listed)
+            assert len(set(listed)) == len(listed)
+            assert point not in listed
+            assert (row[len(listed) :] == -1).all()
+            assert np.isinf(own[len(listed) :]).all()
+            assert (np.diff(own[: len(listed)]) >= 0).all()
+            expected = np.linalg.norm(points[listed] - points[point], axis=1)
+            np.testing.assert_allclose(own[: len(listed)], expected, rtol=1e-6)
+            added += len(listed) - K
+        assert added == found["reverse_added"] + found["bridges_added"]
+        assert sum(report["added"] for report in run.reports["mend_graph", "apply"]) == added
+
+    def test_zero_reverse_leaves_the_graph_of_roweis_and_saul(self, mend, block_points):
+        points = line_and_clump()
+        indices, distances = exact_neighbors(points, K)
+        run = mend(points, (indices, distances), block_points, neighbors={"reverse": 0})
+        [found] = run.reports["mend_graph", "analyse"]
+        assert (found["reverse_added"], found["bridges_added"], found["k_max"]) == (0, 0, K)
+        np.testing.assert_array_equal(run.store.read_all("neighbor_indices"), indices)
+        np.testing.assert_array_equal(run.store.read_all("neighbor_distances"), distances.astype(np.float32))
+
+
+class TestGoodGraph:
+    def test_is_left_as_it_is(self, mend, rng):
+        """A ring: every point is reached from every other."""
+        angle = 2 * np.pi * np.arange(200) / 200
+        points = np.column_stack([np.cos(angle), np.sin(angle)]) + 1e-3 * rng.normal(size=(200, 2))
+        lists = exact_neighbors(points, K)
+        assert closed_classes(neighbor_graph(lists[0])).sizes.tolist() == [200]
+        run = mend(points, lists)
+        np.testing.assert_array_equal(run.store.read_all("neighbor_indices"), lists[0])
+        assert run.reports["mend_graph", "analyse"][0]["reverse_added"] == 0
+
+    def test_reverse_neighbors_on_request(self, mend, rng):
+        points = swiss_roll(250, rng)
+        run = mend(points, exact_neighbors(points, K), neighbors={"reverse": 2})
+        counts = (run.store.read_all("neighbor_indices") >= 0).sum(axis=1)
+        assert counts.min() == K
+        assert counts.max() == K + 2 == run.layout.k_max
+
+
+class TestRecall:
+    @pytest.mark.parametrize("block_points", [250, 64])
+    def test_is_that_of_the_sampled_points(self, mend, rng, block_points):
+        points = swiss_roll(250, rng)
+        indices, distances = exact_neighbors(points, K + 3)
+        wrong = rng.integers(0, 4, 250)
+        lists = tuple(
+            np.array([np.append(row[: K - w], row[K : K + w]) for row, w in zip(rows, wrong, strict=True)])
+            for rows in (indices, distances)
+        )
+        sections = {"neighbors": {"min_recall": 0}, "quality": {"sample": 1000}}
+        [recall] = mend(points, lists, block_points, **sections).reports["mend_graph", "measure_recall"]
+        assert recall["value"] == pytest.approx(1 - wrong.mean() / K)
+        assert recall["low"] < recall["value"] < recall["high"]
+        assert recall["sample"] == 250
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_is_one_for_exact_lists(self, mend, rng, dtype):
+        points = (swiss_roll(250, rng) + 1000).astype(dtype)
+        [recall] = mend(points, exact_neighbors(points.astype(np.float64), K)).reports["mend_graph", "measure_recall"]
+        assert recall["value"] == 1
+        assert recall["high"] == 1
+
+    def test_missing_neighbors_are_misses(self, mend, rng):
+        points = swiss_roll(250, rng)
+        indices, distances = exact_neighbors(points, K)
+        indices[::2, -1], distances[::2, -1] = -1, np.inf
+        sections = {"neighbors": {"min_recall": 0}, "quality": {"sample": 1000}}
+        [recall] = mend(points, (indices, distances), **sections).reports["mend_graph", "measure_recall"]
+        assert recall["value"] == pytest.approx(1 - 0.5 / K)
+
+    def test_below_the_bound_ends_the_run(self, mend, rng):
+        points = swiss_roll(250, rng)
+        indices, distances = exact_neighbors(points, K + 3)
+        with pytest.raises(BoundsNotMet) as caught:
+            mend(points, (indices[:, 3:], distances[:, 3:]), quality={"sample": 100})
+        for part in ("min_recall asks for 0.9", "measured 0.5000", "100 points", "kdtree or brute"):
+            assert part in str(caught.value)
+        assert caught.value.exit_code == 3

@@ -1,0 +1,99 @@
+"""Weights of a run: the oracle's and scikit-learn's, whatever the block size."""
+
+import numpy as np
+import pytest
+from conftest import swiss_roll
+from oracle import exact_neighbors, point_weights
+from sklearn.manifold._locally_linear import barycenter_weights
+
+from pipeline.stages import solve_weights
+
+N, K, REG = 420, 8, 1e-3
+BLOCKS = [420, 128, 60]
+
+
+@pytest.fixture(scope="module")
+def solve(tmp_path_factory, run_stages, make_config):
+    """Runs the stages up to solve_weights; remembers what it has run."""
+    runs = {}
+
+    def run(block_points, reverse=0, reg=REG):
+        key = (block_points, reverse, reg)
+        if key not in runs:
+            sections = {"neighbors": {"n_neighbors": K, "reverse": reverse}, "weights": {"reg": reg}}
+            points = swiss_roll(N, np.random.default_rng(67))
+            config = make_config(tmp_path_factory.mktemp("weights"), points, block_points, **sections)
+            runs[key] = run_stages(config, "solve_weights")
+        return runs[key]
+
+    return run
+
+
+def arrays_of(run):
+    return (run.store.read_all(name) for name in ("points", "neighbor_indices", "weights"))
+
+
+@pytest.mark.parametrize("block_points", BLOCKS)
+class TestPlainGraph:
+    @pytest.mark.parametrize("reg", [REG, 1e-1])
+    def test_equal_the_oracle_and_scikit_learn(self, solve, block_points, reg):
+        points, neighbors, weights = arrays_of(solve(block_points, reg=reg))
+        np.testing.assert_array_equal(neighbors, exact_neighbors(points, K)[0])
+        expected = [point_weights(x, points[row], reg) for x, row in zip(points, neighbors, strict=True)]
+        np.testing.assert_allclose(weights, expected, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(weights, barycenter_weights(points, points, neighbors, reg), rtol=1e-9, atol=1e-9)
+
+    def test_rows_sum_to_one(self, solve, block_points):
+        _, _, weights = arrays_of(solve(block_points))
+        np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-12)
+
+    def test_same_as_in_one_block(self, solve, block_points):
+        one, other = solve(block_points).store, solve(N).store
+        np.testing.assert_allclose(one.read_all("weights"), other.read_all("weights"), rtol=1e-12, atol=1e-13)
+
+    def test_reported_error_is_that_of_the_reconstruction(self, solve, block_points):
+        run = solve(block_points)
+        points, neighbors, weights = arrays_of(run)
+        errors = np.square(points - np.einsum("nk,nkd->nd", weights, points[neighbors])).sum(axis=1)
+        reports = run.reports["solve_weights", "solve"]
+        sums = [errors[start : start + block_points].sum() for start in range(0, N, block_points)]
+        np.testing.assert_allclose([report["squared_error"] for report in reports], sums, rtol=1e-6)
+        assert [report["zero_trace"] for report in reports] == [0] * len(reports)
+
+
+class TestReverseNeighbors:
+    @pytest.mark.parametrize("block_points", BLOCKS)
+    def test_padding_has_no_weight_and_the_rest_equals_the_oracle(self, solve, block_points):
+        points, neighbors, weights = arrays_of(solve(block_points, reverse=3))
+        counts = (neighbors >= 0).sum(axis=1)
+        assert counts.min() == K
+        assert K < counts.max() <= K + 3
+        for x, row, own in zip(points, neighbors, weights, strict=True):
+            assert (own[row < 0] == 0).all()
+            expected = point_weights(x, points[row[row >= 0]], REG)
+            np.testing.assert_allclose(own[row >= 0], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_batches_change_nothing(solve, monkeypatch, tmp_path, run_stages, make_config):
+    monkeypatch.setattr(solve_weights, "BATCH_BYTES", 8 * K * (3 + K) * 7)  # seven points at a time
+    config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(67)), 128,
+                         neighbors={"n_neighbors": K, "reverse": 0})  # fmt: skip
+    weights = run_stages(config, "solve_weights").store.read_all("weights")
+    np.testing.assert_allclose(weights, solve(128).store.read_all("weights"), rtol=1e-12, atol=1e-13)
+
+
+def test_points_that_meet_after_preprocessing_are_counted(tmp_path, run_stages, make_config):
+    """Distinct points that one principal component maps to one place: Gram matrices without a trace."""
+    rng = np.random.default_rng(71)
+    along = np.repeat(np.arange(30.0), 20) * 1000
+    points = np.column_stack([along, rng.choice([-1.0, 1.0], 600) * 1e-20, np.arange(600) * 1e-13])
+    config = make_config(tmp_path, points, 200, preprocess={"pca": 1}, eigensolver={"n_components": 1},
+                         neighbors={"n_neighbors": 6, "min_recall": 0})  # fmt: skip
+    run = run_stages(config, "solve_weights")
+    counted = sum(report["zero_trace"] for report in run.reports["solve_weights", "solve"])
+    points, neighbors, weights = arrays_of(run)
+    differences = points[np.where(neighbors < 0, 0, neighbors)] - points[:, None]
+    together = ((np.square(differences).sum(axis=2) == 0) | (neighbors < 0)).all(axis=1)
+    assert counted == together.sum()
+    assert counted > 100
+    np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-12)
