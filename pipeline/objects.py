@@ -39,8 +39,9 @@ class Objects(Protocol):
     def delete(self, name: str) -> None:
         """Remove an object or everything below a folder; nothing there is fine."""
 
-    def zarr_store(self) -> Any:
-        """What zarr opens."""
+    @property
+    def place(self) -> Any:
+        """The folder (str), or obstore's store."""
 
     def sweep(self) -> int:
         """Remove what killed writers left behind; returns how many."""
@@ -131,7 +132,8 @@ class LocalObjects:
             else:
                 target.unlink(missing_ok=True)
 
-    def zarr_store(self) -> Any:
+    @property
+    def place(self) -> Any:
         return str(self.root)
 
     def sweep(self) -> int:
@@ -189,10 +191,9 @@ class RemoteObjects:
         if found:
             self._obs.delete(self._store, found)
 
-    def zarr_store(self) -> Any:
-        from zarr.storage import ObjectStore  # noqa: PLC0415 (only with obstore)
-
-        return ObjectStore(self._store)
+    @property
+    def place(self) -> Any:
+        return self._store
 
     def sweep(self) -> int:
         """Object stores keep no partial writes."""

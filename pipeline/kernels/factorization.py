@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import splu
 
 from pipeline.errors import ConfigError, InputError, NotEnoughMemory
@@ -26,7 +26,6 @@ from pipeline.kernels import pardiso
 from pipeline.kernels.pardiso import FactorizationError, FactorSize
 
 F64 = npt.NDArray[np.float64]
-Csr = sp.csr_array[Any]
 
 SUPERLU_FILL = 30
 """Entries per entry of the matrix that SuperLU reserves before it starts; its integers have 32 bits."""
@@ -50,15 +49,15 @@ class Factorization(Protocol):
 class SuperLU:
     """SciPy's SuperLU behind the same interface. It has no analysis: ``size`` is what it reserves at first."""
 
-    def __init__(self, matrix: Csr) -> None:
+    def __init__(self, matrix: csr_array) -> None:
         """Take a square CSR matrix, float64 (n, n), whole even where it is symmetric."""
         entries = SUPERLU_FILL * matrix.nnz
         self.size = FactorSize(entries, 12 * entries, float("nan"))
-        self._matrix: Csr | None = matrix
+        self._matrix: csr_array | None = matrix
         self._factor: Any = None
 
     def factor(self) -> None:
-        """Raises: NotEnoughMemory, also where SuperLU's 32-bit integers end; FactorizationError for a singular matrix."""
+        """Raises: NotEnoughMemory, also where its 32-bit integers end; FactorizationError for a singular matrix."""
         assert self._matrix is not None
         try:
             self._factor = splu(self._matrix.tocsc())
@@ -80,7 +79,7 @@ class SuperLU:
         self._matrix = self._factor = None
 
 
-def analyse(matrix: Csr, matrix_type: int, n_threads: int) -> Factorization:
+def analyse(matrix: csr_array, matrix_type: int, n_threads: int) -> Factorization:
     """PARDISO or, where MKL is missing, SuperLU, for a whole square CSR matrix (n, n) with sorted rows."""
     if not pardiso.is_available():
         return SuperLU(matrix)
@@ -118,7 +117,7 @@ class PseudoInverse(ABC):
 class PinnedLU(PseudoInverse):
     """M^+ = A^+ A^+' through the LU of A with row ``pin`` replaced by a unit vector."""
 
-    def __init__(self, factor: Csr, pin: int, n_threads: int) -> None:
+    def __init__(self, factor: csr_array, pin: int, n_threads: int) -> None:
         """Analyse A (n, n), whose null space is the constant vector; ``pin`` lies in its closed class.
 
         Raises: InputError for a pin outside 0 .. n - 1; NotEnoughMemory; FactorizationError.
@@ -130,7 +129,7 @@ class PinnedLU(PseudoInverse):
         self._pinned_row[columns] = factor.data[first:past]
         data = factor.data.copy()
         data[first:past] = columns == pin  # the zeros stay in the pattern: one row of n
-        matrix = sp.csr_array((data, factor.indices, factor.indptr), shape=factor.shape)
+        matrix = csr_array((data, factor.indices, factor.indptr), shape=factor.shape)
         super().__init__(analyse(matrix, pardiso.GENERAL, n_threads))
         self._pin = pin
 
@@ -165,7 +164,7 @@ class PinnedLU(PseudoInverse):
 class PinnedCholesky(PseudoInverse):
     """M^+ through the Cholesky factor of M with row and column ``pin`` replaced by those of the identity."""
 
-    def __init__(self, cost_matrix: Csr, pin: int, n_threads: int) -> None:
+    def __init__(self, cost_matrix: csr_array, pin: int, n_threads: int) -> None:
         """Analyse M (n, n), symmetric positive semidefinite, whose null space is the constant vector.
 
         Raises: InputError for a pin outside 0 .. n - 1; NotEnoughMemory; FactorizationError.
@@ -197,13 +196,13 @@ class PinnedCholesky(PseudoInverse):
 class ShiftedFactor(PseudoInverse):
     """(M - sigma I)^-1 on vectors of mean zero, for a shift given by hand; sigma below the wanted eigenvalues."""
 
-    def __init__(self, cost_matrix: Csr, sigma: float, n_threads: int) -> None:
+    def __init__(self, cost_matrix: csr_array, sigma: float, n_threads: int) -> None:
         """Analyse M - sigma I (n, n).
 
         Raises: NotEnoughMemory, FactorizationError.
         """
         self.sigma = sigma
-        shifted = sp.csr_array(cost_matrix - sigma * sp.eye_array(cost_matrix.shape[0], format="csr"))
+        shifted = csr_array(cost_matrix - sigma * eye_array(cost_matrix.shape[0], format="csr"))
         shifted.sort_indices()
         super().__init__(analyse(shifted, pardiso.SYMMETRIC, n_threads))
 
@@ -231,22 +230,22 @@ def _check_pin(pin: int, n: int) -> None:
         raise InputError(f"the pinned point must be one of 0 .. {n - 1}, found {pin}")
 
 
-def _row_numbers(matrix: Csr) -> npt.NDArray[Any]:
+def _row_numbers(matrix: csr_array) -> npt.NDArray[Any]:
     return np.repeat(np.arange(matrix.shape[0], dtype=matrix.indices.dtype), np.diff(matrix.indptr))
 
 
-def _upper(matrix: Csr) -> Csr:
+def _upper(matrix: csr_array) -> csr_array:
     """The upper triangle; scipy's triu goes through coordinates, with three times the memory."""
     keep = matrix.indices >= _row_numbers(matrix)
     counts = np.concatenate([[0], np.cumsum(np.add.reduceat(keep, matrix.indptr[:-1], dtype=np.int64))])
     indptr = counts.astype(matrix.indptr.dtype)
-    return sp.csr_array((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)
+    return csr_array((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)
 
 
-def _identity_at(matrix: Csr, pin: int) -> Csr:
+def _identity_at(matrix: csr_array, pin: int) -> csr_array:
     """Row and column ``pin`` as those of the identity; the zeros stay in the pattern."""
     data = matrix.data.copy()
     first, past = matrix.indptr[pin : pin + 2]
     data[matrix.indices == pin] = 0.0
     data[first:past] = matrix.indices[first:past] == pin
-    return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)

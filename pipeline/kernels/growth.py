@@ -7,19 +7,17 @@ speech vectors in 32. Two pieces give p, and the whole follows within about 10 %
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from pipeline.kernels import pardiso
-
-Csr = sp.csr_array[Any]
 
 PIECES = (10_000, 40_000)
 MIN_ROWS = 200_000
 """Below this the analysis takes seconds and little memory on any data."""
 
 
-def extrapolated_bytes(matrix: Csr, center: int, n_threads: int) -> int | None:
+def extrapolated_bytes(matrix: csr_array, center: int, n_threads: int) -> int | None:
     """Bytes that the LU of a square matrix (n, n) will take, from its pieces around the row ``center``.
 
     None where this says nothing: small matrices, no PARDISO, or fewer rows than a piece needs reached from ``center``.
@@ -34,8 +32,8 @@ def extrapolated_bytes(matrix: Csr, center: int, n_threads: int) -> int | None:
     return int(8 * large * (matrix.shape[0] / PIECES[1]) ** power)
 
 
-def _analysed_entries(matrix: Csr, rows: Any, n_threads: int) -> int:
-    piece = sp.csr_array(matrix[rows][:, rows])
+def _analysed_entries(matrix: csr_array, rows: Any, n_threads: int) -> int:
+    piece = csr_array(matrix[rows][:, rows])
     piece.sort_indices()
     factorization = pardiso.Pardiso(piece, pardiso.GENERAL, n_threads)
     factorization.release()

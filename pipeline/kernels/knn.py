@@ -41,7 +41,8 @@ def exact_distances(queries: Floats, candidates: Floats, positions: Ids) -> npt.
 def kdtree_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
     """Exact neighbours by SciPy's k-d tree. points (c, d) contain the queries (b, d); ids name the rows of both."""
     tree = cKDTree(points.astype(np.float64), balanced_tree=False, compact_nodes=True)
-    distances, positions = tree.query(queries.astype(np.float64), k=min(k + 1, len(points)))
+    found = tree.query(queries.astype(np.float64), k=np.arange(1, min(k + 1, len(points)) + 1))
+    distances, positions = (np.asarray(part) for part in found)
     ids = point_ids[np.minimum(positions, len(points) - 1)].astype(np.int64)
     return select_nearest(np.where(np.isfinite(distances), ids, -1), distances, query_ids, k)
 
@@ -49,15 +50,14 @@ def kdtree_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids:
 def brute_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
     """Exact neighbours by matrix products over chunks of points; a few spare candidates absorb their rounding."""
     middle = points.mean(axis=0, dtype=np.float64)
-    dtype = np.result_type(queries.dtype, points.dtype)
-    left = (queries - middle).astype(dtype)
+    left = queries.astype(np.float64) - middle
     left_squares = np.einsum("bd,bd->b", left, left)
     keep = min(k + 1 + SPARE, len(points))
     best = np.full((len(queries), 0), 0, np.int64)
-    scores = np.empty((len(queries), 0), dtype)
+    scores = np.empty((len(queries), 0))
     step = max(keep, CHUNK_ELEMENTS // max(1, len(queries)))
     for start in range(0, len(points), step):
-        right = (points[start : start + step] - middle).astype(dtype)
+        right = points[start : start + step].astype(np.float64) - middle
         new = left_squares[:, None] + np.einsum("cd,cd->c", right, right) - 2.0 * (left @ right.T)
         scores = np.concatenate([scores, new], axis=1)
         best = np.concatenate([best, np.broadcast_to(np.arange(start, start + len(right)), new.shape)], axis=1)
@@ -107,7 +107,7 @@ def select_nearest(ids: npt.NDArray[np.int64], distances: Floats, self_ids: Ids,
     if missing > 0:
         ids = np.pad(ids, ((0, 0), (0, missing)), constant_values=-1)
         distances = np.pad(distances, ((0, 0), (0, missing)), constant_values=np.inf)
-    return NeighborLists(ids, distances)
+    return NeighborLists(ids, np.asarray(distances, np.float64))
 
 
 class Hits(NamedTuple):

@@ -99,5 +99,6 @@ def _without(block: F64, against: F64) -> F64:
 
 
 def _reduced_qr(block: F64) -> tuple[F64, F64]:
-    columns, triangle = scipy.linalg.qr(np.asfortranarray(block), mode="economic", overwrite_a=True, check_finite=False)
-    return columns, triangle
+    block = np.asfortranarray(block)
+    columns, triangle = scipy.linalg.qr(block, mode="economic", overwrite_a=True, check_finite=False)
+    return np.asarray(columns, np.float64), np.asarray(triangle, np.float64)

@@ -1,21 +1,22 @@
-"""Products with M = A' A from the sparse A alone: fused, in parallel over rows, the same bytes for any number of threads."""
+"""Products with M = A' A from the sparse A alone, in parallel over rows: the same bytes for any number of threads."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
 import numba
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+from scipy.sparse import csr_array
 
 F64 = npt.NDArray[np.float64]
-Csr = sp.csr_array[Any]
+Ids = npt.NDArray[np.integer]
 
 
-@numba.njit(nogil=True, cache=True)
-def _multiply_rows(indptr, indices, data, x, out, start, stop):
+@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _multiply_rows(indptr: Ids, indices: Ids, data: F64, x: F64, out: F64, start: int, stop: int) -> None:
     """out[start:stop] = (matrix x)[start:stop]."""
     n_columns = x.shape[1]
     row = np.empty(n_columns)
@@ -29,8 +30,10 @@ def _multiply_rows(indptr, indices, data, x, out, start, stop):
             out[i, c] = row[c]
 
 
-@numba.njit(nogil=True, cache=True)
-def _recur_rows(indptr, indices, data, x, current, previous, factors, start, stop):
+@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _recur_rows(
+    indptr: Ids, indices: Ids, data: F64, x: F64, current: F64, previous: F64, factors: F64, start: int, stop: int
+) -> None:
     """previous[start:stop] = factors[0] matrix x + factors[1] current + factors[2] previous, row by row."""
     n_columns = x.shape[1]
     row = np.empty(n_columns)
@@ -50,10 +53,10 @@ class NormalOperator:
     Holds A and its transpose as CSR, so that both products run over rows: no two threads write one row.
     """
 
-    def __init__(self, factor: Csr, n_threads: int) -> None:
+    def __init__(self, factor: csr_array, n_threads: int) -> None:
         """Take A (rows, n)."""
         self.shape = factor.shape
-        self._forward, self._backward = factor, sp.csr_array(factor.T.tocsr())
+        self._forward, self._backward = factor, csr_array(factor.T.tocsr())
         self._pool = ThreadPoolExecutor(n_threads)
         self._forward_cuts = _equal_work(self._forward, n_threads)
         self._backward_cuts = _equal_work(self._backward, n_threads)
@@ -85,12 +88,12 @@ class NormalOperator:
         return out
 
     def _run(self, kernel: Callable[..., None], cuts: npt.NDArray[np.int64], arguments: tuple[Any, ...]) -> None:
-        parts = [self._pool.submit(kernel, *arguments, a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        parts = [self._pool.submit(kernel, *arguments, first, past) for first, past in pairwise(cuts)]
         for part in parts:
             part.result()
 
 
-def _equal_work(matrix: Csr, n_parts: int) -> npt.NDArray[np.int64]:
+def _equal_work(matrix: csr_array, n_parts: int) -> npt.NDArray[np.int64]:
     """Row numbers that cut the matrix into parts of about equal numbers of entries."""
     wanted = np.linspace(0, matrix.nnz, n_parts + 1)
     cuts = np.searchsorted(matrix.indptr, wanted).astype(np.int64)

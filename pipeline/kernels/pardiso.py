@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+from scipy.sparse import csr_array
 
 from pipeline.errors import LleError, NotEnoughMemory
 
@@ -97,7 +97,7 @@ class Pardiso:
     Index arrays and factor use 32-bit integers while the counts allow it (0.6 GB less at 1 M points), else 64-bit ones.
     """
 
-    def __init__(self, matrix: sp.csr_array[Any], matrix_type: int, n_threads: int) -> None:
+    def __init__(self, matrix: csr_array, matrix_type: int, n_threads: int) -> None:
         """Analyse a square CSR matrix, float64 (n, n), rows sorted; symmetric kinds hold the upper triangle only.
 
         The data array is shared, not copied: it must not change until ``release``.
@@ -149,7 +149,7 @@ class Pardiso:
             self._handle[:] = 0
             self._mkl.mkl_free_buffers()
 
-    def _analyse(self, matrix: sp.csr_array[Any], dtype: type[np.signedinteger[Any]]) -> FactorSize:
+    def _analyse(self, matrix: csr_array, dtype: type[np.signedinteger[Any]]) -> FactorSize:
         self._int = dtype
         self._function = self._mkl["pardiso" if dtype is np.int32 else "pardiso_64"]
         self._function.restype = None

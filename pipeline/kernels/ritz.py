@@ -4,15 +4,14 @@ Eigenvalues are squares of singular values of A Q, so they keep the digits that 
 relative error of ||A v||^2 is about eps sqrt(lambda_max / lambda), that of v' M v about eps lambda_max / lambda.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
-import scipy.sparse as sp
+from scipy.linalg.lapack import dgeqrf
+from scipy.sparse import csc_array, csr_array
 
 F64 = npt.NDArray[np.float64]
-Csr = sp.csr_array[Any]
 
 COLUMNS_AT_ONCE = 8
 EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
@@ -53,7 +52,7 @@ class Tolerances(NamedTuple):
         """Whether the vectors are good enough."""
         return bool((errors <= self.vector_bounds(values)).all())
 
-    def met_by_residuals(self, factor: Csr, pairs: RitzPairs) -> bool:
+    def met_by_residuals(self, factor: csr_array, pairs: RitzPairs) -> bool:
         """Whether the residuals are small enough."""
         return bool((residual_norms(factor, pairs) <= self.residual_bounds(pairs.values)).all())
 
@@ -62,7 +61,7 @@ class Tolerances(NamedTuple):
         return bool(values[0] <= (NULL_FLOOR * EPS) ** 2 * self.largest)
 
 
-def rayleigh_ritz(factor: Csr, basis: F64, n_wanted: int) -> RitzPairs:
+def rayleigh_ritz(factor: csr_array, basis: F64, n_wanted: int) -> RitzPairs:
     """The ``n_wanted`` lowest Ritz pairs of M = A' A in the span of ``basis``, by the singular values of A Q.
 
     Args:
@@ -70,14 +69,15 @@ def rayleigh_ritz(factor: Csr, basis: F64, n_wanted: int) -> RitzPairs:
         basis: Q (n, k), orthonormal columns of mean zero.
         n_wanted: number of pairs m <= k.
     """
-    image = multiply(factor, basis)
-    (triangle,) = scipy.linalg.qr(image, mode="r", overwrite_a=True, check_finite=False)
-    _, singular, right = np.linalg.svd(triangle[: basis.shape[1]])
+    n_columns = basis.shape[1]
+    # scipy's and numpy's qr copy a tall matrix several times before they give its small triangle
+    reflections, _, _, _ = dgeqrf(multiply(factor, basis), overwrite_a=True)
+    _, singular, right = np.linalg.svd(np.triu(reflections[:n_columns]))
     lowest = right[::-1][:n_wanted]
     return RitzPairs(singular[::-1][:n_wanted] ** 2, np.ascontiguousarray(basis @ lowest.T))
 
 
-def multiply(matrix: Csr, block: F64) -> F64:
+def multiply(matrix: csr_array | csc_array, block: F64) -> F64:
     """matrix @ block for block (n, k) in any order; a few columns at a time, as scipy copies into C order."""
     out = np.empty((matrix.shape[0], block.shape[1]), order="F")
     for first in range(0, block.shape[1], COLUMNS_AT_ONCE):
@@ -86,12 +86,12 @@ def multiply(matrix: Csr, block: F64) -> F64:
     return out
 
 
-def residual_vectors(factor: Csr, pairs: RitzPairs) -> F64:
+def residual_vectors(factor: csr_array, pairs: RitzPairs) -> F64:
     """M v - lambda v, (n, m), computed as A' (A v) - lambda v."""
     return multiply(factor.T, multiply(factor, pairs.vectors)) - pairs.vectors * pairs.values
 
 
-def residual_norms(factor: Csr, pairs: RitzPairs) -> F64:
+def residual_norms(factor: csr_array, pairs: RitzPairs) -> F64:
     """||M v - lambda v|| / lambda, (m,)."""
     norms: F64 = np.linalg.norm(residual_vectors(factor, pairs), axis=0) / np.maximum(pairs.values, TINY)
     return norms

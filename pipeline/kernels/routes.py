@@ -1,23 +1,22 @@
 """The routes to the bottom eigenpairs of M = A' A; which one to take is decided in ``spectrum``."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
-import scipy.sparse as sp
+from scipy.sparse import csr_array
 
 from pipeline.errors import InputError, NotEnoughMemory
 from pipeline.kernels import chebyshev
 from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor
 from pipeline.kernels.growth import extrapolated_bytes
-from pipeline.kernels.pardiso import FactorizationError
 from pipeline.kernels.krylov import block_lanczos, orthonormalise
+from pipeline.kernels.pardiso import FactorizationError
 from pipeline.kernels.ritz import TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
 
 F64 = npt.NDArray[np.float64]
-Csr = sp.csr_array[Any]
 
 SEED = 20_000
 """Of the start block: the same vectors in every run."""
@@ -35,11 +34,11 @@ HOPELESS = 4
 class Problem(NamedTuple):
     """What every route needs to know."""
 
-    factor: Csr
+    factor: csr_array
     """A (rows, n)."""
     n_vectors: int
     pin: int
-    cost_matrix: Callable[[], Csr]
+    cost_matrix: Callable[[], csr_array]
     """Loads M (n, n)."""
     tolerances: Tolerances
     max_memory: int
@@ -124,7 +123,7 @@ def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) 
     m, width = problem.n_vectors, min(max(problem.n_vectors + 1, 4), MAX_BLOCK)
     columns = 2 * m + 6 * width
     predicted = _bytes(problem.factor) + inverse.size.n_bytes
-    predicted += 8 * (columns * (problem.n + problem.factor.shape[0]) + 8 * width * problem.n)
+    predicted += 8 * (columns * (problem.n + problem.factor.shape[0]) + 12 * width * problem.n)
     _require_memory(name, predicted, problem.max_memory)
     inverse.factor()
     apply = _finite(inverse.apply)
@@ -193,7 +192,7 @@ def _start_block(problem: Problem, width: int) -> F64:
     return block
 
 
-def _refuse_hopeless(name: str, matrix: Csr, problem: Problem) -> None:
+def _refuse_hopeless(name: str, matrix: csr_array, problem: Problem) -> None:
     """Keep the analysis from taking all memory where its factor would be several times too large anyway."""
     expected = extrapolated_bytes(matrix, problem.pin, problem.n_threads)
     if expected is not None and expected > HOPELESS * problem.max_memory:
@@ -222,5 +221,5 @@ def gib(n_bytes: int) -> str:
     return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.1f} MiB"
 
 
-def _bytes(matrix: Csr) -> int:
+def _bytes(matrix: csr_array) -> int:
     return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)

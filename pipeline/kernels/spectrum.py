@@ -8,22 +8,22 @@
 | chebyshev | polynomial filters, products with A only | whatever fits no factor |
 
 Every route ends with singular values of A on a small subspace, so the eigenvalues are ||A v||^2, and the factor routes
-correct their vectors by v <- v - M^+ (A' (A v) - lambda v). That makes the Cholesky route as exact as the LU one although
-M in float64 has lost digits: it is then only the preconditioner.
+correct their vectors by v <- v - M^+ (A' (A v) - lambda v). That makes the Cholesky route as exact as the LU one,
+although M in float64 has lost digits: its factor is then only the preconditioner.
 
 A vector stored in float64 has ||M v - lambda v|| / lambda near 0.1 to 0.6 eps lambda_max / lambda, however good it is:
 3 % at a million points on a surface, where lambda is 1e-14. A pair therefore counts as converged when that residual is
-at most max(tol, 8 eps lambda_max / lambda) and the error of the vector itself, which rounding enters by its square root
-only (||M^+ (M v - lambda v)|| or what a polynomial filter turns v by), at most max(tol, 100 eps sqrt(lambda_max / lambda)).
+at most max(tol, 8 eps lambda_max / lambda) and the error of the vector itself (||M^+ (M v - lambda v)||, or the angle
+by which a polynomial filter turns v), which rounding enters by the square root only, is at most
+max(tol, 100 eps sqrt(lambda_max / lambda)).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import ConfigError, InputError, NotEnoughMemory
@@ -35,7 +35,6 @@ from pipeline.kernels.ritz import EPS, Tolerances, fix_signs, residual_norms
 from pipeline.kernels.routes import Outcome, Problem
 
 F64 = npt.NDArray[np.float64]
-Csr = sp.csr_array[Any]
 
 DENSE_POINTS = 400
 """Up to here the dense singular values take less time than a factorization's analysis."""
@@ -86,12 +85,12 @@ class Spectrum:
 
 
 def bottom_eigenpairs(
-    factor: Csr,
+    factor: csr_array,
     n_vectors: int,
     *,
     method: str,
     pin: int | None,
-    cost_matrix: Callable[[], Csr],
+    cost_matrix: Callable[[], csr_array],
     tol: float,
     max_memory: int,
     sigma: float,
@@ -121,7 +120,7 @@ def bottom_eigenpairs(
         NotEnoughMemory: the method asked for, or with auto the last one, does not fit.
         FactorizationError: the method asked for could not factor its matrix.
     """
-    factor = sp.csr_array(factor)
+    factor = csr_array(factor)
     _check(factor, n_vectors, method)
     with threadpool_limits(n_threads):
         tolerances = Tolerances(tol, largest_eigenvalue(factor, routes.SEED))
@@ -184,7 +183,7 @@ def _solve(route: Callable[[Problem], Outcome], problem: Problem) -> Spectrum:
     return Spectrum(values, pairs.vectors, residuals, found.errors, converged, stats)
 
 
-def _closed_point(factor: Csr) -> int:
+def _closed_point(factor: csr_array) -> int:
     """A point of the one closed class; any point where A is not square, as M is regular without any row and column."""
     if not _is_square(factor):
         return 0
@@ -197,11 +196,11 @@ def _closed_point(factor: Csr) -> int:
     return int(np.flatnonzero(classes.class_of_point == 0)[0])
 
 
-def _is_square(factor: Csr) -> bool:
+def _is_square(factor: csr_array) -> bool:
     return bool(factor.shape[0] == factor.shape[1])
 
 
-def _check(factor: Csr, n_vectors: int, method: str) -> None:
+def _check(factor: csr_array, n_vectors: int, method: str) -> None:
     rows, n = factor.shape
     if not 1 <= n_vectors < n:
         raise ConfigError(

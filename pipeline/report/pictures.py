@@ -6,7 +6,6 @@ since overplotting would show only whatever was drawn last.
 """
 
 import importlib
-import io
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal, NamedTuple
@@ -19,7 +18,19 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize, to_hex, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+
+from pipeline.report.figures import (
+    DPI,
+    FAINT,
+    INK,
+    MISSING,
+    POINT,
+    RULE,
+    label_axes,
+    message_figure,
+    plain_text,
+    to_png,
+)
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -29,11 +40,8 @@ Range = tuple[float, float]
 SCATTER_POINTS = 100_000
 MAX_CLASSES = 20
 MAX_EMBEDDED_COMPONENTS = 4
-MAX_SPECTRUM_COMPONENTS = 10
-DPI = 150
 DRAW_ORDER_SEED = 20001222
 COLOR_MAP = "viridis"
-INK, FAINT, RULE, MISSING, POINT = "#1f2933", "#6b7280", "#cbd2d9", "#c9ced6", "#2a6f97"
 
 
 class ColorSource(NamedTuple):
@@ -105,7 +113,7 @@ def draw_embedding(
         shown &= np.isfinite(columns[1].values)
     groups = largest_components(component, shown, MAX_EMBEDDED_COMPONENTS)
     if not groups:
-        return _png(_message_figure(title, "no point was embedded"))
+        return to_png(message_figure(title, "no point was embedded"))
     pairs = [(columns[0], columns[0])] if len(columns) == 1 else list(combinations(columns, 2))
     figure, axes = _panel_figure(title, len(groups), len(pairs))
     _add_footnote(figure, component[shown], groups, embedding.shape[1])
@@ -122,8 +130,8 @@ def draw_embedding(
         _draw_panels(figure, flat_axes, panels, paint if embedding.shape[1] > 1 else PLAIN)
     if embedding.shape[1] == 1 and paint.classes is not None:
         for ax in flat_axes:
-            ax.set_yticks(range(len(paint.classes.names)), [_plain(name) for name in paint.classes.names])
-    return _png(figure)
+            ax.set_yticks(range(len(paint.classes.names)), [plain_text(name) for name in paint.classes.names])
+    return to_png(figure)
 
 
 def largest_components(component: npt.NDArray[np.int32], shown: BoolArray, limit: int) -> dict[int, IntArray]:
@@ -164,60 +172,6 @@ def classify(color: ColorSource) -> Classes | None:
     return Classes(all_codes, names, palette)
 
 
-def draw_spectrum(eigenvalues: FloatArray, residuals: FloatArray | None, rounding_floor: float | None) -> bytes:
-    """PNG of the eigenvalues on a log axis, a line for each graph component.
-
-    eigenvalues, residuals: (c, m); residuals are relative, ||M v - lambda v|| / lambda, drawn as error bars.
-    rounding_floor: size of the rounding errors in an eigenvalue, in its unit; values near it mean nothing.
-    """
-    if not np.any(np.isfinite(eigenvalues) & (eigenvalues > 0.0)):
-        return _png(_message_figure("Eigenvalues", "no positive eigenvalue was found"))
-    figure, ax = _chart_figure("Eigenvalues", 5.0, 3.6)
-    ax.set_yscale("log")
-    for label, values in enumerate(eigenvalues[:MAX_SPECTRUM_COMPONENTS]):
-        good = np.flatnonzero(np.isfinite(values) & (values > 0.0))
-        ax.plot(good + 1, values[good], "o-", markersize=5, linewidth=1.2, label=f"component {label}")
-        if residuals is not None:
-            wide = good[residuals[label][good] > 0.05]  # smaller ones hide behind the marker
-            error = np.minimum(residuals[label][wide], 0.99) * values[wide]
-            ax.errorbar(wide + 1, values[wide], yerr=error, fmt="none", capsize=3.0, ecolor=INK)
-    if rounding_floor is not None and rounding_floor > 0.0:
-        ax.axhline(rounding_floor, color=FAINT, linestyle="--", linewidth=1.0, label="rounding errors")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.set_xlim(0.6, eigenvalues.shape[1] + 0.4)
-    _label(ax, "coordinate", "eigenvalue of M")
-    n_lines = len(ax.get_legend_handles_labels()[1])
-    if n_lines > 4:
-        figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, labelcolor=INK)
-    elif n_lines > 1:
-        ax.legend(loc="best", framealpha=0.8, edgecolor="none", fontsize=8.5, labelcolor=INK)
-    if len(eigenvalues) > MAX_SPECTRUM_COMPONENTS:
-        note = f"{MAX_SPECTRUM_COMPONENTS} of {len(eigenvalues)} components"
-        ax.set_title(note, loc="right", fontsize=8.5, color=FAINT)
-    return _png(figure)
-
-
-def draw_timings(seconds: Mapping[str, float]) -> bytes:
-    """PNG of horizontal bars: seconds by stage, in the order given, the first stage on top."""
-    if not seconds:
-        return _png(_message_figure("Seconds by stage", "no stage was timed"))
-    values = np.nan_to_num(np.array(list(seconds.values()), dtype=np.float64))
-    total = float(values.sum())
-    figure, ax = _chart_figure(f"Seconds by stage ({total:,.1f} s in all)", 6.4, 0.8 + 0.34 * values.size)
-    bars = ax.barh(np.arange(values.size), values, height=0.62, color=POINT)
-    shares = [f"{value / total:.0%}" if value >= 0.005 * total > 0.0 else "<1%" for value in values]
-    texts = [f"{value:,.1f} s ({share})" for value, share in zip(values, shares, strict=True)]
-    ax.bar_label(bars, texts, padding=4, fontsize=9, color=INK)
-    ax.set_yticks(np.arange(values.size), [_plain(stage.replace("_", " ")) for stage in seconds])
-    ax.invert_yaxis()
-    ax.set_xlim(0.0, max(1.25 * float(values.max()), 1e-3))
-    ax.set_xticks([])
-    _label(ax, "", "")
-    ax.tick_params(axis="y", length=0)
-    ax.spines[["left", "bottom"]].set_visible(False)
-    return _png(figure)
-
-
 def _class_name(label: float, names: tuple[str, ...] | None) -> str:
     if names is not None and label.is_integer() and 0 <= label < len(names):
         return names[int(label)]
@@ -248,7 +202,7 @@ def _panel(ax: Axes, rows: IntArray, x: Column, y: Column) -> Panel:
     panel = Panel(rows, x.values[rows], y.values[rows], _view(x.values[rows]), _view(y.values[rows]))
     ax.set_xlim(panel.x_range)
     ax.set_ylim(panel.y_range)
-    _label(ax, x.label, y.label)
+    label_axes(ax, x.label, y.label)
     outside = count_outside(*panel[1:])
     if outside:
         ax.set_title(f"{outside:,} outside the view", loc="right", fontsize=8.5, color=FAINT)
@@ -338,7 +292,7 @@ def _add_key(figure: Figure, axes: Sequence[Axes], paint: Paint) -> None:
     if paint.classes is not None:
         style: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 6}
         marks = [Line2D([], [], color=color, **style) for color in paint.classes.colors]
-        names, title = [_plain(name, 24) for name in paint.classes.names], _plain(paint.label, 24)
+        names, title = [plain_text(name, 24) for name in paint.classes.names], plain_text(paint.label, 24)
         legend = figure.legend(marks, names, title=title, loc="outside right upper", frameon=False)
         legend.set_alignment("left")
         for text in (*legend.get_texts(), legend.get_title()):
@@ -347,7 +301,7 @@ def _add_key(figure: Figure, axes: Sequence[Axes], paint: Paint) -> None:
         bar = figure.colorbar(ScalarMappable(paint.norm, COLOR_MAP), ax=list(axes), aspect=36, pad=0.02)
         bar.outline.set_visible(False)
         bar.ax.tick_params(which="both", labelsize=9, labelcolor=INK, color=RULE)
-        bar.set_label(_plain(paint.label), fontsize=10, color=INK)
+        bar.set_label(plain_text(paint.label), fontsize=10, color=INK)
 
 
 def _add_footnote(
@@ -374,40 +328,6 @@ def _panel_figure(title: str, n_groups: int, n_pairs: int) -> tuple[Figure, list
         shape = (2, 2) if n_groups == 4 else (1, n_groups)
         size = (4.4 * shape[1] + 1.0, 4.0 * shape[0] + 0.5)
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    figure.suptitle(_plain(title, 90), x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK)
+    figure.suptitle(plain_text(title, 90), x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK)
     axes = list(figure.subplots(*shape, squeeze=False).flat)
     return figure, [axes[start : start + n_pairs] for start in range(0, len(axes), n_pairs)]
-
-
-def _chart_figure(title: str, width: float, height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
-    ax = figure.subplots()
-    ax.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK)
-    return figure, ax
-
-
-def _message_figure(title: str, message: str) -> Figure:
-    figure, ax = _chart_figure(_plain(title, 60), 6.4, 2.4)
-    ax.set_axis_off()
-    ax.text(0.5, 0.5, message, ha="center", va="center", fontsize=11, color=FAINT)
-    return figure
-
-
-def _label(ax: Axes, x_label: str, y_label: str) -> None:
-    ax.set_xlabel(_plain(x_label), fontsize=10, color=INK)
-    ax.set_ylabel(_plain(y_label), fontsize=10, color=INK)
-    ax.tick_params(which="both", labelsize=9, labelcolor=INK, color=RULE)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(RULE)
-
-
-def _plain(text: str, limit: int = 32) -> str:
-    """Text on one line, cut at `limit`, whose dollars matplotlib does not take for formulas."""
-    line = " ".join(text.split())
-    return (line if len(line) <= limit else line[: limit - 1] + "…").replace("$", r"\$")
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi="figure", facecolor="white")
-    return buffer.getvalue()

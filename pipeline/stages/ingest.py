@@ -56,14 +56,13 @@ def steps(config: Config, layout: Layout) -> Steps:
     plain = _without_labels(source)
     block_bytes = block * d * np.dtype(layout.dtype).itemsize
     size = {"size": block, "n_rows": n}
-    identity = open_input(config).fingerprint()
 
     def planned(spec: schema.ArraySpec, dtype: str, *tail: int) -> PlannedArray:
         return PlannedArray(spec, (n, *tail), dtype, block)
 
     reports = yield Step(
         "ingest", "read", read_block, n_blocks, 4 * block_bytes + 40 * block,
-        {"kind": kind, "source": plain, **size}, identity,
+        {"kind": kind, "source": plain, **size}, open_source(kind, **plain).fingerprint(),
         arrays=(planned(schema.RAW, layout.dtype, d), planned(schema.ROW_HASH, "uint64", 2),
                 planned(schema.VALID, "uint8")),
         bundles=("_work/sample",), expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
@@ -72,7 +71,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     if layout.label_width:
         yield Step(
             "ingest", "read_labels", read_labels, n_blocks, 4 * block * 8 * layout.label_width,
-            {"kind": kind, "source": source, **size}, identity,
+            {"kind": kind, "source": source, **size}, open_source(kind, **source).fingerprint(),
             arrays=(planned(schema.LABEL, "float64", layout.label_width),), feeds=False,
         )  # fmt: skip
     [merged] = yield Step(

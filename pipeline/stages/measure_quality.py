@@ -46,7 +46,7 @@ def choose_sample(store: Store, block: int, sample: int, seed: int, n_neighbors:
     embedding = embedded["embedding"][members]
     k = max(1, min(n_neighbors, (len(members) - 1) // 2))
     chosen = np.sort(np.random.default_rng([seed, 11]).permutation(len(members))[:sample])
-    near = _without_self(cKDTree(embedding).query(embedding[chosen], k + 1)[1], chosen)
+    near = _without_self(np.asarray(cKDTree(embedding).query(embedding[chosen], k + 1)[1]), chosen)
     listed = store.gather(schema.KNN_INDICES.name, members[chosen])[:, :k].astype(np.int64)
     listed = np.where(listed >= 0, np.searchsorted(members, listed), chosen[:, None])
     points = store.gather(schema.POINTS.name, members[chosen])

@@ -8,8 +8,9 @@ import numpy as np
 from pipeline import checkpoint, metrics, schema
 from pipeline.config import Config, to_yaml
 from pipeline.plan import Layout, Report, Step, Steps
+from pipeline.report.charts import draw_spectrum, draw_timings
 from pipeline.report.page import render_page
-from pipeline.report.pictures import ColorSource, draw_embedding, draw_spectrum, draw_timings
+from pipeline.report.pictures import ColorSource, draw_embedding
 from pipeline.store import Store
 
 

@@ -96,10 +96,7 @@ class TestExactBackEnds:
         assert np.isinf(found.distances[:, 3:]).all()
         assert found.ids.shape == (4, 6)
 
-    def test_lone_point_has_no_neighbors(self, search, request):
-        if search is search_kdtree:
-            reason = "kdtree_neighbors: cKDTree.query(k=1) drops the axis, so a block of one point raises AxisError"
-            request.applymarker(pytest.mark.xfail(strict=True, raises=np.exceptions.AxisError, reason=reason))
+    def test_lone_point_has_no_neighbors(self, search):
         found = search(np.ones((1, 3)), np.array([4]), 2)
         np.testing.assert_array_equal(found.ids, [[-1, -1]])
         assert np.isinf(found.distances).all()

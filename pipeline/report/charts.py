@@ -1,0 +1,67 @@
+"""The small charts of a report: the eigenvalue spectrum and the seconds of each stage."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.ticker import MaxNLocator
+
+from pipeline.report.figures import FAINT, INK, POINT, chart_figure, label_axes, message_figure, plain_text, to_png
+
+FloatArray = npt.NDArray[np.float64]
+
+MAX_SPECTRUM_COMPONENTS = 10
+
+
+def draw_spectrum(eigenvalues: FloatArray, residuals: FloatArray | None, rounding_floor: float | None) -> bytes:
+    """PNG of the eigenvalues on a log axis, a line for each graph component.
+
+    eigenvalues, residuals: (c, m); residuals are relative, ||M v - lambda v|| / lambda, drawn as error bars.
+    rounding_floor: size of the rounding errors in an eigenvalue, in its unit; values near it mean nothing.
+    """
+    if not np.any(np.isfinite(eigenvalues) & (eigenvalues > 0.0)):
+        return to_png(message_figure("Eigenvalues", "no positive eigenvalue was found"))
+    figure, ax = chart_figure("Eigenvalues", 5.0, 3.6)
+    ax.set_yscale("log")
+    for label, values in enumerate(eigenvalues[:MAX_SPECTRUM_COMPONENTS]):
+        good = np.flatnonzero(np.isfinite(values) & (values > 0.0))
+        ax.plot(good + 1, values[good], "o-", markersize=5, linewidth=1.2, label=f"component {label}")
+        if residuals is not None:
+            wide = good[residuals[label][good] > 0.05]  # smaller ones hide behind the marker
+            error = np.minimum(residuals[label][wide], 0.99) * values[wide]
+            ax.errorbar(wide + 1, values[wide], yerr=error, fmt="none", capsize=3.0, ecolor=INK)
+    if rounding_floor is not None and rounding_floor > 0.0:
+        ax.axhline(rounding_floor, color=FAINT, linestyle="--", linewidth=1.0, label="rounding errors")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.set_xlim(0.6, eigenvalues.shape[1] + 0.4)
+    label_axes(ax, "coordinate", "eigenvalue of M")
+    n_lines = len(ax.get_legend_handles_labels()[1])
+    if n_lines > 4:
+        figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, labelcolor=INK)
+    elif n_lines > 1:
+        ax.legend(loc="best", framealpha=0.8, edgecolor="none", fontsize=8.5, labelcolor=INK)
+    if len(eigenvalues) > MAX_SPECTRUM_COMPONENTS:
+        note = f"{MAX_SPECTRUM_COMPONENTS} of {len(eigenvalues)} components"
+        ax.set_title(note, loc="right", fontsize=8.5, color=FAINT)
+    return to_png(figure)
+
+
+def draw_timings(seconds: Mapping[str, float]) -> bytes:
+    """PNG of horizontal bars: seconds by stage, in the order given, the first stage on top."""
+    if not seconds:
+        return to_png(message_figure("Seconds by stage", "no stage was timed"))
+    values = np.nan_to_num(np.array(list(seconds.values()), dtype=np.float64))
+    total = float(values.sum())
+    figure, ax = chart_figure(f"Seconds by stage ({total:,.1f} s in all)", 6.4, 0.8 + 0.34 * values.size)
+    bars = ax.barh(np.arange(values.size), values, height=0.62, color=POINT)
+    shares = [f"{value / total:.0%}" if value >= 0.005 * total > 0.0 else "<1%" for value in values]
+    texts = [f"{value:,.1f} s ({share})" for value, share in zip(values, shares, strict=True)]
+    ax.bar_label(bars, texts, padding=4, fontsize=9, color=INK)
+    ax.set_yticks(np.arange(values.size), [plain_text(stage.replace("_", " ")) for stage in seconds])
+    ax.invert_yaxis()
+    ax.set_xlim(0.0, max(1.25 * float(values.max()), 1e-3))
+    ax.set_xticks([])
+    label_axes(ax, "", "")
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["left", "bottom"]].set_visible(False)
+    return to_png(figure)

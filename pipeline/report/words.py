@@ -1,0 +1,93 @@
+"""Numbers as a reader wants them; what is missing reads "not measured"."""
+
+import math
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any, TypeGuard
+
+import jinja2
+
+NOT_MEASURED = "not measured"
+
+
+def thousands(value: Any) -> str:
+    """A whole number with its thousands apart."""
+    return f"{value:,.0f}" if is_known(value) else NOT_MEASURED
+
+
+def number(value: Any, form: str) -> str:
+    """A number in a format of Python's mini-language."""
+    return format(value, form) if is_known(value) else NOT_MEASURED
+
+
+def percent(value: Any) -> str:
+    """A share as percent, never rounded to 0 % or 100 % unless it is.
+
+    >>> percent(0.99996), percent(1.0), percent(0.123)
+    ('> 99.95 %', '100 %', '12.3 %')
+    """
+    if not is_known(value):
+        return NOT_MEASURED
+    if 0.0 < value < 0.00005:
+        return "< 0.005 %"
+    if 0.9995 < value < 1.0:
+        return "> 99.95 %"
+    return f"{100.0 * value:.{2 if value < 0.01 else 3}g} %"
+
+
+def size(value: Any) -> str:
+    """Bytes in binary units.
+
+    >>> size(1.5 * 2**30)
+    '1.5 GiB'
+    """
+    if not is_known(value):
+        return NOT_MEASURED
+    power = min(4, int(math.log2(max(value, 1)) // 10))
+    return f"{value / 1024**power:.{1 if power else 0}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def duration(value: Any) -> str:
+    """Seconds as people say them.
+
+    >>> duration(3725)
+    '1 h 02 min'
+    """
+    if not is_known(value):
+        return NOT_MEASURED
+    if value < 60.0:
+        return f"{value:.2f} s" if value < 10.0 else f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    return f"{minutes} min {seconds:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def estimate(measured: Any) -> str:
+    """A mapping {value, low, high} as the value with its interval in brackets."""
+    value, low, high = ((measured or {}).get(key) for key in ("value", "low", "high"))
+    interval = f" ({low:.4f} to {high:.4f})" if is_known(low) and is_known(high) else ""
+    return number(value, ".4f") + interval
+
+
+def text(value: Any) -> str:
+    """Anything else as text: yes and no for truth values, sides of an array for its shape."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return " × ".join(f"{side:,}" if isinstance(side, int) else str(side) for side in value)
+    return NOT_MEASURED if value is None or isinstance(value, jinja2.Undefined) else str(value)
+
+
+def share_of(part: Any, whole: Any) -> float | None:
+    """part / whole, None where that is not known."""
+    return float(part / whole) if is_known(part) and is_known(whole) and whole > 0 else None
+
+
+def known_sum(values: Mapping[str, Any] | None) -> float | None:
+    """Sum of the known numbers of a mapping, None if there are none."""
+    known = [value for value in (values or {}).values() if is_known(value)]
+    return sum(known) if known else None
+
+
+def is_known(value: Any) -> TypeGuard[float]:
+    """Whether it is a finite number: what is missing comes as None, and from JSON also as NaN."""
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
