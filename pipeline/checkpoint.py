@@ -113,7 +113,8 @@ def read_reports(store: Store) -> dict[tuple[str, str], list[BlockReport]]:
 def invalidate(store: Store, array: str, chunk: str) -> str:
     """Forget the block that wrote a damaged chunk, so that the next run computes it again; says what was forgotten."""
     for (stage, step), record in recorded_steps(store).items():
-        whole = array in record["bundles"] or any(array.startswith(f"{bundle}/") for bundle in record["bundles"])
+        bundles = [bundle.removesuffix(".npz") for bundle in record["bundles"]]
+        whole = any(array == bundle or array.startswith(f"{bundle}/") for bundle in bundles)
         if array not in record["arrays"] and not whole:
             continue
         if array in record["arrays"] and chunk.isdigit() and record["n_blocks"] > 1:
@@ -136,12 +137,11 @@ class RunLock:
     def __enter__(self) -> "RunLock":
         while not self.store.objects.create(LOCK, self._content()):
             holder = self.store.get_json(LOCK)
+            if holder is None and not self.store.objects.exists(LOCK):
+                continue  # released meanwhile
             if holder is not None and holder_alive(holder):
-                raise StoreError(
-                    f"{self.store.url}: another run holds this store (process {holder['pid']} on {holder['host']}). "
-                    f"Wait for it, or stop it, or choose another output.store"
-                )
-            self._take_over(holder)
+                raise self._refused(holder)
+            self._remove_dead(holder or {"token": "torn"})
         threading.Thread(target=self._show_life, daemon=True).start()
         return self
 
@@ -152,11 +152,25 @@ class RunLock:
             if holder is not None and holder.get("token") == self.me["token"]:
                 self.store.objects.delete(LOCK)
 
-    def _take_over(self, holder: dict[str, Any] | None) -> None:
-        """Remove a dead holder's lock, unless another run has already replaced it."""
+    def _remove_dead(self, holder: dict[str, Any]) -> None:
+        """Remove a dead holder's lock. Of several runs that want to, the one that creates the claim on it does."""
+        claim = f"_run/claim-{holder['token']}.json"
+        if not self.store.objects.create(claim, self._content()):
+            rival = self.store.get_json(claim)
+            if rival is not None and holder_alive(rival):
+                raise self._refused(rival)
+            self.store.objects.delete(claim)
+            return
         current = self.store.get_json(LOCK)
-        if current is None or holder is None or current.get("token") == holder.get("token"):
+        if (current or {"token": "torn"}).get("token") == holder["token"]:
             self.store.objects.delete(LOCK)
+        self.store.objects.delete(claim)
+
+    def _refused(self, holder: dict[str, Any]) -> StoreError:
+        return StoreError(
+            f"{self.store.url}: another run holds this store (process {holder['pid']} on {holder['host']}). Wait for "
+            f"it, or stop it, or choose another output.store"
+        )
 
     def _content(self) -> bytes:
         return json.dumps({**self.me, "alive": time.time()}).encode()
@@ -164,7 +178,9 @@ class RunLock:
     def _show_life(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
             with contextlib.suppress(StoreError):
-                self.store.objects.put(LOCK, self._content())
+                holder = self.store.get_json(LOCK)
+                if holder is not None and holder.get("token") == self.me["token"]:
+                    self.store.objects.put(LOCK, self._content())
 
 
 def holder_alive(holder: dict[str, Any]) -> bool:

@@ -53,9 +53,24 @@ class Executor:
             yield from self._distributed(self.client, step, url, mark, list(blocks))
 
     def _distributed(self, client: Client, step: Step, url: str, mark: str, blocks: list[int]) -> Iterator[Outcome]:
+        """All blocks; those whose worker died are tried again one at a time, since Dask blames all it had queued."""
+        suspects = []
+        for block, outcome in self._windowed(client, step, url, mark, blocks, WINDOW_PER_WORKER):
+            if isinstance(outcome, KilledWorker):
+                suspects.append(block)
+            else:
+                yield block, outcome
+        for suspect in suspects:
+            for block, outcome in self._windowed(client, step, url, mark, [suspect], 1):
+                guilty = isinstance(outcome, KilledWorker)
+                yield block, StageIncomplete("it killed its worker each time it was tried") if guilty else outcome
+
+    def _windowed(
+        self, client: Client, step: Step, url: str, mark: str, blocks: list[int], per_worker: int
+    ) -> Iterator[Outcome]:
         """Submit a few blocks a worker at a time, one more whenever one ends, so that the graph stays small."""
         waiting = iter(blocks)
-        window = WINDOW_PER_WORKER * max(1, len(client.scheduler_info()["workers"]))
+        window = per_worker * max(1, len(client.scheduler_info()["workers"]))
         submitted = {}
 
         def submit(block: int) -> Any:
@@ -66,19 +81,22 @@ class Executor:
 
         pool = as_completed([submit(block) for _, block in zip(range(window), waiting, strict=False)])
         for future in pool:
-            block = submitted[future.key]
-            try:
-                outcome: BlockReport | BaseException = future.result()
-            except KilledWorker:
-                outcome = StageIncomplete("it killed its worker each time it was tried (out of memory?)")
-            except (FutureCancelledError, OSError, TimeoutError) as error:
-                raise LleError(f"the Dask scheduler was lost in {step.stage} ({error}); run again to resume") from None
-            except Exception as error:
-                outcome = error
+            yield submitted[future.key], _outcome(future, step)
             for following in waiting:
                 pool.add(submit(following))
                 break
-            yield block, outcome
+
+
+def _outcome(future: Any, step: Step) -> BlockReport | BaseException:
+    """A finished task's report or its own error. Raises LleError when it is the scheduler that was lost."""
+    try:
+        if future.status == "error":
+            error: BaseException = future.exception()
+            return error
+        report: BlockReport = future.result()
+    except (FutureCancelledError, OSError, TimeoutError) as error:
+        raise LleError(f"the Dask scheduler was lost in {step.stage} ({error}); run again to resume") from None
+    return report
 
 
 def run_step(step: Step, upstream: str, store: Store, executor: Executor, progress: Progress) -> list[BlockReport]:

@@ -36,10 +36,12 @@ class Objects(Protocol):
     def exists(self, name: str) -> bool:
         """Whether the object is there."""
 
+    def size(self, name: str) -> int:
+        """Bytes of the object, 0 when there is none."""
+
     def delete(self, name: str) -> None:
         """Remove an object or everything below a folder; nothing there is fine."""
 
-    @property
     def place(self) -> Any:
         """The folder (str), or obstore's store."""
 
@@ -124,6 +126,11 @@ class LocalObjects:
     def exists(self, name: str) -> bool:
         return (self.root / name).is_file()
 
+    def size(self, name: str) -> int:
+        with contextlib.suppress(OSError):
+            return (self.root / name).stat().st_size
+        return 0
+
     def delete(self, name: str) -> None:
         target = self.root / name
         with storage_errors(str(target)):
@@ -132,7 +139,6 @@ class LocalObjects:
             else:
                 target.unlink(missing_ok=True)
 
-    @property
     def place(self) -> Any:
         return str(self.root)
 
@@ -180,18 +186,23 @@ class RemoteObjects:
         return sorted(entry["path"] for page in pages for entry in page)
 
     def exists(self, name: str) -> bool:
+        return self._head(name) is not None
+
+    def size(self, name: str) -> int:
+        head = self._head(name)
+        return 0 if head is None else int(head["size"])
+
+    def _head(self, name: str) -> Any:
         try:
-            self._obs.head(self._store, name)
+            return self._obs.head(self._store, name)
         except (FileNotFoundError, self._obs.exceptions.NotFoundError):
-            return False
-        return True
+            return None
 
     def delete(self, name: str) -> None:
         found = self.names(name) or ([name] if self.exists(name) else [])
         if found:
             self._obs.delete(self._store, found)
 
-    @property
     def place(self) -> Any:
         return self._store
 

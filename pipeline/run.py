@@ -14,7 +14,7 @@ from typing import Any
 from pipeline import checkpoint
 from pipeline.cluster import connect
 from pipeline.config import Config, resolved
-from pipeline.errors import BoundsNotMet, ConfigError, Interrupted, LleError
+from pipeline.errors import BoundsNotMet, ConfigError, Interrupted
 from pipeline.execute import Executor, run_step
 from pipeline.plan import BlockReport, Layout, Stage, Step, walk
 from pipeline.progress import RunProgress
@@ -63,7 +63,7 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
     started = time.perf_counter()
     layout = ingest.first_layout(config, ingest.open_input(config))
     store = Store(config.output.store)
-    exists = store.is_run() if not fresh else _may_erase(store)
+    exists = store.may_erase() if fresh else store.is_run()
     with _interruptible(), checkpoint.RunLock(store):
         if fresh and exists:
             store.erase()
@@ -166,18 +166,6 @@ def status(store: Store) -> dict[str, Any]:
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
     state = "running" if checkpoint.running(store) else "done" if finished else "stopped"
     return {"store": store.url, "state": state, "stages": ordered}
-
-
-def _may_erase(store: Store) -> bool:
-    """--fresh erases stores of this program of any version, never anything else."""
-    try:
-        return store.is_run()
-    except ConfigError as error:
-        if "format" in str(error):
-            return True
-        raise
-    except LleError:
-        return True
 
 
 @contextmanager

@@ -8,16 +8,15 @@ block is marked as done (zarr itself would return the fill value).
 import io
 import json
 import math
-import zipfile
-from collections.abc import Iterator
-from typing import Any
+import zlib
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import zarr
 from scipy.sparse import csr_array
 from zarr.codecs import BloscCodec, Crc32cCodec
-from zarr.errors import ArrayNotFoundError, ContainsGroupError, GroupNotFoundError
+from zarr.errors import ArrayNotFoundError
 from zarr.storage import ObjectStore
 
 from pipeline.errors import ConfigError, CorruptChunk, StoreError
@@ -27,6 +26,7 @@ from pipeline.schema import FORMAT_VERSION
 
 Array = npt.NDArray[Any]
 
+CRC_BYTES = 4
 WRITE_ALL: Any = {"write_empty_chunks": True}  # a chunk that equals the fill value is data too
 
 
@@ -41,29 +41,46 @@ class Store:
     # --- the group
 
     def is_run(self) -> bool:
-        """Whether this is a store of this program. Raises ConfigError when something else lies there."""
-        try:
-            attributes = zarr.open_group(self._zarr_store(), mode="r").attrs.asdict()
-        except (GroupNotFoundError, FileNotFoundError, ContainsGroupError):
-            if any(not name.startswith("_run/") for name in self._first_names()):
-                raise ConfigError(
-                    f"{self.url}: expected an empty place or a store of this program, found other files; choose "
-                    f"another output.store"
-                ) from None
-            return False
-        except (ValueError, KeyError) as error:
-            raise StoreError(f"{self.url}: zarr.json cannot be read ({error}); run with --fresh") from None
-        if "lle_format" not in attributes:
-            raise ConfigError(f"{self.url}: a zarr group of another program; choose another output.store")
-        if attributes["lle_format"] != FORMAT_VERSION:
+        """Whether a run of this version is here; False for an empty place.
+
+        Raises ConfigError for anything of somebody else or of another version, StoreError for a damaged run.
+        """
+        kind = self._kind()
+        if kind == "other version":
             raise ConfigError(
-                f"{self.url}: store format {attributes['lle_format']}, this version writes {FORMAT_VERSION}; "
+                f"{self.url}: store format {self.attributes()['lle_format']}, this version writes {FORMAT_VERSION}; "
                 f"use another output.store or --fresh"
             )
-        return True
+        if kind == "damaged":
+            raise StoreError(f"{self.url}: its zarr.json cannot be read; run with --fresh to start anew")
+        return kind == "run"
 
-    def _first_names(self) -> Iterator[str]:
-        yield from self.objects.names("")[:100]
+    def may_erase(self) -> bool:
+        """Whether --fresh may erase what is here: runs of any version, damaged ones too. Raises ConfigError."""
+        return self._kind() != "empty"
+
+    def _kind(self) -> Literal["empty", "run", "other version", "damaged"]:
+        """What lies at the URL. Raises ConfigError when it is not of this program."""
+        document = self.objects.get("zarr.json")
+        if document is None:
+            if all(name.startswith("_run/") for name in self.objects.names("")):
+                return "empty"
+            raise self._foreign("other files")
+        try:
+            content = json.loads(document)
+        except ValueError:
+            if self.objects.names("_run/steps"):
+                return "damaged"
+            raise self._foreign("an unreadable zarr.json") from None
+        if not isinstance(content, dict) or "lle_format" not in content.get("attributes", {}):
+            raise self._foreign("zarr data of another program")
+        return "run" if content["attributes"]["lle_format"] == FORMAT_VERSION else "other version"
+
+    def _foreign(self, found: str) -> ConfigError:
+        return ConfigError(
+            f"{self.url}: expected an empty place or a store of this program, found {found}; choose another "
+            f"output.store"
+        )
 
     def create_group(self, attributes: dict[str, Any]) -> None:
         """Create the group if it is not there and set its attributes."""
@@ -83,7 +100,7 @@ class Store:
         self._arrays.clear()
 
     def _zarr_store(self) -> Any:
-        place = self.objects.place
+        place = self.objects.place()
         return place if isinstance(place, str) else ObjectStore(place)
 
     # --- arrays
@@ -126,7 +143,7 @@ class Store:
         array = self.array(name)
         block = block_of(array)
         stop = start + len(values)
-        if start % block or (stop % block and stop != array.shape[0]):
+        if start % block or stop > array.shape[0] or (stop % block and stop != array.shape[0]):
             raise ValueError(f"{name}[{start}:{stop}] is not a whole number of blocks of {block} rows")
         with storage_errors(f"{self.url}/{name}"):
             array[start:stop] = values
@@ -137,13 +154,17 @@ class Store:
         block = block_of(array)
         for chunk in range(start // block, -(-stop // block)):
             key = array.metadata.encode_chunk_key((chunk,) + (0,) * (array.ndim - 1))
-            if array.size and not self.objects.exists(f"{name}/{key}"):
-                raise CorruptChunk(name, str(chunk), "the chunk is missing")
+            if array.size and not self.objects.size(f"{name}/{key}"):
+                raise CorruptChunk(name, str(chunk), "the chunk is missing or empty")
         with storage_errors(f"{self.url}/{name}"):
             try:
                 return np.asarray(array[start:stop])
             except (ValueError, RuntimeError) as error:
-                raise CorruptChunk(name, f"{start // block}", str(error).split(". ")[0]) from None
+                if start // block == (stop - 1) // block:
+                    raise CorruptChunk(name, str(start // block), str(error).split(". ")[0]) from None
+        for chunk in range(start // block, -(-stop // block)):  # which of them was it?
+            self.read(name, max(start, chunk * block), min(stop, (chunk + 1) * block))
+        raise CorruptChunk(name, str(start // block), "it could not be read at first, and could then")
 
     def read_all(self, name: str) -> Array:
         """The whole array."""
@@ -189,21 +210,22 @@ class Store:
     # --- bundles and JSON
 
     def write_bundle(self, name: str, **arrays: Array) -> None:
-        """Several small arrays as one object (an .npz: plain members, each with a CRC-32)."""
+        """Several small arrays as one object: an .npz, and its CRC-32 in four more bytes."""
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)
-        self.objects.put(f"{name}.npz", buffer.getvalue())
+        data = buffer.getvalue()
+        self.objects.put(f"{name}.npz", data + zlib.crc32(data).to_bytes(CRC_BYTES, "little"))
 
     def read_bundle(self, name: str) -> dict[str, Array]:
         """The arrays of a bundle. Raises CorruptChunk when it is missing or damaged."""
-        data = self.objects.get(f"{name}.npz")
-        if data is None:
+        stored = self.objects.get(f"{name}.npz")
+        if stored is None:
             raise CorruptChunk(name, "bundle", "the object is missing")
-        try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
-                return {key: loaded[key] for key in loaded.files}
-        except (zipfile.BadZipFile, ValueError, EOFError, KeyError, OSError) as error:
-            raise CorruptChunk(name, "bundle", str(error)) from None
+        data, checksum = stored[:-CRC_BYTES], int.from_bytes(stored[-CRC_BYTES:], "little")
+        if zlib.crc32(data) != checksum or not data:
+            raise CorruptChunk(name, "bundle", "its CRC-32 differs")
+        with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
+            return {key: loaded[key] for key in loaded.files}
 
     def has_bundle(self, name: str) -> bool:
         return self.objects.exists(f"{name}.npz")

@@ -19,7 +19,6 @@ from pipeline.errors import (
     BoundsNotMet,
     CorruptChunk,
     InputError,
-    LleError,
     NotEnoughMemory,
     StageIncomplete,
     StoreError,
@@ -182,9 +181,6 @@ class TestBothExecutors:
         assert len(calls(store)) < 30
 
     def test_operating_system_errors_are_failures_of_their_block(self, store, executor, request):
-        if executor.client is not None:
-            reason = "_distributed: an OSError of the task is taken for the loss of the scheduler"
-            request.applymarker(pytest.mark.xfail(strict=True, raises=LleError, reason=reason))
         store.put_json("faults.json", {"1": [99, "os"]})
         try:
             run_step(PRODUCE, "", store, executor, Progress())
@@ -316,7 +312,6 @@ class TestDistributed:
         assert calls(store)[5] == 2
         np.testing.assert_array_equal(store.read_all("x"), expected_x())
 
-    @pytest.mark.xfail(strict=True, raises=AssertionError, reason="_distributed blames the blocks queued behind it")
     def test_blocks_behind_one_that_kills_its_worker_finish(self, store):
         store.put_json("faults.json", {"0": [99, "exit"]})
         slow = Step("t", "produce", produce, N_BLOCKS, 1, {"value": 0.5, "delay": 0.5}, arrays=(spec("x"),))

@@ -196,7 +196,6 @@ class TestWalkItself:
         assert stop.value.value.k_max == 5
 
 
-@pytest.mark.xfail(strict=True, reason="find_neighbors.steps counts one block for brute, which reads all points")
 def test_brute_force_counts_all_points_it_reads():
     config = config_of(neighbors={"method": "brute"})
     layout = make_layout(config, n=10**6, d=100, block=8192)

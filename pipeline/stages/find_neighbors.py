@@ -43,7 +43,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     size = {"size": block, "n_points": n}
     if method != "pynndescent":
         yield Step(
-            "find_neighbors", "search", search_block, layout.point_blocks(), block * (10 * row_bytes + 64 * k),
+            "find_neighbors", "search", search_block, layout.point_blocks(),
+            block * (10 * row_bytes + 64 * k) + (3 * n * row_bytes if method == "brute" else 0),
             {"method": method, "n_neighbors": k, "n_blocks": layout.point_blocks(), **size}, arrays=arrays,
         )  # fmt: skip
         return replace(layout, k_max=k)

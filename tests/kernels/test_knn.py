@@ -108,10 +108,7 @@ class TestExactBackEnds:
         assert (found.distances[[0, 2, 3]] == 0).all()
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    def test_exact_far_from_the_mean(self, search, rng, dtype, request):
-        if dtype == np.float32 and search is not search_kdtree:
-            reason = "brute_neighbors ranks float32 points by float32 squares; 4 spare candidates are not enough here"
-            request.applymarker(pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason))
+    def test_exact_far_from_the_mean(self, search, rng, dtype):
         points = rng.normal(size=(200, 4)).astype(dtype)
         points[100:] += 3000  # two clusters, each as far from the mean as float32 squares lose the distances within
         found = search(points, np.arange(200), 8)

@@ -197,7 +197,6 @@ class TestLabels:
         assert not run.store.has_array(schema.LABEL.name)
         assert run.layout.label_width == 0
 
-    @pytest.mark.xfail(strict=True, raises=AssertionError, reason="ingest.steps: the identity of read holds labels")
     def test_enter_no_computation(self, points, tmp_path, run_stages, make_config):
         """Other labels change the step that reads them and no step after it."""
         marks = []
