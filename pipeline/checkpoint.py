@@ -45,6 +45,7 @@ def begin_step(store: Store, step: Step, mark: str) -> dict[int, BlockReport]:
     record = store.get_json(f"_run/steps/{step.stage}.{step.name}.json")
     if record is None or record.get("fingerprint") != mark:
         forget_step(store, step.stage, step.name)
+        _forget_rivals(store, step)
         for bundle in step.bundles:
             store.objects.delete(bundle)
         for array in step.arrays:
@@ -55,6 +56,26 @@ def begin_step(store: Store, step: Step, mark: str) -> dict[int, BlockReport]:
         store.put_json(f"_run/steps/{step.stage}.{step.name}.json", content)
         return {}
     return finished_blocks(store, step.stage, step.name, mark)
+
+
+def _forget_rivals(store: Store, step: Step) -> None:
+    """Forget other steps that wrote the arrays this one is about to replace (another way to the same result)."""
+    names = {array.spec.name for array in step.arrays} | set(step.bundles)
+    for (stage, name), record in recorded_steps(store).items():
+        if names & {*record["arrays"], *record["bundles"]}:
+            forget_step(store, stage, name)
+
+
+def forget_unused(store: Store, stage: str, used: set[str]) -> None:
+    """Forget the steps of a stage that this run does not have, and what only they wrote."""
+    steps = recorded_steps(store)
+    kept = {name for key, record in steps.items() if key[0] != stage or key[1] in used
+            for name in (*record["arrays"], *record["bundles"])}  # fmt: skip
+    for (other, name), record in steps.items():
+        if other == stage and name not in used:
+            forget_step(store, stage, name)
+            for written in {*record["arrays"], *record["bundles"]} - kept:
+                store.objects.delete(written)
 
 
 def forget_step(store: Store, stage: str, name: str) -> None:

@@ -61,14 +61,16 @@ class RunResult:
 def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
     """Run every stage. Raises LleError with the exit code of what went wrong; finished blocks are kept."""
     started = time.perf_counter()
-    layout = ingest.first_layout(config, ingest.open_input(config))
+    source = ingest.open_input(config)
+    layout = ingest.first_layout(config, source)
     store = Store(config.output.store)
     exists = store.may_erase() if fresh else store.is_run()
     with _interruptible(), checkpoint.RunLock(store):
         if fresh and exists:
             store.erase()
         store.objects.sweep()
-        store.create_group({"config": resolved(config), "versions": versions()})
+        identity = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
+        store.create_group(identity)
         try:
             with connect(config.execution.cluster) as client:
                 if client is not None:
@@ -88,11 +90,12 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
 def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor, progress: RunProgress) -> str:
     """Drive every stage's steps; returns what the solver did not reach, empty when all is met."""
     upstream, unmet = "", ""
-    for stage in STAGES.values():
-        steps = stage(config, layout)
+    for name, stage in STAGES.items():
+        steps, used = stage(config, layout), set()
         try:
             step = next(steps)
             while True:
+                used.add(step.name)
                 reports = run_step(step, upstream, store, executor, progress)
                 if step.feeds:
                     upstream = checkpoint.fingerprint(upstream, step)
@@ -100,6 +103,7 @@ def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor
                 step = steps.send([report.report for report in reports])
         except StopIteration as stop:
             layout = stop.value
+        checkpoint.forget_unused(store, name, used)
     return unmet
 
 

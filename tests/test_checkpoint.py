@@ -24,6 +24,7 @@ from pipeline.checkpoint import (
     fingerprint,
     finished_blocks,
     forget_step,
+    forget_unused,
     invalidate,
     mark_done,
     read_reports,
@@ -204,6 +205,44 @@ class TestRecords:
         assert recorded_steps(store)["make", "fill"]["seconds"] == 3.75
         begin_step(store, STEP, "b2")
         assert "seconds" not in recorded_steps(store)["make", "fill"]
+
+
+class TestOtherWaysToTheSameArray:
+    OTHER = replace(STEP, name="copy", parameters={"a": 2}, bundles=())
+
+    def test_the_one_that_wrote_last_counts(self, store):
+        """A config that goes from one way to another and back must not take the other's arrays for its own."""
+        begin_step(store, STEP, "a1")
+        compute(store, STEP, "a1")
+        assert begin_step(store, self.OTHER, "b2") == {}
+        assert kept(store, STEP, "a1") == set()
+        compute(store, self.OTHER, "b2")
+        assert set(begin_step(store, self.OTHER, "b2")) == {0, 1, 2}
+        assert begin_step(store, STEP, "a1") == {}
+        assert kept(store, self.OTHER, "b2") == set()
+
+    def test_steps_a_run_no_longer_has_are_forgotten_with_what_only_they_wrote(self, store):
+        shared = replace(STEP, name="shared", arrays=(), bundles=("_work/parts", "_work/alone.npz"))
+        elsewhere = replace(STEP, stage="rest", name="fill", arrays=(), bundles=("_work/rest",))
+        for step in (shared, elsewhere, STEP):
+            begin_step(store, step, "a1")
+        compute(store, STEP, "a1")
+        store.write_bundle("_work/alone", x=np.zeros(1))
+        store.write_bundle("_work/rest/00000", x=np.zeros(1))
+        begin_step(store, shared, "a1")
+
+        forget_unused(store, "make", {"fill"})
+        assert set(recorded_steps(store)) == {("make", "fill"), ("rest", "fill")}
+        assert not store.has_bundle("_work/alone")
+        assert store.has_bundle("_work/parts/00001")
+        assert store.has_bundle("_work/rest/00000")
+        assert set(begin_step(store, STEP, "a1")) == {0, 1, 2}
+
+        forget_unused(store, "make", set())
+        assert set(recorded_steps(store)) == {("rest", "fill")}
+        assert not store.has_array("x")
+        assert store.objects.names("_work/parts") == []
+        assert store.has_bundle("_work/rest/00000")
 
 
 class TestInvalidate:

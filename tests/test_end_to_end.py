@@ -211,3 +211,25 @@ def test_plan_and_status_agree_with_the_run(tmp_path):
         tasks = sum(row["tasks"] for row in planned["steps"] if row["stage"] == stage)
         assert entry["done"] == entry["blocks"] == tasks
     assert lle("plan", config)["solver"]["method"]
+
+
+def test_another_way_to_the_same_arrays_never_passes_for_the_first(tmp_path):
+    """kdtree and pynndescent write the same arrays by different steps; each change computes them anew."""
+    config = write_config(
+        tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 1200}, execution={"block_points": 500}
+    )
+    lle("run", config)
+    before = Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes()
+    other = ["--set", "neighbors.method=pynndescent", "--set", "input.seed=8"]
+    lle("run", config, *other)
+    status = lle("status", tmp_path / "run.zarr")["stages"]["find_neighbors"]["steps"]
+    assert set(status) == {"group_cells", "search_cells", "merge"}
+    lle("run", config)
+    assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == before
+
+
+def test_small_data_are_embedded_whatever_min_component_says(tmp_path):
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 40})
+    metrics = lle("run", config, "--set", "neighbors.n_neighbors=6")["metrics"]
+    assert metrics["closed_classes_left"] == 1
+    assert np.isfinite(Store(str(tmp_path / "run.zarr")).read_all("embedding")).all()

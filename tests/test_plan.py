@@ -142,6 +142,7 @@ class TestWalk:
         for step in steps:
             for array in step.arrays:
                 assert step.n_blocks in (1, math.ceil(array.shape[0] / array.block)), (step.name, array.spec.name)
+                assert step.n_blocks == 1 or array.block in (1, step.parameters["size"]), (step.name, array.spec.name)
 
     def test_all_steps_have_tasks_with_bytes(self, sections):
         config = config_of(**sections)

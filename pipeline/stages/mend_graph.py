@@ -74,6 +74,8 @@ def sample_exact(store: Store, block: int, sample: int, seed: int, size: int, n_
     radii = store.gather(schema.KNN_DISTANCES.name, rows)[:, -1].astype(np.float64)
     start, stop = block_rows(block, size, n_points)
     points = store.gather(schema.POINTS.name, rows)
+    found = np.isfinite(radii)  # a list with empty slots has no reach of its own
+    radii[~found] = radii[found].max(initial=0.0)
     radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
     hits = points_within(points, rows, radii, store.read(schema.POINTS.name, start, stop), start)
     store.write_bundle(f"_work/exact/{block:05d}", **hits._asdict())
@@ -102,12 +104,13 @@ def analyse_graph(store: Store, block: int, reverse: int | None, min_component: 
     indices = store.read_all(schema.KNN_INDICES.name)
     distances = store.read_all(schema.KNN_DISTANCES.name)
     n_components, component = weak_components(neighbor_graph(indices))
+    sizes = np.bincount(component)
+    min_component = min(min_component, int(sizes[0]))  # the largest is embedded whatever its size
     repair = plan_repair(indices, distances, component, reverse, min_component)
     store.write(schema.POINT_COMPONENT.name, 0, component.astype(np.int32))
     store.write_bundle(
         "_work/additions", rows=repair.added_rows, neighbors=repair.added_neighbors, distances=repair.added_distances
     )
-    sizes = np.bincount(component)
     return {
         "k_max": max(repair.max_neighbors, indices.shape[1]),
         "n_components_weak": int(n_components),

@@ -44,7 +44,8 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
 
 
 def write_metrics(store: Store, seconds: float) -> None:
-    """metrics.json of a run that ended before its report: what is known so far."""
+    """metrics.json of a run that ended before its report: what is known so far, and no report of an earlier run."""
+    store.objects.delete("report")
     store.put_json("report/metrics.json", {**gather_metrics(store), "seconds_of_this_run": round(seconds, 3)})
 
 

@@ -72,6 +72,23 @@ def test_a_last_block_of_one_point(search):
     np.testing.assert_array_equal(lists_of(run)[0], exact_neighbors(run.store.read_all("points"), K)[0])
 
 
+def test_changing_the_method_back_and_forth(tmp_path, run_stages, make_config):
+    """Three runs on one store: each leaves the lists of its own method."""
+    points = swiss_roll(150, np.random.default_rng(97))
+    points[:, 1] *= 100
+    seen = []
+    for method in ("kdtree", "pynndescent", "kdtree"):
+        config = make_config(tmp_path, points, 64, neighbors={"method": method, "n_neighbors": 4},
+                             input={"kind": "npy", "path": str(tmp_path / "points0.npy")},
+                             output={"store": str(tmp_path / "run.zarr")})  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(order_points, "CELL_POINTS", 10)
+            patch.setattr(find_neighbors, "GROUP_POINTS", 40)
+            seen.append(lists_of(run_stages(config, "find_neighbors"))[0])
+    np.testing.assert_array_equal(seen[0], seen[2])
+    assert (seen[0] != seen[1]).any()  # the groups miss some, so that the test can fail
+
+
 class TestCells:
     """The approximate route; its groups are small enough to be searched exactly."""
 
