@@ -12,18 +12,21 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
 import psutil
 
-from pipeline.errors import StoreError
+from pipeline.errors import StageIncomplete, StoreError
 from pipeline.plan import BlockReport, Step
 from pipeline.store import Store
 
 LOCK = "_run/lock.json"
 HEARTBEAT_SECONDS = 15.0
 STALE_SECONDS = 300.0
+
+Before = Collection[tuple[str, str]] | None
 
 
 def fingerprint(upstream: str, step: Step) -> str:
@@ -36,16 +39,21 @@ def marker_name(stage: str, step: str, block: int) -> str:
     return f"_done/{stage}/{step}.{block:05d}.json"
 
 
-def begin_step(store: Store, step: Step, mark: str) -> dict[int, BlockReport]:
+def begin_step(store: Store, step: Step, mark: str, before: Before = None) -> dict[int, BlockReport]:
     """Make the store ready for a step and return the reports of its finished blocks.
 
     A step recorded under another fingerprint is forgotten: first its markers, then its arrays, so that a kill in
-    between leaves no marker without data.
+    between leaves no marker without data. What other steps computed from it is forgotten too: only the steps in
+    `before`, those that this run has done already, still hold (None: all do).
     """
     record = store.get_json(f"_run/steps/{step.stage}.{step.name}.json")
-    if record is None or record.get("fingerprint") != mark:
+    whole = all(store.has_array(array.spec.name) for array in step.arrays)
+    if record is None or record.get("fingerprint") != mark or not whole:
         forget_step(store, step.stage, step.name)
         _forget_rivals(store, step)
+        if step.feeds and before is not None:
+            for stage, name in recorded_steps(store).keys() - set(before):
+                forget_step(store, stage, name)
         for bundle in step.bundles:
             store.objects.delete(bundle)
         for array in step.arrays:
@@ -81,6 +89,11 @@ def forget_unused(store: Store, stage: str, used: set[str]) -> None:
 def forget_step(store: Store, stage: str, name: str) -> None:
     """Remove the record of a step and the markers of its blocks."""
     store.objects.delete(f"_run/steps/{stage}.{name}.json")
+    forget_markers(store, stage, name)
+
+
+def forget_markers(store: Store, stage: str, name: str) -> None:
+    """Remove the markers of a step's blocks; its record stays, so that nothing computed from equal bytes is lost."""
     for marker in store.objects.names(f"_done/{stage}"):
         if marker.rsplit("/", 1)[1].startswith(f"{name}."):
             store.objects.delete(marker)
@@ -98,9 +111,12 @@ def finished_blocks(store: Store, stage: str, name: str, mark: str) -> dict[int,
     return done
 
 
-def mark_done(store: Store, stage: str, name: str, mark: str, report: BlockReport) -> None:
-    """Write a block's marker; call it after the block's data."""
-    store.put_json(marker_name(stage, name, report.block), {"fingerprint": mark, **asdict(report)})
+def mark_done(store: Store, step: Step, mark: str, report: BlockReport) -> None:
+    """Write a block's marker; call it after the block's data. Raises StageIncomplete if the step has changed since."""
+    record = store.get_json(f"_run/steps/{step.stage}.{step.name}.json")
+    if record is None or record["fingerprint"] != mark:
+        raise StageIncomplete(f"{step.stage}.{step.name}, block {report.block}: a newer run has taken over the store")
+    store.put_json(marker_name(step.stage, step.name, report.block), {"fingerprint": mark, **asdict(report)})
 
 
 def add_seconds(store: Store, step: Step, seconds: float) -> None:
@@ -141,7 +157,9 @@ def invalidate(store: Store, array: str, chunk: str) -> str:
         if array in record["arrays"] and chunk.isdigit() and record["n_blocks"] > 1:
             store.objects.delete(marker_name(stage, step, int(chunk)))
             return f"block {chunk} of {stage}.{step}"
-        forget_step(store, stage, step)
+        forget_markers(store, stage, step)
+        if chunk == "zarr.json":
+            forget_step(store, stage, step)
         return f"all of {stage}.{step}"
     return "nothing (no step wrote it)"
 
@@ -154,6 +172,7 @@ class RunLock:
         self.me = {"host": socket.gethostname(), "pid": os.getpid(), "token": uuid.uuid4().hex,
                    "started": psutil.Process().create_time()}  # fmt: skip
         self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._show_life, daemon=True)
 
     def __enter__(self) -> "RunLock":
         while not self.store.objects.create(LOCK, self._content()):
@@ -163,11 +182,13 @@ class RunLock:
             if holder is not None and holder_alive(holder):
                 raise self._refused(holder)
             self._remove_dead(holder or {"token": "torn"})
-        threading.Thread(target=self._show_life, daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
         with contextlib.suppress(StoreError):
             holder = self.store.get_json(LOCK)
             if holder is not None and holder.get("token") == self.me["token"]:

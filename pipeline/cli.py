@@ -12,7 +12,7 @@ import typer
 
 from pipeline import run as runs
 from pipeline.config import Config, json_schema, load_config
-from pipeline.errors import LleError, StoreError
+from pipeline.errors import ConfigError, LleError
 from pipeline.export import export_embedding
 from pipeline.kernels.pardiso import reproducible_environment
 from pipeline.progress import RunProgress
@@ -115,9 +115,7 @@ def _load(config: Path, overrides: list[str] | None, store: str | None) -> Confi
 def _existing(url: str) -> Store:
     store = Store(url)
     if not store.is_run():
-        error = StoreError(f"{url}: no run has been started there")
-        error.exit_code = 2
-        raise error
+        raise ConfigError(f"{url}: no run has been started there")
     return store
 
 

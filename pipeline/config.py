@@ -130,7 +130,7 @@ class Neighbors(Model):
     n_neighbors: int = Field(12, ge=2)
     reverse: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     min_recall: float = Field(0.9, ge=0, le=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**32)
 
 
 class Weights(Model):

@@ -75,16 +75,23 @@ class Executor:
 
         def submit(block: int) -> Any:
             key = f"{step.stage}.{step.name}-{block}-{mark[:8]}-{time.monotonic_ns()}"
-            future = client.submit(run_task, url, step, mark, block, key=key, pure=False, retries=RETRIES)
+            future = client.submit(_task_or_error, url, step, mark, block, key=key, pure=False, retries=RETRIES)
             submitted[future.key] = block
             return future
 
-        pool = as_completed([submit(block) for _, block in zip(range(window), waiting, strict=False)])
-        for future in pool:
-            yield submitted[future.key], _outcome(future, step)
-            for following in waiting:
-                pool.add(submit(following))
-                break
+        futures = {submit(block) for _, block in zip(range(window), waiting, strict=False)}
+        pool = as_completed(futures)
+        try:
+            for future in pool:
+                futures.discard(future)
+                yield submitted[future.key], _outcome(future, step)
+                for following in waiting:
+                    added = submit(following)
+                    futures.add(added)
+                    pool.add(added)
+                    break
+        finally:
+            client.cancel(list(futures))
 
 
 def _outcome(future: Any, step: Step) -> BlockReport | BaseException:
@@ -93,20 +100,27 @@ def _outcome(future: Any, step: Step) -> BlockReport | BaseException:
         if future.status == "error":
             error: BaseException = future.exception()
             return error
-        report: BlockReport = future.result()
+        report: BlockReport | BaseException = future.result()
     except (FutureCancelledError, OSError, TimeoutError) as error:
         raise LleError(f"the Dask scheduler was lost in {step.stage} ({error}); run again to resume") from None
     return report
 
 
-def run_step(step: Step, upstream: str, store: Store, executor: Executor, progress: Progress) -> list[BlockReport]:
+def run_step(
+    step: Step,
+    upstream: str,
+    store: Store,
+    executor: Executor,
+    progress: Progress,
+    before: checkpoint.Before = None,
+) -> list[BlockReport]:
     """Compute the blocks of a step that are not done; return the reports of all of them in block order.
 
     Raises the block's own error if it is one a retry cannot cure, CorruptChunk for damaged input (its block is
     forgotten first), else StageIncomplete that lists the failed blocks after the others have finished.
     """
     mark = checkpoint.fingerprint(upstream, step)
-    done = checkpoint.begin_step(store, step, mark)
+    done = checkpoint.begin_step(store, step, mark, before)
     missing = [block for block in range(step.n_blocks) if block not in done]
     progress.begin(step, len(done))
     started = time.perf_counter()
@@ -136,8 +150,18 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
         report = step.function(store, block, **step.parameters, **step.resources)
     seconds = time.perf_counter() - started
     result = BlockReport(block=block, seconds=round(seconds, 4), peak_bytes=_peak_bytes(), report=report)
-    checkpoint.mark_done(store, step.stage, step.name, mark, result)
+    checkpoint.mark_done(store, step, mark, result)
     return result
+
+
+def _task_or_error(url: str, step: Step, mark: str, block: int) -> BlockReport | LleError:
+    """What a worker runs: errors that no retry changes are results, since Dask would only try them again."""
+    try:
+        return run_task(url, step, mark, block)
+    except LleError as error:
+        if not _is_final(error):
+            raise
+        return error
 
 
 def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockReport | BaseException:
@@ -147,7 +171,7 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
     def call() -> None:
         try:
             found.append(function(*arguments))
-        except Exception as error:
+        except BaseException as error:
             found.append(error)
 
     thread = threading.Thread(target=call, daemon=True)
@@ -165,8 +189,12 @@ def _raise_if_final(error: BaseException, store: Store) -> None:
             f"{store.url}: {error}. Nothing was computed from it. Forgotten: {forgotten}; run the same command again "
             f"to compute it anew"
         ) from None
-    if isinstance(error, StoreError) or (isinstance(error, LleError) and error.exit_code != 1):
+    if _is_final(error):
         raise error
+
+
+def _is_final(error: BaseException) -> bool:
+    return isinstance(error, StoreError) or (isinstance(error, LleError) and error.exit_code != 1)
 
 
 def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:

@@ -47,8 +47,8 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
     said = []
     if metrics["n_components_weak"] and metrics["n_components_weak"] > 1:
         said.append(
-            f"the neighbour graph has {metrics['n_components_weak']} components; each is embedded by itself and their "
-            f"coordinates cannot be compared"
+            f"the neighbour graph has {metrics['n_components_weak']} components; those embedded have coordinates of "
+            f"their own, which cannot be compared"
         )
     small = metrics["dropped"].get("small_component")
     if small:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 
 from pipeline.errors import ConfigError, StoreError
 
@@ -53,7 +53,7 @@ def open_objects(url: str) -> Objects:
     """Objects under a path, a file:// URL, or any URL obstore knows (s3://, gs://, az://, memory://)."""
     parsed = urlparse(url)
     if parsed.scheme in {"", "file"} or len(parsed.scheme) == 1:
-        return LocalObjects(parsed.path if parsed.scheme == "file" else url)
+        return LocalObjects(unquote(parsed.path) if parsed.scheme == "file" else url)
     return RemoteObjects(url)
 
 
@@ -85,8 +85,8 @@ class LocalObjects:
     """Files below a folder; a write is a temporary name and a rename."""
 
     def __init__(self, root: str) -> None:
-        self.url = root
-        self.root = Path(root).absolute()
+        self.root = Path(root).expanduser().absolute()
+        self.url = str(self.root)  # workers may have another working directory
 
     def put(self, name: str, data: bytes) -> None:
         target = self.root / name

@@ -21,6 +21,9 @@ MAX_BLOCK_POINTS = 65_536
 MIN_BLOCK_POINTS = 1_024
 KDTREE_FEATURES = 10
 BRUTE_POINTS = 20_000
+CELL_POINTS = 2048
+MAX_CELLS = 4096
+SAMPLE_PER_CELL = 40
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,17 @@ def block_rows(block: int, size: int, n_rows: int) -> tuple[int, int]:
     (20, 25)
     """
     return block * size, min((block + 1) * size, n_rows)
+
+
+def n_cells(n_points: int) -> int:
+    """Cells to put the points in."""
+    return min(MAX_CELLS, math.ceil(n_points / CELL_POINTS))
+
+
+def sample_rows(layout: Layout) -> int:
+    """Rows of each input block to keep for finding the cells: twice what is needed, since some are dropped."""
+    needed = max(1000, 2 * SAMPLE_PER_CELL * n_cells(layout.n_input))
+    return min(layout.block_points, math.ceil(needed / layout.input_blocks()))
 
 
 def neighbor_method(requested: str, n_points: int, n_features: int) -> str:

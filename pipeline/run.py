@@ -64,9 +64,12 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
     source = ingest.open_input(config)
     layout = ingest.first_layout(config, source)
     store = Store(config.output.store)
-    exists = store.may_erase() if fresh else store.is_run()
+    if fresh:
+        store.may_erase()
+    else:
+        store.is_run()
     with _interruptible(), checkpoint.RunLock(store):
-        if fresh and exists:
+        if fresh:
             store.erase()
         store.objects.sweep()
         identity = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
@@ -90,16 +93,20 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
 def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor, progress: RunProgress) -> str:
     """Drive every stage's steps; returns what the solver did not reach, empty when all is met."""
     upstream, unmet = "", ""
+    before: set[tuple[str, str]] = set()
     for name, stage in STAGES.items():
         steps, used = stage(config, layout), set()
         try:
             step = next(steps)
             while True:
                 used.add(step.name)
-                reports = run_step(step, upstream, store, executor, progress)
+                reports = run_step(step, upstream, store, executor, progress, before)
+                before.add((step.stage, step.name))
                 if step.feeds:
                     upstream = checkpoint.fingerprint(upstream, step)
-                unmet = unmet or _unmet(step, reports)
+                if text := _unmet(step, reports):
+                    unmet = text
+                    checkpoint.forget_markers(store, step.stage, step.name)  # the next run tries again
                 step = steps.send([report.report for report in reports])
         except StopIteration as stop:
             layout = stop.value

@@ -34,8 +34,8 @@ class Store:
     """Arrays, bundles and JSON objects under one URL."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
         self.objects = open_objects(url)
+        self.url = self.objects.url
         self._arrays: dict[str, zarr.Array[Any]] = {}
 
     # --- the group
@@ -93,10 +93,10 @@ class Store:
         return dict(zarr.open_group(self._zarr_store(), mode="r").attrs)
 
     def erase(self) -> None:
-        """Remove everything but the run lock."""
+        """Remove everything but the run lock; the records first, so that a kill leaves none without its arrays."""
+        self.objects.delete("_run/steps")
         for top in sorted({name.split("/")[0] for name in self.objects.names("")} - {"_run"}):
             self.objects.delete(top)
-        self.objects.delete("_run/steps")
         self._arrays.clear()
 
     def _zarr_store(self) -> Any:

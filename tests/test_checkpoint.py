@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ from pipeline.checkpoint import (
     recorded_steps,
     running,
 )
-from pipeline.errors import StoreError
+from pipeline.errors import StageIncomplete, StoreError
 from pipeline.plan import BlockReport, PlannedArray, Step
 from pipeline.schema import ArraySpec
 from pipeline.store import Store
@@ -56,7 +56,7 @@ def compute(store: Store, step: Step, mark: str, blocks=range(3)) -> None:
     for block in blocks:
         store.write("x", block * BLOCK, np.full(BLOCK, float(int(mark, 16))))
         store.write_bundle(f"_work/parts/{block:05d}", mark=np.array([int(mark, 16)]))
-        mark_done(store, step.stage, step.name, mark, BlockReport(block, 0.5, 7, {"block": block}))
+        mark_done(store, step, mark, BlockReport(block, 0.5, 7, {"block": block}))
 
 
 def kept(store: Store, step: Step, mark: str) -> set[int]:
@@ -90,7 +90,8 @@ class TestMarkers:
     def test_only_those_with_this_fingerprint_count(self, store):
         assert begin_step(store, STEP, "a1") == {}
         compute(store, STEP, "a1", [0, 2])
-        mark_done(store, "make", "fill", "b2", BlockReport(1, 0.5, 7, {}))
+        stale = {"fingerprint": "b2", **asdict(BlockReport(1, 0.5, 7, {}))}
+        store.put_json(checkpoint.marker_name("make", "fill", 1), stale)
         done = begin_step(store, STEP, "a1")
         assert done == {block: BlockReport(block, 0.5, 7, {"block": block}) for block in (0, 2)}
 
@@ -104,7 +105,7 @@ class TestMarkers:
     def test_steps_with_like_names_are_kept_apart(self, store):
         other = replace(STEP, name="fill_more", arrays=(), bundles=())
         begin_step(store, other, "a1")
-        mark_done(store, "make", "fill_more", "a1", BlockReport(0, 0.5, 7, {}))
+        mark_done(store, other, "a1", BlockReport(0, 0.5, 7, {}))
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         forget_step(store, "make", "fill")
@@ -222,14 +223,13 @@ class TestOtherWaysToTheSameArray:
         assert kept(store, self.OTHER, "b2") == set()
 
     def test_steps_a_run_no_longer_has_are_forgotten_with_what_only_they_wrote(self, store):
-        shared = replace(STEP, name="shared", arrays=(), bundles=("_work/parts", "_work/alone.npz"))
+        gone = replace(STEP, name="gone", arrays=(), bundles=("_work/alone.npz",))
         elsewhere = replace(STEP, stage="rest", name="fill", arrays=(), bundles=("_work/rest",))
-        for step in (shared, elsewhere, STEP):
+        for step in (gone, elsewhere, STEP):
             begin_step(store, step, "a1")
         compute(store, STEP, "a1")
         store.write_bundle("_work/alone", x=np.zeros(1))
         store.write_bundle("_work/rest/00000", x=np.zeros(1))
-        begin_step(store, shared, "a1")
 
         forget_unused(store, "make", {"fill"})
         assert set(recorded_steps(store)) == {("make", "fill"), ("rest", "fill")}
@@ -270,7 +270,7 @@ class TestInvalidate:
         step = Step("make", "one", dict, 1, 1, {}, bundles=("_work/one.npz",))
         begin_step(store, step, "a1")
         store.write_bundle("_work/one", x=np.zeros(1))
-        mark_done(store, "make", "one", "a1", BlockReport(0, 0.5, 7, {}))
+        mark_done(store, step, "a1", BlockReport(0, 0.5, 7, {}))
         assert invalidate(store, "_work/one", "bundle") == "all of make.one"
 
     def test_rows_of_the_cost_matrix(self, store):
@@ -438,3 +438,22 @@ class TestRunLock:
         finally:
             third.__exit__()
             second.__exit__()
+
+
+class TestChanges:
+    def test_a_changed_step_forgets_what_others_computed_from_it(self, store):
+        later = replace(STEP, name="later", arrays=(), bundles=())
+        measure = replace(STEP, name="measure", arrays=(), bundles=(), feeds=False)
+        for step in (STEP, later, measure):
+            begin_step(store, step, "a1", before=None)
+            mark_done(store, step, "a1", BlockReport(0, 0.5, 7, {}))
+        begin_step(store, measure, "b2", before={("make", "fill")})
+        assert read_reports(store)["make", "later"]
+        begin_step(store, STEP, "b2", before=())
+        assert set(recorded_steps(store)) == {("make", "fill")}
+
+    def test_a_late_task_of_an_older_run_is_not_marked(self, store):
+        begin_step(store, STEP, "b2")
+        with pytest.raises(StageIncomplete, match="newer run"):
+            mark_done(store, STEP, "a1", BlockReport(0, 0.5, 7, {}))
+        assert begin_step(store, STEP, "b2") == {}

@@ -243,6 +243,7 @@ class TestSerial:
         [report] = run_step(Step("t", "look", look, 1, 1, {}, all_cores=True), "", store, serial, Progress())
         assert report.report["threads"] == threads
 
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
     @pytest.mark.xfail(strict=True, raises=IndexError, reason="_attempt: what is no Exception ends its thread unheard")
     def test_a_task_that_exits_is_a_failure_of_its_block(self, store, serial):
         def leave(store, block):

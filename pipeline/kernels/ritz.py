@@ -15,7 +15,7 @@ F64 = npt.NDArray[np.float64]
 
 COLUMNS_AT_ONCE = 8
 EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
-VECTOR_FLOOR, RESIDUAL_FLOOR, NULL_FLOOR = 100.0, 8.0, 10.0
+VECTOR_FLOOR, RESIDUAL_FLOOR, NULL_FLOOR = 100.0, 8.0, 100.0
 
 
 class RitzPairs(NamedTuple):

@@ -26,7 +26,7 @@ MAX_CYCLES = 40
 """Blocks per wanted eight vectors after which the Krylov space counts as not converging."""
 MAX_REFINEMENTS = 4
 CHEBYSHEV_COLUMNS = 48
-MAX_DEGREES = 50_000
+MAX_DEGREES = 20_000
 HOPELESS = 4
 """A factor expected to be this many times too large is not even analysed."""
 

@@ -58,7 +58,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     members = min(n, 2 * N_GROUPS_EACH * target)
     yield Step(
         "find_neighbors", "search_cells", search_group, groups["n_groups"], members * (4 * row_bytes + 400 * k),
-        {"n_neighbors": k, "exact_below": EXACT_CELL, "seed": config.neighbors.seed},
+        {"n_neighbors": k, "exact_below": EXACT_CELL, "seed": config.neighbors.seed, "size": block},
         bundles=("_work/group_neighbors",),
     )  # fmt: skip
     yield Step(
@@ -73,37 +73,70 @@ def search_block(
 ) -> Report:
     """Exact neighbours of a block of points."""
     start, stop = block_rows(block, size, n_points)
-    own, ids = store.read(schema.POINTS.name, start, stop), np.arange(start, stop)
-    if method == "brute":
-        everything = store.read_all(schema.POINTS.name)
-        all_ids = np.arange(n_points)
-        parts = [
-            brute_neighbors(own[i : i + 1024], ids[i : i + 1024], everything, all_ids, n_neighbors)
-            for i in range(0, len(own), 1024)
-        ]
-        lists = NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-        read = n_points
-    else:
-        lists = kdtree_neighbors(own, ids, own, ids, n_neighbors)
-        halo = rows_within_reach(store, start, stop, n_blocks, lists.distances[:, -1])
-        read = len(own) + len(halo)
-        if len(halo):
-            all_ids = np.sort(np.concatenate([ids, halo]))
-            lists = kdtree_neighbors(own, ids, store.gather(schema.POINTS.name, all_ids), all_ids, n_neighbors)
+    search = search_by_tree if method == "kdtree" else search_by_brute_force
+    lists, n_read = search(store, start, stop, n_neighbors, n_blocks, n_points)
     _write(store, start, lists)
-    return {"rows_read": int(read)}
+    return {"rows_read": n_read}
 
 
-def rows_within_reach(store: Store, start: int, stop: int, n_blocks: int, reach: npt.NDArray[np.float64]) -> Ids:
-    """Rows outside [start, stop) whose cell's box comes within the reach (b,) of a cell of this block."""
+def search_by_brute_force(
+    store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int, n_points: int
+) -> tuple[NeighborLists, int]:
+    """Against all points; (neighbours of the rows [start, stop), rows read)."""
+    everything, all_ids = store.read_all(schema.POINTS.name), np.arange(n_points)
+    slices = [slice(first, min(first + 1024, stop)) for first in range(start, stop, 1024)]
+    parts = [brute_neighbors(everything[s], all_ids[s], everything, all_ids, n_neighbors) for s in slices]
+    return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), n_points
+
+
+def search_by_tree(
+    store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int, n_points: int
+) -> tuple[NeighborLists, int]:
+    """Against the block's own points first; then, if need be, against the cells within the reach these give."""
+    own, ids = store.read(schema.POINTS.name, start, stop), np.arange(start, stop)
+    boxes, near = read_boxes(store, n_blocks), ids
+    if len(own) <= n_neighbors < n_points:
+        near = np.sort(np.concatenate([ids, nearest_rows(boxes, start, stop, n_neighbors + 1)]))
+    lists = kdtree_neighbors(own, ids, store.gather(schema.POINTS.name, near), near, n_neighbors)
+    halo = np.union1d(near, rows_within_reach(store, start, stop, boxes, lists.distances[:, -1]))
+    if len(halo) > len(near):
+        lists = kdtree_neighbors(own, ids, store.gather(schema.POINTS.name, halo), halo, n_neighbors)
+    return lists, len(halo)
+
+
+def read_boxes(store: Store, n_blocks: int) -> Boxes:
+    """The bounding boxes of all cells, cut where blocks of points end."""
     parts = [store.read_bundle(f"_work/boxes/{b:05d}") for b in range(n_blocks)]
-    boxes = Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
+    return Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
+
+
+def rows_within_reach(store: Store, start: int, stop: int, boxes: Boxes, reach: npt.NDArray[np.float64]) -> Ids:
+    """Rows outside [start, stop) whose cell's box is within reach (b,) of a point of this block."""
     own = (boxes.start >= start) & (boxes.start < stop)
+    points = store.read(schema.POINTS.name, start, stop).astype(np.float64)
     wanted = np.zeros(len(own), bool)
     for i in np.flatnonzero(own):
-        farthest = float(reach[boxes.start[i] - start : boxes.stop[i] - start].max())
-        wanted |= boxes_within(boxes, boxes.low[i], boxes.high[i], farthest)
-    rows = [np.arange(boxes.start[i], boxes.stop[i]) for i in np.flatnonzero(wanted & ~own)]
+        part = slice(int(boxes.start[i]) - start, int(boxes.stop[i]) - start)
+        near = boxes_within(boxes, boxes.low[i], boxes.high[i], float(reach[part].max())) & ~own & ~wanted
+        for j in np.flatnonzero(near):
+            gap = np.maximum(0.0, np.maximum(boxes.low[j] - points[part], points[part] - boxes.high[j]))
+            wanted[j] = bool((np.einsum("bd,bd->b", gap, gap) <= reach[part] ** 2).any())
+    return rows_of(boxes, np.flatnonzero(wanted))
+
+
+def nearest_rows(boxes: Boxes, start: int, stop: int, n_wanted: int) -> Ids:
+    """At least n_wanted rows of the cells nearest to a block that has too few points to bound the search itself."""
+    own = (boxes.start >= start) & (boxes.start < stop)
+    middle = (boxes.low[own] + boxes.high[own]).mean(axis=0)
+    others = np.flatnonzero(~own)
+    order = others[np.argsort(np.square(boxes.low[others] + boxes.high[others] - middle).sum(axis=1), kind="stable")]
+    enough = int(np.searchsorted(np.cumsum((boxes.stop - boxes.start)[order]), n_wanted)) + 1
+    return rows_of(boxes, order[:enough])
+
+
+def rows_of(boxes: Boxes, chosen: Ids) -> Ids:
+    """The rows of the chosen boxes."""
+    rows = [np.arange(boxes.start[i], boxes.stop[i]) for i in chosen]
     return np.concatenate(rows) if rows else np.empty(0, np.int64)
 
 
@@ -122,12 +155,16 @@ def group_points(store: Store, block: int, target: int, n_groups_each: int) -> R
     return {"n_groups": len(bounds) - 1, "members": len(members)}
 
 
-def search_group(store: Store, block: int, n_neighbors: int, exact_below: int, seed: int) -> Report:
-    """Neighbours of all members of a group of cells among each other."""
+def search_group(store: Store, block: int, n_neighbors: int, exact_below: int, seed: int, size: int) -> Report:
+    """Neighbours of all members of a group of cells among each other, a bundle for each block of points."""
     members = store.read_bundle(f"_work/groups/{block:05d}")["members"]
     points = store.gather(schema.POINTS.name, members)
-    lists = cell_neighbors(points, members, n_neighbors, exact_below, seed + block)
-    store.write_bundle(f"_work/group_neighbors/{block:05d}", members=members, ids=lists.ids, distances=lists.distances)
+    lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block) % 2**32)
+    cuts = np.searchsorted(members, np.arange(0, int(members[-1]) + size + 1, size))
+    for target in np.flatnonzero(np.diff(cuts)):
+        part = slice(cuts[target], cuts[target + 1])
+        name = f"_work/group_neighbors/{target:05d}/{block:05d}"
+        store.write_bundle(name, members=members[part], ids=lists.ids[part], distances=lists.distances[part])
     return {"members": len(members)}
 
 
@@ -137,12 +174,11 @@ def merge_block(store: Store, block: int, n_neighbors: int, n_groups_each: int, 
     ids = np.full((stop - start, n_groups_each, n_neighbors), -1, np.int64)
     distances = np.full(ids.shape, np.inf)
     filled = np.zeros(stop - start, np.int64)
-    for name in store.objects.names("_work/group_neighbors"):
+    for name in store.objects.names(f"_work/group_neighbors/{block:05d}"):
         part = store.read_bundle(name.removesuffix(".npz"))
-        first, past = np.searchsorted(part["members"], [start, stop])
-        rows = part["members"][first:past] - start
-        ids[rows, filled[rows]] = part["ids"][first:past]
-        distances[rows, filled[rows]] = part["distances"][first:past]
+        rows = part["members"] - start
+        ids[rows, filled[rows]] = part["ids"]
+        distances[rows, filled[rows]] = part["distances"]
         filled[rows] += 1
     flat = (stop - start, n_groups_each * n_neighbors)
     lists = select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors)

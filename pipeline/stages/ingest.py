@@ -12,12 +12,11 @@ from pipeline import schema
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.kernels.duplicates import merge_duplicates, row_hashes
-from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_points, block_rows
+from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_points, block_rows, sample_rows
 from pipeline.preprocess import fit_transform, valid_array
 from pipeline.sources import Source, open_source
 from pipeline.store import Store
 
-SAMPLE_BLOCK_ROWS = 4096
 NAMED_ROWS = 5
 
 
@@ -62,7 +61,8 @@ def steps(config: Config, layout: Layout) -> Steps:
 
     reports = yield Step(
         "ingest", "read", read_block, n_blocks, 4 * block_bytes + 40 * block,
-        {"kind": kind, "source": plain, **size}, open_source(kind, **plain).fingerprint(),
+        {"kind": kind, "source": plain, "sample_rows": sample_rows(layout), **size},
+        open_source(kind, **plain).fingerprint(),
         arrays=(planned(schema.RAW, layout.dtype, d), planned(schema.ROW_HASH, "uint64", 2),
                 planned(schema.VALID, "uint8")),
         bundles=("_work/sample",), expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
@@ -84,22 +84,26 @@ def steps(config: Config, layout: Layout) -> Steps:
     if scale != "none" or pca is not None:
         counts = [report["rows"] - report["invalid"] for report in reports]
         yield Step(
-            "ingest", "fit", fit_preprocess, 1, 4 * block * d * 8,
+            "ingest", "fit", fit_preprocess, 1,
+            (3 * n if pca else 4 * block) * d * 8,  # dask-ml's PCA keeps the factors of all rows
             {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size},
             bundles=("_work/transform.npz",), on_driver=True,
         )  # fmt: skip
     return replace(layout, n_points=merged["n_points"], n_features=pca or d)
 
 
-def read_block(store: Store, block: int, kind: str, source: Json, size: int, n_rows: int) -> Report:
+def read_block(
+    store: Store, block: int, kind: str, source: Json, size: int, n_rows: int, sample_rows: int
+) -> Report:
     """Copy a block of the input into the store with a hash and a validity flag for each row, and keep a sample."""
     start, stop = block_rows(block, size, n_rows)
     rows = open_source(kind, **source).read(start, stop)
-    valid = np.asarray(np.isfinite(rows).all(axis=1))
+    with np.errstate(over="ignore", invalid="ignore"):  # squares beyond float64 would make distances infinite
+        valid = np.asarray(np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1)))
     store.write(schema.RAW.name, start, rows)
     store.write(schema.ROW_HASH.name, start, row_hashes(rows))
     store.write(schema.VALID.name, start, valid.astype(np.uint8))
-    chosen = np.random.default_rng([block, 2003]).permutation(len(rows))[:SAMPLE_BLOCK_ROWS]
+    chosen = np.random.default_rng([block, 2003]).permutation(len(rows))[:sample_rows]
     chosen = np.sort(chosen[valid[chosen]])
     store.write_bundle(f"_work/sample/{block:05d}", rows=chosen + start, points=rows[chosen])
     invalid = np.flatnonzero(~valid) + start
@@ -153,9 +157,9 @@ def _check_invalid(reports: list[Report], config: Config) -> None:
     if count and config.preprocess.invalid == "error":
         rows = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
         raise InputError(
-            f"input: {count} rows hold NaN or infinity (rows {', '.join(map(str, rows))}"
-            f"{', ...' if count > len(rows) else ''}, counted from 0). Mend them, or set preprocess.invalid: drop to "
-            f"leave them out (their embedding is NaN)"
+            f"input: {count} rows hold NaN, infinity or numbers whose squares overflow (rows "
+            f"{', '.join(map(str, rows))}{', ...' if count > len(rows) else ''}, counted from 0). Mend them, or set "
+            f"preprocess.invalid: drop to leave them out (their embedding is NaN)"
         )
 
 

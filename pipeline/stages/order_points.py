@@ -4,7 +4,6 @@ Two passes move every row once: each input block is sorted by cell and written a
 points reads its slice of every shard.
 """
 
-import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,13 +13,21 @@ import numpy.typing as npt
 from pipeline import schema
 from pipeline.config import Config
 from pipeline.kernels.partition import bounding_boxes, fit_cells, nearest_cells
-from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows, neighbor_method
+from pipeline.plan import (
+    SAMPLE_PER_CELL,
+    Layout,
+    PlannedArray,
+    Report,
+    Step,
+    Steps,
+    block_rows,
+    n_cells,
+    neighbor_method,
+    sample_rows,
+)
 from pipeline.preprocess import Transform
 from pipeline.store import Store
 
-CELL_POINTS = 2048
-MAX_CELLS = 4096
-SAMPLE_PER_CELL = 40
 N_NEAREST = 8
 
 Array = npt.NDArray[Any]
@@ -29,9 +36,9 @@ Array = npt.NDArray[Any]
 def steps(config: Config, layout: Layout) -> Steps:
     """find_cells -> sort -> gather."""
     n, block, d = layout.n_input, layout.block_points, layout.n_features
-    n_cells = min(MAX_CELLS, math.ceil(layout.n_points / CELL_POINTS))
+    wanted = n_cells(layout.n_points)
     method = neighbor_method(config.neighbors.method, layout.n_points, d)
-    n_nearest = min(N_NEAREST, n_cells) if method == "pynndescent" else 1
+    n_nearest = min(N_NEAREST, wanted) if method == "pynndescent" else 1
     transform = config.preprocess.scale != "none" or config.preprocess.pca is not None
     dtype = "float64" if transform else layout.dtype
     row_bytes = d * np.dtype(dtype).itemsize
@@ -39,11 +46,11 @@ def steps(config: Config, layout: Layout) -> Steps:
     def planned(spec: schema.ArraySpec, rows: int, dtype: str, *tail: int) -> PlannedArray:
         return PlannedArray(spec, (rows, *tail), dtype, block)
 
-    sample_bytes = min(n, layout.input_blocks() * 4096) * d * 8
+    sample_bytes = layout.input_blocks() * sample_rows(layout) * layout.n_features_input * 8
     [cells] = yield Step(
         "order_points", "find_cells", find_cells, 1, 4 * sample_bytes,
-        {"n_cells": n_cells, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, "transform": transform},
-        bundles=("_work/cells.npz",), on_driver=True, expected=lambda b: {"n_cells": n_cells},
+        {"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, "transform": transform},
+        bundles=("_work/cells.npz",), on_driver=True, expected=lambda b: {"n_cells": wanted},
     )  # fmt: skip
     found = cells["n_cells"]
     n_nearest = min(n_nearest, found)

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array, vstack
 
 from pipeline import schema
 from pipeline.config import Config
-from pipeline.errors import BoundsNotMet
+from pipeline.errors import BoundsNotMet, NotEnoughMemory
 from pipeline.kernels.cost_matrix import local_factor
 from pipeline.kernels.graph import closed_classes
 from pipeline.kernels.quality import participation
@@ -32,8 +32,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     solver = config.eigensolver
     yield Step(
         "solve_embedding", "solve", solve_component, chosen["n_components"], 40 * n * (layout.k_max + 1),
-        {"n_components": m, "method": solver.method, "tol": solver.tol, "sigma": solver.sigma, **size},
-        resources={"max_memory": solver.max_memory}, bundles=("_work/eigen",), on_driver=True, all_cores=True,
+        {"n_components": m, "method": solver.method, "tol": solver.tol, "sigma": solver.sigma,
+         "max_memory": solver.max_memory, **size},
+        bundles=("_work/eigen",), on_driver=True, all_cores=True,
     )  # fmt: skip
     n_graph, rows = chosen["n_components"], layout.n_input
     yield Step(
@@ -67,11 +68,16 @@ def solve_component(
     """The eigenpairs of one component (its number is the block's)."""
     rows = np.flatnonzero(store.read_all(schema.POINT_COMPONENT.name) == block)
     factor = load_factor(store, rows, size, n_points)
-    spectrum = bottom_eigenpairs(
-        factor, n_components, method=method, pin=closed_point(factor, block),
-        cost_matrix=lambda: load_cost_matrix(store, rows, size, n_points), tol=tol,
-        max_memory=memory_limit(max_memory), sigma=sigma, n_threads=available_cores(), initial=None,
-    )  # fmt: skip
+    try:
+        spectrum = bottom_eigenpairs(
+            factor, n_components, method=method, pin=closed_point(factor, block),
+            cost_matrix=lambda: load_cost_matrix(store, rows, size, n_points), tol=tol,
+            max_memory=memory_limit(max_memory), sigma=sigma, n_threads=available_cores(), initial=None,
+        )  # fmt: skip
+    except NotEnoughMemory as error:
+        if max_memory != "auto":
+            error.exit_code = 2  # the config's own limit: trying again ends the same way
+        raise
     store.write_bundle(
         f"_work/eigen/{block:05d}", rows=rows, vectors=spectrum.vectors, eigenvalues=spectrum.eigenvalues
     )

@@ -5,9 +5,10 @@ import pytest
 from conftest import swiss_roll
 from oracle import exact_neighbors
 
+from pipeline import plan
 from pipeline.kernels.knn import exact_distances
-from pipeline.stages import find_neighbors, order_points
-from pipeline.stages.find_neighbors import rows_within_reach
+from pipeline.stages import find_neighbors
+from pipeline.stages.find_neighbors import read_boxes, rows_within_reach
 
 N, K = 603, 9
 BLOCKS = [603, 200, 160, 75]  # the last blocks hold 603, 3, 123 and 3 points
@@ -24,7 +25,7 @@ def search(tmp_path_factory, run_stages, make_config):
             neighbors = {"method": method, "n_neighbors": K}
             config = make_config(tmp_path_factory.mktemp("search"), points, block_points, neighbors=neighbors)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(order_points, "CELL_POINTS", 40)
+                patch.setattr(plan, "CELL_POINTS", 40)
                 patch.setattr(find_neighbors, "GROUP_POINTS", 150)
                 runs[method, block_points, n] = run_stages(config, "find_neighbors")
         return runs[method, block_points, n]
@@ -61,7 +62,7 @@ def test_rows_within_reach_hold_every_neighbor_and_none_of_the_block(search):
     neighbors, distances = exact_neighbors(run.store.read_all("points"), K)
     for start in range(0, N, 75):
         stop = min(start + 75, N)
-        halo = rows_within_reach(run.store, start, stop, n_blocks, distances[start:stop, -1])
+        halo = rows_within_reach(run.store, start, stop, read_boxes(run.store, n_blocks), distances[start:stop, -1])
         assert len(set(halo.tolist())) == len(halo)
         assert not set(halo.tolist()) & set(range(start, stop))
         assert set(neighbors[start:stop].ravel().tolist()) <= set(halo.tolist()) | set(range(start, stop))
@@ -74,16 +75,15 @@ def test_a_last_block_of_one_point(search):
 
 def test_changing_the_method_back_and_forth(tmp_path, run_stages, make_config):
     """Three runs on one store: each leaves the lists of its own method."""
-    points = swiss_roll(150, np.random.default_rng(97))
-    points[:, 1] *= 100
+    points = np.random.default_rng(97).normal(size=(300, 8))
     seen = []
     for method in ("kdtree", "pynndescent", "kdtree"):
-        config = make_config(tmp_path, points, 64, neighbors={"method": method, "n_neighbors": 4},
+        config = make_config(tmp_path, points, 128, neighbors={"method": method, "n_neighbors": 5},
                              input={"kind": "npy", "path": str(tmp_path / "points0.npy")},
                              output={"store": str(tmp_path / "run.zarr")})  # fmt: skip
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(order_points, "CELL_POINTS", 10)
-            patch.setattr(find_neighbors, "GROUP_POINTS", 40)
+            patch.setattr(plan, "CELL_POINTS", 10)
+            patch.setattr(find_neighbors, "GROUP_POINTS", 50)
             seen.append(lists_of(run_stages(config, "find_neighbors"))[0])
     np.testing.assert_array_equal(seen[0], seen[2])
     assert (seen[0] != seen[1]).any()  # the groups miss some, so that the test can fail

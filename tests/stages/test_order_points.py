@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
+from pipeline import plan
 from pipeline.kernels.partition import Boxes, nearest_cells
 from pipeline.stages import order_points
 from pipeline.stages.order_points import slice_of_shard
@@ -43,7 +44,7 @@ def order(tmp_path_factory, run_stages, make_config):
             sections = {"preprocess": {"invalid": "drop"}, **sections}
             config = make_config(tmp_path_factory.mktemp("order"), rolled(dtype), block_points, **sections)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(order_points, "CELL_POINTS", CELL_POINTS)
+                patch.setattr(plan, "CELL_POINTS", CELL_POINTS)
                 runs[key] = run_stages(config, "order_points")
         return runs[key]
 

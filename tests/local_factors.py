@@ -1,0 +1,90 @@
+"""Sparse factors A = I - W of sampled manifolds, for the tests of the eigensolver; exact neighbours, whole arrays."""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import block_diag, csr_array
+from scipy.spatial import cKDTree
+
+Array = npt.NDArray[np.float64]
+
+
+def points(name: str, n: int, seed: int) -> Array:
+    """(n, 3) samples of a surface or body, uniform in its parameters, or (n, 2) of a circle at equal angles."""
+    u = np.random.default_rng(seed).random((n, 3))
+    if name == "swiss_roll":
+        t = 1.5 * np.pi * (1 + 2 * u[:, 0])
+        return np.column_stack([t * np.cos(t), 21 * u[:, 1], t * np.sin(t)])
+    if name == "s_curve":
+        t = 3 * np.pi * (u[:, 0] - 0.5)
+        return np.column_stack([np.sin(t), 2 * u[:, 1], np.sign(t) * (np.cos(t) - 1)])
+    if name == "sheet":
+        return u * [1, 1, 0]
+    if name == "cube":
+        return u
+    if name == "circle":
+        t = 2 * np.pi * np.arange(n) / n
+        return np.column_stack([np.cos(t), np.sin(t)])
+    raise AssertionError(name)
+
+
+def lle_factor(X: Array, k: int, reg: float) -> csr_array:
+    """A (n, n) by the k nearest neighbours."""
+    n = len(X)
+    order = cKDTree(X, leafsize=32).indices  # neighbours near each other in memory, as the program has them
+    X = X[order]
+    neighbors = cKDTree(X).query(X, k + 1)[1]
+    own = neighbors == np.arange(n)[:, None]
+    own[~own.any(axis=1), -1] = True
+    neighbors = neighbors[~own].reshape(n, k)
+    Z = X[neighbors] - X[:, None]
+    G = Z @ Z.transpose(0, 2, 1)
+    trace = np.trace(G, axis1=1, axis2=2)
+    G[:, range(k), range(k)] += np.where(trace > 0, reg * trace, reg)[:, None]
+    w = np.linalg.solve(G, np.ones((n, k, 1)))[:, :, 0]
+    w /= w.sum(axis=1, keepdims=True)
+    columns = np.column_stack([np.arange(n), neighbors])
+    values = np.column_stack([np.ones(n), -w])
+    return _csr(values, columns, n)
+
+
+def roll_factor(n: int, seed: int) -> csr_array:
+    """A of a swiss roll as the program makes it by default."""
+    return lle_factor(points("swiss_roll", n, seed), 12, 1e-3)
+
+
+def roll_with_outliers(n: int, n_outliers: int, seed: int) -> tuple[csr_array, npt.NDArray[np.intp]]:
+    """A of a swiss roll with far points that nobody lists, so they are transient; (A, the transient rows)."""
+    A = roll_factor(n, seed)
+    rng = np.random.default_rng(seed + 1)
+    listed = np.stack([rng.choice(n, 12, replace=False) for _ in range(n_outliers)])
+    rows = np.repeat(np.arange(n_outliers), 12)
+    W = csr_array((np.full(rows.size, 1 / 12), (rows, listed.ravel())), shape=(n_outliers, n))
+    coo, far = A.tocoo(), W.tocoo()
+    diagonal = np.arange(n, n + n_outliers)
+    row = np.concatenate([coo.row, far.row + n, diagonal])
+    column = np.concatenate([coo.col, far.col, diagonal])
+    data = np.concatenate([coo.data, -far.data, np.ones(n_outliers)])
+    both = csr_array((data, (row, column)), shape=(n + n_outliers, n + n_outliers))
+    both.sort_indices()
+    return both, diagonal
+
+
+def two_rolls(n: int, seed: int) -> csr_array:
+    """A of two separate rolls: two closed classes, so two null vectors."""
+    return csr_array(block_diag([roll_factor(n, seed), roll_factor(n, seed + 1)], format="csr"))
+
+
+def edge_factor(X: Array, k: int) -> csr_array:
+    """Rows (1, -1) for the links of every point to its neighbours, (n k, n): A' A is the graph's Laplacian."""
+    n = len(X)
+    neighbors = cKDTree(X).query(X, k + 1)[1][:, 1:]
+    columns = np.column_stack([np.repeat(np.arange(n), k), neighbors.ravel()])
+    return _csr(np.tile([1.0, -1.0], (n * k, 1)), columns, n)
+
+
+def _csr(values: Array, columns: npt.NDArray[np.integer], n: int) -> csr_array:
+    rows, width = values.shape
+    indptr = np.arange(0, rows * width + 1, width, dtype=np.int32)
+    A = csr_array((values.ravel(), columns.ravel().astype(np.int32), indptr), shape=(rows, n))
+    A.sort_indices()
+    return A
