@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline import checkpoint
 from pipeline.cluster import connect
-from pipeline.config import Config, resolved
+from pipeline.config import Cluster, Config, resolved
 from pipeline.errors import BoundsNotMet, ConfigError, Interrupted
 from pipeline.execute import Executor, run_step
 from pipeline.plan import BlockReport, Layout, Stage, Step, walk
@@ -75,7 +75,7 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
         identity = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
         store.create_group(identity)
         try:
-            with connect(config.execution.cluster) as client:
+            with connect(_worthwhile(config.execution.cluster, layout)) as client:
                 if client is not None:
                     progress.say(f"dashboard: {client.dashboard_link}")
                 unmet = _run_stages(config, layout, store, Executor(client), progress)
@@ -88,6 +88,12 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
     if unmet:
         raise BoundsNotMet(unmet)
     return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
+
+
+def _worthwhile(cluster: Cluster, layout: Layout) -> Cluster:
+    """Serial instead of a local cluster for a single block: starting workers would take longer than the work."""
+    alone = cluster.kind == "local" and cluster.workers == "auto" and layout.input_blocks() == 1
+    return Cluster(kind="serial") if alone else cluster
 
 
 def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor, progress: RunProgress) -> str:

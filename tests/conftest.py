@@ -55,17 +55,18 @@ class StagesRun(NamedTuple):
     reports: dict[tuple[str, str], list[Report]]
 
 
-def drive_stage(name: str, config: Config, layout: Layout, store: Store, upstream: str = "",
-                executor: Executor | None = None) -> tuple[StagesRun, str]:  # fmt: skip
+def drive_stage(name: str, config: Config, layout: Layout, store: Store, executor: Executor, upstream: str,
+                before: set[tuple[str, str]] | None) -> tuple[StagesRun, str]:  # fmt: skip
     """Run the steps of one stage on a store as a run does; also returns the fingerprint for the next stage."""
-    executor = executor or Executor(None)
     steps = import_module(f"pipeline.stages.{name}").steps(config, layout)
     reports: dict[tuple[str, str], list[Report]] = {}
     try:
         step = next(steps)
         while True:
             with dask.config.set(scheduler="synchronous" if executor.client is None else "distributed"):
-                done = run_step(step, upstream, store, executor, Progress())
+                done = run_step(step, upstream, store, executor, Progress(), before)
+            if before is not None:
+                before.add((step.stage, step.name))
             reports[step.stage, step.name] = [report.report for report in done]
             if step.feeds:
                 upstream = checkpoint.fingerprint(upstream, step)
@@ -80,9 +81,9 @@ def drive_stages(config: Config, upto: str, executor: Executor | None = None) ->
     store.create_group({})
     layout = ingest.first_layout(config, ingest.open_input(config))
     reports: dict[tuple[str, str], list[Report]] = {}
-    upstream = ""
+    upstream, before = "", set[tuple[str, str]]()
     for name in STAGES[: STAGES.index(upto) + 1]:
-        run, upstream = drive_stage(name, config, layout, store, upstream, executor)
+        run, upstream = drive_stage(name, config, layout, store, executor or Executor(None), upstream, before)
         layout, reports = run.layout, reports | run.reports
     return StagesRun(store, layout, reports)
 
@@ -116,7 +117,7 @@ def run_stage() -> Callable[..., StagesRun]:
     """`run_stage(name, config, layout, store)` runs one stage on a store that holds what it needs."""
 
     def run(name: str, config: Config, layout: Layout, store: Store) -> StagesRun:
-        return drive_stage(name, config, layout, store)[0]
+        return drive_stage(name, config, layout, store, Executor(None), "", None)[0]
 
     return run
 

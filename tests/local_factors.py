@@ -27,11 +27,15 @@ def points(name: str, n: int, seed: int) -> Array:
     raise AssertionError(name)
 
 
+def order(X: Array) -> npt.NDArray[np.intp]:
+    """Neighbours near each other in memory, as the program has them."""
+    return cKDTree(X, leafsize=32).indices
+
+
 def lle_factor(X: Array, k: int, reg: float) -> csr_array:
-    """A (n, n) by the k nearest neighbours."""
+    """A (n, n) by the k nearest neighbours, the points taken in the order of ``order``."""
     n = len(X)
-    order = cKDTree(X, leafsize=32).indices  # neighbours near each other in memory, as the program has them
-    X = X[order]
+    X = X[order(X)]
     neighbors = cKDTree(X).query(X, k + 1)[1]
     own = neighbors == np.arange(n)[:, None]
     own[~own.any(axis=1), -1] = True

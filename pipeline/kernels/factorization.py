@@ -120,9 +120,9 @@ class PinnedLU(PseudoInverse):
     def __init__(self, factor: csr_array, pin: int, n_threads: int) -> None:
         """Analyse A (n, n), whose null space is the constant vector; ``pin`` lies in its closed class.
 
-        Raises: InputError for a pin outside 0 .. n - 1; NotEnoughMemory; FactorizationError.
+        Raises: InputError for a pin that is no row, or has no diagonal entry; NotEnoughMemory; FactorizationError.
         """
-        _check_pin(pin, factor.shape[1])
+        _check_pin(factor, pin)
         first, past = factor.indptr[pin : pin + 2]
         columns = factor.indices[first:past]
         self._pinned_row = np.zeros(factor.shape[0])
@@ -167,9 +167,9 @@ class PinnedCholesky(PseudoInverse):
     def __init__(self, cost_matrix: csr_array, pin: int, n_threads: int) -> None:
         """Analyse M (n, n), symmetric positive semidefinite, whose null space is the constant vector.
 
-        Raises: InputError for a pin outside 0 .. n - 1; NotEnoughMemory; FactorizationError.
+        Raises: InputError for a pin that is no row, or has no diagonal entry; NotEnoughMemory; FactorizationError.
         """
-        _check_pin(pin, cost_matrix.shape[0])
+        _check_pin(cost_matrix, pin)
         super().__init__(analyse(_identity_at(cost_matrix, pin), pardiso.POSITIVE_DEFINITE, n_threads))
         self._pin = pin
 
@@ -202,9 +202,8 @@ class ShiftedFactor(PseudoInverse):
         Raises: NotEnoughMemory, FactorizationError.
         """
         self.sigma = sigma
-        shifted = csr_array(cost_matrix - sigma * eye_array(cost_matrix.shape[0], format="csr"))
-        shifted.sort_indices()
-        super().__init__(analyse(shifted, pardiso.SYMMETRIC, n_threads))
+        shifted = cost_matrix - sigma * eye_array(cost_matrix.shape[0], format="csr")
+        super().__init__(analyse(canonical(shifted), pardiso.SYMMETRIC, n_threads))
 
     def factor(self) -> None:
         """Raises: NotEnoughMemory, FactorizationError; ConfigError where eigenvalues lie below sigma."""
@@ -225,9 +224,21 @@ class ShiftedFactor(PseudoInverse):
         return solution
 
 
-def _check_pin(pin: int, n: int) -> None:
+def canonical(matrix: csr_array) -> csr_array:
+    """The same matrix in float64, entries sorted in each row and none twice; a copy only where it must be one."""
+    matrix = csr_array(matrix).astype(np.float64, copy=False)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix
+
+
+def _check_pin(matrix: csr_array, pin: int) -> None:
+    n = matrix.shape[1]
     if not 0 <= pin < n:
         raise InputError(f"the pinned point must be one of 0 .. {n - 1}, found {pin}")
+    if pin not in matrix.indices[matrix.indptr[pin] : matrix.indptr[pin + 1]]:
+        raise InputError(f"the pinned row must have an entry on the diagonal, row {pin} has none")
 
 
 def _row_numbers(matrix: csr_array) -> npt.NDArray[Any]:

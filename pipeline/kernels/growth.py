@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from pipeline.kernels import pardiso
+from pipeline.kernels.factorization import canonical
 
 PIECES = (10_000, 40_000)
 MIN_ROWS = 200_000
@@ -33,8 +34,7 @@ def extrapolated_bytes(matrix: csr_array, center: int, n_threads: int) -> int | 
 
 
 def _analysed_entries(matrix: csr_array, rows: Any, n_threads: int) -> int:
-    piece = csr_array(matrix[rows][:, rows])
-    piece.sort_indices()
+    piece = canonical(matrix[rows][:, rows])
     factorization = pardiso.Pardiso(piece, pardiso.GENERAL, n_threads)
     factorization.release()
     return factorization.size.nnz

@@ -98,7 +98,7 @@ class Pardiso:
     """
 
     def __init__(self, matrix: csr_array, matrix_type: int, n_threads: int) -> None:
-        """Analyse a square CSR matrix, float64 (n, n), rows sorted; symmetric kinds hold the upper triangle only.
+        """Analyse a square canonical CSR matrix, float64 (n, n); symmetric kinds hold the upper triangle only.
 
         The data array is shared, not copied: it must not change until ``release``.
 
@@ -107,6 +107,8 @@ class Pardiso:
         self._mkl = load_mkl()
         if self._mkl is None:
             raise FactorizationError("PARDISO was asked for, but MKL cannot be loaded; install pypardiso (x86-64)")
+        if not np.diff(matrix.indptr).all():  # PARDISO would end the process
+            raise FactorizationError("the matrix is singular: a row has no entries")
         self._n, self._type, self._n_threads = matrix.shape[0], matrix_type, n_threads
         self._data = np.ascontiguousarray(matrix.data, dtype=np.float64)
         self.size = self._analyse(matrix, np.int64 if matrix.nnz >= 2**31 else np.int32)
@@ -136,11 +138,6 @@ class Pardiso:
     def n_negative(self) -> int:
         """The number of negative eigenvalues of a factored matrix of kind SYMMETRIC (Sylvester's law of inertia)."""
         return int(self._iparm[22])
-
-    @property
-    def n_perturbed(self) -> int:
-        """How many pivots were too small and were replaced."""
-        return int(self._iparm[13])
 
     def release(self) -> None:
         """Give all memory back; a second call does nothing."""

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from pipeline.errors import InputError, NotEnoughMemory
 from pipeline.kernels import chebyshev
-from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor
+from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor, canonical
 from pipeline.kernels.growth import extrapolated_bytes
 from pipeline.kernels.krylov import block_lanczos, orthonormalise
 from pipeline.kernels.pardiso import FactorizationError
@@ -162,7 +162,7 @@ def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tu
 
 def _cost_matrix_inverse(problem: Problem) -> PseudoInverse:
     """The analysed inverse through M, which is loaded here and given up again."""
-    cost_matrix = problem.cost_matrix()
+    cost_matrix = canonical(problem.cost_matrix())
     if cost_matrix.shape != (problem.n, problem.n):
         raise InputError(f"M must be {problem.n} x {problem.n} like A' A, found {cost_matrix.shape}")
     _refuse_hopeless("shift_invert", cost_matrix, problem)

@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import ConfigError, InputError, NotEnoughMemory
 from pipeline.kernels import routes
 from pipeline.kernels.chebyshev import largest_eigenvalue
+from pipeline.kernels.factorization import canonical
 from pipeline.kernels.graph import closed_classes
 from pipeline.kernels.pardiso import FactorizationError
 from pipeline.kernels.ritz import EPS, Tolerances, fix_signs, residual_norms
@@ -120,7 +121,7 @@ def bottom_eigenpairs(
         NotEnoughMemory: the method asked for, or with auto the last one, does not fit.
         FactorizationError: the method asked for could not factor its matrix.
     """
-    factor = csr_array(factor)
+    factor = canonical(factor)
     _check(factor, n_vectors, method)
     with threadpool_limits(n_threads):
         tolerances = Tolerances(tol, largest_eigenvalue(factor, routes.SEED))

@@ -157,7 +157,7 @@ def _check_invalid(reports: list[Report], config: Config) -> None:
     if count and config.preprocess.invalid == "error":
         rows = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
         raise InputError(
-            f"input: {count} rows hold NaN, infinity or numbers whose squares overflow (rows "
+            f"input: {count} rows hold NaN or infinity, or numbers whose squares overflow (rows "
             f"{', '.join(map(str, rows))}{', ...' if count > len(rows) else ''}, counted from 0). Mend them, or set "
             f"preprocess.invalid: drop to leave them out (their embedding is NaN)"
         )

@@ -3,7 +3,7 @@ import sys
 
 import numpy as np
 import pytest
-from local_factors import edge_factor, lle_factor, points, roll_factor, roll_with_outliers, two_rolls
+from local_factors import edge_factor, lle_factor, points, roll_factor, roll_with_outliers
 from oracle import largest_angle
 from scipy.sparse import csr_array
 
@@ -32,7 +32,7 @@ def gram(A):
 
 def exact_inverse(A):
     """M^+ by the dense SVD of A, the smallest singular value taken as zero."""
-    _, singular, Vt = np.linalg.svd(A.toarray())
+    _, singular, Vt = np.linalg.svd(A.toarray(), full_matrices=False)
     return (Vt[:-1].T / singular[:-1] ** 2) @ Vt[:-1]
 
 
@@ -113,16 +113,17 @@ def test_a_pin_outside_the_matrix_is_refused(pin):
 def test_a_transient_pin_is_found_out(back_end, seed):
     A, transient = roll_with_outliers(800, 4, seed)
     for pin in transient:
-        with PinnedLU(A, int(pin), 2) as inverse, pytest.raises(FactorizationError, match="closed class|singular"):
+        with PinnedLU(A, int(pin), 2) as inverse, pytest.raises(FactorizationError, match="singular"):
             inverse.factor()
     with PinnedLU(A, 400, 2) as inverse:
         inverse.factor()
 
 
 @needs_mkl
-@pytest.mark.parametrize("seed", SEEDS)
-def test_m_with_two_null_vectors_is_not_positive_definite(seed):
-    with PinnedCholesky(gram(two_rolls(400, seed)), 3, 2) as inverse, pytest.raises(FactorizationError, match="closed"):
+def test_m_that_is_not_positive_definite_is_refused():
+    M = gram(roll_factor(400, 7))
+    M.setdiag(M.diagonal() - 1e-3)
+    with PinnedCholesky(M, 3, 2) as inverse, pytest.raises(FactorizationError, match="factored or chebyshev"):
         inverse.factor()
 
 
@@ -207,7 +208,11 @@ def test_block_lanczos_finds_multiple_eigenvalues(seed, max_columns):
     values = np.concatenate([[100.0, 100.0, 100.0, 40.0], np.linspace(30, 1, n - 5)])
     V = krylov.orthonormalise(mean_free(n, n - 1, seed), np.empty((n, 0)))
     start = np.random.default_rng(seed).standard_normal((n, 4))
-    space = krylov.block_lanczos(lambda block: V @ (values[:, None] * (V.T @ block)), start, m, max_columns, 1e-10, 4000)
+
+    def apply(block):
+        return V @ (values[:, None] * (V.T @ block))
+
+    space = krylov.block_lanczos(apply, start, m, max_columns, 1e-10, 4000)
     np.testing.assert_allclose(space.values, values[:m], rtol=1e-12)
     assert space.basis.shape[1] <= max_columns
     assert (space.errors <= 1e-10).all()

@@ -12,7 +12,7 @@ from pipeline.errors import InputError
 from pipeline.stages import ingest
 
 N = 260
-BLOCKS = [260, 100, 37]
+BLOCKS = [260, 75]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ class TestRead:
 
 @pytest.mark.parametrize("block_points", BLOCKS)
 class TestInvalidRows:
-    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200])
     def test_are_an_error_that_counts_and_names_them(self, take_in, points, block_points, value):
         points[[5, 40, 41, 120, 199, 200, 259], 1] = value
         with pytest.raises(InputError) as caught:
@@ -92,7 +92,7 @@ class TestInvalidRows:
 class TestInvalidNames:
     def test_few_rows_are_all_named(self, take_in, points):
         points[[7, 9]] = np.nan
-        with pytest.raises(InputError, match=r"2 rows hold NaN or infinity \(rows 7, 9, counted from 0\)"):
+        with pytest.raises(InputError, match=r"2 rows hold NaN or infinity.* \(rows 7, 9, counted from 0\)"):
             take_in(points)
 
 
