@@ -165,25 +165,43 @@ class RemoteObjects:
         except Exception as error:
             raise ConfigError(f"{url}: not a storage URL that can be opened: {error}") from None
 
+    @contextlib.contextmanager
+    def _errors(self, name: str) -> Iterator[None]:
+        """The service's refusals as a StoreError that says what to do."""
+        expected = (self._obs.exceptions.NotFoundError, self._obs.exceptions.AlreadyExistsError, FileNotFoundError)
+        try:
+            yield
+        except expected:
+            raise
+        except (self._obs.exceptions.BaseError, OSError) as error:
+            raise StoreError(
+                f"{self.url}/{name}: the object store refused: {str(error).splitlines()[0]}. Check the URL, the "
+                f"credentials in the environment and the rights, and run the same command again"
+            ) from None
+
     def put(self, name: str, data: bytes) -> None:
-        self._obs.put(self._store, name, data)
+        with self._errors(name):
+            self._obs.put(self._store, name, data)
 
     def create(self, name: str, data: bytes) -> bool:
         try:
-            self._obs.put(self._store, name, data, mode="create")
+            with self._errors(name):
+                self._obs.put(self._store, name, data, mode="create")
         except self._obs.exceptions.AlreadyExistsError:
             return False
         return True
 
     def get(self, name: str) -> bytes | None:
         try:
-            return bytes(self._obs.get(self._store, name).bytes())
+            with self._errors(name):
+                return bytes(self._obs.get(self._store, name).bytes())
         except (FileNotFoundError, self._obs.exceptions.NotFoundError):
             return None
 
     def names(self, prefix: str) -> list[str]:
-        pages = self._obs.list(self._store, prefix=prefix)
-        return sorted(entry["path"] for page in pages for entry in page)
+        with self._errors(prefix):
+            pages = self._obs.list(self._store, prefix=prefix)
+            return sorted(entry["path"] for page in pages for entry in page)
 
     def exists(self, name: str) -> bool:
         return self._head(name) is not None
@@ -194,14 +212,16 @@ class RemoteObjects:
 
     def _head(self, name: str) -> Any:
         try:
-            return self._obs.head(self._store, name)
+            with self._errors(name):
+                return self._obs.head(self._store, name)
         except (FileNotFoundError, self._obs.exceptions.NotFoundError):
             return None
 
     def delete(self, name: str) -> None:
         found = self.names(name) or ([name] if self.exists(name) else [])
         if found:
-            self._obs.delete(self._store, found)
+            with self._errors(name):
+                self._obs.delete(self._store, found)
 
     def place(self) -> Any:
         return self._store
