@@ -73,9 +73,9 @@ def roll_with_outliers(n: int, n_outliers: int, seed: int) -> tuple[csr_array, n
     return both, diagonal
 
 
-def two_rolls(n: int, seed: int) -> csr_array:
-    """A of two separate rolls: two closed classes, so two null vectors."""
-    return csr_array(block_diag([roll_factor(n, seed), roll_factor(n, seed + 1)], format="csr"))
+def separate_rolls(n: int, n_rolls: int, seed: int) -> csr_array:
+    """A of several rolls that do not touch: as many closed classes, and null vectors."""
+    return csr_array(block_diag([roll_factor(n, seed + i) for i in range(n_rolls)], format="csr"))
 
 
 def edge_factor(X: Array, k: int) -> csr_array:

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from pipeline.kernels.krylov import orthonormalise
 from pipeline.kernels.normal_operator import NormalOperator
-from pipeline.kernels.ritz import RitzPairs, Tolerances, rayleigh_ritz
+from pipeline.kernels.ritz import EPS, RitzPairs, Tolerances, rayleigh_ritz, residual_norms
 
 F64 = npt.NDArray[np.float64]
 
@@ -61,7 +61,7 @@ def largest_eigenvalue(factor: csr_array, seed: int) -> float:
         image -= diagonal[-1] * vector
         length = float(np.linalg.norm(image))
         off.append(length)
-        if length <= np.finfo(np.float64).eps * diagonal[0]:
+        if length <= EPS * diagonal[0]:
             break
         before, vector = vector, image / length
     tridiagonal = np.diag(diagonal) + np.diag(off[:-1], 1) + np.diag(off[:-1], -1)
@@ -93,17 +93,18 @@ def filtered_subspace(
     with NormalOperator(factor, n_threads) as operator:
         pairs = rayleigh_ritz(factor, orthonormalise(start, start[:, :0]), width)
         while True:
-            n_kept = len(pairs.values)
-            cut = pairs.values[-1] if n_kept == width else pairs.values[max(n_kept // 2, n_wanted)]
+            cut = _cut(pairs.values, n_wanted, width, largest)
             degree = max(2, min(int(np.ceil(GROWTH / 2 * np.sqrt(largest / cut))), max_degrees - n_degrees))
             block = chebyshev_filter(operator, np.ascontiguousarray(pairs.vectors[:, :width]), degree, cut, largest)
             errors = turned_by_filter(pairs.lowest(n_wanted), block[:, :n_wanted], degree, cut, largest)
-            pairs = _extended(factor, pairs, block, max_columns, degree < SHORT)
+            before, pairs = pairs.values[:n_wanted], _extended(factor, pairs, block, max_columns, degree < SHORT)
             n_degrees += degree
             n_steps += 1
             wanted = pairs.lowest(n_wanted)
-            done = tolerances.met(wanted.values, errors) and tolerances.met_by_residuals(factor, wanted)
-            if done or n_degrees >= max_degrees or tolerances.has_null_vector(wanted.values):
+            good = tolerances.met_by_vectors(errors, wanted.values) and tolerances.settled(before, wanted.values)
+            if n_degrees >= max_degrees or (
+                good and tolerances.met_by_residuals(residual_norms(factor, wanted), wanted.values)
+            ):
                 return Filtered(wanted, errors, n_degrees, n_steps)
 
 
@@ -131,8 +132,15 @@ def turned_by_filter(pairs: RitzPairs, filtered: F64, degree: int, cut: float, l
     at_value = np.cosh(degree * np.arccosh(np.maximum(mapped, 1.0)))
     sign = -1.0 if degree % 2 else 1.0
     change = np.linalg.norm(filtered * (sign / at_value) - pairs.vectors, axis=0)
-    errors: F64 = change / np.maximum(1.0 - 1.0 / at_value, np.finfo(np.float64).eps)
+    errors: F64 = change / np.maximum(1.0 - 1.0 / at_value, EPS)
     return errors
+
+
+def _cut(values: F64, n_wanted: int, width: int, largest: float) -> float:
+    """Where the wanted part of the spectrum ends: the median Ritz value; of one block alone the last."""
+    n_kept = len(values)
+    cut = values[-1] if n_kept == width else values[max(n_kept // 2, n_wanted)]
+    return max(float(cut), EPS * largest)
 
 
 def _extended(factor: csr_array, pairs: RitzPairs, block: F64, max_columns: int, replace: bool) -> RitzPairs:

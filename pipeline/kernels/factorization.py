@@ -155,7 +155,7 @@ class PinnedLU(PseudoInverse):
         """M^+ applied to all columns of ``right`` (n, m), their means taken off first."""
         half = self._factorization.solve(right - right.mean(axis=0), transposed=True)
         half -= np.outer(self._left, self._left @ half)
-        half[self._pin] = 0.0
+        # row p of A_p only sets the constant that is added to the solution, and the mean takes that off
         solution = self._factorization.solve(half, transposed=False)
         solution -= solution.mean(axis=0)
         return solution

@@ -96,9 +96,9 @@ def filtered(problem: Problem) -> Outcome:
     """Chebyshev filters, products with A and A' only."""
     n, rows, width = problem.n, problem.factor.shape[0], chebyshev.block_width(problem.n_vectors)
     fixed = 2 * _bytes(problem.factor) + 8 * width * (5 * n + rows)
-    columns = min(max(CHEBYSHEV_COLUMNS, 4 * width), (problem.max_memory - fixed) // (8 * (2 * n + rows)))
+    columns = min(max(CHEBYSHEV_COLUMNS, 4 * width), (problem.max_memory - fixed) // (8 * (3 * n + rows)))
     columns = min(max(columns, 2 * width), n - 1)
-    predicted = fixed + 8 * columns * (2 * n + rows)
+    predicted = fixed + 8 * columns * (3 * n + rows)
     _require_memory("chebyshev", predicted, problem.max_memory)
     found = chebyshev.filtered_subspace(
         problem.factor,
@@ -135,7 +135,8 @@ def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) 
     own = 1 / np.maximum(np.abs(space.values), TINY) + inverse.sigma
     lost = float(np.abs(own / np.maximum(pairs.values, TINY) - 1).max())
     reason = (
-        f"{name}: {what}, {inverse.size.nnz:,} entries, {gib(predicted)} of {gib(problem.max_memory)} allowed; "
+        f"{name}: {what}, {inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop, "
+        f"{gib(predicted)} of {gib(problem.max_memory)} allowed; "
         f"its own eigenvalues are off ||A v||^2 by {lost:.0e}"
     )
     n_solves = space.n_applied + m * (n_refinements + 1)
@@ -147,14 +148,17 @@ def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tu
 
     One step of inverse iteration, written so that rounding errors of the solve enter in proportion to the correction.
     """
+    tolerances, before = problem.tolerances, np.full_like(pairs.values, np.inf)
     for n_done in range(MAX_REFINEMENTS + 1):
         residuals = residual_vectors(problem.factor, pairs)
         correction = inverse.apply(residuals)
         values = np.maximum(pairs.values, TINY)
         errors = np.linalg.norm(correction, axis=0) * np.maximum(1.0 - inverse.sigma / values, 1.0)
-        small = np.linalg.norm(residuals, axis=0) / values <= problem.tolerances.residual_bounds(values)
-        if n_done == MAX_REFINEMENTS or (n_done > 0 and small.all() and problem.tolerances.met(values, errors)):
+        small = tolerances.met_by_residuals(np.linalg.norm(residuals, axis=0) / values, values)
+        good = small and tolerances.met_by_vectors(errors, values) and tolerances.settled(before, values)
+        if good or n_done == MAX_REFINEMENTS:
             break
+        before = values
         basis = orthonormalise(pairs.vectors - correction, correction[:, :0])
         pairs = rayleigh_ritz(problem.factor, basis, problem.n_vectors)
     return pairs, errors, n_done

@@ -174,13 +174,12 @@ def _solve(route: Callable[[Problem], Outcome], problem: Problem) -> Spectrum:
         )
     pairs = found.pairs._replace(vectors=fix_signs(found.pairs.vectors))
     residuals = residual_norms(problem.factor, pairs)
-    small = bool((residuals <= tolerances.residual_bounds(values)).all())
     stats = SolverStats(
         method=found.method, reason=found.reason, factor_nnz=found.factor_nnz, predicted_bytes=found.predicted_bytes,
         n_solves=found.n_solves, n_degrees=found.n_degrees, n_refinements=found.n_refinements,
         rounding_floor=EPS * tolerances.largest,
     )  # fmt: skip
-    converged = small and tolerances.met(values, found.errors)
+    converged = tolerances.met_by_residuals(residuals, values) and tolerances.met_by_vectors(found.errors, values)
     return Spectrum(values, pairs.vectors, residuals, found.errors, converged, stats)
 
 

@@ -196,7 +196,7 @@ def test_small_pieces_tell_the_size_of_the_whole_factor(monkeypatch, name):
     A = lle_factor(points(name, 12_000, 3), 12, 1e-3)
     assert growth.extrapolated_bytes(A, 0, 2) is None  # too small to bother
     monkeypatch.setattr(growth, "MIN_ROWS", 10_000)
-    monkeypatch.setattr(growth, "PIECES", (1_000, 4_000))
+    monkeypatch.setattr(growth, "PIECES", (300, 1_200))
     with PinnedLU(A, 0, 2) as inverse:
         assert 0.5 < growth.extrapolated_bytes(A, 6_000, 2) / (8 * inverse.size.nnz) < 2
 

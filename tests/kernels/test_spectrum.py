@@ -1,7 +1,7 @@
 import local_factors
 import numpy as np
 import pytest
-from local_factors import edge_factor, lle_factor, points, roll_factor, roll_with_outliers, two_rolls
+from local_factors import edge_factor, lle_factor, points, roll_factor, roll_with_outliers, separate_rolls
 from oracle import largest_angle
 from scipy.sparse import csr_array
 from sklearn.manifold import locally_linear_embedding
@@ -105,6 +105,8 @@ def test_no_digits_are_lost_where_m_has_lost_them(seed):
     check(exact, A, 2)
     assert exact.converged
     assert through_m.converged
+    assert exact.stats.n_refinements >= 1
+    assert through_m.stats.n_refinements >= 1
     np.testing.assert_allclose(through_m.eigenvalues, exact.eigenvalues, rtol=1e-9)
     assert largest_angle(through_m.vectors, exact.vectors) < 1e-5
     # the entries of M in float64 are off by 1e-16, and so is what its eigenvalues say
@@ -196,11 +198,11 @@ def test_auto_falls_from_a_bad_pin_to_shift_invert():
     assert largest_angle(found.vectors, solve(A, 2, "factored").vectors) < 1e-4
 
 
-@pytest.mark.parametrize("n", [150, 500])
+@pytest.mark.parametrize(("n", "n_rolls"), [(150, 2), (500, 2), (300, 4), (50, 12)])
 @pytest.mark.parametrize("method", ["auto", *METHODS])
 @pytest.mark.parametrize("pin", [None, 3])
-def test_a_second_null_vector_is_never_returned(n, method, pin):
-    A = two_rolls(n, 5)
+def test_more_null_vectors_than_the_constant_are_never_returned(n, n_rolls, method, pin):
+    A = separate_rolls(n, n_rolls, 5)
     with pytest.raises((InputError, FactorizationError), match="closed class"):
         solve(A, 2, method, pin=pin)
 
@@ -253,6 +255,14 @@ def test_auto_goes_on_where_a_route_did_not_converge(monkeypatch):
     assert "factored reached vector errors of 1e-04 only" in found.stats.reason
 
 
+def test_a_small_residual_alone_does_not_count_as_converged(monkeypatch):
+    monkeypatch.setattr(spectrum, "DENSE_POINTS", 10)
+    monkeypatch.setitem(spectrum.ROUTES, "factored", lambda problem: routes.dense(problem)._replace(errors=np.ones(2)))
+    found = solve(roll_factor(450, 5), 2, "factored")
+    assert (found.residuals < 1e-4).all()
+    assert not found.converged
+
+
 def test_chebyshev_that_stops_early_says_so(monkeypatch):
     monkeypatch.setattr(routes, "MAX_DEGREES", 50)
     found = solve(roll_factor(600, 5), 2, "chebyshev")
@@ -294,6 +304,19 @@ def test_a_shift_above_wanted_eigenvalues_is_a_config_error():
 def test_impossible_requests_name_the_key(method, m, message):
     with pytest.raises(ConfigError, match=message):
         solve(roll_factor(500, 5), m, method)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_64_bit_indices_and_unsorted_rows_are_taken(method):
+    A = roll_factor(450, 5)
+    rows, columns = A.nonzero()
+    order = np.random.default_rng(3).permutation(A.nnz)
+    order = order[np.argsort(rows[order], kind="stable")]
+    B = csr_array((A.data[order], columns[order].astype(np.int64), A.indptr.astype(np.int64)), shape=A.shape)
+    indices = B.indices.copy()
+    found, expected = solve(B, 2, method), solve(A, 2, method)
+    np.testing.assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-9)
+    np.testing.assert_array_equal(B.indices, indices)
 
 
 def test_factored_needs_a_square_factor():
