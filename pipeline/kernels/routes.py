@@ -181,7 +181,7 @@ def _finite(apply: Callable[[F64], F64]) -> Callable[[F64], F64]:
     def checked(block: F64) -> F64:
         image = apply(block)
         if not np.isfinite(image).all():
-            raise FactorizationError("solving with the factor gave infinite numbers: the matrix is singular")
+            raise FactorizationError("solving gave infinite numbers: a singular factor; several closed classes?")
         return image
 
     return checked
