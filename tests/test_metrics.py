@@ -36,9 +36,9 @@ STEPS = {
 
 
 def reports_of(steps):
-    """Blocks of one step take 10, 11, ... bytes times the number of the step."""
+    """Blocks of one step take 10, 11, ... bytes times the number of the step, counted from the last."""
     return {
-        key: [BlockReport(block, 0.5, (number + 1) * (10 + block), report) for block, report in enumerate(blocks)]
+        key: [BlockReport(block, 0.5, (len(steps) - number) * (10 + block), report) for block, report in enumerate(blocks)]
         for number, (key, blocks) in enumerate(steps.items())
     }
 
@@ -72,8 +72,8 @@ class TestCollect:
         found = collected()
         assert found["seconds"] == {"ingest": 2.5, "mend_graph": 2.5, "solve_weights": 1.25, "assemble_cost": 1.25,
                                     "solve_embedding": 2.5, "measure_quality": 1.25}  # fmt: skip
-        assert found["peak_bytes"]["ingest"] == max(11, 2 * 10)
-        assert found["peak_bytes"]["assemble_cost"] == 6 * 12
+        assert found["peak_bytes"]["ingest"] == 9 * 11
+        assert found["peak_bytes"]["assemble_cost"] == 4 * 12
         assert found["blocks"] == {"ingest": 3, "mend_graph": 2, "solve_weights": 2, "assemble_cost": 3,
                                    "solve_embedding": 3, "measure_quality": 1}  # fmt: skip
 

@@ -304,6 +304,11 @@ class TestRecall:
             assert self.check(points, np.array([0]), np.array([pair])).tolist() == [1.0]
         assert self.check(points, np.array([0]), np.array([[1, 5]])).tolist() == [0.5]
 
+    def test_slots_left_empty_for_want_of_points_count_as_missed(self):
+        hits = Hits(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 2.0]))
+        recall = recall_per_point(hits, np.array([[1.0, 2.0, np.inf]]), 1, 3)
+        np.testing.assert_array_equal(recall, [2 / 3])
+
     def test_all_wrong_is_zero(self):
         points = np.arange(10.0)[:, None]
         assert self.check(points, np.array([0]), np.array([[8, 9]])).tolist() == [0.0]
