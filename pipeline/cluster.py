@@ -12,8 +12,8 @@ from pipeline.errors import ConfigError, LleError
 from pipeline.machine import available_cores, available_memory
 
 MEMORY_SHARE = 0.8
-# no NUMBA_NUM_THREADS: Dask sets these in this process too while it spawns a worker, and numba, which reads its variable
-# again at every compilation, refuses to go on once the number differs from that of the threads it has started
+# no NUMBA_NUM_THREADS: Dask sets these in this process too while it spawns a worker, and numba, which reads its
+# variable again at every compilation, refuses to go on once the number differs from that of the threads it has started
 WORKER_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 

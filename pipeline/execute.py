@@ -16,7 +16,7 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from threadpoolctl import threadpool_limits
 
-from pipeline import checkpoint
+from pipeline import checkpoint, isolated
 from pipeline.errors import CorruptChunk, LleError, StageIncomplete, StoreError
 from pipeline.plan import BlockReport, Step
 from pipeline.store import Store
@@ -149,7 +149,8 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
     with limits:
         report = step.function(store, block, **step.parameters, **step.resources)
     seconds = time.perf_counter() - started
-    result = BlockReport(block=block, seconds=round(seconds, 4), peak_bytes=_peak_bytes(), report=report)
+    peak = max(_peak_bytes(), report.pop("peak_bytes", 0))  # the step may have worked in another process
+    result = BlockReport(block=block, seconds=round(seconds, 4), peak_bytes=peak, report=report)
     checkpoint.mark_done(store, step, mark, result)
     return result
 
@@ -176,8 +177,12 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
 
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
-    while thread.is_alive():
-        thread.join(WAKE_SECONDS)
+    try:
+        while thread.is_alive():
+            thread.join(WAKE_SECONDS)
+    except BaseException:
+        isolated.stop_all()
+        raise
     return found[0]
 
 

@@ -38,7 +38,9 @@ STEPS = {
 def reports_of(steps):
     """Blocks of one step take 10, 11, ... bytes times the number of the step, counted from the last."""
     return {
-        key: [BlockReport(block, 0.5, (len(steps) - number) * (10 + block), report) for block, report in enumerate(blocks)]
+        key: [
+            BlockReport(block, 0.5, (len(steps) - number) * (10 + block), report) for block, report in enumerate(blocks)
+        ]
         for number, (key, blocks) in enumerate(steps.items())
     }
 

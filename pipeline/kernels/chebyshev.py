@@ -6,6 +6,7 @@ full. Zhou & Saad 2007, SIAM J. Matrix Anal. Appl. 29, 954-971; Zhou 2010, J. Co
 cut at the median Ritz value). This takes half to a quarter of the products of filtering one block again and again.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from pipeline.kernels.krylov import orthonormalise
-from pipeline.kernels.normal_operator import NormalOperator
+from pipeline.kernels.normal_operator import Operator
 from pipeline.kernels.ritz import EPS, RitzPairs, Tolerances, rayleigh_ritz, residual_norms
 
 F64 = npt.NDArray[np.float64]
@@ -26,6 +27,19 @@ SHORT = 40
 """Below this degree the new block replaces the basis: a Rayleigh-Ritz step on many columns would cost more."""
 
 
+class SubspaceState(NamedTuple):
+    """All that one step hands to the next: an iteration that goes on from it ends with the same bytes."""
+
+    values: F64
+    """(k,) Ritz values of the whole basis, ascending."""
+    vectors: F64
+    """(n, k) Ritz vectors."""
+    n_degrees: int
+    """Products with M of the whole block."""
+    n_steps: int
+    """Applications of the filter, each followed by a Rayleigh-Ritz step."""
+
+
 class Filtered(NamedTuple):
     """What the iteration found."""
 
@@ -33,9 +47,7 @@ class Filtered(NamedTuple):
     errors: F64
     """(m,) sine of the angle by which the filter turned each vector before the last step."""
     n_degrees: int
-    """Products with M of the whole block."""
     n_steps: int
-    """Applications of the filter, each followed by a Rayleigh-Ritz step."""
 
 
 def block_width(n_wanted: int) -> int:
@@ -70,56 +82,57 @@ def largest_eigenvalue(factor: csr_array, seed: int) -> float:
 
 def filtered_subspace(
     factor: csr_array,
+    operator: Operator,
     n_wanted: int,
-    start: F64,
+    state: SubspaceState,
     tolerances: Tolerances,
     max_columns: int,
     max_degrees: int,
-    n_threads: int,
+    each_step: Callable[[SubspaceState], None],
 ) -> Filtered:
     """The ``n_wanted`` lowest eigenpairs of M = A' A on the vectors of mean zero.
 
     Args:
         factor: A (rows, n).
+        operator: products with A and A'.
         n_wanted: number of pairs m.
-        start: (n, b) start block, b > m columns; the extra ones guard the wanted ones.
+        state: from ``first_state``, or one that ``each_step`` was given by an iteration with the same arguments.
         tolerances: when a pair is good enough, and an upper bound on the eigenvalues of M.
         max_columns: columns of the basis, at least 2 b.
         max_degrees: products of M with a block after which to give up.
-        n_threads: threads for the products.
+        each_step: hears of the state after every step that was not the last.
     """
-    width, largest = start.shape[1], tolerances.largest
-    n_degrees = n_steps = 0
-    with NormalOperator(factor, n_threads) as operator:
-        pairs = rayleigh_ritz(factor, orthonormalise(start, start[:, :0]), width)
-        while True:
-            cut = _cut(pairs.values, n_wanted, width, largest)
-            degree = max(2, min(int(np.ceil(GROWTH / 2 * np.sqrt(largest / cut))), max_degrees - n_degrees))
-            block = chebyshev_filter(operator, np.ascontiguousarray(pairs.vectors[:, :width]), degree, cut, largest)
-            errors = turned_by_filter(pairs.lowest(n_wanted), block[:, :n_wanted], degree, cut, largest)
-            before, pairs = pairs.values[:n_wanted], _extended(factor, pairs, block, max_columns, degree < SHORT)
-            n_degrees += degree
-            n_steps += 1
-            wanted = pairs.lowest(n_wanted)
-            good = tolerances.met_by_vectors(errors, wanted.values) and tolerances.settled(before, wanted.values)
-            if n_degrees >= max_degrees or (
-                good and tolerances.met_by_residuals(residual_norms(factor, wanted), wanted.values)
-            ):
-                return Filtered(wanted, errors, n_degrees, n_steps)
+    width, largest = block_width(n_wanted), tolerances.largest
+    pairs, n_degrees, n_steps = RitzPairs(state.values, state.vectors), state.n_degrees, state.n_steps
+    width = min(width, pairs.vectors.shape[1])
+    while True:
+        cut = _cut(pairs.values, n_wanted, width, largest)
+        degree = max(2, min(int(np.ceil(GROWTH / 2 * np.sqrt(largest / cut))), max_degrees - n_degrees))
+        block = chebyshev_filter(operator, np.ascontiguousarray(pairs.vectors[:, :width]), degree, cut, largest)
+        errors = turned_by_filter(pairs.lowest(n_wanted), block[:, :n_wanted], degree, cut, largest)
+        before, pairs = pairs.values[:n_wanted], _extended(factor, pairs, block, max_columns, degree < SHORT)
+        n_degrees += degree
+        n_steps += 1
+        wanted = pairs.lowest(n_wanted)
+        good = tolerances.met_by_vectors(errors, wanted.values) and tolerances.settled(before, wanted.values)
+        if n_degrees >= max_degrees or (
+            good and tolerances.met_by_residuals(residual_norms(factor, wanted), wanted.values)
+        ):
+            return Filtered(wanted, errors, n_degrees, n_steps)
+        each_step(SubspaceState(pairs.values, pairs.vectors, n_degrees, n_steps))
 
 
-def chebyshev_filter(operator: NormalOperator, block: F64, degree: int, cut: float, largest: float) -> F64:
+def first_state(factor: csr_array, start: F64) -> SubspaceState:
+    """Ritz pairs of M in the span of the start block (n, b); b > m, the extra columns guard the wanted ones."""
+    pairs = rayleigh_ritz(factor, orthonormalise(start, start[:, :0]), start.shape[1])
+    return SubspaceState(pairs.values, pairs.vectors, 0, 0)
+
+
+def chebyshev_filter(operator: Operator, block: F64, degree: int, cut: float, largest: float) -> F64:
     """p(M) block for p(x) = T_degree of x mapped from [cut, largest] to [-1, 1]; block (n, b) in C order."""
     center, radius = (largest + cut) / 2, (largest - cut) / 2
-    half = np.empty((operator.shape[0], block.shape[1]))
-    previous, current = block.copy(), block.copy()
-    operator.half(previous, half)
-    operator.recur(half, previous, current, (1 / radius, -center / radius, 0.0))
-    for _ in range(degree - 1):
-        operator.half(current, half)
-        operator.recur(half, current, previous, (2 / radius, -2 * center / radius, -1.0))
-        previous, current = current, previous
-    return current
+    first = (1 / radius, -center / radius, 0.0)
+    return operator.recurrence(block, first, (2 / radius, -2 * center / radius, -1.0), degree)
 
 
 def turned_by_filter(pairs: RitzPairs, filtered: F64, degree: int, cut: float, largest: float) -> F64:

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
+from pipeline.kernels.partition import TREE_FEATURES
+
 Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
 
@@ -124,8 +126,10 @@ def points_within(
     """All points of a block (b, d) that lie within `radii` (s,) of the sample points (s, d), self left out by id.
 
     With the distance of the k-th neighbour found as radius, the true k nearest are among them: exact search at the
-    price of one matrix product.
+    price of one matrix product, or of a k-d tree where there are few features.
     """
+    if block.shape[1] <= TREE_FEATURES:
+        return _points_within_by_tree(sample, sample_ids, radii, block, first_row)
     middle = sample.mean(axis=0, dtype=np.float64)
     left = sample.astype(np.float64) - middle
     left_squares = np.einsum("sd,sd->s", left, left)
@@ -147,6 +151,20 @@ def points_within(
             distances = np.sqrt(np.einsum("hd,hd->h", difference, difference))
             found.append(Hits(rows, columns + start + first_row, distances))
     return Hits(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def _points_within_by_tree(
+    sample: Floats, sample_ids: Ids, radii: npt.NDArray[np.float64], block: Floats, first_row: int
+) -> Hits:
+    left, right = sample.astype(np.float64), block.astype(np.float64)
+    reach = radii * (1 + 1e-9) + 1e-12 * np.abs(left).max(axis=1)  # as near as the radius, rounding apart
+    listed = cKDTree(right).query_ball_point(left, reach)
+    rows = np.repeat(np.arange(len(left)), [len(ids) for ids in listed])
+    columns = np.concatenate([np.sort(np.asarray(ids, np.int64)) for ids in listed])
+    keep = columns + first_row != np.asarray(sample_ids)[rows]
+    rows, columns = rows[keep], columns[keep]
+    difference = right[columns] - left[rows]
+    return Hits(rows, columns + first_row, np.sqrt(np.einsum("hd,hd->h", difference, difference)))
 
 
 def recall_per_point(hits: Hits, found: npt.NDArray[np.float64], n_sample: int, k: int) -> npt.NDArray[np.float64]:

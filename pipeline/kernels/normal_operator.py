@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numba
 import numpy as np
@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 F64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.integer]
+Factors = tuple[float, float, float]
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -47,6 +48,16 @@ def _recur_rows(
             previous[i, c] = factors[0] * row[c] + factors[1] * current[i, c] + factors[2] * previous[i, c]
 
 
+class Operator(Protocol):
+    """Polynomials of M = A' A, wherever A is."""
+
+    def recurrence(self, block: F64, first: Factors, later: Factors, n_products: int) -> F64:
+        """y_n of y_0 = block (n, m), y_1 = f0 M y_0 + f1 y_0, y_i+1 = g0 M y_i + g1 y_i + g2 y_i-1; n = n_products.
+
+        f stands for ``first``, g for ``later``.
+        """
+
+
 class NormalOperator:
     """v -> A' (A v) for blocks of vectors in C order; a context manager that ends its threads.
 
@@ -68,12 +79,27 @@ class NormalOperator:
         """End the threads."""
         self._pool.shutdown()
 
+    def recurrence(self, block: F64, first: Factors, later: Factors, n_products: int) -> F64:
+        """y_n of y_0 = block (n, m), y_1 = f0 M y_0 + f1 y_0, y_i+1 = g0 M y_i + g1 y_i + g2 y_i-1; n = n_products.
+
+        f stands for ``first``, g for ``later``.
+        """
+        half = np.empty((self.shape[0], block.shape[1]))
+        previous, current = block.copy(), block.copy()
+        self.half(previous, half)
+        self.recur(half, previous, current, first)
+        for _ in range(n_products - 1):
+            self.half(current, half)
+            self.recur(half, current, previous, later)
+            previous, current = current, previous
+        return current
+
     def half(self, block: F64, out: F64) -> None:
         """out = A block, for block (n, m) and out (rows, m)."""
         a = self._forward
         self._run(_multiply_rows, self._forward_cuts, (a.indptr, a.indices, a.data, block, out))
 
-    def recur(self, half: F64, current: F64, previous: F64, factors: tuple[float, float, float]) -> None:
+    def recur(self, half: F64, current: F64, previous: F64, factors: Factors) -> None:
         """previous = factors[0] A' half + factors[1] current + factors[2] previous, all (n, m) but half (rows, m)."""
         a = self._backward
         arguments = (a.indptr, a.indices, a.data, half, current, previous, np.array(factors))

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from pipeline.errors import InputError
+from pipeline.kernels.partition import TREE_FEATURES
 
 PAIRS_AT_ONCE = 1 << 19
 """Distances held at one time by ``count_closer`` (8 bytes each); changes no result."""
@@ -104,8 +105,10 @@ def count_closer(
     Raises:
         InputError: a coordinate is not finite.
     """
-    center = sample.mean(axis=0, dtype=np.float64)  # small coordinates lose fewer digits in the product
     limits = thresholds * (1 - ROUNDING)
+    if block.shape[1] <= TREE_FEATURES:
+        return _count_by_tree(sample, sample_ids, block, first_row, limits)
+    center = sample.mean(axis=0, dtype=np.float64)  # small coordinates lose fewer digits in the product
     counts = np.zeros(thresholds.shape, dtype=np.int64)
     for start in range(0, len(block), POINTS_AT_ONCE):
         points = block[start : start + POINTS_AT_ONCE]
@@ -117,6 +120,26 @@ def count_closer(
             rows = slice(top, top + n_rows)
             counts[rows] += _count_tile(sample[rows] - center, augmented, own[rows], sample[rows], points, limits[rows])
     return counts
+
+
+def _count_by_tree(
+    sample: npt.NDArray[np.floating],
+    sample_ids: npt.NDArray[np.integer],
+    block: npt.NDArray[np.floating],
+    first_row: int,
+    limits: Float64,
+) -> npt.NDArray[np.int64]:
+    """The same counts where coordinates are few: whole branches of a k-d tree lie inside or outside of a ball."""
+    if not (np.isfinite(sample).all() and np.isfinite(block).all()):
+        raise InputError("expected finite coordinates, found others; leave dropped rows out of the quality measures")
+    tree, radii = cKDTree(block.astype(np.float64)), np.sqrt(limits)
+    counts = np.empty(limits.shape, np.int64)
+    for column in range(limits.shape[1]):
+        # a ball holds its surface, so the radius is taken just inside
+        inside = np.nextafter(radii[:, column], -1.0)
+        counts[:, column] = np.where(inside >= 0.0, tree.query_ball_point(sample, inside, return_length=True), 0)
+    own = (sample_ids >= first_row) & (sample_ids < first_row + len(block))
+    return counts - (own[:, None] & (limits > 0.0))
 
 
 def _count_tile(

@@ -1,6 +1,7 @@
 """The routes to the bottom eigenpairs of M = A' A; which one to take is decided in ``spectrum``."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy as np
@@ -9,10 +10,11 @@ import scipy.linalg
 from scipy.sparse import csr_array
 
 from pipeline.errors import InputError, NotEnoughMemory
-from pipeline.kernels import chebyshev
+from pipeline.kernels import chebyshev, forecast, pardiso
+from pipeline.kernels.chebyshev import SubspaceState
 from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor, canonical
-from pipeline.kernels.growth import extrapolated_bytes
 from pipeline.kernels.krylov import block_lanczos, orthonormalise
+from pipeline.kernels.normal_operator import NormalOperator, Operator
 from pipeline.kernels.pardiso import FactorizationError
 from pipeline.kernels.ritz import TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
 
@@ -26,9 +28,42 @@ MAX_CYCLES = 40
 """Blocks per wanted eight vectors after which the Krylov space counts as not converging."""
 MAX_REFINEMENTS = 4
 CHEBYSHEV_COLUMNS = 48
-MAX_DEGREES = 20_000
+MAX_DEGREES = 200_000
 HOPELESS = 4
 """A factor expected to be this many times too large is not even analysed."""
+TYPICAL_BLOCKS = 10
+"""Blocks of vectors solved for in a usual run of a factor route."""
+
+
+class LongFactorization(Exception):
+    """The factor fits, but takes longer than ``Problem.max_factor_seconds``; carries the seconds expected."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        super().__init__(f"{name} would take about {seconds:,.0f} s")
+        self.seconds = seconds
+
+
+def _no_state() -> SubspaceState | None:
+    return None
+
+
+def _ignore(_: object) -> None:
+    return None
+
+
+class Hooks(NamedTuple):
+    """What a caller may watch, keep, or do elsewhere."""
+
+    begin: Callable[[str], None] = _ignore
+    """Hears the name of each route before it starts: who runs in a process of its own can say where it died."""
+    load_state: Callable[[], SubspaceState | None] = _no_state
+    """The last state kept by an earlier run of the same problem."""
+    keep_state: Callable[[SubspaceState], None] = _ignore
+    operator: Callable[[csr_array, int], AbstractContextManager[Operator]] = NormalOperator
+    """Products with (A, number of threads)."""
+
+
+NO_HOOKS = Hooks()
 
 
 class Problem(NamedTuple):
@@ -47,6 +82,10 @@ class Problem(NamedTuple):
     n_threads: int
     start: F64 | None
     """(n, any) approximations to the wanted vectors."""
+    hooks: Hooks
+    max_degrees: int
+    """Products of M with a block of vectors."""
+    max_factor_seconds: float = float("inf")
 
     @property
     def n(self) -> int:
@@ -81,7 +120,7 @@ def dense(problem: Problem) -> Outcome:
 
 def factored(problem: Problem) -> Outcome:
     """Krylov space of M^+ through the LU of A (square)."""
-    _refuse_hopeless("factored", problem.factor, problem)
+    _refuse_hopeless("factored", problem.factor, pardiso.GENERAL, problem)
     with PinnedLU(problem.factor, problem.pin, problem.n_threads) as inverse:
         return _by_inverse("factored", "LU of A", inverse, problem)
 
@@ -100,21 +139,18 @@ def filtered(problem: Problem) -> Outcome:
     columns = min(max(columns, 2 * width), n - 1)
     predicted = fixed + 8 * columns * (3 * n + rows)
     _require_memory("chebyshev", predicted, problem.max_memory)
-    found = chebyshev.filtered_subspace(
-        problem.factor,
-        problem.n_vectors,
-        _start_block(problem, width),
-        problem.tolerances,
-        columns,
-        MAX_DEGREES,
-        problem.n_threads,
-    )
+    state = problem.hooks.load_state() or chebyshev.first_state(problem.factor, _start_block(problem, width))
+    with problem.hooks.operator(problem.factor, problem.n_threads) as operator:
+        found = chebyshev.filtered_subspace(
+            problem.factor, operator, problem.n_vectors, state, problem.tolerances, columns, problem.max_degrees,
+            problem.hooks.keep_state,
+        )  # fmt: skip
     reason = (
         f"chebyshev: {found.n_degrees:,} products of M with {width} vectors in {found.n_steps} filters, "
         f"{gib(predicted)} of {gib(problem.max_memory)} allowed"
     )
-    if found.n_degrees >= MAX_DEGREES:
-        reason += f"; stopped at the limit of {MAX_DEGREES:,}"
+    if found.n_degrees >= problem.max_degrees:
+        reason += f"; stopped at the limit of {problem.max_degrees:,}"
     return Outcome(found.pairs, found.errors, "chebyshev", reason, 0, predicted, 0, found.n_degrees, 0)
 
 
@@ -125,6 +161,9 @@ def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) 
     predicted = _bytes(problem.factor) + inverse.size.n_bytes
     predicted += 8 * (columns * (problem.n + problem.factor.shape[0]) + 12 * width * problem.n)
     _require_memory(name, predicted, problem.max_memory)
+    seconds = forecast.factor_seconds(inverse.size, TYPICAL_BLOCKS, problem.n_threads)
+    if seconds > problem.max_factor_seconds:
+        raise LongFactorization(name, seconds)
     inverse.factor()
     apply = _finite(inverse.apply)
     limit = MAX_CYCLES * width * (1 + m // 8)
@@ -135,7 +174,7 @@ def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) 
     own = 1 / np.maximum(np.abs(space.values), TINY) + inverse.sigma
     lost = float(np.abs(own / np.maximum(pairs.values, TINY) - 1).max())
     reason = (
-        f"{name}: {what}, {inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop, "
+        f"{name}: {what}, {inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop, about {seconds:.0f} s, "
         f"{gib(predicted)} of {gib(problem.max_memory)} allowed; "
         f"its own eigenvalues are off ||A v||^2 by {lost:.0e}"
     )
@@ -169,7 +208,7 @@ def _cost_matrix_inverse(problem: Problem) -> PseudoInverse:
     cost_matrix = canonical(problem.cost_matrix())
     if cost_matrix.shape != (problem.n, problem.n):
         raise InputError(f"M must be {problem.n} x {problem.n} like A' A, found {cost_matrix.shape}")
-    _refuse_hopeless("shift_invert", cost_matrix, problem)
+    _refuse_hopeless("shift_invert", cost_matrix, pardiso.POSITIVE_DEFINITE, problem)
     if problem.sigma == 0.0:
         return PinnedCholesky(cost_matrix, problem.pin, problem.n_threads)
     return ShiftedFactor(cost_matrix, problem.sigma, problem.n_threads)
@@ -196,11 +235,11 @@ def _start_block(problem: Problem, width: int) -> F64:
     return block
 
 
-def _refuse_hopeless(name: str, matrix: csr_array, problem: Problem) -> None:
+def _refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:
     """Keep the analysis from taking all memory where its factor would be several times too large anyway."""
-    expected = extrapolated_bytes(matrix, problem.pin, problem.n_threads)
-    if expected is not None and expected > HOPELESS * problem.max_memory:
-        raise _not_enough(name, expected, problem.max_memory, "about ")
+    expected = forecast.extrapolated(matrix, matrix_type, problem.pin, problem.n_threads)
+    if expected is not None and expected.n_bytes > HOPELESS * problem.max_memory:
+        raise _not_enough(name, expected.n_bytes, problem.max_memory, "about ")
 
 
 def _require_memory(name: str, predicted: int, allowed: int) -> None:

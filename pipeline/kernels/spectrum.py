@@ -18,8 +18,9 @@ by which a polynomial filter turns v), which rounding enters by the square root 
 max(tol, 100 eps sqrt(lambda_max / lambda)).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +29,18 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import ConfigError, InputError, NotEnoughMemory
 from pipeline.kernels import routes
-from pipeline.kernels.chebyshev import largest_eigenvalue
+from pipeline.kernels.chebyshev import block_width, largest_eigenvalue
 from pipeline.kernels.factorization import canonical
+from pipeline.kernels.forecast import filter_seconds
 from pipeline.kernels.graph import closed_classes
 from pipeline.kernels.pardiso import FactorizationError
 from pipeline.kernels.ritz import EPS, Tolerances, fix_signs, residual_norms
-from pipeline.kernels.routes import Outcome, Problem
+from pipeline.kernels.routes import NO_HOOKS, Hooks, LongFactorization, Outcome, Problem
 
 F64 = npt.NDArray[np.float64]
 
+PATIENCE = 600.0
+"""Seconds up to which a factorization is preferred without trying filters: it ends when expected, they may not."""
 DENSE_POINTS = 400
 """Up to here the dense singular values take less time than a factorization's analysis."""
 ROUTES: dict[str, Callable[[Problem], Outcome]] = {
@@ -97,6 +101,8 @@ def bottom_eigenpairs(
     sigma: float,
     n_threads: int,
     initial: F64 | None,
+    skip: Mapping[str, str] = MappingProxyType({}),
+    hooks: Hooks = NO_HOOKS,
 ) -> Spectrum:
     """The ``n_vectors`` lowest eigenpairs of M = A' A on the vectors orthogonal to the constant.
 
@@ -104,7 +110,8 @@ def bottom_eigenpairs(
         factor: A (rows, n), float64, the stacked local factors of one weak component; its null space is the constant.
         n_vectors: number of pairs m, 1 .. n - 1.
         method: auto, factored (square A only), shift_invert or chebyshev; a few hundred points are always solved dense.
-            auto takes the first of these that fits ``max_memory``, can be factored, and converges.
+            auto takes the first of these that fits ``max_memory``, can be factored, and converges; a factorization of
+            more than ``PATIENCE`` seconds only after filters have had half of its time.
         pin: a point in the closed class of A's graph; None looks for one.
         cost_matrix: loads M (n, n); called by shift_invert only.
         tol: bound on residuals and vector errors; see the head of this file for what float64 allows.
@@ -112,6 +119,8 @@ def bottom_eigenpairs(
         sigma: shift of shift_invert; 0 pins a point instead, which is more exact.
         n_threads: threads for everything here, whatever the environment says.
         initial: (n, any) approximations to the vectors, or None.
+        skip: routes that auto leaves out, each with what went wrong there before.
+        hooks: what the caller watches, keeps, or does elsewhere.
 
     Equal arguments give equal bytes if the process has set ``pardiso.reproducible_environment()`` before MKL loads.
 
@@ -126,26 +135,37 @@ def bottom_eigenpairs(
     with threadpool_limits(n_threads):
         tolerances = Tolerances(tol, largest_eigenvalue(factor, routes.SEED))
         pin = _closed_point(factor) if pin is None else pin
-        problem = Problem(factor, n_vectors, pin, cost_matrix, tolerances, max_memory, sigma, n_threads, initial)
+        problem = Problem(
+            factor, n_vectors, pin, cost_matrix, tolerances, max_memory, sigma, n_threads, initial, hooks,
+            routes.MAX_DEGREES,
+        )  # fmt: skip
         if factor.shape[1] <= DENSE_POINTS or 5 * n_vectors > factor.shape[1]:
-            return _solve(routes.dense, problem)
+            return _solve("dense", routes.dense, problem)
         if method != "auto":
-            return _solve(ROUTES[method], problem)
-        return _first_that_converges(problem)
+            return _solve(method, ROUTES[method], problem)
+        return _first_that_converges(problem, skip)
 
 
-def _first_that_converges(problem: Problem) -> Spectrum:
+def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum:
     """The routes in turn: what failed is told in the reason, and unconverged vectors start the next route."""
-    falls: list[str] = []
-    best: Spectrum | None = None
-    left = ["factored", "shift_invert", "chebyshev"] if _is_square(problem.factor) else ["shift_invert", "chebyshev"]
+    falls, best = list(skip.values()), None
+    factors = ["factored", "shift_invert"] if _is_square(problem.factor) else ["shift_invert"]
+    left = [(name, problem._replace(max_factor_seconds=PATIENCE)) for name in factors] + [("chebyshev", problem)]
+    left = [(name, attempt) for name, attempt in left if name not in skip]
+    start = problem.start
     while left:
-        name = left.pop(0)
+        name, attempt = left.pop(0)
         try:
-            found = _solve(ROUTES[name], problem)
+            found = _solve(name, ROUTES[name], attempt._replace(start=start))
         except NotEnoughMemory as error:
             falls.append(str(error))
-            left = left[-1:]  # the Cholesky factor of M takes more than the LU of A on all data seen so far
+            # the Cholesky factor of M takes more than the LU of A on all data seen so far
+            left = [following for following in left if following[0] == "chebyshev"]
+            continue
+        except LongFactorization as error:
+            falls.append(str(error))
+            left = [("chebyshev", _for_half_of(error.seconds, problem)), (name, problem), *left]
+            left = [following for following in left if following[0] not in skip]
             continue
         except FactorizationError as error:
             falls.append(str(error))
@@ -154,7 +174,7 @@ def _first_that_converges(problem: Problem) -> Spectrum:
         if found.converged:
             return told
         falls.append(f"{name} reached vector errors of {found.vector_errors.max():.0e} only")
-        problem = problem._replace(start=found.vectors)
+        start = found.vectors
         if best is None or found.vector_errors.max() < best.vector_errors.max():
             best = told
     if best is None:
@@ -162,8 +182,16 @@ def _first_that_converges(problem: Problem) -> Spectrum:
     return best
 
 
-def _solve(route: Callable[[Problem], Outcome], problem: Problem) -> Spectrum:
+def _for_half_of(seconds: float, problem: Problem) -> Problem:
+    """The problem with a limit on filters that makes them take half of the time given."""
+    width = block_width(problem.n_vectors)
+    degrees = seconds / 2 / filter_seconds(problem.factor.nnz, width, problem.n_threads)
+    return problem._replace(max_degrees=min(max(int(degrees), 1), problem.max_degrees))
+
+
+def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> Spectrum:
     """One route, judged. Raises InputError where M has another null vector than the constant."""
+    problem.hooks.begin(name)
     found = route(problem)
     values, tolerances = found.pairs.values, problem.tolerances
     if tolerances.has_null_vector(values):

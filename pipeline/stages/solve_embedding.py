@@ -1,23 +1,32 @@
 """The bottom eigenvectors of M for every component of the graph, and the embedding in input order."""
 
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from pipeline import schema
+from pipeline import isolated, schema
 from pipeline.config import Config
 from pipeline.errors import BoundsNotMet, NotEnoughMemory
 from pipeline.kernels.cost_matrix import local_factor
 from pipeline.kernels.graph import closed_classes
 from pipeline.kernels.quality import participation
+from pipeline.kernels.routes import Hooks
 from pipeline.kernels.spectrum import bottom_eigenpairs
 from pipeline.machine import available_cores, memory_limit
 from pipeline.plan import Layout, PlannedArray, Report, Step, Steps
+from pipeline.solver_state import forget_state, keeper, read_state
 from pipeline.store import Store
 
 Ids = npt.NDArray[np.int64]
+
+ISOLATED_POINTS = 200_000
+"""From here on a factor can outgrow a machine; starting a process costs about three seconds."""
+LIMIT_OVER_PLAN = 1.15
+"""Of what the solver may plan with: what its process may take before it is stopped."""
+_CURE = "raise eigensolver.max_memory, or set eigensolver.method to chebyshev"
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -65,22 +74,55 @@ def solve_component(
     store: Store, block: int, n_components: int, method: str, tol: float, sigma: float, size: int, n_points: int,
     max_memory: int | str,
 ) -> Report:  # fmt: skip
-    """The eigenpairs of one component (its number is the block's)."""
-    rows = np.flatnonzero(store.read_all(schema.POINT_COMPONENT.name) == block)
-    factor = load_factor(store, rows, size, n_points)
+    """The eigenpairs of one component (its number is the block's), where they are large in a process of their own."""
+    allowed = memory_limit(max_memory)
+    arguments = (store.url, block, n_components, method, tol, sigma, size, n_points, allowed)
+    n_rows = int((store.read_all(schema.POINT_COMPONENT.name) == block).sum())
     try:
-        spectrum = bottom_eigenpairs(
-            factor, n_components, method=method, pin=closed_point(factor, block),
-            cost_matrix=lambda: load_cost_matrix(store, rows, size, n_points), tol=tol,
-            max_memory=memory_limit(max_memory), sigma=sigma, n_threads=available_cores(), initial=None,
-        )  # fmt: skip
+        if n_rows < ISOLATED_POINTS:
+            return _solve(lambda said: None, *arguments, {})
+        return _surviving(arguments, method, int(LIMIT_OVER_PLAN * allowed))
     except NotEnoughMemory as error:
         if max_memory != "auto":
             error.exit_code = 2  # the config's own limit: trying again ends the same way
         raise
+
+
+def _surviving(arguments: tuple[Any, ...], method: str, max_bytes: int) -> Report:
+    """Solve in a process of its own; if that dies in one route, solve again without this route."""
+    died: dict[str, str] = {}
+    while True:
+        try:
+            report, peak = isolated.call(_solve, (*arguments, died), max_bytes)
+        except isolated.ProcessDied as death:
+            if method != "auto" or death.said in {"", "chebyshev", *died}:
+                raise NotEnoughMemory(f"{death}, most likely for want of memory; {_CURE}") from None
+            died = {**died, death.said: f"{death.said} was tried and its process ended {death.how}"}
+            continue
+        found: Report = {**report, "peak_bytes": peak}
+        return found
+
+
+def _solve(
+    say: isolated.Say, url: str, block: int, n_components: int, method: str, tol: float, sigma: float, size: int,
+    n_points: int, max_bytes: int, skip: dict[str, str],
+) -> Report:  # fmt: skip
+    store, state = Store(url), f"_work/eigen/state-{block:05d}"
+    rows = np.flatnonzero(store.read_all(schema.POINT_COMPONENT.name) == block)
+    factor = load_factor(store, rows, size, n_points)
+    hooks = Hooks(
+        begin=say, keep_state=keeper(store, state), load_state=lambda: read_state(store, state, len(rows))
+    )
+    spectrum = bottom_eigenpairs(
+        factor, n_components, method=method, pin=closed_point(factor, block),
+        cost_matrix=lambda: load_cost_matrix(store, rows, size, n_points), tol=tol, max_memory=max_bytes, sigma=sigma,
+        n_threads=available_cores(), initial=None, skip=skip, hooks=hooks,
+    )  # fmt: skip
     store.write_bundle(
         f"_work/eigen/{block:05d}", rows=rows, vectors=spectrum.vectors, eigenvalues=spectrum.eigenvalues
     )
+    if spectrum.converged:
+        forget_state(store, state)
     return {
         "n_points": len(rows),
         "eigenvalues": spectrum.eigenvalues.tolist(),

@@ -7,6 +7,7 @@ from pipeline.kernels.chebyshev import (
     block_width,
     chebyshev_filter,
     filtered_subspace,
+    first_state,
     largest_eigenvalue,
     turned_by_filter,
 )
@@ -20,6 +21,12 @@ def bottom(A, m):
     """Eigenpairs by the dense SVD, the null one left out."""
     _, singular, Vt = np.linalg.svd(A.toarray())
     return singular[::-1][1 : m + 1] ** 2, Vt[::-1][1 : m + 1].T
+
+
+def filtered(A, m, start, tolerances, columns, degrees, n_threads, state=None, each_step=lambda state: None):
+    with NormalOperator(A, n_threads) as operator:
+        state = state or first_state(A, start)
+        return filtered_subspace(A, operator, m, state, tolerances, columns, degrees, each_step)
 
 
 @pytest.mark.parametrize("name", ["swiss_roll", "cube", "sheet"])
@@ -88,7 +95,7 @@ def test_converges_to_the_dense_vectors(name, seed):
     values, V = bottom(A, m)
     start = np.random.default_rng(seed).standard_normal((450, block_width(m)))
     tolerances = Tolerances(1e-8, largest_eigenvalue(A, 1))
-    found = filtered_subspace(A, m, start, tolerances, 40, 20_000, 2)
+    found = filtered(A, m, start, tolerances, 40, 20_000, 2)
     assert found.n_degrees < 20_000
     assert (found.errors <= 1e-8).all()
     assert largest_angle(found.pairs.vectors, V) < 1e-5
@@ -101,15 +108,28 @@ def test_a_basis_of_two_blocks_is_enough():
     A, m = roll_factor(450, 3), 2
     start = np.random.default_rng(1).standard_normal((450, 8))
     tolerances = Tolerances(1e-6, largest_eigenvalue(A, 1))
-    found = filtered_subspace(A, m, start, tolerances, 16, 20_000, 1)
+    found = filtered(A, m, start, tolerances, 16, 20_000, 1)
     assert found.n_degrees < 20_000
     assert largest_angle(found.pairs.vectors, bottom(A, m)[1]) < 1e-3
+
+
+@pytest.mark.parametrize("number", [0, 2, 5])
+def test_going_on_from_a_kept_state_ends_with_the_same_bytes(number):
+    A, m, kept = roll_factor(450, 3), 2, []
+    start = np.random.default_rng(1).standard_normal((450, 8))
+    tolerances = Tolerances(1e-8, largest_eigenvalue(A, 1))
+    whole = filtered(A, m, start, tolerances, 24, 20_000, 1, each_step=kept.append)
+    assert len(kept) == whole.n_steps - 1
+    state = kept[number]._replace(values=kept[number].values.copy(), vectors=kept[number].vectors.copy(order="K"))
+    again = filtered(A, m, start, tolerances, 24, 20_000, 2, state=state)
+    assert (again.n_degrees, again.n_steps) == (whole.n_degrees, whole.n_steps)
+    assert again.pairs.vectors.tobytes() == whole.pairs.vectors.tobytes()
 
 
 def test_stops_at_the_limit_with_errors_that_say_so():
     A = roll_factor(1500, 3)
     start = np.random.default_rng(1).standard_normal((1500, 8))
-    found = filtered_subspace(A, 2, start, Tolerances(1e-8, largest_eigenvalue(A, 1)), 40, 100, 1)
+    found = filtered(A, 2, start, Tolerances(1e-8, largest_eigenvalue(A, 1)), 40, 100, 1)
     assert found.n_degrees == 100
     assert found.errors.max() > 1e-3
 
@@ -122,7 +142,7 @@ def test_a_second_null_vector_ends_the_iteration():
     B.data[np.repeat(~keep, np.diff(A.indptr))] = 0.0
     tolerances = Tolerances(1e-8, largest_eigenvalue(B, 1))
     start = np.random.default_rng(1).standard_normal((500, 8))
-    found = filtered_subspace(B, 2, start, tolerances, 40, 20_000, 2)
+    found = filtered(B, 2, start, tolerances, 40, 20_000, 2)
     assert tolerances.has_null_vector(found.pairs.values)
     assert found.n_degrees < 20_000
 

@@ -8,7 +8,7 @@ from oracle import largest_angle
 from scipy.sparse import csr_array
 
 from pipeline.errors import ConfigError, InputError, NotEnoughMemory
-from pipeline.kernels import factorization, growth, krylov, pardiso
+from pipeline.kernels import factorization, forecast, krylov, pardiso
 from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, ShiftedFactor, SuperLU
 from pipeline.kernels.pardiso import FactorizationError, Pardiso
 
@@ -194,11 +194,11 @@ def test_the_program_works_where_mkl_is_missing(monkeypatch):
 @pytest.mark.parametrize("name", ["swiss_roll", "cube"])
 def test_small_pieces_tell_the_size_of_the_whole_factor(monkeypatch, name):
     A = lle_factor(points(name, 12_000, 3), 12, 1e-3)
-    assert growth.extrapolated_bytes(A, 0, 2) is None  # too small to bother
-    monkeypatch.setattr(growth, "MIN_ROWS", 10_000)
-    monkeypatch.setattr(growth, "PIECES", (300, 1_200))
+    assert forecast.extrapolated(A, pardiso.GENERAL, 0, 2) is None  # too small to bother
+    monkeypatch.setattr(forecast, "MIN_ROWS", 10_000)
+    monkeypatch.setattr(forecast, "PIECES", (300, 1_200))
     with PinnedLU(A, 0, 2) as inverse:
-        assert 0.5 < growth.extrapolated_bytes(A, 6_000, 2) / (8 * inverse.size.nnz) < 2
+        assert 0.5 < forecast.extrapolated(A, pardiso.GENERAL, 6_000, 2).nnz / inverse.size.nnz < 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -7,9 +7,10 @@ from scipy.sparse import csr_array
 from sklearn.manifold import locally_linear_embedding
 
 from pipeline.errors import ConfigError, InputError, NotEnoughMemory
-from pipeline.kernels import pardiso, routes, spectrum
+from pipeline.kernels import forecast, pardiso, routes, spectrum
 from pipeline.kernels.pardiso import FactorizationError
 from pipeline.kernels.ritz import RitzPairs, Tolerances
+from pipeline.kernels.routes import Hooks
 from pipeline.kernels.spectrum import bottom_eigenpairs
 
 SEEDS = (19, 83)
@@ -253,6 +254,37 @@ def test_auto_goes_on_where_a_route_did_not_converge(monkeypatch):
     assert found.converged
     assert found.stats.method == "shift_invert"
     assert "factored reached vector errors of 1e-04 only" in found.stats.reason
+
+
+def test_a_long_factorization_waits_until_filters_have_had_half_of_its_time(monkeypatch):
+    A, begun = roll_factor(600, 5), []
+    hooks = Hooks(begin=begun.append)
+    monkeypatch.setattr(spectrum, "PATIENCE", 0.0)
+    monkeypatch.setattr(forecast, "factor_seconds", lambda *_: 4.0)
+    monkeypatch.setattr(spectrum, "filter_seconds", lambda *_: 0.1)  # 20 products: too few to converge
+    found = solve(A, 2, "auto", hooks=hooks)
+    assert begun == ["factored", "chebyshev", "factored"]
+    assert found.converged
+    assert found.stats.method == "factored"
+    assert "chebyshev reached vector errors" in found.stats.reason
+    monkeypatch.setattr(spectrum, "filter_seconds", lambda *_: 1e-6)
+    begun.clear()
+    found = solve(A, 2, "auto", hooks=hooks)
+    assert begun == ["factored", "chebyshev"]
+    assert found.stats.method == "chebyshev"
+    assert found.converged
+    assert "factored would take about 4 s" in found.stats.reason
+
+
+@pytest.mark.parametrize(("skipped", "taken"), [
+    (["factored"], "shift_invert"), (["factored", "shift_invert"], "chebyshev"), (["chebyshev"], "factored"),
+])  # fmt: skip
+def test_auto_leaves_out_what_has_failed_before(skipped, taken):
+    found = solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} was killed" for name in skipped})
+    assert found.stats.method == taken
+    assert all(f"{name} was killed" in found.stats.reason for name in skipped)
+    with pytest.raises(NotEnoughMemory, match="chebyshev died"):
+        solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} died" for name in METHODS})
 
 
 def test_a_small_residual_alone_does_not_count_as_converged(monkeypatch):

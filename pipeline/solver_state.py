@@ -1,0 +1,70 @@
+"""The state of a long iteration in the store, so that a run that was killed goes on from there with the same bytes."""
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from pipeline.errors import CorruptChunk
+from pipeline.kernels.chebyshev import SubspaceState
+from pipeline.store import Store
+
+KEEP_EVERY_SECONDS = 120.0
+ROWS = 65_536
+
+
+def keeper(store: Store, name: str) -> Callable[[SubspaceState], None]:
+    """A function that keeps the states it is given under ``name``, some minutes apart."""
+    last = time.monotonic()
+
+    def keep(state: SubspaceState) -> None:
+        nonlocal last
+        if time.monotonic() - last >= KEEP_EVERY_SECONDS:
+            write_state(store, name, state)
+            last = time.monotonic()
+
+    return keep
+
+
+def write_state(store: Store, name: str, state: SubspaceState) -> None:
+    """Blocks of rows first, then the head that names them: a state is whole or not there."""
+    before = store.get_json(f"{name}/head.json")
+    n_blocks = math.ceil(len(state.vectors) / ROWS)
+    for block in range(n_blocks):
+        rows = state.vectors[block * ROWS : (block + 1) * ROWS]
+        store.write_bundle(f"{name}/{state.n_steps}-{block}", rows=rows)
+    store.write_bundle(f"{name}/{state.n_steps}-values", values=state.values)
+    head = {"n_degrees": state.n_degrees, "n_steps": state.n_steps, "n_blocks": n_blocks}
+    store.put_json(f"{name}/head.json", head)
+    if before and before["n_steps"] != state.n_steps:
+        _remove(store, name, before)
+
+
+def read_state(store: Store, name: str, n_points: int) -> SubspaceState | None:
+    """The state kept last; None without one, or when it is of another problem or damaged."""
+    head = store.get_json(f"{name}/head.json")
+    if not head:
+        return None
+    n_steps = head["n_steps"]
+    keys = [f"{name}/{n_steps}-{block}" for block in range(head["n_blocks"])]
+    try:
+        vectors = np.concatenate([store.read_bundle(key)["rows"] for key in keys])
+        values = store.read_bundle(f"{name}/{n_steps}-values")["values"]
+    except CorruptChunk:  # the iteration starts anew
+        return None
+    return SubspaceState(values, vectors, head["n_degrees"], n_steps) if len(vectors) == n_points else None
+
+
+def forget_state(store: Store, name: str) -> None:
+    """Remove what is kept under ``name``."""
+    head = store.get_json(f"{name}/head.json")
+    if head:
+        store.objects.delete(f"{name}/head.json")
+        _remove(store, name, head)
+
+
+def _remove(store: Store, name: str, head: dict[str, int]) -> None:
+    keys = [*range(head["n_blocks"]), "values"]
+    for key in keys:
+        store.objects.delete(f"{name}/{head['n_steps']}-{key}.npz")

@@ -1,0 +1,145 @@
+"""One component solved where it may die: another route takes over, a killed iteration goes on with the same bytes."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from test_end_to_end import lle, write_config
+
+from pipeline import solver_state
+from pipeline.errors import NotEnoughMemory
+from pipeline.kernels.chebyshev import SubspaceState
+from pipeline.stages import solve_embedding
+from pipeline.store import Store
+
+N = 900
+PLENTY = 2**30
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("solved")
+    config = write_config(folder, input={"kind": "synthetic", "name": "swiss_roll", "n_points": N, "seed": 3})
+    lle("run", config)
+    return Store(str(folder / "run.zarr"))
+
+
+def solve(store, method="auto", max_memory=PLENTY, tol=1e-8):
+    report = solve_embedding.solve_component(store, 0, 2, method, tol, 0.0, N, N, max_memory)
+    return report, store.read_bundle("_work/eigen/00000")
+
+
+def killed_in_factored(say, *arguments):
+    if "factored" not in arguments[-1]:
+        say("factored")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return solve_embedding._solve(say, *arguments)
+
+
+def killed_always(say, *arguments):
+    say("shift_invert" if "factored" in arguments[-1] else "factored")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_of_its_own_gives_the_same_bytes(solved, monkeypatch):
+    here, bundle = solve(solved)
+    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
+    there, again = solve(solved)
+    assert there.pop("peak_bytes") > 2**24
+    assert there == here
+    assert {name: values.tobytes() for name, values in again.items()} == {
+        name: values.tobytes() for name, values in bundle.items()
+    }
+
+
+def test_the_next_route_takes_over_where_one_was_killed(solved, monkeypatch):
+    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
+    right = solve(solved)[0]["eigenvalues"]
+    monkeypatch.setattr(solve_embedding, "_solve", killed_in_factored)
+    report, _ = solve(solved)
+    assert report["stats"]["method"] == "shift_invert"
+    assert "factored was tried and its process ended by SIGKILL" in report["stats"]["reason"]
+    np.testing.assert_allclose(report["eigenvalues"], right, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["auto", "factored"])
+def test_a_process_killed_in_every_route_is_want_of_memory(solved, monkeypatch, method):
+    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
+    monkeypatch.setattr(solve_embedding, "_solve", killed_always)
+    with pytest.raises(NotEnoughMemory, match=r"SIGKILL.*max_memory") as failure:
+        solve(solved, method)
+    assert failure.value.exit_code == 2
+    with pytest.raises(NotEnoughMemory) as failure:
+        solve(solved, method, "auto")
+    assert failure.value.exit_code == 1
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_killed_iteration_goes_on_with_the_same_bytes(solved, monkeypatch, steps):
+    undisturbed, whole = solve(solved, "chebyshev")
+    kept = []
+
+    class Killed(Exception):
+        pass
+
+    def keep_and_die(store, name):
+        def keep(state):
+            solver_state.write_state(store, name, state)
+            kept.append(state.n_degrees)
+            if len(kept) == steps:
+                raise Killed
+
+        return keep
+
+    monkeypatch.setattr(solve_embedding, "keeper", keep_and_die)
+    with pytest.raises(Killed):
+        solve(solved, "chebyshev")
+    monkeypatch.setattr(solver_state, "ROWS", 100)
+    report, again = solve(solved, "chebyshev")
+    assert report == undisturbed
+    assert again["vectors"].tobytes() == whole["vectors"].tobytes()
+    assert len(kept) > steps  # it went on, and kept more states
+    assert not solved.objects.names("_work/eigen/state-00000")
+
+
+def state_of(n, n_steps, seed):
+    vectors = np.random.default_rng(seed).standard_normal((n, 3))
+    return SubspaceState(np.arange(3.0), vectors, 10 * n_steps, n_steps)
+
+
+@pytest.mark.parametrize("rows", [7, 50, 100])
+def test_states_replace_each_other_and_come_back_whole(tmp_path, monkeypatch, rows):
+    monkeypatch.setattr(solver_state, "ROWS", rows)
+    store = Store(str(tmp_path))
+    assert solver_state.read_state(store, "state", 50) is None
+    for n_steps in (1, 2, 2, 5):
+        state = state_of(50, n_steps, n_steps)
+        solver_state.write_state(store, "state", state)
+        found = solver_state.read_state(store, "state", 50)
+        assert found.n_steps == n_steps
+        assert found.n_degrees == 10 * n_steps
+        assert found.vectors.tobytes() == state.vectors.tobytes()
+    assert len(store.objects.names("state")) == 2 + -(-50 // rows)
+    assert solver_state.read_state(store, "state", 51) is None
+    solver_state.forget_state(store, "state")
+    assert not store.objects.names("state")
+
+
+def test_a_damaged_state_is_not_used(tmp_path):
+    store = Store(str(tmp_path))
+    solver_state.write_state(store, "state", state_of(50, 1, 1))
+    path = tmp_path / "state" / "1-0.npz"
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(bytes(data))
+    assert solver_state.read_state(store, "state", 50) is None
+
+
+def test_states_are_kept_some_time_apart(tmp_path, monkeypatch):
+    store, clock = Store(str(tmp_path)), iter([0.0, 1.0, 121.0, 121.0, 130.0])
+    monkeypatch.setattr(solver_state.time, "monotonic", lambda: next(clock))
+    keep = solver_state.keeper(store, "state")
+    for n_steps in (1, 2, 3):
+        keep(state_of(20, n_steps, 1))
+    assert solver_state.read_state(store, "state", 20).n_steps == 2

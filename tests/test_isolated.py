@@ -1,0 +1,90 @@
+"""What happens in a process of its own: answers, errors, deaths, and the limit on its memory."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from pipeline import isolated
+from pipeline.errors import ConfigError, NotEnoughMemory
+
+MIB = 2**20
+
+
+def add(say, a, b):
+    return a + b
+
+
+def say_and_end(say, number):
+    say("one")
+    say("two")
+    os.kill(os.getpid(), number)
+
+
+def refuse(say, kind):
+    raise {"config": ConfigError("no such key"), "fault": KeyError("x")}[kind]
+
+
+def hold(say, n_bytes):
+    return float(np.ones(n_bytes // 8).sum())
+
+
+def sleep(say):
+    say(str(os.getpid()))
+    time.sleep(600)
+
+
+def test_gives_the_result_and_the_peak_of_the_process():
+    small, little = isolated.call(hold, (8,), None)
+    large, much = isolated.call(hold, (300 * MIB,), None)
+    assert (small, large) == (1, 300 * MIB // 8)
+    assert much - little > 250 * MIB
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_death_says_how_far_it_was(number):
+    with pytest.raises(isolated.ProcessDied, match=number.name) as died:
+        isolated.call(say_and_end, (number,), None)
+    assert died.value.said == "two"
+    assert isolated.call(add, (1, 2), None)[0] == 3
+
+
+def test_named_errors_come_back_as_they_are_and_others_as_text():
+    with pytest.raises(ConfigError, match="no such key"):
+        isolated.call(refuse, ("config",), None)
+    with pytest.raises(isolated.LleError, match="KeyError: 'x'"):
+        isolated.call(refuse, ("fault",), None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts data pages")
+def test_more_than_the_limit_is_refused():
+    allowed = 400 * MIB
+    assert isolated.call(hold, (allowed // 2,), allowed)[0] > 0
+    with pytest.raises(NotEnoughMemory, match="max_memory"):
+        isolated.call(hold, (2 * allowed + isolated.SLACK_BYTES,), allowed)
+
+
+def test_stop_all_ends_what_is_going_on():
+    found = []
+
+    def call():
+        try:
+            isolated.call(sleep, (), None)
+        except isolated.ProcessDied as error:
+            found.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not psutil.Process().children() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1)
+    isolated.stop_all()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert "SIGKILL" in str(found[0])
