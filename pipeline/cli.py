@@ -166,10 +166,17 @@ def _describe_plan(found: dict[str, Any]) -> str:
     lines.append(f"arrays on disk in all: {found['disk_bytes'] / GIB:.2f} GiB")
     solver = found["solver"]
     known = "known once the weights are solved"
-    if solver:
-        known = f"{solver['predicted_bytes'] / GIB:.2f} GiB ({solver['method']})"
-    lines.append(f"eigensolver: {known}")
+    lines.append(f"eigensolver: {_describe_solver(solver) if solver else known}")
     return "\n".join(lines)
+
+
+def _describe_solver(solver: dict[str, Any]) -> str:
+    size = f"{solver['predicted_bytes'] / GIB:.2f} GiB" if "predicted_bytes" in solver else solver["reason"]
+    text = f"{solver['method']}, {size}"
+    if "seconds" in solver:
+        work = "for 1,000 products" if solver["method"] == "chebyshev" else f"for {solver['gflop']:.3g} GFlop"
+        text += f" of {solver['allowed_bytes'] / GIB:.2f} allowed, about {solver['seconds']:.0f} s {work}"
+    return f"{text} (from {solver['basis']})" if "basis" in solver else text
 
 
 def _describe_status(found: dict[str, Any]) -> str:

@@ -143,12 +143,16 @@ def plan(config: Config) -> list[Step]:
 
 
 def known_solver(config: Config) -> dict[str, Any] | None:
-    """The eigensolver's choice and predicted memory, where an earlier run of this store has analysed the matrix."""
+    """The eigensolver's choice: of an earlier run of this store, or predicted from the weights where they are there."""
     store = Store(config.output.store)
     if not store.is_run():
         return None
-    reports = checkpoint.read_reports(store).get(("solve_embedding", "solve"))
-    return reports[0].report["stats"] if reports else None
+    reports = checkpoint.read_reports(store)
+    if solved := reports.get(("solve_embedding", "solve")):
+        return {**solved[0].report["stats"], "basis": "an earlier run"}
+    if ("solve_weights", "solve") not in reports:
+        return None
+    return solve_embedding.predict_solver(config, store, ingest.first_layout(config, ingest.open_input(config)))
 
 
 def validate(config: Config) -> Layout:

@@ -2,7 +2,8 @@
 
 The analysis of a whole matrix can itself eat a machine. Entries of the factor of a piece with s rows grow like s^p: p
 is near 1.1 on surfaces, 1.45 in three dimensions, 1.8 for speech vectors in 32. Two pieces give p, and the whole
-follows within about 10 % on surfaces and 1.5 times elsewhere; bytes and work follow power laws of their own.
+follows within about 10 % on surfaces and 1.5 times elsewhere; the work has a power of its own, and what PARDISO holds
+beside the entries grows with the rows.
 
 Seconds are counted, not clocked: a choice between routes must not depend on what else the machine is doing.
 """
@@ -18,6 +19,8 @@ from pipeline.kernels.factorization import analyse, canonical
 from pipeline.kernels.pardiso import FactorSize
 
 PIECES = (10_000, 40_000)
+BYTES_PER_ENTRY = 8
+FIXED_BYTES = 20 * 2**20
 LEAST_GFLOP = 1e-3
 """PARDISO counts in steps of this."""
 MIN_ROWS = 200_000
@@ -43,7 +46,9 @@ def extrapolated(matrix: csr_array, matrix_type: int, center: int, n_threads: in
         return None
     small, large = (_analysed(matrix, matrix_type, np.sort(reached[:size]), n_threads) for size in PIECES)
     steps = np.log(matrix.shape[0] / PIECES[1]) / np.log(PIECES[1] / PIECES[0])
-    nnz, n_bytes, gflop = (big * (big / little) ** steps for little, big in zip(small, large, strict=True))
+    nnz, gflop = large.nnz * (large.nnz / small.nnz) ** steps, large.gflop * (large.gflop / small.gflop) ** steps
+    beside = max(large.n_bytes - BYTES_PER_ENTRY * large.nnz - FIXED_BYTES, 0) / PIECES[1]
+    n_bytes = FIXED_BYTES + BYTES_PER_ENTRY * nnz + beside * matrix.shape[0]
     return FactorSize(int(nnz), int(n_bytes), float(gflop))
 
 

@@ -138,8 +138,10 @@ def _count_by_tree(
         # a ball holds its surface, so the radius is taken just inside
         inside = np.nextafter(radii[:, column], -1.0)
         counts[:, column] = np.where(inside >= 0.0, tree.query_ball_point(sample, inside, return_length=True), 0)
-    own = (sample_ids >= first_row) & (sample_ids < first_row + len(block))
-    return counts - (own[:, None] & (limits > 0.0))
+    rows = np.flatnonzero((sample_ids >= first_row) & (sample_ids < first_row + len(block)))
+    own = np.square(block[sample_ids[rows] - first_row].astype(np.float64) - sample[rows]).sum(axis=1)
+    counts[rows] -= own[:, None] < limits[rows]
+    return counts
 
 
 def _count_tile(

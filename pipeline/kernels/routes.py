@@ -15,7 +15,7 @@ from pipeline.kernels.chebyshev import SubspaceState
 from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor, canonical
 from pipeline.kernels.krylov import block_lanczos, orthonormalise
 from pipeline.kernels.normal_operator import NormalOperator, Operator
-from pipeline.kernels.pardiso import FactorizationError
+from pipeline.kernels.pardiso import FactorizationError, FactorSize
 from pipeline.kernels.ritz import TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
 
 F64 = npt.NDArray[np.float64]
@@ -133,11 +133,8 @@ def shift_invert(problem: Problem) -> Outcome:
 
 def filtered(problem: Problem) -> Outcome:
     """Chebyshev filters, products with A and A' only."""
-    n, rows, width = problem.n, problem.factor.shape[0], chebyshev.block_width(problem.n_vectors)
-    fixed = 2 * _bytes(problem.factor) + 8 * width * (5 * n + rows)
-    columns = min(max(CHEBYSHEV_COLUMNS, 4 * width), (problem.max_memory - fixed) // (8 * (3 * n + rows)))
-    columns = min(max(columns, 2 * width), n - 1)
-    predicted = fixed + 8 * columns * (3 * n + rows)
+    width = chebyshev.block_width(problem.n_vectors)
+    columns, predicted = filter_size(problem.factor, width, problem.max_memory)
     _require_memory("chebyshev", predicted, problem.max_memory)
     state = problem.hooks.load_state() or chebyshev.first_state(problem.factor, _start_block(problem, width))
     with problem.hooks.operator(problem.factor, problem.n_threads) as operator:
@@ -154,12 +151,27 @@ def filtered(problem: Problem) -> Outcome:
     return Outcome(found.pairs, found.errors, "chebyshev", reason, 0, predicted, 0, found.n_degrees, 0)
 
 
+def filter_size(factor: csr_array, width: int, max_memory: int) -> tuple[int, int]:
+    """Columns of the basis, as many as the memory allows within reason, and the bytes of all that filters hold."""
+    rows, n = factor.shape
+    fixed = 2 * _bytes(factor) + 8 * width * (5 * n + rows)
+    columns = min(max(CHEBYSHEV_COLUMNS, 4 * width), (max_memory - fixed) // (8 * (3 * n + rows)))
+    columns = min(max(columns, 2 * width), n - 1)
+    return columns, fixed + 8 * columns * (3 * n + rows)
+
+
+def krylov_size(factor: csr_array, m: int, size: FactorSize) -> tuple[int, int, int]:
+    """Columns of a block, columns of the basis, and the bytes of all that a factor route holds."""
+    rows, n = factor.shape
+    width = min(max(m + 1, 4), MAX_BLOCK)
+    columns = 2 * m + 6 * width
+    return width, columns, _bytes(factor) + size.n_bytes + 8 * (columns * (n + rows) + 12 * width * n)
+
+
 def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
     """Krylov space of the inverse, singular values of A on it, corrections."""
-    m, width = problem.n_vectors, min(max(problem.n_vectors + 1, 4), MAX_BLOCK)
-    columns = 2 * m + 6 * width
-    predicted = _bytes(problem.factor) + inverse.size.n_bytes
-    predicted += 8 * (columns * (problem.n + problem.factor.shape[0]) + 12 * width * problem.n)
+    m = problem.n_vectors
+    width, columns, predicted = krylov_size(problem.factor, m, inverse.size)
     _require_memory(name, predicted, problem.max_memory)
     seconds = forecast.factor_seconds(inverse.size, TYPICAL_BLOCKS, problem.n_threads)
     if seconds > problem.max_factor_seconds:

@@ -23,12 +23,12 @@ def steps(config: Config, layout: Layout) -> Steps:
     sample_bytes = sample * (k + 1) * layout.n_features * 8
     yield Step(
         "measure_quality", "sample", choose_sample, 1, n * (8 * m + 40) + 3 * sample_bytes,
-        {"sample": sample, "seed": config.quality.seed, "n_neighbors": k}, bundles=("_work/quality_sample.npz",),
-        on_driver=True, feeds=False,
+        {"sample": sample, "seed": config.quality.seed, "n_neighbors": k, "size": block, "n_points": n},
+        bundles=("_work/quality_sample.npz", "_work/embedded"), on_driver=True, feeds=False,
     )  # fmt: skip
     yield Step(
         "measure_quality", "count", count_block, layout.point_blocks(),
-        3 * block * layout.n_features * 8 + 2 * sample_bytes + n * (8 * m + 8) + PAIR_BYTES,
+        3 * block * (layout.n_features + m) * 8 + 2 * sample_bytes + PAIR_BYTES,
         {"size": block, "n_points": n, "sample": sample, "seed": config.quality.seed}, bundles=("_work/closer",),
         feeds=False,
     )  # fmt: skip
@@ -39,7 +39,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     return layout
 
 
-def choose_sample(store: Store, block: int, sample: int, seed: int, n_neighbors: int) -> Report:
+def choose_sample(
+    store: Store, block: int, sample: int, seed: int, n_neighbors: int, size: int, n_points: int
+) -> Report:
     """Sampled points of the largest component, their embedding, and how far their neighbours are in the other space."""
     embedded = store.read_bundle("_work/embedding")
     members = np.flatnonzero(embedded["component"] == 0)
@@ -57,6 +59,12 @@ def choose_sample(store: Store, block: int, sample: int, seed: int, n_neighbors:
         input_limits=neighbor_thresholds(points, neighbors),
         embedding_limits=neighbor_thresholds(embedding[chosen], embedding[listed]),
     )  # fmt: skip
+    for number, start in enumerate(range(0, n_points, size)):
+        first, past = np.searchsorted(members, [start, start + size])
+        store.write_bundle(
+            f"_work/embedded/{number:05d}", rows=members[first:past] - start, embedding=embedding[first:past],
+            first=np.array(first),
+        )  # fmt: skip
     return {"k": k, "sample": len(chosen), "n_points": len(members)}
 
 
@@ -70,18 +78,15 @@ def _without_self(ids: npt.NDArray[np.integer], own: npt.NDArray[np.integer]) ->
 def count_block(store: Store, block: int, size: int, n_points: int, sample: int, seed: int) -> Report:
     """How many points of this block are closer to each sampled point than its neighbours in the other space."""
     start, stop = block_rows(block, size, n_points)
-    embedded, chosen = store.read_bundle("_work/embedding"), store.read_bundle("_work/quality_sample")
-    inside = embedded["component"] == 0
-    first = int(inside[:start].sum())
-    inside = inside[start:stop]
-    points = store.read(schema.POINTS.name, start, stop)[inside]
-    embedding = embedded["embedding"][start:stop][inside]
+    embedded, chosen = store.read_bundle(f"_work/embedded/{block:05d}"), store.read_bundle("_work/quality_sample")
+    rows, embedding, first = embedded["rows"], embedded["embedding"], int(embedded["first"])
+    points = store.read(schema.POINTS.name, start, stop)[rows]
     store.write_bundle(
         f"_work/closer/{block:05d}",
         input=count_closer(chosen["points"], chosen["ids"], points, first, chosen["input_limits"]),
         embedding=count_closer(chosen["embedding"], chosen["ids"], embedding, first, chosen["embedding_limits"]),
     )
-    return {"points": int(inside.sum())}
+    return {"points": len(rows)}
 
 
 def score_sample(store: Store, block: int, n_blocks: int, sample: int, seed: int) -> Report:

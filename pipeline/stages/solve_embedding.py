@@ -12,9 +12,10 @@ from pipeline.config import Config
 from pipeline.errors import BoundsNotMet, NotEnoughMemory
 from pipeline.kernels.cost_matrix import local_factor
 from pipeline.kernels.graph import closed_classes
+from pipeline.kernels.prediction import chosen, predict
 from pipeline.kernels.quality import participation
-from pipeline.kernels.routes import Hooks
-from pipeline.kernels.spectrum import bottom_eigenpairs
+from pipeline.kernels.routes import Hooks, gib
+from pipeline.kernels.spectrum import PATIENCE, bottom_eigenpairs
 from pipeline.machine import available_cores, memory_limit
 from pipeline.plan import Layout, PlannedArray, Report, Step, Steps
 from pipeline.solver_state import forget_state, keeper, read_state
@@ -132,6 +133,28 @@ def _solve(
         "converged": bool(spectrum.converged),
         "stats": asdict(spectrum.stats),
     }
+
+
+def predict_solver(config: Config, store: Store, layout: Layout) -> Report | None:
+    """What the eigensolver will choose for the largest component, once the weights are there. None before that."""
+    if config.eigensolver.method not in {"auto", "factored"} or not store.has_array(schema.WEIGHTS.name):
+        return None
+    n, block = store.array(schema.WEIGHTS.name).shape[0], layout.block_points
+    allowed = memory_limit(config.eigensolver.max_memory)
+    arguments = (store.url, config.eigensolver.n_components, block, n, allowed)
+    try:
+        found: Report = isolated.call(_predict, arguments, int(LIMIT_OVER_PLAN * allowed))[0]
+    except (isolated.ProcessDied, NotEnoughMemory) as error:
+        return {"method": "chebyshev", "reason": f"the analysis of I - W does not fit {gib(allowed)} ({error})"}
+    return found
+
+
+def _predict(say: isolated.Say, url: str, n_components: int, size: int, n_points: int, allowed: int) -> Report:
+    store = Store(url)
+    rows = np.flatnonzero(store.read_all(schema.POINT_COMPONENT.name) == 0)
+    factor = load_factor(store, rows, size, n_points)
+    found = predict(factor, None, n_components, closed_point(factor, 0), allowed, available_cores())
+    return {**chosen(found, PATIENCE)._asdict(), "allowed_bytes": allowed, "routes": [one._asdict() for one in found]}
 
 
 def load_factor(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
