@@ -148,6 +148,8 @@ class Eigensolver(Model):
     tol: float = Field(1.0e-8, gt=0)
     max_memory: Size = "auto"
     sigma: float = 0.0
+    max_degrees: int = Field(200_000, ge=1, description="products with M of a block of vectors, for chebyshev")
+    distributed: bool = Field(False, description="chebyshev's products on the workers instead of in the driver")
 
 
 class Embedding(Model):

@@ -26,7 +26,7 @@ OWNERS = {
     "obstore": {"objects.py"} | SOURCES,
     "fsspec": {"objects.py"} | SOURCES,
     "dask": {"execute.py", "cluster.py", "preprocess.py"},
-    "distributed": {"execute.py", "cluster.py", "preprocess.py"},
+    "distributed": {"execute.py", "cluster.py", "preprocess.py", "row_blocks.py"},
     "dask_ml": {"preprocess.py"},
     "typer": {"cli.py"},
 }

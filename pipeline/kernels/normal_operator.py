@@ -17,7 +17,7 @@ Factors = tuple[float, float, float]
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _multiply_rows(indptr: Ids, indices: Ids, data: F64, x: F64, out: F64, start: int, stop: int) -> None:
+def multiply_rows(indptr: Ids, indices: Ids, data: F64, x: F64, out: F64, start: int, stop: int) -> None:
     """out[start:stop] = (matrix x)[start:stop]."""
     n_columns = x.shape[1]
     row = np.empty(n_columns)
@@ -32,7 +32,7 @@ def _multiply_rows(indptr: Ids, indices: Ids, data: F64, x: F64, out: F64, start
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _recur_rows(
+def recur_rows(
     indptr: Ids, indices: Ids, data: F64, x: F64, current: F64, previous: F64, factors: F64, start: int, stop: int
 ) -> None:
     """previous[start:stop] = factors[0] matrix x + factors[1] current + factors[2] previous, row by row."""
@@ -97,13 +97,13 @@ class NormalOperator:
     def half(self, block: F64, out: F64) -> None:
         """out = A block, for block (n, m) and out (rows, m)."""
         a = self._forward
-        self._run(_multiply_rows, self._forward_cuts, (a.indptr, a.indices, a.data, block, out))
+        self._run(multiply_rows, self._forward_cuts, (a.indptr, a.indices, a.data, block, out))
 
     def recur(self, half: F64, current: F64, previous: F64, factors: Factors) -> None:
         """previous = factors[0] A' half + factors[1] current + factors[2] previous, all (n, m) but half (rows, m)."""
         a = self._backward
         arguments = (a.indptr, a.indices, a.data, half, current, previous, np.array(factors))
-        self._run(_recur_rows, self._backward_cuts, arguments)
+        self._run(recur_rows, self._backward_cuts, arguments)
 
     def apply(self, block: F64) -> F64:
         """M block, for block (n, m)."""

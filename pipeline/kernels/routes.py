@@ -28,7 +28,6 @@ MAX_CYCLES = 40
 """Blocks per wanted eight vectors after which the Krylov space counts as not converging."""
 MAX_REFINEMENTS = 4
 CHEBYSHEV_COLUMNS = 48
-MAX_DEGREES = 200_000
 HOPELESS = 4
 """A factor expected to be this many times too large is not even analysed."""
 TYPICAL_BLOCKS = 10

@@ -101,6 +101,7 @@ def bottom_eigenpairs(
     sigma: float,
     n_threads: int,
     initial: F64 | None,
+    max_degrees: int,
     skip: Mapping[str, str] = MappingProxyType({}),
     hooks: Hooks = NO_HOOKS,
 ) -> Spectrum:
@@ -119,6 +120,7 @@ def bottom_eigenpairs(
         sigma: shift of shift_invert; 0 pins a point instead, which is more exact.
         n_threads: threads for everything here, whatever the environment says.
         initial: (n, any) approximations to the vectors, or None.
+        max_degrees: products of M with a block of vectors after which chebyshev gives up.
         skip: routes that auto leaves out, each with what went wrong there before.
         hooks: what the caller watches, keeps, or does elsewhere.
 
@@ -137,7 +139,7 @@ def bottom_eigenpairs(
         pin = _closed_point(factor) if pin is None else pin
         problem = Problem(
             factor, n_vectors, pin, cost_matrix, tolerances, max_memory, sigma, n_threads, initial, hooks,
-            routes.MAX_DEGREES,
+            max_degrees,
         )  # fmt: skip
         if factor.shape[1] <= DENSE_POINTS or 5 * n_vectors > factor.shape[1]:
             return _solve("dense", routes.dense, problem)

@@ -12,12 +12,14 @@ from pipeline.config import Config
 from pipeline.errors import BoundsNotMet, NotEnoughMemory
 from pipeline.kernels.cost_matrix import local_factor
 from pipeline.kernels.graph import closed_classes
+from pipeline.kernels.normal_operator import NormalOperator
 from pipeline.kernels.prediction import chosen, predict
 from pipeline.kernels.quality import participation
 from pipeline.kernels.routes import Hooks, gib
 from pipeline.kernels.spectrum import PATIENCE, bottom_eigenpairs
 from pipeline.machine import available_cores, memory_limit
 from pipeline.plan import Layout, PlannedArray, Report, Step, Steps
+from pipeline.row_blocks import operator_on_workers
 from pipeline.solver_state import forget_state, keeper, read_state
 from pipeline.store import Store
 
@@ -45,6 +47,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         {"n_components": m, "method": solver.method, "tol": solver.tol, "sigma": solver.sigma,
          "max_memory": solver.max_memory, **size},
         bundles=("_work/eigen",), on_driver=True, all_cores=True,
+        resources={"max_degrees": solver.max_degrees, "distributed": solver.distributed},
     )  # fmt: skip
     n_graph, rows = chosen["n_components"], layout.n_input
     yield Step(
@@ -73,14 +76,16 @@ def choose_components(store: Store, block: int, components: str, min_component: 
 
 def solve_component(
     store: Store, block: int, n_components: int, method: str, tol: float, sigma: float, size: int, n_points: int,
-    max_memory: int | str,
+    max_memory: int | str, max_degrees: int, distributed: bool,
 ) -> Report:  # fmt: skip
     """The eigenpairs of one component (its number is the block's), where they are large in a process of their own."""
     allowed = memory_limit(max_memory)
-    arguments = (store.url, block, n_components, method, tol, sigma, size, n_points, allowed)
+    arguments = (
+        store.url, block, n_components, method, tol, sigma, size, n_points, allowed, max_degrees, distributed
+    )  # fmt: skip
     n_rows = int((store.read_all(schema.POINT_COMPONENT.name) == block).sum())
     try:
-        if n_rows < ISOLATED_POINTS:
+        if n_rows < ISOLATED_POINTS or distributed:  # the cluster's client is in this process
             return _solve(lambda said: None, *arguments, {})
         return _surviving(arguments, method, int(LIMIT_OVER_PLAN * allowed))
     except NotEnoughMemory as error:
@@ -106,18 +111,19 @@ def _surviving(arguments: tuple[Any, ...], method: str, max_bytes: int) -> Repor
 
 def _solve(
     say: isolated.Say, url: str, block: int, n_components: int, method: str, tol: float, sigma: float, size: int,
-    n_points: int, max_bytes: int, skip: dict[str, str],
+    n_points: int, max_bytes: int, max_degrees: int, distributed: bool, skip: dict[str, str],
 ) -> Report:  # fmt: skip
     store, state = Store(url), f"_work/eigen/state-{block:05d}"
     rows = np.flatnonzero(store.read_all(schema.POINT_COMPONENT.name) == block)
     factor = load_factor(store, rows, size, n_points)
     hooks = Hooks(
-        begin=say, keep_state=keeper(store, state), load_state=lambda: read_state(store, state, len(rows))
-    )
+        begin=say, keep_state=keeper(store, state), load_state=lambda: read_state(store, state, len(rows)),
+        operator=operator_on_workers if distributed else NormalOperator,
+    )  # fmt: skip
     spectrum = bottom_eigenpairs(
         factor, n_components, method=method, pin=closed_point(factor, block),
         cost_matrix=lambda: load_cost_matrix(store, rows, size, n_points), tol=tol, max_memory=max_bytes, sigma=sigma,
-        n_threads=available_cores(), initial=None, skip=skip, hooks=hooks,
+        n_threads=available_cores(), initial=None, max_degrees=max_degrees, skip=skip, hooks=hooks,
     )  # fmt: skip
     store.write_bundle(
         f"_work/eigen/{block:05d}", rows=rows, vectors=spectrum.vectors, eigenvalues=spectrum.eigenvalues

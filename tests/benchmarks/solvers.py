@@ -1,0 +1,208 @@
+"""The eigensolver's routes beside each other and beside what else solves this: seconds, bytes, eigenvalues.
+
+    python -m tests.benchmarks.solvers [ROLL_SIZE | STORE ...] [--routes factored shift_invert chebyshev]
+                                       [--peers] [--n-components M] [--max-seconds S]
+
+Each source is a Swiss roll of so many points, or the store of a finished run. Every row is a process of its own that
+loads A, predicts, solves and says what it took; `--peers` adds SciPy's eigsh, scikit-learn's ARPACK route, and LOBPCG
+with pyamg's smoothed aggregation, on the same matrix, and ratios to the first route.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, load_npz, save_npz, vstack
+from scipy.sparse.linalg import eigsh, lobpcg
+from scipy.spatial import cKDTree
+
+from pipeline import isolated
+from pipeline.kernels.barycenter import barycenter_weights
+from pipeline.kernels.cost_matrix import local_factor
+from pipeline.kernels.graph import closed_classes
+from pipeline.kernels.manifolds import sample
+from pipeline.kernels.pardiso import reproducible_environment
+from pipeline.kernels.prediction import predict
+from pipeline.kernels.spectrum import bottom_eigenpairs
+from pipeline.machine import available_cores, memory_limit
+from pipeline.store import Store
+
+ROUTES = ("factored", "shift_invert", "chebyshev")
+PEERS = ("scipy eigsh(M, sigma=0)", "scikit-learn arpack", "pyamg + lobpcg")
+BLOCK = 50_000
+SEED = 7
+
+
+def roll_factor(n_points: int) -> csr_array:
+    """A = I - W of a Swiss roll, k = 12, reg = 1e-3, points in the order of a k-d tree; made block by block."""
+    points = sample("swiss_roll", 0, n_points, SEED, 0.0, 0.0).points
+    points = points[cKDTree(points, leafsize=32).indices]
+    tree, blocks = cKDTree(points), []
+    for start in range(0, n_points, BLOCK):
+        own = np.arange(start, min(start + BLOCK, n_points))
+        found = tree.query(points[own], 13, workers=-1)[1]
+        found = found[found != own[:, None]].reshape(len(own), 12)
+        weights = barycenter_weights(points[own], points[found], np.ones(found.shape, bool), 1e-3).weights
+        blocks.append(local_factor(found, weights, start, n_points))
+    return csr_array(vstack(blocks, format="csr"))
+
+
+def stored_factor(path: str) -> csr_array:
+    """A of all points of a finished run."""
+    store = Store(path)
+    indices, weights = store.read_all("neighbor_indices"), store.read_all("weights")
+    return csr_array(local_factor(indices, weights, 0, len(indices)))
+
+
+def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, Any]:
+    """Predict, then solve by one route."""
+    classes = closed_classes(factor)
+    pin = int(np.flatnonzero(classes.class_of_point == 0)[0])
+    allowed, threads = memory_limit("auto"), available_cores()
+    started = time.perf_counter()
+    cost_matrix = csr_array(factor.T @ factor) if route == "shift_invert" else None
+    formed = time.perf_counter() - started
+    predicted = {p.method: p for p in predict(factor, cost_matrix, n_components, pin, allowed, threads)}[route]
+    before, started = isolated.peak_bytes(), time.perf_counter()
+    found = bottom_eigenpairs(
+        factor, n_components, method=route, pin=pin, cost_matrix=lambda: cost_matrix, tol=1e-8, max_memory=allowed,
+        sigma=0.0, n_threads=threads, initial=None, max_degrees=200_000,
+    )  # fmt: skip
+    seconds = time.perf_counter() - started
+    return {
+        "predicted_nnz": predicted.factor_nnz, "predicted_bytes": predicted.predicted_bytes,
+        "predicted_seconds": float(predicted.seconds), "basis": predicted.basis, "nnz": found.stats.factor_nnz,
+        "bytes": isolated.peak_bytes(), "bytes_before": before, "seconds": seconds, "seconds_of_m": formed,
+        "values": found.eigenvalues.tolist(), "residual": float(found.residuals.max()),
+        "converged": bool(found.converged), "n_degrees": found.stats.n_degrees, "n_solves": found.stats.n_solves,
+    }  # fmt: skip
+
+
+def solve_peer(factor: csr_array, peer: str, n_components: int) -> dict[str, Any]:
+    """The same pairs by others' means on M."""
+    M = csr_array(factor.T @ factor)
+    start = np.random.default_rng(SEED).standard_normal((factor.shape[1], n_components + 3))
+    started = time.perf_counter()
+    vectors = _peer(peer)(M, n_components, start)
+    seconds = time.perf_counter() - started
+    vectors = vectors - vectors.mean(axis=0)
+    Q, _ = np.linalg.qr(vectors)
+    singular = np.linalg.svd(factor @ Q, compute_uv=False)
+    return {"bytes": isolated.peak_bytes(), "seconds": seconds, "values": np.sort(singular**2)[:n_components].tolist()}
+
+
+def _peer(name: str) -> Callable[[csr_array, int, Any], Any]:
+    return {PEERS[0]: _scipy, PEERS[1]: _sklearn, PEERS[2]: _pyamg}[name]
+
+
+def _scipy(M: csr_array, m: int, start: Any) -> Any:
+    return eigsh(M, m + 1, sigma=0.0, v0=start[:, 0])[1][:, 1:]
+
+
+def _sklearn(M: csr_array, m: int, start: Any) -> Any:
+    from sklearn.manifold._locally_linear import null_space  # noqa: PLC0415
+
+    return null_space(M, m, k_skip=1, eigen_solver="arpack", tol=1e-6, max_iter=100, random_state=0)[0]
+
+
+def _pyamg(M: csr_array, m: int, start: Any) -> Any:
+    from pyamg import smoothed_aggregation_solver  # noqa: PLC0415
+
+    solver = smoothed_aggregation_solver(M.tocsr())
+    block = np.column_stack([np.ones(len(start)), start[:, :m]])
+    return lobpcg(M, block, M=solver.aspreconditioner(), tol=1e-10, maxiter=400, largest=False)[1][:, 1:]
+
+
+def measure(source: str, what: str, n_components: int, max_seconds: float) -> dict[str, Any] | None:
+    """One row in a process of its own; None where it failed or took too long."""
+    command = [sys.executable, "-m", "tests.benchmarks.solvers", "--one", what, source, "--n-components"]
+    try:
+        done = subprocess.run(
+            [*command, str(n_components)], capture_output=True, text=True, timeout=max_seconds, check=True
+        )  # fmt: skip
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+        said = (getattr(error, "stderr", None) or "").strip().splitlines()
+        print(f"{what}: {said[-1] if said else 'longer than ' + str(max_seconds) + ' s'}", file=sys.stderr)
+        return None
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def one(source: str, what: str, n_components: int) -> dict[str, Any]:
+    """What `measure` runs."""
+    factor = load_npz(source) if source.endswith(".npz") else stored_factor(source)
+    factor = csr_array(factor)
+    return solve_peer(factor, what, n_components) if what in PEERS else solve_route(factor, what, n_components)
+
+
+def rows(source: str, names: list[str], n_components: int, max_seconds: float) -> list[str]:
+    """Table rows of one source."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, label = source, Path(source).stem
+        if source.isdigit():
+            path, label = f"{folder}/factor.npz", f"{int(source):,}"
+            save_npz(path, roll_factor(int(source)), compressed=False)
+        lines, first = [], None
+        for name in names:
+            found = measure(path, name, n_components, max_seconds)
+            first = first or found
+            lines.append(f"| {label} | {name} | {_cells(found, first)} |")
+    return lines
+
+
+def _cells(found: dict[str, Any] | None, first: dict[str, Any] | None) -> str:
+    if found is None or first is None:
+        return "did not finish | | | | | | |"
+    off = max(abs(a / b - 1) for a, b in zip(found["values"], first["values"], strict=True))
+    ratios = f"{found['seconds'] / first['seconds']:.2f} | {found['bytes'] / first['bytes']:.2f} | {off:.0e}"
+    if "basis" not in found:
+        return f"| | {found['seconds']:.1f} | {found['bytes'] / 1e9:.2f} | {ratios}"
+    nnz = f"{found['predicted_nnz'] / 1e6:.1f} / {found['nnz'] / 1e6:.1f}"
+    seconds = f"{found['predicted_seconds']:.1f} / {found['seconds']:.1f}"
+    if found["n_degrees"]:
+        nnz = f"{found['n_degrees']:,} products"
+        seconds = f"{found['predicted_seconds'] * found['n_degrees'] / 1000:.1f} / {found['seconds']:.1f}"
+    done = "" if found["converged"] else " (not converged)"
+    size = f"{found['predicted_bytes'] / 1e9:.2f} / {found['bytes'] / 1e9:.2f}"
+    return f"{nnz} | {found['residual']:.0e}{done} | {seconds} | {size} | {ratios}"
+
+
+HEAD = (
+    "| points | route | factor's entries in millions: predicted / found | residual | seconds: predicted / found "
+    "| GB: predicted / peak of the process | time ratio | memory ratio | eigenvalues off |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def main() -> None:
+    """Print the table, row by row."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sources", nargs="*", default=["10000", "100000", "1000000"])
+    parser.add_argument("--routes", nargs="*", default=list(ROUTES))
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--n-components", type=int, default=2)
+    parser.add_argument("--max-seconds", type=float, default=600.0)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(json.dumps(one(arguments.sources[0], arguments.one, arguments.n_components)))
+        return
+    print(HEAD, flush=True)
+    names = [*arguments.routes, *(PEERS if arguments.peers else ())]
+    for source in arguments.sources:
+        print("\n".join(rows(source, names, arguments.n_components, arguments.max_seconds)), flush=True)
+
+
+if __name__ == "__main__":
+    import os
+
+    for variable, value in reproducible_environment().items():
+        os.environ.setdefault(variable, value)
+    main()
