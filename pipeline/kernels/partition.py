@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
-from sklearn.cluster import BisectingKMeans
 
 Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
@@ -36,6 +35,8 @@ def fit_cells(sample: Floats, n_cells: int, seed: int) -> npt.NDArray[np.float64
     n_cells = min(n_cells, len(sample))
     if n_cells < 2:
         return np.asarray(sample.mean(axis=0, dtype=np.float64)[None, :])
+    from sklearn.cluster import BisectingKMeans  # noqa: PLC0415 (a second of imports, for this one step)
+
     model = BisectingKMeans(n_cells, random_state=seed, bisecting_strategy="largest_cluster", max_iter=20, tol=1e-3)
     model.fit(sample)
     return np.asarray(model.cluster_centers_, dtype=np.float64)

@@ -1,17 +1,20 @@
-"""The report of a run: metrics.json, the pictures, and a page that opens offline. A function of the store alone."""
+"""The report of a run: metrics.json, the pictures, and a page that opens offline. A function of the store alone.
+
+Matplotlib is imported where something is drawn: every command and process would wait for it otherwise.
+"""
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline import checkpoint, metrics, schema
 from pipeline.config import Config, to_yaml
 from pipeline.plan import Layout, Report, Step, Steps
-from pipeline.report.charts import draw_spectrum, draw_timings
-from pipeline.report.page import render_page
-from pipeline.report.pictures import ColorSource, draw_embedding
 from pipeline.store import Store
+
+if TYPE_CHECKING:
+    from pipeline.report.pictures import ColorSource
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -36,6 +39,8 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
     found["picture"] = "report/embedding.png" if "embedding" in drawn else None
     found["seconds"]["write_report"] = round(time.perf_counter() - started, 3)
     if pictures:
+        from pipeline.report.page import render_page  # noqa: PLC0415
+
         shown = {name: data for name, data in drawn.items() if name != "timings"}  # the page has bars of its own
         page = render_page(found, to_yaml(config), shown, describe_arrays(store))
         store.objects.put("report/index.html", page.encode())
@@ -64,6 +69,9 @@ def gather_metrics(store: Store) -> dict[str, Any]:
 
 def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> dict[str, bytes]:
     """PNGs by name. The embedding is coloured by the input's labels or true coordinate where it has one."""
+    from pipeline.report.charts import draw_spectrum, draw_timings  # noqa: PLC0415
+    from pipeline.report.pictures import draw_embedding  # noqa: PLC0415
+
     embedding = store.read_all(schema.EMBEDDING.name)
     component = store.read_all(schema.COMPONENT.name)
     title = f"LLE of {found['n_points']:,} points, k = {config['neighbors']['n_neighbors']}"
@@ -76,8 +84,10 @@ def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> dict[st
     }
 
 
-def color_source(store: Store) -> ColorSource | None:
+def color_source(store: Store) -> "ColorSource | None":
     """The first label column of the store with its names; None where the input has no labels."""
+    from pipeline.report.pictures import ColorSource  # noqa: PLC0415
+
     reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
     if not reports:
         return None
