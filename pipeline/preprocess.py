@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.delayed import delayed
 
 from pipeline.errors import InputError
 from pipeline.plan import block_rows
@@ -40,6 +38,9 @@ def valid_rows(url: str, block: int, size: int, n_rows: int) -> npt.NDArray[np.f
 
 def valid_array(store: Store, n_valid: list[int], size: int, n_rows: int, n_features: int) -> Any:
     """All valid rows as a Dask array, a chunk for each input block."""
+    import dask.array as da  # noqa: PLC0415 (slow to import, rarely needed)
+    from dask.delayed import delayed  # noqa: PLC0415
+
     load = delayed(valid_rows, pure=True)
     chunks = [
         da.from_delayed(load(store.url, block, size, n_rows), shape=(count, n_features), dtype=np.float64)
