@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline import schema
 from pipeline.errors import ConfigError
@@ -55,6 +52,10 @@ def _write_npy(path: Path, store: Store, shape: tuple[int, ...]) -> None:
 
 
 def _write_table(path: Path, store: Store, suffix: str) -> None:
+    import pandas as pd  # noqa: PLC0415 (a second of imports that the other commands need not wait for)
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
     writer: pq.ParquetWriter | None = None
     for start, rows in _blocks(store):
         columns: dict[str, Any] = {"row": np.arange(start, start + len(rows))}
