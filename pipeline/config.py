@@ -135,6 +135,10 @@ class Neighbors(Model):
 
 class Weights(Model):
     reg: float = Field(1.0e-3, gt=0)
+    rule: Literal["trace", "absolute", "when_needed"] = Field(
+        "trace", description="what reg is added to the Gram matrices as: trace: times their trace; absolute: as it is; "
+        "when_needed: times their trace, where they are singular (more neighbours than features)",
+    )  # fmt: skip
 
 
 class Graph(Model):

@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from pipeline.errors import InputError
 
+GENERAL_POSITION = 1e-12
+"""Neighbours are in general position if the least eigenvalue of their Gram matrix is above this times its trace."""
+
 
 class BarycenterWeights(NamedTuple):
     """Weights of a batch of points (B points, K neighbour slots)."""
@@ -28,40 +31,71 @@ def barycenter_weights(
     neighbors: npt.NDArray[np.floating],
     valid: npt.NDArray[np.bool_],
     reg: float,
+    rule: str,
 ) -> BarycenterWeights:
     """Solve (G_i + R_i I) w = 1 for each point and normalise, in float64 whatever the dtype of the points.
 
-    R_i = reg * trace(G_i) where the trace is positive, else reg: the rule of scikit-learn's ``barycenter_weights``.
-    It keeps the weights invariant to rotation, translation and scale of the points. The working memory is about
-    two copies of ``neighbors`` in float64, so callers pass batches.
+    R_i by the rule; where G_i has no trace (all neighbours at the point) it is ``reg`` in each of them:
+
+    - trace: reg * trace(G_i), the rule of scikit-learn's ``barycenter_weights``. It keeps the weights invariant to
+      rotation, translation and scale of the points.
+    - absolute: reg itself, as in much of the literature; the weights then depend on the unit of the points.
+    - when_needed: reg * trace(G_i), but only where K_i > d or the neighbours are not in general position, so that
+      G_i is singular (Saul & Roweis 2003, appendix A); elsewhere 0.
+
+    The working memory is about two copies of ``neighbors`` in float64, so callers pass batches.
 
     Args:
         points: (B, d).
         neighbors: (B, K, d) coordinates of the neighbours; the content of invalid slots is ignored.
         valid: (B, K) which slots hold a neighbour; at least one a row.
-        reg: dimensionless, positive.
+        reg: positive; dimensionless, for the rule absolute in squared input units.
+        rule: trace, absolute or when_needed.
 
     Raises:
         InputError: a point has no neighbour, coordinates are not finite (or so large that their squares are
             not), or a regularised Gram matrix is still singular.
 
     >>> x, y = np.zeros((1, 2)), np.array([[[1.0, 0.0], [-1.0, 0.0], [7.0, 7.0]]])
-    >>> barycenter_weights(x, y, np.array([[True, True, False]]), reg=1e-3).weights
+    >>> barycenter_weights(x, y, np.array([[True, True, False]]), reg=1e-3, rule="trace").weights
     array([[0.5, 0.5, 0. ]])
     """
     _require_neighbors(valid)
     with np.errstate(over="ignore", invalid="ignore"):  # reported by _require_finite, with the row
         offsets = np.subtract(neighbors, points[:, None, :], dtype=np.float64)
-        # An invalid slot gets a zero offset, the ridge as pivot and a zero right-hand side: its weight is exactly 0.
+        # An invalid slot gets a zero offset, a positive pivot and a zero right-hand side: its weight is exactly 0.
         offsets[~valid] = 0.0
         gram = offsets @ offsets.transpose(0, 2, 1)
         diagonal = np.einsum("bkk->bk", gram)
         trace = diagonal.sum(axis=1)
     _require_finite(trace)
-    diagonal += np.where(trace > 0, reg * trace, reg)[:, None]
+    ridge = _ridge(gram, trace, valid, points.shape[1], reg, rule)
+    diagonal += ridge[:, None]
+    diagonal[~valid & (ridge == 0)[:, None]] = 1.0
     weights = _solve(gram, valid, reg)
     residual = (weights[:, None, :] @ offsets)[:, 0, :]
     return BarycenterWeights(weights, np.einsum("bd,bd->b", residual, residual), trace == 0)
+
+
+def _ridge(
+    gram: npt.NDArray[np.float64],
+    trace: npt.NDArray[np.float64],
+    valid: npt.NDArray[np.bool_],
+    n_features: int,
+    reg: float,
+    rule: str,
+) -> npt.NDArray[np.float64]:
+    """What is added to the diagonal of each Gram matrix, (B,)."""
+    if rule == "absolute":
+        return np.full(len(trace), reg)
+    ridge: npt.NDArray[np.float64] = np.where(trace > 0, reg * trace, reg)
+    if rule == "when_needed":
+        fits = np.flatnonzero((valid.sum(axis=1) <= n_features) & (trace > 0))
+        regular = gram[fits]
+        np.einsum("bkk->bk", regular)[~valid[fits]] = trace[fits].repeat((~valid[fits]).sum(axis=1))
+        smallest = np.linalg.eigvalsh(regular)[:, 0]
+        ridge[fits[smallest > GENERAL_POSITION * trace[fits]]] = 0.0
+    return ridge
 
 
 def _solve(gram: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_], reg: float) -> npt.NDArray[np.float64]:

@@ -18,13 +18,13 @@ def steps(config: Config, layout: Layout) -> Steps:
     yield Step(
         "solve_weights", "solve", solve_block, layout.point_blocks(),
         block * (6 * row_bytes + 60 * k) + 4 * BATCH_BYTES,
-        {"reg": config.weights.reg, "size": block, "n_points": n},
+        {"reg": config.weights.reg, "rule": config.weights.rule, "size": block, "n_points": n},
         arrays=(PlannedArray(schema.WEIGHTS, (n, k), "float64", block),),
     )  # fmt: skip
     return layout
 
 
-def solve_block(store: Store, block: int, reg: float, size: int, n_points: int) -> Report:
+def solve_block(store: Store, block: int, reg: float, rule: str, size: int, n_points: int) -> Report:
     """Weights of a block; reports the reconstruction error and how many Gram matrices had no trace."""
     start, stop = block_rows(block, size, n_points)
     indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
@@ -39,7 +39,7 @@ def solve_block(store: Store, block: int, reg: float, size: int, n_points: int) 
     for first in range(0, len(rows), batch):
         part = slice(first, first + batch)
         valid = indices[part] >= 0
-        solved = barycenter_weights(points[own[part]], points[neighbors[part]], valid, reg)
+        solved = barycenter_weights(points[own[part]], points[neighbors[part]], valid, reg, rule)
         weights[part] = solved.weights
         squared_error += float(solved.squared_error.sum())
         zero_trace += int(solved.zero_trace.sum())

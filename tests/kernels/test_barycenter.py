@@ -15,8 +15,8 @@ def cloud(seed: int, n_points: int = 60, n_features: int = 5) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n_points, n_features))
 
 
-def weights_of(X: np.ndarray, neighbors: np.ndarray, reg: float = REG) -> np.ndarray:
-    return barycenter_weights(X, X[neighbors], neighbors >= 0, reg).weights
+def weights_of(X: np.ndarray, neighbors: np.ndarray, reg: float = REG, rule: str = "trace") -> np.ndarray:
+    return barycenter_weights(X, X[neighbors], neighbors >= 0, reg, rule).weights
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -59,7 +59,7 @@ def test_weights__equivariant_to_the_order_of_points_and_slots(seed: int) -> Non
     neighbors, _ = exact_neighbors(X, 8)
     weights = weights_of(X, neighbors)
     points, slots = rng.permutation(len(X)), rng.permutation(8)
-    shuffled = barycenter_weights(X[points], X[neighbors[points][:, slots]], np.ones((len(X), 8), bool), REG)
+    shuffled = barycenter_weights(X[points], X[neighbors[points][:, slots]], np.ones((len(X), 8), bool), REG, "trace")
     np.testing.assert_allclose(shuffled.weights, weights[points][:, slots], atol=1e-12)
     assert not np.allclose(shuffled.weights, weights, atol=1e-3)
 
@@ -68,9 +68,9 @@ def test_weights__equivariant_to_the_order_of_points_and_slots(seed: int) -> Non
 def test_weights__a_batch_is_its_points(seed: int) -> None:
     X = cloud(seed)
     neighbors, _ = exact_neighbors(X, 8)
-    whole = barycenter_weights(X, X[neighbors], neighbors >= 0, REG)
+    whole = barycenter_weights(X, X[neighbors], neighbors >= 0, REG, "trace")
     for i in (0, 17, 59):
-        one = barycenter_weights(X[i : i + 1], X[neighbors[i : i + 1]], np.ones((1, 8), bool), REG)
+        one = barycenter_weights(X[i : i + 1], X[neighbors[i : i + 1]], np.ones((1, 8), bool), REG, "trace")
         np.testing.assert_array_equal(one.weights[0], whole.weights[i])
         assert one.squared_error[0] == pytest.approx(whole.squared_error[i], rel=1e-12)
 
@@ -84,7 +84,7 @@ def test_weights__ragged_rows_equal_shorter_lists(seed: int) -> None:
     valid[:, 4] = True
     coordinates = X[neighbors]
     coordinates[~valid] = np.nan  # the content of invalid slots must not matter
-    result = barycenter_weights(X, coordinates, valid, REG)
+    result = barycenter_weights(X, coordinates, valid, REG, "trace")
     assert (result.weights[~valid] == 0).all()
     assert not np.signbit(result.weights[~valid]).any()
     for i in range(len(X)):
@@ -126,7 +126,7 @@ def test_zero_trace__equal_weights_as_scikit_learn() -> None:
     X = np.ones((6, 3))
     neighbors = np.array([[1, 2], [0, 2], [0, 1], [0, 1], [0, 1], [0, 1]])
     X[5] = 2.0
-    result = barycenter_weights(X, X[neighbors], np.ones((6, 2), bool), REG)
+    result = barycenter_weights(X, X[neighbors], np.ones((6, 2), bool), REG, "trace")
     np.testing.assert_array_equal(result.weights[:5], np.full((5, 2), 0.5))
     np.testing.assert_array_equal(result.zero_trace, [True] * 5 + [False])
     np.testing.assert_allclose(result.squared_error, [0, 0, 0, 0, 0, 3], rtol=1e-12)
@@ -136,14 +136,61 @@ def test_errors__say_which_row() -> None:
     X, Y, valid = np.zeros((3, 2)), np.ones((3, 4, 2)), np.ones((3, 4), bool)
     valid[1] = False
     with pytest.raises(InputError, match=r"none for 1 of 3 .* row 1"):
-        barycenter_weights(X, Y, valid, REG)
+        barycenter_weights(X, Y, valid, REG, "trace")
     for bad in (np.nan, np.inf, 1e200):
         Y[2, 0, 0] = bad
         with pytest.raises(InputError, match=r"finite .* at 1 of 3 .* row 2"):
-            barycenter_weights(X, Y, np.ones((3, 4), bool), REG)
+            barycenter_weights(X, Y, np.ones((3, 4), bool), REG, "trace")
 
 
 def test_errors__singular_without_regularisation() -> None:
     Y = np.array([[[1.0, 0.0], [2.0, 0.0], [4.0, 0.0]]])
     with pytest.raises(InputError, match=r"reg = 0 .* raise weights\.reg"):
-        barycenter_weights(np.zeros((1, 2)), Y, np.ones((1, 3), bool), 0.0)
+        barycenter_weights(np.zeros((1, 2)), Y, np.ones((1, 3), bool), 0.0, "trace")
+
+
+def gram_weights(X: np.ndarray, neighbors: np.ndarray, ridge: float) -> np.ndarray:
+    """w ~ (G + ridge I)^-1 1, a point at a time."""
+    rows = []
+    for x, row in zip(X, neighbors, strict=True):
+        Z = X[row] - x
+        w = np.linalg.solve(Z @ Z.T + ridge * np.eye(len(row)), np.ones(len(row)))
+        rows.append(w / w.sum())
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+class TestRules:
+    def test_absolute_adds_reg_itself(self, seed: int) -> None:
+        X = 3.0 * cloud(seed)
+        neighbors, _ = exact_neighbors(X, 8)
+        weights = weights_of(X, neighbors, 0.05, "absolute")
+        np.testing.assert_allclose(weights, gram_weights(X, neighbors, 0.05), rtol=1e-9, atol=1e-11)
+        assert np.abs(weights_of(2 * X, neighbors, 0.05, "absolute") - weights).max() > 1e-3  # it has the points' unit
+        np.testing.assert_allclose(weights_of(2 * X, neighbors, 0.2, "absolute"), weights, atol=1e-11)
+
+    def test_when_needed_adds_nothing_to_regular_matrices(self, seed: int) -> None:
+        X = cloud(seed)
+        few, many = exact_neighbors(X, 4)[0], exact_neighbors(X, 6)[0]
+        np.testing.assert_allclose(weights_of(X, few, REG, "when_needed"), gram_weights(X, few, 0.0), atol=1e-7)
+        np.testing.assert_array_equal(weights_of(X, many, REG, "when_needed"), weights_of(X, many))
+
+    def test_when_needed_is_decided_point_by_point(self, seed: int) -> None:
+        """Empty slots do not count as neighbours, and neighbours in a plane of fewer dimensions are singular."""
+        X = cloud(seed)
+        X[::7, 3:] = 0.0
+        neighbors, _ = exact_neighbors(X, 6)
+        valid = np.ones(neighbors.shape, bool)
+        valid[::2, -2:] = False
+        flat = neighbors[0] = np.arange(7, 49, 7)
+        found = barycenter_weights(X, X[neighbors], valid, REG, "when_needed").weights
+        assert (found[~valid] == 0).all()
+        np.testing.assert_allclose(found[0, :4], point_weights(X[0], X[flat[:4]], REG), rtol=1e-9)
+        np.testing.assert_allclose(found[2::2, :4], gram_weights(X, neighbors[:, :4], 0.0)[2::2], atol=1e-7)
+        np.testing.assert_array_equal(found[1::2], weights_of(X, neighbors)[1::2])
+
+    def test_when_needed_where_all_neighbors_coincide(self, seed: int) -> None:
+        X = np.zeros((4, 9))
+        X[3] = cloud(seed, 1, 9)
+        result = barycenter_weights(X[:1], X[None, 1:3], np.ones((1, 2), bool), REG, "when_needed")
+        np.testing.assert_array_equal(result.weights, [[0.5, 0.5]])
