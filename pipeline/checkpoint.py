@@ -86,6 +86,13 @@ def forget_unused(store: Store, stage: str, used: set[str]) -> None:
                 store.objects.delete(written)
 
 
+def delete_unrecorded(store: Store, names: Collection[str]) -> None:
+    """Delete those of the arrays that no step of this store has written: another method left them."""
+    written = {name for record in recorded_steps(store).values() for name in (*record["arrays"], *record["bundles"])}
+    for name in set(names) - written:
+        store.objects.delete(name)
+
+
 def forget_step(store: Store, stage: str, name: str) -> None:
     """Remove the record of a step and the markers of its blocks."""
     store.objects.delete(f"_run/steps/{stage}.{name}.json")

@@ -191,7 +191,7 @@ class Execution(Model):
 class Config(Model):
     """One run. Sections are stages; every key has a default except input and output.store."""
 
-    method: Literal["lle"] = "lle"
+    method: Literal["lle", "modified", "hessian", "ltsa"] = "lle"
     input: Input
     preprocess: Preprocess = Preprocess()
     neighbors: Neighbors = Neighbors()
@@ -206,6 +206,17 @@ class Config(Model):
     @model_validator(mode="after")
     def _fits_together(self) -> "Config":
         m, k, pca = self.eigensolver.n_components, self.neighbors.n_neighbors, self.preprocess.pca
+        least = {"hessian": m * (m + 3) // 2 + 1, "ltsa": m + 2}.get(self.method, 0)
+        if m < k < least:
+            raise ValueError(
+                f"method is {self.method}, eigensolver.n_components {m} and neighbors.n_neighbors {k}: {self.method} "
+                f"needs at least {least} neighbours for {m} coordinates; raise n_neighbors or lower n_components"
+            )
+        if self.method != "lle" and self.eigensolver.method == "factored":
+            raise ValueError(
+                f"eigensolver.method is factored and method is {self.method}: only lle has the square factor I - W; "
+                f"set eigensolver.method to auto, shift_invert or chebyshev"
+            )
         if m >= k:
             raise ValueError(
                 f"eigensolver.n_components is {m} and neighbors.n_neighbors is {k}: {k} neighbours span at most "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from pipeline import checkpoint
+from pipeline import checkpoint, schema
 from pipeline.cluster import connect
 from pipeline.config import Cluster, Config, resolved
 from pipeline.errors import BoundsNotMet, ConfigError, Interrupted
@@ -22,6 +22,7 @@ from pipeline.stages import (
     assemble_cost,
     find_neighbors,
     ingest,
+    local_factors,
     measure_quality,
     mend_graph,
     order_points,
@@ -42,6 +43,7 @@ STAGES: dict[str, Stage] = {
     "measure_quality": measure_quality.steps,
     "write_report": write_report.steps,
 }
+METHOD_ARRAYS = (schema.WEIGHTS.name, schema.LOCAL_FACTORS)
 PACKAGES = (
     "lle-pipeline", "numpy", "scipy", "zarr", "dask", "dask-ml", "pynndescent", "pypardiso", "mkl", "scikit-learn",
 )  # fmt: skip
@@ -100,7 +102,7 @@ def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor
     """Drive every stage's steps; returns what the solver did not reach, empty when all is met."""
     upstream, unmet = "", ""
     before: set[tuple[str, str]] = set()
-    for name, stage in STAGES.items():
+    for name, stage in stages_of(config.method).items():
         steps, used = stage(config, layout), set()
         try:
             step = next(steps)
@@ -117,7 +119,17 @@ def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor
         except StopIteration as stop:
             layout = stop.value
         checkpoint.forget_unused(store, name, used)
+    checkpoint.delete_unrecorded(store, METHOD_ARRAYS)
     return unmet
+
+
+def stages_of(method: str) -> dict[str, Stage]:
+    """The stages of a method in their order: what comes between the graph and M is its own."""
+    own = {"lle": {"solve_weights": STAGES["solve_weights"]}}.get(method, {"local_factors": local_factors.steps})
+    stages: dict[str, Stage] = {}
+    for name, stage in STAGES.items():
+        stages |= own if name == "solve_weights" else {name: stage}
+    return stages
 
 
 def _unmet(step: Step, reports: list[BlockReport]) -> str:
@@ -139,7 +151,7 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
 def plan(config: Config) -> list[Step]:
     """Every step a run would do, with the sizes that can be known before it."""
     layout = ingest.first_layout(config, ingest.open_input(config))
-    return list(walk(STAGES, config, layout))
+    return list(walk(stages_of(config.method), config, layout))
 
 
 def known_solver(config: Config) -> dict[str, Any] | None:
@@ -183,7 +195,8 @@ def status(store: Store) -> dict[str, Any]:
         entry["blocks"] += record["n_blocks"]
         entry["seconds"] = round(entry["seconds"] + record.get("seconds", 0.0), 3)
         entry["steps"][step] = {"done": done, "blocks": record["n_blocks"]}
-    ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in STAGES}
+    names = stages_of(store.attributes()["config"]["method"])
+    ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
     state = "running" if checkpoint.running(store) else "done" if finished else "stopped"
     return {"store": store.url, "state": state, "stages": ordered}

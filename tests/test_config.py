@@ -103,7 +103,7 @@ WRONG = [
     ("input: {kind: npz, path: x, columns: [0, a]}", ["input.columns.1: ", "'a'", "integer"]),
     ("output: {}", ["output.store: required"]),
     ("output: {store: ''}", ["output.store: ", "at least 1 character", "''"]),
-    ("method: ltsa", ["method: should be 'lle'", "'ltsa'"]),
+    ("method: isomap", ["method: should be 'lle', 'modified'", "'isomap'"]),
     ("neighbors: {method: faiss}", ["neighbors.method: ", "'faiss'", "'kdtree'", "'pynndescent'"]),
     ("neighbors: {n_neighbors: many}", ["neighbors.n_neighbors: ", "'many'", "integer"]),
     ("neighbors: {n_neighbors: 12.5}", ["neighbors.n_neighbors: ", "12.5", "integer"]),

@@ -40,9 +40,12 @@ def steps(config: Config, layout: Layout) -> Steps:
 def contribute_block(store: Store, block: int, method: str, size: int, n_points: int) -> Report:
     """What the points of a block add to M, one bundle for each block of rows it touches."""
     start, stop = block_rows(block, size, n_points)
-    indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
-    weights = store.read(schema.WEIGHTS.name, start, stop)
-    factor = local_factor(indices, weights, start, n_points)
+    if method == "lle":
+        indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
+        weights = store.read(schema.WEIGHTS.name, start, stop)
+        factor = local_factor(indices, weights, start, n_points)
+    else:
+        factor = store.read_rows(schema.LOCAL_FACTORS, block)
     parts = split_by_rows(gram_contribution(factor), size, n_points)
     for target, part in parts.items():
         store.write_bundle(f"_work/contributions/{target:05d}/{block:05d}", **part._asdict())

@@ -37,6 +37,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     )  # fmt: skip
     check_recall(recall, config)
     reverse = None if config.neighbors.reverse == "auto" else config.neighbors.reverse
+    if config.method != "lle" and reverse is None:
+        reverse = 0  # their null spaces do not depend on closed classes
     [graph] = yield Step(
         "mend_graph", "analyse", analyse_graph, 1, n * k * 60,
         {"reverse": reverse, "min_component": config.graph.min_component},

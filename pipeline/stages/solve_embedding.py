@@ -44,7 +44,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     solver = config.eigensolver
     yield Step(
         "solve_embedding", "solve", solve_component, chosen["n_components"], 40 * n * (layout.k_max + 1),
-        {"n_components": m, "method": solver.method, "tol": solver.tol, "sigma": solver.sigma,
+        {"family": config.method, "n_components": m, "method": solver.method, "tol": solver.tol, "sigma": solver.sigma,
          "max_memory": solver.max_memory, **size},
         bundles=("_work/eigen",), on_driver=True, all_cores=True,
         resources={"max_degrees": solver.max_degrees, "distributed": solver.distributed},
@@ -75,13 +75,13 @@ def choose_components(store: Store, block: int, components: str, min_component: 
 
 
 def solve_component(
-    store: Store, block: int, n_components: int, method: str, tol: float, sigma: float, size: int, n_points: int,
-    max_memory: int | str, max_degrees: int, distributed: bool,
+    store: Store, block: int, family: str, n_components: int, method: str, tol: float, sigma: float, size: int,
+    n_points: int, max_memory: int | str, max_degrees: int, distributed: bool,
 ) -> Report:  # fmt: skip
     """The eigenpairs of one component (its number is the block's), where they are large in a process of their own."""
     allowed = memory_limit(max_memory)
     arguments = (
-        store.url, block, n_components, method, tol, sigma, size, n_points, allowed, max_degrees, distributed
+        store.url, block, family, n_components, method, tol, sigma, size, n_points, allowed, max_degrees, distributed
     )  # fmt: skip
     n_rows = int((store.read_all(schema.POINT_COMPONENT.name) == block).sum())
     try:
@@ -110,18 +110,18 @@ def _surviving(arguments: tuple[Any, ...], method: str, max_bytes: int) -> Repor
 
 
 def _solve(
-    say: isolated.Say, url: str, block: int, n_components: int, method: str, tol: float, sigma: float, size: int,
-    n_points: int, max_bytes: int, max_degrees: int, distributed: bool, skip: dict[str, str],
+    say: isolated.Say, url: str, block: int, family: str, n_components: int, method: str, tol: float, sigma: float,
+    size: int, n_points: int, max_bytes: int, max_degrees: int, distributed: bool, skip: dict[str, str],
 ) -> Report:  # fmt: skip
     store, state = Store(url), f"_work/eigen/state-{block:05d}"
     rows = np.flatnonzero(store.read_all(schema.POINT_COMPONENT.name) == block)
-    factor = load_factor(store, rows, size, n_points)
+    factor = (load_factor if family == "lle" else load_local_factors)(store, rows, size, n_points)
     hooks = Hooks(
         begin=say, keep_state=keeper(store, state), load_state=lambda: read_state(store, state, len(rows)),
         operator=operator_on_workers if distributed else NormalOperator,
     )  # fmt: skip
     spectrum = bottom_eigenpairs(
-        factor, n_components, method=method, pin=closed_point(factor, block),
+        factor, n_components, method=method, pin=closed_point(factor, block) if family == "lle" else None,
         cost_matrix=lambda: load_cost_matrix(store, rows, size, n_points), tol=tol, max_memory=max_bytes, sigma=sigma,
         n_threads=available_cores(), initial=None, max_degrees=max_degrees, skip=skip, hooks=hooks,
     )  # fmt: skip
@@ -143,7 +143,9 @@ def _solve(
 
 def predict_solver(config: Config, store: Store, layout: Layout) -> Report | None:
     """What the eigensolver will choose for the largest component, once the weights are there. None before that."""
-    if config.eigensolver.method not in {"auto", "factored"} or not store.has_array(schema.WEIGHTS.name):
+    if config.method != "lle" or config.eigensolver.method not in {"auto", "factored"}:
+        return None
+    if not store.has_array(schema.WEIGHTS.name):
         return None
     n, block = store.array(schema.WEIGHTS.name).shape[0], layout.block_points
     allowed = memory_limit(config.eigensolver.max_memory)
@@ -177,6 +179,26 @@ def load_factor(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
     return _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
 
 
+def load_local_factors(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
+    """F of the points `rows` (ascending, a union of weak components), for the methods that store its rows.
+
+    Never square, so that nobody takes it for I - W, which has one row for each point; a row of zeros changes nothing.
+    """
+    inside = np.zeros(n_points, bool)
+    inside[rows] = True
+    blocks = []
+    for number, start in enumerate(range(0, n_points, size)):
+        if inside[start : start + size].any():
+            block = store.read_rows(schema.LOCAL_FACTORS, number)
+            kept = inside[block.indices[block.indptr[:-1]]]
+            blocks.append(block if kept.all() else block[np.flatnonzero(kept)])
+    factor = _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
+    if factor.shape[0] == factor.shape[1]:
+        indptr = np.append(factor.indptr, factor.indptr[-1:])
+        factor = csr_array((factor.data, factor.indices, indptr), shape=(factor.shape[0] + 1, factor.shape[1]))
+    return factor
+
+
 def load_cost_matrix(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
     """M of the points `rows` (ascending, a union of weak components)."""
     blocks = []
@@ -194,7 +216,7 @@ def _restrict_columns(matrix: csr_array, rows: Ids) -> csr_array:
         return matrix
     position = np.full(matrix.shape[1], -1, matrix.indices.dtype)
     position[rows] = np.arange(len(rows))
-    return csr_array((matrix.data, position[matrix.indices], matrix.indptr), shape=(len(rows), len(rows)))
+    return csr_array((matrix.data, position[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(rows)))
 
 
 def closed_point(factor: csr_array, component: int) -> int:

@@ -1,0 +1,66 @@
+"""The rows of a sparse factor F, from the rows over neighbourhoods of single points."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from pipeline.errors import InputError
+from pipeline.kernels.cost_matrix import index_dtype
+
+Ids = npt.NDArray[np.integer]
+
+
+class LocalRows(NamedTuple):
+    """Rows of points whose neighbourhoods have one size (b points, R rows each, C ids)."""
+
+    points: Ids
+    """(b,) position of each point in its block."""
+    columns: Ids
+    """(b, C) global ids of its neighbourhood, distinct in each row."""
+    values: npt.NDArray[np.float64]
+    """(b, R, C)."""
+    used: npt.NDArray[np.bool_]
+    """(b, R) which rows count."""
+
+
+def stack_rows(parts: Sequence[LocalRows], n_block: int, n_points: int) -> csr_array:
+    """All rows as one matrix (rows, n_points), columns sorted: by point, then in the order of the point's rows.
+
+    Args:
+        parts: each of the ``n_block`` points of the block in one part at most.
+
+    Raises:
+        InputError: an id is out of range, or comes twice in a neighbourhood.
+    """
+    counts, lengths = np.zeros(n_block, np.int64), np.zeros(n_block, np.int64)
+    for part in parts:
+        counts[part.points] = part.used.sum(axis=1)
+        lengths[part.points] = part.columns.shape[1]
+    first = np.concatenate([[0], np.cumsum(counts)])
+    entries = np.concatenate([[0], np.cumsum(np.repeat(lengths, counts))])
+    dtype = index_dtype(n_points, int(entries[-1]))
+    indices, data = np.empty(entries[-1], dtype), np.empty(entries[-1])
+    for part in parts:
+        _require_distinct(part.columns, n_points)
+        order = np.argsort(part.columns, axis=1)
+        columns = np.take_along_axis(part.columns, order, axis=1)
+        values = np.take_along_axis(part.values, order[:, None, :], axis=2)
+        point, row = np.nonzero(part.used)
+        rank = np.cumsum(part.used, axis=1)[point, row] - 1
+        at = entries[first[part.points[point]] + rank][:, None] + np.arange(columns.shape[1])
+        indices[at], data[at] = columns[point], values[point, row]
+    return csr_array((data, indices, entries.astype(dtype)), shape=(int(first[-1]), n_points))
+
+
+def _require_distinct(columns: Ids, n_points: int) -> None:
+    ordered = np.sort(columns, axis=1)
+    wrong = (ordered[:, 0] < 0) | (ordered[:, -1] >= n_points) | (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise InputError(
+            f"expected distinct ids in [0, {n_points}) in each neighbourhood, found {columns[row].tolist()} "
+            f"({wrong.sum()} such neighbourhoods); search neighbours again"
+        )

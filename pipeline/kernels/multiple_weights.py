@@ -1,0 +1,117 @@
+"""Local factors of modified locally linear embedding: several weight vectors a point instead of one.
+
+Zhang & Wang 2006 (MLLE: Modified Locally Linear Embedding Using Multiple Weights, NIPS 19). Where neighbours are nearly
+dependent, many weight vectors reconstruct the point almost equally well; MLLE takes s_i of them that are linearly
+independent, W_i = V_i H_i + (1 - alpha_i) w_i 1', with V_i the s_i least principal directions among the neighbours, w_i
+the regularised weights of LLE and H_i the Householder matrix that makes all columns sum to 1. The point's contribution
+to M is that of the s_i rows (W_i', -1).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+F64 = npt.NDArray[np.float64]
+
+GENERAL_POSITION = 1e-12
+"""As in ``barycenter``: above this times the trace, the least eigenvalue of a Gram matrix is not zero."""
+ALIGNED = 1e-12
+"""A Householder vector shorter than this is zero: V_i' 1 is alpha_i 1 already."""
+
+
+class PrincipalDirections(NamedTuple):
+    """Spectra of local Gram matrices G = Z Z' of the offsets Z of the neighbours from the point."""
+
+    vectors: F64
+    """(B, K, K) orthonormal columns, the largest eigenvalue first."""
+    values: F64
+    """(B, min(K, d)) descending; the others are zero."""
+
+
+class WeightRows(NamedTuple):
+    """The local factors of a batch."""
+
+    values: F64
+    """(B, K, K + 1) rows over the K neighbours and the point itself; each sums to 0."""
+    used: npt.NDArray[np.bool_]
+    """(B, K) which of the rows are used: the last s_i of each point."""
+
+
+def principal_directions(offsets: npt.NDArray[np.floating]) -> PrincipalDirections:
+    """Eigenvectors and eigenvalues of the Gram matrices of offsets (B, K, d)."""
+    _, n_neighbors, n_features = offsets.shape
+    offsets = offsets.astype(np.float64)
+    if n_features < n_neighbors:
+        vectors, singular, _ = np.linalg.svd(offsets, full_matrices=True)
+        return PrincipalDirections(vectors, singular**2)
+    values, vectors = np.linalg.eigh(offsets @ offsets.transpose(0, 2, 1))
+    return PrincipalDirections(vectors[:, :, ::-1], np.maximum(values[:, ::-1], 0.0))
+
+
+def spread(values: F64, n_components: int) -> F64:
+    """rho_i, (B,): the variance outside the m leading directions over that within; NaN where there is none at all."""
+    inside = values[:, :n_components].sum(axis=1)
+    rho = np.full(len(values), np.nan)
+    np.divide(values[:, n_components:].sum(axis=1), inside, out=rho, where=inside > 0)
+    return rho
+
+
+def modified_rows(
+    offsets: npt.NDArray[np.floating], threshold: float, reg: float, rule: str
+) -> WeightRows:
+    """The weight vectors of a batch of points.
+
+    s_i is the largest number of directions whose variance is below ``threshold`` times that of the others, at least 1.
+
+    Args:
+        offsets: (B, K, d) neighbours minus their point, K >= 2.
+        threshold: eta, the median of ``spread`` over all points.
+        reg, rule: regularisation of w_i, as in ``barycenter``. (scikit-learn takes 1e-3 of the trace whatever its reg.)
+    """
+    _, n_neighbors, n_features = offsets.shape
+    vectors, values = principal_directions(offsets)
+    sizes = _null_sizes(values, n_neighbors, threshold)
+    used = np.arange(n_neighbors) >= n_neighbors - sizes[:, None]
+    sums = vectors.sum(axis=1)
+    weights = _regularised(vectors, values, sums, _ridges(values, n_neighbors, n_features, reg, rule))
+    sums = np.where(used, sums, 0.0)
+    alpha = np.linalg.norm(sums, axis=1) / np.sqrt(sizes)
+    normal = np.where(used, alpha[:, None] - sums, 0.0)
+    length = np.linalg.norm(normal, axis=1)
+    normal = np.divide(normal, length[:, None], out=np.zeros_like(normal), where=length[:, None] >= ALIGNED)
+    reflected = vectors - 2.0 * (vectors @ normal[:, :, None]) * normal[:, None, :]
+    columns = reflected + ((1.0 - alpha)[:, None] * weights)[:, :, None]
+    rows = np.full((len(offsets), n_neighbors, n_neighbors + 1), -1.0)
+    rows[:, :, :n_neighbors] = columns.transpose(0, 2, 1)
+    return WeightRows(rows, used)
+
+
+def _null_sizes(values: F64, n_neighbors: int, threshold: float) -> npt.NDArray[np.int64]:
+    """s_i: directions whose summed eigenvalues stay below the threshold times the sum of the rest."""
+    leading = np.cumsum(values, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = leading[:, -1:] / leading[:, :-1] - 1.0
+    sizes = (ratios < threshold).sum(axis=1) + n_neighbors - values.shape[1]
+    clipped: npt.NDArray[np.int64] = np.maximum(sizes, 1)
+    return clipped
+
+
+def _ridges(values: F64, n_neighbors: int, n_features: int, reg: float, rule: str) -> F64:
+    """What is added to the eigenvalues, (B,)."""
+    trace = values.sum(axis=1)
+    if rule == "absolute":
+        return np.full(len(values), reg)
+    ridge: F64 = np.where(trace > 0, reg * trace, reg)
+    if rule == "when_needed" and n_neighbors <= n_features:
+        ridge[(values[:, -1] > GENERAL_POSITION * trace) & (trace > 0)] = 0.0
+    return ridge
+
+
+def _regularised(vectors: F64, values: F64, sums: F64, ridge: F64) -> F64:
+    """w_i ~ (G_i + R_i I)^-1 1, normalised to sum to 1, (B, K)."""
+    padded = np.zeros_like(sums)
+    padded[:, : values.shape[1]] = values
+    weights: F64 = (vectors @ (sums / (padded + ridge[:, None]))[:, :, None])[:, :, 0]
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights

@@ -1,0 +1,75 @@
+"""Local factors from tangent spaces: local tangent space alignment and Hessian eigenmaps.
+
+Both take the m leading principal components of a neighbourhood as its tangent coordinates U (K, m), orthonormal and of
+mean zero, and ask which functions on the K points are not affine in U (ltsa) or have a Hessian in U (hessian). The
+answer is a few orthonormal rows q over the K points, and the point's contribution to M is the sum of q q'.
+
+- ltsa, Zhang & Zha 2004 (SIAM J. Sci. Comput. 26, 313-338), eq. 3.8: M_i = I - [1/sqrt(K), U] [1/sqrt(K), U]', here
+  as F_i' F_i with the K - m - 1 rows of a basis of the complement.
+- hessian, Donoho & Grimes 2003 (PNAS 100, 5591-5596), section 4: orthonormalise [1, U, all products U_a U_b] and keep
+  the m (m + 1) / 2 columns that come from the products. scikit-learn keeps all K - m - 1 columns of a full QR
+  factorization there, which is ltsa again unless K = m (m + 3) / 2 + 1.
+
+On a manifold that is flat in its neighbourhoods the coordinates are null vectors of M, besides the constant.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+F64 = npt.NDArray[np.float64]
+
+
+def tangent_coordinates(points: npt.NDArray[np.floating], n_components: int) -> F64:
+    """The leading left singular vectors (B, K, m) of centred neighbourhoods (B, K, d); m <= min(K, d).
+
+    By the Gram matrix where d >= K: its eigenvectors are as good, as long as the m-th singular value is not below 1e-8
+    of the first, and take d / K times less work.
+    """
+    _, n_neighbors, n_features = points.shape
+    centered = points.astype(np.float64)
+    centered -= centered.mean(axis=1, keepdims=True)
+    if n_features < n_neighbors:
+        vectors: F64 = np.linalg.svd(centered, full_matrices=False)[0]
+    else:
+        vectors = np.linalg.eigh(centered @ centered.transpose(0, 2, 1))[1][:, :, ::-1]
+    return vectors[:, :, :n_components]
+
+
+def alignment_rows(points: npt.NDArray[np.floating], n_components: int) -> F64:
+    """Local factors of ltsa: (B, K - m - 1, K) orthonormal rows orthogonal to 1 and to the tangent coordinates.
+
+    Args:
+        points: (B, K, d) neighbourhoods, K >= m + 2.
+        n_components: m, dimensions of the tangent spaces.
+    """
+    affine = _with_ones(tangent_coordinates(points, n_components))
+    complete: F64 = np.linalg.qr(affine, mode="complete")[0]
+    return complete[:, :, n_components + 1 :].transpose(0, 2, 1)
+
+
+def hessian_rows(points: npt.NDArray[np.floating], n_components: int) -> F64:
+    """Local factors of Hessian eigenmaps: (B, m (m + 1) / 2, K) rows orthogonal to 1 and to the tangent.
+
+    Args:
+        points: (B, K, d) neighbourhoods, K >= m (m + 3) / 2 + 1.
+        n_components: m, dimensions of the tangent spaces.
+    """
+    tangent = tangent_coordinates(points, n_components)
+    a, b = np.triu_indices(n_components)
+    quadratic = np.concatenate([_with_ones(tangent), tangent[:, :, a] * tangent[:, :, b]], axis=2)
+    columns: F64 = np.linalg.qr(quadratic, mode="reduced")[0]
+    return columns[:, :, n_components + 1 :].transpose(0, 2, 1)
+
+
+def least_neighbors(method: str, n_components: int) -> int:
+    """The least K with which a neighbourhood says anything.
+
+    >>> least_neighbors("ltsa", 2), least_neighbors("hessian", 2), least_neighbors("hessian", 3)
+    (4, 6, 10)
+    """
+    return n_components * (n_components + 3) // 2 + 1 if method == "hessian" else n_components + 2
+
+
+def _with_ones(tangent: F64) -> F64:
+    n_points, n_neighbors, _ = tangent.shape
+    return np.concatenate([np.full((n_points, n_neighbors, 1), n_neighbors**-0.5), tangent], axis=2)

@@ -1,0 +1,163 @@
+"""The rows of the factor F that every point contributes, for the methods whose F is not I - W.
+
+ltsa, hessian: list_unlisted -> solve. modified: spread -> threshold -> solve. Whatever the method, a block of points
+leaves a block of CSR rows, and what follows (assembly, eigensolve) does not know which method made them.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline import schema
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.kernels.local_rows import LocalRows, stack_rows
+from pipeline.kernels.multiple_weights import modified_rows, principal_directions, spread
+from pipeline.kernels.tangent_space import alignment_rows, hessian_rows, least_neighbors
+from pipeline.plan import Layout, Report, Step, Steps, block_rows
+from pipeline.store import Store
+
+BATCH_BYTES = 64 * 2**20
+ENTRY_BYTES = 40
+
+Ids = npt.NDArray[np.int64]
+
+
+def steps(config: Config, layout: Layout) -> Steps:
+    """What the method needs to know of all points first, then solve."""
+    method, m = config.method, config.eigensolver.n_components
+    n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
+    size = {"size": block, "n_points": n}
+    row_bytes = layout.n_features * np.dtype(layout.dtype).itemsize
+    task_bytes = block * (6 * row_bytes + 60 * k) + 4 * BATCH_BYTES
+    n_rows = {"hessian": m * (m + 1) // 2, "ltsa": k - m - 1}.get(method, k - 1)
+    solve_bytes = task_bytes + block * n_rows * (k + 1) * ENTRY_BYTES
+    if method == "modified":
+        yield Step(
+            "local_factors", "spread", spread_block, n_blocks, task_bytes, {"n_components": m, **size},
+            bundles=("_work/spread",),
+        )  # fmt: skip
+        [found] = yield Step(
+            "local_factors", "threshold", find_threshold, 1, 32 * n, {"n_blocks": n_blocks}, on_driver=True,
+            expected=lambda b: {"threshold": 0.0},
+        )  # fmt: skip
+        weights = {"reg": config.weights.reg, "rule": config.weights.rule}
+        yield Step(
+            "local_factors", "solve", modified_block, n_blocks, solve_bytes,
+            {"threshold": found["threshold"], **weights, **size}, bundles=(schema.LOCAL_FACTORS,),
+        )  # fmt: skip
+        return layout
+    yield Step(
+        "local_factors", "list_unlisted", list_unlisted, 1, n * (8 * k + 16), {"n_points": n},
+        bundles=("_work/unlisted.npz",), on_driver=True,
+    )  # fmt: skip
+    yield Step(
+        "local_factors", "solve", tangent_block, n_blocks, solve_bytes, {"method": method, "n_components": m, **size},
+        bundles=(schema.LOCAL_FACTORS,),
+    )  # fmt: skip
+    return layout
+
+
+def list_unlisted(store: Store, block: int, n_points: int) -> Report:
+    """Points that no neighbour list holds. They join their own neighbourhoods, else nothing would place them."""
+    indices = store.read_all(schema.NEIGHBOR_INDICES.name)
+    unlisted = np.ones(n_points, bool)
+    unlisted[indices[indices >= 0]] = False
+    store.write_bundle("_work/unlisted", ids=np.flatnonzero(unlisted))
+    return {"unlisted": int(unlisted.sum())}
+
+
+def tangent_block(store: Store, block: int, method: str, n_components: int, size: int, n_points: int) -> Report:
+    """The rows of a block by tangent spaces (ltsa, hessian)."""
+    start, stop = block_rows(block, size, n_points)
+    rows_of = {"ltsa": alignment_rows, "hessian": hessian_rows}[method]
+    least = least_neighbors(method, n_components)
+    unlisted = store.read_bundle("_work/unlisted")["ids"]
+    parts, skipped = [], 0
+    for batch in neighborhoods(store, start, stop, unlisted):
+        if batch.ids.shape[1] < least:
+            skipped += len(batch.ids)
+            continue
+        values = rows_of(batch.points, n_components)
+        parts.append(LocalRows(batch.at, batch.ids, values, np.ones(values.shape[:2], bool)))
+    return _write(store, block, start, parts, stop - start, n_points, skipped)
+
+
+def spread_block(store: Store, block: int, n_components: int, size: int, n_points: int) -> Report:
+    """How much of the neighbours' variance lies outside the leading directions, for every point of a block."""
+    start, stop = block_rows(block, size, n_points)
+    values = np.full(stop - start, np.nan)
+    for batch in neighborhoods(store, start, stop, None):
+        values[batch.at] = spread(principal_directions(batch.points - batch.own[:, None]).values, n_components)
+    store.write_bundle(f"_work/spread/{block:05d}", values=values)
+    return {}
+
+
+def find_threshold(store: Store, block: int, n_blocks: int) -> Report:
+    """eta: the median of all points' spread."""
+    values = np.concatenate([store.read_bundle(f"_work/spread/{b:05d}")["values"] for b in range(n_blocks)])
+    known = values[np.isfinite(values)]
+    if not len(known):
+        raise InputError(
+            "modified: all neighbours of every point coincide with it in float64, so there is no direction to choose; "
+            "scale the data (preprocess.scale: standard)"
+        )
+    return {"threshold": float(np.median(known))}
+
+
+def modified_block(
+    store: Store, block: int, threshold: float, reg: float, rule: str, size: int, n_points: int
+) -> Report:
+    """The rows of a block by multiple weights: over the neighbours, and -1 at the point itself."""
+    start, stop = block_rows(block, size, n_points)
+    parts, skipped = [], 0
+    for batch in neighborhoods(store, start, stop, None):
+        if batch.ids.shape[1] < 2:
+            skipped += len(batch.ids)
+            continue
+        rows = modified_rows(batch.points - batch.own[:, None], threshold, reg, rule)
+        parts.append(LocalRows(batch.at, np.column_stack([batch.ids, start + batch.at]), rows.values, rows.used))
+    return _write(store, block, start, parts, stop - start, n_points, skipped)
+
+
+class Batch(NamedTuple):
+    """Points of a block whose neighbourhoods have one size (b points, C ids, d features)."""
+
+    at: Ids
+    """(b,) positions in the block."""
+    ids: Ids
+    """(b, C) global ids of the neighbourhood."""
+    points: npt.NDArray[np.float64]
+    """(b, C, d) their coordinates."""
+    own: npt.NDArray[np.float64]
+    """(b, d) the points themselves."""
+
+
+def neighborhoods(store: Store, start: int, stop: int, joined: Ids | None) -> Iterator[Batch]:
+    """The neighbourhoods of a block in batches of equal size; points in ``joined`` (ascending) belong to their own."""
+    ids = store.read(schema.NEIGHBOR_INDICES.name, start, stop).astype(np.int64)
+    own = np.arange(start, stop)
+    if joined is not None:
+        ids = np.column_stack([ids, np.where(np.isin(own, joined), own, -1)])
+    ids = np.take_along_axis(ids, np.argsort(ids < 0, axis=1, kind="stable"), axis=1)
+    wanted = np.unique(np.append(ids[ids >= 0], own))
+    points = store.gather(schema.POINTS.name, wanted)
+    counts = (ids >= 0).sum(axis=1)
+    for count in np.unique(counts).tolist():
+        members = np.flatnonzero(counts == count)
+        batch = max(1, BATCH_BYTES // (8 * max(count, 1) * (2 * points.shape[1] + 5 * count)))
+        for first in range(0, len(members), batch):
+            at = members[first : first + batch]
+            chosen = ids[at, :count]
+            coordinates: Any = points[np.searchsorted(wanted, chosen)].astype(np.float64)
+            yield Batch(at, chosen, coordinates, points[np.searchsorted(wanted, own[at])].astype(np.float64))
+
+
+def _write(
+    store: Store, block: int, start: int, parts: list[LocalRows], n_block: int, n_points: int, skipped: int
+) -> Report:
+    rows = stack_rows(parts, n_block, n_points)
+    store.write_rows(schema.LOCAL_FACTORS, block, start, rows)
+    return {"rows": int(rows.shape[0]), "skipped": skipped}

@@ -1,0 +1,66 @@
+"""The local matrices of every method in plain dense linear algebra, one point at a time, as the papers write them."""
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+Array = npt.NDArray[np.float64]
+
+
+def ltsa_matrix(points: Array, m: int) -> Array:
+    """I - G G' with G = [1/sqrt(K), the m leading left singular vectors] (Zhang & Zha 2004)."""
+    U = scipy.linalg.svd(points - points.mean(axis=0))[0][:, :m]
+    G = np.column_stack([np.full(len(points), len(points) ** -0.5), U])
+    return np.eye(len(points)) - G @ G.T
+
+
+def hessian_matrix(points: Array, m: int) -> Array:
+    """H' H with H the Gram-Schmidt remainder of the products of tangent coordinates (Donoho & Grimes 2003)."""
+    U = scipy.linalg.svd(points - points.mean(axis=0))[0][:, :m]
+    columns = [np.ones(len(points)), *U.T, *(U[:, a] * U[:, b] for a in range(m) for b in range(a, m))]
+    basis: list[Array] = []
+    for column in columns:
+        rest = column.copy()
+        for _ in range(2):
+            for q in basis:
+                rest -= (q @ rest) * q
+        basis.append(rest / np.linalg.norm(rest))
+    H = np.array(basis[1 + m :])
+    return H.T @ H
+
+
+def modified_spread(x: Array, neighbors: Array, m: int) -> float:
+    values = np.sort(np.linalg.eigvalsh((neighbors - x) @ (neighbors - x).T))[::-1]
+    return float(values[m:].sum() / values[:m].sum())
+
+
+def modified_matrix(x: Array, neighbors: Array, threshold: float, reg: float) -> Array:
+    """(K + 1, K + 1) over the neighbours and the point, by explicit Householder matrices (Zhang & Wang 2006)."""
+    K = len(neighbors)
+    G = (neighbors - x) @ (neighbors - x).T
+    values, V = scipy.linalg.eigh(G)
+    values, V = np.maximum(values[::-1], 0.0), V[:, ::-1]
+    rank = min(neighbors.shape)
+    values[rank:] = 0.0
+    s = max(1, K - rank, *(size for size in range(1, K) if values[K - size :].sum() < threshold * values[: K - size].sum()))
+    w = np.linalg.solve(G + reg * np.trace(G) * np.eye(K), np.ones(K))
+    w /= w.sum()
+    V = V[:, K - s :]
+    alpha = np.linalg.norm(V.sum(axis=0)) / np.sqrt(s)
+    h = alpha * np.ones(s) - V.T @ np.ones(K)
+    H = np.eye(s)
+    if np.linalg.norm(h) > 1e-12:
+        H -= 2 * np.outer(h, h) / (h @ h)
+    W = np.vstack([V @ H + (1 - alpha) * np.outer(w, np.ones(s)), -np.ones(s)])
+    return W @ W.T
+
+
+def laplacian_matrices(neighbors: npt.NDArray[np.int64], weight: Array) -> tuple[Array, Array]:
+    """L = D - W of the graph symmetrised by OR, and its degrees; weight (n, n) of every pair."""
+    n = len(neighbors)
+    linked = np.zeros((n, n), bool)
+    for i, row in enumerate(neighbors):
+        linked[i, row[row >= 0]] = True
+    W = np.where(linked | linked.T, weight, 0.0)
+    degree = W.sum(axis=1)
+    return np.diag(degree) - W, degree
