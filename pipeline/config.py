@@ -191,7 +191,7 @@ class Execution(Model):
 class Config(Model):
     """One run. Sections are stages; every key has a default except input and output.store."""
 
-    method: Literal["lle", "modified", "hessian", "ltsa"] = "lle"
+    method: Literal["lle", "modified", "hessian", "ltsa", "pca"] = "lle"
     input: Input
     preprocess: Preprocess = Preprocess()
     neighbors: Neighbors = Neighbors()
@@ -214,10 +214,10 @@ class Config(Model):
             )
         if self.method != "lle" and self.eigensolver.method == "factored":
             raise ValueError(
-                f"eigensolver.method is factored and method is {self.method}: only lle has the square factor I - W; "
+                f"eigensolver.method is factored and method is {self.method}: only lle has a square factor, I - W; "
                 f"set eigensolver.method to auto, shift_invert or chebyshev"
             )
-        if m >= k:
+        if m >= k and self.method != "pca":
             raise ValueError(
                 f"eigensolver.n_components is {m} and neighbors.n_neighbors is {k}: {k} neighbours span at most "
                 f"{k - 1} dimensions; lower n_components or raise n_neighbors to {m + 1} or more"

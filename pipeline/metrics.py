@@ -36,6 +36,8 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "nnz_cost_matrix": _total(reports, "assemble_cost", "merge", "nnz"),
         "reconstruction_error": None if squared_error is None or not n_points else squared_error / n_points,
         "zero_trace_rows": _total(reports, "solve_weights", "solve", "zero_trace"),
+        "unlisted_points": _first(reports, "local_factors", "list_unlisted").get("unlisted"),
+        "skipped_neighborhoods": _total(reports, "local_factors", "solve", "skipped"),
         **_solutions([report.report for report in reports.get(("solve_embedding", "solve"), [])]),
         **_quality(_first(reports, "measure_quality", "score")),
         **_costs(reports, records),
@@ -45,7 +47,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
 def warnings(metrics: dict[str, Any]) -> list[str]:
     """Sentences about what a careful reader should know before trusting the embedding."""
     said = []
-    if metrics["n_components_weak"] and metrics["n_components_weak"] > 1:
+    if metrics.get("method") != "pca" and metrics["n_components_weak"] and metrics["n_components_weak"] > 1:
         said.append(
             f"the neighbour graph has {metrics['n_components_weak']} components; those embedded have coordinates of "
             f"their own, which cannot be compared"
@@ -74,6 +76,10 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
                 f"coordinate {coordinate} is nearly a function of those before it (R^2 {value:.2f}): it shows nothing "
                 f"new"
             )
+    if metrics["skipped_neighborhoods"]:
+        said.append(
+            f"{metrics['skipped_neighborhoods']} neighbourhoods are too small to say anything; raise n_neighbors"
+        )
     if metrics["solver"] and not metrics["solver"]["converged"]:
         said.append("the eigensolver did not reach its tolerance; the vectors are the best it found")
     return said

@@ -50,6 +50,27 @@ def valid_array(store: Store, n_valid: list[int], size: int, n_rows: int, n_feat
     return da.concatenate(chunks)
 
 
+def stored_rows(url: str, start: int, stop: int) -> npt.NDArray[np.float64]:
+    """Points [start, stop) in internal order, float64."""
+    return np.asarray(Store(url).read("points", start, stop), dtype=np.float64)
+
+
+def principal_components(
+    store: Store, n_points: int, n_features: int, size: int, n_components: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Mean (d,) and leading principal components (n_components, d) of the stored points, by dask-ml."""
+    import dask.array as da  # noqa: PLC0415
+    from dask.delayed import delayed  # noqa: PLC0415
+
+    load = delayed(stored_rows, pure=True)
+    cuts = [(start, min(start + size, n_points)) for start in range(0, n_points, size)]
+    chunks = [
+        da.from_delayed(load(store.url, start, stop), shape=(stop - start, n_features), dtype=np.float64)
+        for start, stop in cuts
+    ]
+    return _components(da.concatenate(chunks), n_components)
+
+
 def fit_transform(X: Any, scale: str, pca: int | None) -> Transform:
     """Fit the scaler and the components. Raises InputError for constant columns or too few rows for the components."""
     d = X.shape[1]

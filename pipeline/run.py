@@ -43,7 +43,7 @@ STAGES: dict[str, Stage] = {
     "measure_quality": measure_quality.steps,
     "write_report": write_report.steps,
 }
-METHOD_ARRAYS = (schema.WEIGHTS.name, schema.LOCAL_FACTORS)
+METHOD_ARRAYS = (schema.WEIGHTS.name, schema.LOCAL_FACTORS, schema.COST_MATRIX)
 PACKAGES = (
     "lle-pipeline", "numpy", "scipy", "zarr", "dask", "dask-ml", "pynndescent", "pypardiso", "mkl", "scikit-learn",
 )  # fmt: skip
@@ -124,11 +124,14 @@ def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor
 
 
 def stages_of(method: str) -> dict[str, Stage]:
-    """The stages of a method in their order: what comes between the graph and M is its own."""
-    own = {"lle": {"solve_weights": STAGES["solve_weights"]}}.get(method, {"local_factors": local_factors.steps})
+    """The stages of a method in their order: what comes between the graph and M is its own, and pca has no M."""
+    own: dict[str, Stage] = {} if method == "pca" else {"local_factors": local_factors.steps}
     stages: dict[str, Stage] = {}
     for name, stage in STAGES.items():
-        stages |= own if name == "solve_weights" else {name: stage}
+        if name == "solve_weights" and method != "lle":
+            stages |= own
+        elif name != "assemble_cost" or method != "pca":
+            stages[name] = stage
     return stages
 
 

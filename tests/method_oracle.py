@@ -42,7 +42,8 @@ def modified_matrix(x: Array, neighbors: Array, threshold: float, reg: float) ->
     values, V = np.maximum(values[::-1], 0.0), V[:, ::-1]
     rank = min(neighbors.shape)
     values[rank:] = 0.0
-    s = max(1, K - rank, *(size for size in range(1, K) if values[K - size :].sum() < threshold * values[: K - size].sum()))
+    fits = [size for size in range(1, K) if values[K - size :].sum() < threshold * values[: K - size].sum()]
+    s = max([1, K - rank, *fits])
     w = np.linalg.solve(G + reg * np.trace(G) * np.eye(K), np.ones(K))
     w /= w.sum()
     V = V[:, K - s :]

@@ -286,7 +286,7 @@ def test_single_coordinate_stands_against_its_class(figures: list[Figure]) -> No
 class TestCharts:
     def test_spectrum_has_a_line_for_each_component(self, figures: list[Figure]) -> None:
         eigenvalues = np.array([[1e-9, 3e-9, 4e-9], [2e-7, np.nan, -1e-20]])
-        png_size(charts.draw_spectrum(eigenvalues, np.full((2, 3), 1e-9), 1e-16))
+        png_size(charts.draw_spectrum(eigenvalues, np.full((2, 3), 1e-9), 1e-16, "eigenvalue of M"))
         ax = figures[0].axes[0]
         assert ax.get_yscale() == "log"
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), eigenvalues[0])
@@ -295,16 +295,16 @@ class TestCharts:
 
     def test_large_residuals_become_error_bars(self, figures: list[Figure]) -> None:
         eigenvalues = np.array([[1e-9, 2e-9]])
-        charts.draw_spectrum(eigenvalues, np.array([[0.5, 1e-8]]), None)
+        charts.draw_spectrum(eigenvalues, np.array([[0.5, 1e-8]]), None, "variance")
         (bars,) = figures[0].axes[0].collections
         np.testing.assert_allclose(bars.get_segments(), [[[1.0, 0.5e-9], [1.0, 1.5e-9]]])
 
     @pytest.mark.parametrize("eigenvalues", [np.full((1, 2), np.nan), np.zeros((3, 2)), np.empty((0, 2))])
     def test_no_eigenvalue(self, eigenvalues: npt.NDArray[np.float64]) -> None:
-        png_size(charts.draw_spectrum(eigenvalues, None, None))
+        png_size(charts.draw_spectrum(eigenvalues, None, None, "variance"))
 
     def test_many_components(self, figures: list[Figure]) -> None:
-        charts.draw_spectrum(np.full((12, 3), 1e-9), None, None)
+        charts.draw_spectrum(np.full((12, 3), 1e-9), None, None, "variance")
         assert figures[0].axes[0].get_title(loc="right") == "10 of 12 components"
         assert len(figures[0].axes[0].lines) == 10
 

@@ -13,11 +13,14 @@ FloatArray = npt.NDArray[np.float64]
 MAX_SPECTRUM_COMPONENTS = 10
 
 
-def draw_spectrum(eigenvalues: FloatArray, residuals: FloatArray | None, rounding_floor: float | None) -> bytes:
+def draw_spectrum(
+    eigenvalues: FloatArray, residuals: FloatArray | None, rounding_floor: float | None, quantity: str
+) -> bytes:
     """PNG of the eigenvalues on a log axis, a line for each graph component.
 
     eigenvalues, residuals: (c, m); residuals are relative, ||M v - lambda v|| / lambda, drawn as error bars.
     rounding_floor: size of the rounding errors in an eigenvalue, in its unit; values near it mean nothing.
+    quantity: what the values are.
     """
     if not np.any(np.isfinite(eigenvalues) & (eigenvalues > 0.0)):
         return to_png(message_figure("Eigenvalues", "no positive eigenvalue was found"))
@@ -34,7 +37,7 @@ def draw_spectrum(eigenvalues: FloatArray, residuals: FloatArray | None, roundin
         ax.axhline(rounding_floor, color=FAINT, linestyle="--", linewidth=1.0, label="rounding errors")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.set_xlim(0.6, eigenvalues.shape[1] + 0.4)
-    label_axes(ax, "coordinate", "eigenvalue of M")
+    label_axes(ax, "coordinate", quantity)
     n_lines = len(ax.get_legend_handles_labels()[1])
     if n_lines > 4:
         figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, labelcolor=INK)

@@ -91,6 +91,9 @@ def closed_classes_tile(metrics: Metrics) -> Tile:
     n_components = metrics.get("n_components_weak")
     if not is_known(left):
         return Tile(label, NOT_MEASURED, "The null space of M was not checked.", "unknown")
+    if metrics.get("method", "lle") != "lle":
+        sentence = "Groups of points that no neighbour link leaves; this method does not depend on them."
+        return Tile(label, thousands(left), sentence, "good")
     if is_known(n_components) and left > n_components:
         sentence = (
             f"More than the {thousands(n_components)} components: some coordinates just mark closed groups of points."

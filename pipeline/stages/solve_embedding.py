@@ -1,4 +1,7 @@
-"""The bottom eigenvectors of M for every component of the graph, and the embedding in input order."""
+"""The bottom eigenvectors of M for every component of the graph, and the embedding in input order.
+
+Method pca has no M and no components: all points are projected on their principal components.
+"""
 
 from dataclasses import asdict
 from typing import Any
@@ -15,10 +18,12 @@ from pipeline.kernels.graph import closed_classes
 from pipeline.kernels.normal_operator import NormalOperator
 from pipeline.kernels.prediction import chosen, predict
 from pipeline.kernels.quality import participation
+from pipeline.kernels.ritz import fix_signs
 from pipeline.kernels.routes import Hooks, gib
 from pipeline.kernels.spectrum import PATIENCE, bottom_eigenpairs
 from pipeline.machine import available_cores, memory_limit
 from pipeline.plan import Layout, PlannedArray, Report, Step, Steps
+from pipeline.preprocess import principal_components
 from pipeline.row_blocks import operator_on_workers
 from pipeline.solver_state import forget_state, keeper, read_state
 from pipeline.store import Store
@@ -36,6 +41,14 @@ def steps(config: Config, layout: Layout) -> Steps:
     """choose -> solve -> write."""
     n, m, block = layout.n_points, config.eigensolver.n_components, layout.block_points
     size = {"size": block, "n_points": n}
+    if config.method == "pca":
+        yield Step(
+            "solve_embedding", "solve", project_points, 1, 8 * n * (3 * layout.n_features + m),
+            {"n_components": m, "n_features": layout.n_features, "tol": config.eigensolver.tol, **size},
+            bundles=("_work/eigen",), on_driver=True,
+        )  # fmt: skip
+        yield _write_step(layout, m, 1, "scores")
+        return layout
     [chosen] = yield Step(
         "solve_embedding", "choose", choose_components, 1, 12 * n,
         {"components": config.graph.components, "min_component": config.graph.min_component}, on_driver=True,
@@ -49,16 +62,20 @@ def steps(config: Config, layout: Layout) -> Steps:
         bundles=("_work/eigen",), on_driver=True, all_cores=True,
         resources={"max_degrees": solver.max_degrees, "distributed": solver.distributed},
     )  # fmt: skip
-    n_graph, rows = chosen["n_components"], layout.n_input
-    yield Step(
+    yield _write_step(layout, m, chosen["n_components"], config.embedding.scale)
+    return layout
+
+
+def _write_step(layout: Layout, m: int, n_graph: int, scale: str) -> Step:
+    n, rows, block = layout.n_points, layout.n_input, layout.block_points
+    return Step(
         "solve_embedding", "write", write_embedding, 1, 8 * n * (m + 2) + 8 * rows * (m + 2),
-        {"n_components": m, "n_graph": n_graph, "scale": config.embedding.scale, "size": block, "n_rows": rows},
+        {"n_components": m, "n_graph": n_graph, "scale": scale, "size": block, "n_rows": rows},
         arrays=(PlannedArray(schema.EMBEDDING, (rows, m), "float64", block),
                 PlannedArray(schema.COMPONENT, (rows,), "int32", block),
                 PlannedArray(schema.EIGENVALUES, (n_graph, m), "float64", n_graph)),
         bundles=("_work/embedding.npz",), on_driver=True,
     )  # fmt: skip
-    return layout
 
 
 def choose_components(store: Store, block: int, components: str, min_component: int) -> Report:
@@ -163,6 +180,34 @@ def _predict(say: isolated.Say, url: str, n_components: int, size: int, n_points
     factor = load_factor(store, rows, size, n_points)
     found = predict(factor, None, n_components, closed_point(factor, 0), allowed, available_cores())
     return {**chosen(found, PATIENCE)._asdict(), "allowed_bytes": allowed, "routes": [one._asdict() for one in found]}
+
+
+def project_points(
+    store: Store, block: int, n_components: int, n_features: int, tol: float, size: int, n_points: int
+) -> Report:
+    """All points on their principal components: scores in input units, variances where others have eigenvalues."""
+    mean, components = principal_components(store, n_points, n_features, size, n_components)
+    scores, covered = np.empty((n_points, n_components)), np.zeros((n_features, n_components))
+    for start in range(0, n_points, size):
+        points = store.read(schema.POINTS.name, start, min(start + size, n_points)) - mean
+        scores[start : start + size] = points @ components.T
+        covered += points.T @ scores[start : start + size]
+    variances = np.square(scores).sum(axis=0) / (n_points - 1)
+    errors = np.linalg.norm(covered / (n_points - 1) - components.T * variances, axis=0)
+    floor = float(np.finfo(np.float64).eps * variances[0])
+    residuals = errors / np.maximum(variances, np.finfo(np.float64).tiny)
+    vectors = fix_signs(scores)
+    store.write_bundle("_work/eigen/00000", rows=np.arange(n_points), vectors=vectors, eigenvalues=variances)
+    stats = {
+        "method": "pca", "reason": f"pca: singular values of all {n_points:,} points by dask-ml", "factor_nnz": 0,
+        "predicted_bytes": 24 * n_points * n_features, "n_solves": 0, "n_degrees": 0, "n_refinements": 0,
+        "rounding_floor": floor,
+    }  # fmt: skip
+    return {
+        "n_points": n_points, "eigenvalues": variances.tolist(), "residuals": residuals.tolist(),
+        "participation": participation(vectors).tolist(),
+        "converged": bool((errors <= np.maximum(tol * variances, 100 * n_features * floor)).all()), "stats": stats,
+    }  # fmt: skip
 
 
 def load_factor(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:

@@ -16,6 +16,11 @@ from pipeline.store import Store
 if TYPE_CHECKING:
     from pipeline.report.pictures import ColorSource
 
+TITLES = {
+    "lle": "LLE", "modified": "Modified LLE", "hessian": "Hessian eigenmap", "ltsa": "LTSA",
+    "laplacian": "Laplacian eigenmap", "pca": "PCA",
+}  # fmt: skip
+
 
 def steps(config: Config, layout: Layout) -> Steps:
     """write, always anew: it is cheap, and shows the seconds of this run."""
@@ -63,6 +68,7 @@ def gather_metrics(store: Store) -> dict[str, Any]:
     if store.has_array(schema.POINTS.name):
         n_features = store.array(schema.POINTS.name).shape[1]
     found = metrics.collect(checkpoint.read_reports(store), checkpoint.recorded_steps(store), n_input, n_features)
+    found["method"] = attributes["config"]["method"]
     found["min_recall"] = attributes["config"]["neighbors"]["min_recall"]
     return {**found, "warnings": metrics.warnings(found), "versions": attributes["versions"]}
 
@@ -74,12 +80,14 @@ def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> dict[st
 
     embedding = store.read_all(schema.EMBEDDING.name)
     component = store.read_all(schema.COMPONENT.name)
-    title = f"LLE of {found['n_points']:,} points, k = {config['neighbors']['n_neighbors']}"
+    title = f"{TITLES[found['method']]} of {found['n_points']:,} points, k = {config['neighbors']['n_neighbors']}"
     eigenvalues = np.array(found["eigenvalues"], np.float64)
     residuals = np.array(found["residuals"], np.float64)
+    floor = (found["solver"] or {}).get("rounding_floor")
+    quantity = "variance" if found["method"] == "pca" else "eigenvalue of M"
     return {
         "embedding": draw_embedding(embedding, component, color_source(store), title),
-        "spectrum": draw_spectrum(eigenvalues, residuals, (found["solver"] or {}).get("rounding_floor")),
+        "spectrum": draw_spectrum(eigenvalues, residuals, floor, quantity),
         "timings": draw_timings(found["seconds"]),
     }
 
