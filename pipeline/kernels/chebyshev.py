@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 
 from pipeline.kernels.krylov import orthonormalise
 from pipeline.kernels.normal_operator import Operator
+from pipeline.kernels.null_vector import NullVector
 from pipeline.kernels.ritz import EPS, RitzPairs, Tolerances, rayleigh_ritz, residual_norms
 
 F64 = npt.NDArray[np.float64]
@@ -89,8 +90,9 @@ def filtered_subspace(
     max_columns: int,
     max_degrees: int,
     each_step: Callable[[SubspaceState], None],
+    null: NullVector = None,
 ) -> Filtered:
-    """The ``n_wanted`` lowest eigenpairs of M = A' A on the vectors of mean zero.
+    """The ``n_wanted`` lowest eigenpairs of M = A' A off its null vector.
 
     Args:
         factor: A (rows, n).
@@ -101,6 +103,7 @@ def filtered_subspace(
         max_columns: columns of the basis, at least 2 b.
         max_degrees: products of M with a block after which to give up.
         each_step: hears of the state after every step that was not the last.
+        null: unit vector (n,); None for the constant.
     """
     width, largest = block_width(n_wanted), tolerances.largest
     pairs, n_degrees, n_steps = RitzPairs(state.values, state.vectors), state.n_degrees, state.n_steps
@@ -110,7 +113,7 @@ def filtered_subspace(
         degree = max(2, min(int(np.ceil(GROWTH / 2 * np.sqrt(largest / cut))), max_degrees - n_degrees))
         block = chebyshev_filter(operator, np.ascontiguousarray(pairs.vectors[:, :width]), degree, cut, largest)
         errors = turned_by_filter(pairs.lowest(n_wanted), block[:, :n_wanted], degree, cut, largest)
-        before, pairs = pairs.values[:n_wanted], _extended(factor, pairs, block, max_columns, degree < SHORT)
+        before, pairs = pairs.values[:n_wanted], _extended(factor, pairs, block, max_columns, degree < SHORT, null)
         n_degrees += degree
         n_steps += 1
         wanted = pairs.lowest(n_wanted)
@@ -122,9 +125,9 @@ def filtered_subspace(
         each_step(SubspaceState(pairs.values, pairs.vectors, n_degrees, n_steps))
 
 
-def first_state(factor: csr_array, start: F64) -> SubspaceState:
+def first_state(factor: csr_array, start: F64, null: NullVector = None) -> SubspaceState:
     """Ritz pairs of M in the span of the start block (n, b); b > m, the extra columns guard the wanted ones."""
-    pairs = rayleigh_ritz(factor, orthonormalise(start, start[:, :0]), start.shape[1])
+    pairs = rayleigh_ritz(factor, orthonormalise(start, start[:, :0], null), start.shape[1])
     return SubspaceState(pairs.values, pairs.vectors, 0, 0)
 
 
@@ -156,11 +159,13 @@ def _cut(values: F64, n_wanted: int, width: int, largest: float) -> float:
     return max(float(cut), EPS * largest)
 
 
-def _extended(factor: csr_array, pairs: RitzPairs, block: F64, max_columns: int, replace: bool) -> RitzPairs:
+def _extended(
+    factor: csr_array, pairs: RitzPairs, block: F64, max_columns: int, replace: bool, null: NullVector
+) -> RitzPairs:
     """All Ritz pairs of the old basis and the new block; of a full basis only the lowest pairs stay."""
     width = block.shape[1]
     if replace:
-        return rayleigh_ritz(factor, orthonormalise(block, block[:, :0]), width)
+        return rayleigh_ritz(factor, orthonormalise(block, block[:, :0], null), width)
     kept = pairs.vectors if pairs.vectors.shape[1] + width <= max_columns else pairs.vectors[:, : 2 * width]
-    basis = np.concatenate([kept, orthonormalise(block, kept)], axis=1)
+    basis = np.concatenate([kept, orthonormalise(block, kept, null)], axis=1)
     return rayleigh_ritz(factor, basis, basis.shape[1])

@@ -23,6 +23,7 @@ from scipy.sparse.linalg import splu
 
 from pipeline.errors import ConfigError, InputError, NotEnoughMemory
 from pipeline.kernels import pardiso
+from pipeline.kernels.null_vector import NullVector, off_null, take_off_null
 from pipeline.kernels.pardiso import FactorizationError, FactorSize
 
 F64 = npt.NDArray[np.float64]
@@ -87,7 +88,7 @@ def analyse(matrix: csr_array, matrix_type: int, n_threads: int) -> Factorizatio
 
 
 class PseudoInverse(ABC):
-    """b -> M^+ b on vectors of mean zero; a context manager that gives the memory back at its end.
+    """b -> M^+ b off the null vector; a context manager that gives the memory back at its end.
 
     The constructors only analyse: ``size`` says what ``factor`` will take.
     """
@@ -95,8 +96,8 @@ class PseudoInverse(ABC):
     sigma = 0.0
     """What ``apply`` inverts is M - sigma I."""
 
-    def __init__(self, factorization: Factorization) -> None:
-        self._factorization = factorization
+    def __init__(self, factorization: Factorization, null: NullVector = None) -> None:
+        self._factorization, self._null = factorization, null
         self.size = factorization.size
 
     def __enter__(self) -> Self:
@@ -111,7 +112,7 @@ class PseudoInverse(ABC):
 
     @abstractmethod
     def apply(self, right: F64) -> F64:
-        """M^+ applied to all columns of ``right`` (n, m), their means taken off first."""
+        """M^+ applied to all columns of ``right`` (n, m), the null vector taken off first."""
 
 
 class PinnedLU(PseudoInverse):
@@ -152,7 +153,7 @@ class PinnedLU(PseudoInverse):
         self._left = left / length
 
     def apply(self, right: F64) -> F64:
-        """M^+ applied to all columns of ``right`` (n, m), their means taken off first."""
+        """M^+ applied to all columns of ``right`` (n, m), the null vector taken off first."""
         half = self._factorization.solve(right - right.mean(axis=0), transposed=True)
         half -= np.outer(self._left, self._left @ half)
         # row p of A_p only sets the constant that is added to the solution, and the mean takes that off
@@ -164,13 +165,13 @@ class PinnedLU(PseudoInverse):
 class PinnedCholesky(PseudoInverse):
     """M^+ through the Cholesky factor of M with row and column ``pin`` replaced by those of the identity."""
 
-    def __init__(self, cost_matrix: csr_array, pin: int, n_threads: int) -> None:
-        """Analyse M (n, n), symmetric positive semidefinite, whose null space is the constant vector.
+    def __init__(self, cost_matrix: csr_array, pin: int, n_threads: int, null: NullVector = None) -> None:
+        """Analyse M (n, n), symmetric positive semidefinite, with one null vector.
 
         Raises: InputError for a pin that is no row, or has no diagonal entry; NotEnoughMemory; FactorizationError.
         """
         _check_pin(cost_matrix, pin)
-        super().__init__(analyse(_identity_at(cost_matrix, pin), pardiso.POSITIVE_DEFINITE, n_threads))
+        super().__init__(analyse(_identity_at(cost_matrix, pin), pardiso.POSITIVE_DEFINITE, n_threads), null)
         self._pin = pin
 
     def factor(self) -> None:
@@ -185,25 +186,23 @@ class PinnedCholesky(PseudoInverse):
             ) from error
 
     def apply(self, right: F64) -> F64:
-        """M^+ applied to all columns of ``right`` (n, m), their means taken off first."""
-        right = right - right.mean(axis=0)
+        """M^+ applied to all columns of ``right`` (n, m), the null vector taken off first."""
+        right = off_null(right, self._null)
         right[self._pin] = 0.0
-        solution = self._factorization.solve(right, transposed=False)
-        solution -= solution.mean(axis=0)
-        return solution
+        return take_off_null(self._factorization.solve(right, transposed=False), self._null)
 
 
 class ShiftedFactor(PseudoInverse):
     """(M - sigma I)^-1 on vectors of mean zero, for a shift given by hand; sigma below the wanted eigenvalues."""
 
-    def __init__(self, cost_matrix: csr_array, sigma: float, n_threads: int) -> None:
+    def __init__(self, cost_matrix: csr_array, sigma: float, n_threads: int, null: NullVector = None) -> None:
         """Analyse M - sigma I (n, n).
 
         Raises: NotEnoughMemory, FactorizationError.
         """
         self.sigma = sigma
         shifted = cost_matrix - sigma * eye_array(cost_matrix.shape[0], format="csr")
-        super().__init__(analyse(canonical(shifted), pardiso.SYMMETRIC, n_threads))
+        super().__init__(analyse(canonical(shifted), pardiso.SYMMETRIC, n_threads), null)
 
     def factor(self) -> None:
         """Raises: NotEnoughMemory, FactorizationError; ConfigError where eigenvalues lie below sigma."""
@@ -218,10 +217,9 @@ class ShiftedFactor(PseudoInverse):
             )
 
     def apply(self, right: F64) -> F64:
-        """(M - sigma I)^-1 applied to all columns of ``right`` (n, m), their means taken off first."""
-        solution = self._factorization.solve(right - right.mean(axis=0), transposed=False)
-        solution -= solution.mean(axis=0)
-        return solution
+        """(M - sigma I)^-1 applied to all columns of ``right`` (n, m), the null vector taken off first."""
+        solution = self._factorization.solve(off_null(right, self._null), transposed=False)
+        return take_off_null(solution, self._null)
 
 
 def canonical(matrix: csr_array) -> csr_array:

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+from pipeline.kernels.null_vector import NullVector, off_null
+
 F64 = npt.NDArray[np.float64]
 
 
@@ -28,34 +30,41 @@ class KrylovSpace(NamedTuple):
     """Columns the operator was applied to."""
 
 
-def orthonormalise(block: F64, against: F64) -> F64:
-    """Orthonormal columns (n, b) that are orthogonal to the constant vector and to the columns ``against`` (n, k).
+def orthonormalise(block: F64, against: F64, null: NullVector = None) -> F64:
+    """Orthonormal columns (n, b) that are orthogonal to the null vector and to the columns ``against`` (n, k).
 
     A column that is a combination of the others comes back as some unit vector orthogonal to all.
     """
-    return _orthonormalise(block, against)[0]
+    return _orthonormalise(block, against, null)[0]
 
 
 def block_lanczos(
-    apply: Callable[[F64], F64], start: F64, n_wanted: int, max_columns: int, tol: float, max_applied: int
+    apply: Callable[[F64], F64],
+    start: F64,
+    n_wanted: int,
+    max_columns: int,
+    tol: float,
+    max_applied: int,
+    null: NullVector = None,
 ) -> KrylovSpace:
-    """A Krylov space that holds the ``n_wanted`` largest eigenpairs of ``apply`` on the vectors of mean zero.
+    """A Krylov space that holds the ``n_wanted`` largest eigenpairs of ``apply`` off its null vector.
 
     Args:
-        apply: symmetric operator (n, b) -> (n, b); maps constants to zero.
+        apply: symmetric operator (n, b) -> (n, b); maps its null vector to zero.
         start: (n, b) start block.
         n_wanted: number of pairs m.
         max_columns: columns of the basis at which it restarts from the best Ritz vectors; at least m + 3 b.
         tol: bound on ``KrylovSpace.errors``.
         max_applied: columns after which to give up.
+        null: unit vector (n,); None for the constant.
 
-    The space is exhausted, and the answer exact, when fewer than b directions of mean zero are left.
+    The space is exhausted, and the answer exact, when fewer than b directions off the null vector are left.
     """
     n, width = start.shape
     capacity = min(max_columns, n - 1)
     basis = np.empty((n, capacity), order="F")
     projected = np.zeros((capacity, capacity))
-    new, used, n_applied = orthonormalise(start, basis[:, :0]), 0, 0
+    new, used, n_applied = orthonormalise(start, basis[:, :0], null), 0, 0
     while True:
         stop = used + width
         basis[:, used:stop] = new
@@ -64,7 +73,7 @@ def block_lanczos(
         columns = basis[:, :stop].T @ image
         projected[:stop, used:stop] = columns
         projected[used:stop, :stop] = columns.T
-        new, coupling = _orthonormalise(image, basis[:, :stop])
+        new, coupling = _orthonormalise(image, basis[:, :stop], null)
         values, vectors = _largest(projected[:stop, :stop])
         m = min(n_wanted, stop)
         errors = np.linalg.norm(coupling @ vectors[used:stop, :m], axis=0) / np.abs(values[:m])
@@ -83,16 +92,16 @@ def _largest(projected: F64) -> tuple[F64, F64]:
     return values[::-1], vectors[:, ::-1]
 
 
-def _orthonormalise(block: F64, against: F64) -> tuple[F64, F64]:
-    """(Q, R) with block = Q R up to what lies in ``against`` and in the constant."""
-    columns, triangle = _reduced_qr(_without(block, against))
+def _orthonormalise(block: F64, against: F64, null: NullVector) -> tuple[F64, F64]:
+    """(Q, R) with block = Q R up to what lies in ``against`` and in the null vector."""
+    columns, triangle = _reduced_qr(_without(block, against, null))
     # the second pass removes what rounding left of the first, which matters where a column was nearly dependent
-    columns, correction = _reduced_qr(_without(columns, against))
+    columns, correction = _reduced_qr(_without(columns, against, null))
     return columns, correction @ triangle
 
 
-def _without(block: F64, against: F64) -> F64:
-    block = block - block.mean(axis=0)
+def _without(block: F64, against: F64, null: NullVector) -> F64:
+    block = off_null(block, null)
     if against.shape[1]:
         block -= against @ (against.T @ block)
     return block

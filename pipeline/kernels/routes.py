@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 from scipy.sparse import csr_array
 
 from pipeline.errors import InputError, NotEnoughMemory
@@ -15,6 +14,7 @@ from pipeline.kernels.chebyshev import SubspaceState
 from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor, canonical
 from pipeline.kernels.krylov import block_lanczos, orthonormalise
 from pipeline.kernels.normal_operator import NormalOperator, Operator
+from pipeline.kernels.null_vector import NullVector, complement
 from pipeline.kernels.pardiso import FactorizationError, FactorSize
 from pipeline.kernels.ritz import TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
 
@@ -85,6 +85,10 @@ class Problem(NamedTuple):
     max_degrees: int
     """Products of M with a block of vectors."""
     max_factor_seconds: float = float("inf")
+    null: NullVector = None
+    """Unit null vector (n,) of M; None for the constant."""
+    flat: bool = False
+    """Whether further null vectors are an answer and not an error."""
 
     @property
     def n(self) -> int:
@@ -108,11 +112,10 @@ class Outcome(NamedTuple):
 
 
 def dense(problem: Problem) -> Outcome:
-    """Singular values of the dense A on all vectors of mean zero."""
+    """Singular values of the dense A on all vectors orthogonal to the null vector."""
     predicted = 8 * problem.n * (2 * problem.n + 2 * problem.factor.shape[0])
     _require_memory("dense", predicted, problem.max_memory)
-    basis = np.asfortranarray(scipy.linalg.helmert(problem.n).T)
-    pairs = rayleigh_ritz(problem.factor, basis, problem.n_vectors)
+    pairs = rayleigh_ritz(problem.factor, complement(problem.n, problem.null), problem.n_vectors)
     reason = f"dense: singular values of A, {problem.n:,} points"
     return Outcome(pairs, np.zeros(problem.n_vectors), "dense", reason, 0, predicted, 0, 0, 0)
 
@@ -135,11 +138,12 @@ def filtered(problem: Problem) -> Outcome:
     width = chebyshev.block_width(problem.n_vectors)
     columns, predicted = filter_size(problem.factor, width, problem.max_memory)
     _require_memory("chebyshev", predicted, problem.max_memory)
-    state = problem.hooks.load_state() or chebyshev.first_state(problem.factor, _start_block(problem, width))
+    start = _start_block(problem, width)
+    state = problem.hooks.load_state() or chebyshev.first_state(problem.factor, start, problem.null)
     with problem.hooks.operator(problem.factor, problem.n_threads) as operator:
         found = chebyshev.filtered_subspace(
             problem.factor, operator, problem.n_vectors, state, problem.tolerances, columns, problem.max_degrees,
-            problem.hooks.keep_state,
+            problem.hooks.keep_state, problem.null,
         )  # fmt: skip
     reason = (
         f"chebyshev: {found.n_degrees:,} products of M with {width} vectors in {found.n_steps} filters, "
@@ -178,7 +182,7 @@ def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) 
     inverse.factor()
     apply = _finite(inverse.apply)
     limit = MAX_CYCLES * width * (1 + m // 8)
-    space = block_lanczos(apply, _start_block(problem, width), m, columns, problem.tolerances.tol, limit)
+    space = block_lanczos(apply, _start_block(problem, width), m, columns, problem.tolerances.tol, limit, problem.null)
     pairs, errors, n_refinements = _corrected(
         inverse, problem, rayleigh_ritz(problem.factor, space.basis, min(m, space.basis.shape[1]))
     )
@@ -209,7 +213,7 @@ def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tu
         if good or n_done == MAX_REFINEMENTS:
             break
         before = values
-        basis = orthonormalise(pairs.vectors - correction, correction[:, :0])
+        basis = orthonormalise(pairs.vectors - correction, correction[:, :0], problem.null)
         pairs = rayleigh_ritz(problem.factor, basis, problem.n_vectors)
     return pairs, errors, n_done
 
@@ -221,8 +225,8 @@ def _cost_matrix_inverse(problem: Problem) -> PseudoInverse:
         raise InputError(f"M must be {problem.n} x {problem.n} like A' A, found {cost_matrix.shape}")
     _refuse_hopeless("shift_invert", cost_matrix, pardiso.POSITIVE_DEFINITE, problem)
     if problem.sigma == 0.0:
-        return PinnedCholesky(cost_matrix, problem.pin, problem.n_threads)
-    return ShiftedFactor(cost_matrix, problem.sigma, problem.n_threads)
+        return PinnedCholesky(cost_matrix, problem.pin, problem.n_threads, problem.null)
+    return ShiftedFactor(cost_matrix, problem.sigma, problem.n_threads, problem.null)
 
 
 def _finite(apply: Callable[[F64], F64]) -> Callable[[F64], F64]:

@@ -33,6 +33,7 @@ from pipeline.kernels.chebyshev import block_width, largest_eigenvalue
 from pipeline.kernels.factorization import canonical
 from pipeline.kernels.forecast import filter_seconds
 from pipeline.kernels.graph import closed_classes
+from pipeline.kernels.null_vector import NullVector
 from pipeline.kernels.pardiso import FactorizationError
 from pipeline.kernels.ritz import EPS, Tolerances, fix_signs, residual_norms
 from pipeline.kernels.routes import NO_HOOKS, Hooks, LongFactorization, Outcome, Problem
@@ -104,6 +105,8 @@ def bottom_eigenpairs(
     max_degrees: int,
     skip: Mapping[str, str] = MappingProxyType({}),
     hooks: Hooks = NO_HOOKS,
+    null: NullVector = None,
+    flat: bool = False,
 ) -> Spectrum:
     """The ``n_vectors`` lowest eigenpairs of M = A' A on the vectors orthogonal to the constant.
 
@@ -123,6 +126,8 @@ def bottom_eigenpairs(
         max_degrees: products of M with a block of vectors after which chebyshev gives up.
         skip: routes that auto leaves out, each with what went wrong there before.
         hooks: what the caller watches, keeps, or does elsewhere.
+        null: the null vector of M instead of the constant, a unit vector (n,) without zeros.
+        flat: whether M may have further null vectors: functions that are affine on flat neighbourhoods (ltsa, hessian).
 
     Equal arguments give equal bytes if the process has set ``pardiso.reproducible_environment()`` before MKL loads.
 
@@ -139,7 +144,7 @@ def bottom_eigenpairs(
         pin = _closed_point(factor) if pin is None else pin
         problem = Problem(
             factor, n_vectors, pin, cost_matrix, tolerances, max_memory, sigma, n_threads, initial, hooks,
-            max_degrees,
+            max_degrees, null=null, flat=flat,
         )  # fmt: skip
         if factor.shape[1] <= DENSE_POINTS or 5 * n_vectors > factor.shape[1]:
             return _solve("dense", routes.dense, problem)
@@ -196,11 +201,13 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
     problem.hooks.begin(name)
     found = route(problem)
     values, tolerances = found.pairs.values, problem.tolerances
-    if tolerances.has_null_vector(values):
+    if tolerances.has_null_vector(values) and not problem.flat:
+        cause = "the neighbour graph of this component has several closed classes; set neighbors.reverse to auto, or "
+        if problem.null is not None:
+            cause = "edges whose weights are zero in float64 cut this component apart; raise weights.t, or "
         raise InputError(
-            f"M has a null vector besides the constant (eigenvalue {values[0]:.1e}, the largest being "
-            f"{tolerances.largest:.1e}): the neighbour graph of this component has several closed classes; set "
-            "neighbors.reverse to auto, or raise neighbors.n_neighbors"
+            f"M has a null vector besides the one it must have (eigenvalue {values[0]:.1e}, the largest being "
+            f"{tolerances.largest:.1e}): {cause}raise neighbors.n_neighbors"
         )
     pairs = found.pairs._replace(vectors=fix_signs(found.pairs.vectors))
     residuals = residual_norms(problem.factor, pairs)
