@@ -139,6 +139,10 @@ class Weights(Model):
         "trace", description="what reg is added to the Gram matrices as: trace: times their trace; absolute: as it is; "
         "when_needed: times their trace, where they are singular (more neighbours than features)",
     )  # fmt: skip
+    edges: Literal["heat", "binary"] = Field("heat", description="laplacian: weights exp(-distance^2 / t), or 1")
+    t: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+        "auto", description="of the heat kernel, in squared input units; auto: the mean squared distance of neighbours"
+    )
 
 
 class Graph(Model):
@@ -191,7 +195,7 @@ class Execution(Model):
 class Config(Model):
     """One run. Sections are stages; every key has a default except input and output.store."""
 
-    method: Literal["lle", "modified", "hessian", "ltsa", "pca"] = "lle"
+    method: Literal["lle", "modified", "hessian", "ltsa", "laplacian", "pca"] = "lle"
     input: Input
     preprocess: Preprocess = Preprocess()
     neighbors: Neighbors = Neighbors()

@@ -8,6 +8,7 @@ Reports = dict[tuple[str, str], list[BlockReport]]
 Records = dict[tuple[str, str], dict[str, Any]]
 
 CLUMP_SHARE = 0.01  # a coordinate that lives on a smaller share of its component's points is a clump
+EXACT = 1e-10  # of eps lambda_max: an eigenvalue below it is the square of rounding errors
 REDUNDANT = 0.95  # R^2 of a coordinate predicted from those before it, from which on it shows nothing new
 
 
@@ -76,7 +77,13 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
                 f"coordinate {coordinate} is nearly a function of those before it (R^2 {value:.2f}): it shows nothing "
                 f"new"
             )
-    if metrics["skipped_neighborhoods"]:
+    lowest = min((min(values) for values in metrics["eigenvalues"] or []), default=1.0)
+    if metrics.get("method") in ("ltsa", "hessian") and lowest < EXACT * metrics["solver"]["rounding_floor"]:
+        said.append(
+            "eigenvalues are zero to rounding: the neighbourhoods are exactly flat, or groups of points hang on too "
+            "few others (then a coordinate is a clump)"
+        )
+    if metrics.get("skipped_neighborhoods"):
         said.append(
             f"{metrics['skipped_neighborhoods']} neighbourhoods are too small to say anything; raise n_neighbors"
         )

@@ -28,6 +28,7 @@ from pipeline.stages import (
     order_points,
     solve_embedding,
     solve_weights,
+    weigh_edges,
     write_report,
 )
 from pipeline.store import Store
@@ -43,7 +44,7 @@ STAGES: dict[str, Stage] = {
     "measure_quality": measure_quality.steps,
     "write_report": write_report.steps,
 }
-METHOD_ARRAYS = (schema.WEIGHTS.name, schema.LOCAL_FACTORS, schema.COST_MATRIX)
+METHOD_ARRAYS = (schema.WEIGHTS.name, schema.DEGREE.name, schema.LOCAL_FACTORS, schema.COST_MATRIX)
 PACKAGES = (
     "lle-pipeline", "numpy", "scipy", "zarr", "dask", "dask-ml", "pynndescent", "pypardiso", "mkl", "scikit-learn",
 )  # fmt: skip
@@ -125,11 +126,11 @@ def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor
 
 def stages_of(method: str) -> dict[str, Stage]:
     """The stages of a method in their order: what comes between the graph and M is its own, and pca has no M."""
-    own: dict[str, Stage] = {} if method == "pca" else {"local_factors": local_factors.steps}
+    own: dict[str, Stage] = {"local_factors": weigh_edges.steps if method == "laplacian" else local_factors.steps}
     stages: dict[str, Stage] = {}
     for name, stage in STAGES.items():
         if name == "solve_weights" and method != "lle":
-            stages |= own
+            stages |= {} if method == "pca" else own
         elif name != "assemble_cost" or method != "pca":
             stages[name] = stage
     return stages

@@ -43,11 +43,12 @@ NEIGHBOR_DISTANCES = ArraySpec(
     "input units",
 )
 WEIGHTS = ArraySpec("weights", ("point", "neighbor"), "float64", "barycentric weights; rows sum to 1; 0 pads")
+DEGREE = ArraySpec("degree", ("point",), "float64", "summed weights of each point's edges (laplacian)")
 COMPONENT = ArraySpec(
     "component", ("input row",), "int32", "component of the graph, 0 the largest; -1 = not embedded", kind="index"
 )
 EIGENVALUES = ArraySpec(
-    "eigenvalues", ("component", "coordinate"), "float64", "||A v||^2, ascending, the null one left out"
+    "eigenvalues", ("component", "coordinate"), "float64", "||F v||^2, ascending, the null one left out; pca: variances"
 )
 EMBEDDING = ArraySpec(
     "embedding", ("input row", "coordinate"), "float64", "the embedding in input order; NaN = not embedded"
@@ -83,7 +84,8 @@ KNN_DISTANCES = ArraySpec("_work/knn_distances", ("point", "neighbor"), "float32
 POINT_COMPONENT = ArraySpec("_work/component", ("point",), "int32", "weak component of each point", kind="index")
 
 ARRAYS = (
-    POINTS, ORIGINAL_INDEX, NEIGHBOR_INDICES, NEIGHBOR_DISTANCES, WEIGHTS, COMPONENT, EIGENVALUES, EMBEDDING, LABEL,
+    POINTS, ORIGINAL_INDEX, NEIGHBOR_INDICES, NEIGHBOR_DISTANCES, WEIGHTS, DEGREE, COMPONENT, EIGENVALUES, EMBEDDING,
+    LABEL,
 )
 COST_MATRIX = "cost_matrix"
 LOCAL_FACTORS = "local_factors"

@@ -18,7 +18,7 @@ DEFAULTS = {
     "input": {"kind": "synthetic", "name": "s_curve", "n_points": 100, "noise": 0.0, "seed": 7, "phi": 0.0},
     "preprocess": {"scale": "none", "pca": None, "invalid": "error", "duplicates": "merge"},
     "neighbors": {"method": "auto", "n_neighbors": 12, "reverse": "auto", "min_recall": 0.9, "seed": 0},
-    "weights": {"reg": 1e-3, "rule": "trace"},
+    "weights": {"reg": 1e-3, "rule": "trace", "edges": "heat", "t": "auto"},
     "graph": {"components": "separate", "min_component": 100},
     "eigensolver": {"n_components": 2, "method": "auto", "tol": 1e-8, "max_memory": "auto", "sigma": 0.0,
                     "max_degrees": 200_000, "distributed": False},

@@ -30,6 +30,8 @@ from pipeline.store import Store
 
 Ids = npt.NDArray[np.int64]
 
+FLAT = {"ltsa", "hessian"}
+"""Methods for which the coordinates of exactly flat data are null vectors of M too."""
 ISOLATED_POINTS = 200_000
 """From here on a factor can outgrow a machine; starting a process costs about three seconds."""
 LIMIT_OVER_PLAN = 1.15
@@ -137,14 +139,15 @@ def _solve(
         begin=say, keep_state=keeper(store, state), load_state=lambda: read_state(store, state, len(rows)),
         operator=operator_on_workers if distributed else NormalOperator,
     )  # fmt: skip
+    null = null_vector(store, rows) if family == "laplacian" else None
     spectrum = bottom_eigenpairs(
         factor, n_components, method=method, pin=closed_point(factor, block) if family == "lle" else None,
         cost_matrix=lambda: load_cost_matrix(store, rows, size, n_points), tol=tol, max_memory=max_bytes, sigma=sigma,
         n_threads=available_cores(), initial=None, max_degrees=max_degrees, skip=skip, hooks=hooks,
+        null=null, flat=family in FLAT,
     )  # fmt: skip
-    store.write_bundle(
-        f"_work/eigen/{block:05d}", rows=rows, vectors=spectrum.vectors, eigenvalues=spectrum.eigenvalues
-    )
+    vectors = spectrum.vectors if null is None else fix_signs(spectrum.vectors / (null[:, None] * np.sqrt(len(rows))))
+    store.write_bundle(f"_work/eigen/{block:05d}", rows=rows, vectors=vectors, eigenvalues=spectrum.eigenvalues)
     if spectrum.converged:
         forget_state(store, state)
     return {
@@ -152,7 +155,7 @@ def _solve(
         "eigenvalues": spectrum.eigenvalues.tolist(),
         "residuals": spectrum.residuals.tolist(),
         "vector_errors": spectrum.vector_errors.tolist(),
-        "participation": participation(spectrum.vectors).tolist(),
+        "participation": participation(vectors).tolist(),
         "converged": bool(spectrum.converged),
         "stats": asdict(spectrum.stats),
     }
@@ -242,6 +245,12 @@ def load_local_factors(store: Store, rows: Ids, size: int, n_points: int) -> csr
         indptr = np.append(factor.indptr, factor.indptr[-1:])
         factor = csr_array((factor.data, factor.indices, indptr), shape=(factor.shape[0] + 1, factor.shape[1]))
     return factor
+
+
+def null_vector(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
+    """D^1/2 1 of the points `rows`, a unit vector: what D^-1/2 L D^-1/2 has in place of the constant."""
+    root = np.sqrt(store.gather(schema.DEGREE.name, rows))
+    return np.asarray(root / np.linalg.norm(root))
 
 
 def load_cost_matrix(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:

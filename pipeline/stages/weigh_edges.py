@@ -1,0 +1,97 @@
+"""The rows of the factor F of the Laplacian eigenmap: one for each edge of the symmetrised neighbour graph.
+
+measure_links (for t: auto) -> edges -> degrees -> solve. The stage is called local_factors, as for the other methods.
+"""
+
+import numpy as np
+
+from pipeline import schema
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.kernels.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
+from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows
+from pipeline.store import Store
+
+BATCH_LINKS = 2**22
+
+
+def steps(config: Config, layout: Layout) -> Steps:
+    """measure_links -> edges -> degrees -> solve."""
+    n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
+    size = {"size": block, "n_points": n}
+    t = None if config.weights.edges == "binary" else config.weights.t
+    if t == "auto":
+        reports = yield Step(
+            "local_factors", "measure_links", measure_links, n_blocks, 24 * block * k, size,
+            expected=lambda b: {"links": 1, "squared": 1.0},
+        )  # fmt: skip
+        t = sum(report["squared"] for report in reports) / sum(report["links"] for report in reports)
+    yield Step(
+        "local_factors", "edges", weigh_block, n_blocks, block * k * 120 + 40 * BATCH_LINKS, {"t": t, **size},
+        bundles=("_work/edges",),
+    )  # fmt: skip
+    yield Step(
+        "local_factors", "degrees", add_degrees, 1, 16 * n + 64 * block * k, {"t": t, "n_blocks": n_blocks, **size},
+        arrays=(PlannedArray(schema.DEGREE, (n,), "float64", block),), on_driver=True,
+    )  # fmt: skip
+    yield Step(
+        "local_factors", "solve", solve_block, n_blocks, block * k * 160, size, bundles=(schema.LOCAL_FACTORS,)
+    )
+    return layout
+
+
+def measure_links(store: Store, block: int, size: int, n_points: int) -> Report:
+    """Sum of the squared distances of a block's points to their neighbours."""
+    start, stop = block_rows(block, size, n_points)
+    linked = store.read(schema.NEIGHBOR_INDICES.name, start, stop) >= 0
+    squared = np.square(store.read(schema.NEIGHBOR_DISTANCES.name, start, stop)[linked].astype(np.float64))
+    return {"links": int(linked.sum()), "squared": float(squared.sum())}
+
+
+def weigh_block(store: Store, block: int, t: float | None, size: int, n_points: int) -> Report:
+    """The edges that a block keeps, with their weights, and what they add to the degrees."""
+    start, stop = block_rows(block, size, n_points)
+    indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
+    squared = np.square(store.read(schema.NEIGHBOR_DISTANCES.name, start, stop).astype(np.float64))
+    wanted = np.unique(indices[indices >= 0])
+    lists = store.gather(schema.NEIGHBOR_INDICES.name, wanted)
+    batch, found = max(1, BATCH_LINKS // indices.shape[1] ** 2), []
+    for first in range(0, stop - start, batch):
+        part = slice(first, first + batch)
+        positions = np.searchsorted(wanted, np.maximum(indices[part], wanted[0]))
+        rows = np.arange(start, stop)[part]
+        found.append(own_edges(rows, indices[part], squared[part], lists[positions], t))
+    edges = LaplacianEdges(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+    ids, sums = partial_degrees(edges)
+    store.write_bundle(f"_work/edges/{block:05d}", **edges._asdict(), ids=ids, sums=sums)
+    return {"edges": len(edges.rows)}
+
+
+def add_degrees(store: Store, block: int, t: float | None, n_blocks: int, size: int, n_points: int) -> Report:
+    """The degrees of all points. Raises InputError where the heat kernel leaves a point without any."""
+    degree = np.zeros(n_points)
+    for number in range(n_blocks):
+        part = store.read_bundle(f"_work/edges/{number:05d}")
+        degree[part["ids"]] += part["sums"]
+    alone = int((degree < np.sqrt(np.finfo(np.float64).tiny)).sum())
+    if alone:
+        raise InputError(
+            f"weights.t is {t:g}, and exp(-d^2 / t) is zero in float64 for all edges of {alone} points; raise "
+            f"weights.t to the squared distance of neighbours (t: auto takes its mean), or set weights.edges: binary"
+        )
+    store.write(schema.DEGREE.name, 0, degree)
+    return {"t": t, "smallest": float(degree.min()), "largest": float(degree.max())}
+
+
+def solve_block(store: Store, block: int, size: int, n_points: int) -> Report:
+    """The rows of a block's edges."""
+    start, _ = block_rows(block, size, n_points)
+    part = store.read_bundle(f"_work/edges/{block:05d}")
+    edges = LaplacianEdges(part["rows"], part["neighbors"], part["weights"])
+    degree = store.gather(schema.DEGREE.name, part["ids"])
+    row_degrees, neighbor_degrees = (
+        degree[np.searchsorted(part["ids"], side)] for side in (edges.rows, edges.neighbors)
+    )
+    rows = edge_factor(edges, row_degrees, neighbor_degrees, n_points)
+    store.write_rows(schema.LOCAL_FACTORS, block, start, rows)
+    return {"rows": len(edges.rows), "skipped": 0}
