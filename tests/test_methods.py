@@ -6,42 +6,25 @@ import numpy as np
 import pytest
 import scipy.linalg
 from oracle import largest_angle
-from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
-from sklearn.manifold import LocallyLinearEmbedding, _locally_linear, spectral_embedding
-from sklearn.neighbors import NearestNeighbors
+from sklearn.manifold import LocallyLinearEmbedding, spectral_embedding
 from test_end_to_end import lle, sum_rows, write_config
 from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.kernels.manifolds import sample
 from pipeline.store import Store
+from tests.benchmarks.methods import K, or_graph, points, reference
 
 FAMILY = ["modified", "hessian", "ltsa"]
 METHODS = ["lle", *FAMILY, "laplacian", "pca"]
 SEEDS = [11, pytest.param(23, marks=pytest.mark.slow), pytest.param(37, marks=pytest.mark.slow)]
-K = 12
-
-
-def listed_digits(seed: int) -> np.ndarray:
-    """Digits without ties, and without those that no neighbour list holds: scikit-learn cannot place them."""
-    X = load_digits().data
-    X = X + 1e-6 * np.random.default_rng(seed).normal(size=X.shape)
-    while True:
-        listed = np.unique(NearestNeighbors(n_neighbors=K).fit(X).kneighbors()[1])
-        if len(listed) == len(X):
-            return X
-        X = X[listed]
-
-
-def data(name: str, seed: int) -> np.ndarray:
-    return sample("swiss_roll", 0, 2000, seed, 0.0, 0.0).points if name == "swiss_roll" else listed_digits(seed)
 
 
 def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections) -> tuple[Store, dict]:
     if not (folder / "x.npy").exists():  # a new file would be a new input
         np.save(folder / "x.npy", X)
-    given = {"neighbors": {"n_neighbors": K}, "execution": {"block_points": 700}, "output": {"report": False}}
+    given = {"neighbors": {"n_neighbors": K}, "execution": {"block_points": 700}, "output": {"report": False}, "quality": {"sample": 300}}
     config = write_config(folder, input={"kind": "npy", "path": str(folder / "x.npy")}, **{**given, **sections})
     result = lle("run", config, "--set", f"method={method}", *overrides)
     return Store(str(folder / "run.zarr")), result
@@ -50,21 +33,17 @@ def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["swiss_roll", "digits"])
 @pytest.mark.parametrize("method", FAMILY)
-def test_equals_scikit_learn(tmp_path, monkeypatch, method, name, seed):
-    X = data(name, seed)
+def test_equals_scikit_learn(tmp_path, method, name, seed):
+    X = points(name, 2000, seed)
     store, _ = run_on(tmp_path, X, method)
-    # Donoho & Grimes orthonormalise [1, U, products] and keep the columns of the products; scikit-learn (1.9) takes the
-    # full QR, whose further columns make its Hessian eigenmap the same as its ltsa.
-    monkeypatch.setattr(_locally_linear, "qr", lambda Y: scipy.linalg.qr(Y, mode="economic"))
-    reference = LocallyLinearEmbedding(n_neighbors=K, n_components=2, method=method, eigen_solver="dense").fit(X)
-    embedding = store.read_all("embedding")
-    assert largest_angle(embedding - embedding.mean(axis=0), reference.embedding_) < 0.1
-    assert largest_angle(embedding[::-1].copy(), reference.embedding_) > 1.0
+    embedding, theirs = store.read_all("embedding"), reference(method, X)
+    assert largest_angle(embedding, theirs) < 0.1
+    assert largest_angle(embedding[::-1].copy(), theirs) > 1.0
 
 
 def test_the_hessian_of_scikit_learn_is_its_ltsa(tmp_path):
     """The difference the README names; it is none where k leaves no further columns."""
-    X = data("swiss_roll", 11)[:900]
+    X = points("swiss_roll", 900, 11)
     hessian, ltsa = (
         LocallyLinearEmbedding(n_neighbors=K, n_components=2, method=method, eigen_solver="dense").fit_transform(X)
         for method in ("hessian", "ltsa")
@@ -79,23 +58,14 @@ def test_the_hessian_of_scikit_learn_is_its_ltsa(tmp_path):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["swiss_roll", "digits"])
 def test_pca_equals_scikit_learn(tmp_path, name, seed):
-    X = data(name, seed)
+    X = points(name, 2000, seed)
     store, result = run_on(tmp_path, X, "pca")
-    reference = PCA(n_components=2, svd_solver="full").fit(X)
-    embedding, scores = store.read_all("embedding"), reference.transform(X)
+    model = PCA(n_components=2, svd_solver="full").fit(X)
+    embedding, scores = store.read_all("embedding"), model.transform(X)
     np.testing.assert_allclose(embedding * np.sign((embedding * scores).sum(axis=0)), scores, atol=1e-5 * scores.std())
-    np.testing.assert_allclose(result["metrics"]["eigenvalues"], [reference.explained_variance_], rtol=1e-6)
+    np.testing.assert_allclose(result["metrics"]["eigenvalues"], [model.explained_variance_], rtol=1e-6)
     assert result["metrics"]["solver"]["method"] == "pca"
     assert max(result["metrics"]["residuals"][0]) < 1e-9
-
-
-def or_graph(X: np.ndarray, t: float | None) -> tuple[np.ndarray, float]:
-    """Dense weights of the graph symmetrised by OR, heat kernel (t None: its mean squared link) or 0/1 (t 0)."""
-    distances, neighbors = NearestNeighbors(n_neighbors=K).fit(X).kneighbors()
-    t = float(np.square(distances).mean()) if t is None else t
-    weights = np.zeros((len(X), len(X)))
-    np.put_along_axis(weights, neighbors, np.exp(-np.square(distances) / t) if t else 1.0, axis=1)
-    return np.maximum(weights, weights.T), t
 
 
 class TestLaplacian:
@@ -106,13 +76,13 @@ class TestLaplacian:
     ])  # fmt: skip
     def test_equals_scikit_learn(self, tmp_path, name, keys, t, seed):
         """scikit-learn averages A and A' for its own neighbour graph, so it is given the graph symmetrised by OR."""
-        X = data(name, seed)
+        X = points(name, 2000, seed)
         store, result = run_on(tmp_path, X, "laplacian", *(part for key in keys for part in ("--set", key)))
-        weights, _ = or_graph(X, t)
-        reference = spectral_embedding(weights, n_components=2, eigen_solver="arpack", random_state=4)
+        weights = or_graph(X, t)
+        theirs = spectral_embedding(weights, n_components=2, eigen_solver="arpack", random_state=4)
         embedding, degree = store.read_all("embedding"), weights.sum(axis=1)
-        assert largest_angle(embedding, reference) < 0.1
-        assert largest_angle(embedding[::-1].copy(), reference) > 1.0
+        assert largest_angle(embedding, theirs) < 0.1
+        assert largest_angle(embedding[::-1].copy(), theirs) > 1.0
         np.testing.assert_allclose(store.read_all("degree"), degree[store.read_all("original_index")], rtol=1e-5)
         # L f = lambda D f, normalised by the mean degree
         residual = degree[:, None] * embedding - weights @ embedding
@@ -128,7 +98,7 @@ class TestLaplacian:
         X = sample("s_curve", 0, n, 5, 0.0, 0.0).points
         store, result = run_on(tmp_path, X, "laplacian", "--set", f"eigensolver.method={solver}",
                                eigensolver={"n_components": 3})  # fmt: skip
-        weights, _ = or_graph(X, None)
+        weights = or_graph(X, None)
         degree = weights.sum(axis=1)
         values, vectors = scipy.linalg.eigh(np.diag(degree) - weights, np.diag(degree), subset_by_index=[1, 3])
         np.testing.assert_allclose(result["metrics"]["eigenvalues"][0], values, rtol=1e-5)

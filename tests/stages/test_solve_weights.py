@@ -6,6 +6,7 @@ from conftest import swiss_roll
 from oracle import exact_neighbors, point_weights
 from sklearn.manifold._locally_linear import barycenter_weights
 
+from pipeline.kernels.barycenter import barycenter_weights as kernel_weights
 from pipeline.stages import solve_weights
 
 N, K, REG = 420, 8, 1e-3
@@ -17,10 +18,10 @@ def solve(tmp_path_factory, run_stages, make_config):
     """Runs the stages up to solve_weights; remembers what it has run."""
     runs = {}
 
-    def run(block_points, reverse=0, reg=REG):
-        key = (block_points, reverse, reg)
+    def run(block_points, reverse=0, reg=REG, rule="trace"):
+        key = (block_points, reverse, reg, rule)
         if key not in runs:
-            sections = {"neighbors": {"n_neighbors": K, "reverse": reverse}, "weights": {"reg": reg}}
+            sections = {"neighbors": {"n_neighbors": K, "reverse": reverse}, "weights": {"reg": reg, "rule": rule}}
             points = swiss_roll(N, np.random.default_rng(67))
             config = make_config(tmp_path_factory.mktemp("weights"), points, block_points, **sections)
             runs[key] = run_stages(config, "solve_weights")
@@ -76,6 +77,17 @@ class TestReverseNeighbors:
 def test_regularisation_is_that_of_the_config(solve):
     points, neighbors, weights = arrays_of(solve(128, reg=0.1))
     np.testing.assert_allclose(weights, barycenter_weights(points, points, neighbors, 0.1), rtol=1e-9, atol=1e-9)
+
+
+def test_rule_is_that_of_the_config(solve):
+    """Eight neighbours in three dimensions always need the ridge; the absolute one is no multiple of the trace."""
+    points, neighbors, weights = arrays_of(solve(128, reg=0.1, rule="absolute"))
+    valid = np.ones(neighbors.shape, bool)
+    expected = kernel_weights(points, points[neighbors], valid, 0.1, "absolute").weights
+    np.testing.assert_allclose(weights, expected, rtol=1e-12, atol=1e-13)
+    plain = solve(128).store.read_all("weights")
+    np.testing.assert_array_equal(solve(128, rule="when_needed").store.read_all("weights"), plain)
+    assert np.abs(weights - plain).max() > 1e-3
 
 
 def test_batches_change_nothing(solve, monkeypatch, tmp_path, run_stages, make_config):

@@ -1,0 +1,140 @@
+"""Every method beside scikit-learn: largest principal angle on small data, then seconds and memory of the whole job.
+
+    python -m tests.benchmarks.methods [n ...] [--seeds S]
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.manifold import LocallyLinearEmbedding, _locally_linear, spectral_embedding
+from sklearn.neighbors import NearestNeighbors
+
+from pipeline.kernels.manifolds import sample
+from pipeline.store import Store
+from tests.benchmarks.measure import Cost, run_measured
+
+METHODS = ("lle", "modified", "hessian", "ltsa", "laplacian", "pca")
+K, M = 12, 2
+SIZES = (10_000,)
+
+Array = npt.NDArray[np.float64]
+
+
+def points(name: str, n: int, seed: int) -> Array:
+    """A Swiss roll of n points; or the digits, without ties and without those that no neighbour list holds.
+
+    Digits hold small integers, so many distances are equal; noise of 1e-6 decides which neighbour is meant. What no
+    list holds, scikit-learn's ltsa and hessian cannot place.
+    """
+    if name == "swiss_roll":
+        return sample("swiss_roll", 0, n, seed, 0.0, 0.0).points
+    X = load_digits().data
+    X = X + 1e-6 * np.random.default_rng(seed).normal(size=X.shape)
+    while True:
+        listed = np.unique(NearestNeighbors(n_neighbors=K).fit(X).kneighbors()[1])
+        if len(listed) == len(X):
+            return np.asarray(X)
+        X = X[listed]
+
+
+def or_graph(X: Array, t: float | None) -> Array:
+    """Dense weights of the graph symmetrised by OR: heat kernel of t (None: the mean squared link), or t = 0: 0/1.
+
+    (scikit-learn's own nearest-neighbour affinity averages the graph and its transpose.)
+    """
+    distances, neighbors = NearestNeighbors(n_neighbors=K).fit(X).kneighbors()
+    t = float(np.square(distances).mean()) if t is None else t
+    weights = np.zeros((len(X), len(X)))
+    np.put_along_axis(weights, neighbors, np.exp(-np.square(distances) / t) if t else 1.0, axis=1)
+    return np.maximum(weights, weights.T)
+
+
+def reference(method: str, X: Array) -> Array:
+    """scikit-learn's embedding (n, 2) for the defaults of this program.
+
+    Its Hessian eigenmap is corrected: Donoho & Grimes orthonormalise [1, U, products] and keep the columns of the
+    products, where scikit-learn (1.9) takes those of a full QR factorization, which makes it the same as its ltsa.
+    """
+    if method == "pca":
+        return np.asarray(PCA(n_components=M, svd_solver="full").fit_transform(X))
+    if method == "laplacian":
+        return np.asarray(spectral_embedding(or_graph(X, None), n_components=M, eigen_solver="arpack", random_state=4))
+    full, _locally_linear.qr = _locally_linear.qr, lambda Y: scipy.linalg.qr(Y, mode="economic")
+    try:
+        name = "standard" if method == "lle" else method
+        model = LocallyLinearEmbedding(n_neighbors=K, n_components=M, method=name, eigen_solver="dense")
+        return np.asarray(model.fit_transform(X))
+    finally:
+        _locally_linear.qr = full
+
+
+def command(folder: Path, method: str, source: dict[str, Any]) -> list[str]:
+    """The job on a source, computed anew, with the plain neighbour graph."""
+    config = folder / "config.yaml"
+    sections = {
+        "method": method,
+        "input": source,
+        "neighbors": {"n_neighbors": K, "reverse": 0},
+        "output": {"store": str(folder / "run.zarr"), "report": False},
+        "execution": {"cluster": {"kind": "serial"}},
+    }
+    config.write_text(json.dumps(sections))
+    return [sys.executable, "-m", "pipeline", "run", str(config), "--fresh"]
+
+
+def angle(method: str, X: Array) -> float:
+    """Largest principal angle in degrees between the job's embedding of X and scikit-learn's."""
+    with tempfile.TemporaryDirectory() as name:
+        np.save(f"{name}/x.npy", X)
+        run_measured(command(Path(name), method, {"kind": "npy", "path": f"{name}/x.npy"}))
+        embedding = Store(f"{name}/run.zarr").read_all("embedding")
+    return float(np.degrees(scipy.linalg.subspace_angles(embedding, reference(method, X)).max()))
+
+
+def cost(method: str, n: int) -> tuple[Cost, dict[str, Any]]:
+    """Seconds and memory of the whole job on a Swiss roll, and its metrics."""
+    with tempfile.TemporaryDirectory() as name:
+        source = {"kind": "synthetic", "name": "swiss_roll", "n_points": n}
+        measured = run_measured(command(Path(name), method, source))
+        metrics = json.loads((Path(name) / "run.zarr" / "report" / "metrics.json").read_text())
+    return measured, metrics
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sizes", type=int, nargs="*", default=list(SIZES))
+    parser.add_argument("--seeds", type=int, default=3)
+    arguments = parser.parse_args()
+    print("| method | largest principal angle to scikit-learn: Swiss roll, 2,000 points | digits |\n|---|---|---|")
+    for method in METHODS:
+        angles = {
+            name: [angle(method, points(name, 2000, 11 + 12 * i)) for i in range(arguments.seeds)]
+            for name in ("swiss_roll", "digits")
+        }
+        cells = (", ".join(f"{value:.1e}°" for value in values) for values in angles.values())
+        print(f"| {method} | {' | '.join(cells)} |", flush=True)
+    print("\n| points | method | seconds | GB | eigensolve: seconds, route | trustworthiness |")
+    print("|---|---|---|---|---|---|")
+    for n in arguments.sizes:
+        for method in METHODS:
+            measured, metrics = cost(method, n)
+            print(
+                f"| {n:,} | {method} | {measured.seconds:.1f} | {measured.peak_bytes / 1e9:.2f} | "
+                f"{metrics['seconds']['solve_embedding']:.1f}, {metrics['solver']['method']} | "
+                f"{metrics['trustworthiness']['value']:.4f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
