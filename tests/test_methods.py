@@ -24,7 +24,10 @@ SEEDS = [11, pytest.param(23, marks=pytest.mark.slow), pytest.param(37, marks=py
 def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections) -> tuple[Store, dict]:
     if not (folder / "x.npy").exists():  # a new file would be a new input
         np.save(folder / "x.npy", X)
-    given = {"neighbors": {"n_neighbors": K}, "execution": {"block_points": 700}, "output": {"report": False}, "quality": {"sample": 300}}
+    given = {
+        "neighbors": {"n_neighbors": K}, "execution": {"block_points": 700}, "output": {"report": False},
+        "quality": {"sample": 300},
+    }  # fmt: skip
     config = write_config(folder, input={"kind": "npy", "path": str(folder / "x.npy")}, **{**given, **sections})
     result = lle("run", config, "--set", f"method={method}", *overrides)
     return Store(str(folder / "run.zarr")), result
