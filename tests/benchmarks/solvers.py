@@ -49,7 +49,7 @@ def roll_factor(n_points: int) -> csr_array:
         own = np.arange(start, min(start + BLOCK, n_points))
         found = tree.query(points[own], 13, workers=-1)[1]
         found = found[found != own[:, None]].reshape(len(own), 12)
-        weights = barycenter_weights(points[own], points[found], np.ones(found.shape, bool), 1e-3).weights
+        weights = barycenter_weights(points[own], points[found], np.ones(found.shape, bool), 1e-3, "trace").weights
         blocks.append(local_factor(found, weights, start, n_points))
     return csr_array(vstack(blocks, format="csr"))
 

@@ -1,0 +1,125 @@
+"""How the cost of each route grows with n on a cube of dimension d: measured sizes, fitted powers, a check, a forecast.
+
+    python -m tests.benchmarks.growth [--dimensions 2 3 5 10] [--sizes 5000 10000 20000 40000] [--check 80000]
+
+For the LU of A the analysis alone tells entries and work, without factoring. For filters the number of products follows
+from sqrt(lambda_max / lambda_m) of a solved problem. The powers are fitted to ``--sizes``; ``--check`` compares the
+forecast with the analysis of a larger one.
+"""
+
+import argparse
+import time
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+from scipy.spatial import cKDTree
+
+from pipeline.kernels import chebyshev, forecast, routes
+from pipeline.kernels.barycenter import barycenter_weights
+from pipeline.kernels.cost_matrix import local_factor
+from pipeline.kernels.factorization import PinnedLU, canonical
+from pipeline.kernels.graph import closed_classes
+from pipeline.kernels.spectrum import bottom_eigenpairs
+from pipeline.machine import available_cores, memory_limit
+
+BLOCK = 20_000
+SEED = 5
+PRODUCTS_PER_ROOT = 3.4
+"""Products until convergence, over sqrt(lambda_max / lambda_m), as measured on MNIST with five vectors."""
+
+
+class Cost(NamedTuple):
+    """What one size takes."""
+
+    nnz: float
+    gflop: float
+    n_bytes: float
+    products: float
+
+
+def cube_factor(n_points: int, dimension: int) -> csr_array:
+    """A = I - W of points uniform in the unit cube, k = 12, reg = 1e-3, in the order of a k-d tree."""
+    points = np.random.default_rng(SEED).random((n_points, dimension))
+    points = points[cKDTree(points, leafsize=32).indices]
+    tree, blocks = cKDTree(points), []
+    for start in range(0, n_points, BLOCK):
+        own = np.arange(start, min(start + BLOCK, n_points))
+        found = tree.query(points[own], 13, workers=-1)[1]
+        found = found[found != own[:, None]].reshape(len(own), 12)
+        weights = barycenter_weights(points[own], points[found], np.ones(found.shape, bool), 1e-3, "trace").weights
+        blocks.append(local_factor(found, weights, start, n_points))
+    return csr_array(vstack(blocks, format="csr"))
+
+
+def cost(n_points: int, dimension: int, solve: bool, n_components: int = 2) -> Cost:
+    """Analysis of the LU of A, and the products that filters would need."""
+    factor, threads = canonical(cube_factor(n_points, dimension)), available_cores()
+    pin = int(np.flatnonzero(closed_classes(factor).class_of_point == 0)[0])
+    with PinnedLU(factor, pin, threads) as inverse:
+        size = inverse.size
+    products = float("nan")
+    if solve:
+        found = bottom_eigenpairs(
+            factor, n_components, method="auto", pin=pin, cost_matrix=lambda: csr_array(factor.T @ factor), tol=1e-6,
+            max_memory=memory_limit("auto"), sigma=0.0, n_threads=threads, initial=None, max_degrees=20_000,
+        )  # fmt: skip
+        ratio = chebyshev.largest_eigenvalue(factor, routes.SEED) / found.eigenvalues[-1]
+        products = PRODUCTS_PER_ROOT * float(np.sqrt(ratio))
+    n_bytes = routes.krylov_size(factor, n_components, size)[2]
+    return Cost(size.nnz, size.gflop, n_bytes, products)
+
+
+def fit(sizes: list[int], values: list[float]) -> tuple[float, float]:
+    """(power, constant) of constant n^power, least squares in logarithms."""
+    power, intercept = np.polyfit(np.log(sizes), np.log(values), 1)
+    return float(power), float(np.exp(intercept))
+
+
+def study(dimension: int, sizes: list[int], check: int, targets: tuple[int, ...]) -> list[str]:
+    """Table rows of one dimension."""
+    costs = [cost(n, dimension, solve=True) for n in sizes]
+    beside = (costs[-1].n_bytes - forecast.BYTES_PER_ENTRY * costs[-1].nnz) / sizes[-1]  # grows with the rows
+    lines = []
+    laws = {name: fit(sizes, [getattr(c, name) for c in costs]) for name in Cost._fields}
+    powers = [f"{laws[name][0]:.2f}" for name in ("nnz", "gflop")] + ["", f"{laws['products'][0]:.2f}"]
+    lines.append(f"| {dimension} | power of n | {' | '.join(powers)} | |")
+    if check:
+        found = cost(check, dimension, solve=False)
+        told = [laws[name][1] * check ** laws[name][0] for name in ("nnz", "gflop")]
+        told.append(forecast.BYTES_PER_ENTRY * told[0] + beside * check)
+        off = " | ".join(f"{value / actual:.2f}" for value, actual in zip(told, found[:3], strict=True))
+        lines.append(f"| {dimension} | forecast / found at {check:,} | {off} | | |")
+    for n in targets:
+        nnz, gflop, _, products = (laws[name][1] * n ** laws[name][0] for name in Cost._fields)
+        n_bytes = forecast.BYTES_PER_ENTRY * nnz + beside * n
+        width = chebyshev.block_width(2)
+        by_factor = (gflop / forecast.GFLOP_PER_SECOND + routes.TYPICAL_BLOCKS * nnz / forecast.SOLVED_PER_SECOND) / 2
+        by_filter = products * forecast.filter_seconds(13 * n, width, 2)
+        lines.append(
+            f"| {dimension} | {n:,} | {nnz / 1e6:,.0f} M | {gflop:,.0f} | {n_bytes / 1e9:,.1f} GB | {products:,.0f} "
+            f"| {by_factor:,.0f} s / {by_filter:,.0f} s |"
+        )
+    return lines
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dimensions", type=int, nargs="*", default=[2, 3, 5, 10])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[5_000, 10_000, 20_000, 40_000])
+    parser.add_argument("--check", type=int, default=80_000)
+    arguments = parser.parse_args()
+    print(
+        "| d | n | entries of L + U | GFlop | memory of the LU route | products of filters "
+        "| seconds on 2 cores: LU / filters |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    started = time.perf_counter()
+    for dimension in arguments.dimensions:
+        print("\n".join(study(dimension, arguments.sizes, arguments.check, (10**5, 10**6, 10**7))), flush=True)
+    print(f"\n{time.perf_counter() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
