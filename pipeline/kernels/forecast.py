@@ -28,8 +28,10 @@ MIN_ROWS = 200_000
 
 GFLOP_PER_SECOND = 8.0
 """Of one thread in the numerical factorization."""
-SOLVED_PER_SECOND = 2.5e8
-"""Entries of a factor that one thread passes in a second when it solves for a block of four to eight columns."""
+SOLVED_PER_SECOND = 1.0e8
+"""Entries of a factor that one thread passes in a second when it solves for a block of four columns."""
+ANALYSED_PER_SECOND = 1.5e6
+"""Entries of the matrix; the ordering runs on one thread."""
 PRODUCTS_PER_SECOND = 1.0e9
 """Multiplications of an entry of A with a number of a block of vectors, one thread."""
 
@@ -52,9 +54,13 @@ def extrapolated(matrix: csr_array, matrix_type: int, center: int, n_threads: in
     return FactorSize(int(nnz), int(n_bytes), float(gflop))
 
 
-def factor_seconds(size: FactorSize, n_blocks: int, n_threads: int) -> float:
-    """Seconds to factor once and solve for ``n_blocks`` blocks of vectors."""
-    return (size.gflop / GFLOP_PER_SECOND + n_blocks * size.nnz / SOLVED_PER_SECOND) / n_threads
+def factor_seconds(size: FactorSize, nnz: int, n_blocks: int, n_threads: int) -> float:
+    """Seconds to analyse a matrix of ``nnz`` entries, factor it, and apply M^+ to ``n_blocks`` blocks of vectors.
+
+    M^+ takes two solves with the LU of A, and as long with the Cholesky factor of M, which is passed twice too.
+    """
+    work = size.gflop / GFLOP_PER_SECOND + 2 * n_blocks * size.nnz / SOLVED_PER_SECOND
+    return float(nnz / ANALYSED_PER_SECOND + work / n_threads)
 
 
 def filter_seconds(nnz: int, width: int, n_threads: int) -> float:

@@ -66,7 +66,7 @@ def _of_factor(
     method: str, size: FactorSize, basis: str, factor: csr_array, n_vectors: int, max_memory: int, n_threads: int
 ) -> Prediction:
     n_bytes = routes.krylov_size(factor, n_vectors, size)[2]
-    seconds = forecast.factor_seconds(size, routes.TYPICAL_BLOCKS, n_threads)
+    seconds = forecast.factor_seconds(size, factor.nnz, routes.TYPICAL_BLOCKS, n_threads)
     return Prediction(method, n_bytes <= max_memory, n_bytes, size.nnz, size.gflop, seconds, basis)
 
 

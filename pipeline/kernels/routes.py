@@ -176,7 +176,7 @@ def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) 
     m = problem.n_vectors
     width, columns, predicted = krylov_size(problem.factor, m, inverse.size)
     _require_memory(name, predicted, problem.max_memory)
-    seconds = forecast.factor_seconds(inverse.size, TYPICAL_BLOCKS, problem.n_threads)
+    seconds = forecast.factor_seconds(inverse.size, problem.factor.nnz, TYPICAL_BLOCKS, problem.n_threads)
     if seconds > problem.max_factor_seconds:
         raise LongFactorization(name, seconds)
     inverse.factor()

@@ -20,6 +20,7 @@ from pipeline.kernels.barycenter import barycenter_weights
 from pipeline.kernels.cost_matrix import local_factor
 from pipeline.kernels.factorization import PinnedLU, canonical
 from pipeline.kernels.graph import closed_classes
+from pipeline.kernels.pardiso import FactorSize
 from pipeline.kernels.spectrum import bottom_eigenpairs
 from pipeline.machine import available_cores, memory_limit
 
@@ -94,7 +95,8 @@ def study(dimension: int, sizes: list[int], check: int, targets: tuple[int, ...]
         nnz, gflop, _, products = (laws[name][1] * n ** laws[name][0] for name in Cost._fields)
         n_bytes = forecast.BYTES_PER_ENTRY * nnz + beside * n
         width = chebyshev.block_width(2)
-        by_factor = (gflop / forecast.GFLOP_PER_SECOND + routes.TYPICAL_BLOCKS * nnz / forecast.SOLVED_PER_SECOND) / 2
+        size = FactorSize(int(nnz), int(n_bytes), gflop)
+        by_factor = forecast.factor_seconds(size, 13 * n, routes.TYPICAL_BLOCKS, 2)
         by_filter = products * forecast.filter_seconds(13 * n, width, 2)
         lines.append(
             f"| {dimension} | {n:,} | {nnz / 1e6:,.0f} M | {gflop:,.0f} | {n_bytes / 1e9:,.1f} GB | {products:,.0f} "
