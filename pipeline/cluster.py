@@ -1,4 +1,4 @@
-"""Where tasks run: a config section in, a Dask client out. Later kinds of cluster are added here and nowhere else."""
+"""Where tasks run: a config section in, a Dask client out. Other machines' clusters are in clusters/."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,14 +7,18 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster
 
-from pipeline.config import Cluster
-from pipeline.errors import ConfigError, LleError
+from pipeline.clusters.address import address_cluster
+from pipeline.clusters.kubernetes import MEMORY_RESOURCE, kubernetes_cluster
+from pipeline.clusters.slurm import slurm_cluster
+from pipeline.config import Cluster, KubernetesCluster, SlurmCluster
 from pipeline.machine import available_cores, available_memory
 
 MEMORY_SHARE = 0.8
 # no NUMBA_NUM_THREADS: Dask sets these in this process too while it spawns a worker, and numba, which reads its
 # variable again at every compilation, refuses to go on once the number differs from that of the threads it has started
 WORKER_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+Section = Cluster | KubernetesCluster | SlurmCluster
 
 
 def worker_memory(cluster: Cluster) -> int:
@@ -31,23 +35,30 @@ def n_workers(cluster: Cluster) -> int:
     return available_cores() if cluster.workers == "auto" else cluster.workers
 
 
+def memory_resource(cluster: Section) -> str | None:
+    """The resource that the workers for whole-data steps offer; None where those steps run in the driver."""
+    if isinstance(cluster, KubernetesCluster):
+        return MEMORY_RESOURCE
+    return cluster.memory_resource if isinstance(cluster, Cluster) else None
+
+
 @contextlib.contextmanager
-def connect(cluster: Cluster) -> Iterator[Client | None]:
+def connect(cluster: Section) -> Iterator[Client | None]:
     """A client for the cluster the config names, closed at the end; None for serial execution."""
-    if cluster.kind == "serial":
-        with dask.config.set(scheduler="synchronous"):
-            yield None
-    elif cluster.kind == "local":
-        with _local(cluster) as client:
-            yield client
-    elif cluster.kind == "address":
-        with _remote(str(cluster.address)) as client:
-            yield client
+    if isinstance(cluster, KubernetesCluster):
+        opened: contextlib.AbstractContextManager[Client | None] = kubernetes_cluster(cluster)
+    elif isinstance(cluster, SlurmCluster):
+        opened = slurm_cluster(cluster)
     else:
-        raise ConfigError(
-            f"execution.cluster.kind: {cluster.kind} clusters cannot be started by this version; start the workers "
-            f"yourself and use kind: address, or use kind: local"
-        )
+        opened = {"serial": _serial, "local": _local, "address": address_cluster}[cluster.kind](cluster)
+    with opened as client:
+        yield client
+
+
+@contextlib.contextmanager
+def _serial(cluster: Cluster) -> Iterator[None]:
+    with dask.config.set(scheduler="synchronous"):
+        yield None
 
 
 @contextlib.contextmanager
@@ -65,15 +76,3 @@ def _local(cluster: Cluster) -> Iterator[Client]:
         )  # fmt: skip
         with local, Client(local) as client:
             yield client
-
-
-@contextlib.contextmanager
-def _remote(address: str) -> Iterator[Client]:
-    try:
-        client = Client(address, timeout="30s")
-    except (OSError, TimeoutError, ValueError) as error:
-        raise LleError(f"execution.cluster.address {address}: no scheduler answers ({error}); is it up?") from None
-    with client:
-        if not client.scheduler_info()["workers"]:
-            raise LleError(f"execution.cluster.address {address}: the scheduler has no workers; start some first")
-        yield client

@@ -1,51 +1,24 @@
 """The config: frozen pydantic models of one YAML file, with every default in one place.
 
-This is the only module that knows YAML or pydantic. `load_config` turns every mistake into a ConfigError that
-names the key, what was found and what is allowed.
+With config_fields and config_clusters the only modules that know YAML or pydantic. `load_config` turns every mistake
+into a ConfigError that names the key, what was found and what is allowed.
 """
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AliasChoices, Field, ValidationError, model_validator
 
+from pipeline.config_clusters import KINDS, AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls
+from pipeline.config_fields import Model, Size, parse_size
 from pipeline.errors import ConfigError
 
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-
-
-def parse_size(value: object) -> object:
-    """Bytes of "4GiB", "500 MB" or a plain number of bytes; "auto" stays as it is."""
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
-    if match is None or match[2].upper() not in UNITS or match[1].count(".") > 1 or match[1] == ".":
-        raise ValueError('expected a size such as "4GiB" or "500MB", or auto')
-    return int(float(match[1]) * UNITS[match[2].upper()])
-
-
-Size = Annotated[
-    Annotated[int, Field(gt=0)] | Literal["auto"],
-    BeforeValidator(parse_size),
-    WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string"}]}),
-]
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+__all__ = [
+    "Cluster", "Config", "KubernetesCluster", "SlurmCluster", "Tls", "json_schema", "load_config", "parse_size",
+    "resolved", "to_yaml",
+]  # fmt: skip
 
 class SyntheticInput(Model):
     kind: Literal["synthetic"]
@@ -174,22 +147,9 @@ class Output(Model):
     report: bool = True
 
 
-class Cluster(Model):
-    kind: Literal["serial", "local", "address", "kubernetes", "slurm"] = "local"
-    workers: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto"
-    memory: Size = "auto"
-    address: str | None = None
-
-    @model_validator(mode="after")
-    def _has_address(self) -> "Cluster":
-        if (self.kind == "address") != (self.address is not None):
-            raise ValueError("execution.cluster.address goes with kind: address, and only with it")
-        return self
-
-
 class Execution(Model):
     block_points: Annotated[int, Field(ge=16)] | Literal["auto"] = "auto"
-    cluster: Cluster = Cluster()
+    cluster: AnyCluster = Cluster()
 
 
 class Config(Model):
@@ -309,7 +269,7 @@ def _number(value: Any) -> Any:
 
 
 def _describe(error: Any) -> str:
-    kinds = {"synthetic", "zarr", "npy", "npz", "idx", "parquet", "csv"}
+    kinds = {"synthetic", "zarr", "npy", "npz", "idx", "parquet", "csv", *KINDS}
     location = [str(part) for part in error["loc"] if str(part) not in kinds and not str(part).startswith("function-")]
     location = [part for part in location if part not in {"int", "constrained-int", "literal['auto']"}]
     key = ".".join(location) or "the file as a whole"
@@ -319,6 +279,8 @@ def _describe(error: Any) -> str:
     if error["type"] == "missing":
         return f"{key}: required, but not given"
     message = str(error["msg"]).removeprefix("Value error, ").replace("Input should", "should")
+    if location == ["execution", "cluster", "kind"]:
+        message = "should be 'serial', 'local', 'address', 'kubernetes' or 'slurm'"
     if isinstance(found, dict):
         return f"{key}: {message}"
     return f"{key}: {message}; found {found!r}"
@@ -330,6 +292,9 @@ def _siblings(location: tuple[Any, ...]) -> str:
     for part in location[:-1]:
         if part in {"synthetic", "zarr", "npy", "npz", "idx", "parquet", "csv"}:
             model = globals()[f"{str(part).capitalize()}Input"]
-        elif part in model.model_fields and part != "input":
-            model = model.model_fields[part].annotation
+        elif part in KINDS:
+            model = KINDS[part]
+        elif part in model.model_fields and part not in {"input", "cluster"}:
+            annotation = model.model_fields[part].annotation
+            model = next((kind for kind in get_args(annotation) if hasattr(kind, "model_fields")), annotation)
     return ", ".join(model.model_fields)

@@ -4,9 +4,11 @@ The task itself writes the block's marker after its data, so a block that finish
 """
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +26,7 @@ from pipeline.store import Store
 RETRIES = 2
 WINDOW_PER_WORKER = 3
 WAKE_SECONDS = 0.2
+CROWD_SECONDS = 5.0
 
 Outcome = tuple[int, BlockReport | BaseException]
 
@@ -39,14 +42,18 @@ class Progress(Protocol):
 
 
 class Executor:
-    """Runs blocks on a client's workers, or one after the other in this process when there is no client."""
+    """Runs blocks on a client's workers, or one after the other in this process when there is no client.
 
-    def __init__(self, client: Client | None) -> None:
-        self.client = client
+    Whole-data steps (`on_driver`) run in this process too, unless `memory_resource` names the Dask resource of workers
+    that have the memory; then they run there and nowhere else.
+    """
+
+    def __init__(self, client: Client | None, memory_resource: str | None = None) -> None:
+        self.client, self.memory_resource = client, memory_resource
 
     def outcomes(self, step: Step, url: str, mark: str, blocks: Iterable[int]) -> Iterator[Outcome]:
         """Each block with its report or its error, as they come."""
-        if self.client is None or step.on_driver:
+        if self.client is None or (step.on_driver and (self.memory_resource is None or step.uses_client)):
             for block in blocks:
                 yield block, _attempt(run_task, url, step, mark, block)
         else:
@@ -68,30 +75,45 @@ class Executor:
     def _windowed(
         self, client: Client, step: Step, url: str, mark: str, blocks: list[int], per_worker: int
     ) -> Iterator[Outcome]:
-        """Submit a few blocks a worker at a time, one more whenever one ends, so that the graph stays small."""
+        """Submit a few blocks a worker at a time, more whenever one ends, so that the graph stays small."""
         waiting = iter(blocks)
-        window = per_worker * max(1, len(client.scheduler_info()["workers"]))
+        needs = {self.memory_resource: 1} if step.on_driver else None
+        crowd = _Crowd(client)
         submitted = {}
 
         def submit(block: int) -> Any:
             key = f"{step.stage}.{step.name}-{block}-{mark[:8]}-{time.monotonic_ns()}"
-            future = client.submit(_task_or_error, url, step, mark, block, key=key, pure=False, retries=RETRIES)
+            future = client.submit(
+                _task_or_error, url, step, mark, block, key=key, pure=False, retries=RETRIES, resources=needs
+            )
             submitted[future.key] = block
             return future
 
-        futures = {submit(block) for _, block in zip(range(window), waiting, strict=False)}
+        futures = {submit(block) for block in islice(waiting, per_worker * crowd.size())}
         pool = as_completed(futures)
         try:
             for future in pool:
                 futures.discard(future)
                 yield submitted[future.key], _outcome(future, step)
-                for following in waiting:
+                for following in islice(waiting, max(0, per_worker * crowd.size() - len(futures))):
                     added = submit(following)
                     futures.add(added)
                     pool.add(added)
-                    break
         finally:
             client.cancel(list(futures))
+
+
+class _Crowd:
+    """How many workers there are, asked for now and then: they come late and go early on clusters that are shared."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._size, self._asked = client, 1, -math.inf
+
+    def size(self) -> int:
+        if time.monotonic() - self._asked > CROWD_SECONDS:
+            self._size = max(1, len(self._client.scheduler_info()["workers"]))
+            self._asked = time.monotonic()
+        return self._size
 
 
 def _outcome(future: Any, step: Step) -> BlockReport | BaseException:

@@ -14,7 +14,10 @@ SOLVER_SHARE = 0.8
 
 
 def available_cores() -> int:
-    """Cores this process may use."""
+    """Cores this process may use; LLE_CORES tells a container that has a share of the machine's without a limit."""
+    given = os.environ.get("LLE_CORES", "")
+    if given.isdigit() and int(given) > 0:
+        return int(given)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -55,8 +55,9 @@ class Step:
     `function(store, block, **parameters, **resources) -> Report` reads, computes and writes whole chunks no other
     block writes. `parameters` decide the result and are part of the step's fingerprint, with `identity` (what else
     decides it, such as the state of the input files); `resources` (threads, memory) do not. Steps with `feeds` false
-    (measurements) do not invalidate what follows them. `on_driver` steps run in the calling process, where the memory
-    is; `all_cores` lifts the limit of one thread.
+    (measurements) do not invalidate what follows them. `on_driver` steps look at all points at once: they run where the
+    memory is, in the calling process or on a cluster's high-memory worker; those that use the Dask client themselves
+    (`uses_client`) always in the calling process. `all_cores` lifts the limit of one thread.
     """
 
     stage: str
@@ -71,6 +72,7 @@ class Step:
     resources: Json = field(default_factory=dict)
     expected: Callable[[int], Report] = lambda block: {}
     on_driver: bool = False
+    uses_client: bool = False
     all_cores: bool = False
     feeds: bool = True
     version: int = 1

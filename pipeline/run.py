@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from pipeline import checkpoint, schema
-from pipeline.cluster import connect
+from pipeline.cluster import Section, connect, memory_resource
 from pipeline.config import Cluster, Config, resolved
 from pipeline.errors import BoundsNotMet, ConfigError, Interrupted
 from pipeline.execute import Executor, run_step
@@ -81,7 +81,8 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
             with connect(_worthwhile(config.execution.cluster, layout)) as client:
                 if client is not None:
                     progress.say(f"dashboard: {client.dashboard_link}")
-                unmet = _run_stages(config, layout, store, Executor(client), progress)
+                executor = Executor(client, memory_resource(config.execution.cluster))
+                unmet = _run_stages(config, layout, store, executor, progress)
         except BoundsNotMet:
             write_report.write_metrics(store, time.perf_counter() - started)
             raise
@@ -93,7 +94,7 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
     return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
 
 
-def _worthwhile(cluster: Cluster, layout: Layout) -> Cluster:
+def _worthwhile(cluster: Section, layout: Layout) -> Section:
     """Serial instead of a local cluster for a single block: starting workers would take longer than the work."""
     alone = cluster.kind == "local" and cluster.workers == "auto" and layout.input_blocks() == 1
     return Cluster(kind="serial") if alone else cluster

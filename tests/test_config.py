@@ -27,7 +27,9 @@ DEFAULTS = {
     "output": {"store": "x.zarr", "report": True},
     "execution": {
         "block_points": "auto",
-        "cluster": {"kind": "local", "workers": "auto", "memory": "auto", "address": None},
+        "cluster": {
+            "kind": "local", "workers": "auto", "memory": "auto", "address": None, "tls": None, "memory_resource": None,
+        },
     },
 }
 
@@ -121,6 +123,17 @@ WRONG = [
     ("eigensolver: {max_memory: lots}", ["eigensolver.max_memory: ", "'lots'", '"4GiB"', "auto"]),
     ("execution: {cluster: {kind: address}}", ["execution.cluster.address goes with kind: address"]),
     ("execution: {cluster: {address: 'tcp://x:1'}}", ["execution.cluster.address goes with kind: address"]),
+    ("execution: {cluster: {kind: address, address: 'tls://x:1'}}", ["tls {ca, cert, key} goes with", "'tls://x:1'"]),
+    ("execution: {cluster: {kind: address, address: 'tcp://x:1', tls: {ca: a, cert: b, key: c}}}", ["'tcp://x:1'"]),
+    ("execution: {cluster: {kind: address, address: 'tls://x:1', tls: {cat: a}}}", ["tls.cat: unknown", "ca, cert"]),
+    ("execution: {cluster: {memory_resource: BIG}}", ["memory_resource goes with kind: address"]),
+    ("execution: {cluster: {kind: mesos}}", ["execution.cluster.kind: ", "'mesos'", "'kubernetes' or 'slurm'"]),
+    ("execution: {cluster: {kind: kubernetes, image: x}}", ["cluster.image: unknown key", "kind, workers, memory"]),
+    ("execution: {cluster: {kind: kubernetes, name: A_b}}", ["execution.cluster.name: ", "'A_b'"]),
+    ("execution: {cluster: {kind: kubernetes, memory: 4GX}}", ["execution.cluster.memory: ", "'4GX'"]),
+    ("execution: {cluster: {kind: slurm, queue: x}}", ["cluster.queue: unknown key", "partition, account, walltime"]),
+    ("execution: {cluster: {kind: slurm, walltime: 4h}}", ["execution.cluster.walltime: ", '"04:00:00"', "'4h'"]),
+    ("execution: {cluster: {kind: slurm, memory: auto}}", ["execution.cluster.memory", "4GiB"]),
 ]
 
 

@@ -16,17 +16,20 @@ MAX_FILE_LINES = 350
 MAX_BODY_LINES = 60
 STAGES = {name for name in FILES if name.startswith("stages/") and not name.endswith("__init__.py")}
 KERNELS = {name for name in FILES if name.startswith("kernels/")}
+CLUSTERS = {name for name in FILES if name.startswith("clusters/")}
 SOURCES = {name for name in FILES if name.startswith("sources/")}
 
 # Packages that only some files may import.
 OWNERS = {
     "yaml": {"config.py"},
-    "pydantic": {"config.py"},
+    "pydantic": {"config.py", "config_clusters.py", "config_fields.py"},
     "zarr": {"store.py"} | SOURCES,
     "obstore": {"objects.py"} | SOURCES,
     "fsspec": {"objects.py"} | SOURCES,
-    "dask": {"execute.py", "cluster.py", "preprocess.py"},
-    "distributed": {"execute.py", "cluster.py", "preprocess.py", "row_blocks.py"},
+    "dask": {"execute.py", "cluster.py", "preprocess.py"} | CLUSTERS,
+    "distributed": {"execute.py", "cluster.py", "preprocess.py", "row_blocks.py"} | CLUSTERS,
+    "kubernetes": {"clusters/kubernetes_api.py"},
+    "dask_jobqueue": {"clusters/slurm.py"},
     "dask_ml": {"preprocess.py"},
     "typer": {"cli.py"},
 }
@@ -103,13 +106,21 @@ def test_stages_meet_only_in_the_store(name):
     assert not others
 
 
+@pytest.mark.parametrize("name", sorted(CLUSTERS))
+def test_clusters_know_nothing_of_stages_and_stores(name):
+    below = {module for module in own_modules(name) if not module.startswith("clusters.")}
+    assert below <= {"config", "errors", "machine"}
+
+
 def test_nothing_imports_the_command_line():
     assert [name for name in FILES if "cli" in own_modules(name)] in ([], ["__main__.py"])
 
 
 @pytest.mark.parametrize(
     ("name", "allowed"),
-    [("errors.py", set()), ("schema.py", set()), ("plan.py", {"schema"}), ("config.py", {"errors"}),
+    [("errors.py", set()), ("schema.py", set()), ("plan.py", {"schema"}), ("config_fields.py", set()),
+     ("config_clusters.py", {"config_fields"}), ("config.py", {"config_clusters", "config_fields", "errors"}),
+     ("clusters/manifests.py", {"errors"}), ("clusters/kubernetes_api.py", {"errors"}),
      ("machine.py", set()), ("objects.py", {"errors"}), ("store.py", {"errors", "objects", "plan", "schema"}),
      ("checkpoint.py", {"errors", "plan", "store"}),
      ("execute.py", {"checkpoint", "errors", "isolated", "plan", "store"}), ("isolated.py", {"errors"}),

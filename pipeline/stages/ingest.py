@@ -87,7 +87,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             "ingest", "fit", fit_preprocess, 1,
             (3 * n if pca else 4 * block) * d * 8,  # dask-ml's PCA keeps the factors of all rows
             {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size},
-            bundles=("_work/transform.npz",), on_driver=True,
+            bundles=("_work/transform.npz",), on_driver=True, uses_client=True,
         )  # fmt: skip
     return replace(layout, n_points=merged["n_points"], n_features=pca or d)
 

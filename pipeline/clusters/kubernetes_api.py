@@ -1,0 +1,152 @@
+"""What the driver asks of the Kubernetes API, with its refusals as named errors. The only user of that client."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import ConfigError, LleError
+
+Json = dict[str, Any]
+
+GROUP, VERSION = "kubernetes.dask.org", "v1"
+CLUSTERS, GROUPS = "daskclusters", "daskworkergroups"
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+REQUEST_SECONDS = 15
+ATTEMPTS = 5
+FIRST_PAUSE = 1.0
+
+
+class KubernetesApi:
+    """One namespace, seen with the rights of the pod's service account, or of the user's kubeconfig outside one."""
+
+    def __init__(self, namespace: str) -> None:
+        try:
+            import kubernetes  # noqa: PLC0415 (an optional extra)
+        except ImportError:
+            raise ConfigError(
+                "execution.cluster.kind: kubernetes needs the extra k8s: pip install 'lle-pipeline[k8s]'"
+            ) from None
+        self._failure = kubernetes.client.ApiException
+        try:
+            kubernetes.config.load_config()
+        except (kubernetes.config.ConfigException, OSError) as error:
+            raise ConfigError(
+                f"execution.cluster: no way to the Kubernetes API: neither a pod's service account nor a kubeconfig "
+                f"({error}). Run the driver in the cluster (k8s/), or set KUBECONFIG"
+            ) from None
+        self.namespace = namespace if namespace != "auto" else _own_namespace(kubernetes.config)
+        self._core, self._custom = kubernetes.client.CoreV1Api(), kubernetes.client.CustomObjectsApi()
+        self._plain: Callable[[Any], Json] = self._core.api_client.sanitize_for_serialization
+
+    def pod_template(self, name: str) -> Json:
+        """The `template` of a PodTemplate. Raises ConfigError when there is none."""
+        found = self._call("get podtemplates", self._core.read_namespaced_pod_template, name)
+        if found is None:
+            raise ConfigError(
+                f"execution.cluster.templates: no PodTemplate {name} in namespace {self.namespace}; install them with "
+                f"`kubectl apply -k k8s/overlays/...`"
+            )
+        template: Json = self._plain(found)["template"]
+        return template
+
+    def get(self, plural: str, name: str) -> Json | None:
+        """A custom resource of the Dask operator; None when there is none."""
+        found: Json | None = self._call(f"get {plural}", self._custom.get_namespaced_custom_object, plural, name)
+        return found
+
+    def create(self, plural: str, body: Json) -> Json | None:
+        """Create a custom resource; None when one of that name exists. Raises ConfigError where its kind is unknown."""
+        try:
+            made: Json | None = self._call(
+                f"create {plural}", self._custom.create_namespaced_custom_object, plural, body
+            )
+        except _Exists:
+            return None
+        if made is None:
+            raise ConfigError(
+                f"the Kubernetes API knows no {plural}.{GROUP} in namespace {self.namespace}: install the Dask "
+                f"operator (README, Kubernetes), or correct execution.cluster.namespace"
+            )
+        return made
+
+    def delete(self, plural: str, name: str) -> None:
+        """Delete a custom resource and, in its wake, what it owns; nothing there is fine."""
+        self._call(
+            f"delete {plural}", self._custom.delete_namespaced_custom_object, plural, name,
+            propagation_policy="Background",
+        )  # fmt: skip
+
+    def service_address(self, name: str, port: str) -> str | None:
+        """host:port of a service; None when it is not there yet."""
+        found = self._call("get services", self._core.read_namespaced_service, name)
+        if found is None:
+            return None
+        spec = self._plain(found)["spec"]
+        number = next((each["port"] for each in spec.get("ports", ()) if each.get("name") == port), None)
+        host = spec.get("clusterIP") or "None"
+        if number is None:
+            return None
+        return f"{f'{name}.{self.namespace}.svc' if host == 'None' else f'[{host}]' if ':' in host else host}:{number}"
+
+    def pods(self, selector: str) -> list[Json]:
+        """Pods with these labels."""
+        found = self._call("list pods", self._core.list_namespaced_pod, label_selector=selector)
+        return [] if found is None else list(self._plain(found).get("items", ()))
+
+    def _call(self, what: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """One request, tried again while the server is busy or away; None for 404. Raises _Exists for 409."""
+        custom = getattr(function, "__self__", None) is self._custom
+        place = (GROUP, VERSION, self.namespace, *arguments) if custom else (*arguments, self.namespace)
+        error: Exception | None = None
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(FIRST_PAUSE * 2 ** (attempt - 1))
+            try:
+                return function(*place, _request_timeout=REQUEST_SECONDS, **options)
+            except self._failure as failure:
+                if failure.status == 404:
+                    return None
+                if failure.status == 409:
+                    raise _Exists from None
+                if failure.status and 400 <= failure.status < 500 and failure.status != 429:
+                    raise self._refused(what, failure) from None
+                error = failure
+            except (OSError, self._transport()) as failure:
+                error = failure
+        raise LleError(
+            f"Kubernetes API: {what} in namespace {self.namespace} failed {ATTEMPTS} times; the last: "
+            f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        )
+
+    def _refused(self, what: str, failure: Any) -> ConfigError:
+        said = str(failure.body or failure.reason)[:300]
+        cure = {
+            401: "the credentials are not valid",
+            403: f"give the driver's service account the right to {what} (k8s/base/rbac.yaml)",
+        }.get(failure.status, "the request does not fit this server's schema; compare the operator's version")
+        return ConfigError(
+            f"Kubernetes API refused ({failure.status}): {what} in namespace {self.namespace}: {said}. Cure: {cure}"
+        )
+
+    @staticmethod
+    def _transport() -> Any:
+        """What the client raises when no answer comes at all."""
+        import urllib3  # noqa: PLC0415 (comes with the client)
+
+        return urllib3.exceptions.HTTPError
+
+
+class _Exists(Exception):
+    """The server has an object of that name."""
+
+
+def _own_namespace(config: Any) -> str:
+    """The pod's namespace, else that of the kubeconfig's current context."""
+    if NAMESPACE_FILE.is_file():
+        return NAMESPACE_FILE.read_text().strip()
+    if os.environ.get("LLE_NAMESPACE"):
+        return os.environ["LLE_NAMESPACE"]
+    _, current = config.list_kube_config_contexts()
+    return str(current["context"].get("namespace", "default"))

@@ -1,0 +1,102 @@
+"""Worker jobs of SLURM through dask-jobqueue; the scheduler runs in the driver, which has a job of its own."""
+
+import contextlib
+import math
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+from distributed import Client
+
+from pipeline.clusters.versions import check_versions
+from pipeline.config import SlurmCluster
+from pipeline.errors import ConfigError, LleError
+
+POLL_SECONDS = 0.5
+REPLACE_SECONDS = 10  # how often jobs that ended (cancelled, preempted, out of time) are replaced
+LIFETIME_SHARE = 0.9  # workers leave before SLURM kills them, and hand over what they hold
+LIFETIME_STAGGER = 0.05  # and not all at once
+COMMANDS = ("sbatch", "scancel", "squeue")
+
+
+@contextlib.contextmanager
+def slurm_cluster(cluster: SlurmCluster) -> Iterator[Client]:
+    """A client of workers in SLURM jobs, cancelled at the end.
+
+    Raises ConfigError where SLURM or the extra is missing and where it refuses the jobs, LleError when no job starts in
+    time.
+    """
+    missing = [command for command in COMMANDS if shutil.which(command) is None]
+    if missing:
+        raise ConfigError(
+            f"execution.cluster.kind: slurm needs SLURM's commands; not found: {', '.join(missing)}. Run this on a "
+            f"login or compute node, or use kind: local"
+        )
+    try:
+        import dask_jobqueue  # noqa: PLC0415 (an optional extra)
+    except ImportError:
+        raise ConfigError(
+            "execution.cluster.kind: slurm needs the extra slurm: pip install 'lle-pipeline[slurm]'"
+        ) from None
+    # A job that never ran its worker must not be believed to be on its way for ever.
+    with dask.config.set({"distributed.comm.timeouts.connect": "60s", "distributed.adaptive.wait-count": 1}):
+        jobs = dask_jobqueue.SLURMCluster(**job_options(cluster))
+        with jobs, Client(jobs) as client:
+            n_jobs = math.ceil(cluster.workers / cluster.workers_per_job)
+            jobs.adapt(minimum_jobs=n_jobs, maximum_jobs=n_jobs, interval=f"{REPLACE_SECONDS}s")
+            _wait_for_a_worker(client, jobs, cluster.start_timeout)
+            check_versions(client, f"SLURM jobs {jobs.job_name if hasattr(jobs, 'job_name') else 'lle-worker'}")
+            yield client
+
+
+def job_options(cluster: SlurmCluster) -> dict[str, Any]:
+    """Arguments of dask_jobqueue.SLURMCluster: one job holds workers_per_job processes of one thread each."""
+    lifetime = int(LIFETIME_SHARE * cluster.walltime)
+    return {
+        "queue": cluster.partition,
+        "account": cluster.account,
+        "cores": cluster.workers_per_job,
+        "processes": cluster.workers_per_job,
+        "memory": f"{int(cluster.memory) * cluster.workers_per_job}B",
+        "walltime": slurm_time(cluster.walltime),
+        "interface": cluster.interface,
+        "job_name": "lle-worker",
+        "job_extra_directives": list(cluster.directives),
+        "job_script_prologue": ["export NUMBA_NUM_THREADS=1", *cluster.prologue],
+        "worker_extra_args": [
+            "--lifetime", f"{lifetime}s", "--lifetime-stagger", f"{math.ceil(LIFETIME_STAGGER * cluster.walltime)}s",
+        ],
+        "log_directory": cluster.log_directory,
+        "local_directory": cluster.local_directory,
+        "python": sys.executable,
+        "scheduler_options": {"dashboard_address": ":0"},
+    }  # fmt: skip
+
+
+def slurm_time(seconds: int) -> str:
+    """Seconds as SLURM writes them.
+
+    >>> slurm_time(4 * 3600), slurm_time(90_061)
+    ('0-04:00:00', '1-01:01:01')
+    """
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return f"{days}-{hour:02}:{minute:02}:{second:02}"
+
+
+def _wait_for_a_worker(client: Client, jobs: Any, seconds: int) -> None:
+    """One worker is enough to begin; the others come as the queue lets them."""
+    deadline = time.monotonic() + seconds
+    while not client.scheduler_info()["workers"]:
+        if jobs.status.name == "failed":
+            raise ConfigError(f"SLURM refused the worker jobs; the script was:\n{jobs.job_script()}")
+        if time.monotonic() > deadline:
+            raise LleError(
+                f"no SLURM job of a worker started within {seconds} s (execution.cluster.start_timeout); `squeue --me "
+                f"--start` says why. The script was:\n{jobs.job_script()}"
+            )
+        time.sleep(POLL_SECONDS)

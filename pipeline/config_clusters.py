@@ -1,0 +1,121 @@
+"""The section execution.cluster: one model for each place where tasks can run."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+
+from pipeline.config_fields import Model, Size
+
+DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+
+
+def parse_seconds(value: object) -> object:
+    """Seconds of "HH:MM:SS" or "D-HH:MM:SS", or a plain number of them (YAML reads 04:00:00 as one).
+
+    >>> parse_seconds("1-02:00:05"), parse_seconds("00:30:00"), parse_seconds(90)
+    (93605, 1800, 90)
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)", value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError('expected a time such as "04:00:00" or "1-12:00:00" (days-hours:minutes:seconds), or seconds')
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((24 * days + hours) * 60 + minutes) * 60 + seconds
+
+
+Seconds = Annotated[
+    int,
+    Field(gt=0),
+    BeforeValidator(parse_seconds),
+    WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string"}]}),
+]
+
+
+class Tls(Model):
+    """PEM files of this client: the authority that signed the scheduler's certificate, own certificate, own key."""
+
+    ca: str = Field(min_length=1)
+    cert: str = Field(min_length=1)
+    key: str = Field(min_length=1)
+
+
+class Cluster(Model):
+    """Serial, worker processes on this machine, or a scheduler that is already there."""
+
+    kind: Literal["serial", "local", "address"] = "local"
+    workers: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto"
+    memory: Size = "auto"
+    address: str | None = None
+    tls: Tls | None = Field(None, description="files for an address that begins with tls://")
+    memory_resource: str | None = Field(
+        None, min_length=1, description="resource of the workers that take whole-data steps; null: the driver does"
+    )
+
+    @model_validator(mode="after")
+    def _fits_the_kind(self) -> "Cluster":
+        if (self.kind == "address") != (self.address is not None):
+            raise ValueError("execution.cluster.address goes with kind: address, and only with it")
+        if self.memory_resource is not None and self.kind != "address":
+            raise ValueError("execution.cluster.memory_resource goes with kind: address only")
+        encrypted = (self.address or "").startswith("tls://")
+        if encrypted != (self.tls is not None):
+            raise ValueError(
+                "execution.cluster.tls {ca, cert, key} goes with an address that begins with tls://, and only with "
+                f"one; the address is {self.address!r}"
+            )
+        return self
+
+
+class KubernetesCluster(Model):
+    """A DaskCluster of its own for the run, made from the PodTemplates that k8s/ installs."""
+
+    kind: Literal["kubernetes"]
+    workers: int = Field(4, gt=0)
+    memory: Size = Field("auto", description="of a worker's pod, request and limit; auto: what its template says")
+    high_memory: Size = Field("auto", description="of the pod that takes whole-data steps, the eigensolve among them")
+    name: str = Field("auto", max_length=53, pattern=DNS_LABEL, description="auto: the Job's, by LLE_CLUSTER_NAME")
+    namespace: str = Field("auto", pattern=DNS_LABEL, description="auto: the driver's own")
+    templates: str = Field("lle", pattern=DNS_LABEL, description="PodTemplates NAME-scheduler, -worker and -memory")
+    idle_timeout: Seconds = Field(1800, description="the operator deletes a cluster left behind after so long")
+    start_timeout: Seconds = Field(900, description="how long to wait for the scheduler and the first workers")
+
+
+class SlurmCluster(Model):
+    """Worker jobs of SLURM, submitted by the driver, which itself runs in a job with the memory of the eigensolve."""
+
+    kind: Literal["slurm"]
+    workers: int = Field(4, gt=0)
+    memory: Size = Field(4 * 2**30, description="of each worker")
+    workers_per_job: int = Field(1, gt=0)
+    partition: str | None = Field(None, min_length=1)
+    account: str | None = Field(None, min_length=1)
+    walltime: Seconds = Field(4 * 3600, description="of a worker's job; another one follows it")
+    interface: str | None = Field(None, min_length=1, description="network between the nodes, for instance ib0")
+    directives: tuple[str, ...] = Field((), description="more options of sbatch, for instance --constraint=avx512")
+    prologue: tuple[str, ...] = Field((), description="shell lines before a worker starts")
+    log_directory: str | None = Field(None, min_length=1)
+    local_directory: str | None = Field(None, min_length=1, description="node-local scratch of the workers")
+    start_timeout: Seconds = Field(1800, description="how long to wait for the first worker in the queue")
+
+    @model_validator(mode="after")
+    def _memory_is_known(self) -> "SlurmCluster":
+        if self.memory == "auto":
+            raise ValueError("execution.cluster.memory: SLURM has to be told a size, for instance 4GiB; found 'auto'")
+        return self
+
+
+def kind_of(section: Any) -> str:
+    """The tag of the model that reads a section: local where none is given, as everywhere in this section."""
+    kind = section.get("kind", "local") if isinstance(section, dict) else getattr(section, "kind", "local")
+    return kind if kind in {"kubernetes", "slurm"} else "dask"
+
+
+AnyCluster = Annotated[
+    Annotated[Cluster, Tag("dask")]
+    | Annotated[KubernetesCluster, Tag("kubernetes")]
+    | Annotated[SlurmCluster, Tag("slurm")],
+    Discriminator(kind_of),
+]
+KINDS: dict[str, type[Model]] = {"dask": Cluster, "kubernetes": KubernetesCluster, "slurm": SlurmCluster}
