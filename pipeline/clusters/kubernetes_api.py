@@ -30,15 +30,16 @@ class KubernetesApi:
             ) from None
         self._failure = kubernetes.client.ApiException
         try:
-            kubernetes.config.load_config()
+            settings, own = _settings(kubernetes)
         except (kubernetes.config.ConfigException, OSError) as error:
             raise ConfigError(
                 f"execution.cluster: no way to the Kubernetes API: neither a pod's service account nor a kubeconfig "
                 f"({error}). Run the driver in the cluster (k8s/), or set KUBECONFIG"
             ) from None
-        self.namespace = namespace if namespace != "auto" else _own_namespace(kubernetes.config)
-        self._core, self._custom = kubernetes.client.CoreV1Api(), kubernetes.client.CustomObjectsApi()
-        self._plain: Callable[[Any], Json] = self._core.api_client.sanitize_for_serialization
+        self.namespace = own if namespace == "auto" else namespace
+        client = kubernetes.client.ApiClient(settings)
+        self._core, self._custom = kubernetes.client.CoreV1Api(client), kubernetes.client.CustomObjectsApi(client)
+        self._plain: Callable[[Any], Json] = client.sanitize_for_serialization
 
     def pod_template(self, name: str) -> Json:
         """The `template` of a PodTemplate. Raises ConfigError when there is none."""
@@ -142,11 +143,14 @@ class _Exists(Exception):
     """The server has an object of that name."""
 
 
-def _own_namespace(config: Any) -> str:
-    """The pod's namespace, else that of the kubeconfig's current context."""
+def _settings(kubernetes: Any) -> tuple[Any, str]:
+    """Server and credentials, and the namespace: those of the pod, else of the kubeconfig's current context."""
+    settings = kubernetes.client.Configuration()
+    settings.retries = False  # requests are tried again here, where it is known which may be
     if NAMESPACE_FILE.is_file():
-        return NAMESPACE_FILE.read_text().strip()
-    if os.environ.get("LLE_NAMESPACE"):
-        return os.environ["LLE_NAMESPACE"]
-    _, current = config.list_kube_config_contexts()
-    return str(current["context"].get("namespace", "default"))
+        kubernetes.config.load_incluster_config(client_configuration=settings)
+        return settings, NAMESPACE_FILE.read_text().strip()
+    file = os.environ.get("KUBECONFIG")
+    kubernetes.config.load_kube_config(config_file=file, client_configuration=settings)
+    _, current = kubernetes.config.list_kube_config_contexts(config_file=file)
+    return settings, str(current["context"].get("namespace") or "default")

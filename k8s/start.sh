@@ -1,0 +1,9 @@
+#!/bin/sh
+# The root file system is read-only and numba wants a cache it can write to: give it a copy of the one in the image.
+set -eu
+baked=${LLE_BAKED_CACHE:-/opt/numba-cache}
+if [ -d "$baked" ] && [ ! -d "$NUMBA_CACHE_DIR" ]; then
+    mkdir -p "$(dirname "$NUMBA_CACHE_DIR")"
+    cp -R -p "$baked" "$NUMBA_CACHE_DIR.copy" && mv "$NUMBA_CACHE_DIR.copy" "$NUMBA_CACHE_DIR"
+fi
+exec "$@"

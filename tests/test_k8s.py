@@ -1,0 +1,419 @@
+"""The manifests of k8s/: schemas, and what no schema sees: names, selectors, accounts, images, sizes, arguments."""
+
+import copy
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from manifest_schemas import K8S, OVERLAYS, REPOSITORY, check_custom_resource, check_native, rendered
+from typer.main import get_command
+
+from pipeline import cli, run
+from pipeline.checkpoint import STALE_SECONDS
+from pipeline.clusters import kubernetes, manifests
+from pipeline.clusters.manifests import Pods, Size, dask_cluster, fitting_name, memory_group
+from pipeline.config import Config, KubernetesCluster, load_config, parse_size
+from pipeline.errors import BoundsNotMet, ConfigError
+from pipeline.kernels.pardiso import reproducible_environment
+
+VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+PARTS = ("scheduler", "worker", "memory")
+ROOTS = [*(f"overlays/{name}" for name in OVERLAYS), "base"]
+
+
+@pytest.fixture(params=OVERLAYS)
+def objects(request):
+    """The rendered overlay by (kind, name)."""
+    return {(each["kind"], each["metadata"]["name"]): each for each in rendered(f"overlays/{request.param}")}
+
+
+def driver_pod(objects):
+    return objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["template"]
+
+
+def pods(objects):
+    """{component: pod template} of everything that runs."""
+    found = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
+    return {"driver": driver_pod(objects), **found}
+
+
+def config_of(objects, *overrides: str) -> tuple[KubernetesCluster, Config]:
+    """The config that the driver's arguments name, read from the repository."""
+    name = Path(container(driver_pod(objects))["args"][2]).name
+    config = load_config(REPOSITORY / "configs" / name, overrides)
+    return config.execution.cluster, config
+
+
+def container(pod):
+    [only] = pod["spec"]["containers"]
+    return only
+
+
+def custom_resources(objects, name="lle-29041235"):
+    """What the driver makes of the overlay's templates and config."""
+    cluster, _ = config_of(objects)
+    size = Size(cluster.workers, cluster.memory, cluster.high_memory, cluster.idle_timeout)
+    templates = Pods(*(objects["PodTemplate", f"{cluster.templates}-{part}"]["template"] for part in PARTS))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "1-2"}
+    return dask_cluster(name, templates, size, owner), memory_group(name, templates, size, owner)
+
+
+class TestSchemas:
+    @pytest.mark.parametrize("folder", ROOTS)
+    def test_everything_is_valid_strictly(self, folder):
+        for each in rendered(folder):
+            check_native(each)
+
+    def test_the_secret_component_is_valid(self, tmp_path):
+        overlay = (K8S / "overlays/s3/kustomization.yaml").read_text()
+        text = re.sub(r"^# (components:|  - )", r"\1", overlay, flags=re.MULTILINE)
+        assert text.count("components/s3-secret") == 1
+        folder = K8S / "overlays" / "s3-secret-under-test"
+        folder.mkdir()
+        try:
+            (folder / "kustomization.yaml").write_text(text)
+            for name in ("network.yaml", "accounts.yaml", "config.yaml"):
+                (folder / name).write_text((K8S / "overlays/s3" / name).read_text())
+            made = {(each["kind"], each["metadata"]["name"]): each for each in rendered(f"overlays/{folder.name}")}
+        finally:
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+        for each in made.values():
+            check_native(each)
+        with_secret = {part for part, pod in pods(made).items() if container(pod).get("envFrom")}
+        assert with_secret == {"driver", "worker", "memory"}
+
+    def test_the_custom_resources_are_valid_strictly(self, objects):
+        for each in custom_resources(objects):
+            check_custom_resource(each)
+
+    @pytest.mark.parametrize("path", [("spec", "wokers"), ("spec", "worker", "spec", "containers", 0, "imagee"),
+                                      ("spec", "scheduler", "service", "port")])  # fmt: skip
+    def test_a_misspelt_field_is_found(self, objects, path):
+        from jsonschema import ValidationError  # noqa: PLC0415
+
+        resource = copy.deepcopy(custom_resources(objects)[0])
+        place = resource
+        for part in path[:-1]:
+            place = place[part]
+        place[path[-1]] = "x"
+        with pytest.raises(ValidationError, match=str(path[-1])):
+            check_custom_resource(resource)
+
+    def test_a_misspelt_native_field_is_found(self, objects):
+        wrong = copy.deepcopy(objects["CronJob", "lle"])
+        wrong["spec"]["jobTemplate"]["spec"]["backofLimit"] = 3
+        with pytest.raises(Exception, match="backofLimit"):
+            check_native(wrong)
+
+
+class TestNames:
+    def test_one_image_everywhere_tagged_with_this_version(self, objects):
+        images = {container(pod)["image"] for pod in pods(objects).values()}
+        assert len(images) == 1
+        assert images.pop().rsplit(":", 1)[1] == VERSION == importlib.metadata.version("lle-pipeline")
+
+    def test_templates_and_containers_are_those_the_driver_asks_for(self, objects):
+        cluster, _ = config_of(objects)
+        assert isinstance(cluster, KubernetesCluster)
+        assert {f"{cluster.templates}-{part}" for part in PARTS} == {n for kind, n in objects if kind == "PodTemplate"}
+        assert [container(pods(objects)[part])["name"] for part in PARTS] == ["scheduler", "worker", "worker"]
+
+    def test_accounts_exist_and_only_the_driver_has_rights_and_a_token(self, objects):
+        accounts = {name for kind, name in objects if kind == "ServiceAccount"}
+        used = {part: pod["spec"]["serviceAccountName"] for part, pod in pods(objects).items()}
+        assert set(used.values()) == accounts
+        binding = objects["RoleBinding", "lle-driver"]
+        assert ("Role", binding["roleRef"]["name"]) in objects
+        assert [subject["name"] for subject in binding["subjects"]] == [used["driver"]]
+        assert binding["subjects"][0]["namespace"] == binding["metadata"]["namespace"]
+        tokens = {part for part, pod in pods(objects).items() if pod["spec"]["automountServiceAccountToken"]}
+        assert tokens == {"driver"}
+
+    def test_everything_is_in_one_namespace(self, objects):
+        found = {each["metadata"].get("namespace") for each in objects.values() if each["kind"] != "Namespace"}
+        assert found == {name for kind, name in objects if kind == "Namespace"}
+
+    def test_the_driver_reads_a_config_that_is_in_the_map(self, objects):
+        pod = driver_pod(objects)
+        [volume] = [each for each in pod["spec"]["volumes"] if "configMap" in each]
+        [mount] = [each for each in container(pod)["volumeMounts"] if each["name"] == volume["name"]]
+        path = Path(container(pod)["args"][2])
+        data = objects["ConfigMap", volume["configMap"]["name"]]["data"]
+        assert path.parent == Path(mount["mountPath"])
+        assert data[path.name] == (REPOSITORY / "configs" / path.name).read_text()
+
+    def test_every_mount_has_its_volume_and_every_volume_its_claim(self, objects):
+        for pod in pods(objects).values():
+            volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+            assert {mount["name"] for mount in container(pod)["volumeMounts"]} == set(volumes)
+            for volume in volumes.values():
+                if "persistentVolumeClaim" in volume:
+                    assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in objects
+                if "emptyDir" in volume:
+                    assert parse_size(f"{volume['emptyDir']['sizeLimit']}B") > 0
+
+    @pytest.mark.parametrize("job", ["lle-29041235", "Night.Run_7", "x" * 80, "9-lives", "nightly-" * 7 + "-" * 9])
+    def test_cluster_names_fit_the_operator(self, job):
+        name = fitting_name(job)
+        assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
+        assert len(name) <= 53
+
+    def test_long_names_stay_apart(self):
+        assert fitting_name("x" * 70 + "1") != fitting_name("x" * 70 + "2")
+
+
+class TestArguments:
+    def test_the_driver_runs_the_command_line(self, objects):
+        program, *arguments = container(driver_pod(objects))["args"]
+        assert program == "lle"
+        context = get_command(cli.app).commands[arguments[0]].make_context(arguments[0], arguments[1:])
+        assert arguments[0] == "run"
+        assert context.params["as_json"] is True
+
+    @pytest.mark.parametrize("part", PARTS)
+    def test_dask_takes_the_pods_arguments(self, objects, part):
+        program, *arguments = container(pods(objects)[part])["args"]
+        assert program == "dask"
+        [entry] = importlib.metadata.entry_points(group="dask_cli", name=arguments[0])
+        context = entry.load().make_context(arguments[0], arguments[1:])
+        assert context.args == []
+        options = context.params
+        if part == "scheduler":
+            assert (options["port"], options["dashboard_address"]) == ("8786", ":8787")
+            return
+        assert options["name"] == "$(DASK_WORKER_NAME)"
+        assert (options["nthreads"], options["nanny"]) == (1, part == "worker")
+        assert options["resources"] == (f"{kubernetes.MEMORY_RESOURCE}=1" if part == "memory" else None)
+        scratch = [mount["mountPath"] for mount in container(pods(objects)[part])["volumeMounts"]]
+        assert options["local_directory"] in scratch
+
+    def test_ports_are_named_as_the_service_targets_them(self, objects):
+        cluster, _ = custom_resources(objects)
+        ports = {p["name"]: p["containerPort"] for p in container(pods(objects)["scheduler"])["ports"]}
+        assert {each["targetPort"]: each["port"] for each in cluster["spec"]["scheduler"]["service"]["ports"]} == ports
+        assert ports == manifests.PORTS
+
+    def test_the_cluster_is_named_after_the_job_and_owned_by_it(self, objects):
+        given = container(driver_pod(objects))["env"]
+        assert {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in given} == {
+            "LLE_CLUSTER_NAME": "metadata.labels['batch.kubernetes.io/job-name']",
+            "LLE_JOB_NAME": "metadata.labels['batch.kubernetes.io/job-name']",
+            "LLE_JOB_UID": "metadata.labels['batch.kubernetes.io/controller-uid']",
+        }
+
+
+class TestSizes:
+    def test_memory_is_reserved_in_full_and_processors_are_not_limited(self, objects):
+        for pod in pods(objects).values():
+            resources = container(pod)["resources"]
+            assert resources["requests"]["memory"] == resources["limits"]["memory"]
+            assert set(resources["limits"]) == {"memory"}
+
+    def test_the_config_agrees_with_the_templates(self, objects):
+        cluster, _ = config_of(objects)
+        for part, asked in (("worker", cluster.memory), ("memory", cluster.high_memory)):
+            assert parse_size(f"{container(pods(objects)[part])['resources']['limits']['memory']}B") == asked
+
+    def test_the_config_decides_the_resources(self, objects):
+        cluster, group = custom_resources(objects)
+        asked, _ = config_of(objects)
+        for resource, size in ((cluster, asked.memory), (group, asked.high_memory)):
+            bounds = resource["spec"]["worker"]["spec"]["containers"][0]["resources"]
+            assert int(bounds["requests"]["memory"]) == int(bounds["limits"]["memory"]) == size
+        assert cluster["spec"]["worker"]["replicas"] == asked.workers
+
+    def test_the_planned_tasks_fit(self, objects, tmp_path):
+        _, config = config_of(objects)
+        if config.input.kind != "synthetic":
+            given = "input={kind: synthetic, name: swiss_roll, n_points: 2000000}"
+            _, config = config_of(objects, given, f"output.store={tmp_path}/run.zarr", "eigensolver.n_components=2")
+        cluster = config.execution.cluster
+        for step in run.plan(config):
+            bound = cluster.high_memory if step.on_driver else 0.9 * cluster.memory
+            assert step.bytes_per_task < 0.8 * bound, f"{step.stage}.{step.name}"
+
+    def test_solver_threads_are_the_processors_asked_for(self, objects):
+        [cores] = [each for each in container(pods(objects)["memory"])["env"] if each["name"] == "LLE_CORES"]
+        assert cores["valueFrom"]["resourceFieldRef"]["resource"] == "requests.cpu"
+        assert int(container(pods(objects)["memory"])["resources"]["requests"]["cpu"]) >= 1
+
+    def test_what_is_written_lies_on_volumes(self, objects):
+        environment = image_environment()
+        for part, pod in pods(objects).items():
+            writable = [Path(m["mountPath"]) for m in container(pod)["volumeMounts"] if not m.get("readOnly")]
+            for name in ("NUMBA_CACHE_DIR", "MPLCONFIGDIR", "HOME"):
+                path = Path(environment[name])
+                assert any(path == place or place in path.parents for place in writable), (part, name)
+
+    def test_data_paths_of_the_config_are_mounted_where_it_is_read_and_written(self, objects):
+        _, config = config_of(objects)
+        store = config.output.store
+        for part in ("driver", "worker", "memory"):
+            places = [mount["mountPath"] for mount in container(pods(objects)[part])["volumeMounts"]]
+            assert store.startswith("s3://") or any(store.startswith(f"{place}/") for place in places), part
+
+
+class TestSafety:
+    def test_pods_are_restricted(self, objects):
+        for pod in pods(objects).values():
+            outer, inner = pod["spec"]["securityContext"], container(pod)["securityContext"]
+            assert outer["runAsNonRoot"] is True
+            assert outer["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert inner["readOnlyRootFilesystem"] is True
+            assert inner["allowPrivilegeEscalation"] is False
+            assert inner["capabilities"] == {"drop": ["ALL"]}
+
+    def test_only_workers_run_on_spot_nodes(self, objects):
+        for part, pod in pods(objects).items():
+            node = pod["spec"]["affinity"]["nodeAffinity"]
+            if part == "worker":
+                assert "requiredDuringSchedulingIgnoredDuringExecution" not in node
+                assert pod["spec"]["tolerations"]
+            else:
+                [term] = node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+                assert {each["operator"] for each in term["matchExpressions"]} == {"DoesNotExist", "NotIn"}
+                assert "tolerations" not in pod["spec"]
+
+    def test_every_pod_is_under_the_network_policy_and_only_the_scheduler_open_to_the_operator(self, objects):
+        policies = {name: each["spec"] for (kind, name), each in objects.items() if kind == "NetworkPolicy"}
+        labels = {part: pod["metadata"]["labels"] for part, pod in pods(objects).items()}
+        assert all(selects(policies["lle"]["podSelector"], each) for each in labels.values())
+        assert set(policies["lle"]["policyTypes"]) == {"Ingress", "Egress"}
+        chosen = {name: {part for part in labels if selects(spec["podSelector"], labels[part])}
+                  for name, spec in policies.items()}  # fmt: skip
+        assert chosen["lle-operator"] == {"scheduler"}
+        assert chosen["lle-api"] == {"driver"}
+        opened = {each["port"] for each in policies["lle-operator"]["ingress"][0]["ports"]}
+        assert opened == set(manifests.PORTS.values())
+
+    def test_budgets_keep_what_must_not_move(self, objects):
+        labels = {part: pod["metadata"]["labels"] for part, pod in pods(objects).items()}
+        kept = {}
+        for (kind, name), each in objects.items():
+            if kind == "PodDisruptionBudget":
+                [part] = [part for part in labels if selects(each["spec"]["selector"], labels[part])]
+                kept[part] = {key: each["spec"].get(key) for key in ("maxUnavailable", "minAvailable")}
+                assert name == f"lle-{part}"
+        frozen = {"maxUnavailable": 0, "minAvailable": None}
+        assert kept == {"scheduler": frozen, "memory": frozen, "driver": {"maxUnavailable": None, "minAvailable": 1}}
+
+    def test_the_operator_adds_its_labels_to_ours(self, objects):
+        cluster, group = custom_resources(objects)
+        for pod in (cluster["spec"]["scheduler"], cluster["spec"]["worker"], group["spec"]["worker"]):
+            assert pod["metadata"]["labels"]["app.kubernetes.io/name"] == "lle"
+        name = cluster["metadata"]["name"]
+        assert cluster["spec"]["scheduler"]["service"]["selector"]["dask.org/cluster-name"] == name
+        assert group["spec"]["cluster"] == name
+
+    def test_no_secret_is_written_down(self):
+        for path in (*K8S.rglob("*.yaml"), *(REPOSITORY / "configs").glob("*.yaml")):
+            text = path.read_text()
+            assert "kind: Secret\n" not in text
+            assert not re.search(r"AKIA[0-9A-Z]{16}|SECRET_ACCESS_KEY=[^.\s]|password:\s*\S", text)
+
+
+class TestJob:
+    def test_exit_codes_decide_what_is_tried_again(self, objects):
+        job = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]
+        codes = {ConfigError.exit_code, BoundsNotMet.exit_code}
+        first, second = job["podFailurePolicy"]["rules"]
+        assert (first["action"], set(first["onExitCodes"]["values"])) == ("FailJob", codes)
+        assert first["onExitCodes"]["containerName"] == container(driver_pod(objects))["name"]
+        assert (second["action"], second["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
+        assert driver_pod(objects)["spec"]["restartPolicy"] == "Never"
+        assert job["podReplacementPolicy"] == "Failed"
+
+    def test_retries_outlast_the_lock_of_a_driver_that_vanished(self, objects):
+        limit = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["backoffLimit"]
+        assert sum(min(10 * 2**number, 360) for number in range(limit)) > STALE_SECONDS
+
+    def test_the_grace_period_is_long_enough_to_delete_the_cluster(self, objects):
+        assert driver_pod(objects)["spec"]["terminationGracePeriodSeconds"] > 2 * kubernetes.GONE_SECONDS
+
+    def test_one_at_a_time(self, objects):
+        spec = objects["CronJob", "lle"]["spec"]
+        assert spec["concurrencyPolicy"] == "Forbid"
+        assert spec["timeZone"]
+        assert spec["startingDeadlineSeconds"] > 100  # Kubernetes looks every ten seconds
+
+
+class TestTemplates:
+    """Templates that the operator would mangle are refused before anything is created."""
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [({"restartPolicy": "Never"}, "restartPolicy must be Always"), ({"hostUsers": False}, "hostUsers"),
+         ({"initContainers": [{"name": "side", "restartPolicy": "Always"}]}, r"side\.restartPolicy"),
+         ({"containers": [{"name": "dask"}]}, "container named worker"), ({"containers": []}, "named worker")],
+    )  # fmt: skip
+    def test_refused(self, objects, change, said):
+        templates = {part: copy.deepcopy(objects["PodTemplate", f"lle-{part}"]["template"]) for part in PARTS}
+        templates["worker"]["spec"] |= change
+        with pytest.raises(ConfigError, match=said):
+            dask_cluster("x", Pods(**templates), Size(2, None, None, 60), None)
+
+    def test_templates_keep_their_sizes_without_a_config(self, objects):
+        templates = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
+        before = copy.deepcopy(templates)
+        made = dask_cluster("x", Pods(**templates), Size(2, None, None, 60), None)
+        assert made["spec"]["worker"]["spec"] == before["worker"]["spec"]
+        dask_cluster("x", Pods(**templates), Size(2, 12345, None, 60), None)
+        assert templates == before
+
+    def test_any_change_is_another_making(self, objects):
+        templates = Pods(**{part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS})
+        made = dask_cluster("x", templates, Size(2, None, None, 60), None)
+        assert manifests.same_spec(made, dask_cluster("x", templates, Size(2, None, None, 60), None))
+        for size in (Size(3, None, None, 60), Size(2, 10**9, None, 60), Size(2, None, None, 61)):
+            assert not manifests.same_spec(made, dask_cluster("x", templates, size, None))
+
+
+def selects(selector, labels) -> bool:
+    return all(labels.get(key) == value for key, value in selector["matchLabels"].items())
+
+
+def image_environment() -> dict[str, str]:
+    """ENV of the image's last stage."""
+    text = re.sub(r"\\\n\s*", " ", (K8S / "Dockerfile").read_text())
+    [line] = [line for line in text.splitlines() if line.startswith("ENV ")]
+    return dict(part.split("=", 1) for part in line.removeprefix("ENV ").split())
+
+
+class TestImage:
+    def test_runs_as_the_user_of_the_pods(self, objects):
+        users = re.findall(r"^USER (\d+):(\d+)$", (K8S / "Dockerfile").read_text(), flags=re.MULTILINE)
+        for pod in pods(objects).values():
+            context = pod["spec"]["securityContext"]
+            assert users == [(str(context["runAsUser"]), str(context["runAsGroup"]))]
+
+    def test_sets_what_mkl_reads_when_it_loads(self):
+        environment = image_environment()
+        assert {name: environment.get(name) for name in reproducible_environment()} == reproducible_environment()
+
+    def test_installs_what_was_tested(self):
+        text = (K8S / "Dockerfile").read_text()
+        assert "--constraint constraints.txt '.[k8s,s3]'" in text
+        pinned = {line.split("==")[0].lower() for line in (REPOSITORY / "constraints.txt").read_text().splitlines()}
+        assert {"kubernetes", "obstore", "dask", "distributed", "numpy", "zarr", "prometheus-client"} <= pinned
+
+    def test_copies_only_what_the_context_holds(self):
+        allowed = {line[1:] for line in (K8S / "Dockerfile.dockerignore").read_text().splitlines() if line[0] == "!"}
+        copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (K8S / "Dockerfile").read_text(), flags=re.MULTILINE)
+        sources = {source for line in copied for source in line.split()}
+        assert sources == allowed
+        assert all((REPOSITORY / source).exists() for source in sources)
+
+    def test_python_is_one_that_is_supported(self):
+        [version] = re.findall(r"python:(\d+\.\d+)-slim", (K8S / "Dockerfile").read_text())
+        assert "3.11" <= version <= "3.13"
+
+
+def test_the_map_holds_the_files_its_generator_names(objects):
+    files = yaml.safe_load((REPOSITORY / "configs" / "Kustomization").read_text())["configMapGenerator"][0]["files"]
+    [data] = [each["data"] for (kind, _), each in objects.items() if kind == "ConfigMap"]
+    assert set(files) == set(data)
