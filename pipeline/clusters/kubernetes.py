@@ -44,11 +44,12 @@ def kubernetes_cluster(cluster: KubernetesCluster) -> Iterator[Client]:
     try:
         _create_or_adopt(api, name, pods, size, deadline)
         where = f"DaskCluster {name} in namespace {api.namespace}"
-        address = _scheduler_address(api, name, deadline)
-        with _explained(api, name), connected(address, where, max(1.0, deadline - time.monotonic())) as client:
-            _wait_for_workers(client, deadline, where)
-            check_versions(client, where)
-            yield client
+        with _explained(api, name):
+            address = _scheduler_address(api, name, deadline)
+            with connected(address, where, max(1.0, deadline - time.monotonic())) as client:
+                _wait_for_workers(client, deadline, where)
+                check_versions(client, where)
+                yield client
         failed = False
     finally:
         _delete(api, name, failed)
@@ -130,10 +131,11 @@ def _explained(api: KubernetesApi, name: str) -> Iterator[None]:
     except LleError as error:
         if type(error) is not LleError:
             raise
+        reasons: list[str] = []
         with contextlib.suppress(LleError):
             reasons = [text for pod in api.pods(f"dask.org/cluster-name={name}") if (text := _unhealthy(pod))]
-            if reasons:
-                raise LleError(f"{error}. Pods: {'; '.join(reasons[:UNHEALTHY_SHOWN])}") from None
+        if reasons:
+            raise LleError(f"{error}. Pods: {'; '.join(reasons[:UNHEALTHY_SHOWN])}") from None
         raise
 
 

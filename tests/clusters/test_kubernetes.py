@@ -1,0 +1,314 @@
+"""The driver's side of a run on Kubernetes, against an API that speaks HTTP and pods' own commands as processes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from api_double import ApiDouble, load
+from conftest import Progress
+from manifest_schemas import REPOSITORY
+from test_end_to_end import lle, write_config
+
+from pipeline.cluster import connect, memory_resource
+from pipeline.clusters import kubernetes, kubernetes_api
+from pipeline.config import KubernetesCluster
+from pipeline.errors import ConfigError, LleError, StageIncomplete
+from pipeline.execute import Executor, run_step
+from pipeline.plan import Step
+from pipeline.store import Store
+
+pytest.importorskip("kubernetes", reason="NOT CHECKED: the Kubernetes client is not installed")
+pytestmark = pytest.mark.timeout(150)
+
+DIGESTED = ("points", "neighbor_indices", "weights", "cost_matrix", "embedding", "eigenvalues", "component")
+
+
+def command(part: str, folder: Path) -> list[str]:
+    """What a pod of k8s/base runs, with ports and paths of this machine."""
+    [template] = load(f"{part}.yaml")
+    [pod] = template["template"]["spec"]["containers"]
+    arguments = [text.replace("$(DASK_WORKER_NAME)", f"{part}-1") for text in pod["args"][1:]]
+    if part == "scheduler":
+        arguments = ["scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0",
+                     "--scheduler-file", str(folder / "scheduler.json")]  # fmt: skip
+    else:
+        arguments = [text for text in arguments if not re.match(r"--(worker|nanny)-port|--dashboard-address", text)]
+        arguments = [re.sub("/scratch", str(folder / part), text) for text in arguments]
+        arguments += ["--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", str(folder / "scheduler.json")]
+    return [sys.executable, "-m", "dask", *arguments]
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory):
+    """Address of a scheduler with one ordinary and one high-memory worker, started by the pods' own arguments."""
+    folder = tmp_path_factory.mktemp("pods")
+    paths = [str(REPOSITORY), str(REPOSITORY / "tests"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "LLE_CORES": "1", "NUMBA_NUM_THREADS": "1", "MKL_CBWR": "AUTO,STRICT",
+                   "PYTHONPATH": os.pathsep.join(filter(None, paths))}  # fmt: skip
+    processes = []
+    try:
+        for part in ("scheduler", "worker", "memory"):
+            log = (folder / f"{part}.log").open("wb")
+            processes.append(subprocess.Popen(command(part, folder), env=environment, stdout=log, stderr=log))
+            log.close()
+        deadline = time.monotonic() + 60
+        file = folder / "scheduler.json"
+        while not file.exists() or not file.read_text():
+            assert processes[0].poll() is None, (folder / "scheduler.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield json.loads(file.read_text())["address"]
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture
+def api(scheduler, tmp_path, monkeypatch):
+    with ApiDouble(scheduler) as double:
+        path = tmp_path / "kubeconfig"
+        path.write_text(double.kubeconfig())
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        monkeypatch.setenv("LLE_CLUSTER_NAME", "lle-29041235")
+        monkeypatch.setenv("LLE_JOB_NAME", "lle-29041235")
+        monkeypatch.setenv("LLE_JOB_UID", "0d1f")
+        monkeypatch.setattr(kubernetes_api, "FIRST_PAUSE", 0.01)
+        monkeypatch.setattr(kubernetes, "POLL_SECONDS", 0.05)
+        yield double
+
+
+def section(**given) -> KubernetesCluster:
+    return KubernetesCluster(kind="kubernetes", **{"workers": 2, "start_timeout": 60, **given})
+
+
+def where(store, block):
+    return {"pid": os.getpid()}
+
+
+class TestLife:
+    def test_created_for_the_run_and_deleted_after_it(self, api):
+        with connect(section(memory=3 * 2**30)) as client:
+            cluster = api.objects["daskclusters", "lle-29041235"]
+            group = api.objects["daskworkergroups", "lle-29041235-memory"]
+            assert client.submit(os.getpid).result() != os.getpid()
+        assert cluster["metadata"]["ownerReferences"] == [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "lle-29041235", "uid": "0d1f"}
+        ]
+        assert group["metadata"]["ownerReferences"][0]["uid"] == cluster["metadata"]["uid"]
+        assert cluster["spec"]["worker"]["replicas"] == 2
+        assert cluster["spec"]["idleTimeout"] == 1800
+        assert api.names("daskclusters") == api.names("daskworkergroups") == []
+
+    def test_whole_data_steps_run_on_the_high_memory_worker_alone(self, api, tmp_path):
+        store = Store(str(tmp_path / "run.zarr"))
+        store.create_group({})
+        cluster = section()
+        with connect(cluster) as client:
+            executor = Executor(client, memory_resource(cluster))
+            [whole] = run_step(Step("t", "whole", where, 1, 1, {}, on_driver=True), "", store, executor, Progress())
+            [fit] = run_step(
+                Step("t", "fit", where, 1, 1, {}, on_driver=True, uses_client=True), "", store, executor, Progress()
+            )
+            process_of = client.run(os.getpid)
+            owners = {process_of[address]: each["resources"]
+                      for address, each in client.scheduler_info()["workers"].items()}  # fmt: skip
+        assert owners[whole.report["pid"]] == {"MEMORY": 1.0}
+        assert fit.report["pid"] == os.getpid()
+
+    def test_deleted_when_the_run_fails(self, api):
+        with pytest.raises(StageIncomplete, match="blocks failed"), connect(section()):
+            raise StageIncomplete("blocks failed")
+        assert api.names("daskclusters") == []
+
+    def test_one_that_is_there_is_adopted(self, api):
+        with connect(section()):
+            left = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
+            group = json.loads(json.dumps(api.objects["daskworkergroups", "lle-29041235-memory"]))
+            service = api.objects["services", "lle-29041235-scheduler"]
+        api.objects["daskclusters", "lle-29041235"] = left
+        api.objects["daskworkergroups", "lle-29041235-memory"] = group
+        api.objects["services", "lle-29041235-scheduler"] = service
+        with connect(section()):
+            assert api.objects["daskclusters", "lle-29041235"]["metadata"]["uid"] == left["metadata"]["uid"]
+        assert api.count("create", "daskclusters") == api.count("create", "daskworkergroups") == 1
+        assert api.names("daskclusters") == api.names("daskworkergroups") == []
+
+    def test_one_of_another_making_is_replaced(self, api):
+        with connect(section()):
+            left = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
+        api.objects["daskclusters", "lle-29041235"] = left
+        with connect(section(workers=3)):
+            now = api.objects["daskclusters", "lle-29041235"]
+            assert now["metadata"]["uid"] != left["metadata"]["uid"]
+            assert now["spec"]["worker"]["replicas"] == 3
+        assert api.count("create", "daskclusters") == 2
+
+    def test_one_that_is_being_deleted_is_waited_for(self, api):
+        api.delete_seconds = 0.5
+        with connect(section()):
+            left = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
+        left["metadata"].pop("deletionTimestamp", None)
+        api.objects["daskclusters", "lle-29041235"] = left
+        api._start_deleting("daskclusters", "lle-29041235")
+        with connect(section()):
+            assert api.objects["daskclusters", "lle-29041235"]["metadata"]["uid"] != left["metadata"]["uid"]
+
+    def test_a_busy_server_is_asked_again(self, api):
+        api.faults = [("get", 503), ("get", 429), ("create", 500), ("delete", 503), ("delete", 504)]
+        with connect(section()):
+            pass
+        assert api.faults == []
+        assert api.names("daskclusters") == []
+
+
+class TestRefusals:
+    def refused(self, expected, **given) -> str:
+        with pytest.raises(LleError) as caught, connect(section(**given)):
+            pass
+        assert type(caught.value) is expected
+        return str(caught.value)
+
+    def test_no_operator(self, api):
+        api.operator = False
+        assert "install the Dask operator" in self.refused(ConfigError)
+
+    def test_no_templates(self, api):
+        said = self.refused(ConfigError, templates="other")
+        assert "no PodTemplate other-scheduler in namespace lle" in said
+
+    @pytest.mark.parametrize(("verb", "plural"), [("create", "daskclusters"), ("get", "podtemplates"),
+                                                  ("get", "services"), ("create", "daskworkergroups")])  # fmt: skip
+    def test_a_right_that_is_missing_is_named(self, api, verb, plural):
+        api.denied.add((verb, plural))
+        assert f"right to {verb} {plural}" in self.refused(ConfigError)
+        assert api.names("daskclusters") == []
+
+    def test_a_server_that_stays_away(self, api, monkeypatch):
+        api.__exit__()
+        monkeypatch.setattr(kubernetes_api, "REQUEST_SECONDS", 1)
+        said = self.refused(LleError)
+        assert re.search(r"get podtemplates in namespace lle failed 5 times", said)
+
+    def test_pods_that_do_not_start_are_explained(self, api):
+        api.scheduler = None
+        api.objects["pods", "lle-29041235-default-worker-1"] = {
+            "metadata": {"name": "lle-29041235-default-worker-1"},
+            "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+                       "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient memory."}]},
+        }  # fmt: skip
+        said = self.refused(LleError, start_timeout=1)
+        assert re.search("no service lle-29041235-scheduler appeared.*worker-1: Unschedulable 0/3 nodes", said)
+        api.scheduler = "tcp://127.0.0.1:9"
+        said = self.refused(LleError, start_timeout=2)
+        assert "Unschedulable 0/3 nodes are available: 3 Insufficient memory." in said
+        assert api.names("daskclusters") == []
+
+    def test_a_cluster_that_cannot_be_deleted_is_an_error_after_a_good_run(self, api):
+        api.faults = [("delete", 503)] * kubernetes_api.ATTEMPTS
+        assert "kubectl delete daskcluster -n lle lle-29041235" in self.refused(LleError)
+
+    def test_but_does_not_hide_why_the_run_failed(self, api, capsys):
+        api.faults = [("delete", 503)] * kubernetes_api.ATTEMPTS
+        with pytest.raises(StageIncomplete, match="the reason"), connect(section()):
+            raise StageIncomplete("the reason")
+        assert "kubectl delete daskcluster -n lle lle-29041235" in capsys.readouterr().err
+
+    def test_without_any_way_to_a_server(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+        assert "KUBECONFIG" in self.refused(ConfigError)
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Config of a run in the double's cluster."""
+    return write_config(
+        tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 3000, "seed": 5},
+        preprocess={"scale": "standard"},
+        execution={"block_points": 500, "cluster": {"kind": "kubernetes", "workers": 2, "start_timeout": 60}},
+    )  # fmt: skip
+
+
+def start(config: Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "run", str(config), "--json"], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def stored(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for name in DIGESTED for path in sorted((folder / name).rglob("*")) if path.is_file()
+    }  # fmt: skip
+
+
+class TestRuns:
+    def test_killed_then_resumed_in_the_same_cluster_with_the_same_bytes(self, api, job, tmp_path, monkeypatch):
+        """SIGKILL leaves the cluster; the next pod of the Job adopts it, resumes, and deletes it."""
+        first = start(job)
+        wait_for_marker(first, tmp_path / "run.zarr", "find_neighbors")
+        os.killpg(first.pid, signal.SIGKILL)
+        first.communicate()
+        assert api.names("daskclusters") == ["lle-29041235"]
+        second = start(job)
+        out, errors = second.communicate(timeout=120)
+        assert second.returncode == 0, errors
+        assert sum(json.loads(out)["blocks_reused"].values()) > 0
+        assert api.count("create", "daskclusters") == 1
+        assert api.names("daskclusters") == []
+        monkeypatch.setenv("MKL_CBWR", "AUTO,STRICT")
+        alone = lle("run", job, "--set", "execution.cluster={kind: serial}", "--store", tmp_path / "serial.zarr")
+        assert alone["metrics"]["n_points"] == 3000
+        ours, serial = stored(tmp_path / "run.zarr"), stored(tmp_path / "serial.zarr")
+        assert ours.keys() == serial.keys()
+        before_the_solve = [name for name in ours if not name.startswith(("embedding", "eigenvalues"))]
+        assert [name for name in before_the_solve if ours[name] != serial[name]] == []
+
+    def test_a_signal_deletes_the_cluster(self, api, job, tmp_path):
+        process = start(job)
+        wait_for_marker(process, tmp_path / "run.zarr", "ingest")
+        process.terminate()
+        out, errors = process.communicate(timeout=60)
+        assert process.returncode == 143, errors
+        assert json.loads(out)["exit_code"] == 143
+        assert api.count("create", "daskclusters") == api.count("delete", "daskclusters") == 1
+        assert api.names("daskclusters") == []
+
+    def test_a_signal_while_the_pods_start_deletes_it_too(self, api, job):
+        api.scheduler = None
+        process = start(job)
+        while api.count("get", "services") == 0:
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.02)
+        process.terminate()
+        process.communicate(timeout=60)
+        assert process.returncode == 143
+        assert api.names("daskclusters") == []
+
+    def test_a_config_error_deletes_it_and_says_so_by_its_exit_code(self, api, job):
+        process = subprocess.run(
+            [sys.executable, "-m", "pipeline", "run", str(job), "--set", "eigensolver.max_memory=1000", "--set",
+             "eigensolver.method=factored"], capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert process.returncode == 2, process.stderr
+        assert api.count("create", "daskclusters") == 1
+        assert api.names("daskclusters") == []
+
+
+def wait_for_marker(process, store: Path, stage: str) -> None:
+    deadline = time.monotonic() + 90
+    while not list((store / "_done" / stage).glob("*.json")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
