@@ -3,7 +3,9 @@
 import contextlib
 import math
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -16,9 +18,11 @@ from pipeline.config import SlurmCluster
 from pipeline.errors import ConfigError, LleError
 
 POLL_SECONDS = 0.5
+SBATCH_SECONDS = 60
 REPLACE_SECONDS = 10  # how often jobs that ended (cancelled, preempted, out of time) are replaced
 LIFETIME_SHARE = 0.9  # workers leave before SLURM kills them, and hand over what they hold
 LIFETIME_STAGGER = 0.05  # and not all at once
+JOB_NAME = "lle-worker"
 COMMANDS = ("sbatch", "scancel", "squeue")
 
 
@@ -41,14 +45,14 @@ def slurm_cluster(cluster: SlurmCluster) -> Iterator[Client]:
         raise ConfigError(
             "execution.cluster.kind: slurm needs the extra slurm: pip install 'lle-pipeline[slurm]'"
         ) from None
-    # A job that never ran its worker must not be believed to be on its way for ever.
-    with dask.config.set({"distributed.comm.timeouts.connect": "60s", "distributed.adaptive.wait-count": 1}):
+    with dask.config.set({"distributed.comm.timeouts.connect": "60s"}):
         jobs = dask_jobqueue.SLURMCluster(**job_options(cluster))
         with jobs, Client(jobs) as client:
+            _try_submission(jobs.job_script())
             n_jobs = math.ceil(cluster.workers / cluster.workers_per_job)
             jobs.adapt(minimum_jobs=n_jobs, maximum_jobs=n_jobs, interval=f"{REPLACE_SECONDS}s")
             _wait_for_a_worker(client, jobs, cluster.start_timeout)
-            check_versions(client, f"SLURM jobs {jobs.job_name if hasattr(jobs, 'job_name') else 'lle-worker'}")
+            check_versions(client, f"SLURM jobs {JOB_NAME}")
             yield client
 
 
@@ -63,7 +67,7 @@ def job_options(cluster: SlurmCluster) -> dict[str, Any]:
         "memory": f"{int(cluster.memory) * cluster.workers_per_job}B",
         "walltime": slurm_time(cluster.walltime),
         "interface": cluster.interface,
-        "job_name": "lle-worker",
+        "job_name": JOB_NAME,
         "job_extra_directives": list(cluster.directives),
         "job_script_prologue": ["export NUMBA_NUM_THREADS=1", *cluster.prologue],
         "worker_extra_args": [
@@ -88,12 +92,22 @@ def slurm_time(seconds: int) -> str:
     return f"{days}-{hour:02}:{minute:02}:{second:02}"
 
 
+def _try_submission(script: str) -> None:
+    """Ask SLURM whether it would take the job: a refusal later would only be a line in a log."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sbatch") as file:
+        file.write(script)
+        file.flush()
+        tried = subprocess.run(
+            ["sbatch", "--test-only", file.name], capture_output=True, text=True, timeout=SBATCH_SECONDS, check=False
+        )
+    if tried.returncode != 0:
+        raise ConfigError(f"SLURM refuses the workers' jobs: {tried.stderr.strip()}\nThe script was:\n{script}")
+
+
 def _wait_for_a_worker(client: Client, jobs: Any, seconds: int) -> None:
     """One worker is enough to begin; the others come as the queue lets them."""
     deadline = time.monotonic() + seconds
     while not client.scheduler_info()["workers"]:
-        if jobs.status.name == "failed":
-            raise ConfigError(f"SLURM refused the worker jobs; the script was:\n{jobs.job_script()}")
         if time.monotonic() > deadline:
             raise LleError(
                 f"no SLURM job of a worker started within {seconds} s (execution.cluster.start_timeout); `squeue --me "

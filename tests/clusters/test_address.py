@@ -1,0 +1,167 @@
+"""A scheduler by its address: TLS, versions that differ, nobody there, and workers that alone may take some steps."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pipeline.cluster import connect, memory_resource
+from pipeline.clusters import address
+from pipeline.clusters.versions import COMPUTING
+from pipeline.config import Cluster, Tls
+from pipeline.errors import ConfigError, LleError
+from pipeline.execute import Executor
+
+pytestmark = pytest.mark.timeout(150)
+openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT CHECKED: openssl makes the certificates")
+
+
+@contextmanager
+def dask_processes(folder: Path, *options: str, worker: tuple[str, ...] = (), environment=None):
+    """Address of a scheduler with one worker, both processes of their own."""
+    file = folder / "scheduler.json"
+    common = ["--scheduler-file", str(file), "--host", "127.0.0.1", *options]
+    commands = [["scheduler", *common, "--port", "0", "--dashboard-address", "127.0.0.1:0"],
+                ["worker", *common, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0", *worker]]  # fmt: skip
+    running = []
+    try:
+        for number, command in enumerate(commands):
+            log = (folder / f"{number}.log").open("wb")
+            given = {**os.environ, **(environment or {})} if number else None
+            running.append(subprocess.Popen([sys.executable, "-m", "dask", *command], stdout=log, stderr=log, env=given))
+            log.close()
+        deadline = time.monotonic() + 60
+        while not file.exists() or not file.read_text() or "Registered to" not in (folder / "1.log").read_text():
+            assert time.monotonic() < deadline, (folder / "0.log").read_text() + (folder / "1.log").read_text()
+            time.sleep(0.05)
+        yield json.loads(file.read_text())["address"]
+    finally:
+        for process in reversed(running):
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    with dask_processes(tmp_path_factory.mktemp("plain"), worker=("--resources", "BIG=1")) as found:
+        yield found
+
+
+def make_certificates(folder: Path, name: str) -> dict[str, str]:
+    """An authority and a certificate it signed, by openssl."""
+    def run(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60, cwd=folder)
+
+    run("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}-ca",
+        "-keyout", f"{name}-ca.key", "-out", f"{name}-ca.pem")  # fmt: skip
+    run("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+    run("x509", "-req", "-days", "2", "-in", f"{name}.csr", "-CA", f"{name}-ca.pem", "-CAkey", f"{name}-ca.key",
+        "-CAcreateserial", "-out", f"{name}.pem")  # fmt: skip
+    return {"ca": str(folder / f"{name}-ca.pem"), "cert": str(folder / f"{name}.pem"), "key": str(folder / f"{name}.key")}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    return {name: make_certificates(folder, name) for name in ("ours", "other")}
+
+
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory, certificates):
+    ours = certificates["ours"]
+    files = ("--tls-ca-file", ours["ca"], "--tls-cert", ours["cert"], "--tls-key", ours["key"])
+    with dask_processes(tmp_path_factory.mktemp("encrypted"), *files, "--protocol", "tls") as found:
+        yield found
+
+
+def refused(expected, **given) -> str:
+    with pytest.raises(LleError) as caught, connect(Cluster(kind="address", **given)):
+        pass
+    assert type(caught.value) is expected
+    return str(caught.value)
+
+
+@openssl
+class TestTls:
+    def test_speaks_to_a_scheduler_over_tls(self, encrypted, certificates):
+        assert encrypted.startswith("tls://")
+        with connect(Cluster(kind="address", address=encrypted, tls=Tls(**certificates["ours"]))) as client:
+            assert client.scheduler.address.startswith("tls://")
+            assert client.submit(os.getpid).result() != os.getpid()
+
+    def test_a_stranger_is_not_spoken_to(self, encrypted, certificates, monkeypatch):
+        monkeypatch.setattr(address, "ANSWER_SECONDS", 3)
+        said = refused(LleError, address=encrypted, tls=Tls(**certificates["other"]))
+        assert "no scheduler answers within 3 s" in said
+
+    def test_files_that_are_missing_or_wrong_are_named(self, certificates, tmp_path):
+        ours, other = certificates["ours"], certificates["other"]
+        text = tmp_path / "text.pem"
+        text.write_text("not a certificate")
+        for files, said in (
+            ({**ours, "ca": "/nowhere/ca.pem"}, "tls.ca: /nowhere/ca.pem: no such file"),
+            ({**ours, "ca": str(text)}, "tls.ca"),
+            ({**ours, "key": other["key"]}, f"{ours['cert']} and {other['key']} are not"),
+        ):
+            assert said in refused(ConfigError, address="tls://127.0.0.1:1", tls=Tls(**files))
+
+
+class TestAddress:
+    def test_nobody_there(self, monkeypatch):
+        monkeypatch.setattr(address, "ANSWER_SECONDS", 1)
+        assert "no scheduler answers within 1 s" in refused(LleError, address="tcp://127.0.0.1:9")
+
+    def test_whole_data_steps_can_be_sent_to_workers_with_the_memory(self, plain):
+        cluster = Cluster(kind="address", address=plain, memory_resource="BIG")
+        with connect(cluster) as client:
+            executor = Executor(client, memory_resource(cluster))
+            assert executor.memory_resource == "BIG"
+            assert client.submit(os.getpid, resources={"BIG": 1}).result() != os.getpid()
+
+    def test_a_resource_that_nobody_offers_is_refused_instead_of_waited_for(self, plain):
+        said = refused(ConfigError, address=plain, memory_resource="HUGE")
+        assert "none of the 1 workers offers it" in said
+        assert "--resources HUGE=1" in said
+
+
+class TestVersions:
+    def test_a_worker_with_another_version_is_named_with_both(self, tmp_path):
+        """The worker's path begins with another numpy's metadata, as after a half-done upgrade."""
+        other = tmp_path / "site" / "numpy-1.2.3.dist-info"
+        other.mkdir(parents=True)
+        (other / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.2.3\n")
+        path = os.pathsep.join(filter(None, [str(other.parent), os.environ.get("PYTHONPATH", "")]))
+        with dask_processes(tmp_path, environment={"PYTHONPATH": path}) as found:
+            said = refused(ConfigError, address=found)
+        import numpy  # noqa: PLC0415, ICN001
+
+        assert f"numpy: {numpy.__version__} here, 1.2.3 on worker tcp://127.0.0.1:" in said
+        assert "constraints.txt" in said
+
+    def test_equal_versions_pass(self, plain):
+        with connect(Cluster(kind="address", address=plain)) as client:
+            found = client.get_versions(packages=COMPUTING)
+        assert {"numpy", "zarr", "lle-pipeline"} <= set(found["client"]["packages"])
+
+    def test_another_python_is_named(self, plain, monkeypatch):
+        versions = address.check_versions.__globals__["_versions"]
+        calls = []
+
+        def pretend(reported):
+            calls.append(reported)
+            found = versions(reported)
+            return {**found, "python": "3.99"} if len(calls) == 2 else found
+
+        monkeypatch.setitem(address.check_versions.__globals__, "_versions", pretend)
+        said = refused(ConfigError, address=plain)
+        assert f"python: {sys.version_info[0]}.{sys.version_info[1]} here, 3.99 on the scheduler" in said

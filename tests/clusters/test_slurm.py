@@ -1,0 +1,187 @@
+"""Worker jobs on a real SLURM of one node: a worker cancelled in mid-stage, a driver that is told its time is over."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from manifest_schemas import REPOSITORY
+from slurm_node import slurm_node, why_not
+from test_end_to_end import write_config
+
+from pipeline.clusters import slurm as slurm_module
+from pipeline.clusters.slurm import job_options, slurm_cluster
+from pipeline.config import SlurmCluster, load_config
+from pipeline.errors import ConfigError
+
+pytest.importorskip("dask_jobqueue", reason="NOT CHECKED: dask-jobqueue is not installed")
+N_POINTS = 5000
+DIGESTED = ("points", "neighbor_indices", "weights", "cost_matrix", "embedding", "eigenvalues", "component")
+needs_slurm = pytest.mark.skipif(bool(why_not()), reason=f"NOT CHECKED on SLURM: {why_not()}")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    with slurm_node(tmp_path_factory.mktemp("slurm")) as environment:
+        # Jobs run this checkout with this interpreter, whatever is installed.
+        paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+        yield {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "MKL_CBWR": "AUTO,STRICT",
+               "OMP_NUM_THREADS": "1"}  # fmt: skip
+
+
+@pytest.fixture
+def in_slurm(slurm, monkeypatch):
+    """This process itself talks to the SLURM of the test."""
+    for name in ("SLURM_CONF", "PATH", "PYTHONPATH"):
+        monkeypatch.setenv(name, slurm[name])
+
+
+def job(folder: Path, **cluster) -> Path:
+    folder.mkdir(exist_ok=True)
+    section = {"kind": "slurm", "workers": 2, "memory": "1GiB", "start_timeout": 60, **cluster}
+    return write_config(
+        folder, input={"kind": "synthetic", "name": "swiss_roll", "n_points": N_POINTS, "seed": 5},
+        neighbors={"method": "brute"}, execution={"block_points": 250, "cluster": section},
+    )  # fmt: skip
+
+
+def queue(environment) -> dict[str, tuple[str, str]]:
+    """{job id: (name, state)} of what waits or runs."""
+    shown = subprocess.run(
+        ["squeue", "-h", "-o", "%i %j %T"], env=environment, capture_output=True, text=True, check=True, timeout=30
+    )
+    return {words[0]: (words[1], words[2]) for words in map(str.split, shown.stdout.splitlines())}
+
+
+def stored(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for name in DIGESTED for path in sorted((folder / name).rglob("*")) if path.is_file()
+    }  # fmt: skip
+
+
+def blocks(store: Path, stage: str) -> int:
+    return len(list((store / "_done" / stage).glob("*.json")))
+
+
+def wait_for(condition, seconds: float, what) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> dict[str, bytes]:
+    """What the same job leaves without SLURM."""
+    config = job(tmp_path_factory.mktemp("serial"))
+    subprocess.run(
+        [sys.executable, "-m", "pipeline", "run", str(config), "--set", "execution.cluster={kind: serial}"], check=True,
+        capture_output=True, timeout=120, env={**os.environ, "MKL_CBWR": "AUTO,STRICT", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    return stored(config.parent / "run.zarr")
+
+
+def cancel_a_worker(environment) -> None:
+    running = [number for number, shown in queue(environment).items() if shown == (slurm_module.JOB_NAME, "RUNNING")]
+    subprocess.run(["scancel", running[0]], env=environment, check=True, timeout=30)
+
+
+@needs_slurm
+@pytest.mark.timeout(240)
+class TestOnSlurm:
+    def test_a_worker_cancelled_in_mid_stage_costs_no_bytes(self, slurm, tmp_path, undisturbed):
+        config = job(tmp_path / "cancelled")
+        store = config.parent / "run.zarr"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline", "run", str(config), "--json"], env=slurm, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        )  # fmt: skip
+        alive = lambda: process.poll() is None  # noqa: E731
+        wait_for(lambda: blocks(store, "find_neighbors") >= 3 or not alive(), 120, lambda: queue(slurm))
+        assert alive(), process.communicate()[1]
+        cancel_a_worker(slurm)
+        assert blocks(store, "find_neighbors") < N_POINTS // 250, "cancelled too late to be in mid-stage"
+        out, errors = process.communicate(timeout=150)
+        assert process.returncode == 0, errors
+        assert json.loads(out)["metrics"]["n_points"] == N_POINTS
+        assert stored(store) == undisturbed
+        wait_for(lambda: not queue(slurm), 30, lambda: queue(slurm))
+
+    @pytest.mark.slow
+    def test_the_driver_in_its_own_job_goes_on_after_its_time_was_over(self, slurm, tmp_path, undisturbed):
+        """The committed batch script: USR1 before the walltime stops it cleanly, the requeued job resumes."""
+        config = job(tmp_path / "driver")
+        store = config.parent / "run.zarr"
+        lle_command = tmp_path / "bin" / "lle"
+        lle_command.parent.mkdir()
+        lle_command.write_text(f'#!/bin/sh\nexec {sys.executable} -m pipeline "$@"\n')
+        lle_command.chmod(0o755)
+        environment = {**slurm, "PATH": f"{lle_command.parent}:{slurm['PATH']}"}
+        script = REPOSITORY / "slurm" / "lle.sbatch"
+        submitted = subprocess.run(
+            ["sbatch", "--parsable", "--mem=2G", "--cpus-per-task=1", f"--output={tmp_path}/driver.log", str(script),
+             str(config)], env=environment, capture_output=True, text=True, check=True, cwd=tmp_path, timeout=30,
+        )  # fmt: skip
+        number = submitted.stdout.strip()
+        log = lambda: (tmp_path / "driver.log").read_text() if (tmp_path / "driver.log").exists() else ""  # noqa: E731
+        wait_for(lambda: blocks(store, "find_neighbors") >= 2, 120, lambda: (queue(slurm), log()))
+        subprocess.run(["scancel", "--signal=USR1", "--batch", number], env=slurm, check=True, timeout=30)
+        wait_for(lambda: "run the same command again to resume" in log(), 60, log)
+        wait_for(lambda: number not in queue(slurm), 180, lambda: (queue(slurm), log()))
+        results = [json.loads(line) for line in log().splitlines() if line.startswith('{"status"')]
+        assert [result["status"] for result in results] == ["failed", "done"], log()
+        assert results[0]["exit_code"] == 143
+        assert sum(results[1]["blocks_reused"].values()) > 0
+        assert stored(store) == undisturbed
+
+    def test_a_worker_cancelled_is_replaced(self, slurm, in_slurm, monkeypatch, tmp_path):
+        monkeypatch.setattr(slurm_module, "REPLACE_SECONDS", 1)
+        monkeypatch.chdir(tmp_path)
+        with slurm_cluster(SlurmCluster(kind="slurm", workers=2, memory="1GiB", start_timeout=60)) as client:
+            client.wait_for_workers(2, timeout=60)
+            before = set(client.scheduler_info()["workers"])
+            cancel_a_worker(slurm)
+            wait_for(lambda: set(client.scheduler_info()["workers"]) - before, 60, lambda: queue(slurm))
+            assert client.submit(sum, [1, 2]).result(30) == 3
+        wait_for(lambda: not queue(slurm), 30, lambda: queue(slurm))
+
+    def test_what_slurm_refuses_is_shown(self, in_slurm):
+        refused = SlurmCluster(kind="slurm", workers=1, partition="no-such-partition", start_timeout=20)
+        with pytest.raises(ConfigError, match="no-such-partition"), slurm_cluster(refused):
+            pass
+
+
+class TestOptions:
+    def test_workers_leave_before_slurm_ends_their_job(self):
+        options = job_options(SlurmCluster(kind="slurm", walltime="02:00:00"))
+        arguments = dict(zip(options["worker_extra_args"][::2], options["worker_extra_args"][1::2], strict=True))
+        lifetime, stagger = (int(arguments[name].rstrip("s")) for name in ("--lifetime", "--lifetime-stagger"))
+        assert options["walltime"] == "0-02:00:00"
+        assert 0 < lifetime + stagger < 7200
+
+    def test_a_job_holds_the_memory_of_its_workers(self):
+        options = job_options(SlurmCluster(kind="slurm", memory="3GiB", workers_per_job=5))
+        assert (options["memory"], options["processes"], options["cores"]) == (f"{15 * 2**30}B", 5, 5)
+
+    def test_the_script_says_what_the_config_says(self):
+        from dask_jobqueue.slurm import SLURMJob  # noqa: PLC0415 (skipped above where it is missing)
+
+        cluster = load_config(REPOSITORY / "configs" / "slurm.yaml").execution.cluster
+        options = job_options(cluster)
+        options.pop("scheduler_options")
+        options["log_directory"] = None
+        script = SLURMJob("tcp://127.0.0.1:1", "one", **options).job_script()
+        for line in ("-p normal", "--cpus-per-task=16", "--mem=64G", "-t 0-04:00:00", "--exclude=node013"):
+            assert f"#SBATCH {line}\n" in script
+        assert "export NUMBA_NUM_THREADS=1\n" in script
+        assert "--nworkers 16" in script
+        assert "--nthreads 1 " in script
+
+    def test_without_slurm_it_is_a_config_error(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(ConfigError, match="sbatch, scancel, squeue"), slurm_cluster(SlurmCluster(kind="slurm")):
+            pass
