@@ -8,6 +8,8 @@ BIN = $(VENV)/bin
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	# only for the operator's schemas that it carries; what it needs to run is not wanted
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps dask-kubernetes
 	@touch $@
 
 run: $(VENV)/.installed

@@ -2,7 +2,12 @@
 
 import copy
 import importlib.metadata
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -408,9 +413,65 @@ class TestImage:
         assert sources == allowed
         assert all((REPOSITORY / source).exists() for source in sources)
 
+    def test_the_linter_has_nothing_to_say(self):
+        linter = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        if linter is None:
+            pytest.skip("NOT CHECKED: hadolint is not installed")
+        done = subprocess.run([linter, str(K8S / "Dockerfile")], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (0, "")
+
     def test_python_is_one_that_is_supported(self):
         [version] = re.findall(r"python:(\d+\.\d+)-slim", (K8S / "Dockerfile").read_text())
         assert "3.11" <= version <= "3.13"
+
+
+class TestStart:
+    """The image's entry: numba gets a copy of the baked cache that it can write to."""
+
+    def start(self, folder: Path) -> str:
+        places = {"LLE_BAKED_CACHE": str(folder / "baked"), "NUMBA_CACHE_DIR": str(folder / "cache/n")}
+        done = subprocess.run(
+            ["sh", str(K8S / "start.sh"), "sh", "-c", 'echo "$1"', "sh", "a b"], env={**os.environ, **places},
+            capture_output=True, text=True, timeout=30, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+    def test_copies_once_and_runs_the_command(self, tmp_path):
+        (tmp_path / "baked").mkdir()
+        (tmp_path / "baked" / "x.nbi").write_text("1")
+        (tmp_path / "baked" / "x.nbi").chmod(0o444)
+        os.utime(tmp_path / "baked" / "x.nbi", (10**9, 10**9))
+        assert self.start(tmp_path) == "a b\n"
+        copied = tmp_path / "cache/n/x.nbi"
+        assert (copied.read_text(), copied.stat().st_mtime, copied.stat().st_mode & 0o200) == ("1", 10**9, 0o200)
+        copied.write_text("2")
+        assert self.start(tmp_path) == "a b\n"  # a container that starts again keeps what it compiled
+        assert copied.read_text() == "2"
+
+    def test_works_without_a_baked_cache(self, tmp_path):
+        assert self.start(tmp_path) == "a b\n"
+
+
+class TestReadme:
+    def test_the_paths_and_the_version_it_names_are_there(self):
+        text = (REPOSITORY / "README.md").read_text().split("### Kubernetes, from nothing")[1].split("## Limits")[0]
+        named = set(re.findall(r"(?<![/\w])((?:k8s|configs)/[\w./-]*[\w])", text))
+        assert {"k8s/Dockerfile", "configs/kubernetes.yaml", "k8s/overlays/local-path", "k8s/look.json"} <= named
+        assert [path for path in sorted(named) if not (REPOSITORY / path).exists()] == []
+        assert set(re.findall(r"/lle:([\d.]+\d)", text)) == {VERSION}
+        operator = re.search(r"--version (\S+)", text)[1]
+        assert f"dask-kubernetes=={operator}" in (REPOSITORY / "constraints.txt").read_text().splitlines()
+
+    def test_the_pod_to_look_with_is_valid_and_allowed(self):
+        look = json.loads((K8S / "look.json").read_text())
+        objects = {(each["kind"], each["metadata"]["name"]): each for each in rendered("overlays/local-path")}
+        check_native({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "look"}, **look})
+        [worker] = pods(objects)["worker"]["spec"]["containers"]
+        [only] = look["spec"]["containers"]
+        assert (only["image"], only["securityContext"]) == (worker["image"], worker["securityContext"])
+        claims = {each["persistentVolumeClaim"]["claimName"] for each in look["spec"]["volumes"] if len(each) == 2
+                  and "persistentVolumeClaim" in each}  # fmt: skip
+        assert claims == {name for kind, name in objects if kind == "PersistentVolumeClaim"}
 
 
 def test_the_map_holds_the_files_its_generator_names(objects):

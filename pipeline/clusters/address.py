@@ -2,11 +2,13 @@
 
 import contextlib
 import ssl
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from distributed import Client
 from distributed.security import Security
+from distributed.versions import VersionMismatchWarning
 
 from pipeline.clusters.versions import check_versions
 from pipeline.config import Cluster, Tls
@@ -42,7 +44,9 @@ def address_cluster(cluster: Cluster) -> Iterator[Client]:
 def connected(address: str, where: str, seconds: float, security: Security | None = None) -> Iterator[Client]:
     """A client of the scheduler at an address, closed at the end. Raises LleError when it does not answer in time."""
     try:
-        client = Client(address, timeout=seconds, security=security)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", VersionMismatchWarning)  # check_versions makes an error of it
+            client = Client(address, timeout=seconds, security=security)
     except (OSError, TimeoutError, ValueError) as error:
         raise LleError(f"{where}: no scheduler answers within {seconds:.0f} s ({_reason(error)}); is it up?") from None
     with client:

@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipeline.cluster import connect, memory_resource
@@ -27,14 +28,17 @@ def dask_processes(folder: Path, *options: str, worker: tuple[str, ...] = (), en
     """Address of a scheduler with one worker, both processes of their own."""
     file = folder / "scheduler.json"
     common = ["--scheduler-file", str(file), "--host", "127.0.0.1", *options]
-    commands = [["scheduler", *common, "--port", "0", "--dashboard-address", "127.0.0.1:0"],
-                ["worker", *common, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0", *worker]]  # fmt: skip
+    commands = [
+        ["scheduler", *common, "--port", "0", "--dashboard-address", "127.0.0.1:0"],
+        ["worker", *common, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0", *worker],
+    ]
     running = []
     try:
         for number, command in enumerate(commands):
             log = (folder / f"{number}.log").open("wb")
             given = {**os.environ, **(environment or {})} if number else None
-            running.append(subprocess.Popen([sys.executable, "-m", "dask", *command], stdout=log, stderr=log, env=given))
+            program = [sys.executable, "-m", "dask", *command]
+            running.append(subprocess.Popen(program, stdout=log, stderr=log, env=given))
             log.close()
         deadline = time.monotonic() + 60
         while not file.exists() or not file.read_text() or "Registered to" not in (folder / "1.log").read_text():
@@ -67,7 +71,7 @@ def make_certificates(folder: Path, name: str) -> dict[str, str]:
     run("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
     run("x509", "-req", "-days", "2", "-in", f"{name}.csr", "-CA", f"{name}-ca.pem", "-CAkey", f"{name}-ca.key",
         "-CAcreateserial", "-out", f"{name}.pem")  # fmt: skip
-    return {"ca": str(folder / f"{name}-ca.pem"), "cert": str(folder / f"{name}.pem"), "key": str(folder / f"{name}.key")}
+    return {key: str(folder / f"{name}{end}") for key, end in (("ca", "-ca.pem"), ("cert", ".pem"), ("key", ".key"))}
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +147,7 @@ class TestVersions:
         path = os.pathsep.join(filter(None, [str(other.parent), os.environ.get("PYTHONPATH", "")]))
         with dask_processes(tmp_path, environment={"PYTHONPATH": path}) as found:
             said = refused(ConfigError, address=found)
-        import numpy  # noqa: PLC0415, ICN001
-
-        assert f"numpy: {numpy.__version__} here, 1.2.3 on worker tcp://127.0.0.1:" in said
+        assert f"numpy: {np.__version__} here, 1.2.3 on worker tcp://127.0.0.1:" in said
         assert "constraints.txt" in said
 
     def test_equal_versions_pass(self, plain):
