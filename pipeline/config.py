@@ -145,6 +145,7 @@ class Quality(Model):
 class Output(Model):
     store: str = Field(min_length=1)
     report: bool = True
+    prometheus: str | None = Field(None, min_length=1, description="a .prom file for the textfile collector")
 
 
 class Execution(Model):

@@ -32,6 +32,7 @@ from pipeline.stages import (
     write_report,
 )
 from pipeline.store import Store
+from pipeline.textfile import reported
 
 STAGES: dict[str, Stage] = {
     "ingest": ingest.steps,
@@ -63,6 +64,13 @@ class RunResult:
 
 def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
     """Run every stage. Raises LleError with the exit code of what went wrong; finished blocks are kept."""
+    with reported(config.output.prometheus, config.output.store) as report:
+        result = _run(config, fresh, progress)
+        report(result)
+    return result
+
+
+def _run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
     started = time.perf_counter()
     source = ingest.open_input(config)
     layout = ingest.first_layout(config, source)

@@ -233,7 +233,7 @@ class TestRefusals:
 def job(tmp_path):
     """Config of a run in the double's cluster."""
     return write_config(
-        tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 3000, "seed": 5},
+        tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 2000, "seed": 5},
         preprocess={"scale": "standard"},
         execution={"block_points": 500, "cluster": {"kind": "kubernetes", "workers": 2, "start_timeout": 60}},
     )  # fmt: skip
@@ -269,7 +269,7 @@ class TestRuns:
         assert api.names("daskclusters") == []
         monkeypatch.setenv("MKL_CBWR", "AUTO,STRICT")
         alone = lle("run", job, "--set", "execution.cluster={kind: serial}", "--store", tmp_path / "serial.zarr")
-        assert alone["metrics"]["n_points"] == 3000
+        assert alone["metrics"]["n_points"] == 2000
         ours, serial = stored(tmp_path / "run.zarr"), stored(tmp_path / "serial.zarr")
         assert ours.keys() == serial.keys()
         before_the_solve = [name for name in ours if not name.startswith(("embedding", "eigenvalues"))]
@@ -296,6 +296,7 @@ class TestRuns:
         assert process.returncode == 143
         assert api.names("daskclusters") == []
 
+    @pytest.mark.slow
     def test_a_config_error_deletes_it_and_says_so_by_its_exit_code(self, api, job):
         process = subprocess.run(
             [sys.executable, "-m", "pipeline", "run", str(job), "--set", "eigensolver.max_memory=1000", "--set",

@@ -138,6 +138,7 @@ class TestOnSlurm:
         assert sum(results[1]["blocks_reused"].values()) > 0
         assert stored(store) == undisturbed
 
+    @pytest.mark.slow
     def test_a_worker_cancelled_is_replaced(self, slurm, in_slurm, monkeypatch, tmp_path):
         monkeypatch.setattr(slurm_module, "REPLACE_SECONDS", 1)
         monkeypatch.chdir(tmp_path)
