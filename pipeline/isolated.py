@@ -41,10 +41,14 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: in
         arguments: what it gets, to be pickled.
         max_bytes: memory it may add to what a process of this program has at its start; None for no limit.
 
+    A daemonic process makes the call itself, without a limit.
+
     Raises:
         ProcessDied: the process was killed or crashed; ``said`` is the last text it said.
         NotEnoughMemory: for a MemoryError in the process; any other error of the function as it is.
     """
+    if multiprocessing.current_process().daemon:  # such a process (a Dask worker under a nanny) may not start others
+        return function(lambda text: None, *arguments), peak_bytes()
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, function, arguments, max_bytes), daemon=True)

@@ -63,6 +63,7 @@ def steps(config: Config, layout: Layout) -> Steps:
          "max_memory": solver.max_memory, **size},
         bundles=("_work/eigen",), on_driver=True, all_cores=True,
         resources={"max_degrees": solver.max_degrees, "distributed": solver.distributed},
+        uses_client=solver.distributed,
     )  # fmt: skip
     yield _write_step(layout, m, chosen["n_components"], config.embedding.scale)
     return layout
