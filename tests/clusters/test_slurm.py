@@ -121,7 +121,7 @@ class TestOnSlurm:
         lle_command.write_text(f'#!/bin/sh\nexec {sys.executable} -m pipeline "$@"\n')
         lle_command.chmod(0o755)
         environment = {**slurm, "PATH": f"{lle_command.parent}:{slurm['PATH']}"}
-        script = REPOSITORY / "slurm" / "lle.sbatch"
+        script = REPOSITORY / "configs" / "lle.sbatch"
         submitted = subprocess.run(
             ["sbatch", "--parsable", "--mem=2G", "--cpus-per-task=1", f"--output={tmp_path}/driver.log", str(script),
              str(config)], env=environment, capture_output=True, text=True, check=True, cwd=tmp_path, timeout=30,
