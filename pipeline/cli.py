@@ -149,7 +149,7 @@ def _plan(config: Config) -> dict[str, Any]:
     rows = [
         {
             "stage": step.stage, "step": step.name, "tasks": step.n_blocks, "bytes_per_task": step.bytes_per_task,
-            "disk_bytes": step.disk_bytes, "where": "driver" if step.on_driver else "worker",
+            "disk_bytes": step.disk_bytes, "where": runs.where(step, config),
         }
         for step in steps
     ]

@@ -167,6 +167,14 @@ def plan(config: Config) -> list[Step]:
     return list(walk(stages_of(config.method), config, layout))
 
 
+def where(step: Step, config: Config) -> str:
+    """Where a step's tasks run: driver, worker, or high-memory worker."""
+    if not step.on_driver:
+        return "worker"
+    elsewhere = memory_resource(config.execution.cluster) is not None and not step.uses_client
+    return "high-memory worker" if elsewhere else "driver"
+
+
 def known_solver(config: Config) -> dict[str, Any] | None:
     """The eigensolver's choice: of an earlier run of this store, or predicted from the weights where they are there."""
     store = Store(config.output.store)

@@ -12,7 +12,7 @@ import pytest
 from conftest import Progress, swiss_roll
 from threadpoolctl import threadpool_info
 
-from pipeline import checkpoint
+from pipeline import checkpoint, execute
 from pipeline.cluster import connect
 from pipeline.config import Cluster
 from pipeline.errors import (
@@ -335,6 +335,26 @@ class TestDistributed:
         assert contents[0].keys() == contents[1].keys()
         assert [name for name in contents[0] if contents[0][name] != contents[1][name]] == []
         assert len(contents[0]) > 60
+
+
+class TestCrowd:
+    def test_workers_are_counted_again_after_a_while(self, monkeypatch):
+        class Scheduler:
+            workers, asked = 1, 0
+
+            def scheduler_info(self):
+                self.asked += 1
+                return {"workers": dict.fromkeys(range(self.workers))}
+
+        scheduler, now = Scheduler(), [100.0]
+        monkeypatch.setattr(execute.time, "monotonic", lambda: now[0])
+        crowd = execute._Crowd(scheduler)
+        sizes = []
+        for workers, later in ((1, 0.0), (9, 1.0), (9, execute.CROWD_SECONDS), (0, execute.CROWD_SECONDS + 1)):
+            scheduler.workers = workers
+            now[0] += later
+            sizes.append(crowd.size())
+        assert (sizes, scheduler.asked) == ([1, 1, 9, 1], 3)
 
 
 class TestErrorsTravel:

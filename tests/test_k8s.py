@@ -374,6 +374,9 @@ class TestTemplates:
         templates = Pods(**{part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS})
         made = dask_cluster("x", templates, Size(2, None, None, 60), None)
         assert manifests.same_spec(made, dask_cluster("x", templates, Size(2, None, None, 60), None))
+        other = dask_cluster("x", templates, Size(2, None, None, 60), {"uid": "of another job"})
+        assert not manifests.same_spec(made, other)
+        assert manifests.same_spec(other, made)
         for size in (Size(3, None, None, 60), Size(2, 10**9, None, 60), Size(2, None, None, 61)):
             assert not manifests.same_spec(made, dask_cluster("x", templates, size, None))
 

@@ -78,9 +78,13 @@ def memory_group(name: str, pods: Pods, size: Size, owner: Json | None) -> Json:
 
 
 def same_spec(resource: Json, wanted: Json) -> bool:
-    """Whether a resource on the server was made from the same templates and numbers."""
-    annotations = resource.get("metadata", {}).get("annotations") or {}
-    return bool(annotations.get(SPEC_HASH) == wanted["metadata"]["annotations"][SPEC_HASH])
+    """Whether a resource on the server was made from the same templates and numbers, and lives as long as wanted.
+
+    One that belongs to another Job would be collected with that.
+    """
+    there, new = resource["metadata"], wanted["metadata"]
+    same = (there.get("annotations") or {}).get(SPEC_HASH) == new["annotations"][SPEC_HASH]
+    return bool(same and _owners(new) <= _owners(there))
 
 
 def _resource(kind: str, name: str, spec: Json, owner: Json | None, labels: Json | None = None) -> Json:
@@ -91,6 +95,10 @@ def _resource(kind: str, name: str, spec: Json, owner: Json | None, labels: Json
     if owner is not None:
         metadata["ownerReferences"] = [owner]
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _owners(metadata: Json) -> set[str]:
+    return {owner["uid"] for owner in metadata.get("ownerReferences") or ()}
 
 
 def _service(name: str) -> Json:

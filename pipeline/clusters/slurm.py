@@ -76,7 +76,7 @@ def job_options(cluster: SlurmCluster) -> dict[str, Any]:
         "log_directory": cluster.log_directory,
         "local_directory": cluster.local_directory,
         "python": sys.executable,
-        "scheduler_options": {"dashboard_address": ":0"},
+        "scheduler_options": {"dashboard_address": "127.0.0.1:0"},
     }  # fmt: skip
 
 

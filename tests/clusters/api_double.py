@@ -7,6 +7,7 @@ that leads to the scheduler the test gives it.
 
 import json
 import re
+import ssl
 import threading
 import time
 import uuid
@@ -26,7 +27,8 @@ VERBS = {"GET": "get", "POST": "create", "DELETE": "delete"}
 class ApiDouble:
     """Objects by (plural, name), the requests that came, and the faults to come."""
 
-    def __init__(self, scheduler: str | None, namespace: str = "lle", delete_seconds: float = 0.2) -> None:
+    def __init__(self, scheduler: str | None, namespace: str = "lle", delete_seconds: float = 0.2,
+                 certificate: tuple[str, str] | None = None) -> None:  # fmt: skip
         self.scheduler, self.namespace, self.delete_seconds = scheduler, namespace, delete_seconds
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
@@ -40,6 +42,10 @@ class ApiDouble:
             self.objects["podtemplates", f"lle-{name}"] = template
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     def __enter__(self) -> "ApiDouble":
@@ -52,7 +58,11 @@ class ApiDouble:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
 
     def kubeconfig(self) -> str:
         """What KUBECONFIG should point to."""
@@ -85,7 +95,7 @@ class ApiDouble:
                 if which in {"*", verb}:
                     del self.faults[number]
                     return refusal(status, "Trouble", "on purpose")
-            if token != "Bearer of-the-driver":
+            if token is None or token.lower() != "bearer of-the-driver":
                 return refusal(401, "Unauthorized", f"token {token!r}")
             if not self._may(verb, group, plural):
                 return refusal(403, "Forbidden", f"cannot {verb} resource {plural}")

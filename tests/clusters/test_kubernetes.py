@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -170,6 +171,34 @@ class TestLife:
             pass
         assert api.faults == []
         assert api.names("daskclusters") == []
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT CHECKED: openssl makes the certificate")
+def test_in_a_pod_the_service_account_is_used(tmp_path, monkeypatch):
+    """Server, authority, token and namespace come from the files and variables that Kubernetes puts into a pod."""
+    cert, key = tmp_path / "ca.crt", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=api", "-addext",
+         "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True,
+    )  # fmt: skip
+    (tmp_path / "token").write_text("of-the-driver")
+    (tmp_path / "namespace").write_text("team-a")
+    from kubernetes.config import incluster_config  # noqa: PLC0415 (skipped above where it is missing)
+
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(cert))
+    monkeypatch.setattr(kubernetes_api, "NAMESPACE_FILE", tmp_path / "namespace")
+    with ApiDouble(None, namespace="team-a", certificate=(str(cert), str(key))) as double:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(double.port))
+        api = kubernetes_api.KubernetesApi("auto")
+        assert api.namespace == "team-a"
+        assert api.pod_template("lle-worker")["spec"]["serviceAccountName"] == "lle-worker"
+        assert api.get("daskclusters", "none") is None
+        (tmp_path / "token").write_text("stolen")
+        stranger = kubernetes_api.KubernetesApi("auto")
+        with pytest.raises(ConfigError, match="401"):
+            stranger.get("daskclusters", "none")
 
 
 class TestRefusals:
