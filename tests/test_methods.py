@@ -263,6 +263,33 @@ def test_as_many_rows_as_points_are_not_taken_for_lle(tmp_path):
     assert largest_angle(embedding, vectors[-2:-1].T) < 1e-4
 
 
+def test_pca_knows_no_components(tmp_path):
+    roll = sample("swiss_roll", 0, 500, 5, 0.0, 0.0).points
+    store, result = run_on(tmp_path, np.concatenate([roll, roll[:300] + 500.0]), "pca")
+    assert result["metrics"]["n_components_weak"] == 2
+    assert not any("components" in text for text in result["metrics"]["warnings"])
+    np.testing.assert_array_equal(store.read_all("component"), 0)
+    assert store.read_all("embedding")[:500, 0].std() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["modified", "ltsa", "laplacian", "pca"])
+def test_workers_give_the_bytes_of_a_serial_run(tmp_path, method):
+    X = sample("swiss_roll", 0, 900, 5, 0.0, 0.0).points
+    serial = run_on(tmp_path, X, method)[0].read_all("embedding").tobytes()
+    run_on(tmp_path, X, method, "--fresh", "--set", "execution.cluster={kind: local, workers: 2}")
+    assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == serial
+
+
+def test_coordinates_too_close_for_a_scale_are_refused(tmp_path):
+    X = 1e-47 * np.random.default_rng(3).random((200, 3))
+    np.save(tmp_path / "x.npy", X)
+    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")})
+    result = CliRunner().invoke(app, ["run", str(config), "--set", "method=laplacian"])
+    assert result.exit_code == 2, result.output
+    assert "weights.t: auto" in " ".join(result.output.split())
+
+
 def test_modified_reads_reg_where_scikit_learn_does_not(tmp_path):
     X = sample("swiss_roll", 0, 700, 9, 0.0, 0.0).points
     small, _ = run_on(tmp_path, X, "modified")

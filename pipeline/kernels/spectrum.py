@@ -202,7 +202,7 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
     found = route(problem)
     values, tolerances = found.pairs.values, problem.tolerances
     if tolerances.has_null_vector(values) and not problem.flat:
-        cause = "the neighbour graph of this component has several closed classes; set neighbors.reverse to auto, or "
+        cause = "its neighbour graph has several closed classes; set neighbors.reverse to auto (lle) or 4, or "
         if problem.null is not None:
             cause = "edges whose weights are zero in float64 cut this component apart; raise weights.t, or "
         raise InputError(

@@ -26,8 +26,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     size = {"size": block, "n_points": n}
     terms = (k + 1) ** 2
+    stored = 0 if config.method == "lle" else 3 * block * k * (k + 1) * ENTRY_BYTES  # up to k rows of F a point
     yield Step(
-        "assemble_cost", "contribute", contribute_block, n_blocks, 3 * block * terms * ENTRY_BYTES,
+        "assemble_cost", "contribute", contribute_block, n_blocks, 3 * block * terms * ENTRY_BYTES + stored,
         {"method": config.method, **size}, bundles=("_work/contributions",),
     )  # fmt: skip
     yield Step(

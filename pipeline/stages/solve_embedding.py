@@ -58,7 +58,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     )  # fmt: skip
     solver = config.eigensolver
     yield Step(
-        "solve_embedding", "solve", solve_component, chosen["n_components"], 40 * n * (layout.k_max + 1),
+        "solve_embedding", "solve", solve_component, chosen["n_components"],
+        40 * n * (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max),
         {"family": config.method, "n_components": m, "method": solver.method, "tol": solver.tol, "sigma": solver.sigma,
          "max_memory": solver.max_memory, **size},
         bundles=("_work/eigen",), on_driver=True, all_cores=True,

@@ -26,6 +26,11 @@ def steps(config: Config, layout: Layout) -> Steps:
             expected=lambda b: {"links": 1, "squared": 1.0},
         )  # fmt: skip
         t = sum(report["squared"] for report in reports) / sum(report["links"] for report in reports)
+        if not t > 0:
+            raise InputError(
+                "weights.t: auto is the mean squared distance of neighbours, found 0 in float32; scale the data "
+                "(preprocess.scale: standard), or set weights.edges: binary"
+            )
     yield Step(
         "local_factors", "edges", weigh_block, n_blocks, block * k * 120 + 40 * BATCH_LINKS, {"t": t, **size},
         bundles=("_work/edges",),
