@@ -78,7 +78,8 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
                 f"new"
             )
     lowest = min((min(values) for values in metrics["eigenvalues"] or []), default=1.0)
-    if metrics.get("method") in ("ltsa", "hessian") and lowest < EXACT * metrics["solver"]["rounding_floor"]:
+    floor = (metrics["solver"] or {}).get("rounding_floor", 0.0)
+    if metrics.get("method") in ("ltsa", "hessian") and lowest < EXACT * floor:
         said.append(
             "eigenvalues are zero to rounding: the neighbourhoods are exactly flat, or groups of points hang on too "
             "few others (then a coordinate is a clump)"

@@ -140,3 +140,22 @@ class TestWarnings:
 
     def test_no_component_was_embedded_yet(self):
         assert warnings(collect({}, {}, 84, None)) == []
+        assert warnings({**collect({}, {}, 84, None), "method": "hessian"}) == []
+
+    @pytest.mark.parametrize(("method", "exact"), [("ltsa", True), ("hessian", True), ("lle", False)])
+    def test_eigenvalues_that_are_zero(self, method, exact):
+        stats = {"method": "shift_invert", "reason": "fits", "factor_nnz": 7, "rounding_floor": 1e-15}
+        for value, said in ((1e-29, exact), (1e-20, False)):
+            steps = changed("solve_embedding", "solve", eigenvalues=[value, 1e-7], stats=stats)
+            found = warnings({**collected(steps), "method": method})
+            assert any("exactly flat" in text for text in found) == said
+
+    def test_pca_does_not_depend_on_components(self):
+        several = collected(changed("mend_graph", "analyse", n_components_weak=5))
+        assert warnings({**several, "method": "pca"}) == []
+        assert len(warnings({**several, "method": "laplacian"})) == 1
+
+    def test_neighborhoods_that_are_too_small(self):
+        steps = {**QUIET, ("local_factors", "solve"): [{"rows": 5, "skipped": 2}, {"rows": 7, "skipped": 3}]}
+        [sentence] = warnings(collected(steps))
+        assert "5 neighbourhoods are too small" in sentence
