@@ -68,7 +68,7 @@ def cost(n_points: int, dimension: int, solve: bool, n_components: int = 2) -> C
         ratio = chebyshev.largest_eigenvalue(factor, routes.SEED) / found.eigenvalues[-1]
         products = PRODUCTS_PER_ROOT * float(np.sqrt(ratio))
     n_bytes = routes.krylov_size(factor, n_components, size)[2]
-    return Cost(size.nnz, size.gflop, n_bytes, products)
+    return Cost(size.nnz, max(size.gflop, forecast.LEAST_GFLOP), n_bytes, products)
 
 
 def fit(sizes: list[int], values: list[float]) -> tuple[float, float]:
