@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_end_to_end import lle, write_config
 
-from pipeline import solver_state
+from pipeline import checkpoint, solver_state
 from pipeline.errors import NotEnoughMemory
 from pipeline.kernels.chebyshev import SubspaceState
 from pipeline.stages import solve_embedding
@@ -145,3 +145,18 @@ def test_states_are_kept_some_time_apart(tmp_path, monkeypatch):
     for n_steps in (1, 2, 3):
         keep(state_of(20, n_steps, 1))
     assert solver_state.read_state(store, "state", 20).n_steps == 2
+
+
+def test_plan_predicts_the_solver_once_the_weights_are_there(solved, tmp_path):
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": N, "seed": 3})
+    planned = lle("plan", config, "--store", solved.url)
+    assert planned["solver"]["basis"] == "an earlier run"
+    actual = planned["solver"]
+    changed = lle("plan", config, "--store", str(tmp_path / "none.zarr"))
+    assert changed["solver"] is None
+    checkpoint.forget_markers(solved, "solve_embedding", "solve")
+    predicted = lle("plan", config, "--store", solved.url)["solver"]
+    assert predicted["basis"] == "analysis"
+    assert predicted["method"] == actual["method"] == "factored"
+    assert predicted["factor_nnz"] == pytest.approx(actual["factor_nnz"], rel=0.05)  # another point is pinned
+    assert predicted["seconds"] > 0
