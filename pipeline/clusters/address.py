@@ -35,7 +35,7 @@ def address_cluster(cluster: Cluster) -> Iterator[Client]:
         if wanted is not None and not any(worker["resources"].get(wanted, 0) >= 1 for worker in workers.values()):
             raise ConfigError(
                 f"execution.cluster.memory_resource {wanted}: none of the {len(workers)} workers offers it; start one "
-                f"with `dask worker {cluster.address} --nworkers 1 --nthreads 1 --resources {wanted}=1`"
+                f"with `dask worker {cluster.address} --no-nanny --nthreads 1 --memory-limit 0 --resources {wanted}=1`"
             )
         yield client
 
