@@ -15,6 +15,7 @@ MEMORY_SHARE = 0.8
 WORKER_THREADS = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
+FREE_AT_ONCE = {"MALLOC_TRIM_THRESHOLD_": "65536"}  # so that a task's peak does not hold what the last one has freed
 
 
 def worker_memory(cluster: Cluster) -> int:
@@ -22,6 +23,11 @@ def worker_memory(cluster: Cluster) -> int:
     if cluster.memory != "auto":
         return int(cluster.memory)
     return int(MEMORY_SHARE * available_memory() / n_workers(cluster))
+
+
+def memory_of_workers(cluster: Cluster) -> int | None:
+    """Bytes each worker may take, as far as it is known before there are workers."""
+    return worker_memory(cluster) if cluster.memory != "auto" or cluster.kind in {"serial", "local"} else None
 
 
 def n_workers(cluster: Cluster) -> int:
@@ -54,7 +60,7 @@ def connect(cluster: Cluster) -> Iterator[Client | None]:
 def _local(cluster: Cluster) -> Iterator[Client]:
     """Worker processes of one thread each on this machine."""
     settings: dict[str, Any] = {
-        "distributed.nanny.pre-spawn-environ": WORKER_THREADS,
+        "distributed.nanny.pre-spawn-environ": WORKER_THREADS | FREE_AT_ONCE,
         "distributed.worker.daemon": True,
         "distributed.comm.timeouts.connect": "60s",
     }

@@ -16,8 +16,9 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from threadpoolctl import threadpool_limits
 
-from pipeline import checkpoint
+from pipeline import checkpoint, memory
 from pipeline.errors import CorruptChunk, LleError, StageIncomplete, StoreError
+from pipeline.machine import available_memory
 from pipeline.plan import BlockReport, Step
 from pipeline.store import Store
 
@@ -39,10 +40,28 @@ class Progress(Protocol):
 
 
 class Executor:
-    """Runs blocks on a client's workers, or one after the other in this process when there is no client."""
+    """Runs blocks on a client's workers, or one after the other in this process when there is no client.
 
-    def __init__(self, client: Client | None) -> None:
-        self.client = client
+    `memory` is the limit of a worker in bytes, for workers that do not know their own; None: not known.
+    """
+
+    def __init__(self, client: Client | None, memory: int | None = None) -> None:
+        self.client, self.memory = client, memory
+
+    def require_memory(self, step: Step) -> None:
+        """Raises NotEnoughMemory when a task of the step does not fit where it would run."""
+        if step.all_cores:
+            return  # the eigensolve keeps to a limit of its own
+        if step.on_driver:
+            memory.check_driver(step, available_memory())
+        else:
+            memory.check_worker(step, self.worker_limit())
+
+    def worker_limit(self) -> int | None:
+        """Bytes for one task on the smallest worker, the worker's own process included."""
+        workers = {} if self.client is None else self.client.scheduler_info(n_workers=-1)["workers"]
+        limits = [w["memory_limit"] // max(1, w["nthreads"]) for w in workers.values() if w["memory_limit"]]
+        return min(limits, default=self.memory)
 
     def outcomes(self, step: Step, url: str, mark: str, blocks: Iterable[int]) -> Iterator[Outcome]:
         """Each block with its report or its error, as they come."""
@@ -122,6 +141,8 @@ def run_step(
     mark = checkpoint.fingerprint(upstream, step)
     done = checkpoint.begin_step(store, step, mark, before)
     missing = [block for block in range(step.n_blocks) if block not in done]
+    if missing:
+        executor.require_memory(step)
     progress.begin(step, len(done))
     started = time.perf_counter()
     failures: dict[int, BaseException] = {}
@@ -143,13 +164,13 @@ def run_step(
 def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
     """One block: compute, write, mark. Runs in a worker (or here), with one thread unless the step asks for more."""
     store = Store(url)
-    _reset_peak()
+    base_bytes = _reset_peak()
     started = time.perf_counter()
     limits: Any = contextlib.nullcontext() if step.all_cores else threadpool_limits(1)
     with limits:
         report = step.function(store, block, **step.parameters, **step.resources)
     seconds = time.perf_counter() - started
-    result = BlockReport(block=block, seconds=round(seconds, 4), peak_bytes=_peak_bytes(), report=report)
+    result = BlockReport(block, round(seconds, 4), _peak_bytes(), report, base_bytes)
     checkpoint.mark_done(store, step, mark, result)
     return result
 
@@ -204,10 +225,14 @@ def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:
     return "\n".join([head, *shown, *more, "Run the same command again to try the failed blocks once more."])
 
 
-def _reset_peak() -> None:
-    """Start Linux's count of this process's peak memory anew; elsewhere the peak is that of the whole process."""
+def _reset_peak() -> int:
+    """Start Linux's count of this process's peak memory anew (elsewhere it is that of the whole process).
+
+    Returns what the process holds now.
+    """
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
+    return int(psutil.Process().memory_info().rss)
 
 
 def _peak_bytes() -> int:

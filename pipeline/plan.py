@@ -7,7 +7,7 @@ after duplicates are merged, how wide the neighbour lists are). `lle plan` drive
 """
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,12 +97,16 @@ class PlannedArray:
 
 @dataclass(frozen=True)
 class BlockReport:
-    """What a task says when it is done: scalars only, kept in its marker."""
+    """What a task says when it is done: scalars only, kept in its marker.
+
+    `peak_bytes` is the most its process held while it ran, `base_bytes` what it held before.
+    """
 
     block: int
     seconds: float
     peak_bytes: int
     report: Report
+    base_bytes: int = 0
 
 
 Steps = Generator[Step, list[Report], Layout]
@@ -153,6 +157,19 @@ def neighbor_method(requested: str, n_points: int, n_features: int) -> str:
     if n_features <= KDTREE_FEATURES:
         return "kdtree"
     return "brute" if n_points <= BRUTE_POINTS else "pynndescent"
+
+
+def largest_total(counts: Sequence[Mapping[str, int]]) -> int:
+    """The largest sum over the blocks' counts for one and the same target: how much its task will have to hold.
+
+    >>> largest_total([{"0": 2, "1": 3}, {"1": 4}])
+    7
+    """
+    totals: dict[str, int] = {}
+    for count in counts:
+        for target, number in count.items():
+            totals[target] = totals.get(target, 0) + number
+    return max(totals.values(), default=0)
 
 
 def index_dtype(n: int) -> str:

@@ -7,17 +7,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from pipeline import checkpoint
-from pipeline.cluster import connect
+from pipeline import checkpoint, memory
+from pipeline.cluster import connect, memory_of_workers
 from pipeline.config import Cluster, Config, resolved
 from pipeline.errors import BoundsNotMet, ConfigError, Interrupted
 from pipeline.execute import Executor, run_step
 from pipeline.plan import BlockReport, Layout, Stage, Step, walk
 from pipeline.progress import RunProgress
+from pipeline.sources import Source
 from pipeline.stages import (
     assemble_cost,
     find_neighbors,
@@ -62,12 +63,13 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
     """Run every stage. Raises LleError with the exit code of what went wrong; finished blocks are kept."""
     started = time.perf_counter()
     source = ingest.open_input(config)
-    layout = ingest.first_layout(config, source)
     store = Store(config.output.store)
     if fresh:
         store.may_erase()
-    else:
-        store.is_run()
+    resumed = not fresh and store.is_run()
+    layout = choose_layout(config, source, store if resumed else None)
+    if not resumed:
+        memory.check_plan(walk(STAGES, config, layout), memory_of_workers(config.execution.cluster))
     with _interruptible(), checkpoint.RunLock(store):
         if fresh:
             store.erase()
@@ -75,10 +77,11 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
         identity = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
         store.create_group(identity)
         try:
-            with connect(_worthwhile(config.execution.cluster, layout)) as client:
+            cluster = _worthwhile(config.execution.cluster, layout)
+            with connect(cluster) as client:
                 if client is not None:
                     progress.say(f"dashboard: {client.dashboard_link}")
-                unmet = _run_stages(config, layout, store, Executor(client), progress)
+                unmet = _run_stages(config, layout, store, Executor(client, memory_of_workers(cluster)), progress)
         except BoundsNotMet:
             write_report.write_metrics(store, time.perf_counter() - started)
             raise
@@ -88,6 +91,16 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
     if unmet:
         raise BoundsNotMet(unmet)
     return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
+
+
+def choose_layout(config: Config, source: Source, store: Store | None) -> Layout:
+    """Sizes of a run. auto blocks: those of the store if it has some, unless they no longer fit the workers."""
+    layout = ingest.first_layout(config, source)
+    if config.execution.block_points != "auto":
+        return layout
+    if store is not None and (size := ingest.stored_block(store, layout)):
+        layout = replace(layout, block_points=size)
+    return memory.fit_blocks(STAGES, config, layout, memory_of_workers(config.execution.cluster))
 
 
 def _worthwhile(cluster: Cluster, layout: Layout) -> Cluster:
@@ -138,7 +151,8 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
 
 def plan(config: Config) -> list[Step]:
     """Every step a run would do, with the sizes that can be known before it."""
-    layout = ingest.first_layout(config, ingest.open_input(config))
+    store = Store(config.output.store)
+    layout = choose_layout(config, ingest.open_input(config), store if store.is_run() else None)
     return list(walk(STAGES, config, layout))
 
 
@@ -152,8 +166,10 @@ def known_solver(config: Config) -> dict[str, Any] | None:
 
 
 def validate(config: Config) -> Layout:
-    """Check the config against the input's header. Raises ConfigError or InputError."""
-    return ingest.first_layout(config, ingest.open_input(config))
+    """Check the config against the input's header. Raises ConfigError, InputError or NotEnoughMemory."""
+    layout = choose_layout(config, ingest.open_input(config), None)
+    memory.check_plan(walk(STAGES, config, layout), memory_of_workers(config.execution.cluster))
+    return layout
 
 
 def versions() -> dict[str, str]:

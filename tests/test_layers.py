@@ -111,7 +111,8 @@ def test_nothing_imports_the_command_line():
     ("name", "allowed"),
     [("errors.py", set()), ("schema.py", set()), ("plan.py", {"schema"}), ("config.py", {"errors"}),
      ("machine.py", set()), ("objects.py", {"errors"}), ("store.py", {"errors", "objects", "plan", "schema"}),
-     ("checkpoint.py", {"errors", "plan", "store"}), ("execute.py", {"checkpoint", "errors", "plan", "store"}),
+     ("checkpoint.py", {"errors", "plan", "store"}), ("memory.py", {"errors", "plan"}),
+     ("execute.py", {"checkpoint", "errors", "machine", "memory", "plan", "store"}),
      ("metrics.py", {"plan"})],
 )  # fmt: skip
 def test_lower_layers_import_only_those_below(name, allowed):

@@ -162,7 +162,8 @@ class TestWalk:
         small = {(step.stage, step.name): step for step in walk_all(config, layout)[0]}
         for other_config, other_layout in larger:
             for step in walk_all(other_config, other_layout)[0]:
-                assert step.bytes_per_task >= small[step.stage, step.name].bytes_per_task, step.name
+                allowed = 1.05 if step.name == "read" else 1.0  # more blocks keep smaller samples each
+                assert allowed * step.bytes_per_task >= small[step.stage, step.name].bytes_per_task, step.name
                 assert step.disk_bytes >= small[step.stage, step.name].disk_bytes, step.name
                 assert step.n_blocks >= small[step.stage, step.name].n_blocks, step.name
 

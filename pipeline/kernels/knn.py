@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
 
-CHUNK_ELEMENTS = 4 * 2**20
+CHUNK_ELEMENTS = 2**20
 TILE_POINTS, TILE_PAIRS = 4096, 2**17  # pairs whose distances stay in the cache
 SPARE = 4
 
