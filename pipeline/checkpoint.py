@@ -106,9 +106,14 @@ def finished_blocks(store: Store, stage: str, name: str, mark: str) -> dict[int,
         if marker.rsplit("/", 1)[1].startswith(f"{name}."):
             content = store.get_json(marker)
             if content is not None and content.pop("fingerprint", None) == mark:
-                report = BlockReport(**content)
-                done[report.block] = report
+                done[content["block"]] = BlockReport(**content)
     return done
+
+
+def read_marker(store: Store, step: Step, mark: str, block: int) -> BlockReport | None:
+    """The report of a block that is done under this fingerprint, else None."""
+    content = store.get_json(marker_name(step.stage, step.name, block))
+    return BlockReport(**content) if content is not None and content.pop("fingerprint", None) == mark else None
 
 
 def mark_done(store: Store, step: Step, mark: str, report: BlockReport) -> None:

@@ -3,10 +3,11 @@
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -17,7 +18,7 @@ from pipeline.config import Config, json_schema, load_config
 from pipeline.errors import ConfigError, LleError, StoreError
 from pipeline.export import export_embedding
 from pipeline.kernels.pardiso import reproducible_environment
-from pipeline.progress import RunProgress
+from pipeline.progress import JsonProgress, RunProgress
 from pipeline.stages import write_report
 from pipeline.store import Store
 from pipeline.verify import find_damage, forget_damage
@@ -35,16 +36,22 @@ OtherStore = Annotated[str | None, typer.Option("--store", metavar="URL", help="
 AsJson = Annotated[bool, typer.Option("--json", help="print machine-readable JSON on stdout")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="erase the store first instead of resuming")]
 
+Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as text, or as a JSON object a line")]
+Profile = Annotated[bool, typer.Option("--profile", help="save Dask's performance report beside the run's own")]
+Watch = Annotated[bool, typer.Option("--watch", help="go on until the run ends, a new table every few seconds")]
+
 GIB = 2**30
+WATCH_SECONDS = 2.0
 
 
 @app.command()
 def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fresh: Fresh = False,
-        as_json: AsJson = False) -> None:  # fmt: skip
+        as_json: AsJson = False, log: Log = "text", profile: Profile = False) -> None:  # fmt: skip
     """Run the job; resume what the store already holds."""
 
     def act() -> dict[str, Any]:
-        result = runs.run(_load(config, set_, store), fresh, RunProgress())
+        progress = JsonProgress() if log == "json" else RunProgress()
+        result = runs.run(_load(config, set_, store), fresh, progress, profile)
         return {"store": result.store, "seconds": round(result.seconds, 2), "blocks_computed": result.computed,
                 "blocks_reused": result.reused, "metrics": result.metrics}  # fmt: skip
 
@@ -73,9 +80,19 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
 
 
 @app.command()
-def status(store: StoreUrl, as_json: AsJson = False) -> None:
+def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> None:
     """Say how far a run is: blocks done of each stage, seconds, running or stopped."""
-    _finish(lambda: runs.status(_existing(store)), as_json, _describe_status)
+
+    def act() -> dict[str, Any]:
+        opened = _existing(store)
+        found = runs.status(opened)
+        while watch and found["state"] == "running":
+            typer.echo(json.dumps(found) if as_json else _describe_status(found))
+            time.sleep(WATCH_SECONDS)
+            found = runs.status(opened)
+        return found
+
+    _finish(act, as_json, _describe_status)
 
 
 @app.command()
@@ -201,6 +218,8 @@ def _describe_plan(found: dict[str, Any]) -> str:
 
 def _describe_status(found: dict[str, Any]) -> str:
     lines = [f"{found['store']}: {found['state']}"]
+    if now := found["now"]:
+        lines[0] += f", {now['stage']}.{now['step']}: {now['done']} of {now['blocks']} blocks"
     for name, entry in found["stages"].items():
         total = "?" if entry["blocks"] is None else entry["blocks"]
         lines.append(f"  {name:<18}{entry['done']:>6} of {total:>6} blocks{entry['seconds']:>10.1f} s")

@@ -1,17 +1,20 @@
 """Where tasks run: a config section in, a Dask client out. Later kinds of cluster are added here and nowhere else."""
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, performance_report
 
 from pipeline.config import Cluster
 from pipeline.errors import ConfigError, LleError
 from pipeline.machine import available_cores, available_memory
 
 MEMORY_SHARE = 0.8
+WAIT_SECONDS = 30
 WORKER_THREADS = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
@@ -57,12 +60,30 @@ def connect(cluster: Cluster) -> Iterator[Client | None]:
 
 
 @contextlib.contextmanager
+def performance(client: Client | None) -> Iterator[list[bytes]]:
+    """Records what the cluster does; the list then holds Dask's page about it (none without a client)."""
+    pages: list[bytes] = []
+    if client is None:
+        yield pages
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "performance.html"
+        with performance_report(filename=str(page), mode="inline"):  # mode: the page opens without a network
+            yield pages
+        pages.append(page.read_bytes())
+
+
+@contextlib.contextmanager
 def _local(cluster: Cluster) -> Iterator[Client]:
     """Worker processes of one thread each on this machine."""
     settings: dict[str, Any] = {
         "distributed.nanny.pre-spawn-environ": WORKER_THREADS | FREE_AT_ONCE,
         "distributed.worker.daemon": True,
         "distributed.comm.timeouts.connect": "60s",
+        # A killed worker that takes more than Dask's 15 s to start again would be given up, and with the last one the
+        # run would wait for ever.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+        "distributed.scheduler.no-workers-timeout": "10 minutes",
     }
     with dask.config.set(settings):
         local = LocalCluster(
@@ -80,6 +101,8 @@ def _remote(address: str) -> Iterator[Client]:
     except (OSError, TimeoutError, ValueError) as error:
         raise LleError(f"execution.cluster.address {address}: no scheduler answers ({error}); is it up?") from None
     with client:
+        with contextlib.suppress(TimeoutError):
+            client.wait_for_workers(1, timeout=WAIT_SECONDS)  # they may just be starting, or starting again
         if not client.scheduler_info()["workers"]:
             raise LleError(f"execution.cluster.address {address}: the scheduler has no workers; start some first")
         yield client

@@ -120,6 +120,9 @@ def _outcome(future: Any, step: Step) -> BlockReport | BaseException:
             error: BaseException = future.exception()
             return error
         report: BlockReport | BaseException = future.result()
+    except KilledWorker as error:  # it had ended well, but its worker died before it was asked for the report
+        killed: BaseException = error
+        return killed
     except (FutureCancelledError, OSError, TimeoutError) as error:
         raise LleError(f"the Dask scheduler was lost in {step.stage} ({error}); run again to resume") from None
     return report
@@ -164,6 +167,8 @@ def run_step(
 def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
     """One block: compute, write, mark. Runs in a worker (or here), with one thread unless the step asks for more."""
     store = Store(url)
+    if (finished := checkpoint.read_marker(store, step, mark, block)) is not None:
+        return finished  # done by another worker that died before it could say so
     base_bytes = _reset_peak()
     started = time.perf_counter()
     limits: Any = contextlib.nullcontext() if step.all_cores else threadpool_limits(1)

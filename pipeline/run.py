@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from pipeline import checkpoint, memory
-from pipeline.cluster import connect, memory_of_workers
+from pipeline.cluster import connect, memory_of_workers, performance
 from pipeline.config import Cluster, Config, resolved
 from pipeline.errors import BoundsNotMet, ConfigError, Interrupted
 from pipeline.execute import Executor, run_step
@@ -59,8 +59,11 @@ class RunResult:
     seconds: float
 
 
-def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
-    """Run every stage. Raises LleError with the exit code of what went wrong; finished blocks are kept."""
+def run(config: Config, fresh: bool, progress: RunProgress, profile: bool = False) -> RunResult:
+    """Run every stage. Raises LleError with the exit code of what went wrong; finished blocks are kept.
+
+    `profile` saves Dask's performance report of the run beside its own.
+    """
     started = time.perf_counter()
     source = ingest.open_input(config)
     store = Store(config.output.store)
@@ -81,7 +84,10 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
             with connect(cluster) as client:
                 if client is not None:
                     progress.say(f"dashboard: {client.dashboard_link}")
-                unmet = _run_stages(config, layout, store, Executor(client, memory_of_workers(cluster)), progress)
+                with performance(client if profile else None) as profiled:
+                    unmet = _run_stages(config, layout, store, Executor(client, memory_of_workers(cluster)), progress)
+            if profile:
+                _save_profile(store, profiled, progress)
         except BoundsNotMet:
             write_report.write_metrics(store, time.perf_counter() - started)
             raise
@@ -91,6 +97,15 @@ def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
     if unmet:
         raise BoundsNotMet(unmet)
     return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
+
+
+def _save_profile(store: Store, profiled: list[bytes], progress: RunProgress) -> None:
+    """Dask's performance report, after the run's own, which replaces the folder."""
+    for page in profiled:
+        store.objects.put("report/performance.html", page)
+        progress.say(f"performance: {store.url}/report/performance.html")
+    if not profiled:
+        progress.say("performance: the run had no workers (kind: serial, or one block), so there is nothing to show")
 
 
 def choose_layout(config: Config, source: Source, store: Store | None) -> Layout:
@@ -115,12 +130,14 @@ def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor
     before: set[tuple[str, str]] = set()
     for name, stage in STAGES.items():
         steps, used = stage(config, layout), set()
+        started, peak_bytes = time.perf_counter(), 0
         try:
             step = next(steps)
             while True:
                 used.add(step.name)
                 reports = run_step(step, upstream, store, executor, progress, before)
                 before.add((step.stage, step.name))
+                peak_bytes = max([peak_bytes, *(report.peak_bytes for report in reports)])
                 if step.feeds:
                     upstream = checkpoint.fingerprint(upstream, step)
                 if text := _unmet(step, reports):
@@ -130,6 +147,7 @@ def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor
         except StopIteration as stop:
             layout = stop.value
         checkpoint.forget_unused(store, name, used)
+        progress.end_stage(name, time.perf_counter() - started, peak_bytes)
     return unmet
 
 
@@ -188,6 +206,7 @@ def status(store: Store) -> dict[str, Any]:
     if not store.is_run():
         raise ConfigError(f"{store.url}: no run has been started there")
     stages: dict[str, dict[str, Any]] = {}
+    now: dict[str, Any] | None = None
     for (stage, step), record in checkpoint.recorded_steps(store).items():
         done = len(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
         entry = stages.setdefault(stage, {"done": 0, "blocks": 0, "seconds": 0.0, "steps": {}})
@@ -195,10 +214,12 @@ def status(store: Store) -> dict[str, Any]:
         entry["blocks"] += record["n_blocks"]
         entry["seconds"] = round(entry["seconds"] + record.get("seconds", 0.0), 3)
         entry["steps"][step] = {"done": done, "blocks": record["n_blocks"]}
+        if done < record["n_blocks"]:
+            now = {"stage": stage, "step": step, "done": done, "blocks": record["n_blocks"]}
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in STAGES}
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
     state = "running" if checkpoint.running(store) else "done" if finished else "stopped"
-    return {"store": store.url, "state": state, "stages": ordered}
+    return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered}
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import io
 import json
 import math
 import zlib
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -151,15 +152,23 @@ class Store:
         stop = start + len(values)
         if start % block or stop > array.shape[0] or (stop % block and stop != array.shape[0]):
             raise ValueError(f"{name}[{start}:{stop}] is not a whole number of blocks of {block} rows")
-        persist(lambda: array.__setitem__(slice(start, stop), values), f"{self.url}/{name}")
+
+        def write() -> None:
+            try:
+                array[start:stop] = values
+            except (ValueError, RuntimeError):  # zarr looks into the shard it replaces, and that one is damaged
+                for chunk in range(start // block, -(-stop // block)):
+                    self.objects.delete(self._object_of(array, name, chunk))
+                array[start:stop] = values
+
+        persist(write, f"{self.url}/{name}")
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Rows [start, stop). Raises CorruptChunk when a chunk is missing or fails its checksum."""
         array = self.array(name)
         block = block_of(array)
         for chunk in range(start // block, -(-stop // block)):
-            key = array.metadata.encode_chunk_key((chunk,) + (0,) * (array.ndim - 1))
-            if array.size and not self.objects.size(f"{name}/{key}"):
+            if array.size and not self.objects.size(self._object_of(array, name, chunk)):
                 raise CorruptChunk(name, str(chunk), "the chunk is missing or empty")
         with storage_errors(f"{self.url}/{name}"):
             try:
@@ -171,18 +180,23 @@ class Store:
             self.read(name, max(start, chunk * block), min(stop, (chunk + 1) * block))
         raise CorruptChunk(name, str(start // block), "it could not be read at first, and could then")
 
+    @staticmethod
+    def _object_of(array: "zarr.Array[Any]", name: str, block: int) -> str:
+        """The name of the object that holds a block of an array."""
+        return f"{name}/{array.metadata.encode_chunk_key((block,) + (0,) * (array.ndim - 1))}"
+
     def read_all(self, name: str) -> Array:
         """The whole array."""
         return self.read(name, 0, self.array(name).shape[0])
 
     def gather(self, name: str, rows: npt.NDArray[np.integer]) -> Array:
-        """Given rows in ascending order; each block that holds one of them is read once."""
+        """Given rows in ascending order; each chunk that holds one of them is read once, and no other."""
         array = self.array(name)
-        block = block_of(array)
+        block, chunk = block_of(array), array.chunks[0]
         out = np.empty((len(rows), *array.shape[1:]), array.dtype)
-        cuts = np.searchsorted(rows, np.arange(0, array.shape[0] + block, block))
-        for b in np.flatnonzero(np.diff(cuts)):
-            first, past = cuts[b], cuts[b + 1]
+        apart = (np.diff(rows // chunk) > 1) | (np.diff(rows // block) > 0)
+        cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(rows)]
+        for first, past in pairwise(cuts if len(rows) else []):
             low, high = int(rows[first]), int(rows[past - 1]) + 1
             out[first:past] = self.read(name, low, high)[rows[first:past] - low]
         return out
