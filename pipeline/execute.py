@@ -81,8 +81,10 @@ class Executor:
                 yield block, outcome
         for suspect in suspects:
             for block, outcome in self._windowed(client, step, url, mark, [suspect], 1):
-                guilty = isinstance(outcome, KilledWorker)
-                yield block, StageIncomplete("it killed its worker each time it was tried") if guilty else outcome
+                if isinstance(outcome, KilledWorker):
+                    planned = memory.gib(step.bytes_per_task)
+                    outcome = StageIncomplete(f"it killed its worker each time it was tried (planned: {planned})")
+                yield block, outcome
 
     def _windowed(
         self, client: Client, step: Step, url: str, mark: str, blocks: list[int], per_worker: int

@@ -39,6 +39,7 @@ def check(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
     assert len(found) > 100
 
 
+@pytest.mark.slow
 def test_one_two_and_four_processes(tmp_path, serial):
     quiet = {"dashboard_address": None, "memory_limit": "2GiB", "silence_logs": 50, "host": "127.0.0.1"}
     with (

@@ -24,18 +24,25 @@ def client():
 
 
 class TestWorkers:
-    def test_one_killed_in_every_stage_costs_what_it_was_doing(self, tmp_path, client):
+    def test_one_killed_costs_what_it_was_doing(self, tmp_path, client):
+        [row] = faults.worker_killed(tmp_path, client, ("solve_weights",))
+        assert (row.equal, row.said) == (True, "")
+        assert row.redone <= IN_FLIGHT
+
+    @pytest.mark.slow
+    def test_one_killed_in_every_stage(self, tmp_path, client):
         rows = faults.worker_killed(tmp_path, client)
         assert [row.stage for row in rows] == list(faults.ON_WORKERS)
         assert all(row.equal and not row.said for row in rows)
         assert max(row.redone for row in rows) <= IN_FLIGHT
-        assert sum(row.redone for row in rows) <= 2 * len(rows)
 
+    @pytest.mark.slow
     def test_all_killed_at_once(self, tmp_path, client):
         [row] = faults.all_workers_restarted(tmp_path, client)
         assert (row.equal, row.said) == (True, "")
         assert row.redone <= IN_FLIGHT
 
+    @pytest.mark.slow
     def test_a_poisoned_block_is_named_and_the_others_finish(self, tmp_path, client):
         [row] = faults.poisoned_block(tmp_path, client)
         assert row.equal
@@ -43,6 +50,7 @@ class TestWorkers:
         assert "block 2: StageIncomplete: it killed its worker each time" in row.said
         assert 1 <= row.redone <= 10  # its own deaths, and those that were queued with it
 
+    @pytest.mark.slow
     def test_scheduler_lost(self, tmp_path):
         [row] = faults.scheduler_lost(tmp_path)
         assert row.equal
@@ -57,6 +65,7 @@ class TestDrivers:
         assert row.equal
         assert row.redone <= 1
 
+    @pytest.mark.slow
     def test_two_at_once(self, tmp_path):
         [row] = faults.two_drivers(tmp_path)
         assert row.equal
@@ -87,13 +96,16 @@ class TestStorage:
         assert (row.equal, row.said, row.redone) == (True, "", 0)
 
     def test_damage_is_never_used_and_computed_again(self, tmp_path):
-        """A third of the arrays and bundles; the slow test takes all of them."""
-        check_damage(faults.damaged(tmp_path, every=3, offset=1))
+        """Some of the arrays and bundles; the slow test takes all of them."""
+        rows = faults.damaged(tmp_path, every=7, offset=1)
+        assert len(rows) >= 5
+        check_damage(rows)
 
     @pytest.mark.slow
     def test_damage_of_every_array(self, tmp_path):
         rows = faults.damaged(tmp_path)
         check_damage(rows)
+        assert len(rows) > 30
         damaged = " ".join(row.fault for row in rows)
         for name in (*faults.RESULTS, "_work/raw", "_work/sorted_points", "_work/sent_rows", "_work/contributions"):
             assert name in damaged
@@ -119,7 +131,6 @@ class TestStorage:
 
 
 def check_damage(rows: list[faults.Row]) -> None:
-    assert len(rows) >= 10
-    assert [row.fault for row in rows if not row.equal] == []
+    assert [row.fault for row in rows if not row.equal or not row.redone] == []
     assert sum(bool(row.said) for row in rows) >= len(rows) // 2  # read by a step of the run, and refused
     assert all("do not match their checksum" in row.said for row in rows if row.said)

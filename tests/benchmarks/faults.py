@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -149,13 +149,14 @@ class Quiet(RunProgress):
 class KillInEach(Quiet):
     """Kills a worker in every stage that has tasks on workers."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, stages: Collection[str]) -> None:
         super().__init__()
-        self.job, self.killed = job, list[str]()
+        self.job, self.stages, self.killed = job, stages, list[str]()
 
     def advance(self, step: Step, report: BlockReport) -> None:
         RunProgress.advance(self, step, report)
-        if step.stage not in self.killed and step.n_blocks > 1 and not step.on_driver:
+        wanted = step.stage in self.stages and step.stage not in self.killed
+        if wanted and step.n_blocks > 1 and not step.on_driver:
             self.killed.append(step.stage)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.job.last_worker(step.stage), signal.SIGKILL)
@@ -244,13 +245,13 @@ def undisturbed() -> str:
 # --- the faults
 
 
-def worker_killed(folder: Path, client: Client) -> list[Row]:
-    """One run, a worker killed in each stage."""
+def worker_killed(folder: Path, client: Client, stages: Collection[str] = ON_WORKERS) -> list[Row]:
+    """One run, a worker killed in each of the stages."""
     job = Job(folder, client.scheduler.address)
     client.register_plugin(LogStarts(str(job.log)))
-    kills = KillInEach(job)
+    kills = KillInEach(job, stages)
     said = job.run(kills)
-    assert kills.killed == list(ON_WORKERS), said
+    assert kills.killed == list(stages), said
     equal = job.digest() == undisturbed()
     return [Row("worker SIGKILLed", stage, job.redone(stage), equal, said) for stage in kills.killed]
 
@@ -397,7 +398,7 @@ def shifted_clock(seconds: float) -> Iterator[None]:
 
 def damaged(folder: Path, every: int = 1, offset: int = 0) -> list[Row]:
     """Every array and bundle, truncated or with a bit flipped: never used, and computed again on request."""
-    whole = Job(folder / "whole")
+    whole = Job(folder / "whole", n_points=N_POINTS // 2)
     assert whole.run() == ""
     names = list(objects_by_array(whole.store).values())
     rows = []
@@ -421,7 +422,7 @@ def objects_by_array(store: Store) -> dict[str, str]:
 
 
 def _damage_one(folder: Path, whole: Job, name: str, how: str) -> Row:
-    job = Job(folder)
+    job = Job(folder, n_points=N_POINTS // 2)
     shutil.copytree(whole.store.url, job.store.url)
     path = Path(job.store.url, name)
     data = bytearray(path.read_bytes())
@@ -433,23 +434,29 @@ def _damage_one(folder: Path, whole: Job, name: str, how: str) -> Row:
     forget_what_follows(job.store, name)
     said = job.run()  # it is read, and refused; or nothing reads it
     damage = find_damage(job.store)
-    assert damage if not said else True, name
+    assert damage or said, name
     if damage:
         forget_damage(job.store, damage)
     assert job.run() == "", name
     assert find_damage(job.store) == []
-    unused = job.starts()
-    fault = f"{how}: {name}"
-    stage = said.split("Forgotten: ")[-1].split(";")[0] if said else "not read by a step"
-    return Row(fault, stage, max(unused.values(), default=0) - 1, job.digest() == undisturbed(), said)
+    wrote = writer(job.store, name)
+    redone = sum(n for key, n in job.starts().items() if key.startswith(f"{'.'.join(wrote)}-"))
+    fault, stage = f"{how}: {name}", wrote[0]
+    return Row(fault, stage, redone, job.digest() == whole.digest(), said)
+
+
+def writer(store: Store, name: str) -> tuple[str, str]:
+    """The step that wrote an object."""
+    for key, record in checkpoint.recorded_steps(store).items():
+        if any(name == part or name.startswith(f"{part}/") for part in (*record["arrays"], *record["bundles"])):
+            return key
+    raise KeyError(name)
 
 
 def forget_what_follows(store: Store, name: str) -> None:
     """Forget the markers of the steps after the one that wrote an object."""
-    steps = list(checkpoint.recorded_steps(store).items())
-    wrote = [any(name == part or name.startswith(f"{part}/") for part in (*record["arrays"], *record["bundles"]))
-             for _, record in steps]  # fmt: skip
-    for (stage, step), _ in steps[wrote.index(True) + 1 :]:
+    steps = list(checkpoint.recorded_steps(store))
+    for stage, step in steps[steps.index(writer(store, name)) + 1 :]:
         checkpoint.forget_markers(store, stage, step)
 
 
