@@ -475,7 +475,6 @@ def remote_objects(path: Path) -> RemoteObjects:
     return RemoteObjects(f"file://{path}")
 
 
-@pytest.mark.parametrize("open_at", [local_objects, remote_objects])
 class TestPassingFaults:
     """Writes that the system refuses for a while are tried again; others are not."""
 
@@ -536,6 +535,7 @@ class TestAge:
         assert store.objects.names("_run") == []
 
 
+@pytest.mark.parametrize("open_at", [local_objects, remote_objects])
 class TestObjects:
     @pytest.fixture
     def objects(self, tmp_path, open_at):
