@@ -1,10 +1,11 @@
 """The same bytes for 1, 2 and 4 workers, threads or processes, serial or distributed."""
 
-import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
+from pipeline.cluster import connect
+from pipeline.config import Cluster
 from tests.benchmarks.faults import Job
 
 pytestmark = pytest.mark.timeout(300)
@@ -40,20 +41,12 @@ def check(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
 
 
 @pytest.mark.slow
-def test_one_two_and_four_processes(tmp_path, serial):
-    quiet = {"dashboard_address": None, "memory_limit": "2GiB", "silence_logs": 50, "host": "127.0.0.1"}
-    with (
-        dask.config.set({"distributed.worker.daemon": True}),
-        LocalCluster(n_workers=4, threads_per_worker=1, **quiet) as cluster,
-        Client(cluster) as client,
-    ):
-        for n_workers in (4, 2, 1):
-            cluster.scale(n_workers)
-            while len(client.scheduler_info()["workers"]) != n_workers:
-                client.wait_for_workers(1)
-            for name in SECTIONS:
-                found = run(tmp_path / f"{name}{n_workers}", client.scheduler.address, name)
-                check(found, serial[name])
+@pytest.mark.parametrize("n_workers", [1, 2, 4])
+def test_processes(tmp_path, serial, n_workers):
+    cluster = Cluster(kind="local", workers=n_workers, memory="2GiB")
+    with connect(cluster) as client:
+        for name in SECTIONS:
+            check(run(tmp_path / name, client.scheduler.address, name), serial[name])
 
 
 @pytest.mark.parametrize("threads", [1, 4])

@@ -97,13 +97,13 @@ class TestStorage:
 
     def test_damage_is_never_used_and_computed_again(self, tmp_path):
         """Some of the arrays and bundles; the slow test takes all of them."""
-        rows = faults.damaged(tmp_path, every=7, offset=1)
+        rows = list(faults.damaged(tmp_path, every=7, offset=1))
         assert len(rows) >= 5
         check_damage(rows)
 
     @pytest.mark.slow
     def test_damage_of_every_array(self, tmp_path):
-        rows = faults.damaged(tmp_path)
+        rows = list(faults.damaged(tmp_path))
         check_damage(rows)
         assert len(rows) > 30
         damaged = " ".join(row.fault for row in rows)

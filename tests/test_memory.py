@@ -17,11 +17,13 @@ from typer.testing import CliRunner
 
 from pipeline import memory
 from pipeline.cli import app
+from pipeline.config import Config
 from pipeline.errors import NotEnoughMemory
 from pipeline.execute import Executor, run_step
 from pipeline.memory import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, PROCESS_BYTES, SCORE_BYTES, TASK_BYTES
 from pipeline.plan import MIN_BLOCK_POINTS, Step, largest_total
-from pipeline.run import STAGES, fits, stages_of
+from pipeline.run import STAGES, choose_layout, fits, stages_of
+from pipeline.stages.ingest import open_input
 from pipeline.store import Store
 
 # Distinct primes, so that a term that is lost, doubled or of the wrong size shows.
@@ -132,13 +134,19 @@ class TestBlocksFollowMemory:
             if not step.on_driver and key[0] not in {"solve_embedding", "measure_quality", "write_report"}:
                 assert large[key].bytes_per_task <= step.bytes_per_task + 50 * MIB, key
 
-    def test_an_auto_block_stays_with_its_store(self, tmp_path):
-        config = write_config(tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 3000})
-        lle("run", config, "--set", "execution.block_points=auto", "--set", "execution.cluster.memory=8GiB")
-        first = lle("status", tmp_path / "run.zarr")["stages"]["ingest"]["blocks"]
-        again = lle("run", config, "--set", "execution.cluster.memory=700MiB")
-        assert set(again["blocks_computed"]) == {"write_report"}
-        assert lle("status", tmp_path / "run.zarr")["stages"]["ingest"]["blocks"] == first
+    def test_an_auto_block_stays_with_its_store(self, tmp_path, run_stages, make_config):
+        """A later run with more memory keeps what was computed; with less, it takes blocks that fit."""
+        config = make_config(tmp_path, np.random.default_rng(2).normal(size=(9000, 60)), 4096)
+        store = run_stages(config, "ingest").store
+
+        def chosen(limit, store):
+            cluster = {"kind": "serial", "memory": limit}
+            auto = Config.model_validate({**config.model_dump(), "execution": {"cluster": cluster}})
+            return choose_layout(auto, open_input(auto), store).block_points
+
+        assert chosen("64GiB", None) == 9000
+        assert chosen("64GiB", store) == 4096
+        assert chosen("500MiB", store) < 4096
 
 
 class TestRefused:

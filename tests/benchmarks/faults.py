@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -396,16 +396,14 @@ def shifted_clock(seconds: float) -> Iterator[None]:
         yield
 
 
-def damaged(folder: Path, every: int = 1, offset: int = 0) -> list[Row]:
+def damaged(folder: Path, every: int = 1, offset: int = 0) -> Iterator[Row]:
     """Every array and bundle, truncated or with a bit flipped: never used, and computed again on request."""
     whole = Job(folder / "whole", n_points=N_POINTS // 2)
     assert whole.run() == ""
     names = list(objects_by_array(whole.store).values())
-    rows = []
     for number, name in enumerate(names):
         if number % every == offset % every:
-            rows.append(_damage_one(folder / str(number), whole, name, ("flip", "truncate")[number % 2]))
-    return rows
+            yield _damage_one(folder / str(number), whole, name, ("bit flipped", "truncated")[number % 2])
 
 
 def objects_by_array(store: Store) -> dict[str, str]:
@@ -426,7 +424,7 @@ def _damage_one(folder: Path, whole: Job, name: str, how: str) -> Row:
     shutil.copytree(whole.store.url, job.store.url)
     path = Path(job.store.url, name)
     data = bytearray(path.read_bytes())
-    if how == "truncate":
+    if how == "truncated":
         del data[len(data) // 2 :]
     else:
         data[len(data) // 3] ^= 16
@@ -437,12 +435,12 @@ def _damage_one(folder: Path, whole: Job, name: str, how: str) -> Row:
     assert damage or said, name
     if damage:
         forget_damage(job.store, damage)
-    assert job.run() == "", name
+    after = job.run()
+    assert after == "", f"{name}: {after}"
     assert find_damage(job.store) == []
     wrote = writer(job.store, name)
     redone = sum(n for key, n in job.starts().items() if key.startswith(f"{'.'.join(wrote)}-"))
-    fault, stage = f"{how}: {name}", wrote[0]
-    return Row(fault, stage, redone, job.digest() == whole.digest(), said)
+    return Row(f"{how}: {name}", wrote[0], redone, job.digest() == whole.digest(), said)
 
 
 def writer(store: Store, name: str) -> tuple[str, str]:
@@ -460,7 +458,7 @@ def forget_what_follows(store: Store, name: str) -> None:
         checkpoint.forget_markers(store, stage, step)
 
 
-ALONE: dict[str, Callable[[Path], list[Row]]] = {
+ALONE: dict[str, Callable[[Path], Iterable[Row]]] = {
     "scheduler_lost": scheduler_lost, "driver_killed": driver_killed, "two_drivers": two_drivers,
     "disk_full": disk_full, "one_write_in_twenty_fails": one_write_in_twenty_fails, "clock_skew": clock_skew,
     "damaged": damaged,
@@ -486,19 +484,22 @@ def main() -> None:
     if arguments.drive:
         drive(*arguments.drive)
         return
-    rows = []
+    print("| fault | stage | blocks redone | result equal |\n|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         wanted = {name: fault for name, fault in WITH_WORKERS.items() if arguments.part in name}
         if wanted:
             with workers() as client:
                 for name, fault in wanted.items():
-                    rows += fault(Path(folder, name), client)
+                    show(fault(Path(folder, name), client))
         for name, fault in ALONE.items():
             if arguments.part in name:
-                rows += fault(Path(folder, name))
-    print("| fault | stage | blocks redone | result equal |\n|---|---|---|---|")
+                show(fault(Path(folder, name)))
+
+
+def show(rows: Iterable[Row]) -> None:
+    """Print lines of the table as they come."""
     for row in rows:
-        print(f"| {row.fault} | {row.stage} | {row.redone} | {'yes' if row.equal else 'NO'} |")
+        print(f"| {row.fault} | {row.stage} | {row.redone} | {'yes' if row.equal else 'NO'} |", flush=True)
 
 
 if __name__ == "__main__":
