@@ -113,9 +113,14 @@ def finished_blocks(store: Store, stage: str, name: str, mark: str) -> dict[int,
         if marker.rsplit("/", 1)[1].startswith(f"{name}."):
             content = store.get_json(marker)
             if content is not None and content.pop("fingerprint", None) == mark:
-                report = BlockReport(**content)
-                done[report.block] = report
+                done[content["block"]] = BlockReport(**content)
     return done
+
+
+def read_marker(store: Store, step: Step, mark: str, block: int) -> BlockReport | None:
+    """The report of a block that is done under this fingerprint, else None."""
+    content = store.get_json(marker_name(step.stage, step.name, block))
+    return BlockReport(**content) if content is not None and content.pop("fingerprint", None) == mark else None
 
 
 def mark_done(store: Store, step: Step, mark: str, report: BlockReport) -> None:
@@ -158,12 +163,15 @@ def invalidate(store: Store, array: str, chunk: str) -> str:
     """Forget the block that wrote a damaged chunk, so that the next run computes it again; says what was forgotten."""
     for (stage, step), record in recorded_steps(store).items():
         bundles = [bundle.removesuffix(".npz") for bundle in record["bundles"]]
-        whole = any(array == bundle or array.startswith(f"{bundle}/") for bundle in bundles)
-        if array not in record["arrays"] and not whole:
+        within = [array.removeprefix(f"{bundle}/").split("/") for bundle in bundles if array.startswith(f"{bundle}/")]
+        if array not in record["arrays"] and array not in bundles and not within:
             continue
-        if array in record["arrays"] and chunk.isdigit() and record["n_blocks"] > 1:
-            store.objects.delete(marker_name(stage, step, int(chunk)))
-            return f"block {chunk} of {stage}.{step}"
+        # A bundle's last number is the block that wrote it; of rows of M the first, before the part's name.
+        numbers = [part for part in within[0] if part.isdigit()][-1:] if within else []
+        block = int([chunk, *numbers][-1]) if (array in record["arrays"] and chunk.isdigit()) or numbers else None
+        if block is not None and record["n_blocks"] > max(1, block):
+            store.objects.delete(marker_name(stage, step, block))
+            return f"block {block} of {stage}.{step}"
         forget_markers(store, stage, step)
         if chunk == "zarr.json":
             forget_step(store, stage, step)
@@ -186,7 +194,7 @@ class RunLock:
             holder = self.store.get_json(LOCK)
             if holder is None and not self.store.objects.exists(LOCK):
                 continue  # released meanwhile
-            if holder is not None and holder_alive(holder):
+            if holder is not None and holder_alive(self.store, LOCK, holder):
                 raise self._refused(holder)
             self._remove_dead(holder or {"token": "torn"})
         self._thread.start()
@@ -206,7 +214,7 @@ class RunLock:
         claim = f"_run/claim-{holder['token']}.json"
         if not self.store.objects.create(claim, self._content()):
             rival = self.store.get_json(claim)
-            if rival is not None and holder_alive(rival):
+            if rival is not None and holder_alive(self.store, claim, rival):
                 raise self._refused(rival)
             self.store.objects.delete(claim)
             return
@@ -232,10 +240,13 @@ class RunLock:
                     self.store.objects.put(LOCK, self._content())
 
 
-def holder_alive(holder: dict[str, Any]) -> bool:
-    """Whether the process that holds a lock lives: known on this host, else judged by its last sign of life."""
+def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:
+    """Whether the process that holds a lock lives: known on this host, else judged by its last sign of life.
+
+    Times are the store's: the clocks of the two hosts may differ by any amount.
+    """
     if holder["host"] != socket.gethostname():
-        return bool(time.time() - holder["alive"] < STALE_SECONDS)
+        return store.objects.age(name) < STALE_SECONDS
     try:
         process = psutil.Process(holder["pid"])
         alive = abs(process.create_time() - holder["started"]) < 1.0
@@ -247,4 +258,6 @@ def holder_alive(holder: dict[str, Any]) -> bool:
 def running(store: Store) -> bool:
     """Whether a living driver holds the store."""
     holder = store.get_json(LOCK)
-    return holder is not None and holder_alive(holder)
+    if holder is not None and holder["host"] != socket.gethostname():
+        return bool(time.time() - holder["alive"] < STALE_SECONDS)  # only told to people: asking leaves no trace
+    return holder is not None and holder_alive(store, LOCK, holder)

@@ -3,21 +3,25 @@
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from pipeline import memory
 from pipeline import run as runs
+from pipeline.cluster import memory_of_workers
 from pipeline.config import Config, json_schema, load_config
-from pipeline.errors import ConfigError, LleError
+from pipeline.errors import ConfigError, LleError, StoreError
 from pipeline.export import export_embedding
 from pipeline.kernels.pardiso import reproducible_environment
-from pipeline.progress import RunProgress
+from pipeline.progress import JsonProgress, RunProgress
 from pipeline.stages import write_report
 from pipeline.store import Store
+from pipeline.verify import find_damage, forget_damage
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -32,16 +36,22 @@ OtherStore = Annotated[str | None, typer.Option("--store", metavar="URL", help="
 AsJson = Annotated[bool, typer.Option("--json", help="print machine-readable JSON on stdout")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="erase the store first instead of resuming")]
 
+Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as text, or as a JSON object a line")]
+Profile = Annotated[bool, typer.Option("--profile", help="save Dask's performance report beside the run's own")]
+Watch = Annotated[bool, typer.Option("--watch", help="go on until the run ends, a new table every few seconds")]
+
 GIB = 2**30
+WATCH_SECONDS = 2.0
 
 
 @app.command()
 def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fresh: Fresh = False,
-        as_json: AsJson = False) -> None:  # fmt: skip
+        as_json: AsJson = False, log: Log = "text", profile: Profile = False) -> None:  # fmt: skip
     """Run the job; resume what the store already holds."""
 
     def act() -> dict[str, Any]:
-        result = runs.run(_load(config, set_, store), fresh, RunProgress())
+        progress = JsonProgress() if log == "json" else RunProgress()
+        result = runs.run(_load(config, set_, store), fresh, progress, profile)
         return {"store": result.store, "seconds": round(result.seconds, 2), "blocks_computed": result.computed,
                 "blocks_reused": result.reused, "metrics": result.metrics}  # fmt: skip
 
@@ -70,9 +80,36 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
 
 
 @app.command()
-def status(store: StoreUrl, as_json: AsJson = False) -> None:
+def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> None:
     """Say how far a run is: blocks done of each stage, seconds, running or stopped."""
-    _finish(lambda: runs.status(_existing(store)), as_json, _describe_status)
+
+    def act() -> dict[str, Any]:
+        opened = _existing(store)
+        found = runs.status(opened)
+        while watch and found["state"] == "running":
+            typer.echo(json.dumps(found) if as_json else _describe_status(found))
+            time.sleep(WATCH_SECONDS)
+            found = runs.status(opened)
+        return found
+
+    _finish(act, as_json, _describe_status)
+
+
+@app.command()
+def verify(store: StoreUrl, as_json: AsJson = False) -> None:
+    """Check every stored chunk against its checksum; forget what is damaged, so that the next run computes it anew."""
+
+    def act() -> dict[str, Any]:
+        opened = _existing(store)
+        damage = find_damage(opened)
+        if damage:
+            forgotten = forget_damage(opened, damage)
+            lines = [f"{len(damage)} damaged:", *map(str, damage[:10]), *(["..."] if len(damage) > 10 else [])]
+            cure = f"forgotten: {', '.join(forgotten)}; run the job again to compute this anew"
+            raise StoreError("\n".join([*lines, cure]))
+        return {"store": opened.url, "damaged": 0}
+
+    _finish(act, as_json, lambda found: f"{found['store']}: every chunk matches its checksum")
 
 
 @app.command()
@@ -145,16 +182,18 @@ def _fail(kind: str, message: str, code: int, as_json: bool) -> None:
 
 
 def _plan(config: Config) -> dict[str, Any]:
-    steps = runs.plan(config)
+    steps, limit = runs.plan(config), memory_of_workers(config.execution.cluster)
+    room = None if limit is None else memory.task_room(limit)
     rows = [
         {
             "stage": step.stage, "step": step.name, "tasks": step.n_blocks, "bytes_per_task": step.bytes_per_task,
-            "disk_bytes": step.disk_bytes, "where": runs.where(step, config),
+            "disk_bytes": step.disk_bytes, "where": runs.where(step, config), "fits": runs.fits(step, config),
         }
         for step in steps
     ]
     solver = runs.known_solver(config)
-    return {"steps": rows, "disk_bytes": sum(step.disk_bytes for step in steps), "solver": solver}
+    return {"steps": rows, "disk_bytes": sum(step.disk_bytes for step in steps), "solver": solver,
+            "worker_memory": limit, "worker_room": room}  # fmt: skip
 
 
 def _describe_plan(found: dict[str, Any]) -> str:
@@ -162,7 +201,11 @@ def _describe_plan(found: dict[str, Any]) -> str:
     for row in found["steps"]:
         name = f"{row['stage']}.{row['step']}"
         size, disk = row["bytes_per_task"] / GIB, row["disk_bytes"] / GIB
-        lines.append(f"{name:<34}{row['tasks']:>7}{size:>12.3f}{disk:>13.3f}  {row['where']}")
+        lines.append(f"{name:<34}{row['tasks']:>7}{size:>12.3f}{disk:>13.3f}  {row['where']}"
+                     f"{'' if row['fits'] else ': does not fit'}")  # fmt: skip
+    if found["worker_room"] is not None:
+        limit, room = memory.gib(found["worker_memory"]), memory.gib(found["worker_room"])
+        lines.append(f"a worker of {limit} has room for {room} a task")
     lines.append(f"arrays on disk in all: {found['disk_bytes'] / GIB:.2f} GiB")
     solver = found["solver"]
     known = "known once the weights are solved"
@@ -181,6 +224,8 @@ def _describe_solver(solver: dict[str, Any]) -> str:
 
 def _describe_status(found: dict[str, Any]) -> str:
     lines = [f"{found['store']}: {found['state']}"]
+    if now := found["now"]:
+        lines[0] += f", {now['stage']}.{now['step']}: {now['done']} of {now['blocks']} blocks"
     for name, entry in found["stages"].items():
         total = "?" if entry["blocks"] is None else entry["blocks"]
         lines.append(f"  {name:<18}{entry['done']:>6} of {total:>6} blocks{entry['seconds']:>10.1f} s")

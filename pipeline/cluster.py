@@ -1,11 +1,13 @@
 """Where tasks run: a config section in, a Dask client out. Other machines' clusters are in clusters/."""
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, performance_report
 
 from pipeline.clusters.address import address_cluster
 from pipeline.clusters.kubernetes import MEMORY_RESOURCE, kubernetes_cluster
@@ -17,6 +19,8 @@ MEMORY_SHARE = 0.8
 # no NUMBA_NUM_THREADS: Dask sets these in this process too while it spawns a worker, and numba, which reads its
 # variable again at every compilation, refuses to go on once the number differs from that of the threads it has started
 WORKER_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+FREE_AT_ONCE = {"MALLOC_TRIM_THRESHOLD_": "65536"}  # so that a task's peak does not hold what the last one has freed
+POD_SHARE = 0.9  # of a pod's memory, the limit of its worker: k8s/base/worker.yaml
 
 Section = Cluster | KubernetesCluster | SlurmCluster
 
@@ -26,6 +30,21 @@ def worker_memory(cluster: Cluster) -> int:
     if cluster.memory != "auto":
         return int(cluster.memory)
     return int(MEMORY_SHARE * available_memory() / n_workers(cluster))
+
+
+def memory_of_workers(cluster: Section) -> int | None:
+    """Bytes each worker may take, as far as it is known before there are workers."""
+    if isinstance(cluster, KubernetesCluster):
+        return int(POD_SHARE * cluster.memory) if isinstance(cluster.memory, int) else None
+    if isinstance(cluster, Cluster) and cluster.kind != "address":
+        return worker_memory(cluster)
+    return cluster.memory if isinstance(cluster.memory, int) else None
+
+
+def memory_of_high_memory(cluster: Section) -> int | None:
+    """The same of the workers that take whole-data steps."""
+    found = cluster.high_memory if isinstance(cluster, KubernetesCluster) else None
+    return found if isinstance(found, int) else None
 
 
 def n_workers(cluster: Cluster) -> int:
@@ -62,12 +81,30 @@ def _serial(cluster: Cluster) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def performance(client: Client | None) -> Iterator[list[bytes]]:
+    """Records what the cluster does; the list then holds Dask's page about it (none without a client)."""
+    pages: list[bytes] = []
+    if client is None:
+        yield pages
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "performance.html"
+        with performance_report(filename=str(page), mode="inline"):  # mode: the page opens without a network
+            yield pages
+        pages.append(page.read_bytes())
+
+
+@contextlib.contextmanager
 def _local(cluster: Cluster) -> Iterator[Client]:
     """Worker processes of one thread each on this machine."""
     settings: dict[str, Any] = {
-        "distributed.nanny.pre-spawn-environ": WORKER_THREADS,
+        "distributed.nanny.pre-spawn-environ": WORKER_THREADS | FREE_AT_ONCE,
         "distributed.worker.daemon": True,
         "distributed.comm.timeouts.connect": "60s",
+        # A killed worker that takes more than Dask's 15 s to start again would be given up, and with the last one the
+        # run would wait for ever.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+        "distributed.scheduler.no-workers-timeout": "10 minutes",
     }
     with dask.config.set(settings):
         local = LocalCluster(

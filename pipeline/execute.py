@@ -18,8 +18,9 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from threadpoolctl import threadpool_limits
 
-from pipeline import checkpoint, isolated
+from pipeline import checkpoint, isolated, memory
 from pipeline.errors import CorruptChunk, LleError, StageIncomplete, StoreError
+from pipeline.machine import available_memory
 from pipeline.plan import BlockReport, Step
 from pipeline.store import Store
 
@@ -46,14 +47,52 @@ class Executor:
 
     Whole-data steps (`on_driver`) run in this process too, unless `memory_resource` names the Dask resource of workers
     that have the memory; then they run there and nowhere else.
+
+    `memory` is the limit of a worker in bytes, for workers that do not know their own, and `high_memory` that of those
+    with the resource; None: not known.
     """
 
-    def __init__(self, client: Client | None, memory_resource: str | None = None) -> None:
+    def __init__(
+        self,
+        client: Client | None,
+        memory_resource: str | None = None,
+        memory: int | None = None,
+        high_memory: int | None = None,
+    ) -> None:
         self.client, self.memory_resource = client, memory_resource
+        self.memory, self.high_memory = memory, high_memory
+
+    def runs_here(self, step: Step) -> bool:
+        """Whether the tasks of a step run in this process."""
+        return self.client is None or (step.on_driver and (self.memory_resource is None or step.uses_client))
+
+    def require_memory(self, step: Step) -> None:
+        """Raises NotEnoughMemory when a task of the step does not fit where it would run."""
+        if step.all_cores:
+            return  # the eigensolve keeps to a limit of its own
+        if not step.on_driver:
+            memory.check_worker(step, self.worker_limit())
+        elif self.runs_here(step):
+            memory.check_driver(step, available_memory())
+        else:
+            memory.check_high_memory(step, self.high_memory_limit())
+
+    def worker_limit(self) -> int | None:
+        """Bytes for one task on the smallest worker, the worker's own process included."""
+        limits = [w["memory_limit"] // max(1, w["nthreads"]) for w in self._workers() if w["memory_limit"]]
+        return min(limits, default=self.memory)
+
+    def high_memory_limit(self) -> int | None:
+        """The same of the workers that take whole-data steps, of which a worker runs one at a time."""
+        offering = [w for w in self._workers() if w["resources"].get(self.memory_resource, 0) >= 1]
+        return min((w["memory_limit"] for w in offering if w["memory_limit"]), default=self.high_memory)
+
+    def _workers(self) -> list[dict[str, Any]]:
+        return [] if self.client is None else list(self.client.scheduler_info(n_workers=-1)["workers"].values())
 
     def outcomes(self, step: Step, url: str, mark: str, blocks: Iterable[int]) -> Iterator[Outcome]:
         """Each block with its report or its error, as they come."""
-        if self.client is None or (step.on_driver and (self.memory_resource is None or step.uses_client)):
+        if self.client is None or self.runs_here(step):
             for block in blocks:
                 yield block, _attempt(run_task, url, step, mark, block)
         else:
@@ -69,8 +108,10 @@ class Executor:
                 yield block, outcome
         for suspect in suspects:
             for block, outcome in self._windowed(client, step, url, mark, [suspect], 1):
-                guilty = isinstance(outcome, KilledWorker)
-                yield block, StageIncomplete("it killed its worker each time it was tried") if guilty else outcome
+                if isinstance(outcome, KilledWorker):
+                    planned = memory.gib(step.bytes_per_task)
+                    outcome = StageIncomplete(f"it killed its worker each time it was tried (planned: {planned})")
+                yield block, outcome
 
     def _windowed(
         self, client: Client, step: Step, url: str, mark: str, blocks: list[int], per_worker: int
@@ -123,6 +164,9 @@ def _outcome(future: Any, step: Step) -> BlockReport | BaseException:
             error: BaseException = future.exception()
             return error
         report: BlockReport | BaseException = future.result()
+    except KilledWorker as error:  # it had ended well, but its worker died before it was asked for the report
+        killed: BaseException = error
+        return killed
     except (FutureCancelledError, OSError, TimeoutError) as error:
         raise LleError(f"the Dask scheduler was lost in {step.stage} ({error}); run again to resume") from None
     return report
@@ -144,6 +188,8 @@ def run_step(
     mark = checkpoint.fingerprint(upstream, step)
     done = checkpoint.begin_step(store, step, mark, before)
     missing = [block for block in range(step.n_blocks) if block not in done]
+    if missing:
+        executor.require_memory(step)
     progress.begin(step, len(done))
     started = time.perf_counter()
     failures: dict[int, BaseException] = {}
@@ -165,14 +211,16 @@ def run_step(
 def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
     """One block: compute, write, mark. Runs in a worker (or here), with one thread unless the step asks for more."""
     store = Store(url)
-    _reset_peak()
+    if (finished := checkpoint.read_marker(store, step, mark, block)) is not None:
+        return finished  # done by another worker that died before it could say so
+    base_bytes = _reset_peak()
     started = time.perf_counter()
     limits: Any = contextlib.nullcontext() if step.all_cores else threadpool_limits(1)
     with limits:
         report = step.function(store, block, **step.parameters, **step.resources)
     seconds = time.perf_counter() - started
     peak = max(_peak_bytes(), report.pop("peak_bytes", 0))  # the step may have worked in another process
-    result = BlockReport(block=block, seconds=round(seconds, 4), peak_bytes=peak, report=report)
+    result = BlockReport(block, round(seconds, 4), peak, report, base_bytes)
     checkpoint.mark_done(store, step, mark, result)
     return result
 
@@ -231,10 +279,14 @@ def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:
     return "\n".join([head, *shown, *more, "Run the same command again to try the failed blocks once more."])
 
 
-def _reset_peak() -> None:
-    """Start Linux's count of this process's peak memory anew; elsewhere the peak is that of the whole process."""
+def _reset_peak() -> int:
+    """Start Linux's count of this process's peak memory anew (elsewhere it is that of the whole process).
+
+    Returns what the process holds now.
+    """
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
+    return int(psutil.Process().memory_info().rss)
 
 
 def _peak_bytes() -> int:

@@ -5,15 +5,21 @@ Every write is atomic and `create` is conditional: it succeeds for exactly one o
 
 import contextlib
 import errno
+import math
 import os
 import shutil
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlparse
 
 from pipeline.errors import ConfigError, StoreError
+
+FULL = {errno.ENOSPC, errno.EDQUOT}
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
+WRITE_PAUSES = (0.02, 0.1, 0.5, 2.0)  # seconds between attempts; object stores have retries of their own
 
 
 class Objects(Protocol):
@@ -48,6 +54,9 @@ class Objects(Protocol):
     def sweep(self) -> int:
         """Remove what killed writers left behind; returns how many."""
 
+    def age(self, name: str) -> float:
+        """Seconds since the object was written, by the store's own clock; infinite when there is none."""
+
 
 def open_objects(url: str) -> Objects:
     """Objects under a path, a file:// URL, or any URL obstore knows (s3://, gs://, az://, memory://)."""
@@ -66,13 +75,28 @@ def storage_errors(where: str) -> Iterator[None]:
         raise _explain(error, where) from None
 
 
+def persist(write: Callable[[], Any], where: str) -> None:
+    """Do a write, and again after a pause where the system refused it for a reason that may pass. Raises StoreError."""
+    for pause in WRITE_PAUSES:
+        try:
+            write()
+        except OSError as error:
+            if error.errno in FULL | FORBIDDEN:
+                raise _explain(error, where) from None
+            time.sleep(pause)
+        else:
+            return
+    with storage_errors(where):
+        write()
+
+
 def _explain(error: OSError, where: str) -> StoreError:
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    if error.errno in FULL:
         return StoreError(
             f"{where}: the disk is full ({error.strerror}). What is finished is kept: free space (`lle plan` says how "
             f"much a run needs) and run the same command again"
         )
-    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}:
+    if error.errno in FORBIDDEN:
         refused = StoreError(
             f"{where}: cannot be written: {error.strerror}. Choose another output.store or mend its rights"
         )
@@ -91,13 +115,16 @@ class LocalObjects:
     def put(self, name: str, data: bytes) -> None:
         target = self.root / name
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
-        with storage_errors(str(target)):
+
+        def write() -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 temporary.write_bytes(data)
                 temporary.replace(target)
             finally:
                 temporary.unlink(missing_ok=True)
+
+        persist(write, str(target))
 
     def create(self, name: str, data: bytes) -> bool:
         target = self.root / name
@@ -141,6 +168,17 @@ class LocalObjects:
 
     def place(self) -> Any:
         return str(self.root)
+
+    def age(self, name: str) -> float:
+        """Both times are the file system's, so that the clocks of two hosts never meet."""
+        probe = f"_run/clock-{uuid.uuid4().hex}.json"
+        self.put(probe, b"{}")
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                return (self.root / probe).stat().st_mtime - (self.root / name).stat().st_mtime
+            return math.inf
+        finally:
+            self.delete(probe)
 
     def sweep(self) -> int:
         """Remove temporary files that killed writers left behind; returns how many."""
@@ -225,6 +263,18 @@ class RemoteObjects:
 
     def place(self) -> Any:
         return self._store
+
+    def age(self, name: str) -> float:
+        """Both times are the service's."""
+        probe = f"_run/clock-{uuid.uuid4().hex}.json"
+        self.put(probe, b"{}")
+        try:
+            now, then = self._head(probe), self._head(name)
+            if now is None or then is None:
+                return math.inf
+            return float((now["last_modified"] - then["last_modified"]).total_seconds())
+        finally:
+            self.delete(probe)
 
     def sweep(self) -> int:
         """Object stores keep no partial writes."""

@@ -7,7 +7,7 @@ after duplicates are merged, how wide the neighbour lists are). `lle plan` drive
 """
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,12 +99,16 @@ class PlannedArray:
 
 @dataclass(frozen=True)
 class BlockReport:
-    """What a task says when it is done: scalars only, kept in its marker."""
+    """What a task says when it is done: scalars only, kept in its marker.
+
+    `peak_bytes` is the most its process held while it ran, `base_bytes` what it held before.
+    """
 
     block: int
     seconds: float
     peak_bytes: int
     report: Report
+    base_bytes: int = 0
 
 
 Steps = Generator[Step, list[Report], Layout]
@@ -155,6 +159,31 @@ def neighbor_method(requested: str, n_points: int, n_features: int) -> str:
     if n_features <= KDTREE_FEATURES:
         return "kdtree"
     return "brute" if n_points <= BRUTE_POINTS else "pynndescent"
+
+
+def largest_total(counts: Sequence[Mapping[str, int]]) -> int:
+    """The largest sum over the blocks' counts for one and the same target: how much its task will have to hold.
+
+    >>> largest_total([{"0": 2, "1": 3}, {"1": 4}])
+    7
+    """
+    totals: dict[str, int] = {}
+    for count in counts:
+        for target, number in count.items():
+            totals[target] = totals.get(target, 0) + number
+    return max(totals.values(), default=0)
+
+
+def factor_entries(method: str, k: int, n_components: int) -> int:
+    """The most entries of the factor F that a point brings: rows over its neighbourhood, or edges of two ends.
+
+    >>> factor_entries("lle", 12, 2), factor_entries("ltsa", 12, 2), factor_entries("hessian", 12, 2)
+    (13, 130, 39)
+    """
+    rows = {
+        "lle": 1, "modified": k - 1, "ltsa": max(1, k - n_components), "hessian": n_components * (n_components + 1) // 2
+    }  # fmt: skip
+    return 2 * k if method == "laplacian" else rows[method] * (k + 1)
 
 
 def index_dtype(n: int) -> str:

@@ -1,8 +1,10 @@
-"""How a run tells a person what it is doing: bars on a terminal, lines in a log. Always on stderr."""
+"""How a run tells a person what it is doing: bars on a terminal, lines in a log, or JSON. Always on stderr."""
 
+import json
 import sys
 import time
-from typing import TextIO
+from datetime import UTC, datetime
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -58,7 +60,15 @@ class RunProgress:
         self.stop()
         kept = f", {step.n_blocks - computed} kept" if computed < step.n_blocks else ""
         took = f"in {seconds:.1f} s" if computed else "nothing to do"
-        self.say(f"{step.stage + '.' + step.name:<34} {computed:>4} of {step.n_blocks} blocks {took}{kept}")
+        self.say(f"  {step.stage + '.' + step.name:<34} {computed:>4} of {step.n_blocks} blocks {took}{kept}")
+
+    def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
+        """One line about a stage that is through."""
+        computed, reused = self.computed.get(stage, 0), self.reused.get(stage, 0)
+        kept = f", {reused} kept from before" if reused else ""
+        now = datetime.now().astimezone().strftime("%H:%M:%S")
+        cost = f" in {seconds:.1f} s, largest process {peak_bytes / 2**30:.2f} GiB" if computed else ""
+        self.say(f"{now} {stage}: {computed} blocks{cost}{kept}")
 
     def stop(self) -> None:
         """Take the bar off the screen (also after an error)."""
@@ -66,3 +76,40 @@ class RunProgress:
             self._bars.remove_task(self._task)
             self._bars.stop()
             self._task = None
+
+
+class JsonProgress(RunProgress):
+    """Every event as one JSON object a line, for programs that collect logs."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(stream)
+        self._stream = stream or sys.stderr
+        self._bars.disable = True
+
+    def say(self, text: str) -> None:
+        self._tell("message", text=text)
+
+    def begin(self, step: Step, done: int) -> None:
+        super().begin(step, done)
+        self._tell("step_begun", stage=step.stage, step=step.name, blocks=step.n_blocks, done=done)
+
+    def advance(self, step: Step, report: BlockReport) -> None:
+        self._done += 1
+        self.computed[step.stage] = self.computed.get(step.stage, 0) + 1
+        self._tell(
+            "block_done", stage=step.stage, step=step.name, block=report.block, seconds=report.seconds,
+            peak_bytes=report.peak_bytes, done=self._done, blocks=step.n_blocks,
+        )  # fmt: skip
+
+    def end(self, step: Step, seconds: float, computed: int) -> None:
+        self.stop()
+        self._tell("step_done", stage=step.stage, step=step.name, seconds=round(seconds, 3), blocks=step.n_blocks,
+                   computed=computed)  # fmt: skip
+
+    def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
+        self._tell("stage_done", stage=stage, seconds=round(seconds, 3), peak_bytes=peak_bytes,
+                   computed=self.computed.get(stage, 0), reused=self.reused.get(stage, 0))  # fmt: skip
+
+    def _tell(self, event: str, **facts: Any) -> None:
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
+        print(json.dumps(line), file=self._stream, flush=True)

@@ -7,17 +7,25 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from pipeline import checkpoint, schema
-from pipeline.cluster import Section, connect, memory_resource
+from pipeline import checkpoint, memory, schema
+from pipeline.cluster import (
+    Section,
+    connect,
+    memory_of_high_memory,
+    memory_of_workers,
+    memory_resource,
+    performance,
+)
 from pipeline.config import Cluster, Config, resolved
 from pipeline.errors import BoundsNotMet, ConfigError, Interrupted
 from pipeline.execute import Executor, run_step
 from pipeline.plan import BlockReport, Layout, Stage, Step, walk
 from pipeline.progress import RunProgress
+from pipeline.sources import Source
 from pipeline.stages import (
     assemble_cost,
     find_neighbors,
@@ -62,23 +70,27 @@ class RunResult:
     seconds: float
 
 
-def run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
-    """Run every stage. Raises LleError with the exit code of what went wrong; finished blocks are kept."""
+def run(config: Config, fresh: bool, progress: RunProgress, profile: bool = False) -> RunResult:
+    """Run every stage. Raises LleError with the exit code of what went wrong; finished blocks are kept.
+
+    `profile` saves Dask's performance report of the run beside its own.
+    """
     with reported(config.output.prometheus, config.output.store) as report:
-        result = _run(config, fresh, progress)
+        result = _run(config, fresh, progress, profile)
         report(result)
     return result
 
 
-def _run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
+def _run(config: Config, fresh: bool, progress: RunProgress, profile: bool) -> RunResult:
     started = time.perf_counter()
     source = ingest.open_input(config)
-    layout = ingest.first_layout(config, source)
     store = Store(config.output.store)
     if fresh:
         store.may_erase()
-    else:
-        store.is_run()
+    resumed = not fresh and store.is_run()
+    layout = choose_layout(config, source, store if resumed else None)
+    if not resumed:
+        _check_plan(config, layout)
     with _interruptible(), checkpoint.RunLock(store):
         if fresh:
             store.erase()
@@ -86,11 +98,17 @@ def _run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
         identity = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
         store.create_group(identity)
         try:
-            with connect(_worthwhile(config.execution.cluster, layout)) as client:
+            cluster = _worthwhile(config.execution.cluster, layout)
+            with connect(cluster) as client:
                 if client is not None:
                     progress.say(f"dashboard: {client.dashboard_link}")
-                executor = Executor(client, memory_resource(config.execution.cluster))
-                unmet = _run_stages(config, layout, store, executor, progress)
+                executor = Executor(
+                    client, memory_resource(cluster), memory_of_workers(cluster), memory_of_high_memory(cluster)
+                )
+                with performance(client if profile else None) as profiled:
+                    unmet = _run_stages(config, layout, store, executor, progress)
+            if profile:
+                _save_profile(store, profiled, progress)
         except BoundsNotMet:
             write_report.write_metrics(store, time.perf_counter() - started)
             raise
@@ -100,6 +118,31 @@ def _run(config: Config, fresh: bool, progress: RunProgress) -> RunResult:
     if unmet:
         raise BoundsNotMet(unmet)
     return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
+
+
+def _save_profile(store: Store, profiled: list[bytes], progress: RunProgress) -> None:
+    """Dask's performance report, after the run's own, which replaces the folder."""
+    for page in profiled:
+        store.objects.put("report/performance.html", page)
+        progress.say(f"performance: {store.url}/report/performance.html")
+    if not profiled:
+        progress.say("performance: the run had no workers (kind: serial, or one block), so there is nothing to show")
+
+
+def choose_layout(config: Config, source: Source, store: Store | None) -> Layout:
+    """Sizes of a run. auto blocks: those of the store if it has some, unless they no longer fit the workers."""
+    layout = ingest.first_layout(config, source)
+    if config.execution.block_points != "auto":
+        return layout
+    if store is not None and (size := ingest.stored_block(store, layout)):
+        layout = replace(layout, block_points=size)
+    limit = memory_of_workers(config.execution.cluster)
+    return memory.fit_blocks(stages_of(config.method), config, layout, limit)
+
+
+def _check_plan(config: Config, layout: Layout) -> None:
+    """Raises NotEnoughMemory where the plan already tells that a step will not fit its workers."""
+    memory.check_plan(walk(stages_of(config.method), config, layout), memory_of_workers(config.execution.cluster))
 
 
 def _worthwhile(cluster: Section, layout: Layout) -> Section:
@@ -114,12 +157,14 @@ def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor
     before: set[tuple[str, str]] = set()
     for name, stage in stages_of(config.method).items():
         steps, used = stage(config, layout), set()
+        started, peak_bytes = time.perf_counter(), 0
         try:
             step = next(steps)
             while True:
                 used.add(step.name)
                 reports = run_step(step, upstream, store, executor, progress, before)
                 before.add((step.stage, step.name))
+                peak_bytes = max([peak_bytes, *(report.peak_bytes for report in reports)])
                 if step.feeds:
                     upstream = checkpoint.fingerprint(upstream, step)
                 if text := _unmet(step, reports):
@@ -129,6 +174,7 @@ def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor
         except StopIteration as stop:
             layout = stop.value
         checkpoint.forget_unused(store, name, used)
+        progress.end_stage(name, time.perf_counter() - started, peak_bytes)
     checkpoint.delete_unrecorded(store, METHOD_ARRAYS)
     return unmet
 
@@ -163,7 +209,8 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
 
 def plan(config: Config) -> list[Step]:
     """Every step a run would do, with the sizes that can be known before it."""
-    layout = ingest.first_layout(config, ingest.open_input(config))
+    store = Store(config.output.store)
+    layout = choose_layout(config, ingest.open_input(config), store if store.is_run() else None)
     return list(walk(stages_of(config.method), config, layout))
 
 
@@ -173,6 +220,14 @@ def where(step: Step, config: Config) -> str:
         return "worker"
     elsewhere = memory_resource(config.execution.cluster) is not None and not step.uses_client
     return "high-memory worker" if elsewhere else "driver"
+
+
+def fits(step: Step, config: Config) -> bool:
+    """Whether a step's task fits the worker it runs on, as far as is known; the driver looks when it gets there."""
+    cluster, place = config.execution.cluster, where(step, config)
+    limits = {"worker": memory_of_workers(cluster), "high-memory worker": memory_of_high_memory(cluster)}
+    limit = limits.get(place)
+    return step.all_cores or limit is None or step.bytes_per_task <= memory.task_room(limit)
 
 
 def known_solver(config: Config) -> dict[str, Any] | None:
@@ -185,12 +240,14 @@ def known_solver(config: Config) -> dict[str, Any] | None:
         return {**solved[0].report["stats"], "basis": "an earlier run"}
     if ("solve_weights", "solve") not in reports:
         return None
-    return solve_embedding.predict_solver(config, store, ingest.first_layout(config, ingest.open_input(config)))
+    return solve_embedding.predict_solver(config, store, choose_layout(config, ingest.open_input(config), store))
 
 
 def validate(config: Config) -> Layout:
-    """Check the config against the input's header. Raises ConfigError or InputError."""
-    return ingest.first_layout(config, ingest.open_input(config))
+    """Check the config against the input's header. Raises ConfigError, InputError or NotEnoughMemory."""
+    layout = choose_layout(config, ingest.open_input(config), None)
+    _check_plan(config, layout)
+    return layout
 
 
 def versions() -> dict[str, str]:
@@ -209,6 +266,7 @@ def status(store: Store) -> dict[str, Any]:
     if not store.is_run():
         raise ConfigError(f"{store.url}: no run has been started there")
     stages: dict[str, dict[str, Any]] = {}
+    now: dict[str, Any] | None = None
     for (stage, step), record in checkpoint.recorded_steps(store).items():
         done = len(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
         entry = stages.setdefault(stage, {"done": 0, "blocks": 0, "seconds": 0.0, "steps": {}})
@@ -216,11 +274,13 @@ def status(store: Store) -> dict[str, Any]:
         entry["blocks"] += record["n_blocks"]
         entry["seconds"] = round(entry["seconds"] + record.get("seconds", 0.0), 3)
         entry["steps"][step] = {"done": done, "blocks": record["n_blocks"]}
+        if done < record["n_blocks"]:
+            now = {"stage": stage, "step": step, "done": done, "blocks": record["n_blocks"]}
     names = stages_of(store.attributes()["config"]["method"])
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
     state = "running" if checkpoint.running(store) else "done" if finished else "stopped"
-    return {"store": store.url, "state": state, "stages": ordered}
+    return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered}
 
 
 @contextmanager

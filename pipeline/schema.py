@@ -29,7 +29,8 @@ class ArraySpec:
 
 
 POINTS = ArraySpec(
-    "points", ("point", "feature"), "float32 or float64", "unique, preprocessed points in internal order", "input units"
+    "points", ("point", "feature"), "float32 or float64", "unique, preprocessed points in internal order",
+    "input units", parts=32,
 )
 ORIGINAL_INDEX = ArraySpec(
     "original_index", ("point",), "int64", "input row of each internal row", kind="index"

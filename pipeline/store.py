@@ -9,6 +9,7 @@ import io
 import json
 import math
 import zlib
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from zarr.errors import ArrayNotFoundError
 from zarr.storage import ObjectStore
 
 from pipeline.errors import ConfigError, CorruptChunk, StoreError
-from pipeline.objects import open_objects, storage_errors
+from pipeline.objects import open_objects, persist, storage_errors
 from pipeline.plan import PlannedArray
 from pipeline.schema import FORMAT_VERSION
 
@@ -84,9 +85,12 @@ class Store:
 
     def create_group(self, attributes: dict[str, Any]) -> None:
         """Create the group if it is not there and set its attributes."""
-        with storage_errors(self.url):
+
+        def create() -> None:
             group = zarr.open_group(self._zarr_store(), mode="a", zarr_format=3)
             group.update_attributes({"lle_format": FORMAT_VERSION, **attributes})
+
+        persist(create, self.url)
 
     def attributes(self) -> dict[str, Any]:
         """The group's attributes: format version, resolved config, input fingerprint, package versions."""
@@ -113,7 +117,8 @@ class Store:
         tail = planned.shape[1:]
         self.objects.delete(spec.name)
         self._arrays.pop(spec.name, None)
-        with storage_errors(f"{self.url}/{spec.name}"):
+
+        def create() -> None:
             zarr.create_array(
                 self._zarr_store(), name=spec.name, shape=planned.shape, dtype=planned.dtype,
                 chunks=(inner, *tail), shards=None if shard is None else (shard, *tail),
@@ -122,6 +127,8 @@ class Store:
                 attributes={"meaning": spec.meaning, "unit": spec.unit, "block": rows},
                 config=WRITE_ALL, overwrite=True,
             )  # fmt: skip
+
+        persist(create, f"{self.url}/{spec.name}")
 
     def array(self, name: str) -> "zarr.Array[Any]":
         """The zarr array of a name. Raises StoreError when it is not there."""
@@ -145,16 +152,23 @@ class Store:
         stop = start + len(values)
         if start % block or stop > array.shape[0] or (stop % block and stop != array.shape[0]):
             raise ValueError(f"{name}[{start}:{stop}] is not a whole number of blocks of {block} rows")
-        with storage_errors(f"{self.url}/{name}"):
-            array[start:stop] = values
+
+        def write() -> None:
+            try:
+                array[start:stop] = values
+            except (ValueError, RuntimeError):  # zarr looks into the shard it replaces, and that one is damaged
+                for chunk in range(start // block, -(-stop // block)):
+                    self.objects.delete(self._object_of(array, name, chunk))
+                array[start:stop] = values
+
+        persist(write, f"{self.url}/{name}")
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Rows [start, stop). Raises CorruptChunk when a chunk is missing or fails its checksum."""
         array = self.array(name)
         block = block_of(array)
         for chunk in range(start // block, -(-stop // block)):
-            key = array.metadata.encode_chunk_key((chunk,) + (0,) * (array.ndim - 1))
-            if array.size and not self.objects.size(f"{name}/{key}"):
+            if array.size and not self.objects.size(self._object_of(array, name, chunk)):
                 raise CorruptChunk(name, str(chunk), "the chunk is missing or empty")
         with storage_errors(f"{self.url}/{name}"):
             try:
@@ -166,18 +180,23 @@ class Store:
             self.read(name, max(start, chunk * block), min(stop, (chunk + 1) * block))
         raise CorruptChunk(name, str(start // block), "it could not be read at first, and could then")
 
+    @staticmethod
+    def _object_of(array: "zarr.Array[Any]", name: str, block: int) -> str:
+        """The name of the object that holds a block of an array."""
+        return f"{name}/{array.metadata.encode_chunk_key((block,) + (0,) * (array.ndim - 1))}"
+
     def read_all(self, name: str) -> Array:
         """The whole array."""
         return self.read(name, 0, self.array(name).shape[0])
 
     def gather(self, name: str, rows: npt.NDArray[np.integer]) -> Array:
-        """Given rows in ascending order; each block that holds one of them is read once."""
+        """Given rows in ascending order; each chunk that holds one of them is read once, and no other."""
         array = self.array(name)
-        block = block_of(array)
+        block, chunk = block_of(array), array.chunks[0]
         out = np.empty((len(rows), *array.shape[1:]), array.dtype)
-        cuts = np.searchsorted(rows, np.arange(0, array.shape[0] + block, block))
-        for b in np.flatnonzero(np.diff(cuts)):
-            first, past = cuts[b], cuts[b + 1]
+        apart = (np.diff(rows // chunk) > 1) | (np.diff(rows // block) > 0)
+        cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(rows)]
+        for first, past in pairwise(cuts if len(rows) else []):
             low, high = int(rows[first]), int(rows[past - 1]) + 1
             out[first:past] = self.read(name, low, high)[rows[first:past] - low]
         return out
@@ -187,9 +206,10 @@ class Store:
     def write_rows(self, group: str, block: int, first_row: int, rows: csr_array) -> None:
         """A block of CSR rows as `<group>/<block>/{indptr,indices,data}`; attributes say which rows of what shape."""
         name = f"{group}/{block:05d}"
-        self.objects.delete(name)
-        with storage_errors(f"{self.url}/{name}"):
-            attributes: Any = {"first_row": first_row, "shape": list(rows.shape)}
+        attributes: Any = {"first_row": first_row, "shape": list(rows.shape)}
+
+        def write() -> None:
+            self.objects.delete(name)
             folder = zarr.open_group(self._zarr_store(), path=name, mode="w", attributes=attributes)
             for part in ("indptr", "indices", "data"):
                 values = getattr(rows, part)
@@ -199,6 +219,8 @@ class Store:
                     compressors=_compressors("float" if part == "data" else "index"), config=WRITE_ALL,
                 )  # fmt: skip
                 written[:] = values
+
+        persist(write, f"{self.url}/{name}")
 
     def read_rows(self, group: str, block: int) -> csr_array:
         """A block of CSR rows. Raises CorruptChunk."""
@@ -213,8 +235,8 @@ class Store:
         """Several small arrays as one object: an .npz, and its CRC-32 in four more bytes."""
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)
-        data = buffer.getvalue()
-        self.objects.put(f"{name}.npz", data + zlib.crc32(data).to_bytes(CRC_BYTES, "little"))
+        buffer.write(zlib.crc32(buffer.getbuffer()).to_bytes(CRC_BYTES, "little"))
+        self.objects.put(f"{name}.npz", buffer.getvalue())
 
     def read_bundle(self, name: str) -> dict[str, Array]:
         """The arrays of a bundle. Raises CorruptChunk when it is missing or damaged."""

@@ -259,12 +259,19 @@ class TestInvalidate:
         assert invalidate(store, "x", "2") == "all of make.fill"
         assert begin_step(store, step, "a1") == {}
 
-    @pytest.mark.parametrize(("array", "chunk"), [("x", "zarr.json"), ("_work/parts/00001", "bundle")])
-    def test_forgets_the_whole_step_where_the_block_is_not_known(self, store, array, chunk):
+    def test_forgets_the_whole_step_where_the_block_is_not_known(self, store):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
-        assert invalidate(store, array, chunk) == "all of make.fill"
+        assert invalidate(store, "x", "zarr.json") == "all of make.fill"
         assert begin_step(store, STEP, "a1") == {}
+
+    @pytest.mark.parametrize("bundle", ["_work/parts/00001", "_work/parts/00002/00001"])
+    def test_forgets_the_block_that_wrote_a_bundle(self, store, bundle):
+        """A bundle for another block carries the number of its writer last."""
+        begin_step(store, STEP, "a1")
+        compute(store, STEP, "a1")
+        assert invalidate(store, bundle, "bundle") == "block 1 of make.fill"
+        assert set(begin_step(store, STEP, "a1")) == {0, 2}
 
     def test_forgets_the_step_of_a_single_bundle(self, store):
         step = Step("make", "one", dict, 1, 1, {}, bundles=("_work/one.npz",))
@@ -276,7 +283,7 @@ class TestInvalidate:
     def test_rows_of_the_cost_matrix(self, store):
         step = Step("cost", "merge", dict, 2, 1, {}, bundles=("cost_matrix",))
         begin_step(store, step, "a1")
-        assert invalidate(store, "cost_matrix/00001/data", "0") == "all of cost.merge"
+        assert invalidate(store, "cost_matrix/00001/data", "0") == "block 1 of cost.merge"
 
     def test_nobody_wrote_it(self, store):
         begin_step(store, STEP, "a1")
@@ -290,6 +297,12 @@ def holder(**changes) -> bytes:
     me = {"host": socket.gethostname(), "pid": os.getpid(), "token": "t", "alive": time.time(),
           "started": psutil.Process().create_time()}  # fmt: skip
     return json.dumps({**me, **changes}).encode()
+
+
+def written_before(store: Store, seconds: float) -> None:
+    """Make the lock as old as that, by the clock of the file system."""
+    path = Path(store.url, LOCK)
+    os.utime(path, (path.stat().st_mtime - seconds,) * 2)
 
 
 class TestRunLock:
@@ -342,6 +355,7 @@ class TestRunLock:
         # The number of a living process here says nothing about the other host, nor does one of a dead process.
         for pid in (os.getpid(), 2**22 - 1):
             store.objects.put(LOCK, holder(host="elsewhere", pid=pid, alive=time.time() - silent))
+            written_before(store, silent)
             assert running(store) == alive
         if alive:
             with pytest.raises(StoreError, match="on elsewhere"), RunLock(store):
@@ -349,6 +363,17 @@ class TestRunLock:
         else:
             with RunLock(store):
                 assert running(store)
+
+    @pytest.mark.parametrize("skew", [-86_400, 86_400])
+    def test_of_a_host_whose_clock_is_a_day_off(self, store, skew):
+        """What counts is when the file system says the lock was written."""
+        store.objects.put(LOCK, holder(host="elsewhere", alive=time.time() + skew))
+        with pytest.raises(StoreError, match="on elsewhere"), RunLock(store):
+            pass
+        written_before(store, STALE_SECONDS + 60)
+        with RunLock(store):
+            assert store.get_json(LOCK)["pid"] == os.getpid()
+        assert store.objects.names("_run") == []
 
     def test_torn_lock_is_taken_over(self, store):
         store.objects.create(LOCK, b'{"host": ')

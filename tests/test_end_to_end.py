@@ -223,7 +223,7 @@ def test_another_way_to_the_same_arrays_never_passes_for_the_first(tmp_path):
     other = ["--set", "neighbors.method=pynndescent", "--set", "input.seed=8"]
     lle("run", config, *other)
     status = lle("status", tmp_path / "run.zarr")["stages"]["find_neighbors"]["steps"]
-    assert set(status) == {"group_cells", "search_cells", "merge"}
+    assert set(status) == {"group_cells", "send_members", "search_cells", "merge"}
     lle("run", config)
     assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == before
 

@@ -122,9 +122,9 @@ def test_nothing_imports_the_command_line():
      ("config_clusters.py", {"config_fields"}), ("config.py", {"config_clusters", "config_fields", "errors"}),
      ("clusters/manifests.py", {"errors"}), ("clusters/kubernetes_api.py", {"errors"}),
      ("machine.py", set()), ("objects.py", {"errors"}), ("store.py", {"errors", "objects", "plan", "schema"}),
-     ("checkpoint.py", {"errors", "plan", "store"}),
-     ("execute.py", {"checkpoint", "errors", "isolated", "plan", "store"}), ("isolated.py", {"errors"}),
-     ("metrics.py", {"plan"}), ("textfile.py", {"errors"})],
+     ("checkpoint.py", {"errors", "plan", "store"}), ("memory.py", {"errors", "plan"}),
+     ("execute.py", {"checkpoint", "errors", "isolated", "machine", "memory", "plan", "store"}),
+     ("isolated.py", {"errors"}), ("metrics.py", {"plan"}), ("textfile.py", {"errors"})],
 )  # fmt: skip
 def test_lower_layers_import_only_those_below(name, allowed):
     assert own_modules(name) <= allowed

@@ -130,7 +130,7 @@ class TestWalk:
         steps, end = walk_all(config, layout)
         arrays = {array.spec.name: array for step in steps for array in step.arrays}
         assert len(arrays) == sum(len(step.arrays) for step in steps)
-        assert {spec.name for spec in schema.ARRAYS} <= set(arrays)
+        assert {spec.name for spec in schema.ARRAYS} - {schema.DEGREE.name} <= set(arrays)  # that of laplacian
         n, m = layout.n_input, config.eigensolver.n_components
         assert arrays["embedding"].shape == (n, m)
         assert arrays["neighbor_indices"].shape == arrays["weights"].shape == (n, end.k_max)
@@ -162,7 +162,8 @@ class TestWalk:
         small = {(step.stage, step.name): step for step in walk_all(config, layout)[0]}
         for other_config, other_layout in larger:
             for step in walk_all(other_config, other_layout)[0]:
-                assert step.bytes_per_task >= small[step.stage, step.name].bytes_per_task, step.name
+                allowed = 1.05 if step.name == "read" else 1.0  # more blocks keep smaller samples each
+                assert allowed * step.bytes_per_task >= small[step.stage, step.name].bytes_per_task, step.name
                 assert step.disk_bytes >= small[step.stage, step.name].disk_bytes, step.name
                 assert step.n_blocks >= small[step.stage, step.name].n_blocks, step.name
 

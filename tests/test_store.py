@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
+from pipeline import objects as objects_module
 from pipeline.errors import ConfigError, CorruptChunk, StoreError
 from pipeline.objects import LocalObjects, RemoteObjects, storage_errors
 from pipeline.plan import PlannedArray
@@ -249,6 +250,20 @@ class TestArrays:
             store.write("x", start, numbers((n, 3), "float64"))
         assert not Path(store.url, "x", "c").exists()
 
+    @pytest.mark.parametrize("parts", [0, 4])
+    @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: data[:-9] + b"\0" * 9])
+    def test_a_damaged_block_can_be_written_again(self, store, parts, damage):
+        """Zarr looks into the shard it replaces; a damaged one must not be in the way."""
+        store.create(planned("x", (20, 3), "float64", 8, parts))
+        values = numbers((20, 3), "float64")
+        store.write("x", 0, values)
+        chunk = Path(store.url, "x", "c", "1", "0")
+        chunk.write_bytes(damage(chunk.read_bytes()))
+        with pytest.raises(CorruptChunk):
+            store.read("x", 8, 16)
+        store.write("x", 8, values[8:16])
+        np.testing.assert_array_equal(store.read_all("x"), values)
+
     @pytest.mark.parametrize(("start", "n"), [(0, 8), (8, 8), (16, 4), (0, 16), (8, 12), (0, 20)])
     def test_whole_blocks_are_written(self, store, start, n):
         store.create(planned("x", (20, 3), "float64", 8))
@@ -460,6 +475,66 @@ def remote_objects(path: Path) -> RemoteObjects:
     return RemoteObjects(f"file://{path}")
 
 
+class TestPassingFaults:
+    """Writes that the system refuses for a while are tried again; others are not."""
+
+    @pytest.fixture
+    def failing(self, monkeypatch):
+        """`failing(number, n_times)`: the next n renames fail with that error; how many did."""
+        replace, failed = os.replace, []
+        monkeypatch.setattr(objects_module, "WRITE_PAUSES", (0.0, 0.0, 0.0))
+
+        def arm(number, n_times):
+            def refuse(source, target, **more):
+                if len(failed) < n_times:
+                    failed.append(target)
+                    raise OSError(number, os.strerror(number), str(target))
+                replace(source, target, **more)
+
+            monkeypatch.setattr(os, "replace", refuse)
+            return failed
+
+        return arm
+
+    def test_arrays_bundles_and_objects_are_written_at_last(self, store, failing):
+        store.create(planned("x", (8, 3), "float64", 8))
+        for write in (lambda: store.write("x", 0, numbers((8, 3), "float64")), lambda: store.put_json("a.json", 1),
+                      lambda: store.write_bundle("b", x=np.ones(2)),
+                      lambda: store.write_rows("m", 0, 0, csr_array(np.eye(3)))):  # fmt: skip
+            failed = failing(errno.EIO, 3)
+            write()
+            assert len(failed) == 3
+            failed.clear()
+        assert (store.get_json("a.json"), store.read_bundle("b")["x"].sum()) == (1, 2)
+        np.testing.assert_array_equal(store.read_all("x"), numbers((8, 3), "float64"))
+        np.testing.assert_array_equal(store.read_rows("m", 0).toarray(), np.eye(3))
+
+    def test_a_fault_that_stays_is_an_error(self, store, failing):
+        failed = failing(errno.EIO, 99)
+        with pytest.raises(StoreError, match="Input/output error"):
+            store.put_json("a.json", 1)
+        assert len(failed) == 4
+        assert store.objects.names("") == ["zarr.json"]
+
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+    def test_a_full_or_forbidden_disk_is_not_tried_again(self, store, failing, number):
+        failed = failing(number, 99)
+        with pytest.raises(StoreError):
+            store.put_json("a.json", 1)
+        assert len(failed) == 1
+
+
+class TestAge:
+    def test_by_the_clock_of_the_store(self, store):
+        store.put_json("a.json", 1)
+        assert 0 <= store.objects.age("a.json") < 60
+        path = Path(store.url, "a.json")
+        os.utime(path, (path.stat().st_mtime - 1000,) * 2)
+        assert 1000 <= store.objects.age("a.json") < 1060
+        assert store.objects.age("missing") == np.inf
+        assert store.objects.names("_run") == []
+
+
 @pytest.mark.parametrize("open_at", [local_objects, remote_objects])
 class TestObjects:
     @pytest.fixture
@@ -474,6 +549,12 @@ class TestObjects:
         assert objects.exists("a/b")
         assert not objects.exists("a")
         assert not objects.exists("a/c")
+
+    def test_age_by_the_clock_of_the_store(self, objects):
+        objects.put("a", b"1")
+        assert 0 <= objects.age("a") < 60
+        assert objects.age("b") == np.inf
+        assert objects.names("") == ["a"]
 
     def test_names_of_a_folder_sorted(self, objects):
         for name in ("b/2", "a/x", "b/10", "bb/1", "b/c/1"):

@@ -15,6 +15,7 @@ from pipeline.config import Cluster, Tls
 from pipeline.errors import ConfigError, LleError
 
 ANSWER_SECONDS = 30
+WAIT_SECONDS = 30
 
 
 @contextlib.contextmanager
@@ -27,6 +28,8 @@ def address_cluster(cluster: Cluster) -> Iterator[Client]:
     where = f"execution.cluster.address {cluster.address}"
     security = None if cluster.tls is None else _security(cluster.tls)
     with connected(str(cluster.address), where, ANSWER_SECONDS, security) as client:
+        with contextlib.suppress(TimeoutError):
+            client.wait_for_workers(1, timeout=WAIT_SECONDS)  # they may just be starting, or starting again
         workers = client.scheduler_info()["workers"]
         if not workers:
             raise LleError(f"{where}: the scheduler has no workers; start some first")

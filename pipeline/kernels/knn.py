@@ -16,7 +16,7 @@ from pipeline.kernels.partition import TREE_FEATURES
 Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
 
-CHUNK_ELEMENTS = 4 * 2**20
+CHUNK_ELEMENTS = 2**20
 TILE_POINTS, TILE_PAIRS = 4096, 2**17  # pairs whose distances stay in the cache
 SPARE = 4
 

@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
 
-CHUNK_ROWS = 4096
+CHUNK_ROWS, CHUNK_SCORES = 4096, 2**20
 TREE_FEATURES = 10
 """Up to here a k-d tree of the centres is faster than a matrix product with all of them."""
 
@@ -51,15 +51,16 @@ def nearest_cells(points: Floats, centers: npt.NDArray[np.float64], n_nearest: i
     middle = centers.mean(axis=0)
     shifted = centers - middle
     squares = np.einsum("cd,cd->c", shifted, shifted)
-    for start in range(0, len(points), CHUNK_ROWS):
-        rows = points[start : start + CHUNK_ROWS].astype(np.float64) - middle
+    step = max(1, min(CHUNK_ROWS, CHUNK_SCORES // len(centers)))
+    for start in range(0, len(points), step):
+        rows = points[start : start + step].astype(np.float64) - middle
         scores = squares - 2.0 * rows @ shifted.T
         if n_nearest == 1:
-            out[start : start + CHUNK_ROWS, 0] = scores.argmin(axis=1)
+            out[start : start + step, 0] = scores.argmin(axis=1)
             continue
         chosen = np.argpartition(scores, n_nearest - 1, axis=1)[:, :n_nearest]
         order = np.argsort(np.take_along_axis(scores, chosen, axis=1), axis=1, kind="stable")
-        out[start : start + CHUNK_ROWS] = np.take_along_axis(chosen, order, axis=1)
+        out[start : start + step] = np.take_along_axis(chosen, order, axis=1)
     return out
 
 

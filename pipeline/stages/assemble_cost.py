@@ -6,7 +6,7 @@ merge: each block of rows adds its parts in the order of their sources, so that 
 
 import numpy as np
 
-from pipeline import schema
+from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.kernels.cost_matrix import (
     RowContribution,
@@ -15,24 +15,24 @@ from pipeline.kernels.cost_matrix import (
     merge_contributions,
     split_by_rows,
 )
-from pipeline.plan import Layout, Report, Step, Steps, block_rows
+from pipeline.plan import Layout, Report, Step, Steps, block_rows, factor_entries, largest_total
 from pipeline.store import Store
-
-ENTRY_BYTES = 16
 
 
 def steps(config: Config, layout: Layout) -> Steps:
     """contribute -> merge."""
     n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     size = {"size": block, "n_points": n}
-    terms = (k + 1) ** 2
-    stored = 0 if config.method == "lle" else 3 * block * k * (k + 1) * ENTRY_BYTES  # up to k rows of F a point
-    yield Step(
-        "assemble_cost", "contribute", contribute_block, n_blocks, 3 * block * terms * ENTRY_BYTES + stored,
+    factor = factor_entries(config.method, k, config.eigensolver.n_components)
+    sent = yield Step(
+        "assemble_cost", "contribute", contribute_block, n_blocks,
+        memory.contribute(block=block, k=k, factor=factor),
         {"method": config.method, **size}, bundles=("_work/contributions",),
+        expected=lambda b: {"entries": {str(b): block * (k + 1) ** 2}},
     )  # fmt: skip
+    entries = largest_total([report["entries"] for report in sent])
     yield Step(
-        "assemble_cost", "merge", merge_block, n_blocks, 4 * block * terms * ENTRY_BYTES + 12 * n,
+        "assemble_cost", "merge", merge_block, n_blocks, memory.merge_rows(entries=entries),
         {"n_blocks": n_blocks, **size}, bundles=(schema.COST_MATRIX,), expected=lambda b: {"nnz": block * 4 * k},
     )  # fmt: skip
     return layout
@@ -50,7 +50,7 @@ def contribute_block(store: Store, block: int, method: str, size: int, n_points:
     parts = split_by_rows(gram_contribution(factor), size, n_points)
     for target, part in parts.items():
         store.write_bundle(f"_work/contributions/{target:05d}/{block:05d}", **part._asdict())
-    return {"parts": len(parts)}
+    return {"parts": len(parts), "entries": {str(target): len(part.data) for target, part in parts.items()}}
 
 
 def merge_block(store: Store, block: int, n_blocks: int, size: int, n_points: int) -> Report:
@@ -60,7 +60,8 @@ def merge_block(store: Store, block: int, n_blocks: int, size: int, n_points: in
     parts = [RowContribution(**store.read_bundle(name.removesuffix(".npz"))) for name in names]
     rows = merge_contributions(parts, start, stop, n_points)
     store.write_rows(schema.COST_MATRIX, block, start, rows)
-    largest = float(np.abs(rows @ np.ones(n_points)).max(initial=0.0))
+    sums = np.bincount(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.data, rows.shape[0])
+    largest = float(np.abs(sums).max(initial=0.0))
     return {"nnz": int(rows.nnz), "largest_row_sum": largest}
 
 

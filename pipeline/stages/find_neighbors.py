@@ -1,8 +1,9 @@
 """The k nearest neighbours of every point, their recall, and the graph they form, mended where it must be.
 
 kdtree: exact, by block: the block's own points bound how far a neighbour can be, and only the cells within that
-reach are read besides. brute: exact, against all points. pynndescent: each group of cells is searched with the
-points for which it is one of the nearest groups, and the lists are merged by distance.
+reach are read besides, a batch at a time. brute: exact, against all points. pynndescent: every point is sent to the
+groups of cells nearest to it, each group is searched by itself, and the lists are merged by distance; so every chunk of
+points is read once.
 """
 
 from dataclasses import replace
@@ -10,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import schema
+from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.kernels.knn import (
     NeighborLists,
@@ -20,14 +21,26 @@ from pipeline.kernels.knn import (
     select_nearest,
 )
 from pipeline.kernels.partition import Boxes, boxes_within, first_distinct, group_cells
-from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype, neighbor_method
+from pipeline.plan import (
+    Layout,
+    PlannedArray,
+    Report,
+    Step,
+    Steps,
+    block_rows,
+    index_dtype,
+    largest_total,
+    neighbor_method,
+)
 from pipeline.store import Store
 
 Ids = npt.NDArray[np.int64]
 
 GROUP_POINTS = 50_000
 GROUP_BYTES = 256 * 2**20
+GROUP_BLOCKS = 8  # blocks follow the workers' memory, and groups follow the blocks
 N_GROUPS_EACH = 2
+HALO_ROWS = 65_536
 EXACT_CELL = 4096
 
 
@@ -39,30 +52,40 @@ def steps(config: Config, layout: Layout) -> Steps:
         PlannedArray(schema.KNN_INDICES, (n, k), index_dtype(n), block),
         PlannedArray(schema.KNN_DISTANCES, (n, k), "float32", block),
     )
-    row_bytes = layout.n_features * np.dtype(layout.dtype).itemsize
+    d, row = layout.n_features, layout.n_features * np.dtype(layout.dtype).itemsize
     size = {"size": block, "n_points": n}
     if method != "pynndescent":
         yield Step(
             "find_neighbors", "search", search_block, layout.point_blocks(),
-            block * (10 * row_bytes + 64 * k) + (3 * n * row_bytes if method == "brute" else 0),
+            memory.search_brute(block=block, n=n, row=row, d=d, k=k) if method == "brute" else memory.search_tree(
+                block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=layout.n_cells + layout.point_blocks()
+            ),
             {"method": method, "n_neighbors": k, "n_blocks": layout.point_blocks(), **size}, arrays=arrays,
         )  # fmt: skip
         return replace(layout, k_max=k)
-    target = max(10 * k, min(GROUP_POINTS, GROUP_BYTES // row_bytes))
+    target = max(10 * k, min(GROUP_POINTS, GROUP_BYTES // row, GROUP_BLOCKS * block))
     n_groups = max(1, round(n / target))
     [groups] = yield Step(
-        "find_neighbors", "group_cells", group_points, 1, n * (12 * N_GROUPS_EACH + 40),
-        {"target": target, "n_groups_each": N_GROUPS_EACH}, bundles=("_work/groups",), on_driver=True,
-        expected=lambda b: {"n_groups": n_groups},
+        "find_neighbors", "group_cells", group_all_cells, 1,
+        memory.group_cells(n_blocks=layout.input_blocks(), n_cells=layout.n_cells), {"target": target},
+        bundles=("_work/groups.npz",), on_driver=True, expected=lambda b: {"n_groups": n_groups},
     )  # fmt: skip
-    members = min(n, 2 * N_GROUPS_EACH * target)
+    sent = yield Step(
+        "find_neighbors", "send_members", send_members, layout.point_blocks(),
+        memory.send_members(block=block, row=row), {"n_groups_each": N_GROUPS_EACH, **size},
+        bundles=("_work/group_members",),
+        expected=lambda b: {"members": {"0": min(n, N_GROUPS_EACH * target) if b == 0 else 0}},
+    )  # fmt: skip
+    members = largest_total([report["members"] for report in sent])
     yield Step(
-        "find_neighbors", "search_cells", search_group, groups["n_groups"], members * (4 * row_bytes + 400 * k),
+        "find_neighbors", "search_cells", search_group, groups["n_groups"],
+        memory.search_cells(members=members, row=row, d=d, k=k),
         {"n_neighbors": k, "exact_below": EXACT_CELL, "seed": config.neighbors.seed, "size": block},
         bundles=("_work/group_neighbors",),
     )  # fmt: skip
     yield Step(
-        "find_neighbors", "merge", merge_block, layout.point_blocks(), block * N_GROUPS_EACH * k * 60,
+        "find_neighbors", "merge", merge_block, layout.point_blocks(),
+        memory.merge_lists(block=block, k=k, lists=N_GROUPS_EACH),
         {"n_neighbors": k, "n_groups_each": N_GROUPS_EACH, **size}, arrays=arrays,
     )  # fmt: skip
     return replace(layout, k_max=k)
@@ -94,14 +117,19 @@ def search_by_tree(
 ) -> tuple[NeighborLists, int]:
     """Against the block's own points first; then, if need be, against the cells within the reach these give."""
     own, ids = store.read(schema.POINTS.name, start, stop), np.arange(start, stop)
-    boxes, near = read_boxes(store, n_blocks), ids
+    boxes, near, points = read_boxes(store, n_blocks), ids, own
     if len(own) <= n_neighbors < n_points:
         near = np.sort(np.concatenate([ids, nearest_rows(boxes, start, stop, n_neighbors + 1)]))
-    lists = kdtree_neighbors(own, ids, store.gather(schema.POINTS.name, near), near, n_neighbors)
-    halo = np.union1d(near, rows_within_reach(store, start, stop, boxes, lists.distances[:, -1]))
-    if len(halo) > len(near):
-        lists = kdtree_neighbors(own, ids, store.gather(schema.POINTS.name, halo), halo, n_neighbors)
-    return lists, len(halo)
+        points = store.gather(schema.POINTS.name, near)
+    lists = kdtree_neighbors(own, ids, points, near, n_neighbors)
+    n_read = len(near)
+    for batch in batches_of(boxes, boxes_within_reach(boxes, start, stop, own, lists.distances[:, -1]), HALO_ROWS):
+        halo = rows_of(boxes, batch)
+        more = kdtree_neighbors(own, ids, store.gather(schema.POINTS.name, halo), halo, n_neighbors)
+        both = (np.hstack([lists.ids, more.ids]), np.hstack([lists.distances, more.distances]))
+        lists = select_nearest(*both, ids, n_neighbors)
+        n_read += len(halo)
+    return lists, n_read
 
 
 def read_boxes(store: Store, n_blocks: int) -> Boxes:
@@ -110,10 +138,12 @@ def read_boxes(store: Store, n_blocks: int) -> Boxes:
     return Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
 
 
-def rows_within_reach(store: Store, start: int, stop: int, boxes: Boxes, reach: npt.NDArray[np.float64]) -> Ids:
-    """Rows outside [start, stop) whose cell's box is within reach (b,) of a point of this block."""
+def boxes_within_reach(
+    boxes: Boxes, start: int, stop: int, points: npt.NDArray[np.floating], reach: npt.NDArray[np.float64]
+) -> Ids:
+    """Boxes of rows outside [start, stop) that are within reach (b,) of one of its points (b, d)."""
     own = (boxes.start >= start) & (boxes.start < stop)
-    points = store.read(schema.POINTS.name, start, stop).astype(np.float64)
+    points = points.astype(np.float64)
     wanted = np.zeros(len(own), bool)
     for i in np.flatnonzero(own):
         part = slice(int(boxes.start[i]) - start, int(boxes.stop[i]) - start)
@@ -121,7 +151,13 @@ def rows_within_reach(store: Store, start: int, stop: int, boxes: Boxes, reach: 
         for j in np.flatnonzero(near):
             gap = np.maximum(0.0, np.maximum(boxes.low[j] - points[part], points[part] - boxes.high[j]))
             wanted[j] = bool((np.einsum("bd,bd->b", gap, gap) <= reach[part] ** 2).any())
-    return rows_of(boxes, np.flatnonzero(wanted))
+    return np.flatnonzero(wanted)
+
+
+def batches_of(boxes: Boxes, chosen: Ids, n_rows: int) -> list[Ids]:
+    """The chosen boxes in runs of about n_rows rows, so that no more are held at one time."""
+    total = np.cumsum((boxes.stop - boxes.start)[chosen])
+    return np.split(chosen, np.flatnonzero(np.diff(total // n_rows)) + 1) if len(chosen) else []
 
 
 def nearest_rows(boxes: Boxes, start: int, stop: int, n_wanted: int) -> Ids:
@@ -140,25 +176,30 @@ def rows_of(boxes: Boxes, chosen: Ids) -> Ids:
     return np.concatenate(rows) if rows else np.empty(0, np.int64)
 
 
-def group_points(store: Store, block: int, target: int, n_groups_each: int) -> Report:
-    """List the members of every group of cells: all points for which it is one of the nearest groups."""
-    counts = store.read_all(schema.CELL_COUNTS.name).sum(axis=0)
-    groups = group_cells(counts, target)
-    nearest = first_distinct(groups[store.read_all(schema.NEAREST_CELLS.name)], n_groups_each)
-    flat = nearest.ravel()
-    order = np.argsort(flat, kind="stable")
-    order = order[np.searchsorted(flat[order], 0) :]
-    members = order // n_groups_each
-    bounds = np.searchsorted(flat[order], np.arange(int(groups.max()) + 2))
-    for group in range(len(bounds) - 1):
-        store.write_bundle(f"_work/groups/{group:05d}", members=members[bounds[group] : bounds[group + 1]])
-    return {"n_groups": len(bounds) - 1, "members": len(members)}
+def group_all_cells(store: Store, block: int, target: int) -> Report:
+    """Which group every cell belongs to."""
+    groups = group_cells(store.read_all(schema.CELL_COUNTS.name).sum(axis=0), target)
+    store.write_bundle("_work/groups", groups=groups)
+    return {"n_groups": int(groups.max()) + 1}
+
+
+def send_members(store: Store, block: int, n_groups_each: int, size: int, n_points: int) -> Report:
+    """Send every point of a block to the groups of cells nearest to it, a bundle for each group."""
+    start, stop = block_rows(block, size, n_points)
+    groups = store.read_bundle("_work/groups")["groups"]
+    nearest = first_distinct(groups[store.read(schema.NEAREST_CELLS.name, start, stop)], n_groups_each)
+    points = store.read(schema.POINTS.name, start, stop)
+    sent = {}
+    for group in np.unique(nearest[nearest >= 0]).tolist():
+        rows = np.flatnonzero((nearest == group).any(axis=1))
+        store.write_bundle(f"_work/group_members/{group:05d}/{block:05d}", members=rows + start, points=points[rows])
+        sent[str(group)] = len(rows)
+    return {"members": sent}
 
 
 def search_group(store: Store, block: int, n_neighbors: int, exact_below: int, seed: int, size: int) -> Report:
     """Neighbours of all members of a group of cells among each other, a bundle for each block of points."""
-    members = store.read_bundle(f"_work/groups/{block:05d}")["members"]
-    points = store.gather(schema.POINTS.name, members)
+    members, points = read_members(store, block)
     lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block) % 2**32)
     cuts = np.searchsorted(members, np.arange(0, int(members[-1]) + size + 1, size))
     for target in np.flatnonzero(np.diff(cuts)):
@@ -166,6 +207,13 @@ def search_group(store: Store, block: int, n_neighbors: int, exact_below: int, s
         name = f"_work/group_neighbors/{target:05d}/{block:05d}"
         store.write_bundle(name, members=members[part], ids=lists.ids[part], distances=lists.distances[part])
     return {"members": len(members)}
+
+
+def read_members(store: Store, group: int) -> tuple[Ids, npt.NDArray[np.floating]]:
+    """(ids of a group's members, ascending; their points)."""
+    names = store.objects.names(f"_work/group_members/{group:05d}")
+    parts = [store.read_bundle(name.removesuffix(".npz")) for name in names]
+    return np.concatenate([part["members"] for part in parts]), np.concatenate([part["points"] for part in parts])
 
 
 def merge_block(store: Store, block: int, n_neighbors: int, n_groups_each: int, size: int, n_points: int) -> Report:

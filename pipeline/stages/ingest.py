@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import schema
+from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.kernels.duplicates import merge_duplicates, row_hashes
@@ -48,19 +48,29 @@ def first_layout(config: Config, source: Source) -> Layout:
     return Layout(n, d, source.dtype.name, size, label_width=source.label_width)
 
 
+def stored_block(store: Store, layout: Layout) -> int | None:
+    """Points a block of the copy of this input that a store holds already; None where it holds none."""
+    if not store.has_array(schema.RAW.name):
+        return None
+    array = store.array(schema.RAW.name)
+    same = array.shape == (layout.n_input, layout.n_features_input)
+    return int(array.attrs["block"]) if same else None  # type: ignore[arg-type]
+
+
 def steps(config: Config, layout: Layout) -> Steps:
     """read -> read_labels -> merge_duplicates -> fit."""
     n, block, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
     kind, source = source_parameters(config)
     plain = _without_labels(source)
-    block_bytes = block * d * np.dtype(layout.dtype).itemsize
+    row = d * np.dtype(layout.dtype).itemsize
     size = {"size": block, "n_rows": n}
 
     def planned(spec: schema.ArraySpec, dtype: str, *tail: int) -> PlannedArray:
         return PlannedArray(spec, (n, *tail), dtype, block)
 
     reports = yield Step(
-        "ingest", "read", read_block, n_blocks, 4 * block_bytes + 40 * block,
+        "ingest", "read", read_block, n_blocks,
+        memory.read_input(block=block, row=row, d=d, sample=sample_rows(layout)),
         {"kind": kind, "source": plain, "sample_rows": sample_rows(layout), **size},
         open_source(kind, **plain).fingerprint(),
         arrays=(planned(schema.RAW, layout.dtype, d), planned(schema.ROW_HASH, "uint64", 2),
@@ -70,13 +80,13 @@ def steps(config: Config, layout: Layout) -> Steps:
     _check_invalid(reports, config)
     if layout.label_width:
         yield Step(
-            "ingest", "read_labels", read_labels, n_blocks, 4 * block * 8 * layout.label_width,
+            "ingest", "read_labels", read_labels, n_blocks, memory.read_labels(block=block, width=layout.label_width),
             {"kind": kind, "source": source, **size}, open_source(kind, **source).fingerprint(),
             arrays=(planned(schema.LABEL, "float64", layout.label_width),), feeds=False,
         )  # fmt: skip
     [merged] = yield Step(
-        "ingest", "merge_duplicates", merge_rows, 1, 80 * n, {"invalid": config.preprocess.invalid},
-        arrays=(planned(schema.REPRESENTATIVE, "int64"),), on_driver=True,
+        "ingest", "merge_duplicates", merge_rows, 1, memory.merge_duplicates(n=n),
+        {"invalid": config.preprocess.invalid}, arrays=(planned(schema.REPRESENTATIVE, "int64"),), on_driver=True,
         expected=lambda b: {"n_valid": n, "n_points": n},
     )  # fmt: skip
     _check_size(merged, config)
@@ -85,7 +95,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         counts = [report["rows"] - report["invalid"] for report in reports]
         yield Step(
             "ingest", "fit", fit_preprocess, 1,
-            (3 * n if pca else 4 * block) * d * 8,  # dask-ml's PCA keeps the factors of all rows
+            memory.fit(n=n, block=block, d=d, pca=pca is not None),
             {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size},
             bundles=("_work/transform.npz",), on_driver=True, uses_client=True,
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """The rows of the factor F that every point contributes, for the methods whose F is not I - W.
 
-ltsa, hessian: list_unlisted -> solve. modified: spread -> threshold -> solve. Whatever the method, a block of points
-leaves a block of CSR rows, and what follows (assembly, eigensolve) does not know which method made them.
+request -> send, then ltsa, hessian: list_unlisted -> solve; modified: spread -> threshold -> solve. Whatever the
+method, a block of points leaves a block of CSR rows, and what follows does not know which method made them.
 """
 
 from collections.abc import Iterator
@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import schema
+from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.exchange import exchange, receive_rows
 from pipeline.kernels.local_rows import LocalRows, stack_rows
 from pipeline.kernels.multiple_weights import modified_rows, principal_directions, spread
 from pipeline.kernels.tangent_space import alignment_rows, hessian_rows, least_neighbors
-from pipeline.plan import Layout, Report, Step, Steps, block_rows
+from pipeline.plan import Layout, Report, Step, Steps, block_rows, factor_entries
 from pipeline.store import Store
 
-BATCH_BYTES = 64 * 2**20
-ENTRY_BYTES = 40
+BATCH_BYTES = 16 * 2**20
 
 Ids = npt.NDArray[np.int64]
 
@@ -30,18 +30,18 @@ def steps(config: Config, layout: Layout) -> Steps:
     method, m = config.method, config.eigensolver.n_components
     n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     size = {"size": block, "n_points": n}
-    row_bytes = layout.n_features * np.dtype(layout.dtype).itemsize
-    task_bytes = block * (6 * row_bytes + 60 * k) + 4 * BATCH_BYTES
-    n_rows = {"hessian": m * (m + 1) // 2, "ltsa": k - m - 1}.get(method, k - 1)
-    solve_bytes = task_bytes + block * n_rows * (k + 1) * ENTRY_BYTES
+    row = layout.n_features * np.dtype(layout.dtype).itemsize
+    foreign = yield from exchange("local_factors", layout, schema.POINTS.name, row)
+    held = {"block": block, "foreign": foreign, "row": row, "k": k, "batch": BATCH_BYTES}
+    solve_bytes = memory.solve_factors(factor=factor_entries(method, k, m), **held)
     if method == "modified":
         yield Step(
-            "local_factors", "spread", spread_block, n_blocks, task_bytes, {"n_components": m, **size},
+            "local_factors", "spread", spread_block, n_blocks, memory.spread(**held), {"n_components": m, **size},
             bundles=("_work/spread",),
         )  # fmt: skip
         [found] = yield Step(
-            "local_factors", "threshold", find_threshold, 1, 32 * n, {"n_blocks": n_blocks}, on_driver=True,
-            expected=lambda b: {"threshold": 0.0},
+            "local_factors", "threshold", find_threshold, 1, memory.find_threshold(n=n),
+            {"n_blocks": n_blocks}, on_driver=True, expected=lambda b: {"threshold": 0.0},
         )  # fmt: skip
         weights = {"reg": config.weights.reg, "rule": config.weights.rule}
         yield Step(
@@ -50,8 +50,8 @@ def steps(config: Config, layout: Layout) -> Steps:
         )  # fmt: skip
         return layout
     yield Step(
-        "local_factors", "list_unlisted", list_unlisted, 1, n * (8 * k + 16), {"n_points": n},
-        bundles=("_work/unlisted.npz",), on_driver=True,
+        "local_factors", "list_unlisted", list_unlisted, 1, memory.list_unlisted(n=n, k=k),
+        {"n_points": n}, bundles=("_work/unlisted.npz",), on_driver=True,
     )  # fmt: skip
     yield Step(
         "local_factors", "solve", tangent_block, n_blocks, solve_bytes, {"method": method, "n_components": m, **size},
@@ -76,7 +76,7 @@ def tangent_block(store: Store, block: int, method: str, n_components: int, size
     least = least_neighbors(method, n_components)
     unlisted = store.read_bundle("_work/unlisted")["ids"]
     parts, skipped = [], 0
-    for batch in neighborhoods(store, start, stop, unlisted):
+    for batch in neighborhoods(store, block, start, stop, unlisted):
         if batch.ids.shape[1] < least:
             skipped += len(batch.ids)
             continue
@@ -89,7 +89,7 @@ def spread_block(store: Store, block: int, n_components: int, size: int, n_point
     """How much of the neighbours' variance lies outside the leading directions, for every point of a block."""
     start, stop = block_rows(block, size, n_points)
     values = np.full(stop - start, np.nan)
-    for batch in neighborhoods(store, start, stop, None):
+    for batch in neighborhoods(store, block, start, stop, None):
         values[batch.at] = spread(principal_directions(batch.points - batch.own[:, None]).values, n_components)
     store.write_bundle(f"_work/spread/{block:05d}", values=values)
     return {}
@@ -113,7 +113,7 @@ def modified_block(
     """The rows of a block by multiple weights: over the neighbours, and -1 at the point itself."""
     start, stop = block_rows(block, size, n_points)
     parts, skipped = [], 0
-    for batch in neighborhoods(store, start, stop, None):
+    for batch in neighborhoods(store, block, start, stop, None):
         if batch.ids.shape[1] < 2:
             skipped += len(batch.ids)
             continue
@@ -135,15 +135,14 @@ class Batch(NamedTuple):
     """(b, d) the points themselves."""
 
 
-def neighborhoods(store: Store, start: int, stop: int, joined: Ids | None) -> Iterator[Batch]:
+def neighborhoods(store: Store, block: int, start: int, stop: int, joined: Ids | None) -> Iterator[Batch]:
     """The neighbourhoods of a block in batches of equal size; points in ``joined`` (ascending) belong to their own."""
     ids = store.read(schema.NEIGHBOR_INDICES.name, start, stop).astype(np.int64)
+    rows, points = receive_rows(store, block, schema.POINTS.name, start, stop, ids)
     own = np.arange(start, stop)
     if joined is not None:
         ids = np.column_stack([ids, np.where(np.isin(own, joined), own, -1)])
     ids = np.take_along_axis(ids, np.argsort(ids < 0, axis=1, kind="stable"), axis=1)
-    wanted = np.unique(np.append(ids[ids >= 0], own))
-    points = store.gather(schema.POINTS.name, wanted)
     counts = (ids >= 0).sum(axis=1)
     for count in np.unique(counts).tolist():
         members = np.flatnonzero(counts == count)
@@ -151,8 +150,8 @@ def neighborhoods(store: Store, start: int, stop: int, joined: Ids | None) -> It
         for first in range(0, len(members), batch):
             at = members[first : first + batch]
             chosen = ids[at, :count]
-            coordinates: Any = points[np.searchsorted(wanted, chosen)].astype(np.float64)
-            yield Batch(at, chosen, coordinates, points[np.searchsorted(wanted, own[at])].astype(np.float64))
+            coordinates: Any = points[np.searchsorted(rows, chosen)].astype(np.float64)
+            yield Batch(at, chosen, coordinates, points[np.searchsorted(rows, own[at])].astype(np.float64))
 
 
 def _write(

@@ -7,33 +7,32 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from pipeline import schema
+from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.kernels.quality import count_closer, mean_interval, neighbor_thresholds, redundancy, trustworthiness
 from pipeline.plan import Layout, Report, Step, Steps, block_rows
 from pipeline.store import Store
-
-PAIR_BYTES = 2**27
 
 
 def steps(config: Config, layout: Layout) -> Steps:
     """sample -> count -> score."""
     n, m, k, block = layout.n_points, config.eigensolver.n_components, config.neighbors.n_neighbors, layout.block_points
     sample = min(config.quality.sample, n)
-    sample_bytes = sample * (k + 1) * layout.n_features * 8
+    d, row = layout.n_features, layout.n_features * np.dtype(layout.dtype).itemsize
+    sizes = {"m": m, "sample": sample, "d": d, "k": k}
     yield Step(
-        "measure_quality", "sample", choose_sample, 1, n * (8 * m + 40) + 3 * sample_bytes,
+        "measure_quality", "sample", choose_sample, 1, memory.choose_quality_sample(n=n, block=block, row=row, **sizes),
         {"sample": sample, "seed": config.quality.seed, "n_neighbors": k, "size": block, "n_points": n},
         bundles=("_work/quality_sample.npz", "_work/embedded"), on_driver=True, feeds=False,
     )  # fmt: skip
     yield Step(
         "measure_quality", "count", count_block, layout.point_blocks(),
-        3 * block * (layout.n_features + m) * 8 + 2 * sample_bytes + PAIR_BYTES,
+        memory.count_closer(block=block, row=row, **sizes),
         {"size": block, "n_points": n, "sample": sample, "seed": config.quality.seed}, bundles=("_work/closer",),
         feeds=False,
     )  # fmt: skip
     yield Step(
-        "measure_quality", "score", score_sample, 1, 4 * sample * k * 8 * layout.point_blocks(),
+        "measure_quality", "score", score_sample, 1, memory.score(n=n, n_blocks=layout.point_blocks(), **sizes),
         {"n_blocks": layout.point_blocks(), "sample": sample, "seed": config.quality.seed}, on_driver=True, feeds=False,
     )  # fmt: skip
     return layout

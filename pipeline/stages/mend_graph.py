@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import schema
+from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.errors import BoundsNotMet
 from pipeline.kernels.graph import Edges, neighbor_graph, weak_components
@@ -25,29 +25,37 @@ def steps(config: Config, layout: Layout) -> Steps:
     n, k, block = layout.n_points, config.neighbors.n_neighbors, layout.block_points
     size = {"size": block, "n_points": n}
     sample = {"sample": min(config.quality.sample, n), "seed": config.quality.seed}
-    row_bytes = layout.n_features * 8
+    d, row = layout.n_features, layout.n_features * np.dtype(layout.dtype).itemsize
+    drawn = {"sample": sample["sample"], "k": k}
+    yield Step(
+        "mend_graph", "choose_sample", choose_sample, 1,
+        memory.choose_recall_sample(block=block, n=n, row=row, d=d, **drawn), {**sample, "n_points": n},
+        bundles=("_work/recall_sample.npz",), feeds=False,
+    )  # fmt: skip
     yield Step(
         "mend_graph", "sample_exact", sample_exact, layout.point_blocks(),
-        block * row_bytes + 3 * config.quality.sample * row_bytes + 2**28,
-        {**sample, **size}, bundles=("_work/exact",), feeds=False,
+        memory.sample_exact(block=block, row=row, d=d, **drawn), {**sample, **size}, bundles=("_work/exact",),
+        feeds=False,
     )  # fmt: skip
     [recall] = yield Step(
-        "mend_graph", "measure_recall", measure_recall, 1, 2**28, {"n_blocks": layout.point_blocks(), **sample, **size},
-        feeds=False, expected=lambda b: {"value": 1.0, "low": 1.0, "high": 1.0, "sample": sample["sample"]},
+        "mend_graph", "measure_recall", measure_recall, 1, memory.measure_recall(**drawn),
+        {"n_blocks": layout.point_blocks(), **sample, **size}, feeds=False,
+        expected=lambda b: {"value": 1.0, "low": 1.0, "high": 1.0, "sample": sample["sample"]},
     )  # fmt: skip
     check_recall(recall, config)
     reverse = None if config.neighbors.reverse == "auto" else config.neighbors.reverse
     if config.method != "lle" and reverse is None:
         reverse = 0  # their null spaces do not depend on closed classes
     [graph] = yield Step(
-        "mend_graph", "analyse", analyse_graph, 1, n * k * 60,
-        {"reverse": reverse, "min_component": config.graph.min_component},
-        arrays=(PlannedArray(schema.POINT_COMPONENT, (n,), "int32", block),), bundles=("_work/additions.npz",),
+        "mend_graph", "analyse", analyse_graph, 1, memory.analyse_graph(n=n, k=k),
+        {"reverse": reverse, "min_component": config.graph.min_component, **size},
+        arrays=(PlannedArray(schema.POINT_COMPONENT, (n,), "int32", block),), bundles=("_work/additions",),
         on_driver=True, expected=lambda b: {"k_max": k + (reverse or 0), "n_components_weak": 1},
     )  # fmt: skip
     k_max = graph["k_max"]
     yield Step(
-        "mend_graph", "apply", apply_block, layout.point_blocks(), block * k_max * 60, {"k_max": k_max, **size},
+        "mend_graph", "apply", apply_block, layout.point_blocks(),
+        memory.apply_repair(block=block, k=k_max), {"k_max": k_max, **size},
         arrays=(PlannedArray(schema.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block),
                 PlannedArray(schema.NEIGHBOR_DISTANCES, (n, k_max), "float32", block)),
     )  # fmt: skip
@@ -70,16 +78,29 @@ def sample_rows(sample: int, seed: int, n_points: int) -> npt.NDArray[np.int64]:
     return np.sort(np.random.default_rng([seed, 5]).permutation(n_points)[:sample])
 
 
+def choose_sample(store: Store, block: int, sample: int, seed: int, n_points: int) -> Report:
+    """The sampled points with their listed neighbours' distances and how far exact search must look, read once."""
+    rows = sample_rows(sample, seed, n_points)
+    points = store.gather(schema.POINTS.name, rows)
+    radii = store.gather(schema.KNN_DISTANCES.name, rows)[:, -1].astype(np.float64)
+    finite = np.isfinite(radii)  # a list with empty slots has no reach of its own
+    radii[~finite] = radii[finite].max(initial=0.0)
+    radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
+    found = store.gather(schema.KNN_INDICES.name, rows).astype(np.int64)
+    unique, positions = np.unique(found, return_inverse=True)
+    neighbors = store.gather(schema.POINTS.name, unique[unique >= 0])
+    positions = positions.reshape(found.shape) - int((unique < 0).sum())
+    distances = exact_distances(points, neighbors, positions)
+    store.write_bundle("_work/recall_sample", rows=rows, points=points, radii=radii, distances=distances)
+    return {"sample": len(rows)}
+
+
 def sample_exact(store: Store, block: int, sample: int, seed: int, size: int, n_points: int) -> Report:
     """All points of this block that are as near to a sampled point as its farthest listed neighbour."""
-    rows = sample_rows(sample, seed, n_points)
-    radii = store.gather(schema.KNN_DISTANCES.name, rows)[:, -1].astype(np.float64)
     start, stop = block_rows(block, size, n_points)
-    points = store.gather(schema.POINTS.name, rows)
-    found = np.isfinite(radii)  # a list with empty slots has no reach of its own
-    radii[~found] = radii[found].max(initial=0.0)
-    radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
-    hits = points_within(points, rows, radii, store.read(schema.POINTS.name, start, stop), start)
+    chosen = store.read_bundle("_work/recall_sample")
+    points = store.read(schema.POINTS.name, start, stop)
+    hits = points_within(chosen["points"], chosen["rows"], chosen["radii"], points, start)
     store.write_bundle(f"_work/exact/{block:05d}", **hits._asdict())
     return {"hits": len(hits.ids)}
 
@@ -88,20 +109,16 @@ def measure_recall(
     store: Store, block: int, n_blocks: int, sample: int, seed: int, size: int, n_points: int
 ) -> Report:
     """Recall of the neighbour lists on the sample, with its 95 % interval."""
-    rows = sample_rows(sample, seed, n_points)
+    distances = store.read_bundle("_work/recall_sample")["distances"]
     parts = [store.read_bundle(f"_work/exact/{b:05d}") for b in range(n_blocks)]
     hits = Hits(*(np.concatenate([part[key] for part in parts]) for key in Hits._fields))
-    found = store.gather(schema.KNN_INDICES.name, rows).astype(np.int64)
-    unique, positions = np.unique(found, return_inverse=True)
-    points = store.gather(schema.POINTS.name, unique[unique >= 0])
-    positions = positions.reshape(found.shape) - int((unique < 0).sum())
-    distances = exact_distances(store.gather(schema.POINTS.name, rows), points, positions)
-    values = recall_per_point(hits, distances, len(rows), found.shape[1])
-    value, low, high = mean_interval(values)
-    return {"value": float(value), "low": float(low), "high": float(high), "sample": len(rows)}
+    value, low, high = mean_interval(recall_per_point(hits, distances, *distances.shape))
+    return {"value": float(value), "low": float(low), "high": float(high), "sample": len(distances)}
 
 
-def analyse_graph(store: Store, block: int, reverse: int | None, min_component: int) -> Report:
+def analyse_graph(
+    store: Store, block: int, reverse: int | None, min_component: int, size: int, n_points: int
+) -> Report:
     """Weak components, closed classes, and which reverse neighbours mend them."""
     indices = store.read_all(schema.KNN_INDICES.name)
     distances = store.read_all(schema.KNN_DISTANCES.name)
@@ -110,9 +127,12 @@ def analyse_graph(store: Store, block: int, reverse: int | None, min_component: 
     min_component = min(min_component, int(sizes[0]))  # the largest is embedded whatever its size
     repair = plan_repair(indices, distances, component, reverse, min_component)
     store.write(schema.POINT_COMPONENT.name, 0, component.astype(np.int32))
-    store.write_bundle(
-        "_work/additions", rows=repair.added_rows, neighbors=repair.added_neighbors, distances=repair.added_distances
-    )
+    for target in range(-(-n_points // size)):
+        first, past = np.searchsorted(repair.added_rows, block_rows(target, size, n_points))
+        store.write_bundle(
+            f"_work/additions/{target:05d}", rows=repair.added_rows[first:past],
+            neighbors=repair.added_neighbors[first:past], distances=repair.added_distances[first:past],
+        )  # fmt: skip
     return {
         "k_max": max(repair.max_neighbors, indices.shape[1]),
         "n_components_weak": int(n_components),
@@ -130,10 +150,8 @@ def apply_block(store: Store, block: int, k_max: int, size: int, n_points: int) 
     start, stop = block_rows(block, size, n_points)
     indices = store.read(schema.KNN_INDICES.name, start, stop)
     distances = store.read(schema.KNN_DISTANCES.name, start, stop)
-    added = store.read_bundle("_work/additions")
-    first, past = np.searchsorted(added["rows"], [start, stop])
-    edges = Edges(**{key: values[first:past] for key, values in added.items()})
-    indices, distances = apply_repair(indices, distances, start, edges, k_max)
+    added = Edges(**store.read_bundle(f"_work/additions/{block:05d}"))
+    indices, distances = apply_repair(indices, distances, start, added, k_max)
     store.write(schema.NEIGHBOR_INDICES.name, start, indices)
     store.write(schema.NEIGHBOR_DISTANCES.name, start, distances)
-    return {"added": int(past - first)}
+    return {"added": len(added.rows)}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import schema
+from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.kernels.partition import bounding_boxes, fit_cells, nearest_cells
 from pipeline.plan import (
@@ -41,14 +41,14 @@ def steps(config: Config, layout: Layout) -> Steps:
     n_nearest = min(N_NEAREST, wanted) if method == "pynndescent" else 1
     transform = config.preprocess.scale != "none" or config.preprocess.pca is not None
     dtype = "float64" if transform else layout.dtype
-    row_bytes = d * np.dtype(dtype).itemsize
+    row, row_in = d * np.dtype(dtype).itemsize, layout.n_features_input * np.dtype(layout.dtype).itemsize
 
     def planned(spec: schema.ArraySpec, rows: int, dtype: str, *tail: int) -> PlannedArray:
         return PlannedArray(spec, (rows, *tail), dtype, block)
 
-    sample_bytes = layout.input_blocks() * sample_rows(layout) * layout.n_features_input * 8
+    sample, widest = layout.input_blocks() * sample_rows(layout), max(d, layout.n_features_input)
     [cells] = yield Step(
-        "order_points", "find_cells", find_cells, 1, 4 * sample_bytes,
+        "order_points", "find_cells", find_cells, 1, memory.find_cells(sample=sample, row=row_in, d=widest),
         {"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, "transform": transform},
         bundles=("_work/cells.npz",), on_driver=True, expected=lambda b: {"n_cells": wanted},
     )  # fmt: skip
@@ -56,14 +56,16 @@ def steps(config: Config, layout: Layout) -> Steps:
     n_nearest = min(n_nearest, found)
     counts = PlannedArray(schema.CELL_COUNTS, (layout.input_blocks(), found), "int64", 1)
     yield Step(
-        "order_points", "sort", sort_block, layout.input_blocks(), 6 * block * row_bytes + 32 * block * N_NEAREST,
+        "order_points", "sort", sort_block, layout.input_blocks(),
+        memory.sort(block=block, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform),
         {"n_nearest": n_nearest, "transform": transform, "size": block, "n_rows": n},
         arrays=(planned(schema.SORTED_POINTS, n, dtype, d), planned(schema.SORTED_INDEX, n, "int64"),
                 planned(schema.SORTED_CELLS, n, "int32", n_nearest), counts),
     )  # fmt: skip
     points = layout.n_points
     yield Step(
-        "order_points", "gather", gather_block, layout.point_blocks(), 4 * block * row_bytes + 16 * block * N_NEAREST,
+        "order_points", "gather", gather_block, layout.point_blocks(),
+        memory.gather(block=block, row=row, nearest=n_nearest, n_blocks=layout.input_blocks(), n_cells=found),
         {"size": block, "n_points": points},
         arrays=(planned(schema.POINTS, points, dtype, d), planned(schema.ORIGINAL_INDEX, points, "int64"),
                 planned(schema.NEAREST_CELLS, points, "int32", n_nearest)),
@@ -105,9 +107,13 @@ def sort_block(store: Store, block: int, n_nearest: int, transform: bool, size: 
 def gather_block(store: Store, block: int, size: int, n_points: int) -> Report:
     """Collect a block of points in internal order from the slices of all sorted shards."""
     start, stop = block_rows(block, size, n_points)
-    counts = store.read_all(schema.CELL_COUNTS.name)
+    cells = cells_between(store, start, stop)
     block_size = int(store.array(schema.SORTED_INDEX.name).attrs["block"])  # type: ignore[arg-type]
-    moves = [move for b in range(len(counts)) if (move := slice_of_shard(counts, b, start, stop)) is not None]
+    moves = []
+    for b, before in enumerate(cells.before.tolist()):
+        move = slice_of_shard(cells.counts, b, start - cells.first_row, stop - cells.first_row)
+        if move is not None:
+            moves.append(move._replace(first=move.first + before, past=move.past + before))
     for spec, source in (
         (schema.POINTS, schema.SORTED_POINTS),
         (schema.ORIGINAL_INDEX, schema.SORTED_INDEX),
@@ -120,10 +126,37 @@ def gather_block(store: Store, block: int, size: int, n_points: int) -> Report:
             rows[move.targets] = store.read(source.name, base + move.first, base + move.past)
         store.write(spec.name, start, rows)
         if spec is schema.POINTS:
-            bounds = np.unique(np.clip(np.concatenate([[0], np.cumsum(counts.sum(axis=0))]), start, stop)) - start
+            ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0))
+            bounds = np.unique(np.clip(np.concatenate([[start], ends, [stop]]), start, stop)) - start
             boxes = bounding_boxes(rows, bounds, start)
             store.write_bundle(f"_work/boxes/{block:05d}", **boxes._asdict())
     return {"points": stop - start}
+
+
+class Cells(NamedTuple):
+    """The cells of which rows [start, stop) of the internal order hold some points."""
+
+    first_row: int
+    """Where the first of them begins in the internal order."""
+    counts: npt.NDArray[np.int64]
+    """(input blocks, these cells) points of each cell in each input block."""
+    before: npt.NDArray[np.int64]
+    """(input blocks,) points of earlier cells in each input block."""
+
+
+def cells_between(store: Store, start: int, stop: int) -> Cells:
+    """What a block of the internal order has to know of all the counts, read a few input blocks at a time."""
+    n_blocks = store.array(schema.CELL_COUNTS.name).shape[0]
+    batches = [(first, min(first + memory.COUNTED_BLOCKS, n_blocks))
+               for first in range(0, n_blocks, memory.COUNTED_BLOCKS)]  # fmt: skip
+    ends = np.cumsum(sum(store.read(schema.CELL_COUNTS.name, *batch).sum(axis=0) for batch in batches))
+    first, past = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(ends, stop)) + 1
+    counts, before = [], []
+    for batch in batches:
+        read = store.read(schema.CELL_COUNTS.name, *batch)
+        counts.append(read[:, first:past].copy())
+        before.append(read[:, :first].sum(axis=1))
+    return Cells(int(ends[first - 1]) if first else 0, np.concatenate(counts), np.concatenate(before))
 
 
 class Move(NamedTuple):

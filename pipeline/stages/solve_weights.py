@@ -2,23 +2,26 @@
 
 import numpy as np
 
-from pipeline import schema
+from pipeline import memory, schema
 from pipeline.config import Config
+from pipeline.exchange import exchange, receive_rows
 from pipeline.kernels.barycenter import barycenter_weights
 from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows
 from pipeline.store import Store
 
-BATCH_BYTES = 64 * 2**20
+BATCH_BYTES = 16 * 2**20
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """solve."""
-    n, k, block = layout.n_points, layout.k_max, layout.block_points
-    row_bytes = layout.n_features * np.dtype(layout.dtype).itemsize
+    """request -> send -> solve."""
+    n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
+    row = layout.n_features * np.dtype(layout.dtype).itemsize
+    size = {"size": block, "n_points": n}
+    foreign = yield from exchange("solve_weights", layout, schema.POINTS.name, row)
     yield Step(
-        "solve_weights", "solve", solve_block, layout.point_blocks(),
-        block * (6 * row_bytes + 60 * k) + 4 * BATCH_BYTES,
-        {"reg": config.weights.reg, "rule": config.weights.rule, "size": block, "n_points": n},
+        "solve_weights", "solve", solve_block, n_blocks,
+        memory.solve_weights(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES),
+        {"reg": config.weights.reg, "rule": config.weights.rule, **size},
         arrays=(PlannedArray(schema.WEIGHTS, (n, k), "float64", block),),
     )  # fmt: skip
     return layout
@@ -28,18 +31,15 @@ def solve_block(store: Store, block: int, reg: float, rule: str, size: int, n_po
     """Weights of a block; reports the reconstruction error and how many Gram matrices had no trace."""
     start, stop = block_rows(block, size, n_points)
     indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
-    rows = np.arange(start, stop)
-    unique, positions = np.unique(np.concatenate([indices.ravel(), rows]), return_inverse=True)
-    points = store.gather(schema.POINTS.name, unique[unique >= 0])
-    positions = positions - int((unique < 0).sum())
-    neighbors, own = positions[: indices.size].reshape(indices.shape), positions[indices.size :]
+    rows, points = receive_rows(store, block, schema.POINTS.name, start, stop, indices)
+    own = np.searchsorted(rows, np.arange(start, stop))
     weights = np.empty(indices.shape, np.float64)
     squared_error, zero_trace = 0.0, 0
     batch = max(1, BATCH_BYTES // (8 * indices.shape[1] * (points.shape[1] + indices.shape[1])))
-    for first in range(0, len(rows), batch):
+    for first in range(0, len(own), batch):
         part = slice(first, first + batch)
-        valid = indices[part] >= 0
-        solved = barycenter_weights(points[own[part]], points[neighbors[part]], valid, reg, rule)
+        neighbors = np.searchsorted(rows, indices[part])  # an empty slot points at the first row and is not valid
+        solved = barycenter_weights(points[own[part]], points[neighbors], indices[part] >= 0, reg, rule)
         weights[part] = solved.weights
         squared_error += float(solved.squared_error.sum())
         zero_trace += int(solved.zero_trace.sum())

@@ -1,28 +1,30 @@
 """The rows of the factor F of the Laplacian eigenmap: one for each edge of the symmetrised neighbour graph.
 
-measure_links (for t: auto) -> edges -> degrees -> solve. The stage is called local_factors, as for the other methods.
+measure_links (for t: auto) -> request -> send -> edges -> degrees -> solve. The stage is called local_factors, as for
+the other methods.
 """
 
 import numpy as np
 
-from pipeline import schema
+from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.exchange import exchange, receive_rows
 from pipeline.kernels.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
-from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows
+from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype
 from pipeline.store import Store
 
 BATCH_LINKS = 2**22
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """measure_links -> edges -> degrees -> solve."""
+    """measure_links -> request -> send -> edges -> degrees -> solve."""
     n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     size = {"size": block, "n_points": n}
     t = None if config.weights.edges == "binary" else config.weights.t
     if t == "auto":
         reports = yield Step(
-            "local_factors", "measure_links", measure_links, n_blocks, 24 * block * k, size,
+            "local_factors", "measure_links", measure_links, n_blocks, memory.measure_links(block=block, k=k), size,
             expected=lambda b: {"links": 1, "squared": 1.0},
         )  # fmt: skip
         t = sum(report["squared"] for report in reports) / sum(report["links"] for report in reports)
@@ -31,17 +33,22 @@ def steps(config: Config, layout: Layout) -> Steps:
                 "weights.t: auto is the mean squared distance of neighbours, found 0 in float32; scale the data "
                 "(preprocess.scale: standard), or set weights.edges: binary"
             )
+    row = k * np.dtype(index_dtype(n)).itemsize
+    foreign = yield from exchange("local_factors", layout, schema.NEIGHBOR_INDICES.name, row)
     yield Step(
-        "local_factors", "edges", weigh_block, n_blocks, block * k * 120 + 40 * BATCH_LINKS, {"t": t, **size},
+        "local_factors", "edges", weigh_block, n_blocks,
+        memory.weigh_edges(block=block, foreign=foreign, row=row, k=k, links=BATCH_LINKS), {"t": t, **size},
         bundles=("_work/edges",),
     )  # fmt: skip
     yield Step(
-        "local_factors", "degrees", add_degrees, 1, 16 * n + 64 * block * k, {"t": t, "n_blocks": n_blocks, **size},
+        "local_factors", "degrees", add_degrees, 1, memory.add_degrees(n=n, block=block, k=k),
+        {"t": t, "n_blocks": n_blocks, **size},
         arrays=(PlannedArray(schema.DEGREE, (n,), "float64", block),), on_driver=True,
     )  # fmt: skip
     yield Step(
-        "local_factors", "solve", solve_block, n_blocks, block * k * 160, size, bundles=(schema.LOCAL_FACTORS,)
-    )
+        "local_factors", "solve", solve_block, n_blocks, memory.factor_edges(block=block, k=k), size,
+        bundles=(schema.LOCAL_FACTORS,),
+    )  # fmt: skip
     return layout
 
 
@@ -58,12 +65,11 @@ def weigh_block(store: Store, block: int, t: float | None, size: int, n_points: 
     start, stop = block_rows(block, size, n_points)
     indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
     squared = np.square(store.read(schema.NEIGHBOR_DISTANCES.name, start, stop).astype(np.float64))
-    wanted = np.unique(indices[indices >= 0])
-    lists = store.gather(schema.NEIGHBOR_INDICES.name, wanted)
+    listed, lists = receive_rows(store, block, schema.NEIGHBOR_INDICES.name, start, stop, indices)
     batch, found = max(1, BATCH_LINKS // indices.shape[1] ** 2), []
     for first in range(0, stop - start, batch):
         part = slice(first, first + batch)
-        positions = np.searchsorted(wanted, np.maximum(indices[part], wanted[0]))
+        positions = np.searchsorted(listed, indices[part])  # an empty slot points at the first row and is not kept
         rows = np.arange(start, stop)[part]
         found.append(own_edges(rows, indices[part], squared[part], lists[positions], t))
     edges = LaplacianEdges(*(np.concatenate(columns) for columns in zip(*found, strict=True)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline import checkpoint, metrics, schema
+from pipeline import checkpoint, memory, metrics, schema
 from pipeline.config import Config, to_yaml
 from pipeline.plan import Layout, Report, Step, Steps
 from pipeline.store import Store
@@ -25,8 +25,10 @@ TITLES = {
 def steps(config: Config, layout: Layout) -> Steps:
     """write, always anew: it is cheap, and shows the seconds of this run."""
     yield Step(
-        "write_report", "write", write_report, 1, 200 * layout.n_input, {}, identity={"run": time.time_ns()},
-        resources={"pictures": config.output.report}, bundles=("report",), on_driver=True, feeds=False,
+        "write_report", "write", write_report, 1,
+        memory.write_report(rows=layout.n_input, m=config.eigensolver.n_components), {},
+        identity={"run": time.time_ns()}, resources={"pictures": config.output.report}, bundles=("report",),
+        on_driver=True, feeds=False,
     )  # fmt: skip
     return layout
 

@@ -8,7 +8,7 @@ from oracle import exact_neighbors
 from pipeline import plan
 from pipeline.kernels.knn import exact_distances
 from pipeline.stages import find_neighbors
-from pipeline.stages.find_neighbors import read_boxes, rows_within_reach
+from pipeline.stages.find_neighbors import boxes_within_reach, read_boxes, read_members, rows_of
 
 N, K = 603, 9
 BLOCKS = [603, 200, 160, 75]  # the last blocks hold 603, 3, 123 and 3 points
@@ -62,7 +62,8 @@ def test_rows_within_reach_hold_every_neighbor_and_none_of_the_block(search):
     neighbors, distances = exact_neighbors(run.store.read_all("points"), K)
     for start in range(0, N, 75):
         stop = min(start + 75, N)
-        halo = rows_within_reach(run.store, start, stop, read_boxes(run.store, n_blocks), distances[start:stop, -1])
+        boxes, points = read_boxes(run.store, n_blocks), run.store.read("points", start, stop)
+        halo = rows_of(boxes, boxes_within_reach(boxes, start, stop, points, distances[start:stop, -1]))
         assert len(set(halo.tolist())) == len(halo)
         assert not set(halo.tolist()) & set(range(start, stop))
         assert set(neighbors[start:stop].ravel().tolist()) <= set(halo.tolist()) | set(range(start, stop))
@@ -118,13 +119,14 @@ class TestCells:
     def test_each_point_is_in_its_nearest_groups(self, search):
         run = search("pynndescent", 160)
         [grouped] = run.reports["find_neighbors", "group_cells"]
-        members = [run.store.read_bundle(f"_work/groups/{g:05d}")["members"] for g in range(grouped["n_groups"])]
+        members = [read_members(run.store, g)[0] for g in range(grouped["n_groups"])]
         assert grouped["n_groups"] == round(N / 150)
         assert all((np.diff(group) > 0).all() for group in members)
         times = np.bincount(np.concatenate(members), minlength=N)
         assert set(times) <= {1, 2}
         assert (times == 2).mean() > 0.5
-        assert sum(map(len, members)) == grouped["members"]
+        sent = [report["members"] for report in run.reports["find_neighbors", "send_members"]]
+        assert [sum(part.get(str(g), 0) for part in sent) for g in range(len(members))] == list(map(len, members))
         searched = [report["members"] for report in run.reports["find_neighbors", "search_cells"]]
         assert searched == list(map(len, members))
 
@@ -134,7 +136,7 @@ class TestCells:
         n_groups = run.reports["find_neighbors", "group_cells"][0]["n_groups"]
         known = [set() for _ in range(N)]
         for group in range(n_groups):
-            members = run.store.read_bundle(f"_work/groups/{group:05d}")["members"].tolist()
+            members = read_members(run.store, group)[0].tolist()
             for point in members:
                 known[point] |= set(members) - {point}
         indices, _ = lists_of(run)

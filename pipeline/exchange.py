@@ -1,0 +1,83 @@
+"""Rows of an array that other blocks need, sent there, so that no chunk of it is read more than twice.
+
+A block of points needs the rows of its neighbours, which lie anywhere in high dimension. Were they read where they
+lie, every block would read nearly every chunk. Instead each block asks (`request_rows`: ids, by the block that holds
+them), each block answers (`send_rows`: one read of its own chunk, a bundle for each that asked), and the task that
+needs them reads its own chunk and what it was sent (`receive_rows`).
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline import memory, schema
+from pipeline.plan import Layout, Report, Step, block_rows
+from pipeline.store import Store
+
+Ids = npt.NDArray[np.integer]
+
+REQUESTS, SENT = "_work/row_requests", "_work/sent_rows"
+
+
+def exchange(stage: str, layout: Layout, array: str, row: int) -> Generator[Step, list[Report], int]:
+    """request -> send, of the rows (`row` bytes each) of an array; returns the most that one block is sent."""
+    n, n_blocks = layout.n_points, layout.point_blocks()
+    block = layout.block_points
+    size = {"size": block, "n_points": n}
+    requests = yield Step(
+        stage, "request", request_rows, n_blocks, memory.request_rows(block=block, k=layout.k_max), size,
+        bundles=(REQUESTS,), expected=lambda b: {"rows": min(n, 4 * block) if n_blocks > 1 else 0},
+    )  # fmt: skip
+    yield Step(
+        stage, "send", send_rows, n_blocks, memory.send_rows(block=block, row=row), {"array": array, **size},
+        bundles=(SENT,),
+    )  # fmt: skip
+    return max((report["rows"] for report in requests), default=0)
+
+
+def foreign_rows(indices: Ids, start: int, stop: int) -> Ids:
+    """The distinct ids in (b, K) neighbour lists that lie outside rows [start, stop), ascending; -1 is none."""
+    return np.unique(indices[(indices >= 0) & ((indices < start) | (indices >= stop))])
+
+
+def request_rows(store: Store, block: int, size: int, n_points: int) -> Report:
+    """Ask the blocks that hold them for the neighbours of a block of points."""
+    start, stop = block_rows(block, size, n_points)
+    wanted = foreign_rows(store.read(schema.NEIGHBOR_INDICES.name, start, stop), start, stop)
+    sources, first = np.unique(wanted // size, return_index=True)
+    for source, low, high in zip(sources.tolist(), first, [*first[1:], len(wanted)], strict=False):
+        store.write_bundle(f"{REQUESTS}/{source:05d}/{block:05d}", rows=wanted[low:high])
+    return {"rows": len(wanted), "blocks": len(sources)}
+
+
+def send_rows(store: Store, block: int, array: str, size: int, n_points: int) -> Report:
+    """Send every block that asked the rows of an array that it wants of this one."""
+    start, stop = block_rows(block, size, n_points)
+    names = store.objects.names(f"{REQUESTS}/{block:05d}")
+    values = store.read(array, start, stop) if names else None
+    sent = 0
+    for name in names:
+        rows = store.read_bundle(name.removesuffix(".npz"))["rows"]
+        target = int(name.rsplit("/", 1)[1].removesuffix(".npz"))
+        if values is not None:
+            store.write_bundle(f"{SENT}/{target:05d}/{block:05d}", rows=rows, values=values[rows - start])
+        sent += len(rows)
+    return {"rows": sent, "blocks": len(names)}
+
+
+def receive_rows(
+    store: Store, block: int, array: str, start: int, stop: int, indices: Ids
+) -> tuple[Ids, npt.NDArray[Any]]:
+    """(ids, rows of the array): those of a block, [start, stop), and of all the neighbours it was sent, ascending."""
+    wanted = foreign_rows(indices, start, stop)
+    before = int(np.searchsorted(wanted, start))
+    rows = np.concatenate([wanted[:before], np.arange(start, stop), wanted[before:]])
+    stored = store.array(array)
+    values = np.empty((len(rows), stored.shape[1]), stored.dtype)
+    values[before : before + stop - start] = store.read(array, start, stop)
+    for name in store.objects.names(f"{SENT}/{block:05d}"):
+        part = store.read_bundle(name.removesuffix(".npz"))
+        values[np.searchsorted(rows, part["rows"])] = part["values"]
+    return rows, values

@@ -1,0 +1,506 @@
+"""What every fault costs: the job is disturbed, run again where it stopped, and compared with an undisturbed run.
+
+    python -m tests.benchmarks.faults [part of a fault's name]
+
+Prints a table: fault, stage, blocks redone (starts of a block beyond its first), whether the result has equal bytes.
+"""
+
+import argparse
+import contextlib
+import errno
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import dask
+import yaml
+from distributed import Client, LocalCluster, WorkerPlugin
+
+from pipeline import checkpoint, execute
+from pipeline import run as runs
+from pipeline.cli import main as lle
+from pipeline.config import load_config
+from pipeline.errors import Interrupted, LleError
+from pipeline.plan import BlockReport, Step
+from pipeline.progress import RunProgress
+from pipeline.stages import solve_weights
+from pipeline.store import Store
+from pipeline.verify import find_damage, forget_damage
+
+N_POINTS, BLOCK = 900, 150
+RESULTS = ("points", "original_index", "neighbor_indices", "neighbor_distances", "weights", "cost_matrix", "component",
+           "eigenvalues", "embedding")  # fmt: skip
+ON_WORKERS = ("ingest", "order_points", "find_neighbors", "mend_graph", "solve_weights", "assemble_cost",
+              "measure_quality")  # fmt: skip
+PATIENCE = 120.0
+
+
+class Row(NamedTuple):
+    """A line of the table; `said` is the error the disturbed run ended with, empty where it went on by itself."""
+
+    fault: str
+    stage: str
+    redone: int
+    equal: bool
+    said: str = ""
+
+
+class Job:
+    """One config and store; `starts` counts how often each block was started, on workers and here."""
+
+    def __init__(self, folder: Path, address: str | None = None, n_points: int = N_POINTS, **sections: Any) -> None:
+        self.folder, self.log = folder, folder / "starts.log"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log.touch()
+        cluster = {"kind": "serial"} if address is None else {"kind": "address", "address": address}
+        config = {
+            "input": {"kind": "synthetic", "name": "swiss_roll", "n_points": n_points, "seed": 2},
+            "neighbors": {"method": "pynndescent", "min_recall": 0.0, "n_neighbors": 8},
+            "execution": {"block_points": BLOCK, "cluster": cluster},
+            "output": {"store": str(folder / "run.zarr"), "report": False},
+        }
+        self.config = folder / f"{cluster['kind']}.yaml"
+        self.config.write_text(yaml.safe_dump(config | sections))
+
+    @property
+    def store(self) -> Store:
+        return Store(str(self.folder / "run.zarr"))
+
+    def run(self, progress: RunProgress | None = None) -> str:
+        """Run in this process; the error it ended with, empty when it is done. Raises when trying again is no use."""
+        with logged_starts(self.log):
+            try:
+                runs.run(load_config(self.config), False, progress or Quiet())
+            except LleError as error:
+                if error.exit_code not in (1, 130, 143):
+                    raise
+                return str(error)
+        return ""
+
+    def start(self, *faults: str) -> subprocess.Popen:
+        """Run in a process of its own, with faults of its own."""
+        command = [sys.executable, "-m", "tests.benchmarks.faults", "--drive", str(self.config), str(self.log), *faults]
+        return subprocess.Popen(
+            command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+
+    def wait_for(self, stage: str, process: subprocess.Popen) -> None:
+        """Until a stage has a marker."""
+        deadline = time.monotonic() + PATIENCE
+        while process.poll() is None and time.monotonic() < deadline and not self.store.objects.names(f"_done/{stage}"):
+            time.sleep(0.002)
+
+    def redone(self, stage: str | None = None) -> int:
+        """Starts of blocks beyond the first of each (the report is always made anew)."""
+        ours = {key: n for key, n in self.starts().items() if not key.startswith("write_report")}
+        return sum(n - 1 for key, n in ours.items() if stage is None or key.startswith(f"{stage}."))
+
+    def starts(self) -> Counter[str]:
+        """How often each block was started."""
+        return Counter(line.split()[0] for line in self.log.read_text().splitlines())
+
+    def last_worker(self, stage: str) -> int:
+        """The process that started a block of the stage last."""
+        lines = [line.split() for line in self.log.read_text().splitlines()]
+        return int([pid for key, pid in lines if key.startswith(f"{stage}.")][-1])
+
+    def digest(self) -> str:
+        """SHA-256 over the chunks of all results."""
+        root, total = Path(self.store.url), hashlib.sha256()
+        for path in sorted(path for name in RESULTS for path in (root / name).rglob("*") if path.is_file()):
+            total.update(str(path.relative_to(root)).encode() + path.read_bytes())
+        return total.hexdigest()
+
+    def row(self, fault: str, stage: str, said: str = "") -> Row:
+        blocks = sum(entry["blocks"] for entry in runs.status(self.store)["stages"].values())
+        assert len(self.starts()) == blocks, "the log does not see every block"
+        return Row(fault, stage, self.redone(), self.digest() == undisturbed(), said)
+
+
+class Quiet(RunProgress):
+    """Says nothing, and does something when a step of a stage has its first block or is begun."""
+
+    def __init__(self, stage: str = "", act: Callable[[], None] = lambda: None, step: str = "") -> None:
+        super().__init__()
+        self.stage, self.step, self.act = stage, step, act
+        self.left = True
+
+    def say(self, text: str) -> None: ...
+
+    def advance(self, step: Step, report: BlockReport) -> None:
+        super().advance(step, report)
+        here = step.stage == self.stage and self.step in ("", step.name) and step.n_blocks > 1
+        if here and self.left and not step.on_driver:
+            self.left = False
+            self.act()
+
+
+class KillInEach(Quiet):
+    """Kills a worker in every stage that has tasks on workers."""
+
+    def __init__(self, job: Job, stages: Collection[str]) -> None:
+        super().__init__()
+        self.job, self.stages, self.killed = job, stages, list[str]()
+
+    def advance(self, step: Step, report: BlockReport) -> None:
+        RunProgress.advance(self, step, report)
+        wanted = step.stage in self.stages and step.stage not in self.killed
+        if wanted and step.n_blocks > 1 and not step.on_driver:
+            self.killed.append(step.stage)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.job.last_worker(step.stage), signal.SIGKILL)
+
+
+class LogStarts(WorkerPlugin):
+    """Writes a line for every task that a worker starts."""
+
+    name = "log-starts"
+
+    def __init__(self, log: str) -> None:
+        self.log = log
+
+    def transition(self, key: Any, start: str, finish: str, **more: Any) -> None:
+        if finish == "executing" and str(key).count("-") >= 3:
+            with open(self.log, "a") as log:
+                log.write(f"{'-'.join(str(key).split('-')[:2])} {os.getpid()}\n")
+
+
+class Poison(WorkerPlugin):
+    """Block 2 of the weights kills its worker."""
+
+    name = "poison"
+
+    def setup(self, worker: Any) -> None:
+        self.solve = solve_weights.solve_block
+
+        def solve_block(store: Store, block: int, **parameters: Any) -> Any:
+            if block == 2:
+                os._exit(3)
+            return self.solve(store, block, **parameters)
+
+        solve_weights.solve_block = solve_block
+
+    def teardown(self, worker: Any) -> None:
+        solve_weights.solve_block = self.solve
+
+
+@contextlib.contextmanager
+def logged_starts(log: Path) -> Iterator[None]:
+    """Log the blocks that run in this process."""
+    run_task = execute.run_task
+
+    def logged(url: str, step: Step, mark: str, block: int) -> BlockReport:
+        with log.open("a") as file:
+            file.write(f"{step.stage}.{step.name}-{block} {os.getpid()}\n")
+        return run_task(url, step, mark, block)
+
+    with mock.patch.object(execute, "run_task", logged):
+        yield
+
+
+@contextlib.contextmanager
+def workers() -> Iterator[Client]:
+    """Two worker processes, kept for several runs."""
+    settings = {"distributed.scheduler.allowed-failures": 1, "distributed.worker.daemon": True,
+                "distributed.deploy.lost-worker-timeout": "1 hour"}  # fmt: skip
+    with (
+        dask.config.set(settings),
+        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit="2GiB",
+                     silence_logs=50) as cluster,
+        Client(cluster) as client,
+    ):  # fmt: skip
+        yield client
+
+
+def kill_workers(client: Client) -> None:
+    """All of them. Their nannies live in this process and start others."""
+    for pid in [nanny.pid for nanny in client.cluster.workers.values() if nanny.pid]:
+        os.kill(pid, signal.SIGKILL)
+
+
+_undisturbed: list[str] = []
+
+
+def undisturbed() -> str:
+    """Digest of the results of a run that nothing disturbs."""
+    if not _undisturbed:
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(Path(folder))
+            assert job.run() == ""
+            _undisturbed.append(job.digest())
+    return _undisturbed[0]
+
+
+# --- the faults
+
+
+def worker_killed(folder: Path, client: Client, stages: Collection[str] = ON_WORKERS) -> list[Row]:
+    """One run, a worker killed in each of the stages."""
+    job = Job(folder, client.scheduler.address)
+    client.register_plugin(LogStarts(str(job.log)))
+    kills = KillInEach(job, stages)
+    said = job.run(kills)
+    assert kills.killed == list(stages), said
+    equal = job.digest() == undisturbed()
+    return [Row("worker SIGKILLed", stage, job.redone(stage), equal, said) for stage in kills.killed]
+
+
+def all_workers_restarted(folder: Path, client: Client) -> list[Row]:
+    job = Job(folder, client.scheduler.address)
+    client.register_plugin(LogStarts(str(job.log)))
+    said = job.run(Quiet("solve_weights", lambda: kill_workers(client), "solve"))
+    return [job.row("all workers killed at once", "solve_weights", said)]
+
+
+def poisoned_block(folder: Path, client: Client) -> list[Row]:
+    """The block is named, the others finish; with the poison gone, the next run computes that block alone."""
+    job = Job(folder, client.scheduler.address)
+    client.register_plugin(LogStarts(str(job.log)))
+    client.register_plugin(Poison())
+    said = job.run()
+    client.unregister_worker_plugin("poison")
+    solved = sorted(report.block for report in checkpoint.read_reports(job.store)["solve_weights", "solve"])
+    assert solved == [0, 1, 3, 4, 5], solved
+    after = job.run()
+    assert after == "", after
+    return [job.row("a block that kills its worker", "solve_weights", said)]
+
+
+def scheduler_lost(folder: Path) -> list[Row]:
+    """The driver ends with a failure that a retry cures; here the next run has no cluster at all."""
+    address = folder / "scheduler.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    dask_command = [sys.executable, "-m", "dask"]
+    scheduler = subprocess.Popen(
+        [*dask_command, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file",
+         str(address)], **quiet,
+    )  # fmt: skip
+    worker = subprocess.Popen(
+        [*dask_command, "worker", "--scheduler-file", str(address), "--nthreads", "1", "--no-dashboard",
+         "--death-timeout", "30", "--local-directory", str(folder)], **quiet,
+    )  # fmt: skip
+    try:
+        with Client(scheduler_file=str(address), timeout=60) as client:
+            client.wait_for_workers(1, timeout=60)
+            job = Job(folder / "job", client.scheduler.address)
+            client.register_plugin(LogStarts(str(job.log)))
+        with contextlib.suppress(OSError):
+            said = job.run(Quiet("solve_weights", scheduler.kill, "solve"))
+    finally:
+        for process in (worker, scheduler):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert Job(folder / "job").run() == ""
+    return [job.row("scheduler lost", "solve_weights", said)]
+
+
+def driver_killed(folder: Path, stage: str = "assemble_cost") -> list[Row]:
+    job = Job(folder)
+    process = job.start()
+    job.wait_for(stage, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert job.run() == ""
+    return [job.row("driver SIGKILLed", stage, "killed")]
+
+
+def two_drivers(folder: Path) -> list[Row]:
+    """One of two that start together does the work, the other is refused."""
+    job = Job(folder)
+    both = [job.start(), job.start()]
+    errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
+    codes = [process.returncode for process in both]
+    assert sorted(codes) == [0, 1], errors
+    return [job.row("two drivers at once", "all", errors[codes.index(1)].strip())]
+
+
+def disk_full(folder: Path) -> list[Row]:
+    """A tmpfs too small for the run; then there is more room."""
+    job = Job(folder)
+    place = folder / "disk"
+    place.mkdir()
+    job.config.write_text(job.config.read_text().replace(str(folder / "run.zarr"), str(place / "run.zarr")))
+    drive = f'"{sys.executable}" -m tests.benchmarks.faults --drive "{job.config}" "{job.log}"'
+    script = f"""
+        mount -t tmpfs -o size=700k tmpfs "{place}" || exit 99
+        {drive}; first=$?
+        mount -o remount,size=64m "{place}" || exit 98
+        {drive} || exit 97
+        cp -r "{place}/run.zarr" "{folder}/run.zarr"; exit $first
+    """
+    done = subprocess.run(["unshare", "-Urm", "sh", "-c", script], capture_output=True, text=True, timeout=PATIENCE,
+                          check=False)  # fmt: skip
+    if done.returncode == 99 or "unshare" in done.stderr:
+        raise OSError(errno.EPERM, f"no tmpfs can be mounted here: {done.stderr}")
+    assert done.returncode == 1, done.stderr
+    said = next(line for line in done.stderr.splitlines() if "disk is full" in line)
+    again = [key.split(".")[0] for key, n in job.starts().items() if n > 1]
+    return [job.row("disk full", again[0], said)]
+
+
+def one_write_in_twenty_fails(folder: Path) -> list[Row]:
+    job = Job(folder)
+    with failing_writes(seed=7) as failed:
+        said = job.run()
+    assert len(failed) > 10, failed
+    return [job.row(f"one write in twenty fails ({len(failed)} did)", "all", said)]
+
+
+@contextlib.contextmanager
+def failing_writes(seed: int) -> Iterator[list[str]]:
+    """Renaming the temporary file of a write fails once in twenty times."""
+    replace, chance, failed = os.replace, random.Random(seed), list[str]()
+
+    def flaky(source: Any, target: Any, **more: Any) -> None:
+        if chance.random() < 0.05:
+            failed.append(str(target))
+            raise OSError(errno.EIO, "Input/output error", str(target))
+        replace(source, target, **more)
+
+    with mock.patch("os.replace", flaky):
+        yield failed
+
+
+def clock_skew(folder: Path) -> list[Row]:
+    """Stopped with the clock a day ahead, gone on with it a day behind."""
+    job = Job(folder)
+
+    def stop() -> None:
+        raise Interrupted(signal.SIGTERM)
+
+    with shifted_clock(86_400.0):
+        said = job.run(Quiet("find_neighbors", stop))
+    assert said
+    with shifted_clock(-86_400.0):
+        assert job.run() == ""
+    return [job.row("clock a day ahead, then a day behind", "find_neighbors", said)]
+
+
+@contextlib.contextmanager
+def shifted_clock(seconds: float) -> Iterator[None]:
+    now = time.time
+    with mock.patch.object(checkpoint, "time", mock.Mock(wraps=time, time=lambda: now() + seconds)):
+        yield
+
+
+def damaged(folder: Path, every: int = 1, offset: int = 0) -> Iterator[Row]:
+    """Every array and bundle, truncated or with a bit flipped: never used, and computed again on request."""
+    whole = Job(folder / "whole", n_points=N_POINTS // 2)
+    assert whole.run() == ""
+    names = list(objects_by_array(whole.store).values())
+    for number, name in enumerate(names):
+        if number % every == offset % every:
+            yield _damage_one(folder / str(number), whole, name, ("bit flipped", "truncated")[number % 2])
+
+
+def objects_by_array(store: Store) -> dict[str, str]:
+    """One stored object of each array and of each kind of bundle: the last."""
+    found = {}
+    for name in store.objects.names(""):
+        array = name.split("/c/")[0]
+        is_chunk = "/c/" in name
+        if name.startswith(("_run", "_done", "report")) or not (is_chunk or name.endswith(".npz")):
+            continue
+        parts = [part for part in array.removesuffix(".npz").split("/") if not part.isdigit()]
+        found["/".join(parts)] = name
+    return found
+
+
+def _damage_one(folder: Path, whole: Job, name: str, how: str) -> Row:
+    job = Job(folder, n_points=N_POINTS // 2)
+    shutil.copytree(whole.store.url, job.store.url)
+    path = Path(job.store.url, name)
+    data = bytearray(path.read_bytes())
+    if how == "truncated":
+        del data[len(data) // 2 :]
+    else:
+        data[len(data) // 3] ^= 16
+    path.write_bytes(bytes(data))
+    forget_what_follows(job.store, name)
+    said = job.run()  # it is read, and refused; or nothing reads it
+    damage = find_damage(job.store)
+    assert damage or said, name
+    if damage:
+        forget_damage(job.store, damage)
+    after = job.run()
+    assert after == "", f"{name}: {after}"
+    assert find_damage(job.store) == []
+    wrote = writer(job.store, name)
+    redone = sum(n for key, n in job.starts().items() if key.startswith(f"{'.'.join(wrote)}-"))
+    return Row(f"{how}: {name}", wrote[0], redone, job.digest() == whole.digest(), said)
+
+
+def writer(store: Store, name: str) -> tuple[str, str]:
+    """The step that wrote an object."""
+    for key, record in checkpoint.recorded_steps(store).items():
+        if any(name == part or name.startswith(f"{part}/") for part in (*record["arrays"], *record["bundles"])):
+            return key
+    raise KeyError(name)
+
+
+def forget_what_follows(store: Store, name: str) -> None:
+    """Forget the markers of the steps after the one that wrote an object."""
+    steps = list(checkpoint.recorded_steps(store))
+    for stage, step in steps[steps.index(writer(store, name)) + 1 :]:
+        checkpoint.forget_markers(store, stage, step)
+
+
+ALONE: dict[str, Callable[[Path], Iterable[Row]]] = {
+    "scheduler_lost": scheduler_lost, "driver_killed": driver_killed, "two_drivers": two_drivers,
+    "disk_full": disk_full, "one_write_in_twenty_fails": one_write_in_twenty_fails, "clock_skew": clock_skew,
+    "damaged": damaged,
+}  # fmt: skip
+WITH_WORKERS: dict[str, Callable[[Path, Client], list[Row]]] = {
+    "worker_killed": worker_killed, "all_workers_restarted": all_workers_restarted, "poisoned_block": poisoned_block,
+}  # fmt: skip
+
+
+def drive(config: str, log: str) -> None:
+    """`lle run`, its starts logged."""
+    sys.argv = ["lle", "run", config]
+    with logged_starts(Path(log)):
+        lle()
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", nargs="?", default="")
+    parser.add_argument("--drive", nargs=2, metavar=("CONFIG", "LOG"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.drive:
+        drive(*arguments.drive)
+        return
+    print("| fault | stage | blocks redone | result equal |\n|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = {name: fault for name, fault in WITH_WORKERS.items() if arguments.part in name}
+        if wanted:
+            with workers() as client:
+                for name, fault in wanted.items():
+                    show(fault(Path(folder, name), client))
+        for name, fault in ALONE.items():
+            if arguments.part in name:
+                show(fault(Path(folder, name)))
+
+
+def show(rows: Iterable[Row]) -> None:
+    """Print lines of the table as they come."""
+    for row in rows:
+        print(f"| {row.fault} | {row.stage} | {row.redone} | {'yes' if row.equal else 'NO'} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

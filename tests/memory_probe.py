@@ -1,0 +1,29 @@
+"""Runs a config in a process of its own, serially, and prints what every step planned and took as JSON lines.
+
+    python tests/memory_probe.py config.yaml
+
+Freed memory goes back at once (MALLOC_TRIM_THRESHOLD_ in the environment), so that a task's peak is its own.
+"""
+
+import gc
+import json
+import sys
+
+from pipeline import run as runs
+from pipeline.config import load_config
+from pipeline.plan import Step
+from pipeline.progress import RunProgress
+
+
+class Keep(RunProgress):
+    """Prints a line for each block that was computed."""
+
+    def advance(self, step: Step, report) -> None:
+        line = {"stage": step.stage, "step": step.name, "planned": step.bytes_per_task, "base": report.base_bytes,
+                "taken": report.peak_bytes - report.base_bytes, "on_driver": step.on_driver}  # fmt: skip
+        print(json.dumps(line), flush=True)
+        gc.collect()
+
+
+if __name__ == "__main__":
+    runs.run(load_config(sys.argv[1]), False, Keep())

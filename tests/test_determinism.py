@@ -1,0 +1,67 @@
+"""The same bytes for 1, 2 and 4 workers, threads or processes, serial or distributed."""
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from pipeline.cluster import connect
+from pipeline.config import Cluster
+from tests.benchmarks.faults import Job
+
+pytestmark = pytest.mark.timeout(300)
+
+SECTIONS = {
+    "kdtree": {"neighbors": {"method": "kdtree", "n_neighbors": 8}},
+    "cells": {"neighbors": {"method": "pynndescent", "n_neighbors": 8, "min_recall": 0.0},
+              "preprocess": {"scale": "standard", "pca": 3}},
+}  # fmt: skip
+
+
+def contents(job: Job) -> dict[str, bytes]:
+    """Every array and bundle, the intermediate ones too."""
+    names = [name for name in job.store.objects.names("") if not name.startswith(("_run/", "_done/", "report/"))]
+    return {name: job.store.objects.get(name) for name in names if name != "zarr.json"}
+
+
+def run(folder, address, name) -> dict[str, bytes]:
+    job = Job(folder, address, **SECTIONS[name])
+    assert job.run() == ""
+    return contents(job)
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory):
+    return {name: run(tmp_path_factory.mktemp(name), None, name) for name in SECTIONS}
+
+
+def check(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
+    assert found.keys() == expected.keys()
+    assert [name for name in found if found[name] != expected[name]] == []
+    assert len(found) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_workers", [1, 2, 4])
+def test_processes(tmp_path, serial, n_workers):
+    cluster = Cluster(kind="local", workers=n_workers, memory="2GiB")
+    with connect(cluster) as client:
+        for name in SECTIONS:
+            check(run(tmp_path / name, client.scheduler.address, name), serial[name])
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_threads_of_one_process(tmp_path, serial, threads):
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=threads, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        for name in SECTIONS:
+            check(run(tmp_path / name, client.scheduler.address, name), serial[name])
+
+
+def test_another_block_size_changes_bytes_so_that_the_test_can_fail(tmp_path, serial):
+    job = Job(tmp_path, None, execution={"block_points": 140, "cluster": {"kind": "serial"}}, **SECTIONS["kdtree"])
+    assert job.run() == ""
+    found = contents(job)
+    assert any(found.get(name) != data for name, data in serial["kdtree"].items())
+    np.testing.assert_array_equal(job.store.read_all("original_index").shape, (900,))

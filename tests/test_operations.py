@@ -1,0 +1,86 @@
+"""What people and programs see of a run: status while it goes on, lines of the log, Dask's performance report."""
+
+import io
+import json
+import re
+import threading
+import time
+
+import pytest
+from test_end_to_end import write_config
+from typer.testing import CliRunner
+
+from pipeline import cli
+from pipeline import run as runs
+from pipeline.config import load_config
+from pipeline.progress import JsonProgress
+from pipeline.run import STAGES
+from pipeline.store import Store
+
+
+@pytest.fixture
+def config(tmp_path):
+    return write_config(
+        tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 600}, execution={"block_points": 200},
+        output={"report": False},
+    )  # fmt: skip
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(cli.app, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_a_line_for_every_stage(config):
+    text = invoke("run", config).stderr
+    for stage in STAGES:
+        assert re.search(rf"^\d\d:\d\d:\d\d {stage}: \d+ blocks in [\d.]+ s, largest process 0\.\d\d GiB$", text, re.M)
+    again = invoke("run", config).stderr
+    assert re.search(r"^\d\d:\d\d:\d\d find_neighbors: 0 blocks, 3 kept from before$", again, re.M)
+
+
+def test_log_as_json(config):
+    result = invoke("run", config, "--log", "json", "--json")
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert json.loads(result.stdout)["status"] == "done"
+    assert [line["stage"] for line in lines if line["event"] == "stage_done"] == list(STAGES)
+    blocks = [(line["stage"], line["step"], line["block"]) for line in lines if line["event"] == "block_done"]
+    assert len(blocks) == len(set(blocks)) == sum(json.loads(result.stdout)["blocks_computed"].values())
+    steps = {(line["stage"], line["step"]): line["blocks"] for line in lines if line["event"] == "step_begun"}
+    assert {key: sum(block[:2] == key for block in blocks) for key in steps} == steps
+    assert all(line["seconds"] >= 0 and line["peak_bytes"] > 10**6 for line in lines if line["event"] == "block_done")
+    assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
+
+
+def test_status_watches_a_run_to_its_end(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "WATCH_SECONDS", 0.05)
+    store = Store(str(tmp_path / "run.zarr"))
+    thread = threading.Thread(target=runs.run, args=(load_config(config), False, JsonProgress(io.StringIO())))
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not store.objects.names("_done/ingest") and time.monotonic() < deadline:
+        time.sleep(0.005)
+    seen = [json.loads(line) for line in invoke("status", store.url, "--watch", "--json").stdout.splitlines()]
+    thread.join(60)
+    assert [found["state"] for found in seen] == ["running"] * (len(seen) - 1) + ["done"]
+    assert len(seen) >= 3
+    done = [sum(stage["done"] for stage in found["stages"].values()) for found in seen]
+    assert done == sorted(done)
+    assert len(set(done)) >= 3
+    assert all(found["now"] is None or found["now"]["done"] <= found["now"]["blocks"] for found in seen)
+    assert seen[-1]["now"] is None
+    assert "done" in invoke("status", store.url).stdout.splitlines()[0]
+
+
+@pytest.mark.timeout(180)
+def test_performance_report_of_dask(config, tmp_path):
+    page = tmp_path / "run.zarr" / "report" / "performance.html"
+    assert "nothing to show" in invoke("run", config, "--profile").stderr
+    assert not page.exists()
+    workers = ["--set", "execution.cluster.kind=local", "--set", "execution.cluster.workers=1"]
+    text = invoke("run", config, "--fresh", "--profile", *workers).stderr
+    assert str(page) in text
+    content = page.read_text()
+    assert "assemble_cost.merge" in content
+    assert not re.search(r'<script[^>]*src="http', content)  # opens offline
