@@ -128,7 +128,7 @@ class TestAddress:
         assert "no scheduler answers within 1 s" in refused(LleError, address="tcp://127.0.0.1:9")
 
     def test_workers_that_come_late_are_waited_for(self, monkeypatch):
-        with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as scheduler:
+        with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as scheduler:
             monkeypatch.setattr(address, "WAIT_SECONDS", 0.5)
             said = refused(LleError, address=scheduler.scheduler_address)
             assert "the scheduler has no workers" in said
