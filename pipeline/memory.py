@@ -20,7 +20,7 @@ GIB = 2**30
 PROCESS_BYTES = 384 * MIB  # an idle worker with all of the package imported
 TASK_BYTES = 16 * MIB  # what any task takes: buffers of libraries, small arrays, objects of the store
 COMPILER_BYTES = 320 * MIB  # importing and compiling pynndescent
-LIBRARY_BYTES = 192 * MIB  # importing dask-ml, or matplotlib and datashader
+LIBRARY_BYTES = 192 * MIB  # importing dask-ml, scikit-learn, or matplotlib and datashader
 USABLE_SHARE = 0.9  # dask's nanny ends a worker at 95 % of its limit
 SCORE_BYTES = 4 * 8 * 2**20  # chunks of distances, kernels/partition.py and kernels/knn.py
 COUNTED_BLOCKS = 64  # stages/order_points.py reads the counts of so many input blocks at one time
@@ -141,7 +141,7 @@ def fit(*, n: int, block: int, d: int, pca: bool) -> int:
 
 
 def find_cells(*, sample: int, row: int, d: int) -> int:
-    return TASK_BYTES + sample * (3 * row + 48 * d + 32)
+    return TASK_BYTES + LIBRARY_BYTES + sample * (3 * row + 48 * d + 32)
 
 
 def sort(*, block: int, row_in: int, row: int, d: int, nearest: int, transform: bool) -> int:

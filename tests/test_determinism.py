@@ -52,7 +52,9 @@ def test_processes(tmp_path, serial, n_workers):
 @pytest.mark.parametrize("threads", [1, 4])
 def test_threads_of_one_process(tmp_path, serial, threads):
     with (
-        LocalCluster(n_workers=1, threads_per_worker=threads, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=1, threads_per_worker=threads, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
         Client(cluster) as client,
     ):
         for name in SECTIONS:

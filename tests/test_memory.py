@@ -38,7 +38,7 @@ EXPECTED = {
     "read_labels": 1009 * 256,
     "merge_duplicates": 1300910,
     "fit": LIBRARY_BYTES + 8 * 7 * 5 * 10007,
-    "find_cells": 211 * (159 + 336 + 32),
+    "find_cells": LIBRARY_BYTES + 211 * (159 + 336 + 32),
     "sort": SCORE_BYTES + 1009 * (183 + 212 + 224 + 120 + 64),
     "gather": 1009 * (318 + 120 + 64) + 24 * 64 * 17 + 16 * (13 + 17),
     "search_tree": 1009 * (159 + 56 + 1650) + 3012 * (159 + 112 + 32) + 64 * 19 * 7,

@@ -216,8 +216,8 @@ def workers() -> Iterator[Client]:
                 "distributed.deploy.lost-worker-timeout": "1 hour"}  # fmt: skip
     with (
         dask.config.set(settings),
-        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit="2GiB",
-                     silence_logs=50) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0",
+                     memory_limit="2GiB", silence_logs=50) as cluster,
         Client(cluster) as client,
     ):  # fmt: skip
         yield client

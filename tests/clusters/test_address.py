@@ -5,12 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from distributed import LocalCluster
 
 from pipeline.cluster import connect, memory_resource
 from pipeline.clusters import address
@@ -124,6 +126,16 @@ class TestAddress:
     def test_nobody_there(self, monkeypatch):
         monkeypatch.setattr(address, "ANSWER_SECONDS", 1)
         assert "no scheduler answers within 1 s" in refused(LleError, address="tcp://127.0.0.1:9")
+
+    def test_workers_that_come_late_are_waited_for(self, monkeypatch):
+        with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as scheduler:
+            monkeypatch.setattr(address, "WAIT_SECONDS", 0.5)
+            said = refused(LleError, address=scheduler.scheduler_address)
+            assert "the scheduler has no workers" in said
+            monkeypatch.setattr(address, "WAIT_SECONDS", 30)
+            threading.Timer(1, scheduler.scale, (1,)).start()
+            with connect(Cluster(kind="address", address=scheduler.scheduler_address)) as client:
+                assert len(client.scheduler_info()["workers"]) == 1
 
     def test_whole_data_steps_can_be_sent_to_workers_with_the_memory(self, plain):
         cluster = Cluster(kind="address", address=plain, memory_resource="BIG")
