@@ -16,7 +16,7 @@ run: $(VENV)/.installed
 	$(BIN)/lle run configs/quickstart.yaml
 
 test: $(VENV)/.installed lint
-	$(BIN)/pytest -m "not slow and not benchmark"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not benchmark"
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check pipeline tests
