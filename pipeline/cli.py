@@ -208,7 +208,7 @@ def _describe_plan(found: dict[str, Any]) -> str:
         lines.append(f"a worker of {limit} has room for {room} a task")
     lines.append(f"arrays on disk in all: {found['disk_bytes'] / GIB:.2f} GiB")
     solver = found["solver"]
-    known = "known once the weights are solved"
+    known = "at least what stands above; a factor's size is known once the weights are solved"
     lines.append(f"eigensolver: {_describe_solver(solver) if solver else known}")
     return "\n".join(lines)
 

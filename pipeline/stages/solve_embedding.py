@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, vstack
 from pipeline import isolated, schema
 from pipeline.config import Config
 from pipeline.errors import BoundsNotMet, NotEnoughMemory
+from pipeline.kernels.chebyshev import block_width
 from pipeline.kernels.cost_matrix import local_factor
 from pipeline.kernels.graph import closed_classes
 from pipeline.kernels.normal_operator import NormalOperator
@@ -32,6 +33,9 @@ Ids = npt.NDArray[np.int64]
 
 FLAT = {"ltsa", "hessian"}
 """Methods for which the coordinates of exactly flat data are null vectors of M too."""
+ENTRY_BYTES = 12
+LIBRARY_BYTES = 2**28
+"""Of MKL and numba, whatever the size."""
 ISOLATED_POINTS = 200_000
 """From here on a factor can outgrow a machine; starting a process costs about three seconds."""
 LIMIT_OVER_PLAN = 1.15
@@ -59,7 +63,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     solver = config.eigensolver
     yield Step(
         "solve_embedding", "solve", solve_component, chosen["n_components"],
-        40 * n * (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max),
+        least_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), m),
         {"family": config.method, "n_components": m, "method": solver.method, "tol": solver.tol, "sigma": solver.sigma,
          "max_memory": solver.max_memory, **size},
         bundles=("_work/eigen",), on_driver=True, all_cores=True,
@@ -68,6 +72,12 @@ def steps(config: Config, layout: Layout) -> Steps:
     )  # fmt: skip
     yield _write_step(layout, m, chosen["n_components"], config.embedding.scale)
     return layout
+
+
+def least_bytes(n_points: int, row_entries: int, n_components: int) -> int:
+    """What the eigensolve takes at least: filters with the smallest basis. Only its analysis tells of a factor."""
+    width = block_width(n_components)
+    return LIBRARY_BYTES + n_points * (2 * ENTRY_BYTES * row_entries + 8 * (6 * width + 4 * 2 * width))
 
 
 def _write_step(layout: Layout, m: int, n_graph: int, scale: str) -> Step:

@@ -5,11 +5,13 @@ import signal
 
 import numpy as np
 import pytest
+from local_factors import roll_factor
 from test_end_to_end import lle, write_config
 
 from pipeline import checkpoint, solver_state
 from pipeline.errors import NotEnoughMemory
-from pipeline.kernels.chebyshev import SubspaceState
+from pipeline.kernels.chebyshev import SubspaceState, block_width
+from pipeline.kernels.routes import filter_size
 from pipeline.stages import solve_embedding
 from pipeline.store import Store
 
@@ -160,3 +162,13 @@ def test_plan_predicts_the_solver_once_the_weights_are_there(solved, tmp_path):
     assert predicted["method"] == actual["method"] == "factored"
     assert predicted["factor_nnz"] == pytest.approx(actual["factor_nnz"], rel=0.05)  # another point is pinned
     assert predicted["seconds"] > 0
+
+
+@pytest.mark.parametrize(("n", "m"), [(900, 2), (1500, 9)])
+def test_the_least_that_is_planned_is_enough_for_filters(n, m):
+    A = roll_factor(n, 3)
+    planned = solve_embedding.least_bytes(n, 13, m)
+    assert planned == 2**28 + n * (312 + 8 * 14 * block_width(m))
+    columns, taken = filter_size(A, block_width(m), planned - solve_embedding.LIBRARY_BYTES + 8 * (n + 1))
+    assert columns == 2 * block_width(m)
+    assert taken <= planned - solve_embedding.LIBRARY_BYTES + 8 * (n + 1)  # the row pointers
