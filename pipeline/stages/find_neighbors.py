@@ -125,9 +125,14 @@ def search_by_tree(
     n_read = len(near)
     for batch in batches_of(boxes, boxes_within_reach(boxes, start, stop, own, lists.distances[:, -1]), HALO_ROWS):
         halo = rows_of(boxes, batch)
-        more = kdtree_neighbors(own, ids, store.gather(schema.POINTS.name, halo), halo, n_neighbors)
-        both = (np.hstack([lists.ids, more.ids]), np.hstack([lists.distances, more.distances]))
-        lists = select_nearest(*both, ids, n_neighbors)
+        gap = np.maximum(0.0, np.maximum(boxes.low[batch].min(axis=0) - own, own - boxes.high[batch].max(axis=0)))
+        rows = np.flatnonzero(np.einsum("bd,bd->b", gap, gap) <= lists.distances[:, -1] ** 2)
+        # the block's own points are in the tree too: without near ones a query would look through all the far ones
+        points = np.concatenate([own, store.gather(schema.POINTS.name, halo)])
+        more = kdtree_neighbors(own[rows], ids[rows], points, np.concatenate([ids, halo]), n_neighbors)
+        both = (np.hstack([lists.ids[rows], more.ids]), np.hstack([lists.distances[rows], more.distances]))
+        for column, better in zip(lists, select_nearest(*both, ids[rows], n_neighbors), strict=True):
+            column[rows] = better
         n_read += len(halo)
     return lists, n_read
 
