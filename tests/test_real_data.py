@@ -24,6 +24,18 @@ def test_mnist(tmp_path, shared_data):
     assert metrics["trustworthiness"]["low"] > 0.9
 
 
+def test_mnist_by_its_exact_graph(tmp_path, shared_data):
+    """The eigenvalues that do not depend on a search: every approximate graph is some per cent away from them."""
+    images = shared_data("mnist/train-images-idx3-ubyte.gz").parent
+    config = write_config(
+        tmp_path, input={"kind": "idx", "path": f"{images}/*-images-idx3-ubyte.gz"}, neighbors={"method": "brute"},
+        eigensolver={"n_components": 5}, execution={"cluster": {"kind": "local"}},
+    )  # fmt: skip
+    metrics = lle("run", config)["metrics"]
+    assert metrics["recall"]["value"] == 1.0
+    np.testing.assert_allclose(metrics["eigenvalues"][0], [1.611e-6, 3.831e-6, 4.321e-6, 7.411e-6, 1.797e-5], rtol=0.02)
+
+
 def test_cover_has_closed_classes_that_are_mended(tmp_path, shared_data):
     """The exact graph holds closed classes of 124, 98 and 39 points beside 286,000 transient ones."""
     source = {"kind": "npz", "path": str(shared_data("tables/cover.npz")), "key": "X", "labels": "y"}
