@@ -10,6 +10,9 @@ from pipeline.store import Store, block_of
 
 Read = Callable[[], Any]
 
+MATRICES = {schema.COST_MATRIX, schema.LOCAL_FACTORS}
+"""Folders of blocks of CSR rows."""
+
 
 def find_damage(store: Store) -> list[CorruptChunk]:
     """Every chunk and bundle of finished blocks that is missing or does not match its checksum."""
@@ -47,18 +50,18 @@ def _readings(store: Store, record: dict[str, Any], done: set[int]) -> Iterator[
         for name in names:
             if name.endswith(".npz"):
                 yield partial(store.read_bundle, name.removesuffix(".npz"))
-    if schema.COST_MATRIX in record["bundles"]:
+    for folder in MATRICES.intersection(record["bundles"]):
         for block in sorted(done):
-            yield partial(_read_rows, store, block)
+            yield partial(_read_rows, store, folder, block)
 
 
-def _read_rows(store: Store, block: int) -> None:
+def _read_rows(store: Store, folder: str, block: int) -> None:
     try:
-        store.read_rows(schema.COST_MATRIX, block)
+        store.read_rows(folder, block)
     except CorruptChunk:
         raise
     except (StoreError, ValueError, OSError) as error:
-        raise CorruptChunk(f"{schema.COST_MATRIX}/{block:05d}", "zarr.json", str(error)) from None
+        raise CorruptChunk(f"{folder}/{block:05d}", "zarr.json", str(error)) from None
 
 
 def _fail(error: CorruptChunk) -> None:

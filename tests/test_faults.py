@@ -130,6 +130,20 @@ class TestStorage:
         assert job.digest() == faults.undisturbed()
 
 
+    def test_verify_reads_the_local_factors_of_other_methods(self, tmp_path):
+        store, config = tmp_path / "run.zarr", tmp_path / "job.yaml"
+        config.write_text("method: ltsa\ninput: {kind: synthetic, name: s_curve, n_points: 500}\n"
+                          f"output: {{store: {store}, report: false}}\n")  # fmt: skip
+        assert CliRunner().invoke(app, ["run", str(config)]).exit_code == 0
+        assert lle("verify", store)["damaged"] == 0
+        chunk = store / "local_factors" / "00000" / "data" / "c" / "0"
+        data = bytearray(chunk.read_bytes())
+        data[11] ^= 1
+        chunk.write_bytes(bytes(data))
+        result = CliRunner().invoke(app, ["verify", str(store)])
+        assert (result.exit_code, "array 'local_factors/00000/data'" in result.output) == (1, True)
+
+
 def check_damage(rows: list[faults.Row]) -> None:
     assert [row.fault for row in rows if not row.equal or not row.redone] == []
     assert sum(bool(row.said) for row in rows) >= len(rows) // 2  # read by a step of the run, and refused

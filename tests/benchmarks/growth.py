@@ -12,20 +12,16 @@ import time
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
-from scipy.spatial import cKDTree
+from scipy.sparse import csr_array
 
 from pipeline.kernels import chebyshev, forecast, routes
-from pipeline.kernels.barycenter import barycenter_weights
-from pipeline.kernels.cost_matrix import local_factor
 from pipeline.kernels.factorization import PinnedLU, canonical
 from pipeline.kernels.graph import closed_classes
 from pipeline.kernels.pardiso import FactorSize
 from pipeline.kernels.spectrum import bottom_eigenpairs
 from pipeline.machine import available_cores, memory_limit
+from tests.benchmarks.factors import cube_factor
 
-BLOCK = 20_000
-SEED = 5
 PRODUCTS_PER_ROOT = 3.4
 """Products until convergence, over sqrt(lambda_max / lambda_m), as measured on MNIST with five vectors."""
 
@@ -37,20 +33,6 @@ class Cost(NamedTuple):
     gflop: float
     n_bytes: float
     products: float
-
-
-def cube_factor(n_points: int, dimension: int) -> csr_array:
-    """A = I - W of points uniform in the unit cube, k = 12, reg = 1e-3, in the order of a k-d tree."""
-    points = np.random.default_rng(SEED).random((n_points, dimension))
-    points = points[cKDTree(points, leafsize=32).indices]
-    tree, blocks = cKDTree(points), []
-    for start in range(0, n_points, BLOCK):
-        own = np.arange(start, min(start + BLOCK, n_points))
-        found = tree.query(points[own], 13, workers=-1)[1]
-        found = found[found != own[:, None]].reshape(len(own), 12)
-        weights = barycenter_weights(points[own], points[found], np.ones(found.shape, bool), 1e-3, "trace").weights
-        blocks.append(local_factor(found, weights, start, n_points))
-    return csr_array(vstack(blocks, format="csr"))
 
 
 def cost(n_points: int, dimension: int, solve: bool, n_components: int = 2) -> Cost:

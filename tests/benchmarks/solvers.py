@@ -19,46 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, load_npz, save_npz, vstack
+from scipy.sparse import csr_array, load_npz, save_npz
 from scipy.sparse.linalg import eigsh, lobpcg
-from scipy.spatial import cKDTree
 
 from pipeline import isolated
-from pipeline.kernels.barycenter import barycenter_weights
-from pipeline.kernels.cost_matrix import local_factor
 from pipeline.kernels.graph import closed_classes
-from pipeline.kernels.manifolds import sample
 from pipeline.kernels.pardiso import reproducible_environment
 from pipeline.kernels.prediction import predict
 from pipeline.kernels.spectrum import bottom_eigenpairs
 from pipeline.machine import available_cores, memory_limit
-from pipeline.store import Store
+from tests.benchmarks.factors import SEED, roll_factor, stored_factor
 
 ROUTES = ("factored", "shift_invert", "chebyshev")
 PEERS = ("scipy eigsh(M, sigma=0)", "scikit-learn arpack", "pyamg + lobpcg")
-BLOCK = 50_000
-SEED = 7
-
-
-def roll_factor(n_points: int) -> csr_array:
-    """A = I - W of a Swiss roll, k = 12, reg = 1e-3, points in the order of a k-d tree; made block by block."""
-    points = sample("swiss_roll", 0, n_points, SEED, 0.0, 0.0).points
-    points = points[cKDTree(points, leafsize=32).indices]
-    tree, blocks = cKDTree(points), []
-    for start in range(0, n_points, BLOCK):
-        own = np.arange(start, min(start + BLOCK, n_points))
-        found = tree.query(points[own], 13, workers=-1)[1]
-        found = found[found != own[:, None]].reshape(len(own), 12)
-        weights = barycenter_weights(points[own], points[found], np.ones(found.shape, bool), 1e-3, "trace").weights
-        blocks.append(local_factor(found, weights, start, n_points))
-    return csr_array(vstack(blocks, format="csr"))
-
-
-def stored_factor(path: str) -> csr_array:
-    """A of all points of a finished run."""
-    store = Store(path)
-    indices, weights = store.read_all("neighbor_indices"), store.read_all("weights")
-    return csr_array(local_factor(indices, weights, 0, len(indices)))
 
 
 def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, Any]:

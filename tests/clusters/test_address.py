@@ -1,17 +1,15 @@
 """A scheduler by its address: TLS, versions that differ, nobody there, and workers that alone may take some steps."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import threading
-import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from dask_processes import dask_processes
 from distributed import LocalCluster
 
 from pipeline.cluster import connect, memory_resource
@@ -25,41 +23,21 @@ pytestmark = pytest.mark.timeout(150)
 openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT CHECKED: openssl makes the certificates")
 
 
-@contextmanager
-def dask_processes(folder: Path, *options: str, worker: tuple[str, ...] = (), environment=None):
-    """Address of a scheduler with one worker, both processes of their own."""
-    file = folder / "scheduler.json"
-    common = ["--scheduler-file", str(file), "--host", "127.0.0.1", *options]
-    commands = [
-        ["scheduler", *common, "--port", "0", "--dashboard-address", "127.0.0.1:0"],
-        ["worker", *common, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0", *worker],
-    ]
-    running = []
-    try:
-        for number, command in enumerate(commands):
-            log = (folder / f"{number}.log").open("wb")
-            given = {**os.environ, **(environment or {})} if number else None
-            program = [sys.executable, "-m", "dask", *command]
-            running.append(subprocess.Popen(program, stdout=log, stderr=log, env=given))
-            log.close()
-        deadline = time.monotonic() + 60
-        while not file.exists() or not file.read_text() or "Registered to" not in (folder / "1.log").read_text():
-            assert time.monotonic() < deadline, (folder / "0.log").read_text() + (folder / "1.log").read_text()
-            time.sleep(0.05)
-        yield json.loads(file.read_text())["address"]
-    finally:
-        for process in reversed(running):
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+def one_worker(folder: Path, *options: str, worker: tuple[str, ...] = (), environment=None):
+    """Address of a scheduler with one worker."""
+    common = ["--scheduler-file", str(folder / "scheduler.json"), "--host", "127.0.0.1", *options]
+    commands = {
+        "scheduler": ["scheduler", *common, "--port", "0", "--dashboard-address", "127.0.0.1:0"],
+        "worker": ["worker", *common, "--nthreads", "1", "--no-nanny", "--no-dashboard",
+                   "--memory-limit", "0", *worker],
+    }  # fmt: skip
+    given = {"worker": {**os.environ, **(environment or {})}}
+    return dask_processes(folder, commands, given, lambda: "Registered to" in (folder / "worker.log").read_text())
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    with dask_processes(tmp_path_factory.mktemp("plain"), worker=("--resources", "BIG=1")) as found:
+    with one_worker(tmp_path_factory.mktemp("plain"), worker=("--resources", "BIG=1")) as found:
         yield found
 
 
@@ -86,7 +64,7 @@ def certificates(tmp_path_factory):
 def encrypted(tmp_path_factory, certificates):
     ours = certificates["ours"]
     files = ("--tls-ca-file", ours["ca"], "--tls-cert", ours["cert"], "--tls-key", ours["key"])
-    with dask_processes(tmp_path_factory.mktemp("encrypted"), *files, "--protocol", "tls") as found:
+    with one_worker(tmp_path_factory.mktemp("encrypted"), *files, "--protocol", "tls") as found:
         yield found
 
 
@@ -157,7 +135,7 @@ class TestVersions:
         other.mkdir(parents=True)
         (other / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.2.3\n")
         path = os.pathsep.join(filter(None, [str(other.parent), os.environ.get("PYTHONPATH", "")]))
-        with dask_processes(tmp_path, environment={"PYTHONPATH": path}) as found:
+        with one_worker(tmp_path, environment={"PYTHONPATH": path}) as found:
             said = refused(ConfigError, address=found)
         assert f"numpy: {np.__version__} here, 1.2.3 on worker tcp://127.0.0.1:" in said
         assert "constraints.txt" in said

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from api_double import ApiDouble, load
 from conftest import Progress
+from dask_processes import dask_processes
 from manifest_schemas import REPOSITORY
 from test_end_to_end import lle, write_config
 
@@ -43,7 +44,7 @@ def command(part: str, folder: Path) -> list[str]:
         arguments = [text for text in arguments if not re.match(r"--(worker|nanny)-port|--dashboard-address", text)]
         arguments = [re.sub("/scratch", str(folder / part), text) for text in arguments]
         arguments += ["--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", str(folder / "scheduler.json")]
-    return [sys.executable, "-m", "dask", *arguments]
+    return arguments
 
 
 @pytest.fixture(scope="module")
@@ -53,27 +54,10 @@ def scheduler(tmp_path_factory):
     paths = [str(REPOSITORY), str(REPOSITORY / "tests"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "LLE_CORES": "1", "NUMBA_NUM_THREADS": "1", "MKL_CBWR": "AUTO,STRICT",
                    "PYTHONPATH": os.pathsep.join(filter(None, paths))}  # fmt: skip
-    processes = []
-    try:
-        for part in ("scheduler", "worker", "memory"):
-            log = (folder / f"{part}.log").open("wb")
-            processes.append(subprocess.Popen(command(part, folder), env=environment, stdout=log, stderr=log))
-            log.close()
-        deadline = time.monotonic() + 60
-        file = folder / "scheduler.json"
-        while not file.exists() or not file.read_text():
-            assert processes[0].poll() is None, (folder / "scheduler.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield json.loads(file.read_text())["address"]
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    parts = ("scheduler", "worker", "memory")
+    commands, environments = {part: command(part, folder) for part in parts}, dict.fromkeys(parts, environment)
+    with dask_processes(folder, commands, environments, lambda: True) as found:
+        yield found
 
 
 @pytest.fixture

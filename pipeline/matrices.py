@@ -1,0 +1,88 @@
+"""The matrices of one component, read from a store's blocks: A, the stacked local factors, M, and what M is null on."""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, vstack
+
+from pipeline import schema
+from pipeline.errors import BoundsNotMet
+from pipeline.kernels.cost_matrix import local_factor
+from pipeline.kernels.graph import closed_classes
+from pipeline.store import Store
+
+Ids = npt.NDArray[np.int64]
+
+
+def load_factor(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
+    """A = I - W of the points `rows` (ascending, closed under neighbours), square."""
+    blocks = []
+    for start in range(0, n_points, size):
+        stop = min(start + size, n_points)
+        first, past = np.searchsorted(rows, [start, stop])
+        if first < past:
+            indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
+            weights = store.read(schema.WEIGHTS.name, start, stop)
+            block = local_factor(indices, weights, start, n_points)
+            blocks.append(block if past - first == stop - start else block[rows[first:past] - start])
+    return _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
+
+
+def load_local_factors(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
+    """F of the points `rows` (ascending, a union of weak components), for the methods that store its rows.
+
+    Never square, so that nobody takes it for I - W, which has one row for each point; a row of zeros changes nothing.
+    """
+    inside = np.zeros(n_points, bool)
+    inside[rows] = True
+    blocks = []
+    for number, start in enumerate(range(0, n_points, size)):
+        if inside[start : start + size].any():
+            block = store.read_rows(schema.LOCAL_FACTORS, number)
+            kept = inside[block.indices[block.indptr[:-1]]]
+            blocks.append(block if kept.all() else block[np.flatnonzero(kept)])
+    factor = _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
+    if factor.shape[0] == factor.shape[1]:
+        indptr = np.append(factor.indptr, factor.indptr[-1:])
+        factor = csr_array((factor.data, factor.indices, indptr), shape=(factor.shape[0] + 1, factor.shape[1]))
+    return factor
+
+
+def null_vector(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
+    """D^1/2 1 of the points `rows`, a unit vector: what D^-1/2 L D^-1/2 has in place of the constant."""
+    root = np.sqrt(store.gather(schema.DEGREE.name, rows))
+    return np.asarray(root / np.linalg.norm(root))
+
+
+def load_cost_matrix(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
+    """M of the points `rows` (ascending, a union of weak components)."""
+    blocks = []
+    for number, start in enumerate(range(0, n_points, size)):
+        first, past = np.searchsorted(rows, [start, min(start + size, n_points)])
+        if first < past:
+            block = store.read_rows(schema.COST_MATRIX, number)
+            blocks.append(block if past - first == block.shape[0] else block[rows[first:past] - start])
+    return _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
+
+
+def _restrict_columns(matrix: csr_array, rows: Ids) -> csr_array:
+    """Columns renumbered to positions in `rows`; every column that occurs is among them."""
+    if len(rows) == matrix.shape[1]:
+        return matrix
+    position = np.full(matrix.shape[1], -1, matrix.indices.dtype)
+    position[rows] = np.arange(len(rows))
+    return csr_array((matrix.data, position[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(rows)))
+
+
+def closed_point(factor: csr_array, component: int) -> int:
+    """A point of the component's one closed class. Raises BoundsNotMet when there are several."""
+    pattern = csr_array((np.ones(factor.nnz, np.int8), factor.indices, factor.indptr), shape=factor.shape)
+    classes = closed_classes(pattern)
+    if len(classes.sizes) != 1:
+        sizes = ", ".join(map(str, classes.sizes[:5]))
+        raise BoundsNotMet(
+            f"graph: component {component} has {len(classes.sizes)} closed classes ({sizes} points): sets of points "
+            f"that no neighbour link leaves, so the null space of M has that dimension and its bottom vectors only "
+            f"tell them apart. Set neighbors.reverse: auto (or 4), or raise n_neighbors"
+        )
+    members = np.flatnonzero(classes.class_of_point == 0)
+    return int(members[len(members) // 2])

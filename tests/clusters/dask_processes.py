@@ -1,0 +1,41 @@
+"""Schedulers and workers of Dask as processes of their own, ended when the test is."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def dask_processes(
+    folder: Path, commands: dict[str, list[str]], environments: dict[str, dict[str, str]], ready: Callable[[], bool]
+) -> Iterator[str]:
+    """The scheduler's address, once it has written ``folder``/scheduler.json and ``ready`` says so.
+
+    ``commands`` are the arguments of `dask` by the name of each process, which is the name of its log too.
+    """
+    file, running = folder / "scheduler.json", []
+    logs = [folder / f"{name}.log" for name in commands]
+    try:
+        for log, (name, command) in zip(logs, commands.items(), strict=True):
+            program = [sys.executable, "-m", "dask", *command]
+            with log.open("wb") as out:
+                running.append(subprocess.Popen(program, stdout=out, stderr=out, env=environments.get(name)))
+        deadline = time.monotonic() + 60
+        while not file.exists() or not file.read_text() or not ready():
+            said = "".join(log.read_text() for log in logs)
+            assert running[0].poll() is None, said
+            assert time.monotonic() < deadline, said
+            time.sleep(0.05)
+        yield json.loads(file.read_text())["address"]
+    finally:
+        for process in reversed(running):
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
