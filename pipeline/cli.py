@@ -229,6 +229,9 @@ def _describe_status(found: dict[str, Any]) -> str:
     for name, entry in found["stages"].items():
         total = "?" if entry["blocks"] is None else entry["blocks"]
         lines.append(f"  {name:<18}{entry['done']:>6} of {total:>6} blocks{entry['seconds']:>10.1f} s")
+    for head in found["filters"]:
+        values = ", ".join(f"{value:.3g}" for value in head["values"])
+        lines.append(f"  filters: {head['n_degrees']:,} products so far, eigenvalues at most {values}")
     return "\n".join(lines)
 
 

@@ -129,7 +129,10 @@ class Eigensolver(Model):
     tol: float = Field(1.0e-8, gt=0)
     max_memory: Size = "auto"
     sigma: float = 0.0
-    max_degrees: int = Field(200_000, ge=1, description="products with M of a block of vectors, for chebyshev")
+    max_degrees: int = Field(
+        20_000, ge=1, description="products of M with a block of vectors that chebyshev makes at most; given more, the "
+        "next run goes on from where this one stopped",
+    )  # fmt: skip
     distributed: bool = Field(False, description="chebyshev's products on the workers instead of in the driver")
 
 

@@ -25,6 +25,7 @@ from pipeline.errors import BoundsNotMet, ConfigError, Interrupted
 from pipeline.execute import Executor, run_step
 from pipeline.plan import BlockReport, Layout, Stage, Step, walk
 from pipeline.progress import RunProgress
+from pipeline.solver_state import kept_heads
 from pipeline.sources import Source
 from pipeline.stages import (
     assemble_cost,
@@ -54,6 +55,8 @@ STAGES: dict[str, Stage] = {
     "write_report": write_report.steps,
 }
 METHOD_ARRAYS = (schema.WEIGHTS.name, schema.DEGREE.name, schema.LOCAL_FACTORS, schema.COST_MATRIX)
+DECIDE_MATRICES = ("method", "input", "preprocess", "neighbors", "weights", "graph")
+"""Sections of a config that decide what the eigensolver works on."""
 PACKAGES = (
     "lle-pipeline", "numpy", "scipy", "zarr", "dask", "dask-ml", "pynndescent", "pypardiso", "mkl", "scikit-learn",
 )  # fmt: skip
@@ -169,7 +172,8 @@ def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor
                     upstream = checkpoint.fingerprint(upstream, step)
                 if text := _unmet(step, reports):
                     unmet = text
-                    checkpoint.forget_markers(store, step.stage, step.name)  # the next run tries again
+                    checkpoint.forget_markers(store, step.stage, step.name)  # the next run tries again,
+                    upstream = f"{upstream}-{time.time_ns()}"  # and so does all that rests on it
                 step = steps.send([report.report for report in reports])
         except StopIteration as stop:
             layout = stop.value
@@ -199,10 +203,15 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
     for number, report in enumerate(report.report for report in reports):
         if not report["converged"]:
             reached = ", ".join(f"{residual:.2e}" for residual in report["residuals"])
+            cure = "Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
+            if report["stats"]["method"] == "chebyshev":
+                cure = (
+                    f"Raise eigensolver.max_degrees (now {step.resources['max_degrees']:,}): the next run goes on from "
+                    f"where this one stopped; or raise eigensolver.tol or max_memory"
+                )
             lines.append(
                 f"eigensolver: component {number} did not reach eigensolver.tol {step.parameters['tol']:g}: residuals "
-                f"{reached} ({report['stats']['reason']}). The vectors reached are stored. "
-                f"Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
+                f"{reached} ({report['stats']['reason']}). The vectors reached are stored. {cure}"
             )
     return "\n".join(lines)
 
@@ -231,14 +240,17 @@ def fits(step: Step, config: Config) -> bool:
 
 
 def known_solver(config: Config) -> dict[str, Any] | None:
-    """The eigensolver's choice: of an earlier run of this store, or predicted from the weights where they are there."""
+    """The eigensolver's choice: of a run of this config in this store, or predicted from the matrices there."""
     store = Store(config.output.store)
     if not store.is_run():
         return None
-    reports = checkpoint.read_reports(store)
-    if solved := reports.get(("solve_embedding", "solve")):
+    reports, before, now = checkpoint.read_reports(store), store.attributes()["config"], resolved(config)
+    if any(before.get(section) != now[section] for section in DECIDE_MATRICES):
+        return None
+    solved = reports.get(("solve_embedding", "solve"))
+    if solved and before.get("eigensolver") == now["eigensolver"]:
         return {**solved[0].report["stats"], "basis": "an earlier run"}
-    if ("solve_weights", "solve") not in reports:
+    if config.method == "pca" or ("assemble_cost", "merge") not in reports:
         return None
     return solve_embedding.predict_solver(config, store, choose_layout(config, ingest.open_input(config), store))
 
@@ -280,7 +292,8 @@ def status(store: Store) -> dict[str, Any]:
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
     state = "running" if checkpoint.running(store) else "done" if finished else "stopped"
-    return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered}
+    return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered,
+            "filters": kept_heads(store, "_work/eigen")}  # fmt: skip
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +15,13 @@ KEEP_EVERY_SECONDS = 120.0
 ROWS = 65_536
 
 
-def keeper(store: Store, name: str) -> Callable[[SubspaceState], None]:
-    """A function that keeps the states it is given under ``name``, some minutes apart."""
+def keeper(store: Store, name: str) -> Callable[[SubspaceState, bool], None]:
+    """A function that keeps the states it is given under ``name``, some minutes apart and the last one."""
     last = time.monotonic()
 
-    def keep(state: SubspaceState) -> None:
+    def keep(state: SubspaceState, at_limit: bool) -> None:
         nonlocal last
-        if time.monotonic() - last >= KEEP_EVERY_SECONDS:
+        if at_limit or time.monotonic() - last >= KEEP_EVERY_SECONDS:
             write_state(store, name, state)
             last = time.monotonic()
 
@@ -34,8 +35,9 @@ def write_state(store: Store, name: str, state: SubspaceState) -> None:
     for block in range(n_blocks):
         rows = state.vectors[block * ROWS : (block + 1) * ROWS]
         store.write_bundle(f"{name}/{state.n_steps}-{block}", rows=rows)
-    store.write_bundle(f"{name}/{state.n_steps}-values", values=state.values)
-    head = {"n_degrees": state.n_degrees, "n_steps": state.n_steps, "n_blocks": n_blocks}
+    store.write_bundle(f"{name}/{state.n_steps}-values", values=state.values, errors=state.errors)
+    head = {"n_degrees": state.n_degrees, "n_steps": state.n_steps, "n_blocks": n_blocks,
+            "values": state.values[: len(state.errors)].tolist()}  # fmt: skip
     store.put_json(f"{name}/head.json", head)
     if before and before["n_steps"] != state.n_steps:
         _remove(store, name, before)
@@ -50,10 +52,18 @@ def read_state(store: Store, name: str, n_points: int) -> SubspaceState | None:
     keys = [f"{name}/{n_steps}-{block}" for block in range(head["n_blocks"])]
     try:
         vectors = np.concatenate([store.read_bundle(key)["rows"] for key in keys])
-        values = store.read_bundle(f"{name}/{n_steps}-values")["values"]
+        small = store.read_bundle(f"{name}/{n_steps}-values")
     except CorruptChunk:  # the iteration starts anew
         return None
-    return SubspaceState(values, vectors, head["n_degrees"], n_steps) if len(vectors) == n_points else None
+    if len(vectors) != n_points:
+        return None
+    return SubspaceState(small["values"], vectors, head["n_degrees"], n_steps, small["errors"])
+
+
+def kept_heads(store: Store, folder: str) -> list[dict[str, Any]]:
+    """Of every state in the folder: products so far and the lowest Ritz values, upper bounds on the eigenvalues."""
+    names = [name for name in store.objects.names(folder) if name.endswith("/head.json")]
+    return [head for name in sorted(names) if (head := store.get_json(name))]
 
 
 def forget_state(store: Store, name: str) -> None:

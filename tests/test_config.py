@@ -21,7 +21,7 @@ DEFAULTS = {
     "weights": {"reg": 1e-3, "rule": "trace", "edges": "heat", "t": "auto"},
     "graph": {"components": "separate", "min_component": 100},
     "eigensolver": {"n_components": 2, "method": "auto", "tol": 1e-8, "max_memory": "auto", "sigma": 0.0,
-                    "max_degrees": 200_000, "distributed": False},
+                    "max_degrees": 20_000, "distributed": False},
     "embedding": {"scale": "unit_covariance"},
     "quality": {"sample": 2000, "seed": 0},
     "output": {"store": "x.zarr", "report": True, "prometheus": None},

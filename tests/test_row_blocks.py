@@ -59,11 +59,11 @@ def test_a_filter_on_workers_finds_the_same_vectors(client):
     results = []
     for operator in (operator_on_workers, NormalOperator):
         with operator(A, 1) as products:
-            found = filtered_subspace(A, products, m, first_state(A, start), tolerances, 24, 120, str)
+            found = filtered_subspace(A, products, m, first_state(A, start), tolerances, 24, 120, lambda *state: None)
             results.append((type(products), found.n_degrees, found.n_steps, found.pairs.vectors.tobytes()))
     assert [result[0] for result in results] == [RowBlocks, NormalOperator]
     assert results[0][1:] == results[1][1:]
-    assert results[0][1] == 120
+    assert 60 < results[0][1] <= 120
     assert results[0][2] > 1
 
 

@@ -1,10 +1,16 @@
-"""Choices a run makes before its first step."""
+"""Choices a run makes before its first step, and what a limit of the solver leaves for the next run."""
+
+import io
 
 import pytest
 
 from pipeline.config import Cluster, Config, KubernetesCluster
+from pipeline.errors import BoundsNotMet
 from pipeline.plan import Layout, Step
-from pipeline.run import _worthwhile, where
+from pipeline.progress import RunProgress
+from pipeline.run import _worthwhile, run, where
+from pipeline.solver_state import kept_heads
+from pipeline.store import Store
 
 
 @pytest.mark.parametrize(
@@ -31,3 +37,26 @@ def test_whole_data_steps_run_where_the_memory_is():
         })  # fmt: skip
         found.append([where(step, config) for step in steps])
     assert found == [["worker", "driver", "driver"], *2 * [["worker", "high-memory worker", "driver"]]]
+
+
+def test_more_products_go_on_where_the_limit_was_and_renew_what_follows(tmp_path):
+    results = {}
+    for name, limits in {"undisturbed": (50_000,), "limited": (90, 400, 50_000)}.items():
+        store = Store(str(tmp_path / f"{name}.zarr"))
+        for limit in limits:
+            config = Config.model_validate({
+                "input": {"kind": "synthetic", "name": "s_curve", "n_points": 450},
+                "eigensolver": {"method": "chebyshev", "max_degrees": limit},
+                "output": {"store": store.url, "report": False},
+            })  # fmt: skip
+            if limit == 50_000:
+                run(config, False, RunProgress(io.StringIO()))
+                continue
+            with pytest.raises(BoundsNotMet, match=rf"max_degrees \(now {limit}\): the next run goes on"):
+                run(config, False, RunProgress(io.StringIO()))
+            [head] = kept_heads(store, "_work/eigen")
+            assert 0 < head["n_degrees"] <= limit
+        assert not kept_heads(store, "_work/eigen")
+        solver = store.get_json("report/metrics.json")["solver"]
+        results[name] = (store.read_all("embedding").tobytes(), solver["n_degrees"])
+    assert results["limited"] == results["undisturbed"]

@@ -39,6 +39,8 @@ class SubspaceState(NamedTuple):
     """Products with M of the whole block."""
     n_steps: int
     """Applications of the filter, each followed by a Rayleigh-Ritz step."""
+    errors: F64
+    """(m,) as in ``Filtered``, of the last step; ones before the first."""
 
 
 class Filtered(NamedTuple):
@@ -49,6 +51,8 @@ class Filtered(NamedTuple):
     """(m,) sine of the angle by which the filter turned each vector before the last step."""
     n_degrees: int
     n_steps: int
+    at_limit: bool
+    """Whether the next step would have gone beyond the products allowed."""
 
 
 def block_width(n_wanted: int) -> int:
@@ -89,7 +93,7 @@ def filtered_subspace(
     tolerances: Tolerances,
     max_columns: int,
     max_degrees: int,
-    each_step: Callable[[SubspaceState], None],
+    each_step: Callable[[SubspaceState, bool], None],
     null: NullVector = None,
 ) -> Filtered:
     """The ``n_wanted`` lowest eigenpairs of M = A' A off its null vector.
@@ -101,16 +105,20 @@ def filtered_subspace(
         state: from ``first_state``, or one that ``each_step`` was given by an iteration with the same arguments.
         tolerances: when a pair is good enough, and an upper bound on the eigenvalues of M.
         max_columns: columns of the basis, at least 2 b.
-        max_degrees: products of M with a block after which to give up.
-        each_step: hears of the state after every step that was not the last.
+        max_degrees: products of M with a block that are not exceeded.
+        each_step: hears of the state after every step that was not the last, and once more of the state in which
+            ``max_degrees`` ended the iteration, then with True: given more products, it goes on from there.
         null: unit vector (n,); None for the constant.
     """
     width, largest = block_width(n_wanted), tolerances.largest
     pairs, n_degrees, n_steps = RitzPairs(state.values, state.vectors), state.n_degrees, state.n_steps
-    width = min(width, pairs.vectors.shape[1])
+    width, errors = min(width, pairs.vectors.shape[1]), state.errors[:n_wanted]
     while True:
         cut = _cut(pairs.values, n_wanted, width, largest)
-        degree = max(2, min(int(np.ceil(GROWTH / 2 * np.sqrt(largest / cut))), max_degrees - n_degrees))
+        degree = max(2, int(np.ceil(GROWTH / 2 * np.sqrt(largest / cut))))
+        if n_degrees + degree > max_degrees:
+            each_step(SubspaceState(pairs.values, pairs.vectors, n_degrees, n_steps, errors), True)
+            return Filtered(pairs.lowest(n_wanted), errors, n_degrees, n_steps, at_limit=True)
         block = chebyshev_filter(operator, np.ascontiguousarray(pairs.vectors[:, :width]), degree, cut, largest)
         errors = turned_by_filter(pairs.lowest(n_wanted), block[:, :n_wanted], degree, cut, largest)
         before, pairs = pairs.values[:n_wanted], _extended(factor, pairs, block, max_columns, degree < SHORT, null)
@@ -118,17 +126,15 @@ def filtered_subspace(
         n_steps += 1
         wanted = pairs.lowest(n_wanted)
         good = tolerances.met_by_vectors(errors, wanted.values) and tolerances.settled(before, wanted.values)
-        if n_degrees >= max_degrees or (
-            good and tolerances.met_by_residuals(residual_norms(factor, wanted), wanted.values)
-        ):
-            return Filtered(wanted, errors, n_degrees, n_steps)
-        each_step(SubspaceState(pairs.values, pairs.vectors, n_degrees, n_steps))
+        if good and tolerances.met_by_residuals(residual_norms(factor, wanted), wanted.values):
+            return Filtered(wanted, errors, n_degrees, n_steps, at_limit=False)
+        each_step(SubspaceState(pairs.values, pairs.vectors, n_degrees, n_steps, errors), False)
 
 
 def first_state(factor: csr_array, start: F64, null: NullVector = None) -> SubspaceState:
     """Ritz pairs of M in the span of the start block (n, b); b > m, the extra columns guard the wanted ones."""
     pairs = rayleigh_ritz(factor, orthonormalise(start, start[:, :0], null), start.shape[1])
-    return SubspaceState(pairs.values, pairs.vectors, 0, 0)
+    return SubspaceState(pairs.values, pairs.vectors, 0, 0, np.ones(len(pairs.values)))
 
 
 def chebyshev_filter(operator: Operator, block: F64, degree: int, cut: float, largest: float) -> F64:

@@ -1,5 +1,6 @@
 """What each route would take for a matrix A, before any is run: the choice that `auto` is going to begin with."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -26,13 +27,15 @@ class Prediction(NamedTuple):
 
 
 def predict(
-    factor: csr_array, cost_matrix: csr_array | None, n_vectors: int, pin: int, max_memory: int, n_threads: int
-) -> list[Prediction]:
-    """The routes open to A (rows, n), in the order in which auto tries them.
+    factor: csr_array, cost_matrix: csr_array | None, methods: Collection[str], n_vectors: int, pin: int,
+    max_memory: int, n_threads: int,
+) -> list[Prediction]:  # fmt: skip
+    """Those of the routes ``methods`` that are open to A (rows, n), in the order in which auto tries them.
 
     Args:
         factor: A, float64.
-        cost_matrix: M (n, n), or None to leave its factor out.
+        cost_matrix: M (n, n), for shift_invert; None leaves that out.
+        methods: any of factored, shift_invert, chebyshev.
         n_vectors: wanted pairs.
         pin: a point in the closed class of A.
         max_memory: bytes allowed.
@@ -41,16 +44,17 @@ def predict(
     Raises: NotEnoughMemory, FactorizationError where the analysis of a small matrix ends in one.
     """
     factor, found = canonical(factor), []
-    if factor.shape[0] == factor.shape[1]:
+    if "factored" in methods and factor.shape[0] == factor.shape[1]:
         size, basis = _square_size(factor, pin, n_threads)
         found.append(_of_factor("factored", size, basis, factor, n_vectors, max_memory, n_threads))
-    if cost_matrix is not None:
+    if "shift_invert" in methods and cost_matrix is not None:
         size, basis = _symmetric_size(canonical(cost_matrix), pin, n_threads)
         found.append(_of_factor("shift_invert", size, basis, factor, n_vectors, max_memory, n_threads))
-    width = chebyshev.block_width(n_vectors)
-    _, n_bytes = routes.filter_size(factor, width, max_memory)
-    seconds = 1000 * forecast.filter_seconds(factor.nnz, width, n_threads)
-    found.append(Prediction("chebyshev", n_bytes <= max_memory, n_bytes, 0, 0.0, seconds, "entries of A"))
+    if "chebyshev" in methods:
+        width = chebyshev.block_width(n_vectors)
+        _, n_bytes = routes.filter_size(factor, width, max_memory)
+        seconds = 1000 * forecast.filter_seconds(factor.nnz, width, n_threads)
+        found.append(Prediction("chebyshev", n_bytes <= max_memory, n_bytes, 0, 0.0, seconds, "entries of A"))
     return found
 
 

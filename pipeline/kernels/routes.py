@@ -46,7 +46,7 @@ def _no_state() -> SubspaceState | None:
     return None
 
 
-def _ignore(_: object) -> None:
+def _ignore(*_: object) -> None:
     return None
 
 
@@ -57,7 +57,8 @@ class Hooks(NamedTuple):
     """Hears the name of each route before it starts: who runs in a process of its own can say where it died."""
     load_state: Callable[[], SubspaceState | None] = _no_state
     """The last state kept by an earlier run of the same problem."""
-    keep_state: Callable[[SubspaceState], None] = _ignore
+    keep_state: Callable[[SubspaceState, bool], None] = _ignore
+    """Hears the states of a filter iteration, and whether it was the last before its limit."""
     operator: Callable[[csr_array, int], AbstractContextManager[Operator]] = NormalOperator
     """Products with (A, number of threads)."""
 
@@ -149,7 +150,7 @@ def filtered(problem: Problem) -> Outcome:
         f"chebyshev: {found.n_degrees:,} products of M with {width} vectors in {found.n_steps} filters, "
         f"{gib(predicted)} of {gib(problem.max_memory)} allowed"
     )
-    if found.n_degrees >= problem.max_degrees:
+    if found.at_limit:
         reason += f"; stopped at the limit of {problem.max_degrees:,}"
     return Outcome(found.pairs, found.errors, "chebyshev", reason, 0, predicted, 0, found.n_degrees, 0)
 

@@ -169,26 +169,28 @@ def _solve(
 
 
 def predict_solver(config: Config, store: Store, layout: Layout) -> Report | None:
-    """What the eigensolver will choose for the largest component, once the weights are there. None before that."""
-    if config.method != "lle" or config.eigensolver.method not in {"auto", "factored"}:
-        return None
-    if not store.has_array(schema.WEIGHTS.name):
-        return None
-    n, block = store.array(schema.WEIGHTS.name).shape[0], layout.block_points
-    allowed = memory_limit(config.eigensolver.max_memory)
-    arguments = (store.url, config.eigensolver.n_components, block, n, allowed)
+    """What the eigensolver will choose for the largest component, from the matrices in the store."""
+    n, block, solver = store.array(schema.POINT_COMPONENT.name).shape[0], layout.block_points, config.eigensolver
+    allowed = memory_limit(solver.max_memory)
+    arguments = (store.url, config.method, solver.method, solver.n_components, block, n, allowed)
     try:
         found: Report = isolated.call(_predict, arguments, int(LIMIT_OVER_PLAN * allowed))[0]
     except (isolated.ProcessDied, NotEnoughMemory) as error:
-        return {"method": "chebyshev", "reason": f"the analysis of I - W does not fit {gib(allowed)} ({error})"}
+        return {"method": "chebyshev", "reason": f"the analysis of a factor does not fit {gib(allowed)} ({error})"}
     return found
 
 
-def _predict(say: isolated.Say, url: str, n_components: int, size: int, n_points: int, allowed: int) -> Report:
+def _predict(
+    say: isolated.Say, url: str, family: str, method: str, n_components: int, size: int, n_points: int, allowed: int
+) -> Report:
     store = Store(url)
     rows = np.flatnonzero(store.read_all(schema.POINT_COMPONENT.name) == 0)
-    factor = load_factor(store, rows, size, n_points)
-    found = predict(factor, None, n_components, closed_point(factor, 0), allowed, available_cores())
+    factor = (load_factor if family == "lle" else load_local_factors)(store, rows, size, n_points)
+    square = family == "lle"  # whose LU takes less than the Cholesky factor of M, so auto need not look at that
+    methods = (["factored"] if square else ["shift_invert"]) + ["chebyshev"] if method == "auto" else [method]
+    cost_matrix = load_cost_matrix(store, rows, size, n_points) if "shift_invert" in methods else None
+    pin = closed_point(factor, 0) if square else 0
+    found = predict(factor, cost_matrix, methods, n_components, pin, allowed, available_cores())
     return {**chosen(found, PATIENCE)._asdict(), "allowed_bytes": allowed, "routes": [one._asdict() for one in found]}
 
 

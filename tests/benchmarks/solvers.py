@@ -42,7 +42,7 @@ def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, A
     started = time.perf_counter()
     cost_matrix = csr_array(factor.T @ factor) if route == "shift_invert" else None
     formed = time.perf_counter() - started
-    predicted = {p.method: p for p in predict(factor, cost_matrix, n_components, pin, allowed, threads)}[route]
+    predicted = predict(factor, cost_matrix, [route], n_components, pin, allowed, threads)[0]
     before, started = isolated.peak_bytes(), time.perf_counter()
     found = bottom_eigenpairs(
         factor, n_components, method=route, pin=pin, cost_matrix=lambda: cost_matrix, tol=1e-8, max_memory=allowed,

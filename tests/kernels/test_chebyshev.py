@@ -23,7 +23,7 @@ def bottom(A, m):
     return singular[::-1][1 : m + 1] ** 2, Vt[::-1][1 : m + 1].T
 
 
-def filtered(A, m, start, tolerances, columns, degrees, n_threads, state=None, each_step=lambda state: None):
+def filtered(A, m, start, tolerances, columns, degrees, n_threads, state=None, each_step=lambda state, at_limit: None):
     with NormalOperator(A, n_threads) as operator:
         state = state or first_state(A, start)
         return filtered_subspace(A, operator, m, state, tolerances, columns, degrees, each_step)
@@ -118,7 +118,7 @@ def test_going_on_from_a_kept_state_ends_with_the_same_bytes(number):
     A, m, kept = roll_factor(450, 3), 2, []
     start = np.random.default_rng(1).standard_normal((450, 8))
     tolerances = Tolerances(1e-8, largest_eigenvalue(A, 1))
-    whole = filtered(A, m, start, tolerances, 24, 20_000, 1, each_step=kept.append)
+    whole = filtered(A, m, start, tolerances, 24, 20_000, 1, each_step=lambda state, at_limit: kept.append(state))
     assert len(kept) == whole.n_steps - 1
     state = kept[number]._replace(values=kept[number].values.copy(), vectors=kept[number].vectors.copy(order="K"))
     again = filtered(A, m, start, tolerances, 24, 20_000, 2, state=state)
@@ -130,8 +130,33 @@ def test_stops_at_the_limit_with_errors_that_say_so():
     A = roll_factor(1500, 3)
     start = np.random.default_rng(1).standard_normal((1500, 8))
     found = filtered(A, 2, start, Tolerances(1e-8, largest_eigenvalue(A, 1)), 40, 100, 1)
-    assert found.n_degrees == 100
+    assert found.at_limit
+    assert 50 < found.n_degrees <= 100
     assert found.errors.max() > 1e-3
+
+
+@pytest.mark.parametrize("limits", [(100,), (1, 60, 61, 200)])
+def test_more_products_go_on_from_the_limit_with_the_same_bytes(limits):
+    A, m = roll_factor(450, 3), 2
+    start = np.random.default_rng(1).standard_normal((450, 8))
+    tolerances = Tolerances(1e-8, largest_eigenvalue(A, 1))
+    whole, state = filtered(A, m, start, tolerances, 24, 20_000, 1), None
+    assert not whole.at_limit
+    for limit in limits:
+        kept = []
+        found = filtered(
+            A, m, start, tolerances, 24, limit, 1, state, lambda state, last, kept=kept: kept.append((state, last))
+        )
+        assert found.at_limit
+        assert found.n_degrees <= limit
+        assert [last for _, last in kept] == [False] * (len(kept) - 1) + [True]
+        state = kept[-1][0]
+        assert state.vectors[:, :m].tobytes() == found.pairs.vectors.tobytes()
+        assert state.errors.tobytes() == found.errors.tobytes()
+    again = filtered(A, m, start, tolerances, 24, 20_000, 1, state)
+    assert (again.n_degrees, again.n_steps) == (whole.n_degrees, whole.n_steps)
+    assert again.pairs.vectors.tobytes() == whole.pairs.vectors.tobytes()
+    assert again.errors.tobytes() == whole.errors.tobytes()
 
 
 def test_a_second_null_vector_ends_the_iteration():

@@ -5,7 +5,7 @@ from scipy.sparse import csr_array
 
 from pipeline.kernels import forecast, pardiso
 from pipeline.kernels.prediction import chosen, predict
-from pipeline.kernels.spectrum import bottom_eigenpairs
+from pipeline.kernels.spectrum import ROUTES, bottom_eigenpairs
 
 PLENTY = 2**33
 
@@ -20,7 +20,7 @@ def gram(A):
 @pytest.mark.parametrize("seed", [3, 19])
 def test_predicts_what_the_routes_then_take(seed):
     A = roll_factor(3000, seed)
-    predicted = {one.method: one for one in predict(A, gram(A), 2, 0, PLENTY, 1)}
+    predicted = {one.method: one for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)}
     assert list(predicted) == ["factored", "shift_invert", "chebyshev"]
     for method, one in list(predicted.items())[:2]:
         found = bottom_eigenpairs(
@@ -36,28 +36,28 @@ def test_predicts_what_the_routes_then_take(seed):
 @needs_mkl
 def test_the_first_that_fits_and_is_quick_is_chosen():
     A = lle_factor(points("cube", 3000, 3), 12, 1e-3)
-    predicted = predict(A, gram(A), 2, 0, PLENTY, 1)
+    predicted = predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)
     assert chosen(predicted, 600).method == "factored"
     assert chosen(predicted, 0.0).method == "chebyshev"
     needed = predicted[0].predicted_bytes
-    tight = predict(A, None, 2, 0, needed - 1, 1)
+    tight = predict(A, None, ROUTES, 2, 0, needed - 1, 1)
     assert [one.fits for one in tight] == [False, True]
     assert chosen(tight, 600).method == "chebyshev"
-    assert chosen(predict(A, None, 2, 0, 1000, 1), 600).method == "chebyshev"
+    assert chosen(predict(A, None, ROUTES, 2, 0, 1000, 1), 600).method == "chebyshev"
 
 
 def test_factors_that_are_not_square_have_no_lu():
     A = edge_factor(points("sheet", 500, 3), 5)
-    assert [one.method for one in predict(A, gram(A), 2, 0, PLENTY, 1)] == ["shift_invert", "chebyshev"]
+    assert [one.method for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)] == ["shift_invert", "chebyshev"]
 
 
 @needs_mkl
 def test_pieces_forecast_bytes_and_work(monkeypatch):
     A = lle_factor(points("cube", 12_000, 3), 12, 1e-3)
-    [exact, _] = predict(A, None, 2, 6_000, PLENTY, 1)
+    [exact, _] = predict(A, None, ROUTES, 2, 6_000, PLENTY, 1)
     monkeypatch.setattr(forecast, "MIN_ROWS", 10_000)
     monkeypatch.setattr(forecast, "PIECES", (1_500, 6_000))
-    [told, _] = predict(A, None, 2, 6_000, PLENTY, 1)
+    [told, _] = predict(A, None, ROUTES, 2, 6_000, PLENTY, 1)
     assert (exact.basis, told.basis) == ("analysis", "pieces")
     for name in ("factor_nnz", "gflop", "predicted_bytes"):
         assert 0.6 < getattr(told, name) / getattr(exact, name) < 1.6, name

@@ -88,7 +88,7 @@ def test_a_killed_iteration_goes_on_with_the_same_bytes(solved, monkeypatch, ste
         pass
 
     def keep_and_die(store, name):
-        def keep(state):
+        def keep(state, at_limit):
             solver_state.write_state(store, name, state)
             kept.append(state.n_degrees)
             if len(kept) == steps:
@@ -109,7 +109,7 @@ def test_a_killed_iteration_goes_on_with_the_same_bytes(solved, monkeypatch, ste
 
 def state_of(n, n_steps, seed):
     vectors = np.random.default_rng(seed).standard_normal((n, 3))
-    return SubspaceState(np.arange(3.0), vectors, 10 * n_steps, n_steps)
+    return SubspaceState(np.arange(3.0), vectors, 10 * n_steps, n_steps, np.full(2, 0.1 * seed))
 
 
 @pytest.mark.parametrize("rows", [7, 50, 100])
@@ -124,6 +124,10 @@ def test_states_replace_each_other_and_come_back_whole(tmp_path, monkeypatch, ro
         assert found.n_steps == n_steps
         assert found.n_degrees == 10 * n_steps
         assert found.vectors.tobytes() == state.vectors.tobytes()
+        assert found.values.tobytes() == state.values.tobytes()
+        assert found.errors.tobytes() == state.errors.tobytes()
+        [head] = solver_state.kept_heads(store, "state")
+        assert (head["n_degrees"], head["values"]) == (10 * n_steps, [0.0, 1.0])
     assert len(store.objects.names("state")) == 2 + -(-50 // rows)
     assert solver_state.read_state(store, "state", 51) is None
     solver_state.forget_state(store, "state")
@@ -145,7 +149,7 @@ def test_states_are_kept_some_time_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(solver_state.time, "monotonic", lambda: next(clock))
     keep = solver_state.keeper(store, "state")
     for n_steps in (1, 2, 3):
-        keep(state_of(20, n_steps, 1))
+        keep(state_of(20, n_steps, 1), False)
     assert solver_state.read_state(store, "state", 20).n_steps == 2
 
 
@@ -156,12 +160,30 @@ def test_plan_predicts_the_solver_once_the_weights_are_there(solved, tmp_path):
     actual = planned["solver"]
     changed = lle("plan", config, "--store", str(tmp_path / "none.zarr"))
     assert changed["solver"] is None
+    assert lle("plan", config, "--store", solved.url, "--set", "weights.reg=0.1")["solver"] is None
+    chebyshev = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=chebyshev")["solver"]
+    assert (chebyshev["method"], len(chebyshev["routes"]), "basis" in actual) == ("chebyshev", 1, True)
+    cholesky = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=shift_invert")["solver"]
+    assert cholesky["method"] == "shift_invert"
+    assert cholesky["factor_nnz"] > actual["factor_nnz"]
     checkpoint.forget_markers(solved, "solve_embedding", "solve")
     predicted = lle("plan", config, "--store", solved.url)["solver"]
     assert predicted["basis"] == "analysis"
     assert predicted["method"] == actual["method"] == "factored"
     assert predicted["factor_nnz"] == pytest.approx(actual["factor_nnz"], rel=0.05)  # another point is pinned
     assert predicted["seconds"] > 0
+
+
+@pytest.mark.parametrize("family", ["ltsa", "laplacian"])
+def test_plan_predicts_the_solver_of_other_methods(tmp_path, family):
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 600})
+    method = ("--set", f"method={family}")
+    lle("run", config, *method)
+    actual = lle("plan", config, *method)["solver"]
+    assert (actual["basis"], actual["method"]) == ("an earlier run", "shift_invert")
+    predicted = lle("plan", config, *method, "--set", "eigensolver.tol=1e-7")["solver"]
+    assert (predicted["basis"], predicted["method"]) == ("analysis", "shift_invert")
+    assert predicted["factor_nnz"] == pytest.approx(actual["factor_nnz"], rel=0.1)
 
 
 @pytest.mark.parametrize(("n", "m"), [(900, 2), (1500, 9)])
