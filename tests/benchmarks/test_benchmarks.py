@@ -1,6 +1,10 @@
 """Each benchmark case runs, tiny."""
 
-from tests.benchmarks import against_sklearn, growth, methods, solvers
+from test_end_to_end import lle, write_config
+
+from pipeline.store import Store
+from tests.benchmarks import against_sklearn, filters, growth, methods, solvers
+from tests.benchmarks.factors import stored_factor
 
 
 def test_against_sklearn():
@@ -29,3 +33,17 @@ def test_growth():
     assert 1 < entries < 1.5
     assert 1 < work < 2.5
     assert forecast.startswith("| 2 | 100,000 | ")
+
+
+def test_filters(tmp_path):
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 450})
+    lle("run", config)
+    store = Store(str(tmp_path / "run.zarr"))
+    factor = stored_factor(store.url)
+    assert len(list(filters.product_rows(factor, (1, 8), degree=2))) == 2
+    rows = list(filters.start_rows(store, store, 2, [300], [1e-4]))
+    counts = [int(row.split("|")[3].replace(",", "")) for row in rows]
+    assert len(counts) == 5
+    assert counts[2] == counts[3] < counts[0] / 2  # its own embedding, as this and as the other run
+    unscaled, scaled = (float(filters.scaling_row(factor, 2).split("|")[cell]) for cell in (1, 4))
+    assert 1 < scaled < unscaled
