@@ -1,9 +1,13 @@
 """Each benchmark case runs, tiny."""
 
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
 from test_end_to_end import lle, write_config
 
 from pipeline.store import Store
-from tests.benchmarks import against_sklearn, filters, growth, methods, solvers
+from tests.benchmarks import against_sklearn, against_umap, filters, growth, methods, solvers
 from tests.benchmarks.factors import stored_factor
 
 
@@ -47,3 +51,10 @@ def test_filters(tmp_path):
     assert counts[2] == counts[3] < counts[0] / 2  # its own embedding, as this and as the other run
     unscaled, scaled = (float(filters.scaling_row(factor, 2).split("|")[cell]) for cell in (1, 4))
     assert 1 < scaled < unscaled
+
+
+@pytest.mark.skipif(find_spec("umap") is None, reason="NOT CHECKED: umap-learn is not installed")
+def test_against_umap(tmp_path):
+    np.save(tmp_path / "x.npy", methods.points("s_curve", 400, 3))
+    [(ours, theirs)] = against_umap.compare(str(tmp_path / "x.npy"), 2, repeat=1)
+    assert min(ours.seconds, theirs.seconds) > 0
