@@ -59,9 +59,9 @@ def predict(
 
 
 def chosen(predictions: list[Prediction], patience: float) -> Prediction:
-    """The route auto begins with: the first that fits and does not take longer than ``patience`` seconds."""
+    """The route auto begins with: the first that fits and takes at most ``patience`` seconds, else the last, filters."""
     for prediction in predictions:
-        if prediction.fits and (prediction.method == "chebyshev" or prediction.seconds <= patience):
+        if prediction.fits and prediction.seconds <= patience:
             return prediction
     return predictions[-1]
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from local_factors import edge_factor, lle_factor, points, roll_factor, roll_with_outliers
 from oracle import largest_angle
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array
 
 from pipeline.errors import ConfigError, InputError, NotEnoughMemory
 from pipeline.kernels import factorization, forecast, krylov, pardiso
-from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, ShiftedFactor, SuperLU
+from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, ShiftedFactor, SuperLU, canonical
 from pipeline.kernels.pardiso import FactorizationError, Pardiso
 
 SEEDS = (19, 83)
@@ -141,6 +141,24 @@ def test_64_bit_integers_give_the_same_solution(monkeypatch):
     assert wide.size.nnz == narrow.size.nnz
     np.testing.assert_allclose(wide.solve(right, True), narrow.solve(right, True), rtol=1e-12)
     wide.release()
+    narrow.release()
+
+
+@needs_mkl
+@pytest.mark.slow
+def test_more_entries_than_32_bits_count_are_analysed_with_64(monkeypatch):
+    """The factor of a random graph fills up; the analysis alone tells its size."""
+    n = 95_000
+    columns = np.random.default_rng(5).integers(0, n, 4 * n)
+    A = canonical(csr_array((np.full(4 * n, 0.1), (np.repeat(np.arange(n), 4), columns)), shape=(n, n)) + eye_array(n))
+    inverse = Pardiso(A, pardiso.GENERAL, 2)
+    assert inverse._iparm.dtype == np.int64
+    assert inverse.size.nnz > 2**31
+    assert inverse.size.n_bytes > 8 * inverse.size.nnz
+    inverse.release()
+    monkeypatch.setattr(Pardiso, "_overflows", lambda self: False)
+    narrow = Pardiso(A, pardiso.GENERAL, 2)  # what would happen without
+    assert narrow.size.nnz < 0
     narrow.release()
 
 
