@@ -58,7 +58,7 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
         said.append(
             f"{small} rows lie in components that were not embedded; they are NaN"
         )
-    if metrics["closed_classes"] and metrics["reverse_added"]:
+    if metrics["reverse_added"] and metrics["closed_classes"] > metrics["n_components_weak"]:
         said.append(
             f"{metrics['closed_classes']} closed classes were mended with {metrics['reverse_added']} reverse "
             f"neighbours and {metrics['bridges_added']} bridges"
@@ -67,9 +67,10 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
         size = metrics["component_points"][number]
         for coordinate, value in enumerate(shares, start=1):
             if value < CLUMP_SHARE * size:
+                cure = "" if metrics["reverse_added"] else "; neighbors.reverse: 4 ties such points to the others"
                 said.append(
                     f"coordinate {coordinate} of component {number} is a clump: about {value:.0f} of {size} points "
-                    f"carry it"
+                    f"carry it{cure}"
                 )
     for coordinate, value in enumerate(metrics["redundancy"] or [], start=1):
         if value > REDUNDANT:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -67,6 +68,27 @@ def test_more_than_the_limit_is_refused():
     assert isolated.call(hold, (allowed // 2,), allowed)[0] > 0
     with pytest.raises(NotEnoughMemory, match="max_memory"):
         isolated.call(hold, (2 * allowed + isolated.SLACK_BYTES,), allowed)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_the_process_does_not_outlive_its_parent(tmp_path):
+    program = tmp_path / "parent.py"
+    program.write_text(
+        "import time\nfrom pipeline import isolated\n"
+        "def say_who_and_sleep(say, path):\n"
+        "    import os\n    open(path, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
+        f"if __name__ == '__main__':\n    isolated.call(say_who_and_sleep, ({str(tmp_path / 'pid')!r},), None)\n"
+    )
+    parent = subprocess.Popen([sys.executable, str(program)])
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    child = psutil.Process(int((tmp_path / "pid").read_text()))
+    parent.kill()
+    parent.wait()
+    psutil.wait_procs([child], timeout=30)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
 def test_stop_all_ends_what_is_going_on():

@@ -123,7 +123,8 @@ class TestWarnings:
         [(changed("mend_graph", "analyse", n_components_weak=5), ["5 components"]),
          (changed("solve_embedding", "write", rows_in_small_components=37), ["37 rows", "not embedded"]),
          (changed("mend_graph", "analyse", closed_classes=3, reverse_added=29), ["3 closed classes", "29 reverse"]),
-         (changed("solve_embedding", "solve", participation=[40.0, 0.6]), ["coordinate 2 of component 0", "of 67"]),
+         (changed("solve_embedding", "solve", participation=[40.0, 0.6]),
+          ["coordinate 2 of component 0", "of 67", "reverse: 4"]),
          (changed("measure_quality", "score", redundancy=[0.0, 0.99]), ["coordinate 2", "0.99"]),
          (changed("solve_embedding", "solve", converged=False), ["eigensolver did not reach"])],
         ids=["components", "dropped", "mended", "clump", "redundant", "not converged"],
@@ -132,6 +133,14 @@ class TestWarnings:
         [sentence] = warnings(collected(steps))
         for part in said:
             assert part in sentence
+
+    def test_reverse_neighbors_that_are_there_are_no_cure_and_mended_nothing(self):
+        graph = {**QUIET["mend_graph", "analyse"][0], "reverse_added": 29}
+        steps = changed("solve_embedding", "solve", participation=[40.0, 0.6])
+        asked_for = {**steps, ("mend_graph", "analyse"): [graph]}
+        [sentence] = warnings(collected(asked_for))
+        assert "clump" in sentence
+        assert "reverse" not in sentence
 
     def test_bounds_of_clumps_and_redundant_coordinates(self):
         at_bound = metrics.CLUMP_SHARE * 67

@@ -59,7 +59,7 @@ def predict(
 
 
 def chosen(predictions: list[Prediction], patience: float) -> Prediction:
-    """The route auto begins with: the first that fits and takes at most ``patience`` seconds, else the last, filters."""
+    """The route auto begins with: the first that fits and takes ``patience`` seconds or less, else filters."""
     for prediction in predictions:
         if prediction.fits and prediction.seconds <= patience:
             return prediction
