@@ -12,7 +12,8 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -39,18 +40,23 @@ def marker_name(stage: str, step: str, block: int) -> str:
     return f"_done/{stage}/{step}.{block:05d}.json"
 
 
-def begin_step(store: Store, step: Step, mark: str, before: Before = None) -> dict[int, BlockReport]:
+def begin_step(
+    store: Store, step: Step, mark: str, before: Before = None, donors: Sequence[Store] = ()
+) -> dict[int, BlockReport]:
     """Make the store ready for a step and return the reports of its finished blocks.
 
     A step recorded under another fingerprint is forgotten: first its markers, then its arrays, so that a kill in
     between leaves no marker without data. What other steps computed from it is forgotten too: only the steps in
-    `before`, those that this run has done already, still hold (None: all do).
+    `before`, those that this run has done already, still hold (None: all do). What one of the donors has finished under
+    the same fingerprint is taken over from there.
     """
     record = store.get_json(f"_run/steps/{step.stage}.{step.name}.json")
     whole = all(store.has_array(array.spec.name) for array in step.arrays)
     if record is None or record.get("fingerprint") != mark or not whole:
         forget_step(store, step.stage, step.name)
         _forget_rivals(store, step)
+        if any(_adopt(store, donor, step, mark) for donor in donors):
+            return finished_blocks(store, step.stage, step.name, mark)
         if step.feeds and before is not None:
             for stage, name in recorded_steps(store).keys() - set(before):
                 forget_step(store, stage, name)
@@ -64,6 +70,24 @@ def begin_step(store: Store, step: Step, mark: str, before: Before = None) -> di
         store.put_json(f"_run/steps/{step.stage}.{step.name}.json", content)
         return {}
     return finished_blocks(store, step.stage, step.name, mark)
+
+
+def _adopt(store: Store, donor: Store, step: Step, mark: str) -> bool:
+    """Take a step over from another store if it has blocks of this fingerprint: data, markers, then the record.
+
+    Nothing counts before its record is there, so a kill on the way only means to begin again.
+    """
+    name = f"_run/steps/{step.stage}.{step.name}.json"
+    record = donor.get_json(name)
+    if record is None or record["fingerprint"] != mark:
+        return False
+    done = finished_blocks(donor, step.stage, step.name, mark)
+    if not done or not all(donor.has_array(array.spec.name) for array in step.arrays):
+        return False
+    store.take(donor, [*record["arrays"], *record["bundles"]])
+    store.objects.copy([marker_name(step.stage, step.name, block) for block in sorted(done)], donor.objects)
+    store.put_json(name, {**record, "begun": time.time()})
+    return True
 
 
 def _forget_rivals(store: Store, step: Step) -> None:
@@ -131,6 +155,15 @@ def mark_done(store: Store, step: Step, mark: str, report: BlockReport) -> None:
     store.put_json(marker_name(step.stage, step.name, report.block), {"fingerprint": mark, **asdict(report)})
 
 
+def is_whole(store: Store) -> bool:
+    """Whether every block of every step begun has its marker. Names only: no marker is read."""
+    done = Counter(name.removesuffix(".json").rpartition(".")[0] for name in store.objects.names("_done"))
+    steps = recorded_steps(store)
+    return bool(steps) and all(
+        done[f"_done/{stage}/{step}"] >= record["n_blocks"] for (stage, step), record in steps.items()
+    )
+
+
 def add_seconds(store: Store, step: Step, seconds: float) -> None:
     """Add wall-clock seconds to a step's record; a resumed step keeps what it took before."""
     name = f"_run/steps/{step.stage}.{step.name}.json"
@@ -182,19 +215,19 @@ def invalidate(store: Store, array: str, chunk: str) -> str:
 class RunLock:
     """One driver at a time. The holder is told apart by host, process and start time, and shows life every 15 s."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, name: str = LOCK) -> None:
+        self.store, self.name = store, name
         self.me = {"host": socket.gethostname(), "pid": os.getpid(), "token": uuid.uuid4().hex,
                    "started": psutil.Process().create_time()}  # fmt: skip
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._show_life, daemon=True)
 
     def __enter__(self) -> "RunLock":
-        while not self.store.objects.create(LOCK, self._content()):
-            holder = self.store.get_json(LOCK)
-            if holder is None and not self.store.objects.exists(LOCK):
+        while not self.store.objects.create(self.name, self._content()):
+            holder = self.store.get_json(self.name)
+            if holder is None and not self.store.objects.exists(self.name):
                 continue  # released meanwhile
-            if holder is not None and holder_alive(self.store, LOCK, holder):
+            if holder is not None and holder_alive(self.store, self.name, holder):
                 raise self._refused(holder)
             self._remove_dead(holder or {"token": "torn"})
         self._thread.start()
@@ -205,9 +238,13 @@ class RunLock:
         if self._thread.is_alive():
             self._thread.join()
         with contextlib.suppress(StoreError):
-            holder = self.store.get_json(LOCK)
-            if holder is not None and holder.get("token") == self.me["token"]:
-                self.store.objects.delete(LOCK)
+            if self.held():
+                self.store.objects.delete(self.name)
+
+    def held(self) -> bool:
+        """Whether the lock is still this run's: one that slept for long may have lost it to another."""
+        holder = self.store.get_json(self.name)
+        return holder is not None and holder.get("token") == self.me["token"]
 
     def _remove_dead(self, holder: dict[str, Any]) -> None:
         """Remove a dead holder's lock. Of several runs that want to, the one that creates the claim on it does."""
@@ -218,9 +255,9 @@ class RunLock:
                 raise self._refused(rival)
             self.store.objects.delete(claim)
             return
-        current = self.store.get_json(LOCK)
+        current = self.store.get_json(self.name)
         if (current or {"token": "torn"}).get("token") == holder["token"]:
-            self.store.objects.delete(LOCK)
+            self.store.objects.delete(self.name)
         self.store.objects.delete(claim)
 
     def _refused(self, holder: dict[str, Any]) -> StoreError:
@@ -235,9 +272,8 @@ class RunLock:
     def _show_life(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
             with contextlib.suppress(StoreError):
-                holder = self.store.get_json(LOCK)
-                if holder is not None and holder.get("token") == self.me["token"]:
-                    self.store.objects.put(LOCK, self._content())
+                if self.held():
+                    self.store.objects.put(self.name, self._content())
 
 
 def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:

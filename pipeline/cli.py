@@ -15,13 +15,13 @@ from pipeline import memory
 from pipeline import run as runs
 from pipeline.cluster import memory_of_workers
 from pipeline.config import Config, json_schema, load_config
-from pipeline.errors import ConfigError, LleError, StoreError
+from pipeline.errors import LleError, StoreError
 from pipeline.export import export_embedding
 from pipeline.kernels.pardiso import reproducible_environment
 from pipeline.progress import JsonProgress, RunProgress
 from pipeline.stages import write_report
-from pipeline.store import Store
 from pipeline.verify import find_damage, forget_damage
+from pipeline.versions import reading
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -53,7 +53,8 @@ def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fr
         progress = JsonProgress() if log == "json" else RunProgress()
         result = runs.run(_load(config, set_, store), fresh, progress, profile)
         return {"store": result.store, "seconds": round(result.seconds, 2), "blocks_computed": result.computed,
-                "blocks_reused": result.reused, "metrics": result.metrics}  # fmt: skip
+                "blocks_reused": result.reused, "published": result.version, "unchanged": result.unchanged,
+                "metrics": result.metrics}  # fmt: skip
 
     _finish(act, as_json, _describe_run)
 
@@ -84,12 +85,11 @@ def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> No
     """Say how far a run is: blocks done of each stage, seconds, running or stopped."""
 
     def act() -> dict[str, Any]:
-        opened = _existing(store)
-        found = runs.status(opened)
+        found = runs.status_of(store)
         while watch and found["state"] == "running":
             typer.echo(json.dumps(found) if as_json else _describe_status(found))
             time.sleep(WATCH_SECONDS)
-            found = runs.status(opened)
+            found = runs.status_of(store)
         return found
 
     _finish(act, as_json, _describe_status)
@@ -100,14 +100,14 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
     """Check every stored chunk against its checksum; forget what is damaged, so that the next run computes it anew."""
 
     def act() -> dict[str, Any]:
-        opened = _existing(store)
-        damage = find_damage(opened)
-        if damage:
-            forgotten = forget_damage(opened, damage)
-            lines = [f"{len(damage)} damaged:", *map(str, damage[:10]), *(["..."] if len(damage) > 10 else [])]
-            cure = f"forgotten: {', '.join(forgotten)}; run the job again to compute this anew"
-            raise StoreError("\n".join([*lines, cure]))
-        return {"store": opened.url, "damaged": 0}
+        with reading(store) as opened:
+            damage = find_damage(opened)
+            if damage:
+                forgotten = forget_damage(opened, damage)
+                lines = [f"{len(damage)} damaged:", *map(str, damage[:10]), *(["..."] if len(damage) > 10 else [])]
+                cure = f"forgotten: {', '.join(forgotten)}; run the job again to compute this anew"
+                raise StoreError("\n".join([*lines, cure]))
+            return {"store": opened.url, "damaged": 0}
 
     _finish(act, as_json, lambda found: f"{found['store']}: every chunk matches its checksum")
 
@@ -117,9 +117,9 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
     """Build the report of a store anew."""
 
     def act() -> dict[str, Any]:
-        opened = _existing(store)
-        write_report.write_report(opened, 0)
-        return {"report": f"{opened.url}/report/index.html"}
+        with reading(store) as opened:
+            write_report.write_report(opened, 0)
+            return {"report": f"{opened.url}/report/index.html"}
 
     _finish(act, as_json, lambda found: str(found["report"]))
 
@@ -128,8 +128,12 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
 def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", help=".npy, .parquet or .csv")],
            as_json: AsJson = False) -> None:  # fmt: skip
     """Write the embedding to one file, in input order."""
-    _finish(lambda: {"rows": export_embedding(_existing(store), out), "path": str(out)}, as_json,
-            lambda found: f"{found['rows']} rows written to {found['path']}")  # fmt: skip
+
+    def act() -> dict[str, Any]:
+        with reading(store) as opened:
+            return {"rows": export_embedding(opened, out), "path": str(out), "store": opened.url}
+
+    _finish(act, as_json, lambda found: f"{found['rows']} rows written to {found['path']}")
 
 
 @app.command()
@@ -147,13 +151,6 @@ def main() -> None:
 
 def _load(config: Path, overrides: list[str] | None, store: str | None) -> Config:
     return load_config(config, tuple(overrides or ()), store)
-
-
-def _existing(url: str) -> Store:
-    store = Store(url)
-    if not store.is_run():
-        raise ConfigError(f"{url}: no run has been started there")
-    return store
 
 
 def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable[[dict[str, Any]], str]) -> None:
@@ -183,30 +180,33 @@ def _fail(kind: str, message: str, code: int, as_json: bool) -> None:
 
 def _plan(config: Config) -> dict[str, Any]:
     steps, limit = runs.plan(config), memory_of_workers(config.execution.cluster)
+    kept = runs.forecast(config)
     room = None if limit is None else memory.task_room(limit)
     rows = [
         {
             "stage": step.stage, "step": step.name, "tasks": step.n_blocks, "bytes_per_task": step.bytes_per_task,
             "disk_bytes": step.disk_bytes, "where": runs.where(step, config), "fits": runs.fits(step, config),
+            "reused": kept.reused.get((step.stage, step.name), 0),
         }
         for step in steps
     ]
     solver = runs.known_solver(config)
     return {"steps": rows, "disk_bytes": sum(step.disk_bytes for step in steps), "solver": solver,
-            "worker_memory": limit, "worker_room": room}  # fmt: skip
+            "worker_memory": limit, "worker_room": room, **kept.summary()}  # fmt: skip
 
 
 def _describe_plan(found: dict[str, Any]) -> str:
-    lines = [f"{'step':<34}{'tasks':>7}{'GiB a task':>12}{'GiB on disk':>13}  where"]
+    lines = [f"{'step':<34}{'tasks':>7}{'kept':>7}{'GiB a task':>12}{'GiB on disk':>13}  where"]
     for row in found["steps"]:
         name = f"{row['stage']}.{row['step']}"
         size, disk = row["bytes_per_task"] / GIB, row["disk_bytes"] / GIB
-        lines.append(f"{name:<34}{row['tasks']:>7}{size:>12.3f}{disk:>13.3f}  {row['where']}"
+        lines.append(f"{name:<34}{row['tasks']:>7}{row['reused']:>7}{size:>12.3f}{disk:>13.3f}  {row['where']}"
                      f"{'' if row['fits'] else ': does not fit'}")  # fmt: skip
     if found["worker_room"] is not None:
         limit, room = memory.gib(found["worker_memory"]), memory.gib(found["worker_room"])
         lines.append(f"a worker of {limit} has room for {room} a task")
     lines.append(f"arrays on disk in all: {found['disk_bytes'] / GIB:.2f} GiB")
+    lines += [found["says"]] if found["says"] else []
     solver = found["solver"]
     known = "at least what stands above; a factor's size is known once the weights are solved"
     lines.append(f"eigensolver: {_describe_solver(solver) if solver else known}")
@@ -224,6 +224,8 @@ def _describe_solver(solver: dict[str, Any]) -> str:
 
 def _describe_status(found: dict[str, Any]) -> str:
     lines = [f"{found['store']}: {found['state']}"]
+    if published := found.get("published"):
+        lines[0] += f", published {published['version']} of {published['when']}, {published['rows']} rows"
     if now := found["now"]:
         lines[0] += f", {now['stage']}.{now['step']}: {now['done']} of {now['blocks']} blocks"
     for name, entry in found["stages"].items():
@@ -232,13 +234,17 @@ def _describe_status(found: dict[str, Any]) -> str:
     for head in found["filters"]:
         values = ", ".join(f"{value:.3g}" for value in head["values"])
         lines.append(f"  filters: {head['n_degrees']:,} products so far, eigenvalues at most {values}")
+    if work := found.get("unpublished"):
+        done, blocks = (sum(entry[key] or 0 for entry in work["stages"].values()) for key in ("done", "blocks"))
+        lines.append(f"not published, {work['state']}: {work['store']}, {done} of the {blocks} blocks begun")
     return "\n".join(lines)
 
 
 def _describe_run(found: dict[str, Any]) -> str:
     store = found["store"]
     computed, reused = sum(found["blocks_computed"].values()), sum(found["blocks_reused"].values())
-    lines = [f"done in {found['seconds']} s: {computed} blocks computed, {reused} reused", f"store:   {store}"]
+    head = "unchanged, nothing to do" if found["unchanged"] else "done"
+    lines = [f"{head} in {found['seconds']} s: {computed} blocks computed, {reused} reused", f"store:   {store}"]
     if found["metrics"].get("picture"):
         lines.append(f"picture: {store}/report/embedding.png")
         lines.append(f"report:  {store}/report/index.html")

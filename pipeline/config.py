@@ -148,6 +148,10 @@ class Quality(Model):
 class Output(Model):
     store: str = Field(min_length=1)
     report: bool = True
+    keep: int | None = Field(
+        None, ge=1, description="store is a root of versions: every run that finds something new publishes one, and so "
+        "many published ones are kept; null: store is the run's store itself",
+    )  # fmt: skip
     prometheus: str | None = Field(None, min_length=1, description="a .prom file for the textfile collector")
 
 

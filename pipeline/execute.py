@@ -7,7 +7,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -179,6 +179,7 @@ def run_step(
     executor: Executor,
     progress: Progress,
     before: checkpoint.Before = None,
+    donors: Sequence[Store] = (),
 ) -> list[BlockReport]:
     """Compute the blocks of a step that are not done; return the reports of all of them in block order.
 
@@ -186,7 +187,7 @@ def run_step(
     forgotten first), else StageIncomplete that lists the failed blocks after the others have finished.
     """
     mark = checkpoint.fingerprint(upstream, step)
-    done = checkpoint.begin_step(store, step, mark, before)
+    done = checkpoint.begin_step(store, step, mark, before, donors)
     missing = [block for block in range(step.n_blocks) if block not in done]
     if missing:
         executor.require_memory(step)

@@ -10,7 +10,10 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlparse
@@ -19,6 +22,8 @@ from pipeline.errors import ConfigError, StoreError
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
+NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
+COPY_THREADS = 16
 WRITE_PAUSES = (0.02, 0.1, 0.5, 2.0)  # seconds between attempts; object stores have retries of their own
 
 
@@ -38,6 +43,15 @@ class Objects(Protocol):
 
     def names(self, prefix: str) -> list[str]:
         """Names of all objects below a folder, sorted."""
+
+    def folders(self, prefix: str) -> list[str]:
+        """Names of the folders right below one, sorted, without looking into them."""
+
+    def copy(self, names: Sequence[str], source: "Objects") -> None:
+        """Take over objects of another place under their names, replacing what is there; none is read through here.
+
+        Locally the two names may be links to the same bytes: writes replace a name and never change bytes in place.
+        """
 
     def exists(self, name: str) -> bool:
         """Whether the object is there."""
@@ -150,6 +164,16 @@ class LocalObjects:
         found = (path for path in base.rglob("*") if path.is_file() and not path.name.endswith(".partial"))
         return sorted(path.relative_to(self.root).as_posix() for path in found)
 
+    def folders(self, prefix: str) -> list[str]:
+        with storage_errors(str(self.root / prefix)), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return sorted(path.name for path in (self.root / prefix).iterdir() if path.is_dir())
+        return []
+
+    def copy(self, names: Sequence[str], source: Objects) -> None:
+        for name in names:
+            target = self.root / name
+            persist(partial(_link, Path(source.place()) / name, target), str(target))
+
     def exists(self, name: str) -> bool:
         return (self.root / name).is_file()
 
@@ -186,6 +210,22 @@ class LocalObjects:
         for path in litter:
             path.unlink(missing_ok=True)
         return len(litter)
+
+
+def _link(source: Path, target: Path) -> None:
+    """One more name for a file; a copy of it where the file system has no links, or no more of them."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+    try:
+        try:
+            os.link(source, temporary)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            shutil.copyfile(source, temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 class RemoteObjects:
@@ -240,6 +280,24 @@ class RemoteObjects:
         with self._errors(prefix):
             pages = self._obs.list(self._store, prefix=prefix)
             return sorted(entry["path"] for page in pages for entry in page)
+
+    def folders(self, prefix: str) -> list[str]:
+        with self._errors(prefix):
+            found = self._obs.list_with_delimiter(self._store, prefix=prefix)["common_prefixes"]
+        return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in found)
+
+    def copy(self, names: Sequence[str], source: Objects) -> None:
+        """By the service itself, through a store that sees both places."""
+        mine, theirs = self.url.rstrip("/").split("/"), source.url.rstrip("/").split("/")
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(mine, theirs, strict=False)))
+        above = RemoteObjects("/".join(mine[:shared]))
+
+        def one(name: str) -> None:
+            with self._errors(name):
+                self._obs.copy(above._store, "/".join([*theirs[shared:], name]), "/".join([*mine[shared:], name]))
+
+        with ThreadPoolExecutor(COPY_THREADS) as pool:
+            list(pool.map(one, names))
 
     def exists(self, name: str) -> bool:
         return self._head(name) is not None

@@ -57,7 +57,8 @@ class Step:
     decides it, such as the state of the input files); `resources` (threads, memory) do not. Steps with `feeds` false
     (measurements) do not invalidate what follows them. `on_driver` steps look at all points at once: they run where the
     memory is, in the calling process or on a cluster's high-memory worker; those that use the Dask client themselves
-    (`uses_client`) always in the calling process. `all_cores` lifts the limit of one thread.
+    (`uses_client`) always in the calling process. `all_cores` lifts the limit of one thread. `digested` names the
+    parameters that only say where data come from: the digests in the reports tell what the data are.
     """
 
     stage: str
@@ -75,6 +76,7 @@ class Step:
     uses_client: bool = False
     all_cores: bool = False
     feeds: bool = True
+    digested: tuple[str, ...] = ()
     version: int = 1
 
     @property
@@ -109,6 +111,22 @@ class BlockReport:
     peak_bytes: int
     report: Report
     base_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a finished run leaves: metrics, and how many blocks each stage computed and reused.
+
+    `version` is the one published by now (None without output.keep), `unchanged` says that there was nothing to do.
+    """
+
+    store: str
+    metrics: dict[str, Any]
+    computed: dict[str, int]
+    reused: dict[str, int]
+    seconds: float
+    version: str | None = None
+    unchanged: bool = False
 
 
 Steps = Generator[Step, list[Report], Layout]
@@ -191,8 +209,10 @@ def index_dtype(n: int) -> str:
     return "int32" if n < 2**31 else "int64"
 
 
-def walk(stages: Mapping[str, Stage], config: Any, layout: Layout) -> Generator[Step, None, Layout]:
-    """All steps of a run with their expected reports: the plan, without computing anything."""
+def walk(
+    stages: Mapping[str, Stage], config: Any, layout: Layout, known: Callable[[Step], list[Report] | None] | None = None
+) -> Generator[Step, None, Layout]:
+    """All steps of a run with the reports that are known, else the expected ones: the plan, without computing."""
     for stage in stages.values():
         steps = stage(config, layout)
         reports: list[Report] | None = None
@@ -203,5 +223,6 @@ def walk(stages: Mapping[str, Stage], config: Any, layout: Layout) -> Generator[
                 layout = stop.value
                 break
             yield step
-            reports = [step.expected(block) for block in range(step.n_blocks)]
+            found = known(step) if known is not None else None
+            reports = found or [step.expected(block) for block in range(step.n_blocks)]
     return layout

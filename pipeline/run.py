@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -23,8 +23,9 @@ from pipeline.cluster import (
 from pipeline.config import Cluster, Config, resolved
 from pipeline.errors import BoundsNotMet, ConfigError, Interrupted
 from pipeline.execute import Executor, run_step
-from pipeline.plan import BlockReport, Layout, Stage, Step, walk
+from pipeline.plan import BlockReport, Layout, RunResult, Stage, Step, walk
 from pipeline.progress import RunProgress
+from pipeline.reprocess import Forecast, History, reprocess
 from pipeline.solver_state import kept_heads
 from pipeline.sources import Source
 from pipeline.stages import (
@@ -42,6 +43,7 @@ from pipeline.stages import (
 )
 from pipeline.store import Store
 from pipeline.textfile import reported
+from pipeline.versions import Versions
 
 STAGES: dict[str, Stage] = {
     "ingest": ingest.steps,
@@ -62,36 +64,42 @@ PACKAGES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class RunResult:
-    """What a finished run leaves: metrics, and how many blocks each stage computed and reused."""
-
-    store: str
-    metrics: dict[str, Any]
-    computed: dict[str, int]
-    reused: dict[str, int]
-    seconds: float
-
-
 def run(config: Config, fresh: bool, progress: RunProgress, profile: bool = False) -> RunResult:
     """Run every stage. Raises LleError with the exit code of what went wrong; finished blocks are kept.
 
     `profile` saves Dask's performance report of the run beside its own.
     """
-    with reported(config.output.prometheus, config.output.store) as report:
-        result = _run(config, fresh, progress, profile)
+    versioned = config.output.keep is not None
+
+    def published() -> dict[str, Any] | None:
+        return Versions(config.output.store).pointer() if versioned else None
+
+    with reported(config.output.prometheus, config.output.store, published) as report:
+        if versioned:
+            result = _run_version(config, fresh, progress, profile)
+        else:
+            result = _run(config, Store(config.output.store), fresh, progress, profile, History())
         report(result)
     return result
 
 
-def _run(config: Config, fresh: bool, progress: RunProgress, profile: bool) -> RunResult:
+def _run_version(config: Config, fresh: bool, progress: RunProgress, profile: bool) -> RunResult:
+    def work(store: Store, history: History) -> RunResult:
+        return _run(config, store, False, progress, profile, history)
+
+    with _interruptible():
+        return reprocess(config, ingest.open_input(config), fresh, work, progress.say)
+
+
+def _run(
+    config: Config, store: Store, fresh: bool, progress: RunProgress, profile: bool, history: History
+) -> RunResult:
     started = time.perf_counter()
     source = ingest.open_input(config)
-    store = Store(config.output.store)
     if fresh:
         store.may_erase()
     resumed = not fresh and store.is_run()
-    layout = choose_layout(config, source, store if resumed else None)
+    layout = choose_layout(config, source, next(iter([*([store] if resumed else []), *history.donors]), None))
     if not resumed:
         _check_plan(config, layout)
     with _interruptible(), checkpoint.RunLock(store):
@@ -99,7 +107,7 @@ def _run(config: Config, fresh: bool, progress: RunProgress, profile: bool) -> R
             store.erase()
         store.objects.sweep()
         identity = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
-        store.create_group(identity)
+        store.create_group({**identity, **history.attributes})
         try:
             cluster = _worthwhile(config.execution.cluster, layout)
             with connect(cluster) as client:
@@ -109,7 +117,7 @@ def _run(config: Config, fresh: bool, progress: RunProgress, profile: bool) -> R
                     client, memory_resource(cluster), memory_of_workers(cluster), memory_of_high_memory(cluster)
                 )
                 with performance(client if profile else None) as profiled:
-                    unmet = _run_stages(config, layout, store, executor, progress)
+                    unmet = _run_stages(config, layout, store, executor, progress, history)
             if profile:
                 _save_profile(store, profiled, progress)
         except BoundsNotMet:
@@ -120,7 +128,8 @@ def _run(config: Config, fresh: bool, progress: RunProgress, profile: bool) -> R
         metrics = store.get_json("report/metrics.json") or {}
     if unmet:
         raise BoundsNotMet(unmet)
-    return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    return RunResult(store.url, metrics, progress.computed, progress.reused, seconds, unchanged=unmet is None)
 
 
 def _save_profile(store: Store, profiled: list[bytes], progress: RunProgress) -> None:
@@ -154,9 +163,14 @@ def _worthwhile(cluster: Section, layout: Layout) -> Section:
     return Cluster(kind="serial") if alone else cluster
 
 
-def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor, progress: RunProgress) -> str:
-    """Drive every stage's steps; returns what the solver did not reach, empty when all is met."""
-    upstream, unmet = "", ""
+def _run_stages(
+    config: Config, layout: Layout, store: Store, executor: Executor, progress: RunProgress, history: History
+) -> str | None:
+    """Drive every stage's steps; returns what the solver did not reach, empty when all is met.
+
+    None when the input turned out to be that of the published version: nothing more is computed then.
+    """
+    upstream, unmet, digests = "", "", list[str]()
     before: set[tuple[str, str]] = set()
     for name, stage in stages_of(config.method).items():
         steps, used = stage(config, layout), set()
@@ -165,20 +179,25 @@ def _run_stages(config: Config, layout: Layout, store: Store, executor: Executor
             step = next(steps)
             while True:
                 used.add(step.name)
-                reports = run_step(step, upstream, store, executor, progress, before)
+                step = history.prepared(step)
+                reports = run_step(step, upstream, store, executor, progress, before, history.donors)
                 before.add((step.stage, step.name))
                 peak_bytes = max([peak_bytes, *(report.peak_bytes for report in reports)])
+                found = [report.report for report in reports]
+                digests += [report["digest"] for report in found if step.digested and "digest" in report]
                 if step.feeds:
-                    upstream = checkpoint.fingerprint(upstream, step)
+                    upstream = history.chained(upstream, step, found)
                 if text := _unmet(step, reports):
                     unmet = text
                     checkpoint.forget_markers(store, step.stage, step.name)  # the next run tries again,
                     upstream = f"{upstream}-{time.time_ns()}"  # and so does all that rests on it
-                step = steps.send([report.report for report in reports])
+                step = steps.send(found)
         except StopIteration as stop:
             layout = stop.value
         checkpoint.forget_unused(store, name, used)
         progress.end_stage(name, time.perf_counter() - started, peak_bytes)
+        if name == "ingest" and history.is_known(store, digests):
+            return None
     checkpoint.delete_unrecorded(store, METHOD_ARRAYS)
     return unmet
 
@@ -218,9 +237,16 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
 
 def plan(config: Config) -> list[Step]:
     """Every step a run would do, with the sizes that can be known before it."""
-    store = Store(config.output.store)
-    layout = choose_layout(config, ingest.open_input(config), store if store.is_run() else None)
-    return list(walk(stages_of(config.method), config, layout))
+    return forecast(config).steps
+
+
+def forecast(config: Config) -> Forecast:
+    """The same with what a run would take over, of this store or of earlier versions."""
+    source = ingest.open_input(config)
+    found = Forecast(config, source)
+    layout = choose_layout(config, source, found.stores[0] if found.stores else None)
+    found.steps = list(walk(stages_of(config.method), config, layout, found.known))
+    return found
 
 
 def where(step: Step, config: Config) -> str:
@@ -241,9 +267,10 @@ def fits(step: Step, config: Config) -> bool:
 
 def known_solver(config: Config) -> dict[str, Any] | None:
     """The eigensolver's choice: of a run of this config in this store, or predicted from the matrices there."""
-    store = Store(config.output.store)
-    if not store.is_run():
+    stores = Forecast(config, ingest.open_input(config)).stores
+    if not stores:
         return None
+    store = stores[0]
     reports, before, now = checkpoint.read_reports(store), store.attributes()["config"], resolved(config)
     if any(before.get(section) != now[section] for section in DECIDE_MATRICES):
         return None
@@ -294,6 +321,22 @@ def status(store: Store) -> dict[str, Any]:
     state = "running" if checkpoint.running(store) else "done" if finished else "stopped"
     return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered,
             "filters": kept_heads(store, "_work/eigen")}  # fmt: skip
+
+
+def status_of(url: str) -> dict[str, Any]:
+    """As `status`; of a root of versions that of the published one, with the one being computed and the pointer."""
+    root = Versions(url)
+    if not root.store.has_versions():
+        return status(root.store)
+    pointer, left = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
+    work = status(left[0]) if left else None
+    if pointer is None and work is None:
+        raise ConfigError(f"{url}: no version has been begun there")
+    shown = work or {} if pointer is None else status(root.published())
+    state = "running" if checkpoint.running(root.store) else shown["state"]
+    now = work["now"] if work and state == "running" else None
+    return {**shown, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,
+            "versions": root.ids()}  # fmt: skip
 
 
 @contextmanager

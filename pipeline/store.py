@@ -9,6 +9,7 @@ import io
 import json
 import math
 import zlib
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from pipeline.schema import FORMAT_VERSION
 Array = npt.NDArray[Any]
 
 CRC_BYTES = 4
+POINTER, VERSIONS = "published.json", "versions"  # of a root: which version counts, and where they all are
 WRITE_ALL: Any = {"write_empty_chunks": True}  # a chunk that equals the fill value is data too
 
 
@@ -56,6 +58,10 @@ class Store:
             raise StoreError(f"{self.url}: its zarr.json cannot be read; run with --fresh to start anew")
         return kind == "run"
 
+    def has_versions(self) -> bool:
+        """Whether this is the root of versions, each a store of its own."""
+        return self.objects.exists(POINTER) or bool(self.objects.folders(VERSIONS))
+
     def may_erase(self) -> bool:
         """Whether --fresh may erase what is here: runs of any version, damaged ones too. Raises ConfigError."""
         return self._kind() != "empty"
@@ -64,6 +70,11 @@ class Store:
         """What lies at the URL. Raises ConfigError when it is not of this program."""
         document = self.objects.get("zarr.json")
         if document is None:
+            if self.has_versions():
+                raise ConfigError(
+                    f"{self.url}: holds the versions of a job with output.keep, not one run; set output.keep, or "
+                    f"choose another output.store"
+                )
             if all(name.startswith("_run/") for name in self.objects.names("")):
                 return "empty"
             raise self._foreign("other files")
@@ -102,6 +113,15 @@ class Store:
         for top in sorted({name.split("/")[0] for name in self.objects.names("")} - {"_run"}):
             self.objects.delete(top)
         self._arrays.clear()
+
+    def take(self, other: "Store", names: Iterable[str]) -> None:
+        """Replace arrays and bundles by those of another store."""
+        found = []
+        for name in names:
+            self.objects.delete(name)
+            self._arrays.pop(name, None)
+            found += other.objects.names(name) or [name] * other.objects.exists(name)
+        self.objects.copy(found, other.objects)
 
     def _zarr_store(self) -> Any:
         place = self.objects.place()

@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ HELP = {
     "lle_run_timestamp_seconds": "when the last run ended",
     LAST_SUCCESS: "when the last run that went well ended",
     "lle_run_seconds": "duration of the last run",
+    "lle_run_unchanged": "1 when the last run found input and config as they were (output.keep)",
+    "lle_published": "1 for the version that is published (output.keep), also after a run that failed",
+    "lle_published_timestamp_seconds": "when that version was published",
     "lle_rows": "rows of the input, and points after duplicates and invalid rows were left out",
     "lle_blocks": "blocks of the last run",
     "lle_recall": "recall of the neighbours, with its 95 % interval",
@@ -36,10 +40,12 @@ HELP = {
 
 
 @contextlib.contextmanager
-def reported(path: str | None, store: str) -> Iterator[Callable[[Any], None]]:
+def reported(
+    path: str | None, store: str, published: Callable[[], dict[str, Any] | None] = lambda: None
+) -> Iterator[Callable[[Any], None]]:
     """Report the run in the body: what the yielded function is given (a RunResult), or the exit code of its error.
 
-    Without a path nothing is written. Raises ConfigError at once when the file could not be written at the end.
+    `published` tells which version counts when the run has ended. Without a path nothing is written. Raises ConfigError at once when the file could not be written at the end.
     """
     if path is not None:
         _check_place(path)
@@ -53,7 +59,8 @@ def reported(path: str | None, store: str) -> Iterator[Callable[[Any], None]]:
         raise
     finally:
         if path is not None:
-            _write(path, _samples(path, store, started, code, given[0] if given else None))
+            samples = _samples(path, store, started, code, given[0] if given else None, _asked(published))
+            _write(path, samples)
 
 
 def render(samples: dict[str, list[Sample]]) -> str:
@@ -73,7 +80,16 @@ def render(samples: dict[str, list[Sample]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _samples(path: str, store: str, started: float, code: int, result: Any) -> dict[str, list[Sample]]:
+def _asked(published: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    """The pointer; None where it cannot be read, which the run itself has said."""
+    with contextlib.suppress(LleError):
+        return published()
+    return None
+
+
+def _samples(
+    path: str, store: str, started: float, code: int, result: Any, pointer: dict[str, Any] | None
+) -> dict[str, list[Sample]]:
     now = time.time()
     base = {"store": store}
     success = now if code == 0 else _previous_success(path)
@@ -84,6 +100,10 @@ def _samples(path: str, store: str, started: float, code: int, result: Any) -> d
         LAST_SUCCESS: [({}, success)],
         "lle_run_seconds": [({}, now - started)],
     }
+    if pointer is not None:
+        found["lle_published"] = [({"version": pointer["version"]}, 1)]
+        found["lle_published_timestamp_seconds"] = [({}, datetime.fromisoformat(pointer["when"]).timestamp())]
+        found["lle_run_unchanged"] = [({}, float(result is not None and result.unchanged))]
     if result is not None:
         found |= _of_result(result.metrics, result.computed, result.reused)
     return {

@@ -24,7 +24,7 @@ DEFAULTS = {
                     "max_degrees": 20_000, "distributed": False},
     "embedding": {"scale": "unit_covariance"},
     "quality": {"sample": 2000, "seed": 0},
-    "output": {"store": "x.zarr", "report": True, "prometheus": None},
+    "output": {"store": "x.zarr", "report": True, "keep": None, "prometheus": None},
     "execution": {
         "block_points": "auto",
         "cluster": {

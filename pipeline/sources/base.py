@@ -1,7 +1,9 @@
 """What every input offers (Source), and what one file of it offers (Rows)."""
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -67,6 +69,22 @@ class Source(ABC):
         Never reads the data.
         """
 
+    @property
+    def can_tell(self) -> bool:
+        """Whether fingerprint and stamps notice changed data; False where the storage says nothing about its files."""
+        return True
+
+    def stamps(self, size: int) -> list[str]:
+        """One text per block of `size` rows. While it stays the same, so do the rows; nothing is read to tell it.
+
+        Here for the input as a whole; an input of many files or chunks says it of those that hold the rows.
+        """
+        whole = json.dumps(self.fingerprint(), sort_keys=True)
+        return [stamp_text([whole, start, min(start + size, self.n_rows)]) for start in range(0, self.n_rows, size)]
+
+
+Stamper = Callable[[int, int], Any]
+
 
 class Rows(ABC):
     """The rows of one stored array or table, as they are stored. `where` names it in messages."""
@@ -85,6 +103,21 @@ class Rows(ABC):
     @abstractmethod
     def fingerprint(self) -> Fingerprint:
         """As Source.fingerprint, of this array alone."""
+
+    @property
+    def can_tell(self) -> bool:
+        """As Source.can_tell, of this array alone."""
+        return True
+
+    def stamper(self) -> Stamper:
+        """A function from rows [start, stop) to what tells, unread, whether they changed; the whole file here."""
+        whole = self.fingerprint()
+        return lambda start, stop: [whole, start, stop]
+
+
+def stamp_text(content: Any) -> str:
+    """A short text that stands for JSON-able content."""
+    return hashlib.blake2b(json.dumps(content, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 
 
 def reading_dtype(parts: Sequence[Rows]) -> np.dtype[Any]:

@@ -18,6 +18,7 @@ from pipeline.sources.base import (
     check_matrix,
     check_range,
     reading_dtype,
+    stamp_text,
 )
 from pipeline.sources.labels import Labels
 
@@ -58,6 +59,17 @@ class StackedRows:
             low, high = max(start, first), min(stop, end)
             if low < high:
                 yield Piece(slice(low - start, high - start), part.read(low - first, high - first))
+
+    def stamps(self, size: int) -> list[Any]:
+        """For each block of `size` rows, the stamps of the pieces that make it up."""
+        stampers = [part.stamper() for part in self.parts]
+
+        def stamp(start: int, stop: int) -> list[Any]:
+            found = zip(stampers, pairwise(self._starts), strict=True)
+            return [of(max(start, first) - first, min(stop, end) - first)
+                    for of, (first, end) in found if max(start, first) < min(stop, end)]  # fmt: skip
+
+        return [stamp(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size)]
 
     def fingerprint(self) -> list[Fingerprint]:
         """One entry per file, in the order of the rows."""
@@ -120,6 +132,16 @@ class FileSource(Source):
         """The labels of rows [start, stop)."""
         check_range(start, stop, self.n_rows)
         return None if self._labels is None else self._labels.read(start, stop)
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether every file has a size and a time, or a tag."""
+        return all(part.can_tell for part in self._points.parts)
+
+    def stamps(self, size: int) -> list[str]:
+        """Of the points alone, by the files or chunks that hold the rows."""
+        taken = [self.dtype.name, self._columns]
+        return [stamp_text([taken, found]) for found in self._points.stamps(size)]
 
     def fingerprint(self) -> Fingerprint:
         """The files of the points and of the labels."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlparse
@@ -14,9 +15,11 @@ import numpy as np
 import zarr
 
 from pipeline.errors import InputError, LleError
-from pipeline.sources.base import AnyArray, Fingerprint, Rows, Source, check_columns, check_matrix
+from pipeline.sources.base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix
 from pipeline.sources.files import find_paths
 from pipeline.sources.stacking import FileSource
+
+NOT_CODING = {"shape", "attributes", "consolidated_metadata"}  # they change when rows are appended
 
 
 class Location(NamedTuple):
@@ -71,12 +74,34 @@ class ZarrRows(Rows):
                 return np.asarray(self._array[rows])
             return np.asarray(self._array.get_orthogonal_selection((rows, np.array(self._columns))))
 
+    def _entries(self) -> list[tuple[str, int, str]]:
+        """Name, size and time (remote: tag) of its files."""
+        if self._location.folder is not None:
+            return list(_list_folder(Path(self._location.folder) / self._array.path))
+        return _list_remote(self._location, self._array.path)
+
+    @property
+    def can_tell(self) -> bool:
+        """Plain web servers do not list the chunks."""
+        return self._location.can_list
+
+    def stamper(self) -> Stamper:
+        """By the chunks (or shards) that hold the rows, and how they are coded."""
+        entries = {name.removeprefix(f"{self._array.path}/"): state for name, *state in self._entries()}
+        coding = {key: value for key, value in self._array.metadata.to_dict().items() if key not in NOT_CODING}
+        stored = self._array.shards or self._array.chunks
+        across = [range(-(-extent // size)) for extent, size in zip(self._array.shape[1:], stored[1:], strict=True)]
+
+        def stamp(start: int, stop: int) -> Any:
+            chunks = product(range(start // stored[0], -(-stop // stored[0])), *across)
+            keys = [self._array.metadata.encode_chunk_key(chunk) for chunk in chunks]
+            return [coding, self._columns, start, stop, [[key, entries.get(key)] for key in keys]]
+
+        return stamp
+
     def fingerprint(self) -> Fingerprint:
         """The array's shape and chunks, and a digest over name, size and time (remote: tag) of its files."""
-        if self._location.folder is not None:
-            entries = list(_list_folder(Path(self._location.folder) / self._array.path))
-        else:
-            entries = _list_remote(self._location, self._array.path)
+        entries = self._entries()
         name = Path(unquote(urlparse(self._location.url).path)).name
         return {
             "name": name, "array": self._array.path, "shape": list(self._array.shape),

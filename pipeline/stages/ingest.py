@@ -3,14 +3,16 @@
 Nothing here holds more than a block of the input; merging duplicates holds a 16-byte hash for each row.
 """
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline import memory, schema
 from pipeline.config import Config
-from pipeline.errors import InputError
+from pipeline.errors import CorruptChunk, InputError
 from pipeline.kernels.duplicates import merge_duplicates, row_hashes
 from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_points, block_rows, sample_rows
 from pipeline.preprocess import fit_transform, valid_array
@@ -76,13 +78,14 @@ def steps(config: Config, layout: Layout) -> Steps:
         arrays=(planned(schema.RAW, layout.dtype, d), planned(schema.ROW_HASH, "uint64", 2),
                 planned(schema.VALID, "uint8")),
         bundles=("_work/sample",), expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
+        digested=("kind", "source"),
     )  # fmt: skip
     _check_invalid(reports, config)
     if layout.label_width:
         yield Step(
             "ingest", "read_labels", read_labels, n_blocks, memory.read_labels(block=block, width=layout.label_width),
             {"kind": kind, "source": source, **size}, open_source(kind, **source).fingerprint(),
-            arrays=(planned(schema.LABEL, "float64", layout.label_width),), feeds=False,
+            arrays=(planned(schema.LABEL, "float64", layout.label_width),), feeds=False, digested=("kind", "source"),
         )  # fmt: skip
     [merged] = yield Step(
         "ingest", "merge_duplicates", merge_rows, 1, memory.merge_duplicates(n=n),
@@ -103,11 +106,18 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def read_block(
-    store: Store, block: int, kind: str, source: Json, size: int, n_rows: int, sample_rows: int
-) -> Report:
-    """Copy a block of the input into the store with a hash and a validity flag for each row, and keep a sample."""
+    store: Store, block: int, kind: str, source: Json, size: int, n_rows: int, sample_rows: int,
+    earlier: Json | None = None,
+) -> Report:  # fmt: skip
+    """Copy a block of the input into the store with a hash and a validity flag for each row, and keep a sample.
+
+    `earlier` names a store (`url`) that holds the rows of some `blocks` as they still are: those are copied from there.
+    """
     start, stop = block_rows(block, size, n_rows)
-    rows = open_source(kind, **source).read(start, stop)
+    rows = _earlier_rows(earlier, block, start, stop)
+    read = rows is None
+    if rows is None:
+        rows = open_source(kind, **source).read(start, stop)
     with np.errstate(over="ignore", invalid="ignore"):  # squares beyond float64 would make distances infinite
         valid = np.asarray(np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1)))
     store.write(schema.RAW.name, start, rows)
@@ -117,7 +127,25 @@ def read_block(
     chosen = np.sort(chosen[valid[chosen]])
     store.write_bundle(f"_work/sample/{block:05d}", rows=chosen + start, points=rows[chosen])
     invalid = np.flatnonzero(~valid) + start
-    return {"rows": len(rows), "invalid": len(invalid), "first_invalid": invalid[:NAMED_ROWS].tolist()}
+    return {"rows": len(rows), "invalid": len(invalid), "first_invalid": invalid[:NAMED_ROWS].tolist(),
+            "digest": array_digest(rows), "read": read}  # fmt: skip
+
+
+def _earlier_rows(earlier: Json | None, block: int, start: int, stop: int) -> npt.NDArray[Any] | None:
+    """The rows of a block out of an earlier store, None where that does not have them whole."""
+    if earlier is None or block not in earlier["blocks"]:
+        return None
+    try:
+        return Store(earlier["url"]).read(schema.RAW.name, start, stop)
+    except CorruptChunk:
+        return None
+
+
+def array_digest(values: npt.NDArray[Any], *more: Any) -> str:
+    """A digest of an array's bytes, shape and dtype, and of what else is given."""
+    digest = hashlib.blake2b(repr((values.dtype.str, values.shape, *more)).encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(values).data)
+    return digest.hexdigest()
 
 
 def read_labels(store: Store, block: int, kind: str, source: Json, size: int, n_rows: int) -> Report:
@@ -128,7 +156,8 @@ def read_labels(store: Store, block: int, kind: str, source: Json, size: int, n_
     if labels is None:
         raise InputError("input: labels were announced by the header but cannot be read")
     store.write(schema.LABEL.name, start, labels.reshape(len(labels), -1))
-    return {"kind": opened.label_kind, "names": opened.label_names}
+    described = {"kind": opened.label_kind, "names": opened.label_names}
+    return {**described, "digest": array_digest(labels, *described.values())}
 
 
 def merge_rows(store: Store, block: int, invalid: str) -> Report:

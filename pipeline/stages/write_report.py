@@ -71,6 +71,7 @@ def gather_metrics(store: Store) -> dict[str, Any]:
         n_features = store.array(schema.POINTS.name).shape[1]
     found = metrics.collect(checkpoint.read_reports(store), checkpoint.recorded_steps(store), n_input, n_features)
     found["method"] = attributes["config"]["method"]
+    found["version"] = attributes.get("version")
     found["min_recall"] = attributes["config"]["neighbors"]["min_recall"]
     return {**found, "warnings": metrics.warnings(found), "versions": attributes["versions"]}
 

@@ -1,0 +1,273 @@
+"""A job that runs again and again: nothing when nothing has changed, else a new version that takes over what it can.
+
+Whether the input has changed is asked at three prices. Names, sizes and times (or tags) of its files: all equal, all
+done. Where they differ, only the blocks whose files or chunks differ are read, the others come from the published
+version's copy. Then the digests of the blocks decide: equal bytes are the input of before, whatever their date.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pipeline import checkpoint
+from pipeline.config import Config, resolved
+from pipeline.errors import StoreError
+from pipeline.plan import BlockReport, Report, RunResult, Step
+from pipeline.sources import Source
+from pipeline.store import Store
+from pipeline.versions import Versions
+
+INPUT = "_run/input.json"
+
+
+class History:
+    """What a run may take over from earlier ones. This one, of a store without versions: nothing."""
+
+    donors: tuple[Store, ...] = ()
+    attributes: dict[str, Any] = {}  # noqa: RUF012 (nothing writes into it)
+
+    def prepared(self, step: Step) -> Step:
+        """The step with what it needs to know of earlier runs."""
+        return step
+
+    def chained(self, upstream: str, step: Step, reports: list[Report]) -> str:
+        """The fingerprint that the steps after this one build on."""
+        return checkpoint.fingerprint(upstream, step)
+
+    def is_known(self, store: Store, digests: list[str]) -> bool:
+        """Whether the digests of the blocks read are those of the published version: then the run may end here."""
+        return False
+
+
+class VersionHistory(History):
+    """Of a new version: whole steps come from the donors, and the input counts by its digests, not by its files' dates.
+
+    `content` is that of the published version, "" where it is not to be compared with.
+    """
+
+    def __init__(
+        self, config: Config, source: Source, donors: tuple[Store, ...], content: str, attributes: dict[str, Any]
+    ) -> None:
+        self.donors, self.attributes = donors, attributes
+        self._config, self._source, self._content = config, source, content
+        self._input: dict[str, Any] = {}
+
+    def prepared(self, step: Step) -> Step:
+        if (step.stage, step.name) != ("ingest", "read"):
+            return step
+        self._input = describe_input(self._config, self._source, step.parameters["size"])  # before it is read
+        if not self.donors or not self._source.can_tell:
+            return step
+        earlier = {"url": self.donors[0].url, "blocks": earlier_blocks(self.donors[0], self._input)}
+        return replace(step, resources={**step.resources, "earlier": earlier})
+
+    def chained(self, upstream: str, step: Step, reports: list[Report]) -> str:
+        if step.digested:
+            parameters = {key: value for key, value in step.parameters.items() if key not in step.digested}
+            digests = [report.get("digest") for report in reports]
+            step = replace(step, parameters=parameters, identity={"digests": digests})
+        return checkpoint.fingerprint(upstream, step)
+
+    def is_known(self, store: Store, digests: list[str]) -> bool:
+        content = _hash([config_key(self._config), digests])
+        store.put_json(INPUT, {**self._input, "content": content})
+        return content == self._content
+
+
+def describe_input(config: Config, source: Source, size: int) -> dict[str, Any]:
+    """What tells, unread, which blocks of the input are still those of another run."""
+    reads = [config.input.model_dump(mode="json"), source.dtype.name, source.n_features]
+    return {"reads": _hash(reads), "size": size, "stamps": source.stamps(size)}
+
+
+def earlier_blocks(donor: Store, now: dict[str, Any]) -> list[int]:
+    """Blocks of the input that a store holds whole and that have the stamps of now."""
+    then, record = donor.get_json(INPUT), donor.get_json("_run/steps/ingest.read.json")
+    if then is None or record is None or any(then[key] != now[key] for key in ("reads", "size")):
+        return []
+    same = {block for block, (old, new) in enumerate(zip(then["stamps"], now["stamps"], strict=False)) if old == new}
+    return sorted(same & checkpoint.finished_blocks(donor, "ingest", "read", record["fingerprint"]).keys())
+
+
+def config_key(config: Config) -> str:
+    """A hash over what the config says about the result: all but the input, where to write, and on what machines."""
+    content = resolved(config)
+    content["output"] = {"report": config.output.report}
+    content["execution"] = {"block_points": config.execution.block_points}
+    return _hash({key: value for key, value in content.items() if key != "input"})
+
+
+def identity(config: Config, source: Source) -> str:
+    """A hash over the config and the names, sizes and times of the input's files."""
+    return _hash([config_key(config), config.input.model_dump(mode="json"), source.fingerprint()])
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def is_current(root: Versions, mark: str, source: Source) -> bool:
+    """Whether the published version is whole and of this identity."""
+    pointer = root.pointer()
+    same = pointer is not None and pointer["fingerprint"] == mark and source.can_tell
+    return same and checkpoint.is_whole(root.published())
+
+
+def reprocess(
+    config: Config, source: Source, fresh: bool, work: Callable[[Store, History], RunResult],
+    say: Callable[[str], None],
+) -> RunResult:  # fmt: skip
+    """Run a job whose store is a root of versions, and publish what it finds.
+
+    `work` runs all stages in the store of a version, or says after the first that nothing has changed. A new version
+    counts only after its report is written and its bounds are met: whatever raises leaves the published one as it is.
+    """
+    started, root, mark = time.perf_counter(), Versions(config.output.store), identity(config, source)
+    root.check_place()
+    with checkpoint.RunLock(root.store) as lock:
+        if not fresh and is_current(root, mark, source):
+            say("nothing has changed: the files of the input and the config are those of the published version")
+            _prune(root, config, say)
+            return _unchanged(root, {}, {}, started)
+        store, history = begin(root, config, source, mark, fresh)
+        say(f"version {_id(store)}{', built on ' + _id(history.donors[0]) if history.donors else ''}")
+        result = work(store, history)
+        if not lock.held():
+            raise StoreError(f"{root.url}: another run has taken over; version {_id(store)} is not published")
+        if result.unchanged:
+            _same_bytes(root, store, mark)
+            say("nothing has changed: the input has other files or dates, but the same bytes")
+            _prune(root, config, say)
+            return _unchanged(root, result.computed, result.reused, started)
+        content = store.get_json(INPUT)["content"]
+        facts = {"fingerprint": mark, "content": content, "rows": result.metrics.get("n_input")}
+        root.publish(_id(store), **facts)
+        say(f"published: {_id(store)}")
+        _prune(root, config, say)
+    return replace(result, version=_id(store), seconds=time.perf_counter() - started)
+
+
+def begin(
+    root: Versions, config: Config, source: Source, mark: str, fresh: bool, forecast: bool = False
+) -> tuple[Store, VersionHistory]:
+    """The version to work in and what it may take over: an interrupted one of the same identity is resumed.
+
+    One of another identity gives what it has finished, as the published ones do; what is older is dropped. A
+    `forecast` changes nothing.
+    """
+    left = root.unpublished()
+    published = None if root.pointer() is None else root.published()
+    mine = next((version for version in left if not fresh and _mark_of(root.open(version)) == mark), None)
+    other = next((version for version in left if version != mine), None)
+    if not forecast:
+        for version in left:
+            if version != mine and (fresh or version != other):
+                root.drop(version)
+    older = (root.pointer() or {}).get("history", [])[1:]
+    others = [root.open(version) for version in [*([] if other is None else [other]), *older]]
+    donors = () if fresh else (*([] if published is None else [published]), *others)
+    compared = not fresh and published is not None and checkpoint.is_whole(published)
+    content = (root.pointer() or {}).get("content", "") if compared else ""
+    version = mine or root.new_id()
+    attributes = {"version": version, "fingerprint": mark}
+    return root.open(version), VersionHistory(config, source, donors, content, attributes)
+
+
+class Forecast:
+    """What a run would find done, asked step by step in the order of the run; it changes nothing.
+
+    `stores` are where it would look: the store itself, or the version it would go on with and those it may take from.
+    """
+
+    def __init__(self, config: Config, source: Source) -> None:
+        self.steps: list[Step] = []
+        self.reused: dict[tuple[str, str], int] = {}
+        self._upstream, self._history, self._unread = "", History(), 0
+        self.unchanged, self._built_on = False, ""
+        store = Store(config.output.store)
+        if config.output.keep is None:
+            self.stores = [store] if store.is_run() else []
+            return
+        root = Versions(config.output.store)
+        root.check_place()
+        mark = identity(config, source)
+        mine, self._history = begin(root, config, source, mark, False, forecast=True)
+        self.stores = [*([mine] if mine.is_run() else []), *self._history.donors]
+        self.unchanged, self._built_on = is_current(root, mark, source), _id(self.stores[0]) if self.stores else ""
+
+    def known(self, step: Step) -> list[Report] | None:
+        """The reports of a step that is done under the fingerprint it would have now, None where a block is missing."""
+        mark, best = checkpoint.fingerprint(self._upstream, step), dict[int, BlockReport]()
+        for store in self.stores:
+            done = checkpoint.finished_blocks(store, step.stage, step.name, mark)
+            best = max(best, done, key=len)
+        if (step.stage, step.name) == ("ingest", "read") and len(best) < step.n_blocks:
+            best |= self._unread_blocks(step)
+            self._unread = step.n_blocks - len(best)
+        self.reused[step.stage, step.name] = step.n_blocks if self.unchanged else len(best)
+        reports = [best[block].report for block in sorted(best)] if len(best) == step.n_blocks else None
+        if step.feeds:
+            self._upstream = self._history.chained(self._upstream, step, reports or [])
+        return reports
+
+    def _unread_blocks(self, step: Step) -> dict[int, BlockReport]:
+        """Blocks of the input that an earlier version holds and whose files or chunks are those of then."""
+        earlier = self._history.prepared(step).resources.get("earlier", {"blocks": []})
+        if not earlier["blocks"]:
+            return {}
+        donor = Store(earlier["url"])
+        record = donor.get_json("_run/steps/ingest.read.json")
+        done = checkpoint.finished_blocks(donor, "ingest", "read", record["fingerprint"])
+        return {block: done[block] for block in earlier["blocks"] if block < step.n_blocks}
+
+    def summary(self) -> dict[str, Any]:
+        """Of versions: which would be built on, whether nothing would be computed, and that in words."""
+        says = ""
+        if self.unchanged:
+            says = f"nothing has changed: version {self._built_on} stays published"
+        elif self._built_on:
+            says = f"kept: what version {self._built_on} holds"
+            if self._unread:
+                says += (
+                    f"; {self._unread} blocks of the input have other files or dates and are read: if their bytes are "
+                    f"the same, what follows is kept too"
+                )
+        return {"unchanged": self.unchanged, "from": self._built_on or None, "says": says}
+
+
+def _mark_of(store: Store) -> str:
+    """The identity that a version was begun with."""
+    try:
+        return str(store.attributes().get("fingerprint", "")) if store.is_run() else ""
+    except (StoreError, ValueError):
+        return ""
+
+
+def _same_bytes(root: Versions, store: Store, mark: str) -> None:
+    """Let the published version know the files under which its input now lies; the version begun for them goes."""
+    root.published().put_json(INPUT, store.get_json(INPUT))
+    root.amend(fingerprint=mark)
+    root.drop(_id(store))
+
+
+def _unchanged(root: Versions, computed: dict[str, int], reused: dict[str, int], started: float) -> RunResult:
+    store = root.published()
+    metrics = store.get_json("report/metrics.json") or {}
+    seconds = time.perf_counter() - started
+    return RunResult(store.url, metrics, computed, reused, seconds, version=_id(store), unchanged=True)
+
+
+def _prune(root: Versions, config: Config, say: Callable[[str], None]) -> None:
+    """What is published stays so when an old version cannot be deleted; the next run tries again."""
+    try:
+        if gone := root.prune(config.output.keep or 1):
+            say(f"pruned: {', '.join(gone)}")
+    except StoreError as error:
+        say(f"not pruned: {error}")
+
+
+def _id(store: Store) -> str:
+    return store.url.rsplit("/", 1)[1]

@@ -1,0 +1,161 @@
+"""Versions of a job under one root: each a store of its own, and one pointer that says which of them counts.
+
+`<root>/versions/<id>/` holds the store of one run, `<root>/published.json` names the published one and those published
+before it. The pointer is one object, replaced as a whole after everything it points to, so no reader sees half a run.
+"""
+
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pipeline.checkpoint import LOCK, RunLock, holder_alive
+from pipeline.errors import ConfigError, StoreError
+from pipeline.store import POINTER, VERSIONS, Store
+
+READERS = "_run/readers"
+RETIRED = "_run/retired.json"
+ID_TIME = "%Y%m%dT%H%M%SZ"
+
+Pointer = dict[str, Any]
+
+
+class Versions:
+    """What lies under a root. Only the holder of the root's lock changes it."""
+
+    def __init__(self, url: str) -> None:
+        self.store = Store(url)
+        self.objects, self.url = self.store.objects, self.store.url.rstrip("/")
+
+    def check_place(self) -> None:
+        """Raises ConfigError where something else lies at the root: other files, or the store of a run."""
+        if not self.store.has_versions() and self.store.may_erase():
+            raise ConfigError(
+                f"{self.url}: holds the store of one run, but output.keep asks for a root of versions; choose another "
+                f"output.store, move what is there, or remove output.keep"
+            )
+
+    def pointer(self) -> Pointer | None:
+        """What is published: version, when, fingerprint, content, rows, history (newest first); None before the first.
+
+        Raises StoreError where it cannot be read.
+        """
+        data = self.objects.get(POINTER)
+        try:
+            found: Pointer | None = None if data is None else json.loads(data)
+        except ValueError:
+            raise StoreError(
+                f"{self.url}/{POINTER}: cannot be read as JSON. Delete it, and the next run publishes anew; the "
+                f"versions themselves are stores to read meanwhile"
+            ) from None
+        return found
+
+    def ids(self) -> list[str]:
+        """All versions, published or not, the oldest first."""
+        return self.objects.folders(VERSIONS)
+
+    def open(self, version: str) -> Store:
+        return Store(f"{self.url}/{VERSIONS}/{version}")
+
+    def published(self) -> Store:
+        """The published version. Raises ConfigError when there is none yet."""
+        pointer = self.pointer()
+        if pointer is None:
+            raise ConfigError(f"{self.url}: no version has been published yet (`lle status` says how far the run is)")
+        return self.open(pointer["version"])
+
+    def unpublished(self) -> list[str]:
+        """Versions that a run left unfinished, the newest first."""
+        history = (self.pointer() or {}).get("history", [])
+        return [version for version in reversed(self.ids())
+                if version not in history and not self.open(version).objects.exists(RETIRED)]  # fmt: skip
+
+    def new_id(self) -> str:
+        """Its time in UTC, later than that of every other version whatever the clock says, and four random letters."""
+        now = datetime.now(UTC).replace(microsecond=0)
+        if ids := self.ids():
+            with contextlib.suppress(ValueError):
+                newest = datetime.strptime(ids[-1].partition("-")[0], ID_TIME).replace(tzinfo=UTC)
+                now = max(now, newest + timedelta(seconds=1))
+        return f"{now.strftime(ID_TIME)}-{secrets.token_hex(2)}"
+
+    def publish(self, version: str, **facts: Any) -> Pointer:
+        """Make a whole version the one that counts."""
+        before = [other for other in (self.pointer() or {}).get("history", []) if other != version]
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        pointer = {"version": version, "when": when, **facts, "history": [version, *before]}
+        self.store.put_json(POINTER, pointer)
+        return pointer
+
+    def amend(self, **facts: Any) -> None:
+        """Correct what the pointer says of the published version."""
+        self.store.put_json(POINTER, {**(self.pointer() or {}), **facts})
+
+    def prune(self, keep: int) -> list[str]:
+        """Delete all but the newest `keep` published versions, and what runs left unfinished; returns what went.
+
+        A version that is read or written stays until it is not: it is marked first, and whoever begins to read looks
+        for the mark after leaving a sign of its own.
+        """
+        pointer = self.pointer()
+        if pointer is None:
+            return []
+        kept = pointer["history"][:keep]
+        if kept != pointer["history"]:
+            self.amend(history=kept)
+        gone = []
+        for version in self.ids():
+            if version not in kept and self.drop(version):
+                gone.append(version)
+        return gone
+
+    def drop(self, version: str) -> bool:
+        """Delete a version, the mark last, unless somebody reads or writes it."""
+        store = self.open(version)
+        store.put_json(RETIRED, {"when": time.time()})
+        if any(_alive(store, name) for name in [LOCK, *store.objects.names(READERS)]):
+            return False
+        store.erase()
+        store.objects.delete("")
+        return True
+
+
+def _alive(store: Store, name: str) -> bool:
+    holder = store.get_json(name)
+    return holder is not None and holder_alive(store, name, holder)
+
+
+def published_url(url: str) -> str:
+    """The store to read at a path or URL: the published version of a root, else the place itself.
+
+    >>> import zarr
+    >>> run = zarr.open_group(published_url("runs/rows.zarr"), mode="r")  # doctest: +SKIP
+    """
+    root = Versions(url)
+    return root.published().url if root.store.has_versions() else root.store.url
+
+
+@contextlib.contextmanager
+def reading(url: str) -> Iterator[Store]:
+    """The store to read at a URL; a published version is not pruned meanwhile. Raises ConfigError where no run is.
+
+    A reader that may not write there reads without leaving a sign; then `output.keep` later versions protect it.
+    """
+    root = Versions(url)
+    if not root.store.has_versions():
+        if not root.store.is_run():
+            raise ConfigError(f"{url}: no run has been started there")
+        yield root.store
+        return
+    while True:
+        store = root.published()
+        with contextlib.ExitStack() as signs:
+            with contextlib.suppress(StoreError):
+                signs.enter_context(RunLock(store, f"{READERS}/{secrets.token_hex(8)}.json"))
+            if store.objects.exists("zarr.json") and not store.objects.exists(RETIRED):
+                yield store
+                return
+        time.sleep(0.1)  # another version is published by now
