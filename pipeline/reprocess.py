@@ -56,6 +56,8 @@ class VersionHistory(History):
         self._input: dict[str, Any] = {}
 
     def prepared(self, step: Step) -> Step:
+        if step.digested and not self._source.can_tell:  # then only reading tells
+            step = replace(step, identity={**step.identity, "version": self.attributes["version"]})
         if (step.stage, step.name) != ("ingest", "read"):
             return step
         self._input = describe_input(self._config, self._source, step.parameters["size"])  # before it is read
@@ -160,7 +162,9 @@ def begin(
     """
     left = root.unpublished()
     published = None if root.pointer() is None else root.published()
-    mine = next((version for version in left if not fresh and _mark_of(root.open(version)) == mark), None)
+    mine = None
+    if not fresh and source.can_tell:
+        mine = next((version for version in left if _mark_of(root.open(version)) == mark), None)
     other = next((version for version in left if version != mine), None)
     if not forecast:
         for version in left:
@@ -200,6 +204,7 @@ class Forecast:
 
     def known(self, step: Step) -> list[Report] | None:
         """The reports of a step that is done under the fingerprint it would have now, None where a block is missing."""
+        step = self._history.prepared(step)
         mark, best = checkpoint.fingerprint(self._upstream, step), dict[int, BlockReport]()
         for store in self.stores:
             done = checkpoint.finished_blocks(store, step.stage, step.name, mark)
@@ -215,7 +220,7 @@ class Forecast:
 
     def _unread_blocks(self, step: Step) -> dict[int, BlockReport]:
         """Blocks of the input that an earlier version holds and whose files or chunks are those of then."""
-        earlier = self._history.prepared(step).resources.get("earlier", {"blocks": []})
+        earlier = step.resources.get("earlier", {"blocks": []})
         if not earlier["blocks"]:
             return {}
         donor = Store(earlier["url"])

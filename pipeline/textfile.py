@@ -45,7 +45,8 @@ def reported(
 ) -> Iterator[Callable[[Any], None]]:
     """Report the run in the body: what the yielded function is given (a RunResult), or the exit code of its error.
 
-    `published` tells which version counts when the run has ended. Without a path nothing is written. Raises ConfigError at once when the file could not be written at the end.
+    `published` tells which version counts when the run has ended. Without a path nothing is written. Raises ConfigError
+    at once when the file could not be written at the end.
     """
     if path is not None:
         _check_place(path)

@@ -26,6 +26,9 @@ class Stack(Protocol):
 
     def fingerprint(self) -> list[Fingerprint]: ...
 
+    @property
+    def can_tell(self) -> bool: ...
+
 
 class Coding(NamedTuple):
     """How stored labels become numbers; code_of is None where they are numbers already."""
@@ -70,6 +73,11 @@ class Labels:
             raise InputError(
                 f"{first.where}: expected one text label per row, found shape {shape}; choose one column"
             )
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether their fingerprint notices changed data."""
+        return self._stack.can_tell
 
     @property
     def kind(self) -> LabelKind:

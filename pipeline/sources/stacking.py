@@ -60,6 +60,11 @@ class StackedRows:
             if low < high:
                 yield Piece(slice(low - start, high - start), part.read(low - first, high - first))
 
+    @property
+    def can_tell(self) -> bool:
+        """Whether all parts can."""
+        return all(part.can_tell for part in self.parts)
+
     def stamps(self, size: int) -> list[Any]:
         """For each block of `size` rows, the stamps of the pieces that make it up."""
         stampers = [part.stamper() for part in self.parts]
@@ -136,7 +141,7 @@ class FileSource(Source):
     @property
     def can_tell(self) -> bool:
         """Whether every file has a size and a time, or a tag."""
-        return all(part.can_tell for part in self._points.parts)
+        return self._points.can_tell and (self._labels is None or self._labels.can_tell)
 
     def stamps(self, size: int) -> list[str]:
         """Of the points alone, by the files or chunks that hold the rows."""
