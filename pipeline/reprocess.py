@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline import checkpoint
 from pipeline.config import Config, resolved
-from pipeline.errors import StoreError
+from pipeline.errors import ConfigError, StoreError
 from pipeline.plan import BlockReport, Report, RunResult, Step
 from pipeline.sources import Source
 from pipeline.store import Store
@@ -263,6 +263,19 @@ def _unchanged(root: Versions, computed: dict[str, int], reused: dict[str, int],
     metrics = store.get_json("report/metrics.json") or {}
     seconds = time.perf_counter() - started
     return RunResult(store.url, metrics, computed, reused, seconds, version=_id(store), unchanged=True)
+
+
+def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
+    """The status of the published version, with the one being computed and the pointer. Raises ConfigError for none."""
+    pointer, left = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
+    work = status(left[0]) if left else None
+    if pointer is None and work is None:
+        raise ConfigError(f"{root.url}: no version has been begun there")
+    shown = work or {} if pointer is None else status(root.published())
+    state = "running" if checkpoint.running(root.store) else shown["state"]
+    now = work["now"] if work and state == "running" else None
+    return {**shown, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,
+            "versions": root.ids()}  # fmt: skip
 
 
 def _prune(root: Versions, config: Config, say: Callable[[str], None]) -> None:

@@ -25,7 +25,7 @@ from pipeline.errors import BoundsNotMet, ConfigError, Interrupted
 from pipeline.execute import Executor, run_step
 from pipeline.plan import BlockReport, Layout, RunResult, Stage, Step, walk
 from pipeline.progress import RunProgress
-from pipeline.reprocess import Forecast, History, reprocess
+from pipeline.reprocess import Forecast, History, reprocess, root_status
 from pipeline.solver_state import kept_heads
 from pipeline.sources import Source
 from pipeline.stages import (
@@ -326,17 +326,7 @@ def status(store: Store) -> dict[str, Any]:
 def status_of(url: str) -> dict[str, Any]:
     """As `status`; of a root of versions that of the published one, with the one being computed and the pointer."""
     root = Versions(url)
-    if not root.store.has_versions():
-        return status(root.store)
-    pointer, left = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
-    work = status(left[0]) if left else None
-    if pointer is None and work is None:
-        raise ConfigError(f"{url}: no version has been begun there")
-    shown = work or {} if pointer is None else status(root.published())
-    state = "running" if checkpoint.running(root.store) else shown["state"]
-    now = work["now"] if work and state == "running" else None
-    return {**shown, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,
-            "versions": root.ids()}  # fmt: skip
+    return root_status(root, status) if root.store.has_versions() else status(root.store)
 
 
 @contextmanager
