@@ -1,5 +1,6 @@
 """Versions under a root: published whole or not at all, nothing computed twice, and none of them changed afterwards."""
 
+import errno
 import hashlib
 import json
 import os
@@ -27,6 +28,7 @@ from pipeline.versions import RETIRED, Versions, published_url, reading
 
 N, BLOCK = 600, 200
 FEW = {"quality": {"sample": 50}, "neighbors": {"n_neighbors": 8}, "graph": {"min_component": 20}}
+UNMET = ("--set", "eigensolver.method=chebyshev", "--set", "eigensolver.max_degrees=5")
 LATE = {"solve_embedding", "measure_quality", "write_report"}
 
 
@@ -229,14 +231,14 @@ class TestPublishing:
     def test_bounds_not_met_are_not_published(self, job, tmp_path):
         config = job(prometheus=str(tmp_path / "a.prom"))
         first = lle("run", config)
-        assert "tol" in refused(3, "run", config, "--set", "eigensolver.tol=1e-300")
+        assert "tol" in refused(3, "run", config, *UNMET)
         assert Versions(str(tmp_path / "run.zarr")).pointer()["version"] == first["published"]
         text = (tmp_path / "a.prom").read_text()
         assert "} 3\n" in text
         assert f'version="{first["published"]}"}} 1' in text
 
     def test_what_failed_is_dropped_when_another_is_published(self, job, tmp_path):
-        refused(3, "run", job(), "--set", "eigensolver.tol=1e-300")
+        refused(3, "run", job(), *UNMET)
         root = Versions(str(tmp_path / "run.zarr"))
         assert "no version has been published" in refused(2, "export", root.url, tmp_path / "y.npy")
         assert lle("status", root.url)["published"] is None
@@ -384,3 +386,54 @@ def test_an_unreadable_old_version_does_not_cost_the_new_one(job, tmp_path, monk
     monkeypatch.setattr(Versions, "drop", refuse)
     second = lle("run", job(keep=1), "--set", "weights.reg=0.1")
     assert Versions(str(tmp_path / "run.zarr")).pointer()["version"] == second["published"]
+
+
+@pytest.mark.parametrize("remote", [False, True])
+class TestCopies:
+    def places(self, folder: Path, remote: bool):
+        if remote:
+            pytest.importorskip("obstore", reason="object stores need the extra s3")
+        for name in "ab":
+            (folder / name / "c").mkdir(parents=True)
+        urls = [f"{folder}/{name}/c" for name in "ab"]
+        return [RemoteObjects(f"file://{url}") if remote else open_objects(url) for url in urls]
+
+    def test_take_over_and_stay_apart(self, tmp_path, remote):
+        here, there = self.places(tmp_path, remote)
+        for name in ("x", "deep/er/y"):
+            there.put(name, name.encode())
+        here.put("x", b"old")
+        here.copy(["x", "deep/er/y"], there)
+        assert [here.get(name) for name in here.names("")] == [b"deep/er/y", b"x"]
+        here.put("x", b"new")
+        assert there.get("x") == b"x"
+        there.delete("deep")
+        assert here.get("deep/er/y") == b"deep/er/y"
+
+    def test_folders(self, tmp_path, remote):
+        here, _ = self.places(tmp_path, remote)
+        for name in ("versions/2/a/b", "versions/1/z", "versions/file"):
+            here.put(name, b"")
+        assert here.folders("versions") == ["1", "2"]
+        assert here.folders("nothing") == []
+
+
+def test_without_links_the_file_is_copied(tmp_path, monkeypatch):
+    here, there = open_objects(str(tmp_path / "a")), open_objects(str(tmp_path / "b"))
+    there.put("x", b"content")
+
+    def refuse(*arguments):
+        raise OSError(errno.EXDEV, "other file system")
+
+    monkeypatch.setattr(os, "link", refuse)
+    here.copy(["x"], there)
+    assert here.get("x") == b"content"
+    assert not (tmp_path / "a/x").samefile(tmp_path / "b/x")
+
+
+def test_an_input_that_cannot_tell_is_read_every_time(job, monkeypatch):
+    monkeypatch.setattr("pipeline.sources.stacking.FileSource.can_tell", property(lambda self: False))
+    first, second = lle("run", job()), lle("run", job())
+    assert second["unchanged"]
+    assert second["published"] == first["published"]
+    assert second["blocks_computed"] == {"ingest": 3}
