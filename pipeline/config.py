@@ -138,6 +138,10 @@ class Eigensolver(Model):
 
 class Embedding(Model):
     scale: Literal["unit_covariance", "unit_norm"] = "unit_covariance"
+    align: str | None = Field(
+        None, min_length=1, description="rotate the embedding onto an earlier one over the rows both have: previous "
+        "(what output.store held before), or the path or URL of another run's store",
+    )  # fmt: skip
 
 
 class Quality(Model):

@@ -39,6 +39,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "zero_trace_rows": _total(reports, "solve_weights", "solve", "zero_trace"),
         "unlisted_points": _first(reports, "local_factors", "list_unlisted").get("unlisted"),
         "skipped_neighborhoods": _total(reports, "local_factors", "solve", "skipped"),
+        "alignment": _first(reports, "solve_embedding", "align") or None,
         **_solutions([report.report for report in reports.get(("solve_embedding", "solve"), [])]),
         **_quality(_first(reports, "measure_quality", "score")),
         **_costs(reports, records),

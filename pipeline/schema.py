@@ -82,6 +82,10 @@ KNN_INDICES = ArraySpec(
     "_work/knn_indices", ("point", "neighbor"), "int32 or int64", "neighbours as found, before repair", kind="index"
 )
 KNN_DISTANCES = ArraySpec("_work/knn_distances", ("point", "neighbor"), "float32", "their distances", "input units")
+EMBEDDED_HASH = ArraySpec(
+    "_work/embedded_hash", ("input row", "half"), "uint64", "hash of the row that each row of embedding belongs to",
+    kind="index",
+)
 POINT_COMPONENT = ArraySpec("_work/component", ("point",), "int32", "weak component of each point", kind="index")
 
 ARRAYS = (

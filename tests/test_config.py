@@ -22,7 +22,7 @@ DEFAULTS = {
     "graph": {"components": "separate", "min_component": 100},
     "eigensolver": {"n_components": 2, "method": "auto", "tol": 1e-8, "max_memory": "auto", "sigma": 0.0,
                     "max_degrees": 20_000, "distributed": False},
-    "embedding": {"scale": "unit_covariance"},
+    "embedding": {"scale": "unit_covariance", "align": None},
     "quality": {"sample": 2000, "seed": 0},
     "output": {"store": "x.zarr", "report": True, "keep": None, "prometheus": None},
     "execution": {

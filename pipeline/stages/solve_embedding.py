@@ -3,12 +3,14 @@
 Method pca has no M and no components: all points are projected on their principal components.
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from pipeline import isolated, schema
+from pipeline.alignment import align_step, coordinate_scale, rotations
 from pipeline.config import Config
 from pipeline.errors import BoundsNotMet, NotEnoughMemory
 from pipeline.kernels.chebyshev import block_width
@@ -39,7 +41,7 @@ _CURE = "raise eigensolver.max_memory, or set eigensolver.method to chebyshev"
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """choose -> solve -> write."""
+    """choose -> solve (-> align) -> write."""
     n, m, block = layout.n_points, config.eigensolver.n_components, layout.block_points
     size = {"size": block, "n_points": n}
     if config.method == "pca":
@@ -48,7 +50,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             {"n_components": m, "n_features": layout.n_features, "tol": config.eigensolver.tol, **size},
             bundles=("_work/eigen",), on_driver=True,
         )  # fmt: skip
-        yield _write_step(layout, m, 1, "scores")
+        yield from _write_steps(config, layout, 1, "scores")
         return layout
     [chosen] = yield Step(
         "solve_embedding", "choose", choose_components, 1, 12 * n,
@@ -65,7 +67,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         resources={"max_degrees": solver.max_degrees, "distributed": solver.distributed},
         uses_client=solver.distributed,
     )  # fmt: skip
-    yield _write_step(layout, m, chosen["n_components"], config.embedding.scale)
+    yield from _write_steps(config, layout, chosen["n_components"], config.embedding.scale)
     return layout
 
 
@@ -75,14 +77,19 @@ def least_bytes(n_points: int, row_entries: int, n_components: int) -> int:
     return LIBRARY_BYTES + n_points * (2 * ENTRY_BYTES * row_entries + 8 * (6 * width + 4 * 2 * width))
 
 
-def _write_step(layout: Layout, m: int, n_graph: int, scale: str) -> Step:
-    n, rows, block = layout.n_points, layout.n_input, layout.block_points
-    return Step(
+def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str) -> Iterator[Step]:
+    n, m, rows, block = layout.n_points, config.eigensolver.n_components, layout.n_input, layout.block_points
+    aligned = config.embedding.align is not None
+    if aligned:
+        yield align_step(config, layout, n_graph, scale)
+    yield Step(
         "solve_embedding", "write", write_embedding, 1, 8 * n * (m + 2) + 8 * rows * (m + 2),
-        {"n_components": m, "n_graph": n_graph, "scale": scale, "size": block, "n_rows": rows},
+        {"n_components": m, "n_graph": n_graph, "scale": scale, "size": block, "n_rows": rows}
+        | ({"aligned": True} if aligned else {}),
         arrays=(PlannedArray(schema.EMBEDDING, (rows, m), "float64", block),
                 PlannedArray(schema.COMPONENT, (rows,), "int32", block),
-                PlannedArray(schema.EIGENVALUES, (n_graph, m), "float64", n_graph)),
+                PlannedArray(schema.EIGENVALUES, (n_graph, m), "float64", n_graph),
+                *([PlannedArray(schema.EMBEDDED_HASH, (rows, 2), "uint64", block)] if aligned else [])),
         bundles=("_work/embedding.npz",), on_driver=True,
     )  # fmt: skip
 
@@ -223,24 +230,29 @@ def project_points(
 
 
 def write_embedding(
-    store: Store, block: int, n_components: int, n_graph: int, scale: str, size: int, n_rows: int
+    store: Store, block: int, n_components: int, n_graph: int, scale: str, size: int, n_rows: int, aligned: bool = False
 ) -> Report:
     """Embedding and component of every input row; a repeated row gets its representative's."""
+    if not aligned:
+        store.objects.delete(schema.EMBEDDED_HASH.name)  # of another embedding than this one
     original = store.read_all(schema.ORIGINAL_INDEX.name)
     embedding = np.full((len(original), n_components), np.nan)
     component = np.full(len(original), -1, np.int32)
     eigenvalues = np.full((n_graph, n_components), np.nan)
     for number in range(n_graph):
         part = store.read_bundle(f"_work/eigen/{number:05d}")
-        factor = np.sqrt(len(part["rows"])) if scale == "unit_covariance" else 1.0
-        embedding[part["rows"]] = factor * part["vectors"]
+        vectors = part["vectors"] @ rotations(store)[number] if aligned else part["vectors"]
+        embedding[part["rows"]] = coordinate_scale(scale, len(part["rows"])) * vectors
         component[part["rows"]] = number
         eigenvalues[number] = part["eigenvalues"]
     internal = np.full(n_rows, -1, np.int64)
     internal[original] = np.arange(len(original))
     dropped = 0
     for start in range(0, n_rows, size):
-        representative = store.read(schema.REPRESENTATIVE.name, start, min(start + size, n_rows))
+        stop = min(start + size, n_rows)
+        if aligned:
+            store.write(schema.EMBEDDED_HASH.name, start, store.read(schema.ROW_HASH.name, start, stop))
+        representative = store.read(schema.REPRESENTATIVE.name, start, stop)
         rows = np.where(representative >= 0, internal[representative], -1)
         store.write(schema.EMBEDDING.name, start, np.where(rows[:, None] >= 0, embedding[rows], np.nan))
         store.write(schema.COMPONENT.name, start, np.where(rows >= 0, component[rows], -1).astype(np.int32))

@@ -1,0 +1,143 @@
+"""Coordinates that stay: a new embedding is rotated onto an earlier one over the rows that both have.
+
+The earlier one is another run's store, or what this very store held: the array `embedding` of the last run lies there
+until the step `write` replaces it. A run that is killed inside `write` leaves neither, so `align` puts a copy aside.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline import checkpoint, schema
+from pipeline.config import Config
+from pipeline.errors import ConfigError, CorruptChunk
+from pipeline.kernels.procrustes import align
+from pipeline.plan import Json, Layout, Report, Step
+from pipeline.store import Store
+
+PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
+
+
+class Earlier(NamedTuple):
+    """An earlier embedding in the order of its input."""
+
+    embedding: npt.NDArray[np.float64]
+    """(rows, m)"""
+    component: npt.NDArray[np.int32]
+    """(rows,), -1 = not embedded"""
+    hashes: npt.NDArray[np.uint64]
+    """(rows, 2) of the input rows; (0, 2) where they are not known"""
+
+
+def previous_store(config: Config) -> str | None:
+    """Where the embedding lies that `embedding.align` means; None without that key."""
+    named = config.embedding.align
+    return config.output.store if named == "previous" else named
+
+
+def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> Step:
+    """The step before `write`. Raises ConfigError where `embedding.align` names a store without a finished embedding.
+
+    The state of another store is part of the step's identity. What this store held is not: it changes with every run,
+    and the rotation is found once for each new solution.
+    """
+    url = previous_store(config)
+    elsewhere = url is not None and Store(url).url != Store(config.output.store).url
+    m = config.eigensolver.n_components
+    return Step(
+        "solve_embedding", "align", align_components, 1, 8 * layout.n_points * (4 * m + 4) + 40 * layout.n_input * m,
+        {"n_components": m, "n_graph": n_graph, "scale": scale}, _state_of(url) if url and elsewhere else {},
+        bundles=(f"{ROTATION}.npz",), resources={"previous": url if elsewhere else None}, on_driver=True,
+    )  # fmt: skip
+
+
+def _state_of(url: str) -> Json:
+    store = Store(url)
+    record = checkpoint.recorded_steps(store).get(("solve_embedding", "write")) if store.is_run() else None
+    if record is None or not checkpoint.finished_blocks(store, "solve_embedding", "write", record["fingerprint"]):
+        raise ConfigError(
+            f"embedding.align: expected the store of a finished run, found none at {url}; give its path or URL, or "
+            f"'previous' for what output.store held before"
+        )
+    return {"previous": record["fingerprint"], "begun": record["begun"]}
+
+
+def align_components(
+    store: Store, block: int, n_components: int, n_graph: int, scale: str, previous: str | None
+) -> Report:
+    """The rotation of each component onto the earlier embedding; the identity where there is nothing to align with."""
+    earlier = _held_before(store) if previous is None else _read(Store(previous), schema.ROW_HASH)
+    rotations = np.tile(np.eye(n_components), (n_graph, 1, 1))
+    found: Report = {"previous": previous or "this store", "rows": 0, "points_compared": False, "components": []}
+    reason = ""
+    if earlier is None:
+        reason = "no earlier embedding"
+    elif earlier.embedding.shape[1] != n_components:
+        reason = f"the earlier embedding has {earlier.embedding.shape[1]} coordinates, this one {n_components}"
+    else:
+        found |= {"rows": len(earlier.embedding), "points_compared": bool(len(earlier.hashes))}
+        for number in range(n_graph):
+            report, rotations[number] = _align_component(store, number, earlier, scale)
+            found["components"].append(report)
+    store.write_bundle(ROTATION, rotations=rotations)
+    return {**found, "reason": reason}
+
+
+def _align_component(
+    store: Store, number: int, earlier: Earlier, scale: str
+) -> tuple[Report, npt.NDArray[np.float64]]:
+    """One component against the earlier component that shares most of its points."""
+    part = store.read_bundle(f"_work/eigen/{number:05d}")
+    original = store.gather(schema.ORIGINAL_INDEX.name, part["rows"])
+    known = np.flatnonzero(original < len(earlier.embedding))
+    known = known[earlier.component[original[known]] >= 0]
+    if len(earlier.hashes):
+        hashes = store.read_all(schema.ROW_HASH.name)
+        known = known[(hashes[original[known]] == earlier.hashes[original[known]]).all(axis=1)]
+    shared = earlier.component[original[known]]
+    report: dict[str, Any] = {"component": number, "previous_component": None, "rows_shared": 0,
+                              "residual_before": None, "residual_after": None, "rotation": None}  # fmt: skip
+    identity = np.eye(part["vectors"].shape[1])
+    if not len(shared):
+        return report, identity
+    common = int(np.bincount(shared).argmax())
+    rows = known[shared == common]
+    report |= {"previous_component": common, "rows_shared": len(rows)}
+    new = part["vectors"][rows] * coordinate_scale(scale, len(part["rows"]))
+    if (aligned := align(new, earlier.embedding[original[rows]])) is None:
+        return report, identity
+    report |= {"residual_before": aligned.residual_before, "residual_after": aligned.residual_after,
+               "rotation": aligned.rotation.tolist()}  # fmt: skip
+    return report, aligned.rotation
+
+
+def coordinate_scale(scale: str, n_points: int) -> float:
+    """What the vectors of a component of n_points points are multiplied by."""
+    return float(np.sqrt(n_points)) if scale == "unit_covariance" else 1.0
+
+
+def rotations(store: Store) -> npt.NDArray[np.float64]:
+    """(components, m, m): what `align` found."""
+    return store.read_bundle(ROTATION)["rotations"]
+
+
+def _held_before(store: Store) -> Earlier | None:
+    """What the last `write` of this store left; where a kill has left only a part of it, the copy made before."""
+    try:
+        earlier = _read(store, schema.EMBEDDED_HASH)
+    except CorruptChunk:
+        earlier = None
+    if earlier is not None:
+        store.write_bundle(PREVIOUS, **earlier._asdict())
+        return earlier
+    return Earlier(**store.read_bundle(PREVIOUS)) if store.has_bundle(PREVIOUS) else None
+
+
+def _read(store: Store, hashes: schema.ArraySpec) -> Earlier | None:
+    """The embedding a store holds; None where it has none. Raises CorruptChunk where a part of it is missing."""
+    if not all(store.has_array(spec.name) for spec in (schema.EMBEDDING, schema.COMPONENT, schema.EIGENVALUES)):
+        return None
+    store.read_all(schema.EIGENVALUES.name)  # what `write` writes last
+    compared = store.read_all(hashes.name) if store.has_array(hashes.name) else np.empty((0, 2), np.uint64)
+    return Earlier(store.read_all(schema.EMBEDDING.name), store.read_all(schema.COMPONENT.name), compared)

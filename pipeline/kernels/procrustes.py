@@ -1,0 +1,49 @@
+"""Rotate one set of coordinates onto another of the same points: orthogonal Procrustes.
+
+Eigenvectors are known up to a sign, and those of (nearly) equal eigenvalues up to a rotation among themselves, so the
+coordinates of an embedding may turn although hardly a point has moved. A rotation leaves all distances, the covariance
+of coordinates of unit covariance, and the space that the eigenvectors span as they are.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import orthogonal_procrustes
+
+F64 = npt.NDArray[np.float64]
+
+DETERMINED = 1e-6
+"""Of the largest singular value of new' previous: with a smaller one among them no rotation is singled out."""
+
+
+class Alignment(NamedTuple):
+    """The rotation onto the previous coordinates, and how much of the difference remains."""
+
+    rotation: F64
+    """(m, m) orthogonal (determinant 1 or -1): new @ rotation is nearest to previous."""
+    residual_before: float
+    """||new - previous|| / ||previous||, Frobenius norms."""
+    residual_after: float
+    """||new @ rotation - previous|| / ||previous||."""
+
+
+def align(new: npt.NDArray[np.float64], previous: npt.NDArray[np.float64]) -> Alignment | None:
+    """The orthogonal R that minimises ||new R - previous|| for coordinates (r, m) of the same r points.
+
+    About the origin, since embeddings are centred: a translation would not keep them so. None where the points do not
+    determine R: fewer than m of them, or coordinates that have nothing to do with each other.
+    Source: Schoenemann 1966 (Psychometrika 31), as implemented by SciPy.
+
+    >>> turn = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    >>> previous = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, -2.0]])
+    >>> found = align(previous @ turn.T, previous)
+    >>> np.allclose(found.rotation, turn), round(found.residual_after, 12)
+    (True, 0.0)
+    """
+    if len(new) == 0 or np.linalg.matrix_rank(new.T @ previous, rtol=DETERMINED) < new.shape[1]:
+        return None
+    rotation: F64 = np.asarray(orthogonal_procrustes(new, previous)[0], np.float64)
+    size = np.linalg.norm(previous)
+    before, after = (float(np.linalg.norm(turned - previous) / size) for turned in (new, new @ rotation))
+    return Alignment(rotation, before, after)

@@ -1,0 +1,42 @@
+"""Rotation onto earlier coordinates: the planted one is found, none is nearer, and what is not determined is None."""
+
+import numpy as np
+import pytest
+from scipy.stats import ortho_group
+
+from pipeline.kernels.procrustes import align
+
+
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_finds_the_planted_rotation(rng, m):
+    planted = ortho_group.rvs(m, random_state=rng) if m > 1 else np.array([[-1.0]])
+    new = rng.normal(size=(60, m))
+    found = align(new, new @ planted)
+    np.testing.assert_allclose(found.rotation, planted, atol=1e-12)
+    assert found.residual_after < 1e-13
+    before = np.linalg.norm(new - new @ planted) / np.linalg.norm(new)
+    assert found.residual_before == pytest.approx(before)
+
+
+def test_no_rotation_is_nearer(rng):
+    new, previous = rng.normal(size=(2, 40, 3))
+    found = align(new, previous)
+    np.testing.assert_allclose(found.rotation @ found.rotation.T, np.eye(3), atol=1e-12)
+    assert found.residual_after <= found.residual_before
+    others = [np.linalg.norm(new @ other - previous) for other in ortho_group.rvs(3, size=200, random_state=rng)]
+    assert found.residual_after * np.linalg.norm(previous) <= min(others)
+
+
+def test_reflections_count(rng):
+    new = rng.normal(size=(30, 2))
+    assert np.linalg.det(align(new, new * [1.0, -1.0]).rotation) == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize("n_rows", [0, 1])
+def test_too_few_rows_determine_none(rng, n_rows):
+    new = rng.normal(size=(n_rows, 2))
+    assert align(new, new) is None
+
+
+def test_unrelated_coordinates_determine_none():
+    assert align(np.array([[1.0, 0.0], [-1.0, 0.0]]), np.array([[0.0, 2.0], [0.0, -2.0]])) is None
