@@ -6,6 +6,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,9 +14,10 @@ import typer
 
 from pipeline import memory
 from pipeline import run as runs
+from pipeline import transform as transforms
 from pipeline.cluster import memory_of_workers
-from pipeline.config import Config, json_schema, load_config
-from pipeline.errors import LleError, StoreError
+from pipeline.config import Cluster, Config, Execution, json_schema, load_config
+from pipeline.errors import ConfigError, LleError, StoreError
 from pipeline.export import export_embedding
 from pipeline.kernels.pardiso import reproducible_environment
 from pipeline.progress import JsonProgress, RunProgress
@@ -137,6 +139,39 @@ def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", h
 
 
 @app.command()
+def transform(
+    store: StoreUrl, new: Annotated[str, typer.Argument(metavar="NEW", help="rows to embed: a path, glob or URL")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help=".npy, .parquet or .csv")],
+    input_: Annotated[list[str] | None, typer.Option(
+        "--input", metavar="KEY=VALUE", help="a key of the config's input section: key=points, columns=[a,b], kind=idx"
+    )] = None,
+    config: Annotated[Path | None, typer.Option(help="run where this YAML file's execution section says")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="run on so many processes of this machine")] = None,
+    max_ratio: Annotated[float | None, typer.Option(
+        min=0.0, help="rows with a larger distance_ratio are far; default: as 99.9 % of the training points have"
+    )] = None,
+    far_as_nan: Annotated[bool, typer.Option("--far-as-nan", help="no coordinates for rows that are far")] = False,
+    work: Annotated[str | None, typer.Option(
+        metavar="URL", help="where finished blocks are kept until the end; by default OUT.work"
+    )] = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Embed new points: weighted sums of the coordinates of their neighbours in a finished run."""
+
+    def act() -> dict[str, Any]:
+        if config is not None and workers is not None:
+            raise ConfigError("--config and --workers: expected one of them; the file says how many workers there are")
+        execution = None if config is None else load_config(config).execution
+        if workers is not None:
+            execution = Execution(cluster=Cluster(workers=workers))
+        done = transforms.transform(store, new, tuple(input_ or ()), out, execution, max_ratio, far_as_nan, work,
+                                    RunProgress())  # fmt: skip
+        return {**asdict(done), "seconds": round(done.seconds, 2)}
+
+    _finish(act, as_json, _describe_transform)
+
+
+@app.command()
 def schema(as_json: AsJson = False) -> None:
     """Print the JSON schema of the config."""
     typer.echo(json.dumps(json_schema(), indent=2))
@@ -237,6 +272,23 @@ def _describe_status(found: dict[str, Any]) -> str:
     if work := found.get("unpublished"):
         done, blocks = (sum(entry[key] or 0 for entry in work["stages"].values()) for key in ("done", "blocks"))
         lines.append(f"not published, {work['state']}: {work['store']}, {done} of the {blocks} blocks begun")
+    return "\n".join(lines)
+
+
+def _describe_transform(found: dict[str, Any]) -> str:
+    lines = [f"{found['rows']} rows written to {found['path']} in {found['seconds']} s"]
+    if found["training_points"]:
+        lines.append(f"{found['training_points']} are training points and have their coordinates")
+    if found["far"]:
+        lines.append(f"warning: {found['far']} are far from the training points (distance_ratio above "
+                     f"{found['max_ratio']:.3g}): their coordinates mean little")  # fmt: skip
+    if found["mixed_components"]:
+        lines.append(f"warning: {found['mixed_components']} have neighbours in several components of the graph: only "
+                     f"those in the component of the nearest count")  # fmt: skip
+    if found["invalid"]:
+        shown = ", ".join(map(str, found["first_invalid"]))
+        lines.append(f"warning: {found['invalid']} hold NaN or infinity and have no coordinates (rows {shown}"
+                     f"{', ...' if found['invalid'] > len(found['first_invalid']) else ''})")  # fmt: skip
     return "\n".join(lines)
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import AliasChoices, Field, ValidationError, model_validator
+from pydantic import AliasChoices, Field, TypeAdapter, ValidationError, model_validator
 
 from pipeline.config_clusters import KINDS, AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls
 from pipeline.config_fields import Model, Size, parse_size
 from pipeline.errors import ConfigError
 
 __all__ = [
-    "Cluster", "Config", "KubernetesCluster", "SlurmCluster", "Tls", "json_schema", "load_config", "parse_size",
-    "resolved", "to_yaml",
+    "Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Tls", "json_schema", "load_config",
+    "parse_input", "parse_size", "resolved", "to_yaml",
 ]  # fmt: skip
 
 class SyntheticInput(Model):
@@ -225,6 +225,16 @@ def load_config(path: str | Path, overrides: tuple[str, ...] = (), store: str | 
         raise ConfigError(f"config {path}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
 
 
+def parse_input(data: dict[str, Any], settings: tuple[str, ...]) -> Input:
+    """An input section of its own, from plain data and `key=value` settings. Raises ConfigError."""
+    for setting in settings:
+        _apply_override(data, setting, "--input")
+    try:
+        return TypeAdapter[Input](Input).validate_python(data)
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"--input: {_describe(e)}" for e in error.errors())) from None
+
+
 def resolved(config: Config) -> dict[str, Any]:
     """The config as plain JSON-able data, all defaults filled in."""
     return config.model_dump(mode="json")
@@ -254,21 +264,21 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return data
 
 
-def _apply_override(data: dict[str, Any], override: str) -> None:
+def _apply_override(data: dict[str, Any], override: str, option: str = "--set") -> None:
     key, sign, text = override.partition("=")
     if not sign or not all(key.split(".")):
-        raise ConfigError(f"--set {override}: expected a.b=value, for instance neighbors.n_neighbors=10")
+        raise ConfigError(f"{option} {override}: expected a.b=value, for instance neighbors.n_neighbors=10")
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise ConfigError(f"--set {override}: the value is not valid YAML; quote it") from None
+        raise ConfigError(f"{option} {override}: the value is not valid YAML; quote it") from None
     *parents, last = key.split(".")
     for parent in parents:
         child = data.get(parent)
         if child is None:
             child = data[parent] = {}
         if not isinstance(child, dict):
-            raise ConfigError(f"--set {override}: {parent} is {child!r}, not a section with keys of its own")
+            raise ConfigError(f"{option} {override}: {parent} is {child!r}, not a section with keys of its own")
         data = child
     data[last] = _number(value)
 

@@ -18,17 +18,15 @@ def export_embedding(store: Store, out: Path) -> int:
     """Write `out` by its suffix; returns the rows written. Raises ConfigError for another suffix or a missing folder.
 
     .npy holds the (n_input, n_components) float64 array; .parquet and .csv hold columns row, component, y1, y2, ...
+    Where the store holds distance ratios, all three have them as one more column.
     """
-    if out.suffix not in SUFFIXES:
-        raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}")
-    if not out.absolute().parent.is_dir():
-        raise ConfigError(f"{out}: its folder does not exist; create it first")
+    check_out(out)
     array = store.array(schema.EMBEDDING.name)
     partial = out.with_name(f".{out.name}.partial")
     with storage_errors(str(out)):
         try:
             if out.suffix == ".npy":
-                _write_npy(partial, store, array.shape)
+                _write_npy(partial, store)
             else:
                 _write_table(partial, store, out.suffix)
             partial.replace(out)
@@ -37,17 +35,29 @@ def export_embedding(store: Store, out: Path) -> int:
     return int(array.shape[0])
 
 
+def check_out(out: Path) -> None:
+    """Raises ConfigError where `out` has another suffix or no folder."""
+    if out.suffix not in SUFFIXES:
+        raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}")
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"{out}: its folder does not exist; create it first")
+
+
 def _blocks(store: Store) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
     array = store.array(schema.EMBEDDING.name)
     for start in range(0, array.shape[0], block_of(array)):
         yield start, store.read(schema.EMBEDDING.name, start, min(start + block_of(array), array.shape[0]))
 
 
-def _write_npy(path: Path, store: Store, shape: tuple[int, ...]) -> None:
+def _write_npy(path: Path, store: Store) -> None:
+    ratios = store.has_array(schema.DISTANCE_RATIO.name)
+    n_rows, n_columns = store.array(schema.EMBEDDING.name).shape
     with path.open("wb") as file:
-        header = {"descr": "<f8", "fortran_order": False, "shape": tuple(shape)}
+        header = {"descr": "<f8", "fortran_order": False, "shape": (n_rows, n_columns + ratios)}
         np.lib.format.write_array_header_1_0(file, header)
-        for _, rows in _blocks(store):
+        for start, rows in _blocks(store):
+            if ratios:
+                rows = np.column_stack([rows, store.read(schema.DISTANCE_RATIO.name, start, start + len(rows))])
             file.write(np.ascontiguousarray(rows, "<f8").tobytes())
 
 
@@ -61,6 +71,8 @@ def _write_table(path: Path, store: Store, suffix: str) -> None:
         columns: dict[str, Any] = {"row": np.arange(start, start + len(rows))}
         columns["component"] = store.read(schema.COMPONENT.name, start, start + len(rows))
         columns |= {f"y{j + 1}": rows[:, j] for j in range(rows.shape[1])}
+        if store.has_array(schema.DISTANCE_RATIO.name):
+            columns["distance_ratio"] = store.read(schema.DISTANCE_RATIO.name, start, start + len(rows))
         if suffix == ".csv":
             pd.DataFrame(columns).to_csv(path, mode="w" if start == 0 else "a", header=start == 0, index=False)
             continue

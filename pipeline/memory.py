@@ -292,6 +292,23 @@ def score(*, n: int, m: int, sample: int, d: int, k: int, n_blocks: int) -> int:
     return TASK_BYTES + n * (24 * m + 16) + sample * (16 * k * (n_blocks + 6) + 24 * d + 400)
 
 
+# --- embed_new
+
+
+def calibrate(*, sample: int, block: int, k: int) -> int:
+    return TASK_BYTES + sample * k * 120 + 3 * block * k * 16
+
+
+def embed_new(
+    *, block: int, n: int, row_in: int, row: int, d: int, k: int, k_max: int, m: int, halo: int, stored: int,
+    n_boxes: int, batch: int,
+) -> int:  # fmt: skip
+    """`block` new rows against n points stored in blocks of `stored` rows, `halo` of them at a time."""
+    search = (block + halo) * (3 * row + 32 * d) + halo * 64 + block * 150 * k + 2 * SCORE_BYTES
+    read = min(n, block * k) * (row + 8 * m + 16 * k_max + 64) + 3 * stored * max(row, 8 * m, 8 * k_max)
+    return TASK_BYTES + block * (3 * row_in + 16 * d + 8 * m) + n_boxes * (64 * d + 32) + search + read + 6 * batch
+
+
 # --- write_report
 
 

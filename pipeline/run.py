@@ -102,7 +102,7 @@ def _run(
     layout = choose_layout(config, source, next(iter([*([store] if resumed else []), *history.donors]), None))
     if not resumed:
         _check_plan(config, layout)
-    with _interruptible(), checkpoint.RunLock(store):
+    with interruptible(), checkpoint.RunLock(store):
         if fresh:
             store.erase()
         store.objects.sweep()
@@ -330,7 +330,7 @@ def status_of(url: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """SIGINT and SIGTERM raise Interrupted in the main thread, so that locks and clusters are given back."""
     if threading.current_thread() is not threading.main_thread():
         yield

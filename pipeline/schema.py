@@ -54,6 +54,9 @@ EIGENVALUES = ArraySpec(
 EMBEDDING = ArraySpec(
     "embedding", ("input row", "coordinate"), "float64", "the embedding in input order; NaN = not embedded"
 )
+DISTANCE_RATIO = ArraySpec(
+    "distance_ratio", ("input row",), "float64", "new points: distance to the k-th neighbour over the neighbours' own"
+)
 LABEL = ArraySpec("label", ("input row", "label"), "float64", "labels or true coordinates; only colour the picture")
 
 RAW = ArraySpec("_work/raw", ("input row", "feature"), "float32 or float64", "the input as read", "input units")

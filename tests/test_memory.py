@@ -31,7 +31,7 @@ PRIMES = {
     "block": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
     "width": 2, "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "members": 4001, "lists": 23,
     "foreign": 3001, "batch": 70001, "entries": 90001, "rows": 20011, "pca": True, "transform": True,
-    "factor": 37, "links": 80021,
+    "factor": 37, "links": 80021, "k_max": 41, "stored": 1511,
 }  # fmt: skip
 EXPECTED = {
     "read_input": 1009 * (2 * 53 + 106 + 128) + 5 * 211 * 53,
@@ -69,6 +69,9 @@ EXPECTED = {
     "choose_quality_sample": 10007 * (120 + 120) + 3 * 1009 * 53 + 2532 * (53 + 224 + 64) + 211 * 212,
     "count_closer": 2 * SCORE_BYTES + 1009 * (212 + 96 + 64 + 88) + 8192 * 168 + 211 * (159 + 112 + 880),
     "score": 10007 * 88 + 211 * (176 * 19 + 168 + 400),
+    "calibrate": 211 * 1320 + 3 * 1009 * 176,
+    "embed_new": (1009 + 2003) * (159 + 224) + 2003 * 64 + 1009 * 1650 + 2 * SCORE_BYTES + 10007 * (53 + 24 + 656 + 64)
+    + 3 * 1511 * 328 + 1009 * (183 + 112 + 24) + 19 * (448 + 32) + 6 * 70001,
     "write_report": LIBRARY_BYTES + 20011 * (144 + 160),
 }  # fmt: skip
 RULES = {

@@ -7,7 +7,7 @@ import pytest
 from test_end_to_end import lle, write_config
 
 from pipeline.store import Store
-from tests.benchmarks import against_sklearn, against_umap, filters, growth, methods, solvers
+from tests.benchmarks import against_sklearn, against_umap, filters, growth, methods, nightly, solvers
 from tests.benchmarks.factors import stored_factor
 
 
@@ -58,3 +58,11 @@ def test_against_umap(tmp_path):
     np.save(tmp_path / "x.npy", methods.points("s_curve", 400, 3))
     [(ours, theirs)] = against_umap.compare(str(tmp_path / "x.npy"), 2, repeat=1)
     assert min(ours.seconds, theirs.seconds) > 0
+
+
+def test_nightly(tmp_path):
+    surface, n, seed, free, aligned, near = nightly.row("bowl", 800, 3, tmp_path)
+    assert (surface, n, seed) == ("bowl", "800", "3")
+    assert float(aligned) <= float(free)
+    assert float(aligned) < 0.2
+    assert near.endswith("%")

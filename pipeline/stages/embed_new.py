@@ -1,0 +1,233 @@
+"""New points into the embedding of a finished run, block by block of new rows.
+
+Neighbours are exact: the boxes of the training points' cells bound how far the k-th can be, and only cells within that
+reach are read, a batch at a time. What is written looks like a run's embedding, in a store of its own.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline import memory, schema
+from pipeline.kernels.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
+from pipeline.kernels.out_of_sample import distance_ratio, last_finite, of_one_component, place, reach_of, reached
+from pipeline.kernels.partition import Boxes
+from pipeline.plan import KDTREE_FEATURES, Json, Layout, PlannedArray, Report, Step, Steps, block_rows
+from pipeline.preprocess import Transform
+from pipeline.sources import open_source
+from pipeline.store import Store, block_of
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.floating]
+
+HALO_ROWS = 65_536
+BATCH_BYTES = 16 * 2**20
+BRUTE_ROWS = 1024
+CALIBRATION_POINTS = 10_000
+USUAL_SHARE = 0.999
+"""Of the training points: one whose ratio is above that of so many is far."""
+NAMED_ROWS = 5
+NEW = -2  # no point's id: nothing is left out as the point itself
+
+
+@dataclass(frozen=True)
+class Job:
+    """What decides the coordinates of new points."""
+
+    run: str
+    run_state: Json
+    kind: str
+    source: Json
+    source_state: Json
+    n_neighbors: int
+    reg: float
+    rule: str
+    seed: int
+    n_embedded: int
+    """Weak components with coordinates; 0: all of them."""
+    n_coordinates: int
+    n_features_input: int
+    dtype_input: str
+    transform: bool
+    n_boxes: int
+    stored_block: int
+    max_ratio: float | None
+    far_as_nan: bool
+
+
+def steps(job: Job, layout: Layout) -> Steps:
+    """(calibrate ->) embed. `layout` has the new rows as n_input, the training points as n_points."""
+    n, k, m, block = layout.n_input, job.n_neighbors, job.n_coordinates, layout.block_points
+    run = {"run": job.run}
+    limit = job.max_ratio
+    if limit is None:
+        sample = min(CALIBRATION_POINTS, layout.n_points)
+        [found] = yield Step(
+            "transform", "calibrate", calibrate, 1,
+            memory.calibrate(sample=sample, block=job.stored_block, k=layout.k_max),
+            {"n_neighbors": k, "sample": sample, "seed": job.seed, "n_embedded": job.n_embedded}, job.run_state,
+            resources=run, expected=lambda b: {"limit": 1.0},
+        )  # fmt: skip
+        limit = found["limit"]
+    row_in = job.n_features_input * np.dtype(job.dtype_input).itemsize
+    yield Step(
+        "transform", "embed", embed_block, layout.input_blocks(),
+        memory.embed_new(
+            block=block, n=layout.n_points, row_in=row_in, row=layout.n_features * np.dtype(layout.dtype).itemsize,
+            d=layout.n_features, k=k, k_max=layout.k_max, m=m, halo=HALO_ROWS, stored=job.stored_block,
+            n_boxes=job.n_boxes, batch=BATCH_BYTES,
+        ),
+        {"kind": job.kind, "source": job.source, "dtype": job.dtype_input, "transform": job.transform, "n_neighbors": k,
+         "reg": job.reg, "rule": job.rule, "n_embedded": job.n_embedded, "max_ratio": limit,
+         "far_as_nan": job.far_as_nan, "size": block, "n_rows": n},
+        {**job.run_state, "source": job.source_state}, resources=run,
+        arrays=(PlannedArray(schema.EMBEDDING, (n, m), "float64", block),
+                PlannedArray(schema.COMPONENT, (n,), "int32", block),
+                PlannedArray(schema.DISTANCE_RATIO, (n,), "float64", block)),
+        expected=lambda b: {"invalid": 0, "first_invalid": [], "far": 0, "mixed": 0, "coincident": 0, "limit": limit},
+    )  # fmt: skip
+    return layout
+
+
+def calibrate(
+    store: Store, block: int, n_neighbors: int, sample: int, seed: int, n_embedded: int, run: str
+) -> Report:
+    """The distance ratio that all but a thousandth of the training points stay below, each taken as a new one."""
+    trained = Store(run)
+    n = trained.array(schema.POINTS.name).shape[0]
+    chosen = np.sort(np.random.default_rng([seed, 17]).choice(n, sample, replace=False))
+    if n_embedded:
+        chosen = chosen[trained.gather(schema.POINT_COMPONENT.name, chosen) < n_embedded]
+    ids = trained.gather(schema.NEIGHBOR_INDICES.name, chosen)[:, :n_neighbors].astype(np.int64)
+    farthest = last_finite(trained.gather(schema.NEIGHBOR_DISTANCES.name, chosen)[:, :n_neighbors])
+    wanted, positions = np.unique(np.maximum(ids, 0), return_inverse=True)
+    own = last_finite(trained.gather(schema.NEIGHBOR_DISTANCES.name, wanted)[:, :n_neighbors])
+    ratios = distance_ratio(farthest, own[positions.reshape(ids.shape)], ids >= 0)
+    return {"limit": float(np.quantile(ratios, USUAL_SHARE)), "median": float(np.median(ratios)), "sample": len(ratios)}
+
+
+def embed_block(
+    store: Store, block: int, kind: str, source: Json, dtype: str, transform: bool, n_neighbors: int, reg: float,
+    rule: str, n_embedded: int, max_ratio: float, far_as_nan: bool, size: int, n_rows: int, run: str,
+) -> Report:  # fmt: skip
+    """Coordinates, component and distance ratio of a block of new rows; NaN and -1 for rows that are not finite."""
+    start, stop = block_rows(block, size, n_rows)
+    trained = Store(run)
+    points, valid = read_new(trained, open_source(kind, **source).read(start, stop), dtype, transform)
+    lists = nearest_points(trained, points, n_neighbors, n_embedded)
+    coordinates, component, ratio, counts = _embed(trained, points, lists, n_neighbors, reg, rule)
+    far = ratio > max_ratio
+    if far_as_nan:
+        coordinates[far] = np.nan
+    _write(store, schema.EMBEDDING, start, valid, coordinates, np.nan)
+    _write(store, schema.COMPONENT, start, valid, component, -1)
+    _write(store, schema.DISTANCE_RATIO, start, valid, ratio, np.nan)
+    invalid = np.flatnonzero(~valid) + start
+    return {**counts, "far": int(far.sum()), "invalid": len(invalid), "limit": max_ratio,
+            "first_invalid": invalid[:NAMED_ROWS].tolist()}  # fmt: skip
+
+
+def _write(
+    store: Store, spec: schema.ArraySpec, start: int, valid: npt.NDArray[np.bool_], values: Floats | Ids, missing: float
+) -> None:
+    out = np.full((len(valid), *values.shape[1:]), missing, store.array(spec.name).dtype)
+    out[valid] = values
+    store.write(spec.name, start, out)
+
+
+def read_new(
+    trained: Store, rows: Floats, dtype: str, transform: bool
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """(finite rows as the run would have stored them, which rows these are).
+
+    Rounded to the dtype of the run's input first, so that a training point in another format is the same point.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = rows.astype(dtype)
+        valid = np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1))
+        points = rows.astype(np.float64)
+        if transform:
+            points[~valid] = 0.0
+            points = Transform(**trained.read_bundle("_work/transform"))(points)
+        size = np.abs(points).max(axis=1)
+        valid &= size < np.sqrt(np.finfo(np.float64).max / 1e9 / points.shape[1])  # sums of squares stay finite
+    return np.ascontiguousarray(points[valid]), np.asarray(valid)
+
+
+def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_embedded: int) -> NeighborLists:
+    """The k nearest embedded training points of new points (b, d)."""
+    n_points = trained.array(schema.POINTS.name).shape[0]
+    boxes = _read_boxes(trained, -(-n_points // block_of(trained.array(schema.POINTS.name))))
+    counts = _embedded_rows(trained, boxes, n_embedded)
+    lists = NeighborLists(np.full((len(points), k), -1, np.int64), np.full((len(points), k), np.inf))
+    bound = reach_of(points, boxes, counts, k)
+    for batch in np.split(np.arange(len(counts)), np.flatnonzero(np.diff(np.cumsum(counts) // HALO_ROWS)) + 1):
+        near = reached(points, np.minimum(bound, lists.distances[:, -1]), boxes, batch[counts[batch] > 0])
+        queries, used = np.flatnonzero(near.any(axis=1)), batch[counts[batch] > 0][near.any(axis=0)]
+        if not len(queries):
+            continue
+        rows = np.concatenate([np.arange(boxes.start[box], boxes.stop[box]) for box in used])
+        if n_embedded:
+            rows = rows[trained.gather(schema.POINT_COMPONENT.name, rows) < n_embedded]
+        found = _search(points[queries], trained.gather(schema.POINTS.name, rows), rows, k)
+        both = (np.hstack([lists.ids[queries], found.ids]), np.hstack([lists.distances[queries], found.distances]))
+        for column, better in zip(lists, select_nearest(*both, np.full(len(queries), NEW), k), strict=True):
+            column[queries] = better
+    return lists
+
+
+def _read_boxes(trained: Store, n_blocks: int) -> Boxes:
+    parts = [trained.read_bundle(f"_work/boxes/{number:05d}") for number in range(n_blocks)]
+    return Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
+
+
+def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Ids:
+    """How many points of each box have coordinates; a box lies in one block."""
+    counts = boxes.stop - boxes.start
+    if n_embedded:
+        size = block_of(trained.array(schema.POINT_COMPONENT.name))
+        for block in np.unique(boxes.start // size).tolist():
+            inside = np.flatnonzero(boxes.start // size == block)
+            first, past = int(boxes.start[inside[0]]), int(boxes.stop[inside[-1]])
+            embedded = trained.read(schema.POINT_COMPONENT.name, first, past) < n_embedded
+            counts[inside] = np.add.reduceat(embedded.astype(np.int64), boxes.start[inside] - first)
+    return counts
+
+
+def _search(queries: Floats, points: Floats, rows: Ids, k: int) -> NeighborLists:
+    """The nearest of some training points, by the k-d tree or, with many features, by matrix products."""
+    new = np.full(len(queries), NEW)
+    if points.shape[1] <= KDTREE_FEATURES:
+        return kdtree_neighbors(queries, new, points, rows, k)
+    slices = [slice(first, first + BRUTE_ROWS) for first in range(0, len(queries), BRUTE_ROWS)]
+    parts = [brute_neighbors(queries[part], new[part], points, rows, k) for part in slices]
+    return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _embed(
+    trained: Store, points: npt.NDArray[np.float64], lists: NeighborLists, k: int, reg: float, rule: str
+) -> tuple[npt.NDArray[np.float64], Ids, npt.NDArray[np.float64], Report]:
+    """(coordinates (b, m), component (b,), distance ratio (b,), counts) of new points with their neighbours."""
+    wanted, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
+    positions = positions.reshape(lists.ids.shape)
+    neighbors = trained.gather(schema.POINTS.name, wanted)
+    original = trained.gather(schema.ORIGINAL_INDEX.name, wanted)
+    order = np.argsort(original)
+    embedded = np.empty((len(wanted), trained.array(schema.EMBEDDING.name).shape[1]))
+    component = np.empty(len(wanted), np.int64)
+    embedded[order] = trained.gather(schema.EMBEDDING.name, original[order])
+    component[order] = trained.gather(schema.COMPONENT.name, original[order])
+    own = last_finite(trained.gather(schema.NEIGHBOR_DISTANCES.name, wanted)[:, :k])
+    ratio = distance_ratio(last_finite(lists.distances), own[positions], lists.ids >= 0)
+    valid = of_one_component(lists.ids, component[positions])
+    coordinates, coincident = np.empty((len(points), embedded.shape[1])), 0
+    batch = max(1, BATCH_BYTES // (8 * k * (points.shape[1] + k)))
+    for start in range(0, len(points), batch):
+        part = slice(start, start + batch)
+        at = positions[part]
+        placed = place(points[part], neighbors[at], embedded[at], lists.distances[part], valid[part], reg, rule)
+        coordinates[part] = placed.coordinates
+        coincident += int(placed.coincident.sum())
+    mixed = int((valid != (lists.ids >= 0)).any(axis=1).sum())
+    return coordinates, component[positions[:, 0]], ratio, {"mixed": mixed, "coincident": coincident}

@@ -1,0 +1,202 @@
+"""New points into the embedding of a finished run: the steps of stages/embed_new.py, then one file."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline import checkpoint, memory, plan, schema
+from pipeline.cluster import connect, memory_of_high_memory, memory_of_workers, memory_resource
+from pipeline.config import Cluster, Execution, Input, parse_input
+from pipeline.errors import ConfigError, InputError, StoreError
+from pipeline.execute import Executor, run_step
+from pipeline.export import check_out, export_embedding
+from pipeline.plan import Json, Layout, Report
+from pipeline.progress import RunProgress
+from pipeline.run import interruptible
+from pipeline.sources import Source, open_source
+from pipeline.stages import embed_new
+from pipeline.store import Store, block_of
+
+KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".zarr": "zarr"}
+TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}
+NAMED_ROWS = 5
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """What a transform leaves: counts of its rows, and the ratio above which a row is far."""
+
+    path: str
+    rows: int
+    invalid: int
+    first_invalid: list[int]
+    far: int
+    max_ratio: float
+    mixed_components: int
+    training_points: int
+    seconds: float
+
+
+def transform(
+    run_url: str, new: str, settings: tuple[str, ...], out: Path, execution: Execution | None, max_ratio: float | None,
+    far_as_nan: bool, work_url: str | None, progress: RunProgress,
+) -> Transformed:  # fmt: skip
+    """Embed the rows of `new` and write them to `out` (.npy, .parquet or .csv), in the order of the input.
+
+    Columns: row, component, y1, y2, ..., distance_ratio; .npy has y1, y2, ..., distance_ratio. Finished blocks lie in a
+    store of their own, which is removed at the end, so the same command goes on where one was killed.
+
+    `settings` are key=value pairs of the config's input section. execution None: one block here, more on local
+    workers. max_ratio None: what all but a thousandth of the training points stay below. work_url: where the blocks go,
+    for workers that do not see the folder of `out`.
+
+    Raises ConfigError for a store without a finished embedding, InputError where the columns are not those of the run,
+    StoreError where the run was changed meanwhile.
+    """
+    started = time.perf_counter()
+    check_out(out)
+    run, work = Store(run_url), Store(work_url or f"{out}.work")
+    state = _state_of(run)
+    run_config = run.attributes()["config"]
+    section, source = open_new(new, settings, run_config["input"], _n_features(run))
+    job = _job(run, run_config, state, section, source, max_ratio, far_as_nan)
+    layout, cluster = _layout(run, job, source, execution)
+    _require_own(work)
+    with interruptible(), checkpoint.RunLock(work):
+        work.create_group({"transform": {"run": run.url, "input": section.model_dump(mode="json")}})
+        try:
+            with connect(cluster) as client:
+                executor = Executor(
+                    client, memory_resource(cluster), memory_of_workers(cluster), memory_of_high_memory(cluster)
+                )
+                reports = _run_steps(job, layout, work, executor, progress)
+        finally:
+            progress.stop()
+        if _state_of(run) != state:
+            raise StoreError(f"{run.url}: was computed anew meanwhile; run the same command again")
+        export_embedding(work, out)
+    work.objects.delete("")
+    first = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
+    total = {key: sum(report[key] for report in reports) for key in ("invalid", "far", "mixed", "coincident")}
+    return Transformed(
+        str(out), source.n_rows, total["invalid"], first, total["far"], reports[0]["limit"], total["mixed"],
+        total["coincident"], time.perf_counter() - started,
+    )  # fmt: skip
+
+
+def open_new(new: str, settings: tuple[str, ...], trained: Json, n_features: int) -> tuple[Input, Source]:
+    """The input section of new points, and it opened. Raises ConfigError, InputError.
+
+    The kind follows from the suffix; columns are those of the run's input unless the settings name others, and its
+    label, where the rows have one, is left out.
+    """
+    named = dict(text.partition("=")[::2] for text in settings)
+    kind = named.get("kind") or KINDS.get(Path(new.rstrip("/")).suffix)
+    if kind is None:
+        raise ConfigError(
+            f"{new}: expected a name that ends in {', '.join(KINDS)}; for other names say --input kind=..., as in the "
+            f"config's input section"
+        )
+    data: dict[str, Any] = {"kind": kind, {"zarr": "url", "synthetic": "name"}.get(kind, "path"): new}
+    if any({kind, trained["kind"]} <= family for family in (TABLES, ARRAYS)) and trained.get("columns"):
+        data["columns"] = trained["columns"]
+    section = parse_input(data, settings)
+    source = _open(section)
+    label = trained.get("label")
+    if source.n_features == n_features + 1 and kind in TABLES and label and not named.keys() & {"label", "labels"}:
+        section = parse_input({**data, "label": label}, settings)
+        source = _open(section)
+    if source.n_features != n_features:
+        raise InputError(
+            f"{new}: expected {n_features} columns, as the input of the run has, found {source.n_features}; name them "
+            f"with --input columns=[...]"
+        )
+    if source.n_rows == 0:
+        raise InputError(f"{new}: expected at least one row, found none")
+    return section, source
+
+
+def _open(section: Input) -> Source:
+    parameters = section.model_dump(mode="json")
+    return open_source(parameters.pop("kind"), **parameters)
+
+
+def _state_of(run: Store) -> Json:
+    """What changes with the run's embedding. Raises ConfigError where there is none that is finished."""
+    record = checkpoint.recorded_steps(run).get(("solve_embedding", "write")) if run.is_run() else None
+    if record is None or not checkpoint.finished_blocks(run, "solve_embedding", "write", record["fingerprint"]):
+        raise ConfigError(f"{run.url}: has no finished embedding (`lle status` says how far it is); run the job first")
+    return {"fingerprint": record["fingerprint"], "begun": record["begun"]}
+
+
+def _n_features(run: Store) -> int:
+    """Columns of the run's input."""
+    return int(run.array(schema.RAW.name).shape[1])
+
+
+def _job(
+    run: Store, config: Json, state: Json, section: Input, source: Source, max_ratio: float | None, far_as_nan: bool
+) -> embed_new.Job:
+    parameters, points = section.model_dump(mode="json"), run.array(schema.POINTS.name)
+    kind = parameters.pop("kind")
+    blocks = -(-points.shape[0] // block_of(points))
+    return embed_new.Job(
+        run=run.url, run_state=state, kind=kind, source=parameters, source_state=source.fingerprint(),
+        n_neighbors=config["neighbors"]["n_neighbors"], reg=config["weights"]["reg"], rule=config["weights"]["rule"],
+        seed=config["quality"]["seed"], n_embedded=_n_embedded(run),
+        n_coordinates=run.array(schema.EMBEDDING.name).shape[1], n_features_input=source.n_features,
+        dtype_input=run.array(schema.RAW.name).dtype.name,
+        transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
+        n_boxes=plan.n_cells(points.shape[0]) + blocks, stored_block=block_of(points), max_ratio=max_ratio,
+        far_as_nan=far_as_nan,
+    )  # fmt: skip
+
+
+def _n_embedded(run: Store) -> int:
+    """How many weak components have coordinates; 0 where all points do."""
+    record = checkpoint.recorded_steps(run).get(("solve_embedding", "choose"))
+    if record is None:  # pca
+        return 0
+    chosen = checkpoint.finished_blocks(run, "solve_embedding", "choose", record["fingerprint"])[0].report
+    return 0 if chosen["n_components"] == chosen["n_weak"] else int(chosen["n_components"])
+
+
+def _layout(run: Store, job: embed_new.Job, source: Source, execution: Execution | None) -> tuple[Layout, Any]:
+    """Sizes, with blocks that fit the workers, and where to run. Raises NotEnoughMemory."""
+    points, asked = run.array(schema.POINTS.name), execution or Execution()
+    row = max(job.n_features_input * source.dtype.itemsize, points.shape[1] * points.dtype.itemsize)
+    layout = Layout(
+        source.n_rows, job.n_features_input, points.dtype.name,
+        plan.block_points(asked.block_points, source.n_rows, row), n_points=points.shape[0],
+        n_features=points.shape[1], k_max=run.array(schema.NEIGHBOR_INDICES.name).shape[1],
+    )  # fmt: skip
+    cluster = asked.cluster
+    stages = {"transform": embed_new.steps}
+    if asked.block_points == "auto":
+        layout = memory.fit_blocks(stages, job, layout, memory_of_workers(cluster))
+    if execution is None and layout.input_blocks() == 1:
+        cluster = Cluster(kind="serial")
+    memory.check_plan(plan.walk(stages, job, layout), memory_of_workers(cluster))
+    return layout, cluster
+
+
+def _require_own(work: Store) -> None:
+    """Raises ConfigError unless the place is empty or holds blocks of a transform."""
+    if work.is_run() and "transform" not in work.attributes():
+        raise ConfigError(f"{work.url}: is the store of a run; the finished blocks of a transform need another place")
+
+
+def _run_steps(
+    job: embed_new.Job, layout: Layout, work: Store, executor: Executor, progress: RunProgress
+) -> list[Report]:
+    """All steps; returns the reports of the last one's blocks."""
+    steps, upstream = embed_new.steps(job, layout), ""
+    step = next(steps)
+    while True:
+        reports = [done.report for done in run_step(step, upstream, work, executor, progress)]
+        upstream = checkpoint.fingerprint(upstream, step)
+        try:
+            step = steps.send(reports)
+        except StopIteration:
+            return reports

@@ -1,0 +1,108 @@
+"""Bounds on the search for neighbours, barycentric coordinates, and how far out a new point lies."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from sklearn.manifold._locally_linear import barycenter_weights
+
+from pipeline.kernels.out_of_sample import distance_ratio, last_finite, of_one_component, place, reach_of, reached
+from pipeline.kernels.partition import bounding_boxes
+
+
+@pytest.fixture
+def cells(rng):
+    """(points, their boxes): cells of 3 to 40 points each around a centre of its own."""
+    sizes = rng.integers(3, 41, size=12)
+    points = np.concatenate([rng.normal(size=(size, 3)) + 6 * rng.normal(size=3) for size in sizes])
+    return points, bounding_boxes(points, np.concatenate([[0], np.cumsum(sizes)]), 0)
+
+
+class TestReach:
+    def test_bounds_the_kth_distance(self, cells, rng):
+        points, boxes = cells
+        queries = 8 * rng.normal(size=(200, 3))
+        for k in (3, 10, 30):
+            true = np.sort(cdist(queries, points), axis=1)[:, k - 1]
+            bound = reach_of(queries, boxes, boxes.stop - boxes.start, k)
+            assert (bound >= true).all()
+            assert np.median(bound / true) < 4
+
+    def test_is_infinite_where_no_box_has_enough(self, cells):
+        points, boxes = cells
+        assert np.isinf(reach_of(points[:5], boxes, boxes.stop - boxes.start, 41)).all()
+
+    def test_only_rows_that_count_do(self, cells):
+        points, boxes = cells
+        counts = np.zeros(len(boxes.start), np.int64)
+        counts[4] = 7
+        far = np.maximum(np.abs(points - boxes.low[4]), np.abs(points - boxes.high[4]))
+        np.testing.assert_allclose(reach_of(points, boxes, counts, 7), np.linalg.norm(far, axis=1))
+
+    def test_reached_boxes_are_those_with_a_point_that_near(self, cells, rng):
+        points, boxes = cells
+        queries, reach = 8 * rng.normal(size=(200, 3)), 5 * rng.random(200)
+        chosen = np.array([1, 2, 5, 9])
+        found = reached(queries, reach, boxes, chosen)
+        distances = cdist(queries, points)
+        for column, box in enumerate(chosen):
+            nearest = distances[:, boxes.start[box] : boxes.stop[box]].min(axis=1)
+            assert found[nearest <= reach, column].all()
+            clamped = np.clip(queries, boxes.low[box], boxes.high[box])
+            np.testing.assert_array_equal(found[:, column], np.linalg.norm(queries - clamped, axis=1) <= reach)
+
+
+class TestPlace:
+    def test_equals_scikit_learn(self, rng):
+        training, embedding, new = rng.normal(size=(100, 4)), rng.normal(size=(100, 2)), rng.normal(size=(30, 4))
+        order = np.argsort(cdist(new, training), axis=1)[:, :6]
+        distances = np.take_along_axis(cdist(new, training), order, axis=1)
+        placed = place(new, training[order], embedding[order], distances, np.ones(order.shape, bool), 1e-3, "trace")
+        weights = barycenter_weights(new, training, order, reg=1e-3)
+        np.testing.assert_allclose(placed.coordinates, np.einsum("bk,bkm->bm", weights, embedding[order]), atol=1e-12)
+        assert not placed.coincident.any()
+
+    def test_invalid_slots_do_not_count(self, rng):
+        new, neighbors, embedded = rng.normal(size=(5, 3)), rng.normal(size=(5, 6, 3)), rng.normal(size=(5, 6, 2))
+        distances = np.linalg.norm(neighbors - new[:, None], axis=2)
+        valid = np.arange(6) < 4
+        whole = place(new, neighbors[:, :4], embedded[:, :4], distances[:, :4], np.ones((5, 4), bool), 1e-3, "trace")
+        embedded[:, 4:] = np.nan
+        part = place(new, neighbors, embedded, distances, np.tile(valid, (5, 1)), 1e-3, "trace")
+        np.testing.assert_allclose(part.coordinates, whole.coordinates, atol=1e-12)
+
+    @pytest.mark.parametrize("shift", [0.0, 1e-14])
+    def test_a_training_point_has_its_own_coordinates(self, rng, shift):
+        neighbors, embedded = rng.normal(size=(5, 6, 3)), rng.normal(size=(5, 6, 2))
+        new = neighbors[:, 0] * (1 + shift)
+        distances = np.linalg.norm(neighbors - new[:, None], axis=2)
+        placed = place(new, neighbors, embedded, distances, np.ones((5, 6), bool), 1e-3, "trace")
+        assert placed.coincident.all()
+        np.testing.assert_array_equal(placed.coordinates, embedded[:, 0])
+
+
+class TestDistanceRatio:
+    def test_is_one_inside_a_lattice_and_grows_with_the_distance(self):
+        training = np.stack(np.meshgrid(np.arange(21.0), np.arange(21.0)), axis=-1).reshape(-1, 2)
+        own = np.sort(cdist(training, training), axis=1)[:, 4]
+        new = np.array([[10.0, 10.0], [10.0, 10.0], [10.0, 24.0]]) * [1.0, 1.0]
+        inside = cdist(training[[220]], training)
+        order = np.argsort(inside, axis=1)[:, 1:5]
+        np.testing.assert_allclose(distance_ratio(inside[0, order[:, -1]], own[order], order >= 0), 1.0)
+        outside = cdist(new[2:], training)
+        order = np.argsort(outside, axis=1, kind="stable")[:, :4]
+        farthest = np.take_along_axis(outside, order, axis=1)[:, -1]
+        expected = farthest / own[order].mean(axis=1)
+        np.testing.assert_allclose(distance_ratio(farthest, own[order], order >= 0), expected)
+        assert expected[0] > 2
+
+    def test_only_valid_neighbors_count(self):
+        own = np.array([[2.0, 4.0, np.inf]])
+        assert distance_ratio(np.array([6.0]), own, np.array([[True, True, False]])) == 2.0
+
+    def test_last_finite_of_nothing_is_zero(self):
+        assert last_finite(np.array([[np.inf, np.inf]])).tolist() == [0.0]
+
+
+def test_pads_are_of_no_component():
+    ids, component = np.array([[5, 3, -1], [1, 2, 0]]), np.array([[0, 1, 0], [2, 2, 2]])
+    assert of_one_component(ids, component).tolist() == [[True, False, False], [True, True, True]]
