@@ -142,7 +142,7 @@ def test_rows_that_are_not_finite_are_counted(roll, tmp_path):
 @pytest.mark.parametrize("method", ["lle", "ltsa", "pca"])
 def test_new_points_land_near_a_run_with_them(tmp_path, method):
     """Over the points both have, the larger run is rotated onto the smaller; the new ones then lie near, too."""
-    points = swiss_roll(1320, np.random.default_rng(12))
+    points = swiss_roll(1230, np.random.default_rng(12))
     part = Job(tmp_path / "part", points[:1200])
     whole = Job(tmp_path / "whole", points)
     part.run(f"method={method}")
@@ -155,14 +155,14 @@ def test_new_points_land_near_a_run_with_them(tmp_path, method):
     assert changed < 0.1
 
 
+@pytest.mark.parametrize("rng", [19, 83], indirect=True)
 def test_neighbors_of_two_components_do_not_mix(tmp_path, rng):
     """Two sheets, and a clump too small to be embedded; new points between, near one, and in the clump."""
-    left, right = bowl(300, rng), np.array([2.3, 0.0, 0.0]) + bowl(400, rng)
+    left, right = bowl(300, rng), np.array([2.8, 0.0, 0.0]) + bowl(400, rng)
     clump = np.array([0.0, 9.0, 0.0]) + 0.01 * rng.normal(size=(15, 3))
     job = trained(tmp_path / "job", np.concatenate([left, right, clump]), neighbors={"n_neighbors": K, "reverse": 0})
-    if job.store.read_all("eigenvalues").shape[0] != 2:
-        pytest.skip("the two sheets touch for this seed")
-    new = np.array([[1.14, 0.0, 1.0], [1.16, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 9.0, 0.0]])
+    assert job.store.read_all("eigenvalues").shape[0] == 2
+    new = np.array([[1.39, 0.0, 1.0], [1.41, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 9.0, 0.0]])
     table, printed = embed(job, tmp_path, new)
     points, component = np.load(job.path), Store(job.store.url).read_all("component")
     embedded = np.flatnonzero(component >= 0)
@@ -218,16 +218,18 @@ def test_a_run_that_changes_meanwhile_is_told(roll, tmp_path, monkeypatch):
     assert not (tmp_path / "y.csv").exists()
 
 
-class TestInputs:
-    @pytest.fixture(scope="class")
-    def table(self, tmp_path_factory):
-        """(folder, run on columns b and a of a table with a label, the table)."""
-        folder = tmp_path_factory.mktemp("table")
-        points = swiss_roll(400, np.random.default_rng(31))
-        table = pd.DataFrame(points, columns=["a", "b", "c"]).assign(kind=np.arange(400) % 3)
-        table.to_parquet(folder / "x.parquet")
-        return folder, table
+@pytest.fixture
+def table(tmp_path):
+    """(folder, the table in its x.parquet): three numeric columns and a numeric label."""
+    folder = tmp_path / "table"
+    folder.mkdir()
+    rows = pd.DataFrame(swiss_roll(400, np.random.default_rng(31)), columns=["a", "b", "c"])
+    rows = rows.assign(kind=np.arange(400) % 3)
+    rows.to_parquet(folder / "x.parquet")
+    return folder, rows
 
+
+class TestInputs:
     def run(self, folder, **source) -> str:
         job = Job(folder / "-".join(source), np.zeros((1, 1)))
         url = f"{folder}/{'-'.join(source)}.zarr"
