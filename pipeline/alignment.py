@@ -1,7 +1,8 @@
 """Coordinates that stay: a new embedding is rotated onto an earlier one over the rows that both have.
 
-The earlier one is another run's store, or what this very store held: the array `embedding` of the last run lies there
-until the step `write` replaces it. A run that is killed inside `write` leaves neither, so `align` puts a copy aside.
+The earlier one is another run's store, the published version, or what this very store held: the array `embedding` of
+the last run lies there until the step `write` replaces it. A run that is killed inside `write` leaves neither, so
+`align` puts a copy aside.
 """
 
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from pipeline.errors import ConfigError, CorruptChunk
 from pipeline.kernels.procrustes import align
 from pipeline.plan import Json, Layout, Report, Step
 from pipeline.store import Store
+from pipeline.versions import Versions
 
 PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
 
@@ -31,9 +33,14 @@ class Earlier(NamedTuple):
 
 
 def previous_store(config: Config) -> str | None:
-    """Where the embedding lies that `embedding.align` means; None without that key."""
+    """Where the embedding lies that `embedding.align` means; None without that key, or before the first version."""
     named = config.embedding.align
-    return config.output.store if named == "previous" else named
+    if named != "previous":
+        return named
+    if config.output.keep is None:
+        return config.output.store
+    root = Versions(config.output.store)
+    return None if root.pointer() is None else root.published().url
 
 
 def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> Step:

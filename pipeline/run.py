@@ -87,7 +87,7 @@ def _run_version(config: Config, fresh: bool, progress: RunProgress, profile: bo
     def work(store: Store, history: History) -> RunResult:
         return _run(config, store, False, progress, profile, history)
 
-    with _interruptible():
+    with interruptible():
         return reprocess(config, ingest.open_input(config), fresh, work, progress.say)
 
 

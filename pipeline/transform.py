@@ -17,6 +17,7 @@ from pipeline.run import interruptible
 from pipeline.sources import Source, open_source
 from pipeline.stages import embed_new
 from pipeline.store import Store, block_of
+from pipeline.versions import reading
 
 KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".zarr": "zarr"}
 TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}
@@ -54,9 +55,16 @@ def transform(
     Raises ConfigError for a store without a finished embedding, InputError where the columns are not those of the run,
     StoreError where the run was changed meanwhile.
     """
-    started = time.perf_counter()
     check_out(out)
-    run, work = Store(run_url), Store(work_url or f"{out}.work")
+    with reading(run_url) as run:
+        return _transform(run, new, settings, out, execution, max_ratio, far_as_nan, work_url, progress)
+
+
+def _transform(
+    run: Store, new: str, settings: tuple[str, ...], out: Path, execution: Execution | None, max_ratio: float | None,
+    far_as_nan: bool, work_url: str | None, progress: RunProgress,
+) -> Transformed:  # fmt: skip
+    started, work = time.perf_counter(), Store(work_url or f"{out}.work")
     state = _state_of(run)
     run_config = run.attributes()["config"]
     section, source = open_new(new, settings, run_config["input"], _n_features(run))

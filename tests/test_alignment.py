@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.store import Store
+from pipeline.versions import published_url
 
 SECTIONS = {
     "output": {"report": False}, "graph": {"min_component": 20}, "execution": {"block_points": 300},
@@ -207,3 +208,25 @@ def test_a_store_that_is_not_there_is_refused(tmp_path, command):
     found = CliRunner().invoke(app, [command, str(job.config), "--set", f"embedding.align={tmp_path}/none.zarr"])
     assert found.exit_code == 2
     assert "expected the store of a finished run" in found.output
+
+
+@pytest.mark.parametrize("rng", [83], indirect=True)
+def test_a_version_is_aligned_with_the_published_one(tmp_path, rng):
+    points, output = bowl(1010, rng), {"report": False, "keep": 2}
+    job = Job(tmp_path / "job", points[:1000], output=output)
+    first = job.run("embedding.align=previous")
+    before = published(job).read_all("embedding")
+    assert first["metrics"]["alignment"]["reason"] == "no earlier embedding"
+    job.put(points)
+    [component] = job.run("embedding.align=previous")["metrics"]["alignment"]["components"]
+    after = published(job).read_all("embedding")
+    assert (len(before), len(after), component["rows_shared"]) == (1000, 1010, 1000)
+    assert component["residual_after"] == pytest.approx(rms(after[:1000] - before) / rms(before))
+    assert component["residual_after"] < component["residual_before"]
+    np.save(tmp_path / "new.npy", points[1000:])
+    assert lle("transform", job.store.url, tmp_path / "new.npy", tmp_path / "y.npy")["rows"] == 10
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], after[1000:], atol=1e-9)
+
+
+def published(job: Job) -> Store:
+    return Store(published_url(job.store.url))

@@ -298,7 +298,7 @@ class TestRefusals:
         assert said in refusal(roll.store.url, new, tmp_path / "y.csv", "--input", setting)
 
     def test_no_finished_run(self, new, tmp_path):
-        assert "has no finished embedding" in refusal(tmp_path / "none.zarr", new, tmp_path / "y.csv")
+        assert "no run has been started" in refusal(tmp_path / "none.zarr", new, tmp_path / "y.csv")
 
     def test_work_in_a_run(self, roll, new, tmp_path):
         found = refusal(roll.store.url, new, tmp_path / "y.csv", "--work", roll.store.url)
