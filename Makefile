@@ -1,9 +1,10 @@
 # Two commands do everything: `make run` and `make test`. Python 3.11 to 3.13 as PYTHON.
 PYTHON ?= python3
 VENV ?= .venv
+SERVERS ?= .servers
 BIN = $(VENV)/bin
 
-.PHONY: run test lint test-slow benchmark schema clean
+.PHONY: run servers test lint test-slow benchmark schema clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -12,10 +13,19 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps dask-kubernetes
 	@touch $@
 
+# The object stores that tests start on loopback, apart from the program and its dependencies.
+$(SERVERS)/.installed: tests/servers/requirements.txt
+	$(PYTHON) -m venv $(SERVERS)
+	$(SERVERS)/bin/pip install --quiet --disable-pip-version-check --requirement tests/servers/requirements.txt
+	@touch $@
+
 run: $(VENV)/.installed
 	$(BIN)/lle run configs/quickstart.yaml
 
+servers: $(SERVERS)/.installed
+
 test: $(VENV)/.installed lint
+	@$(MAKE) servers || echo "no object stores here: their tests are skipped" >&2
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not benchmark"
 
 lint: $(VENV)/.installed

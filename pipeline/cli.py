@@ -17,6 +17,7 @@ from pipeline import run as runs
 from pipeline import transform as transforms
 from pipeline.cluster import memory_of_workers
 from pipeline.config import Cluster, Config, Execution, json_schema, load_config
+from pipeline.credentials import redact
 from pipeline.errors import ConfigError, LleError, StoreError
 from pipeline.export import export_embedding
 from pipeline.kernels.pardiso import reproducible_environment
@@ -196,7 +197,7 @@ def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable
         _fail(type(error).__name__, str(error), error.exit_code, as_json)
     except Exception as error:
         if os.environ.get("LLE_DEBUG"):
-            traceback.print_exc()
+            typer.echo(redact(traceback.format_exc()), err=True)
         text = f"{type(error).__name__}: {error}. This is a fault of the program; LLE_DEBUG=1 shows where"
         _fail("InternalError", text, 1, as_json)
     else:
@@ -204,6 +205,7 @@ def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable
 
 
 def _fail(kind: str, message: str, code: int, as_json: bool) -> None:
+    message = redact(message)
     typer.echo(f"lle: {message}", err=True)
     if code in {130, 143}:
         typer.echo("Everything finished is kept; run the same command again to resume.", err=True)

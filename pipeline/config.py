@@ -13,6 +13,8 @@ from pydantic import AliasChoices, Field, TypeAdapter, ValidationError, model_va
 
 from pipeline.config_clusters import KINDS, AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls
 from pipeline.config_fields import Model, Size, parse_size
+from pipeline.confine import check_places
+from pipeline.credentials import HIDDEN, find_secret, secrets_in
 from pipeline.errors import ConfigError
 
 __all__ = [
@@ -218,21 +220,27 @@ def load_config(path: str | Path, overrides: tuple[str, ...] = (), store: str | 
         output = data.setdefault("output", {})
         if isinstance(output, dict):
             output["store"] = store
+    _refuse_secrets(data, path)
     try:
-        return Config.model_validate(data)
+        config = Config.model_validate(data)
     except ValidationError as error:
         lines = [_describe(e) for e in error.errors()]
         raise ConfigError(f"config {path}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
+    check_places(resolved(config))
+    return config
 
 
 def parse_input(data: dict[str, Any], settings: tuple[str, ...]) -> Input:
     """An input section of its own, from plain data and `key=value` settings. Raises ConfigError."""
     for setting in settings:
         _apply_override(data, setting, "--input")
+    _refuse_secrets({"input": data}, "--input")
     try:
-        return TypeAdapter[Input](Input).validate_python(data)
+        section = TypeAdapter[Input](Input).validate_python(data)
     except ValidationError as error:
         raise ConfigError("\n".join(f"--input: {_describe(e)}" for e in error.errors())) from None
+    check_places({"input": section.model_dump(mode="json")})
+    return section
 
 
 def resolved(config: Config) -> dict[str, Any]:
@@ -250,6 +258,17 @@ def json_schema() -> dict[str, Any]:
     return Config.model_json_schema()
 
 
+def _refuse_secrets(data: dict[str, Any], path: str | Path) -> None:
+    found = [f"  - {key}: {kind}" for key, kind in secrets_in(data)]
+    if found:
+        raise ConfigError(
+            f"config {path}: it holds what looks like a secret (not shown here):\n" + "\n".join(found) + "\n"
+            "A config is copied into the store, its report and the logs. Take it out, let credentials come from the "
+            "environment (AWS_ACCESS_KEY_ID and the like) or the identity of the machine, and replace the secret if "
+            "others have seen it"
+        )
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         data = yaml.safe_load(path.read_text())
@@ -258,7 +277,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"config {path}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config {path}: not valid YAML: {error}") from None
+        said = str(error)
+        said = said if find_secret(said) is None else f"{HIDDEN} (the place holds what looks like a secret)"
+        raise ConfigError(f"config {path}: not valid YAML: {said}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"config {path}: expected a mapping with input and output, found {type(data).__name__}")
     return data
@@ -266,6 +287,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 def _apply_override(data: dict[str, Any], override: str, option: str = "--set") -> None:
     key, sign, text = override.partition("=")
+    override = override if find_secret(override) is None else HIDDEN
     if not sign or not all(key.split(".")):
         raise ConfigError(f"{option} {override}: expected a.b=value, for instance neighbors.n_neighbors=10")
     try:
@@ -278,7 +300,8 @@ def _apply_override(data: dict[str, Any], override: str, option: str = "--set") 
         if child is None:
             child = data[parent] = {}
         if not isinstance(child, dict):
-            raise ConfigError(f"{option} {override}: {parent} is {child!r}, not a section with keys of its own")
+            shown = repr(child) if find_secret(str(child)) is None else HIDDEN
+            raise ConfigError(f"{option} {override}: {parent} is {shown}, not a section with keys of its own")
         data = child
     data[last] = _number(value)
 

@@ -7,17 +7,20 @@ import contextlib
 import errno
 import math
 import os
+import re
 import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlparse
 
+from pipeline.credentials import find_secret, redact, without_user
 from pipeline.errors import ConfigError, StoreError
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -25,6 +28,8 @@ FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST
 NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 COPY_THREADS = 16
 WRITE_PAUSES = (0.02, 0.1, 0.5, 2.0)  # seconds between attempts; object stores have retries of their own
+SETTLE_SECONDS = 1.0  # until every writer that saw no object has written its own, where the service lets several do so
+RETRY: Any = {"max_retries": 10, "retry_timeout": timedelta(seconds=90)}
 
 
 class Objects(Protocol):
@@ -74,33 +79,51 @@ class Objects(Protocol):
 
 def open_objects(url: str) -> Objects:
     """Objects under a path, a file:// URL, or any URL obstore knows (s3://, gs://, az://, memory://)."""
+    if kind := find_secret(url):
+        raise ConfigError(
+            f"{without_user(url)}: the URL holds {kind}. Credentials come from the environment or the identity of the "
+            f"machine; take it out of the URL, and replace it if others have seen it"
+        )
     parsed = urlparse(url)
     if parsed.scheme in {"", "file"} or len(parsed.scheme) == 1:
         return LocalObjects(unquote(parsed.path) if parsed.scheme == "file" else url)
     return RemoteObjects(url)
 
 
+def open_remote(url: str) -> Any:
+    """obstore's store of a URL. Its client takes endpoint and credentials from the environment. Raises ConfigError."""
+    from obstore.store import from_url  # noqa: PLC0415 (an optional extra)
+
+    plain: Any = {"client_options": {"allow_http": True}} if url.startswith("http://") else {}
+    try:
+        return from_url(url, retry_config=RETRY, **plain)
+    except Exception as error:
+        raise ConfigError(f"{url}: not a storage URL that can be opened: {redact(str(error))}") from None
+
+
 @contextlib.contextmanager
 def storage_errors(where: str) -> Iterator[None]:
-    """Turn the operating system's refusals into a StoreError that says what to do."""
+    """Turn the refusals of the operating system or the object store into a StoreError that says what to do."""
     try:
         yield
-    except OSError as error:
+    except Exception as error:
+        if _is_remote(error):
+            raise _refused(error, where) from None
+        if not isinstance(error, OSError):
+            raise
         raise _explain(error, where) from None
 
 
 def persist(write: Callable[[], Any], where: str) -> None:
     """Do a write, and again after a pause where the system refused it for a reason that may pass. Raises StoreError."""
-    for pause in WRITE_PAUSES:
-        try:
-            write()
-        except OSError as error:
-            if error.errno in FULL | FORBIDDEN:
-                raise _explain(error, where) from None
-            time.sleep(pause)
-        else:
-            return
     with storage_errors(where):
+        for pause in WRITE_PAUSES:
+            try:
+                return write()
+            except OSError as error:
+                if error.errno in FULL | FORBIDDEN:
+                    raise
+                time.sleep(pause)
         write()
 
 
@@ -117,6 +140,37 @@ def _explain(error: OSError, where: str) -> StoreError:
         refused.exit_code = 2
         return refused
     return StoreError(f"{where}: {type(error).__name__}: {error}")
+
+
+def _is_remote(error: Exception) -> bool:
+    """Whether obstore raised it, whose errors are partly its own and partly Python's."""
+    unnumbered = isinstance(error, OSError) and error.errno is None
+    return type(error).__module__.startswith("obstore") or (unnumbered and "Debug source" in str(error))
+
+
+def said_by(error: Exception) -> str:
+    """The sentence in what an object store's client says, and the service's own word for it; nothing secret."""
+    code = re.search(r"<Code>(\w+)</Code>", str(error))
+    return redact(str(error).split("\n")[0].partition(": <?xml")[0]) + (f": {code[1]}" if code else "")
+
+
+def _refused(error: Exception, where: str) -> StoreError:
+    """What an object store's client says, without what may be secret in it."""
+    said, kind = said_by(error), type(error).__name__
+    if kind in {"NotFoundError", "FileNotFoundError"} or "404 Not Found" in said:
+        refused = StoreError(f"{where}: there is no such bucket or container ({said}). Create it, or correct the URL")
+    elif kind in {"UnauthenticatedError", "PermissionDeniedError", "PermissionError"}:
+        refused = StoreError(
+            f"{where}: the object store does not allow it ({said}). Check the credentials in the environment, or the "
+            f"rights of this machine's identity"
+        )
+    else:
+        return StoreError(
+            f"{where}: the object store did not answer as it should: {said}. Check the URL, the endpoint and the "
+            f"credentials in the environment, and run the same command again"
+        )
+    refused.exit_code = 2
+    return refused
 
 
 class LocalObjects:
@@ -234,55 +288,49 @@ class RemoteObjects:
     def __init__(self, url: str) -> None:
         try:
             import obstore  # noqa: PLC0415 (an optional extra)
-            from obstore.store import from_url  # noqa: PLC0415
         except ImportError:
             raise ConfigError(f"{url}: needs the extra s3: pip install 'lle-pipeline[s3]'") from None
-        self.url, self._obs = url, obstore
-        try:
-            self._store: Any = from_url(url)
-        except Exception as error:
-            raise ConfigError(f"{url}: not a storage URL that can be opened: {error}") from None
+        self.url, self._obs = url.rstrip("/"), obstore
+        self._missing = (obstore.exceptions.NotFoundError, FileNotFoundError)
+        self._store = open_remote(self.url)
 
-    @contextlib.contextmanager
-    def _errors(self, name: str) -> Iterator[None]:
-        """The service's refusals as a StoreError that says what to do."""
-        expected = (self._obs.exceptions.NotFoundError, self._obs.exceptions.AlreadyExistsError, FileNotFoundError)
-        try:
-            yield
-        except expected:
-            raise
-        except (self._obs.exceptions.BaseError, OSError) as error:
-            raise StoreError(
-                f"{self.url}/{name}: the object store refused: {str(error).splitlines()[0]}. Check the URL, the "
-                f"credentials in the environment and the rights, and run the same command again"
-            ) from None
+    def _at(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return storage_errors(f"{self.url}/{name}")
 
     def put(self, name: str, data: bytes) -> None:
-        with self._errors(name):
+        with self._at(name):
             self._obs.put(self._store, name, data)
 
     def create(self, name: str, data: bytes) -> bool:
-        try:
-            with self._errors(name):
-                self._obs.put(self._store, name, data, mode="create")
-        except self._obs.exceptions.AlreadyExistsError:
+        """The data must tell its writer: services differ in what a conditional write is worth, so it is read back.
+
+        Some ignore the condition, some refuse it, and some (OpenStack Swift) check it and write later, so that several
+        writers at once all succeed: the last one that wrote has created the object, the others are told so.
+        """
+        if self.exists(name):
             return False
-        return True
+        with self._at(name):
+            try:
+                self._obs.put(self._store, name, data, mode="create")
+            except self._obs.exceptions.AlreadyExistsError:
+                pass  # another writer's, or our own: the answer was lost and the client asked again
+            except (NotImplementedError, self._obs.exceptions.NotSupportedError):
+                self._obs.put(self._store, name, data)
+        time.sleep(SETTLE_SECONDS)
+        return self.get(name) == data
 
     def get(self, name: str) -> bytes | None:
-        try:
-            with self._errors(name):
-                return bytes(self._obs.get(self._store, name).bytes())
-        except (FileNotFoundError, self._obs.exceptions.NotFoundError):
-            return None
+        with self._at(name), contextlib.suppress(*self._missing):
+            return bytes(self._obs.get(self._store, name).bytes())
+        return None
 
     def names(self, prefix: str) -> list[str]:
-        with self._errors(prefix):
+        with self._at(prefix):
             pages = self._obs.list(self._store, prefix=prefix)
             return sorted(entry["path"] for page in pages for entry in page)
 
     def folders(self, prefix: str) -> list[str]:
-        with self._errors(prefix):
+        with self._at(prefix):
             found = self._obs.list_with_delimiter(self._store, prefix=prefix)["common_prefixes"]
         return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in found)
 
@@ -293,7 +341,7 @@ class RemoteObjects:
         above = RemoteObjects("/".join(mine[:shared]))
 
         def one(name: str) -> None:
-            with self._errors(name):
+            with self._at(name):
                 self._obs.copy(above._store, "/".join([*theirs[shared:], name]), "/".join([*mine[shared:], name]))
 
         with ThreadPoolExecutor(COPY_THREADS) as pool:
@@ -307,16 +355,14 @@ class RemoteObjects:
         return 0 if head is None else int(head["size"])
 
     def _head(self, name: str) -> Any:
-        try:
-            with self._errors(name):
-                return self._obs.head(self._store, name)
-        except (FileNotFoundError, self._obs.exceptions.NotFoundError):
-            return None
+        with self._at(name), contextlib.suppress(*self._missing):
+            return self._obs.head(self._store, name)
+        return None
 
     def delete(self, name: str) -> None:
         found = self.names(name) or ([name] if self.exists(name) else [])
         if found:
-            with self._errors(name):
+            with self._at(name):
                 self._obs.delete(self._store, found)
 
     def place(self) -> Any:

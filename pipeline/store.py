@@ -105,7 +105,8 @@ class Store:
 
     def attributes(self) -> dict[str, Any]:
         """The group's attributes: format version, resolved config, input fingerprint, package versions."""
-        return dict(zarr.open_group(self._zarr_store(), mode="r").attrs)
+        with storage_errors(self.url):
+            return dict(zarr.open_group(self._zarr_store(), mode="r").attrs)
 
     def erase(self) -> None:
         """Remove everything but the run lock; the records first, so that a kill leaves none without its arrays."""
@@ -153,14 +154,18 @@ class Store:
     def array(self, name: str) -> "zarr.Array[Any]":
         """The zarr array of a name. Raises StoreError when it is not there."""
         if name not in self._arrays:
-            try:
-                opened = zarr.open_array(self._zarr_store(), path=name, mode="r+")
-                self._arrays[name] = opened.with_config(WRITE_ALL)
-            except (ArrayNotFoundError, FileNotFoundError):
-                raise StoreError(f"{self.url}: has no array '{name}' yet (`lle status` says how far it is)") from None
-            except (ValueError, KeyError) as error:
-                raise CorruptChunk(name, "zarr.json", str(error)) from None
+            with storage_errors(f"{self.url}/{name}"):
+                self._arrays[name] = self._open_array(name)
         return self._arrays[name]
+
+    def _open_array(self, name: str) -> "zarr.Array[Any]":
+        try:
+            opened = zarr.open_array(self._zarr_store(), path=name, mode="r+", zarr_format=3)
+        except (ArrayNotFoundError, FileNotFoundError):
+            raise StoreError(f"{self.url}: has no array '{name}' yet (`lle status` says how far it is)") from None
+        except (ValueError, KeyError) as error:
+            raise CorruptChunk(name, "zarr.json", str(error)) from None
+        return opened.with_config(WRITE_ALL)
 
     def has_array(self, name: str) -> bool:
         return self.objects.exists(f"{name}/zarr.json")
@@ -246,7 +251,8 @@ class Store:
         """A block of CSR rows. Raises CorruptChunk."""
         name = f"{group}/{block:05d}"
         parts = [self.read_all(f"{name}/{part}") for part in ("data", "indices", "indptr")]
-        shape = zarr.open_group(self._zarr_store(), path=name, mode="r").attrs["shape"]
+        with storage_errors(f"{self.url}/{name}"):
+            shape = zarr.open_group(self._zarr_store(), path=name, mode="r").attrs["shape"]
         return csr_array(tuple(parts), shape=tuple(shape))  # type: ignore[arg-type]
 
     # --- bundles and JSON

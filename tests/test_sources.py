@@ -642,7 +642,7 @@ class TestRemoteZarr:
         store = pytest.importorskip("obstore.store")
         write_group(tmp_path / "x.zarr", *data)
         # The same calls that an s3:// URL makes, on a store in a folder.
-        monkeypatch.setattr(store, "from_url", lambda url: store.LocalStore(tmp_path / "x.zarr"))
+        monkeypatch.setattr(store, "from_url", lambda url, **options: store.LocalStore(tmp_path / "x.zarr"))
         first = open_source("zarr", url="s3://bucket/x.zarr", array="points")
         assert np.array_equal(first.read(5, 900), data[0][5:900])
         before = first.fingerprint()["points"][0]
@@ -658,7 +658,7 @@ class TestRemoteZarr:
         monkeypatch.setattr(
             store,
             "from_url",
-            lambda url, **options: original(url, **options, retry_config={"max_retries": 0}),
+            lambda url, **options: original(url, **options | {"retry_config": {"max_retries": 0}}),
         )
         with pytest.raises(LleError) as caught:
             open_source("zarr", url="http://127.0.0.1:9/x.zarr", array="points")

@@ -538,7 +538,8 @@ class TestAge:
 @pytest.mark.parametrize("open_at", [local_objects, remote_objects])
 class TestObjects:
     @pytest.fixture
-    def objects(self, tmp_path, open_at):
+    def objects(self, tmp_path, open_at, monkeypatch):
+        monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.01)
         return open_at(tmp_path / "objects")
 
     def test_put_and_get(self, objects):

@@ -28,6 +28,11 @@ def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
     Raises InputError.
     """
     text = os.path.expanduser(os.fspath(pattern))
+    if "://" in text:
+        raise InputError(
+            f"input.{key}: expected a path, found the URL {text}; only input.kind: zarr reads URLs: store the points "
+            "as a Zarr array there, or copy the files to a disk first"
+        )
     if os.path.exists(text):
         return [text]
     found = sorted(glob.glob(text, recursive=True))

@@ -14,7 +14,8 @@ from urllib.parse import unquote, urlparse
 import numpy as np
 import zarr
 
-from pipeline.errors import InputError, LleError
+from pipeline.errors import ConfigError, InputError, LleError
+from pipeline.objects import open_remote, said_by
 from pipeline.sources.base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix
 from pipeline.sources.files import find_paths
 from pipeline.sources.stacking import FileSource
@@ -140,16 +141,10 @@ def _locate(url: str) -> list[Location]:
         return [Location(path, path, None) for path in find_paths(pattern, "url")]
     if find_spec("obstore") is None:
         raise InputError(f"input.url: reading {url} needs the extra s3: pip install 'lle-pipeline[s3]'")
-    from obstore.store import from_url  # noqa: PLC0415 (an optional extra)
-
-    options: Any = {"client_options": {"allow_http": True}} if parsed.scheme == "http" else {}
     try:
-        return [Location(url, None, from_url(url, **options))]
-    except Exception as error:
-        raise InputError(
-            f"input.url: {url} cannot be opened ({error}); expected a path, or a URL such as "
-            "s3://bucket/points.zarr"
-        ) from error
+        return [Location(url, None, open_remote(url))]
+    except ConfigError as error:
+        raise InputError(f"input.url: {error}; expected a path, or a URL such as s3://bucket/points.zarr") from error
 
 
 def _open_node(location: Location) -> "zarr.Array[Any] | zarr.Group":
@@ -174,7 +169,7 @@ def _decoding(where: str) -> Iterator[None]:
         raise
     except PermissionError as error:
         raise InputError(
-            f"{where}: may not be read ({error}); check the permissions or the credentials"
+            f"{where}: may not be read ({said_by(error)}); check the permissions or the credentials"
         ) from error
     except OSError as error:
         raise LleError(
@@ -186,7 +181,7 @@ def _decoding(where: str) -> Iterator[None]:
         # the store says so.
         if type(error).__module__.startswith("obstore"):
             raise LleError(
-                f"{where}: the store did not answer ({error}); check the address and the credentials, then "
+                f"{where}: the store did not answer ({said_by(error)}); check the address and the credentials, then "
                 "try again"
             ) from error
         raise InputError(

@@ -7,7 +7,7 @@ import pytest
 from test_end_to_end import lle, write_config
 
 from pipeline.store import Store
-from tests.benchmarks import against_sklearn, against_umap, filters, growth, methods, nightly, solvers
+from tests.benchmarks import against_sklearn, against_umap, filters, growth, methods, nightly, solvers, storage
 from tests.benchmarks.factors import stored_factor
 
 
@@ -66,3 +66,13 @@ def test_nightly(tmp_path):
     assert float(aligned) <= float(free)
     assert float(aligned) < 0.2
     assert near.endswith("%")
+
+
+@pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
+def test_storage(tmp_path):
+    pytest.importorskip("obstore", reason="object stores need the extra s3")
+    row = storage.measure("moto", 300, tmp_path / "moto", {"kind": "serial"})
+    assert row.seconds > 0
+    assert min(row.requests[kind] for kind in ("GET", "PUT", "HEAD", "LIST")) > 10
+    assert row.bytes_written > 300 * 3 * 8
+    assert str(row).count("|") == 6

@@ -1,0 +1,80 @@
+"""Where a config that others wrote may point: the places that an operator lists in LLE_ALLOWED_PLACES."""
+
+import glob
+import os
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pipeline.errors import ConfigError
+
+VARIABLE = "LLE_ALLOWED_PLACES"
+PLACES = {
+    "input.path", "input.url", "input.labels", "embedding.align", "output.store", "output.prometheus",
+    "execution.cluster.tls.ca", "execution.cluster.tls.cert", "execution.cluster.tls.key",
+    "execution.cluster.log_directory", "execution.cluster.local_directory",
+}  # fmt: skip
+NAMES = {"zarr", "npz"}  # kinds of input whose labels are the name of an array
+PREVIOUS = ("embedding.align", "previous")  # under output.store
+COMMANDS = {  # what in a config runs as code, or hands code to whoever answers
+    "execution.cluster.address": "a scheduler may run code in this process and on its workers",
+    "execution.cluster.prologue": "its lines are shell commands",
+    "execution.cluster.directives": "they are options of sbatch",
+}
+
+
+def check_places(config: dict[str, Any]) -> None:
+    """Raises ConfigError for a path or URL outside the places that LLE_ALLOWED_PLACES lists; without it, all are free.
+
+    config: resolved, with every default. The variable holds paths and URLs, separated by spaces.
+    """
+    allowed = os.environ.get(VARIABLE)
+    if allowed is None:
+        return
+    places = [_settled(place) for place in allowed.split()]
+    for key, value in _strings(config):
+        if key in COMMANDS:
+            raise ConfigError(f"{key}: not from a config while {VARIABLE} is set: {COMMANDS[key]}. Remove the key")
+        named = (key == "input.labels" and config["input"]["kind"] in NAMES) or (key, value) == PREVIOUS
+        if key not in PLACES or named:
+            continue
+        for found in _meant(value):
+            if not any(_inside(found, place) for place in places):
+                raise ConfigError(
+                    f"{key}: {found} lies outside the places this machine allows ({VARIABLE}: {allowed}); choose one "
+                    f"inside, or ask whoever runs this machine"
+                )
+
+
+def _strings(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(data, dict):
+        for name, value in data.items():
+            yield from _strings(value, f"{key}.{name}" if key else name)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _strings(value, key)
+    elif isinstance(data, str):
+        yield key, data
+
+
+def _meant(text: str) -> list[str]:
+    """The place a path or URL means, and all that it matches where it is a pattern."""
+    matches = [] if _is_url(text) else glob.glob(os.path.expanduser(text), recursive=True)
+    return [_settled(each) for each in (text, *matches)]
+
+
+def _settled(text: str) -> str:
+    """A path without links and dots, a URL as it is."""
+    if _is_url(text):
+        return text
+    path = unquote(urlsplit(text).path) if text.startswith("file:") else text
+    return os.path.realpath(os.path.expanduser(path))
+
+
+def _is_url(text: str) -> bool:
+    return "://" in text and not text.startswith("file:")
+
+
+def _inside(found: str, place: str) -> bool:
+    dotted = _is_url(found) and ".." in unquote(found).split("/")
+    return not dotted and (found == place or found.startswith(place.rstrip("/") + "/"))

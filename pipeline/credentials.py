@@ -1,0 +1,79 @@
+"""Secrets belong in the environment or in the identity of a machine: found in configs and URLs, kept out of messages.
+
+A config is copied into the store, its report and the logs, so one that holds a secret is refused before anything else
+looks at it.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+SECRET_NAME = re.compile(
+    r"secret|passw|token|credential|(access|account|api|private|shared|sas)_?key|connection_?string|(^|_)(pwd|sas)$",
+    re.IGNORECASE,
+)
+SECRET_TEXT = {
+    "the id of an AWS access key": re.compile(r"(?<![A-Z0-9])(AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Z0-9])"),
+    "the id of a Google storage key": re.compile(r"(?<![A-Z0-9])GOOG1?[A-Z0-9]{20,}"),
+    "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY"),
+    "a signature": re.compile(
+        r"[?&](X-(Amz|Goog)-(Signature|Credential|Security-Token)|Signature|sig|access_token)=", re.IGNORECASE
+    ),
+    "a password or key being set": re.compile(
+        r"\w*(secret|passw(or)?d|token|(access|account|api)_?key)\w*\s*=\s*[^\s$]", re.IGNORECASE
+    ),
+}  # fmt: skip
+WITH_CONTAINER = {"abfs", "abfss", "wasb", "wasbs"}  # of Azure: container@account, no secret
+SHORTEST = 8  # characters of a value in the environment that is looked for elsewhere
+HIDDEN = "***"
+
+
+def find_secret(text: str) -> str | None:
+    """What kind of secret a text holds, None when it holds none that can be told."""
+    for kind, pattern in SECRET_TEXT.items():
+        if pattern.search(text):
+            return kind
+    for match in re.finditer(r"\b([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\s]*)@", text):
+        if ":" in match[2] or match[1].lower() not in WITH_CONTAINER:
+            return "a user name or password before the host"
+    if any(value in text for value in _environment()):
+        return "the value of a secret variable of the environment"
+    return None
+
+
+def secrets_in(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """(key, kind of secret) for everything secret in nested dicts and lists; values are never given away."""
+    if isinstance(data, dict):
+        for name, value in data.items():
+            within = f"{key}.{name}" if key else str(name)
+            if SECRET_NAME.search(str(name)) and value not in (None, "", [], {}):
+                yield redact(within), "a key that is named like a secret"
+            elif kind := find_secret(str(name)):
+                yield f"{key}.{HIDDEN}" if key else HIDDEN, kind
+            else:
+                yield from secrets_in(value, within)
+    elif isinstance(data, list | tuple):
+        for value in data:
+            yield from secrets_in(value, key)
+    elif isinstance(data, str) and (kind := find_secret(data)):
+        yield key, kind
+
+
+def redact(text: str) -> str:
+    """A text without the values of the secret variables of the environment, and without users in URLs."""
+    for value in sorted(_environment(), key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    return re.sub(r"(://)[^/?#\s'\"]*:[^/?#\s'\"]*@", rf"\1{HIDDEN}@", text)
+
+
+def without_user(url: str) -> str:
+    """A URL as it may be shown: no user, no query."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _environment() -> set[str]:
+    return {value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST
+            and not value.startswith(("/", "~"))}  # fmt: skip

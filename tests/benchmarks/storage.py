@@ -1,0 +1,189 @@
+"""One job with its input and store on local disk, and on object stores of this machine: seconds, requests and bytes.
+
+`python -m tests.benchmarks.storage 100000` prints the table of the README. A forwarder between the program and the
+service counts requests and bytes. `--race 40` prints instead how often more than one of eight writers at once is told
+that it has created an object: by the service, and by the program, which reads back.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import socket
+import socketserver
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import pytest
+import yaml
+import zarr
+
+from pipeline.kernels.manifolds import sample
+from pipeline.objects import open_objects
+from pipeline.store import Store
+from tests.benchmarks.measure import run_measured
+from tests.object_servers import Server, moto_server, swift_server
+
+SERVERS = {"moto": moto_server, "swift": swift_server}
+REQUEST = re.compile(rb"(GET|PUT|HEAD|POST|DELETE) (\S+) HTTP/1\.1\r\n")
+CHUNK = 1 << 16
+
+
+class Row(NamedTuple):
+    """A line of the table; requests by kind."""
+
+    place: str
+    seconds: float
+    requests: Counter[str]
+    bytes_written: int
+    bytes_read: int
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{number} {kind}" for kind, number in self.requests.most_common())
+        written, read = (f"{each / 1e6:.1f}" if named else "" for each in (self.bytes_written, self.bytes_read))
+        return f"| {self.place} | {self.seconds:.1f} | {named} | {written} | {read} |"
+
+
+class Traffic:
+    """What went through a forwarder."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.requests, self.sent, self.received = Counter[str](), 0, 0
+
+    def up(self, data: bytes) -> None:
+        self.sent += len(data)
+        for method, target in REQUEST.findall(data):
+            self.requests["LIST" if b"list-type" in target else method.decode()] += 1
+
+    def down(self, data: bytes) -> None:
+        self.received += len(data)
+
+
+@contextlib.contextmanager
+def counted(server: Server) -> Iterator[tuple[Server, Traffic]]:
+    """The server behind a forwarder that counts."""
+    host, port = server.endpoint.removeprefix("http://").split(":")
+    traffic = Traffic()
+
+    class Forward(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((host, int(port))) as other:
+                back = threading.Thread(target=pump, args=(other, self.request, traffic.down), daemon=True)
+                back.start()
+                pump(self.request, other, traffic.up)
+                back.join()
+
+    class Listener(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Listener(("127.0.0.1", 0), Forward) as listener:
+        thread = threading.Thread(target=listener.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server._replace(endpoint=f"http://127.0.0.1:{listener.server_address[1]}"), traffic
+        finally:
+            listener.shutdown()
+            thread.join()
+
+
+def pump(source: socket.socket, target: socket.socket, count: Callable[[bytes], None]) -> None:
+    """Pass on what comes until either side hangs up."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(CHUNK):
+            count(data)
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+def measure(place: str, n_points: int, folder: Path, cluster: dict) -> Row:
+    """Run the job with everything at a place: disk, moto or swift."""
+    folder.mkdir(parents=True)
+    if place == "disk":
+        return _run(place, n_points, folder, cluster, str(folder / "points.zarr"), str(folder / "run.zarr"), Traffic())
+    with (
+        SERVERS[place](folder) as bare,
+        counted(bare) as (server, traffic),
+        mock.patch.dict(os.environ, server.environment),
+    ):
+        return _run(place, n_points, folder, cluster, server.url("points.zarr"), server.url("run.zarr"), traffic)
+
+
+def _run(place: str, n_points: int, folder: Path, cluster: dict, source: str, store: str, traffic: Traffic) -> Row:
+    points = sample("swiss_roll", 0, n_points, 7, 0.0, 0.0).points
+    group = zarr.open_group(Store(source)._zarr_store(), mode="w")
+    group.create_array("points", data=points, chunks=(max(1, n_points // 8), points.shape[1]))
+    config = folder / "job.yaml"
+    config.write_text(yaml.safe_dump({
+        "input": {"kind": "zarr", "url": source, "array": "points"}, "output": {"store": store},
+        "execution": {"block_points": max(16, n_points // 8), "cluster": cluster},
+    }))  # fmt: skip
+    traffic.forget()
+    cost = run_measured([sys.executable, "-m", "pipeline", "run", str(config)])
+    return Row(place, cost.seconds, traffic.requests, traffic.sent, traffic.received)
+
+
+def races(place: str, n_rounds: int, folder: Path) -> str:
+    """Rounds with more than one winner: of conditional puts, and of `create`."""
+    folder.mkdir(parents=True)
+    with SERVERS[place](folder) as server, mock.patch.dict(os.environ, server.environment):
+        objects: Any = open_objects(server.url("race"))
+
+        def condition(name: str, me: bytes) -> bool:
+            with contextlib.suppress(objects._obs.exceptions.AlreadyExistsError):
+                objects._obs.put(objects._store, name, me, mode="create")
+                return True
+            return False
+
+        counts = [sum(winners(act, f"{kind}{number}") != 1 for number in range(n_rounds))
+                  for kind, act in (("raw", condition), ("create", objects.create))]  # fmt: skip
+    return f"| {place} | {counts[0]} of {n_rounds} | {counts[1]} of {n_rounds} |"
+
+
+def winners(create: Callable[[str, bytes], bool], name: str, n_writers: int = 8) -> int:
+    """How many of several writers at once are told that they have created an object."""
+    barrier = threading.Barrier(n_writers)
+
+    def write(me: int) -> bool:
+        barrier.wait()
+        return create(name, bytes([me]))
+
+    with ThreadPoolExecutor(n_writers) as pool:
+        return sum(pool.map(write, range(n_writers)))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("n_points", nargs="?", type=int, default=100_000)
+    parser.add_argument("--places", nargs="+", default=["disk", *SERVERS], choices=["disk", *SERVERS])
+    parser.add_argument("--race", type=int, metavar="ROUNDS", help="race for objects instead")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.race:
+            print("| service | by the service | by the program |\n|---|---|---|", flush=True)
+            for place in SERVERS:
+                print(races(place, arguments.race, Path(folder, place)), flush=True)
+            return
+    print("| place | seconds | requests | MB written | MB read |\n|---|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for place in arguments.places:
+            try:
+                row = measure(place, arguments.n_points, Path(folder, place), {"kind": "local", "workers": 2})
+            except pytest.skip.Exception as missing:
+                row = f"| {place} | {missing} | | | |"
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

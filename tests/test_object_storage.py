@@ -1,0 +1,272 @@
+"""Runs whose input, store and report are on an object store; what a lock is worth on services of different kinds."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import yaml
+import zarr
+from conftest import swiss_roll
+from object_servers import KEY, SECRET, moto_server, swift_server
+
+from pipeline import checkpoint
+from pipeline import objects as objects_module
+from pipeline import run as runs
+from pipeline.config import load_config
+from pipeline.errors import InputError, StoreError
+from pipeline.objects import open_objects
+from pipeline.progress import RunProgress
+from pipeline.sources import open_source
+from pipeline.store import Store
+from pipeline.verify import find_damage
+
+pytest.importorskip("obstore", reason="object stores need the extra s3")
+
+N_POINTS, BLOCK = 500, 125
+RESULTS = ("points/", "original_index/", "neighbor_indices/", "neighbor_distances/", "weights/", "cost_matrix/",
+           "component/", "eigenvalues/", "embedding/")  # fmt: skip
+PATIENCE = 900.0
+
+
+@pytest.fixture(scope="module")
+def moto(tmp_path_factory):
+    with moto_server(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def swift(tmp_path_factory):
+    with swift_server(tmp_path_factory.mktemp("swift")) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(moto, monkeypatch):
+    """A server whose credentials are in the environment."""
+    for name, value in moto.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.1)
+    return moto
+
+
+def config_at(path: Path, source: dict, store: str, cluster: dict | None = None) -> Path:
+    data = {
+        "input": source,
+        "neighbors": {"n_neighbors": 8},
+        "execution": {"block_points": BLOCK, "cluster": cluster or {"kind": "serial"}},
+        "output": {"store": store},
+        "quality": {"sample": 100},
+    }
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+def start(config: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "pipeline", "run", str(config), "--json", *arguments]
+    return subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+
+def finish(process: subprocess.Popen) -> dict:
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+def results(url: str) -> dict[str, bytes]:
+    """Every stored byte of the arrays that a run is for."""
+    objects = open_objects(url)
+    found = {name: objects.get(name) for name in objects.names("") if name.startswith(RESULTS)}
+    assert {name.split("/")[0] for name in found} == {name.strip("/") for name in RESULTS}
+    return found
+
+
+def put_points(url: str, points: np.ndarray, labels: np.ndarray) -> None:
+    group = zarr.open_group(Store(url)._zarr_store(), mode="w")
+    group.create_array("points", data=points, chunks=(200, points.shape[1]))
+    group.create_array("labels", data=labels, chunks=(200,))
+
+
+@pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
+class TestWholeJob:
+    def test_input_store_and_report_by_url(self, bucket, tmp_path, capfd):
+        points = swiss_roll(N_POINTS, np.random.default_rng(59))
+        source, store = bucket.url("in/points.zarr"), bucket.url("runs/roll.zarr")
+        for place in (source, str(tmp_path / "points.zarr")):
+            put_points(place, points, points[:, 1])
+        keys = {"kind": "zarr", "array": "points", "labels": "labels"}
+        config = load_config(config_at(tmp_path / "s3.yaml", {**keys, "url": source}, store))
+        remote = runs.run(config, False, RunProgress())
+        here = config_at(tmp_path / "here.yaml", {**keys, "url": str(tmp_path / "points.zarr")}, str(tmp_path / "run"))
+        runs.run(load_config(here), False, RunProgress())
+        assert remote.store == store
+        assert results(store) == results(str(tmp_path / "run"))
+        objects = open_objects(store)
+        assert objects.get("report/index.html").startswith(b"<!doctype html>")
+        assert objects.get("report/embedding.png").startswith(b"\x89PNG")
+        assert runs.status(Store(store))["state"] == "done"
+        assert find_damage(Store(store)) == []
+        again = runs.run(config, False, RunProgress())
+        assert sum(again.computed.values()) <= 1  # the report, which is always made anew
+        told = "".join(capfd.readouterr()) + json.dumps(again.metrics)
+        assert SECRET not in told
+        assert not [name for name in objects.names("") if SECRET.encode() in objects.get(name)]
+
+
+class TestCreate:
+    """Whether one of several writers creates an object, whatever the service makes of the condition."""
+
+    def race(self, objects, n_writers: int = 8, n_rounds: int = 4) -> list[int]:
+        winners = []
+        for number in range(n_rounds):
+            barrier, won = threading.Barrier(n_writers), []
+
+            def write(me, name=f"lock{number}", barrier=barrier, won=won):
+                barrier.wait()
+                if objects.create(name, me):
+                    won.append(me)
+
+            threads = [threading.Thread(target=write, args=(bytes([me]),)) for me in range(n_writers)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            winners.append(len(won))
+            assert [objects.get(f"lock{number}")] == won
+            assert not objects.create(f"lock{number}", b"late")
+            assert [objects.get(f"lock{number}")] == won
+        return winners
+
+    def test_one_of_many_at_once(self, bucket):
+        assert self.race(open_objects(bucket.url("race"))) == [1, 1, 1, 1]
+
+    def test_where_conditional_writes_are_switched_off(self, bucket, monkeypatch):
+        monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
+        objects = open_objects(bucket.url("race-without"))
+        with pytest.raises(NotImplementedError):
+            objects._obs.put(objects._store, "x", b"", mode="create")
+        monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.5)
+        assert self.race(objects) == [1, 1, 1, 1]
+
+    def test_where_the_condition_is_ignored(self, bucket, monkeypatch):
+        objects = open_objects(bucket.url("race-ignored"))
+        put = objects._obs.put
+        monkeypatch.setattr(objects._obs, "put", lambda store, name, data, mode=None: put(store, name, data))
+        monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.5)
+        assert self.race(objects) == [1, 1, 1, 1]
+
+    def test_an_answer_that_was_lost(self, bucket, monkeypatch):
+        """The client asks again, and its own object is in the way."""
+        objects = open_objects(bucket.url("lost"))
+        put = objects._obs.put
+
+        def twice(store, name, data, mode=None):
+            put(store, name, data, mode=mode)
+            put(store, name, data, mode=mode)
+
+        monkeypatch.setattr(objects._obs, "put", twice)
+        assert objects.create("lock", b"mine")
+        assert not objects.create("lock", b"other")
+
+    def test_one_driver_at_a_time(self, bucket):
+        store = Store(bucket.url("locked.zarr"))
+        with checkpoint.RunLock(store):
+            with pytest.raises(StoreError, match="another run holds this store"), checkpoint.RunLock(store):
+                pass
+            assert store.get_json(checkpoint.LOCK)["pid"] == os.getpid()
+        assert not store.objects.exists(checkpoint.LOCK)
+
+
+class TestRefusals:
+    """What the service refuses is an error that says where and what to do, with the right exit code."""
+
+    def test_no_such_bucket(self, bucket):
+        with pytest.raises(StoreError, match="no such bucket") as caught:
+            Store("s3://nobody/run.zarr").is_run()
+        assert caught.value.exit_code == 2
+        with pytest.raises(StoreError, match="no such bucket"):
+            Store("s3://nobody/run.zarr").put_json("a.json", 1)
+
+    def test_nothing_listens(self, bucket, monkeypatch):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        monkeypatch.setattr(objects_module, "RETRY", {"max_retries": 0})
+        store = Store(bucket.url("run.zarr"))
+        for act in (store.is_run, lambda: store.create_group({}), lambda: store.array("points"), store.attributes):
+            with pytest.raises(StoreError, match="did not answer") as caught:
+                act()
+            assert caught.value.exit_code == 1
+            assert SECRET not in str(caught.value)
+
+    @pytest.mark.parametrize("kind", ["npy", "npz", "idx", "parquet", "csv"])
+    def test_files_by_url_are_an_error_with_the_cure(self, kind):
+        with pytest.raises(InputError, match=r"only input\.kind: zarr reads URLs"):
+            open_source(kind, path="s3://bucket/points")
+
+    def test_nothing_secret_is_told(self, bucket, tmp_path, monkeypatch):
+        """A run that fails, with everything said that can be said."""
+        nowhere = {**bucket.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+        source = {"kind": "zarr", "url": bucket.url("missing.zarr")}
+        config = config_at(tmp_path / "job.yaml", source, bucket.url("run.zarr"))
+        for environment, said in ((bucket.environment, "found none"), (nowhere, "did not answer")):
+            failed = start(config, {**environment, "LLE_DEBUG": "1"}, "--log", "json")
+            out, err = failed.communicate(timeout=PATIENCE)
+            assert failed.returncode in (1, 2)
+            assert said in err
+            assert not {each for each in (SECRET, KEY) if each in out + err}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
+class TestSwift:
+    """A real service that keeps its objects on disk."""
+
+    def test_one_of_many_at_once(self, swift, monkeypatch):
+        for name, value in swift.environment.items():
+            monkeypatch.setenv(name, value)
+        assert TestCreate().race(open_objects(swift.url("race"))) == [1, 1, 1, 1]
+
+    @pytest.mark.timeout(1800)
+    def test_a_killed_worker_changes_no_byte(self, swift, monkeypatch, tmp_path):
+        for name, value in swift.environment.items():
+            monkeypatch.setenv(name, value)
+        points = swiss_roll(2 * N_POINTS, np.random.default_rng(31))
+        put_points(swift.url("in/points.zarr"), points, points[:, 1])
+        put_points(str(tmp_path / "points.zarr"), points, points[:, 1])
+        keys = {"kind": "zarr", "array": "points", "labels": "labels"}
+        cluster = {"kind": "local", "workers": 2, "memory": "2GiB"}
+        here = config_at(tmp_path / "here.yaml", {**keys, "url": str(tmp_path / "points.zarr")}, str(tmp_path / "run"))
+        runs.run(load_config(here), False, RunProgress())
+        store = swift.url("runs/a.zarr")
+        there = config_at(tmp_path / "s3.yaml", {**keys, "url": swift.url("in/points.zarr")}, store, cluster)
+        process = start(there, swift.environment)
+        kill_a_worker(process, store, "solve_weights")
+        finish(process)
+        assert results(store) == results(str(tmp_path / "run"))
+
+
+def kill_a_worker(driver: subprocess.Popen, store: str, stage: str) -> None:
+    """SIGKILL one of the driver's worker processes as soon as a stage has a marker, before it has them all."""
+    objects, deadline = open_objects(store), time.monotonic() + PATIENCE
+    while not objects.names(f"_done/{stage}"):
+        assert driver.poll() is None, driver.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    workers = [child for child in psutil.Process(driver.pid).children(recursive=True) if is_worker(child)]
+    assert len(workers) == 2, workers
+    os.kill(workers[0].pid, signal.SIGKILL)
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Dask starts its workers by multiprocessing's spawn."""
+    with contextlib.suppress(psutil.Error):
+        return "spawn_main" in " ".join(process.cmdline())
+    return False

@@ -1,0 +1,165 @@
+"""Nothing that is read can run code; nothing listens beyond this machine unasked; what is installed is pinned."""
+
+import ast
+import json
+import pickle
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import pipeline
+from pipeline import cluster as clusters
+from pipeline.config import Cluster
+from pipeline.errors import ConfigError, InputError, StoreError
+from pipeline.sources import open_source
+from pipeline.store import Store
+
+PACKAGE = Path(pipeline.__file__).resolve().parent
+REPOSITORY = PACKAGE.parent
+CALLS_NEVER = {"eval", "exec", "pickle.load", "pickle.loads", "yaml.load", "yaml.unsafe_load", "yaml.full_load",
+               "os.system", "joblib.load", "np.frombuffer.pickle", "marshal.loads", "shelve.open"}  # fmt: skip
+
+
+class Trap:
+    """Unpickling it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+@pytest.fixture
+def trap(tmp_path):
+    trap = Trap(tmp_path / "sprung")
+    pickle.loads(pickle.dumps(trap))
+    assert trap.path.exists()
+    trap.path.unlink()
+    yield trap
+    assert not trap.path.exists()
+
+
+def calls(path: Path) -> list[ast.Call]:
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+
+
+class TestSource:
+    @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+    def test_calls_nothing_that_runs_what_it_reads(self, path):
+        for call in calls(path):
+            name = ast.unparse(call.func)
+            given = {word.arg: ast.unparse(word.value) for word in call.keywords}
+            assert name not in CALLS_NEVER, f"line {call.lineno}"
+            assert given.get("shell") != "True", f"line {call.lineno}"
+            if name in {"np.load", "numpy.load", "np.savez", "np.save"}:
+                assert given.get("allow_pickle") == "False", f"line {call.lineno}"
+
+    def test_the_rule_sees_the_calls(self):
+        assert "np.load" in {ast.unparse(call.func) for call in calls(PACKAGE / "store.py")}
+        assert "yaml.safe_load" in {ast.unparse(call.func) for call in calls(PACKAGE / "config.py")}
+
+
+class TestPickles:
+    """Objects in an input or a store are refused, and never come to life."""
+
+    @pytest.mark.parametrize("kind", ["npy", "npz"])
+    def test_arrays_of_objects(self, tmp_path, trap, kind):
+        path = tmp_path / f"x.{kind}"
+        (np.save if kind == "npy" else np.savez)(path, np.array([[trap, trap]], dtype=object))
+        with pytest.raises(InputError, match="dtype object"):
+            open_source(kind, path=str(path))
+
+    @pytest.mark.parametrize("metadata", [
+        {"filters": [{"id": "pickle"}]}, {"compressor": {"id": "pickle"}},
+        {"filters": [{"id": "zlib", "level": 1}, {"id": "pickle"}]},
+        {"dtype": "|O", "fill_value": None, "filters": [{"id": "pickle"}]},
+    ], ids=json.dumps)  # fmt: skip
+    @pytest.mark.parametrize("name", ["points", "labels"])
+    def test_zarr_codecs(self, tmp_path, trap, metadata, name):
+        url = str(tmp_path / "x.zarr")
+        group = zarr.open_group(url, mode="w", zarr_format=2)
+        for each in ("points", "labels"):
+            group.create_array(each, data=np.ones((4, 2)), chunks=(4, 2), compressors=None)
+        described = tmp_path / "x.zarr" / name / ".zarray"
+        described.write_text(json.dumps(json.loads(described.read_text()) | metadata))
+        (tmp_path / "x.zarr" / name / "0.0").write_bytes(pickle.dumps(trap))
+        with pytest.raises(InputError):
+            read_all(url)
+
+    def test_a_zarr_codec_of_version_3(self, tmp_path, trap):
+        url = str(tmp_path / "x.zarr")
+        group = zarr.open_group(url, mode="w")
+        group.create_array("points", data=np.ones((4, 2)), chunks=(4, 2), compressors=None)
+        group.create_array("labels", data=np.ones(4), chunks=(4,))
+        described = tmp_path / "x.zarr" / "points" / "zarr.json"
+        content = json.loads(described.read_text())
+        content["codecs"] = [{"name": "numcodecs.pickle", "configuration": {}}]
+        described.write_text(json.dumps(content))
+        (tmp_path / "x.zarr" / "points" / "c" / "0" / "0").write_bytes(pickle.dumps(trap))
+        with pytest.raises(InputError):
+            read_all(url)
+
+    def test_a_store_of_somebody_else(self, tmp_path, trap):
+        store = Store(str(tmp_path / "run.zarr"))
+        store.create_group({})
+        group = zarr.open_group(store.url, mode="a", zarr_format=2)
+        group.create_array("points", data=np.ones((4, 2)), chunks=(4, 2), compressors=None)
+        described = Path(store.url, "points", ".zarray")
+        described.write_text(json.dumps(json.loads(described.read_text()) | {"filters": [{"id": "pickle"}]}))
+        Path(store.url, "points", "0.0").write_bytes(pickle.dumps(trap))
+        with pytest.raises(StoreError):
+            Store(store.url).read_all("points")
+
+    def test_yaml_tags(self, tmp_path, trap):
+        from pipeline.config import load_config  # noqa: PLC0415
+
+        path = tmp_path / "job.yaml"
+        path.write_text(f"output: !!python/object/apply:os.mknod ['{trap.path}']")
+        with pytest.raises(ConfigError, match="not valid YAML"):
+            load_config(path)
+
+
+def read_all(url: str) -> None:
+    source = open_source("zarr", url=url, array="points", labels="labels")
+    source.read(0, 4)
+    source.read_labels(0, 4)
+
+
+class TestListening:
+    def test_a_local_cluster_is_for_this_machine_only(self, monkeypatch):
+        asked = {}
+
+        class Asked(Exception):
+            pass
+
+        def local_cluster(**given):
+            asked.update(given)
+            raise Asked
+
+        monkeypatch.setattr(clusters, "LocalCluster", local_cluster)
+        with pytest.raises(Asked), clusters.connect(Cluster(kind="local", workers=1, memory=2**30)):
+            pass
+        assert asked["host"] == "127.0.0.1"
+        assert asked["dashboard_address"].startswith("127.0.0.1:")
+
+
+class TestPins:
+    def test_every_dependency_is_pinned_by_name_and_version_only(self):
+        text = (REPOSITORY / "constraints.txt").read_text()
+        pins = dict(line.split("==") for line in text.splitlines() if line[:1] not in ("", "#"))
+        assert all(re.fullmatch(r"[0-9][0-9A-Za-z.]*", version) for version in pins.values())
+        project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+        wanted = {name_of(each) for each in project["dependencies"]}
+        wanted |= {name_of(each) for extra in project["optional-dependencies"].values() for each in extra}
+        assert wanted <= {name_of(name) for name in pins}
+        servers = (REPOSITORY / "tests/servers/requirements.txt").read_text().splitlines()
+        assert all(re.fullmatch(r"#.*|[\w-]+==[\w.]+", line) for line in servers)
+
+
+def name_of(requirement: str) -> str:
+    return re.split(r"[^\w-]", requirement)[0].lower().replace("_", "-")
