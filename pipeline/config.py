@@ -149,6 +149,10 @@ class Embedding(Model):
 class Quality(Model):
     sample: int = Field(2000, ge=1)
     seed: int = Field(0, ge=0)
+    geodesic_sources: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        "auto", description="sampled points from which shortest ways in the graph are measured, for residual_variance; "
+        "0: not measured; auto: 10 to 50, 0 above a million points",
+    )  # fmt: skip
 
 
 class Output(Model):

@@ -279,7 +279,7 @@ def merge_rows(*, entries: int) -> int:
 
 
 def choose_quality_sample(*, n: int, m: int, sample: int, block: int, row: int, d: int, k: int) -> int:
-    near = sample * (k + 1)
+    near = 2 * sample * (k + 1)
     return TASK_BYTES + n * (40 * m + 120) + 3 * block * row + near * (row + 32 * d + 64) + sample * 4 * row
 
 
@@ -289,7 +289,17 @@ def count_closer(*, m: int, sample: int, block: int, row: int, d: int, k: int) -
 
 
 def score(*, n: int, m: int, sample: int, d: int, k: int, n_blocks: int) -> int:
-    return TASK_BYTES + n * (24 * m + 16) + sample * (16 * k * (n_blocks + 6) + 24 * d + 400)
+    spread = sample * (16 * k * (n_blocks + 6) + 24 * d + 400 * m + 400)
+    return TASK_BYTES + 2 * SCORE_BYTES + n * (24 * m + 16) + spread
+
+
+def compare_geodesics(*, n: int, m: int, k: int, sample: int) -> int:
+    return TASK_BYTES + n * (90 * k + 32 * m + 100) + sample * 5000
+
+
+def compare_labels(*, block: int, m: int, sample: int, d: int, k: int, width: int) -> int:
+    listed = sample * (k + 1) * (32 + 32 * width)
+    return TASK_BYTES + 3 * block * (8 * width + 8) + 8 * 8 * 500**2 + listed + sample * (8 * d + 24 * m + 64 * width)
 
 
 # --- embed_new

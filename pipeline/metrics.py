@@ -9,6 +9,10 @@ Records = dict[tuple[str, str], dict[str, Any]]
 
 CLUMP_SHARE = 0.01  # a coordinate that lives on a smaller share of its component's points is a clump
 EXACT = 1e-10  # of eps lambda_max: an eigenvalue below it is the square of rounding errors
+QUALITY = (
+    "trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error", "residual_variance",
+    "residual_variance_truth", "residual_variance_affine", "neighborhood_hit", "neighborhood_hit_input",
+)  # fmt: skip
 REDUNDANT = 0.95  # R^2 of a coordinate predicted from those before it, from which on it shows nothing new
 
 
@@ -41,7 +45,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "skipped_neighborhoods": _total(reports, "local_factors", "solve", "skipped"),
         "alignment": _first(reports, "solve_embedding", "align") or None,
         **_solutions([report.report for report in reports.get(("solve_embedding", "solve"), [])]),
-        **_quality(_first(reports, "measure_quality", "score")),
+        **_quality(reports),
         **_costs(reports, records),
     }
 
@@ -108,8 +112,10 @@ def _solutions(solved: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _quality(score: dict[str, Any]) -> dict[str, Any]:
-    return {key: score.get(key) for key in ("trustworthiness", "continuity", "redundancy")}
+def _quality(reports: Reports) -> dict[str, Any]:
+    steps = ("score", "geodesics", "compare")
+    found = {key: value for step in steps for key, value in _first(reports, "measure_quality", step).items()}
+    return {key: found.get(key) for key in QUALITY}
 
 
 def _costs(reports: Reports, records: Records) -> dict[str, Any]:

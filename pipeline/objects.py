@@ -119,7 +119,8 @@ def persist(write: Callable[[], Any], where: str) -> None:
     with storage_errors(where):
         for pause in WRITE_PAUSES:
             try:
-                return write()
+                write()
+                return
             except OSError as error:
                 if error.errno in FULL | FORBIDDEN:
                     raise

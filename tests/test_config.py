@@ -23,7 +23,7 @@ DEFAULTS = {
     "eigensolver": {"n_components": 2, "method": "auto", "tol": 1e-8, "max_memory": "auto", "sigma": 0.0,
                     "max_degrees": 20_000, "distributed": False},
     "embedding": {"scale": "unit_covariance", "align": None},
-    "quality": {"sample": 2000, "seed": 0},
+    "quality": {"sample": 2000, "seed": 0, "geodesic_sources": "auto"},
     "output": {"store": "x.zarr", "report": True, "keep": None, "prometheus": None},
     "execution": {
         "block_points": "auto",

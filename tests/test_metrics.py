@@ -32,6 +32,8 @@ STEPS = {
     ("solve_embedding", "solve"): SOLVED,
     ("solve_embedding", "write"): [{"rows_in_small_components": 37}],
     ("measure_quality", "score"): [SCORE],
+    ("measure_quality", "geodesics"): [{"residual_variance": {"value": 0.3}}],
+    ("measure_quality", "compare"): [{"neighborhood_hit": {"value": 0.7}, "neighborhood_hit_input": None}],
 }
 
 
@@ -59,7 +61,8 @@ class TestCollect:
          ("zero_trace_rows", 20), ("eigenvalues", [[1e-7, 2e-7], [3e-7, 4e-7]]),
          ("residuals", [[1e-9, 2e-9], [3e-9, 4e-9]]), ("participation", [[40.0, 31.0], [20.0, 11.0]]),
          ("component_points", [67, 31]), ("trustworthiness", {"value": 0.9}), ("continuity", {"value": 0.8}),
-         ("redundancy", [0.0, 0.3])],
+         ("redundancy", [0.0, 0.3]), ("residual_variance", {"value": 0.3}), ("neighborhood_hit", {"value": 0.7}),
+         ("neighborhood_hit_input", None), ("residual_variance_truth", None)],
     )  # fmt: skip
     def test_where_each_number_comes_from(self, key, value):
         assert collected()[key] == pytest.approx(value) if isinstance(value, float) else collected()[key] == value
@@ -73,11 +76,11 @@ class TestCollect:
     def test_costs_by_stage(self):
         found = collected()
         assert found["seconds"] == {"ingest": 2.5, "mend_graph": 2.5, "solve_weights": 1.25, "assemble_cost": 1.25,
-                                    "solve_embedding": 2.5, "measure_quality": 1.25}  # fmt: skip
-        assert found["peak_bytes"]["ingest"] == 9 * 11
-        assert found["peak_bytes"]["assemble_cost"] == 4 * 12
+                                    "solve_embedding": 2.5, "measure_quality": 3.75}  # fmt: skip
+        assert found["peak_bytes"]["ingest"] == 11 * 11
+        assert found["peak_bytes"]["assemble_cost"] == 6 * 12
         assert found["blocks"] == {"ingest": 3, "mend_graph": 2, "solve_weights": 2, "assemble_cost": 3,
-                                   "solve_embedding": 3, "measure_quality": 1}  # fmt: skip
+                                   "solve_embedding": 3, "measure_quality": 3}  # fmt: skip
 
     def test_the_documented_keys_are_there_from_the_start(self):
         promised = {

@@ -207,28 +207,3 @@ def trustworthiness(ranks: npt.NDArray[np.integer], n_points: int) -> Float64:
     penalty = np.maximum(ranks - k, 0).sum(axis=1)
     values: Float64 = 1 - penalty * (2 / (k * (2 * n_points - 3 * k - 1)))
     return values
-
-
-def redundancy(embedding: Float64, n_neighbors: int) -> Float64:
-    """How well each coordinate of a sample (s, m) is predicted from those before it: R^2 in [0, 1], (m,), first 0.
-
-    Near 1, the coordinate is a function of the earlier ones and shows nothing new, as on elongated manifolds (Goldberg,
-    Zakai, Kushnir & Ritov 2008, JMLR 9). The prediction is the mean over the nearest neighbours in the earlier
-    coordinates, scaled to equal variance, without the point itself. A constant coordinate has 1.
-
-    Raises:
-        InputError: the sample is not larger than n_neighbors.
-    """
-    n_sample, n_coordinates = embedding.shape
-    if n_sample <= n_neighbors:
-        raise InputError(f"expected more than {n_neighbors} sample points, found {n_sample}; raise quality.sample")
-    spread = embedding.std(axis=0)
-    scaled = (embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    result = np.zeros(n_coordinates)
-    for j in range(1, n_coordinates):
-        ids = np.asarray(cKDTree(scaled[:, :j]).query(scaled[:, :j], n_neighbors + 1)[1])
-        others = ids != np.arange(n_sample)[:, None]
-        others[others.all(axis=1), -1] = False  # among many equal points the point itself may not be listed
-        predicted = scaled[ids[others].reshape(n_sample, n_neighbors), j].mean(axis=1)
-        result[j] = max(0.0, 1 - float(np.square(scaled[:, j] - predicted).mean()))
-    return result

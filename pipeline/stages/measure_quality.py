@@ -1,41 +1,79 @@
-"""How faithful the embedding is: trustworthiness and continuity of a sample against all points, and redundancy.
+"""How faithful the embedding is, on a sample of points against all points, each measure with its 95 % interval.
 
-Measured inside the largest component, since coordinates of different components cannot be compared.
+Measured inside the largest component, since coordinates of different components cannot be compared. Intervals of means
+over points are normal ones (`mean_interval`), those of ratios and correlations come from resampling the points.
 """
 
 import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 
-from pipeline import memory, schema
+from pipeline import checkpoint, memory, schema
 from pipeline.config import Config
-from pipeline.kernels.quality import count_closer, mean_interval, neighbor_thresholds, redundancy, trustworthiness
-from pipeline.plan import Layout, Report, Step, Steps, block_rows
+from pipeline.kernels.bootstrap import Estimate, correlation_interval, ratio_interval
+from pipeline.kernels.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
+from pipeline.kernels.quality import count_closer, mean_interval, neighbor_thresholds, trustworthiness
+from pipeline.kernels.regression import LEAST_POINTS, regression_errors
+from pipeline.plan import Json, Layout, Report, Step, Steps, block_rows
+from pipeline.sources import open_source
 from pipeline.store import Store
+
+Ids = npt.NDArray[np.int64]
+
+PAIRED_POINTS = 500
+"""Of the sample, whose distances to each other are compared; 500 resamples of their pairs take half a second."""
+MOST_SOURCES, LEAST_SOURCES = 50, 10
+GEODESIC_POINTS = 2_000_000
+"""Points reached from all sources together, while that leaves enough sources: a microsecond each."""
+GEODESICS_UP_TO = 1_000_000
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """sample -> count -> score."""
+    """sample -> count -> score -> geodesics -> compare."""
     n, m, k, block = layout.n_points, config.eigensolver.n_components, config.neighbors.n_neighbors, layout.block_points
     sample = min(config.quality.sample, n)
     d, row = layout.n_features, layout.n_features * np.dtype(layout.dtype).itemsize
     sizes = {"m": m, "sample": sample, "d": d, "k": k}
+    drawn = {"sample": sample, "seed": config.quality.seed}
     yield Step(
         "measure_quality", "sample", choose_sample, 1, memory.choose_quality_sample(n=n, block=block, row=row, **sizes),
-        {"sample": sample, "seed": config.quality.seed, "n_neighbors": k, "size": block, "n_points": n},
-        bundles=("_work/quality_sample.npz", "_work/embedded"), on_driver=True, feeds=False,
+        {**drawn, "n_neighbors": k, "size": block, "n_points": n},
+        bundles=("_work/quality_sample.npz", "_work/embedded"), on_driver=True, feeds=False, version=2,
     )  # fmt: skip
     yield Step(
         "measure_quality", "count", count_block, layout.point_blocks(),
-        memory.count_closer(block=block, row=row, **sizes),
-        {"size": block, "n_points": n, "sample": sample, "seed": config.quality.seed}, bundles=("_work/closer",),
-        feeds=False,
+        memory.count_closer(block=block, row=row, **sizes), {"size": block, "n_points": n, **drawn},
+        bundles=("_work/closer",), feeds=False,
     )  # fmt: skip
     yield Step(
         "measure_quality", "score", score_sample, 1, memory.score(n=n, n_blocks=layout.point_blocks(), **sizes),
-        {"n_blocks": layout.point_blocks(), "sample": sample, "seed": config.quality.seed}, on_driver=True, feeds=False,
+        {"n_blocks": layout.point_blocks(), **drawn}, on_driver=True, feeds=False, version=2,
     )  # fmt: skip
+    if n_sources := geodesic_sources(config, n):
+        yield Step(
+            "measure_quality", "geodesics", compare_geodesics, 1,
+            memory.compare_geodesics(n=n, m=m, k=layout.k_max, sample=sample), {"n_sources": n_sources, **drawn},
+            on_driver=True, feeds=False,
+        )  # fmt: skip
+    if layout.label_width:
+        source: Json = config.input.model_dump(mode="json")
+        yield Step(
+            "measure_quality", "compare", compare_labels, 1,
+            memory.compare_labels(block=block, width=layout.label_width, **sizes),
+            {"is_truth": source["kind"] == "synthetic" and source["name"] != "digits", **drawn},
+            open_source(source.pop("kind"), **source).fingerprint(), on_driver=True, feeds=False,
+        )  # fmt: skip
     return layout
+
+
+def geodesic_sources(config: Config, n_points: int) -> int:
+    """Sampled points from which shortest ways are measured; auto: none above a million points, as it takes too long."""
+    wanted = config.quality.geodesic_sources
+    if wanted == "auto":
+        few = max(LEAST_SOURCES, min(MOST_SOURCES, GEODESIC_POINTS // n_points))
+        wanted = few if n_points <= GEODESICS_UP_TO else 0
+    return min(wanted, config.quality.sample, n_points)
 
 
 def choose_sample(
@@ -49,14 +87,19 @@ def choose_sample(
     chosen = np.sort(np.random.default_rng([seed, 11]).permutation(len(members))[:sample])
     near = _without_self(np.asarray(cKDTree(embedding).query(embedding[chosen], k + 1)[1]), chosen)
     listed = store.gather(schema.KNN_INDICES.name, members[chosen])[:, :k].astype(np.int64)
+    valid = np.column_stack([np.ones(len(chosen), bool), listed >= 0])
     listed = np.where(listed >= 0, np.searchsorted(members, listed), chosen[:, None])
-    points = store.gather(schema.POINTS.name, members[chosen])
-    wanted, positions = np.unique(members[near], return_inverse=True)
-    neighbors = store.gather(schema.POINTS.name, wanted)[positions.reshape(near.shape)]
+    around = np.column_stack([chosen, listed])
+    wanted, positions = np.unique(members[np.hstack([around, near])], return_inverse=True)
+    positions = positions.reshape(len(chosen), -1)
+    found = store.gather(schema.POINTS.name, wanted)
+    points = found[positions[:, 0]]
     store.write_bundle(
         "_work/quality_sample", ids=chosen, points=points, embedding=embedding[chosen],
-        input_limits=neighbor_thresholds(points, neighbors),
+        input_limits=neighbor_thresholds(points, found[positions[:, k + 1 :]]),
         embedding_limits=neighbor_thresholds(embedding[chosen], embedding[listed]),
+        procrustes=procrustes_errors(found, embedding, positions[:, : k + 1], around, valid),
+        rows=members[chosen], near=members[near], listed=np.where(valid[:, 1:], members[listed], -1),
     )  # fmt: skip
     for number, start in enumerate(range(0, n_points, size)):
         first, past = np.searchsorted(members, [start, start + size])
@@ -67,7 +110,7 @@ def choose_sample(
     return {"k": k, "sample": len(chosen), "n_points": len(members)}
 
 
-def _without_self(ids: npt.NDArray[np.integer], own: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+def _without_self(ids: npt.NDArray[np.integer], own: npt.NDArray[np.integer]) -> Ids:
     """Drop each row's own id from (s, k + 1) ids, or the farthest where equal points hid it."""
     keep = ids != own[:, None]
     keep[keep.all(axis=1), -1] = False
@@ -89,16 +132,82 @@ def count_block(store: Store, block: int, size: int, n_points: int, sample: int,
 
 
 def score_sample(store: Store, block: int, n_blocks: int, sample: int, seed: int) -> Report:
-    """Trustworthiness, continuity and redundancy of the sample with their 95 % intervals."""
+    """Trustworthiness, continuity, local Procrustes error, and what each coordinate adds to those before it."""
     chosen = store.read_bundle("_work/quality_sample")
     parts = [store.read_bundle(f"_work/closer/{b:05d}") for b in range(n_blocks)]
     n_members = int((store.read_bundle("_work/embedding")["component"] == 0).sum())
     found: Report = {}
     for name, space in (("trustworthiness", "input"), ("continuity", "embedding")):
         ranks = np.sum([part[space] for part in parts], axis=0) + 1
-        value, low, high = mean_interval(np.clip(trustworthiness(ranks, n_members), 0.0, 1.0))
-        found[name] = {"value": value, "low": low, "high": high, "sample": len(ranks)}
+        found[name] = _measured(mean_interval(np.clip(trustworthiness(ranks, n_members), 0.0, 1.0)), len(ranks))
+    found["procrustes_error"] = _measured(mean_interval(chosen["procrustes"]), len(chosen["procrustes"]))
+    if len(chosen["embedding"]) < LEAST_POINTS:
+        return {**found, "redundancy": None, "regression_residual": None}
     embedding = chosen["embedding"]
-    neighbors = min(10, len(embedding) - 1)
-    found["redundancy"] = redundancy(embedding, neighbors).tolist() if neighbors >= 1 else None
+    errors, spread = np.square(regression_errors(embedding)), embedding.std(axis=0)
+    whole = np.square((embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+    squares = np.array([ratio_interval(part, column, seed) for part, column in zip(errors.T, whole.T, strict=True)])
+    residuals = np.sqrt(np.clip(squares, 0.0, 1.0))
+    found["regression_residual"] = [_measured(tuple(row), len(errors)) for row in residuals.tolist()]
+    found["redundancy"] = np.clip(1 - squares[:, 0], 0.0, 1.0).tolist()
+    found["redundancy"][0] = 0.0
     return found
+
+
+def _measured(estimate: Estimate, sample: int) -> Report:
+    value, low, high = estimate
+    return {"value": value, "low": low, "high": high, "sample": sample}
+
+
+def compare_geodesics(store: Store, block: int, n_sources: int, sample: int, seed: int) -> Report:
+    """Residual variance: 1 - r^2 of distances in the embedding and shortest ways in the neighbour graph."""
+    chosen = store.read_bundle("_work/quality_sample")
+    sources = np.unique(np.linspace(0, len(chosen["rows"]) - 1, n_sources).astype(np.int64))
+    indices, distances = (store.read_all(spec.name) for spec in (schema.NEIGHBOR_INDICES, schema.NEIGHBOR_DISTANCES))
+    graph = undirected_graph(indices, distances)
+    ways = np.array([graph_distances(graph, int(row), chosen["rows"]) for row in chosen["rows"][sources]])
+    straight = cdist(chosen["embedding"][sources], chosen["embedding"])
+    estimate = correlation_interval(ways, straight, sources, seed)
+    return {"residual_variance": {**_measured(estimate, len(chosen["rows"])), "sources": len(sources)}}
+
+
+def compare_labels(store: Store, block: int, is_truth: bool, sample: int, seed: int) -> Report:
+    """The embedding against what is known of the points: their labels, or their true coordinates."""
+    chosen = store.read_bundle("_work/quality_sample")
+    if is_truth:
+        return compare_truth(chosen["embedding"], labels_of(store, chosen["rows"]), seed)
+    described = store.get_json(checkpoint.marker_name("ingest", "read_labels", 0))
+    if described["report"]["kind"] != "categorical":
+        return {}
+    labels, found = labels_of(store, chosen["rows"])[:, 0], {}
+    for name, key in (("neighborhood_hit", "near"), ("neighborhood_hit_input", "listed")):
+        hits = neighborhood_hit(labels, labels_of(store, chosen[key].reshape(-1))[:, 0].reshape(chosen[key].shape))
+        hits = hits[np.isfinite(hits)]
+        found[name] = _measured(mean_interval(hits), len(hits)) if len(hits) else None
+    return found
+
+
+def compare_truth(embedding: npt.NDArray[np.float64], truth: npt.NDArray[np.float64], seed: int) -> Report:
+    """Residual variance against the truth: of distances (1 - r^2), and of the coordinates after an affine map."""
+    some = np.unique(np.linspace(0, len(truth) - 1, min(PAIRED_POINTS, len(truth))).astype(np.int64))
+    straight, true = (cdist(table[some], table[some]) for table in (embedding, truth))
+    of_distances = correlation_interval(true, straight, np.arange(len(some)), seed)
+    design = np.column_stack([np.ones(len(embedding)), embedding])
+    spread = truth.std(axis=0)
+    scaled = (truth - truth.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    missed = scaled - design @ np.linalg.lstsq(design, scaled)[0]
+    affine = ratio_interval(np.square(missed).mean(axis=1), np.square(scaled).mean(axis=1), seed)
+    return {
+        "residual_variance_truth": _measured(of_distances, len(some)),
+        "residual_variance_affine": _measured(affine, len(truth)),
+    }
+
+
+def labels_of(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
+    """Labels (r, width) of points by their internal rows; NaN for -1."""
+    unique, positions = np.unique(rows, return_inverse=True)
+    original = store.gather(schema.ORIGINAL_INDEX.name, unique[unique >= 0])
+    order = np.argsort(original)
+    labels = np.full((len(unique), store.array(schema.LABEL.name).shape[1]), np.nan)
+    labels[np.flatnonzero(unique >= 0)[order]] = store.gather(schema.LABEL.name, original[order])
+    return labels[positions.reshape(-1)]

@@ -11,7 +11,6 @@ from pipeline.kernels.quality import (
     neighbor_thresholds,
     participation,
     recall_at_k,
-    redundancy,
     trustworthiness,
 )
 
@@ -158,26 +157,3 @@ def test_trustworthiness__sample_interval_holds_the_whole(seed: int) -> None:
     assert low - (high - low) / 4 < whole < high + (high - low) / 4
     assert high - low < 0.1
     assert low < value < high
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_redundancy__functions_of_earlier_coordinates(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    x, y = rng.random((2, 2000))
-    columns = [x, np.cos(3 * np.pi * x), 1e-3 * y, np.sin(4 * x) * np.cos(4 * y), rng.random(2000), np.zeros(2000)]
-    result = redundancy(np.column_stack(columns), n_neighbors=10)
-    assert result[0] == 0
-    assert result[1] > 0.99
-    assert result[2] < 0.1
-    assert result[3] > 0.9
-    assert result[4] < 0.1
-    assert result[5] == 1
-    assert ((result >= 0) & (result <= 1)).all()
-
-
-def test_redundancy__equal_points_do_not_predict_themselves() -> None:
-    """Among equal earlier coordinates the point itself is left out, so its own value cannot leak."""
-    columns = np.column_stack([np.zeros(40), np.random.default_rng(11).normal(size=40)])
-    assert redundancy(columns, n_neighbors=3)[1] < 0.3
-    with pytest.raises(InputError, match="more than 40 sample points, found 40"):
-        redundancy(columns, n_neighbors=40)

@@ -1,0 +1,94 @@
+"""Measures of single neighbourhoods (do labels agree, does a similarity map them), and distances in the graph."""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+Float64 = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.integer]
+
+BATCH_ELEMENTS = 1 << 20
+
+
+def neighborhood_hit(labels: Float64, neighbor_labels: Float64) -> Float64:
+    """Share of each point's neighbours that have its label, in [0, 1]: (s,); NaN where it cannot be said.
+
+    Source: Paulovich, Nonato, Minghim & Levkowitz 2008 (Least Square Projection, IEEE TVCG 14), section 6.
+
+    Args:
+        labels: (s,) category of each point, NaN where it has none.
+        neighbor_labels: (s, q) categories of its neighbours; NaN (no label, no neighbour) is left out.
+
+    >>> neighborhood_hit(np.array([1.0, 2.0]), np.array([[1.0, 3.0, np.nan], [np.nan, np.nan, np.nan]]))
+    array([0.5, nan])
+    """
+    counted = np.isfinite(neighbor_labels) & np.isfinite(labels)[:, None]
+    hits = (neighbor_labels == labels[:, None]) & counted
+    total = counted.sum(axis=1)
+    share: Float64 = np.where(total > 0, hits.sum(axis=1) / np.maximum(total, 1), np.nan)
+    return share
+
+
+def procrustes_errors(
+    points: npt.NDArray[np.floating],
+    embedding: npt.NDArray[np.floating],
+    rows: Ids,
+    embedded_rows: Ids,
+    valid: npt.NDArray[np.bool_],
+) -> Float64:
+    """How far each neighbourhood is from its image under the best rotation, shift and scale, in [0, 1]: (s,).
+
+    The normalised local Procrustes statistic of Goldberg & Ritov 2009 (Local Procrustes for manifold embedding,
+    Machine Learning 77), sections 2 and 4: min over c, A, b of sum_j |x_j - c A y_j - b|^2 divided by sum_j |x_j -
+    mean|^2, A with orthonormal columns. With centred X and Y it is 1 - |X'Y|_*^2 / (|X|^2 |Y|^2), |.|_* the sum of the
+    singular values. The free scale c is that of their conformal version: LLE chooses its own scale. 0 for a similarity;
+    directions stretched unequally count, also where nothing is torn.
+
+    Args:
+        points: (a, d) rows that ``rows`` points into.
+        embedding: (e, m), m <= d or not, rows that ``embedded_rows`` points into.
+        rows: (s, q) the point and its neighbours.
+        embedded_rows: (s, q) the same in the embedding.
+        valid: (s, q) which of them count.
+
+    >>> square = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> turned, ids = 3 * square[:, ::-1] + 5, np.array([[0, 1, 2, 3]])
+    >>> bool(procrustes_errors(square, turned, ids, ids, ids >= 0)[0] < 1e-12)
+    True
+    """
+    out = np.empty(len(rows))
+    step = max(1, BATCH_ELEMENTS // (rows.shape[1] * points.shape[1]))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        x, y = (_centred(table[ids[part]], valid[part]) for table, ids in ((points, rows), (embedding, embedded_rows)))
+        nuclear = np.linalg.svd(x.transpose(0, 2, 1) @ y, compute_uv=False).sum(axis=1)
+        total = np.square(x).sum(axis=(1, 2)) * np.square(y).sum(axis=(1, 2))
+        out[part] = np.where(total > 0, 1 - nuclear**2 / np.where(total > 0, total, 1.0), 1.0)
+    return np.clip(out, 0.0, 1.0)
+
+
+def _centred(neighborhoods: npt.NDArray[np.floating], valid: npt.NDArray[np.bool_]) -> Float64:
+    """(b, q, d) minus the mean of each neighbourhood's valid points; zero where not valid."""
+    weights = valid[:, :, None] / valid.sum(axis=1)[:, None, None]
+    offsets = neighborhoods.astype(np.float64) - neighborhoods[:, :1].astype(np.float64)
+    centred: Float64 = (offsets - (offsets * weights).sum(axis=1, keepdims=True)) * valid[:, :, None]
+    return centred
+
+
+def undirected_graph(neighbors: Ids, distances: npt.NDArray[np.floating]) -> csr_array:
+    """Neighbour lists (n, K) with -1 in empty slots as lengths of edges in both directions, for ``graph_distances``."""
+    valid = neighbors >= 0
+    indptr = np.concatenate([[0], np.cumsum(valid.sum(axis=1))]).astype(neighbors.dtype)
+    lengths = np.maximum(distances[valid].astype(np.float64), np.finfo(np.float32).tiny)  # 0 would be no edge
+    graph = csr_array((lengths, neighbors[valid], indptr), shape=(len(valid), len(valid)))
+    return csr_array(graph.maximum(graph.T.tocsr()))
+
+
+def graph_distances(graph: csr_array, source: int, targets: Ids) -> Float64:
+    """Lengths (t,) of the shortest ways from a point to the targets along edges; inf where there is none.
+
+    Estimates of geodesic distances on the manifold (Tenenbaum, de Silva & Langford 2000, Science 290).
+    """
+    found: Float64 = dijkstra(graph, directed=True, indices=np.array([source]))[0, targets]
+    return found

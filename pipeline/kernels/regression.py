@@ -1,0 +1,81 @@
+"""Is a coordinate a function of those before it? Local linear regression, each point predicted from the others.
+
+Source: Dsilva, Talmon, Coifman & Kevrekidis 2018 (Parsimonious representation of nonlinear dynamical systems through
+manifold learning, Applied and Computational Harmonic Analysis 44), section 3: local linear regression with its
+leave-one-out error. There the weights are Gaussian with one bandwidth, a third of the median distance; here they are
+tricube over the nearest points (Cleveland & Devlin 1988, JASA 83) and the number of these is the one of `SPANS` with
+the smallest error, so that functions with many waves are found as well.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial import cKDTree
+
+from pipeline.errors import InputError
+
+SPANS = (3, 6, 12)
+"""Neighbours used, as multiples of the number of unknowns of the regression."""
+
+LEAST_POINTS = 3
+RIDGE = 1e-6
+"""Added to the slopes' equations, relative to their trace: earlier coordinates may depend on each other."""
+
+BATCH_ELEMENTS = 1 << 20
+
+Float64 = npt.NDArray[np.float64]
+
+
+def regression_errors(embedding: Float64) -> Float64:
+    """What the coordinates before it leave unexplained of each coordinate at each point of a sample (s, m): (s, m).
+
+    In units of the coordinate's standard deviation. The root of a column's mean square is Dsilva's residual r_j: near
+    1 where the coordinate shows something new, near 0 where it is a function of the earlier ones, as on elongated
+    manifolds (Goldberg, Zakai, Kushnir & Ritov 2008, JMLR 9). The first column is the coordinate itself, so r_1 = 1. A
+    constant coordinate has no error.
+
+    Raises:
+        InputError: fewer than three points.
+    """
+    n_sample, n_coordinates = embedding.shape
+    if n_sample < LEAST_POINTS:
+        raise InputError(f"expected at least {LEAST_POINTS} sample points, found {n_sample}; raise quality.sample")
+    spread = embedding.std(axis=0)
+    scaled = (embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    errors: Float64 = scaled.copy()
+    for j in range(1, n_coordinates):
+        spans = sorted({min(span * (j + 1), n_sample - 1) for span in SPANS})
+        ids = _others(scaled[:, :j], spans[-1])
+        found = [scaled[:, j] - local_linear(scaled[:, :j], scaled[:, j], ids[:, :span]) for span in spans]
+        errors[:, j] = min(found, key=lambda error: float(error @ error))
+    return errors
+
+
+def local_linear(earlier: Float64, values: Float64, ids: npt.NDArray[np.integer]) -> Float64:
+    """Value (s,) at each point of (s, p) of a linear fit to the values (s,) at other points ``ids`` (s, q), near first.
+
+    Tricube weights that reach zero just beyond the farthest of them. Where all lie at the point itself, their mean.
+    """
+    n_sample, n_earlier = earlier.shape
+    out = np.empty(n_sample)
+    step = max(1, BATCH_ELEMENTS // (ids.shape[1] * (n_earlier + 1)))
+    for start in range(0, n_sample, step):
+        rows = slice(start, start + step)
+        offsets = earlier[ids[rows]] - earlier[rows, None, :]
+        distances = np.sqrt(np.square(offsets).sum(axis=2))
+        reach = 1.1 * distances.max(axis=1, keepdims=True)
+        weights = (1 - (distances / np.where(reach > 0, reach, 1.0)) ** 3) ** 3
+        design = np.concatenate([np.ones((*distances.shape, 1)), offsets], axis=2)
+        weighted = (design * weights[:, :, None]).transpose(0, 2, 1)
+        gram, right = weighted @ design, weighted @ values[ids[rows], None]
+        diagonal = np.einsum("bpp->bp", gram)
+        diagonal[:, 1:] += RIDGE * diagonal[:, 1:].sum(axis=1, keepdims=True) + np.finfo(np.float64).tiny
+        out[rows] = np.linalg.solve(gram, right)[:, 0, 0]
+    return out
+
+
+def _others(points: Float64, n_wanted: int) -> npt.NDArray[np.int64]:
+    """The n_wanted nearest points (s, n_wanted) of each, itself left out by its id."""
+    ids = np.asarray(cKDTree(points).query(points, n_wanted + 1)[1]).reshape(len(points), -1)
+    others = ids != np.arange(len(points))[:, None]
+    others[others.all(axis=1), -1] = False  # among many equal points the point itself may not be listed
+    return np.asarray(ids[others].reshape(len(points), n_wanted), np.int64)

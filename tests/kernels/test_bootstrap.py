@@ -1,0 +1,69 @@
+"""Intervals by resampling points: they cover, and equal what scikit-learn's or NumPy's formulas give in the middle."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from pipeline.kernels.bootstrap import correlation_interval, ratio_interval
+
+
+def test_ratio__covers_in_about_95_of_100_samples() -> None:
+    rng = np.random.default_rng(11)
+    covered = 0
+    for number in range(200):
+        below = rng.gamma(3.0, size=150)
+        above = below * rng.beta(2, 6, size=150)
+        value, low, high = ratio_interval(above, below, number)
+        assert value == pytest.approx(above.sum() / below.sum())
+        assert low < value < high
+        covered += low <= 0.25 <= high
+    assert 0.89 < covered / 200 < 0.99
+
+
+def test_ratio__nothing_over_nothing() -> None:
+    assert ratio_interval(np.zeros(5), np.zeros(5), 3) == (0.0, 0.0, 0.0)
+
+
+def tables(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    X = rng.random((n, 2))
+    return X, X + 0.15 * rng.normal(size=X.shape)
+
+
+@pytest.mark.parametrize("seed", [11, 23, 37])
+@pytest.mark.parametrize("n_rows", [9, 80])
+def test_correlation__value_is_that_of_the_pairs(seed: int, n_rows: int) -> None:
+    X, Y = tables(np.random.default_rng(seed), 80)
+    rows = np.unique(np.linspace(0, 79, n_rows).astype(int))
+    first, second = cdist(X[rows], X), cdist(Y[rows], Y)
+    others = rows[:, None] != np.arange(80)
+    expected = 1 - np.corrcoef(first[others], second[others])[0, 1] ** 2
+    value, low, high = correlation_interval(first, second, rows, seed)
+    assert value == pytest.approx(expected, abs=1e-12)
+    assert low < value < high
+    first[2, 5] = np.inf  # a pair without a way says nothing
+    assert correlation_interval(first, second, rows, seed)[0] == pytest.approx(expected, abs=0.05)
+    assert correlation_interval(np.full_like(first, np.inf), second, rows, seed) == (1.0, 1.0, 1.0)
+
+
+def test_correlation__of_multiples_is_one() -> None:
+    X = np.random.default_rng(3).random((30, 2))
+    table = cdist(X, X)
+    assert correlation_interval(table, 7 * table + 2, np.arange(30), 1)[0] < 1e-12
+
+
+@pytest.mark.parametrize("sources", ["all", "twenty"])
+def test_correlation__covers_the_value_of_the_population(sources: str) -> None:
+    """Resampling pairs as if they were independent gives intervals that hold it in fewer than half of the samples."""
+    rng = np.random.default_rng(17)
+    whole = tables(rng, 3000)
+    some = np.arange(0, 3000, 3)
+    first, second = (cdist(table[some], table) for table in whole)
+    truth = 1 - np.corrcoef(first.ravel(), second.ravel())[0, 1] ** 2
+    covered = 0
+    for number in range(60):
+        drawn = rng.choice(3000, 100, replace=False)
+        rows = np.arange(100) if sources == "all" else np.arange(0, 100, 5)
+        X, Y = (table[drawn] for table in whole)
+        _, low, high = correlation_interval(cdist(X[rows], X), cdist(Y[rows], Y), rows, number)
+        covered += low <= truth <= high
+    assert covered / 60 > 0.83

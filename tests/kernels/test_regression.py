@@ -1,0 +1,73 @@
+"""Is a coordinate a function of those before it: known functions, noise of known size, awkward samples."""
+
+import numpy as np
+import pytest
+
+from pipeline.errors import InputError
+from pipeline.kernels.regression import local_linear, regression_errors
+
+SEEDS = [11, 23, 37]
+
+
+def residuals(embedding: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.square(regression_errors(embedding)).mean(axis=0))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_functions_of_earlier_coordinates(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = rng.random((2, 2000))
+    columns = [x, np.cos(3 * np.pi * x), 1e-3 * y, np.sin(4 * x) * np.cos(4 * y), rng.random(2000), np.zeros(2000)]
+    found = residuals(np.column_stack(columns))
+    assert found[0] == pytest.approx(1, abs=1e-12)
+    assert found[1] < 1e-3
+    assert found[2] > 0.95
+    assert found[3] < 0.05
+    assert found[4] > 0.95
+    assert found[5] == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("noise", [0.1, 0.5])
+def test_noise_of_known_size_is_what_stays(seed: int, noise: float) -> None:
+    """Leave-one-out error of a local fit: the noise, and what fitting it to few points adds."""
+    rng = np.random.default_rng(seed)
+    x = rng.random(2000)
+    values = np.sqrt(2) * np.sin(2 * np.pi * x) + noise * rng.normal(size=2000)
+    [_, found] = residuals(np.column_stack([x, values]))
+    expected = noise / np.sqrt(1 + noise**2)
+    assert expected * 0.95 < found < expected * 1.15
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_many_waves_and_any_scale(seed: int) -> None:
+    """A Gaussian a third of the median distance wide would see nothing of twenty waves."""
+    rng = np.random.default_rng(seed)
+    x = rng.random(2000)
+    embedding = np.column_stack([x, np.sin(40 * np.pi * x)])
+    assert residuals(embedding)[1] < 0.15
+    np.testing.assert_allclose(residuals(embedding * [1e-9, 1e9] + 3), residuals(embedding), rtol=1e-4)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_local_linear__exact_for_linear_functions(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    earlier = rng.normal(size=(300, 3))
+    values = earlier @ [1.0, -2.0, 0.5] + 4
+    ids = rng.integers(0, 300, size=(300, 25))
+    np.testing.assert_allclose(local_linear(earlier, values, ids), values, atol=1e-3)
+    assert np.abs(local_linear(earlier, values**2, ids) - values**2).max() > 1
+
+
+def test_a_point_does_not_predict_itself() -> None:
+    """Among equal earlier coordinates the point itself is left out, so its own value cannot leak."""
+    columns = np.column_stack([np.zeros(40), np.random.default_rng(11).normal(size=40)])
+    assert residuals(columns)[1] > 0.85
+    with pytest.raises(InputError, match="at least 3 sample points, found 2"):
+        regression_errors(columns[:2])
+
+
+def test_small_samples_of_many_coordinates() -> None:
+    found = residuals(np.random.default_rng(5).normal(size=(12, 9)))
+    assert np.isfinite(found).all()
+    assert (found[1:] > 0.3).all()

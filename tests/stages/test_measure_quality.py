@@ -1,0 +1,137 @@
+"""Quality of a run: equal to scikit-learn's and to direct formulas where the sample is everything."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+from sklearn.manifold import Isomap
+from sklearn.manifold import trustworthiness as sklearn_trustworthiness
+from sklearn.neighbors import NearestNeighbors
+
+from pipeline.config import Config
+
+N, K = 700, 10
+
+
+@pytest.fixture(scope="module")
+def measure(tmp_path_factory, run_stages):
+    """Runs a built-in input to the quality measures; remembers what it has run."""
+    runs = {}
+
+    def run(name="swiss_roll", method="lle", **quality):
+        key = (name, method, *quality.items())
+        if key not in runs:
+            source = {"kind": "synthetic", "name": name, **({"n_points": N} if name != "digits" else {})}
+            config = Config.model_validate({
+                "method": method, "input": source, "neighbors": {"n_neighbors": K}, "quality": quality,
+                "output": {"store": str(tmp_path_factory.mktemp("quality") / "run.zarr")},
+                "execution": {"block_points": 350, "cluster": {"kind": "serial"}},
+            })  # fmt: skip
+            runs[key] = run_stages(config, "measure_quality")
+        return runs[key]
+
+    return run
+
+
+def measured(run) -> dict:
+    return {key: value for step in ("score", "geodesics", "compare")
+            for [found] in [run.reports.get(("measure_quality", step), [{}])] for key, value in found.items()}
+
+
+def tables(run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points, embedding and labels in internal order."""
+    original = run.store.read_all("original_index")
+    return run.store.read_all("points"), *(run.store.read_all(name)[original] for name in ("embedding", "label"))
+
+
+def test_trustworthiness_and_continuity_are_scikit_learns_on_all_points(measure):
+    run = measure(sample=N)
+    X, Y, _ = tables(run)
+    found = measured(run)
+    assert found["trustworthiness"]["value"] == pytest.approx(sklearn_trustworthiness(X, Y, n_neighbors=K), abs=1e-10)
+    assert found["continuity"]["value"] == pytest.approx(sklearn_trustworthiness(Y, X, n_neighbors=K), abs=1e-10)
+    assert found["trustworthiness"]["sample"] == N
+
+
+def test_residual_variance_is_that_of_all_shortest_ways(measure):
+    run = measure(sample=N, geodesic_sources=N)
+    X, Y, truth = tables(run)
+    if run.reports["mend_graph", "analyse"][0]["reverse_added"] == 0:
+        ways = Isomap(n_neighbors=K).fit(X).dist_matrix_[np.triu_indices(N, 1)]
+        expected = 1 - np.corrcoef(ways, pdist(Y))[0, 1] ** 2
+        assert measured(run)["residual_variance"]["value"] == pytest.approx(expected, abs=1e-6)  # stored as float32
+    some = np.unique(np.linspace(0, N - 1, 500).astype(int))
+    expected = 1 - np.corrcoef(pdist(truth[some]), pdist(Y[some]))[0, 1] ** 2
+    assert measured(run)["residual_variance_truth"]["value"] == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("sources", [40, 12])
+def test_intervals_of_samples_hold_the_whole(measure, sources):
+    whole, sampled = (measured(measure(**sizes)) for sizes in (
+        {"sample": N, "geodesic_sources": N}, {"sample": 300, "geodesic_sources": sources}))  # fmt: skip
+    keys = ("trustworthiness", "continuity", "procrustes_error", "residual_variance", "residual_variance_truth",
+            "residual_variance_affine")  # fmt: skip
+    for key in keys:
+        low, high = sampled[key]["low"], sampled[key]["high"]
+        assert low - (high - low) / 2 <= whole[key]["value"] <= high + (high - low) / 2, key
+        assert whole[key]["low"] <= whole[key]["value"] <= whole[key]["high"]
+    assert sampled["residual_variance"]["sources"] == sources
+
+
+def test_truth_is_found_again_by_a_method_that_keeps_it(measure):
+    """Principal components of a flat sheet are its coordinates, of a roll they are not."""
+    flat, rolled = (measured(measure(name, "pca", sample=N)) for name in ("sheet", "swiss_roll"))
+    for key in ("residual_variance_truth", "residual_variance_affine", "procrustes_error"):
+        assert flat[key]["high"] < 1e-10
+        assert rolled[key]["low"] > 0.01
+    assert 1e-4 < flat["residual_variance"]["value"] < 0.05  # the graph's ways have corners
+    assert rolled["residual_variance"]["low"] > flat["residual_variance"]["high"]
+
+
+def test_each_coordinate_against_those_before_it(measure):
+    found = measured(measure("spiral_3d", sample=N))
+    first, second = found["regression_residual"]
+    assert (first["value"], first["low"], first["high"]) == (1, 1, 1)
+    assert second["low"] <= second["value"] <= second["high"] <= 1
+    assert found["redundancy"] == pytest.approx([0, max(0, 1 - second["value"] ** 2)])
+
+
+def test_neighborhood_hit_of_digits(measure):
+    run = measure("digits", sample=1797)
+    X, Y, labels = tables(run)
+    found = measured(run)
+    for key, space in (("neighborhood_hit", Y), ("neighborhood_hit_input", X)):
+        near = NearestNeighbors(n_neighbors=K).fit(space).kneighbors(return_distance=False)
+        expected = (labels[near, 0] == labels).mean()
+        assert found[key]["value"] == pytest.approx(expected, abs=2e-3)  # pixels are whole numbers: ties
+        assert found[key]["low"] < found[key]["value"] < found[key]["high"]
+    assert found["neighborhood_hit_input"]["value"] > 0.95 > found["neighborhood_hit"]["value"] > 0.4
+    assert "residual_variance_truth" not in found
+
+
+def test_other_labels_change_only_what_reads_them(tmp_path, make_config, run_stages):
+    rng = np.random.default_rng(3)
+    points, labels = rng.normal(size=(400, 3)), tmp_path / "labels.npy"
+    np.save(labels, rng.integers(0, 3, 400))
+    config = make_config(tmp_path, points, 200, eigensolver={"n_components": 2})
+    labelled = config.model_copy(update={"input": config.input.model_copy(update={"labels": str(labels)})})
+    first = measured(run_stages(labelled, "measure_quality"))
+    assert 0.25 < first["neighborhood_hit_input"]["value"] < 0.45
+    np.save(labels, np.repeat([7, 8, 9, 10], 100))
+    second = measured(run_stages(labelled, "measure_quality"))
+    assert second["neighborhood_hit"] != first["neighborhood_hit"]
+    assert {key: second[key] for key in ("trustworthiness", "residual_variance")} == {
+        key: first[key] for key in ("trustworthiness", "residual_variance")}  # fmt: skip
+    np.save(labels, rng.normal(size=400))
+    assert "neighborhood_hit" not in measured(run_stages(labelled, "measure_quality"))
+    assert "neighborhood_hit" not in measured(run_stages(config, "measure_quality"))
+
+
+def test_geodesics_can_be_left_out(measure):
+    assert "residual_variance" not in measured(measure(geodesic_sources=0))
+
+
+@pytest.mark.parametrize("sample", [1, 4])
+def test_samples_of_a_few_points(measure, sample):
+    found = measured(measure(sample=sample))
+    assert found["trustworthiness"]["sample"] == sample
+    assert (found["regression_residual"] is None) == (sample == 1)
