@@ -1,0 +1,93 @@
+"""Intrinsic dimension from the distances of points to their nearest neighbours, with intervals.
+
+Both estimators take the points around one of them for a Poisson process of constant density on a flat piece of the
+manifold. What breaks that makes them depend on the scale: noise raises the estimate at small distances, curvature at
+large ones, and boundaries lower it (a point near one has neighbours on one side only), most in high dimensions.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import chi2
+
+from pipeline.errors import InputError
+
+KEPT_SHARE = 0.9
+"""Of the ratios of distances in ``two_nearest``; Facco et al. leave out the largest tenth, too."""
+
+NORMAL_QUANTILE_975 = 1.959963984540054
+
+Float64 = npt.NDArray[np.float64]
+
+
+class Dimension(NamedTuple):
+    """An estimate of the intrinsic dimension and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def two_nearest(distances: Float64) -> Dimension:
+    """TwoNN (Facco, d'Errico, Rodriguez & Laio 2017, Scientific Reports 7): from each point's two nearest neighbours.
+
+    The ratio mu of the two distances follows a Pareto law, so log mu is exponential with rate d. The paper fits a line
+    to the empirical distribution without the largest tenth; here d is the maximum-likelihood rate of the same ratios,
+    those left out counted as censored, whose interval is exact for independent points: 2 d sum log mu is chi-squared
+    with twice as many degrees of freedom as there are ratios (Epstein & Sobel 1953, JASA 48).
+
+    Args:
+        distances: (s, >= 2) positive distances to the nearest neighbours, ascending.
+
+    Raises:
+        InputError: fewer than two columns, or all ratios are 1.
+    """
+    _require(distances, 2)
+    logs = np.sort(np.log(distances[:, 1] / distances[:, 0]))
+    kept = max(1, int(KEPT_SHARE * len(logs)))
+    total = float(logs[:kept].sum() + (len(logs) - kept) * logs[kept - 1])
+    if total <= 0:
+        raise InputError(
+            "intrinsic dimension: the two nearest neighbours of nearly all sampled points are equally far, so their "
+            "distances say nothing (coordinates on a grid?)"
+        )
+    low, high = chi2.ppf([0.025, 0.975], 2 * kept) / (2 * total)
+    return Dimension(max(kept - 1, 1) / total, float(low), float(high))
+
+
+def maximum_likelihood(distances: Float64) -> Dimension:
+    """Levina & Bickel 2004 (NIPS 17), eq. 8, from k neighbours, averaged as in MacKay & Ghahramani 2005 (a note on it).
+
+    Each point's inverse estimate is the mean over j < k of log(T_k / T_j); the inverses are averaged, not the
+    estimates, as the whole likelihood wants it. The interval is the normal one of that mean of inverses over the points, so it
+    allows for densities and dimensions that differ from place to place; it takes the points' neighbourhoods for
+    independent, which sampled points are that have few neighbours in common.
+
+    Args:
+        distances: (s, k) positive distances to the k nearest neighbours, ascending; k >= 2.
+
+    Raises:
+        InputError: fewer than two columns, or all neighbours are equally far.
+    """
+    _require(distances, 2)
+    k = distances.shape[1]
+    inverses = np.log(distances[:, -1:] / distances[:, :-1]).mean(axis=1)
+    mean = float(inverses.mean())
+    if mean <= 0:
+        raise InputError(
+            f"intrinsic dimension: the {k} nearest neighbours of the sampled points are equally far, so their "
+            f"distances say nothing (coordinates on a grid?)"
+        )
+    half = NORMAL_QUANTILE_975 * float(inverses.std(ddof=1)) / len(inverses) ** 0.5 if len(inverses) > 1 else np.inf
+    terms = len(inverses) * (k - 1)
+    unbiased = (terms - 1) / terms if terms > 1 else 1.0  # the mean of an inverse of a gamma variable
+    high = unbiased / (mean - half) if half < mean else np.inf
+    return Dimension(unbiased / mean, unbiased / (mean + half), float(high))
+
+
+def _require(distances: Float64, columns: int) -> None:
+    if distances.ndim != 2 or distances.shape[1] < columns or not len(distances):
+        raise InputError(f"intrinsic dimension: expected points with {columns} neighbours, found {distances.shape}")
+    if not (distances > 0).all() or not np.isfinite(distances).all():
+        raise InputError("intrinsic dimension: expected positive distances, found others; merge equal points first")
