@@ -14,6 +14,7 @@ import typer
 
 from pipeline import memory
 from pipeline import run as runs
+from pipeline import suggest as suggestions
 from pipeline import transform as transforms
 from pipeline.cluster import memory_of_workers
 from pipeline.config import Cluster, Config, Execution, json_schema, load_config
@@ -41,6 +42,8 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="erase the store first inst
 
 Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as text, or as a JSON object a line")]
 Profile = Annotated[bool, typer.Option("--profile", help="save Dask's performance report beside the run's own")]
+Sample = Annotated[int, typer.Option("--sample", min=50, help="points to look at")]
+Out = Annotated[Path | None, typer.Option("--write", metavar="OUT", help="write the config with the suggested values")]
 Watch = Annotated[bool, typer.Option("--watch", help="go on until the run ends, a new table every few seconds")]
 
 GIB = 2**30
@@ -81,6 +84,23 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
         return f"valid: {found['n_input']} rows of {found['n_features']} features, {found['dtype']}"
 
     _finish(act, as_json, describe)
+
+
+@app.command()
+def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: Overrides = None,
+            as_json: AsJson = False) -> None:  # fmt: skip
+    """Estimate the intrinsic dimension; propose n_components, n_neighbors and reg from a sample, and say why."""
+
+    def act() -> dict[str, Any]:
+        loaded = _load(config, set_, None)
+        if write is not None and write.exists():
+            raise ConfigError(f"--write {write}: this file exists already; choose another name")
+        found = suggestions.suggest(loaded, sample)
+        if write is not None:
+            suggestions.write_config(loaded, found["suggested"], write)
+        return {**found, "written": None if write is None else str(write)}
+
+    _finish(act, as_json, lambda found: _describe_suggestion(found, config))
 
 
 @app.command()
@@ -248,6 +268,36 @@ def _describe_plan(found: dict[str, Any]) -> str:
     known = "at least what stands above; a factor's size is known once the weights are solved"
     lines.append(f"eigensolver: {_describe_solver(solver) if solver else known}")
     return "\n".join(lines)
+
+
+def _describe_suggestion(found: dict[str, Any], config: Path) -> str:
+    two, likely = (found["dimension"][name] for name in ("two_nearest", "maximum_likelihood"))
+    lines = [
+        f"{found['n_rows']:,} rows of {found['n_features']} features; {found['sample']:,} sampled, "
+        f"{found['queries']:,} of them against all rows (dimension, error)",
+        f"intrinsic dimension: TwoNN {_interval(two, '.2f')}; maximum likelihood with {likely['n_neighbors']} "
+        f"neighbours {_interval(likely, '.2f')}",
+    ]
+    if found["candidates"]:
+        lines.append(f"{'':<2}{'k':>4}{'reg':>8}  {'dimension':<22}{'error':<30}{'parts':>6}{'closed':>7}  "
+                     f"{'trustworthiness':<28}{'continuity'}")  # fmt: skip
+    for one in found["candidates"]:
+        line = (f"{'*' if one['chosen'] else '':<2}{one['n_neighbors']:>4}{one['reg']:>8.0e}  "
+                f"{_interval(one['dimension'], '.2f'):<22}{_interval(one['error'], '.1e'):<30}")  # fmt: skip
+        if "failed" in one:
+            lines.append(line + one["failed"].splitlines()[0][:80])
+            continue
+        both = (_interval(one[name], ".4f") for name in ("trustworthiness", "continuity"))
+        lines.append(f"{line}{one['n_components_weak']:>6}{one['closed_classes']:>7}  {next(both):<28}{next(both)}")
+    lines += [f"- {reason}" for reason in found["reasons"]]
+    values = " ".join(f"--set {key}={value:g}" for key, value in found["suggested"].items())
+    lines.append(f"written: {found['written']}" if found["written"] else f"lle run {config} {values}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _interval(found: dict[str, float], form: str) -> str:
+    value, low, high = (format(found[key], form) for key in ("value", "low", "high"))
+    return f"{value} ({low} to {high})"
 
 
 def _describe_solver(solver: dict[str, Any]) -> str:

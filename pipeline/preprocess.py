@@ -88,6 +88,13 @@ def fit_transform(X: Any, scale: str, pca: int | None) -> Transform:
     return Transform(mean, spread, center, components)
 
 
+def fit_sample(rows: npt.NDArray[np.floating], scale: str, pca: int | None) -> Transform:
+    """The same from some rows in memory."""
+    import dask.array as da  # noqa: PLC0415
+
+    return fit_transform(da.from_array(rows.astype(np.float64), chunks=rows.shape), scale, pca)
+
+
 def _standard(X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     from dask_ml.preprocessing import StandardScaler  # noqa: PLC0415 (slow to import, rarely needed)
 

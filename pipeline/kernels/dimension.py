@@ -60,9 +60,9 @@ def maximum_likelihood(distances: Float64) -> Dimension:
     """Levina & Bickel 2004 (NIPS 17), eq. 8, from k neighbours, averaged as in MacKay & Ghahramani 2005 (a note on it).
 
     Each point's inverse estimate is the mean over j < k of log(T_k / T_j); the inverses are averaged, not the
-    estimates, as the whole likelihood wants it. The interval is the normal one of that mean of inverses over the points, so it
-    allows for densities and dimensions that differ from place to place; it takes the points' neighbourhoods for
-    independent, which sampled points are that have few neighbours in common.
+    estimates, as the whole likelihood wants it. The interval is the normal one of that mean of inverses over the
+    points, so it allows for densities and dimensions that differ from place to place; it takes neighbourhoods for
+    independent, which those of sampled points are as long as they have few points in common.
 
     Args:
         distances: (s, k) positive distances to the k nearest neighbours, ascending; k >= 2.

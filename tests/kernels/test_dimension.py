@@ -17,10 +17,10 @@ def distances(X: np.ndarray, n_queries: int, k: int, rng: np.random.Generator) -
     return cKDTree(X).query(X[chosen], k + 1)[0][:, 1:]
 
 
-def torus(n: int, d: int, rng: np.random.Generator) -> np.ndarray:
-    """A flat d-dimensional torus in 2 d dimensions: no boundary, constant density."""
-    angles = 2 * np.pi * rng.random((n, d))
-    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+def torus_distances(n: int, d: int, n_queries: int, k: int, rng: np.random.Generator) -> np.ndarray:
+    """The same on a flat torus: no boundary, no curvature, constant density."""
+    X = rng.random((n, d))
+    return cKDTree(X, boxsize=1.0).query(X[:n_queries], k + 1)[0][:, 1:]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -59,14 +59,14 @@ def test_intervals_cover(d: int) -> None:
     """On a flat torus, where the assumptions hold, in about 95 of 100 samples."""
     rng = np.random.default_rng(29)
     covered = np.zeros(3)
-    n_trials, n_points = 60, 8000 if d == 5 else 4000
+    n_trials = 60
     for _ in range(n_trials):
-        found = distances(torus(n_points, d, rng), 150, 10, rng)
+        found = torus_distances(4000, d, 150, 10, rng)
         estimates = (two_nearest(found), maximum_likelihood(found[:, :5]), maximum_likelihood(found))
         covered += [estimate.low <= d <= estimate.high for estimate in estimates]
         assert all(estimate.low < estimate.value < estimate.high for estimate in estimates)
     assert (covered / n_trials > 0.85).all(), covered
-    assert (covered[:2] < n_trials).any() or d == 1  # neither is as wide as one likes
+    assert (covered < n_trials).any()  # nor are they as wide as one likes
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,0 +1,115 @@
+"""Sampled rows of an input and their nearest neighbours among all of its rows, in two passes over it, without a store.
+
+Bounded: a block of rows, the sample, and the coordinates of the neighbours (`NEIGHBOR_BYTES`) are held at one time,
+whatever the number of rows.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.kernels.duplicates import row_hashes
+from pipeline.kernels.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
+from pipeline.plan import KDTREE_FEATURES, block_points
+from pipeline.preprocess import Transform, fit_sample
+from pipeline.sources import Source
+
+NEIGHBOR_BYTES = 256 * 2**20
+LEAST_POINTS = 50
+
+Array = npt.NDArray[Any]
+Ids = npt.NDArray[np.int64]
+
+
+class Survey(NamedTuple):
+    """s sampled points, and the neighbours among all rows of the first q of them; preprocessed as the config says."""
+
+    n_rows: int
+    points: Array
+    """(s, d) distinct sampled points in random order."""
+    lists: NeighborLists
+    """(q, k) neighbours of the first q points among all distinct rows; ids are hashes of rows."""
+    pool_ids: Ids
+    """(p,) ids of all neighbours, ascending."""
+    pool: Array
+    """(p, d) their coordinates."""
+
+    def neighbors(self, first: int, past: int, k: int) -> Array:
+        """Coordinates (past - first, k, d) of the k nearest neighbours of some of the first q points."""
+        ids = self.lists.ids[first:past, :k]
+        return np.asarray(self.pool[np.minimum(np.searchsorted(self.pool_ids, ids), len(self.pool) - 1)])
+
+
+def survey(config: Config, source: Source, sample: int, k: int, seed: int) -> Survey:
+    """Read all rows twice: for the sample, and for its neighbours.
+
+    Scaling and principal components are fitted on the sample. Equal rows count once, as in a run. Raises InputError.
+    """
+    rng = np.random.default_rng([seed, 17])
+    chosen = np.sort(rng.choice(source.n_rows, size=min(sample, source.n_rows), replace=False, shuffle=False))
+    parts, n_invalid = [], 0
+    for start, rows, valid in _blocks(source):
+        own = chosen[np.searchsorted(chosen, start) : np.searchsorted(chosen, start + len(rows))] - start
+        parts.append(rows[own[valid[own]]])
+        n_invalid += int((~valid).sum())
+    if n_invalid and config.preprocess.invalid == "error":
+        raise InputError(
+            f"input: {n_invalid} rows hold NaN or infinity, or numbers whose squares overflow. Mend them, or set "
+            f"preprocess.invalid: drop to leave them out"
+        )
+    rows = np.concatenate(parts)
+    ids, first = np.unique(_ids(rows), return_index=True)
+    order = rng.permutation(len(ids))
+    ids, rows = ids[order], rows[first[order]]
+    if len(rows) < LEAST_POINTS:
+        raise InputError(
+            f"input: the sample has {len(rows)} distinct valid rows of {source.n_rows}; at least {LEAST_POINTS} are "
+            f"needed to say anything. Raise --sample, or choose the parameters by hand"
+        )
+    scale, pca = config.preprocess.scale, config.preprocess.pca
+    transform = None if scale == "none" and pca is None else fit_sample(rows, scale, pca)
+    points = rows if transform is None else transform(rows)
+    n_queries = min(len(points), max(LEAST_POINTS, NEIGHBOR_BYTES // (points.itemsize * points.shape[1] * k)))
+    return _with_neighbors(source, transform, points, ids, n_queries, k)
+
+
+def _with_neighbors(
+    source: Source, transform: Transform | None, points: Array, ids: Ids, n_queries: int, k: int
+) -> Survey:
+    queries, query_ids = points[:n_queries], ids[:n_queries]
+    search = kdtree_neighbors if points.shape[1] <= KDTREE_FEATURES else brute_neighbors
+    lists = NeighborLists(np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), np.inf))
+    pool_ids, pool = np.empty(0, np.int64), np.empty((0, points.shape[1]), points.dtype)
+    for _, rows, valid in _blocks(source):
+        block_ids, first = np.unique(_ids(rows[valid]), return_index=True)
+        if not len(block_ids):
+            continue
+        block = rows[valid][first] if transform is None else transform(rows[valid][first])
+        found = search(queries, query_ids, block, block_ids, k)
+        ids_of_both, both = (np.hstack(pair) for pair in zip(lists, found, strict=True))
+        lists = select_nearest(ids_of_both, both, query_ids, k)
+        used = np.unique(lists.ids[lists.ids >= 0])
+        known = np.isin(used, pool_ids)
+        coordinates = np.empty((len(used), points.shape[1]), points.dtype)
+        coordinates[known] = pool[np.searchsorted(pool_ids, used[known])]
+        coordinates[~known] = block[np.searchsorted(block_ids, used[~known])]
+        pool_ids, pool = used, coordinates
+    return Survey(source.n_rows, points, lists, pool_ids, pool)
+
+
+def _blocks(source: Source) -> Iterator[tuple[int, Array, npt.NDArray[np.bool_]]]:
+    """(first row, rows, which of them are finite) of one block after another."""
+    size = block_points("auto", source.n_rows, source.n_features * source.dtype.itemsize)
+    for start in range(0, source.n_rows, size):
+        rows = source.read(start, min(start + size, source.n_rows))
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield start, rows, np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1))
+
+
+def _ids(rows: Array) -> Ids:
+    """63 bits of each row's hash: equal rows have equal ids, and among 10 million others two agree once in 200,000."""
+    return (row_hashes(rows)[:, 0] >> np.uint64(1)).astype(np.int64)
