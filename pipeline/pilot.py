@@ -45,7 +45,9 @@ def run_pilot(config: Config, points: npt.NDArray[Any], folder: Path, changes: d
         "output": {"store": str(folder / "run.zarr"), "report": False},
         "quality": {"sample": 1, "geodesic_sources": 0},
     }  # fmt: skip
-    fixed: dict[str, dict[str, Any]] = {"neighbors": {"min_recall": 0.0}, "graph": {"components": "largest", "min_component": 1}}
+    fixed: dict[str, dict[str, Any]] = {
+        "neighbors": {"min_recall": 0.0}, "graph": {"components": "largest", "min_component": 1},
+    }  # fmt: skip
     for section, keys in [*fixed.items(), *changes.items()]:
         data[section] = {**data[section], **keys}
     (folder / "config.yaml").write_text(to_yaml(data))

@@ -52,8 +52,8 @@ def two_nearest(distances: Float64) -> Dimension:
             "intrinsic dimension: the two nearest neighbours of nearly all sampled points are equally far, so their "
             "distances say nothing (coordinates on a grid?)"
         )
-    low, high = chi2.ppf([0.025, 0.975], 2 * kept) / (2 * total)
-    return Dimension(max(kept - 1, 1) / total, float(low), float(high))
+    low, high = (float(chi2.ppf(tail, 2 * kept)) / (2 * total) for tail in (0.025, 0.975))
+    return Dimension(max(kept - 1, 1) / total, low, high)
 
 
 def maximum_likelihood(distances: Float64) -> Dimension:

@@ -1,0 +1,158 @@
+"""`lle suggest`: the dimension of known manifolds, choices that can be followed, and what a sample cannot say."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline import suggest as suggestions
+from pipeline.cli import app
+from pipeline.config import Config, load_config
+from pipeline.kernels.dimension import Dimension
+from pipeline.pilot import Pilot, faithfulness
+from pipeline.suggest import Candidate, choose
+
+
+@pytest.fixture(autouse=True)
+def few_candidates(monkeypatch):
+    """Each is a run."""
+    monkeypatch.setattr(suggestions, "NEIGHBORS", (4, 8, 30))
+    monkeypatch.setattr(suggestions, "REGS", (1e-3, 1e-1))
+
+
+def config_of(name="swiss_roll", n=20_000, **sections):
+    source = {"kind": "synthetic", "name": name, "n_points": n}
+    return Config.model_validate({"input": source, "output": {"store": "never-made.zarr"}, **sections})
+
+
+def candidate(k, scores, pilot=None):
+    both = np.asarray(scores, float)
+    nothing = Dimension(2.0, 1.9, 2.1)
+    pilot = pilot or Pilot(1, 1, np.ones(len(both), bool), both, both)
+    return Candidate(k, 1e-3, nothing, (0.1, 0.1, 0.1), pilot)
+
+
+class TestChoice:
+    def test_the_first_that_is_not_worse_than_the_best(self):
+        rng = np.random.default_rng(5)
+        base = rng.uniform(0.5, 0.9, 400)
+        worse, equal, best = base - 0.05, base + 0.0995, base + 0.1
+        found = choose([candidate(k, scores) for k, scores in ((6, worse), (8, equal), (10, best), (12, best))])
+        assert found.n_neighbors == 8
+        assert choose([candidate(6, worse), candidate(10, best)]).n_neighbors == 10
+
+    def test_differences_are_taken_point_by_point(self):
+        """The points differ far more than the candidates do; a difference of noise alone decides nothing."""
+        rng = np.random.default_rng(6)
+        base = rng.uniform(0.1, 0.9, 400)
+        assert choose([candidate(6, base), candidate(8, base + 0.01)]).n_neighbors == 8
+        assert choose([candidate(6, base), candidate(8, base + rng.normal(0.01, 0.2, 400))]).n_neighbors == 6
+
+    def test_what_could_not_be_embedded_is_not_chosen(self):
+        assert choose([candidate(6, [0.5, 0.4], "too few"), candidate(8, [0.1, 0.2])]).n_neighbors == 8
+        assert choose([candidate(6, [0.5, 0.4], "too few")]) is None
+
+
+def test_faithfulness_is_that_of_scikit_learn():
+    from sklearn.manifold import trustworthiness  # noqa: PLC0415
+
+    X = np.random.default_rng(7).normal(size=(200, 4))
+    there, back = faithfulness(X, X[:, :2])
+    assert there.mean() == pytest.approx(trustworthiness(X, X[:, :2], n_neighbors=12), abs=1e-12)
+    assert back.mean() == pytest.approx(trustworthiness(X[:, :2], X, n_neighbors=12), abs=1e-12)
+
+
+def test_a_roll(tmp_path):
+    found = suggestions.suggest(config_of(), 300)
+    assert found["suggested"]["eigensolver.n_components"] == 2
+    assert found["suggested"]["neighbors.n_neighbors"] < 30  # there the sample's neighbours cross from sheet to sheet
+    lines = {(one["n_neighbors"], one["reg"]): one for one in found["candidates"]}
+    assert [(k, 1e-3) in lines for k in (4, 8, 12, 30)] == [True] * 4
+    assert sum(one["chosen"] for one in found["candidates"]) == 1
+    assert lines[30, 1e-3]["trustworthiness"]["high"] < lines[8, 1e-3]["trustworthiness"]["low"]
+    for one in lines.values():
+        for key in ("dimension", "error", "trustworthiness", "continuity"):
+            assert one[key]["low"] <= one[key]["value"] <= one[key]["high"]
+        assert one["dimension"]["value"] == pytest.approx(2, abs=0.2)
+    assert found["stretch"] == pytest.approx((20_000 / 300) ** 0.5, rel=0.1)
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_reconstruction_error_is_that_of_all_rows_and_not_of_the_sample():
+    """On a roll it falls with the spacing; measured inside the sample it would not depend on the number of rows."""
+    few, many = (suggestions.suggest(config_of("s_curve", n, method="pca"), 300) for n in (2000, 60_000))
+    assert few["candidates"] == many["candidates"] == []
+    assert set(few["suggested"]) == {"eigensolver.n_components"}
+    errors = []
+    for n in (2000, 60_000):
+        config = config_of("s_curve", n)
+        found = suggestions.survey(config, suggestions.open_input(config), 300, 12, 0)
+        errors.append(suggestions.reconstruction_errors(found, 12, 1e-3, "trace").mean())
+    assert errors[0] > 2 * errors[1]
+
+
+def test_separate_pieces_show_and_cost(tmp_path, make_config):
+    rng = np.random.default_rng(11)
+    pieces = [rng.random((200, 2)) @ np.eye(2, 3) + 50 * shift for shift in range(2)]
+    found = suggestions.suggest(make_config(tmp_path, np.concatenate(pieces)), 400)
+    for one in found["candidates"]:
+        assert one["n_components_weak"] >= 2
+        assert one["in_largest"] == pytest.approx(0.5, abs=0.05) or one["n_neighbors"] == 4
+    assert found["stretch"] == 1.0
+    assert not any("times as far" in reason for reason in found["reasons"])
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(app, ["suggest", *map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        f"input: {{kind: synthetic, name: s_curve, n_points: 2000}}\noutput: {{store: {tmp_path}/run.zarr}}\n"
+    )
+    return path
+
+
+class TestCommand:
+    def test_table_and_file(self, tmp_path, path):
+        out = tmp_path / "suggested.yaml"
+        code, said, _ = invoke(path, "--sample", 200, "--write", out, "--set", "weights.reg=1e-2")
+        assert code == 0
+        rows = [line for line in said.splitlines() if line.startswith("*")]
+        assert len(rows) == 1
+        written = yaml.safe_load(out.read_text())
+        assert set(written) == {"input", "output", "weights", "neighbors", "eigensolver"}
+        loaded = load_config(out)
+        assert int(rows[0].split()[1]) == loaded.neighbors.n_neighbors
+        assert loaded.eigensolver.n_components == 2
+        assert not (tmp_path / "run.zarr").exists()
+
+    def test_an_existing_file_is_kept(self, path):
+        before = path.read_text()
+        code, said, _ = invoke(path, "--write", path, "--json")
+        assert (code, json.loads(said)["error"]) == (2, "ConfigError")
+        assert path.read_text() == before
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [(["--set", "neighbors.n_neighbors=2500"], "must be below 2000"), (["--set", "input.name=rolls"], "input"),
+         (["--set", "input.n_points=40"], "40 distinct valid rows"), (["--sample", "3"], "sample")],
+    )  # fmt: skip
+    def test_refused(self, path, changes, said):
+        code, out, err = invoke(path, *changes)
+        assert code == 2
+        assert said in out + err
+        assert "Traceback" not in out + err
+
+    def test_a_method_that_needs_more_neighbours_says_so_in_its_line(self, path):
+        code, out, _ = invoke(path, "--sample", 200, "--json", "--set", "method=hessian")
+        assert code == 0
+        lines = {one["n_neighbors"]: one for one in json.loads(out)["candidates"]}
+        assert "needs at least 6 neighbours" in lines[4]["failed"]
+        assert "trustworthiness" in lines[8]
+        assert "weights.reg" not in json.loads(out)["suggested"]

@@ -1,0 +1,79 @@
+"""Sampled rows and their neighbours among all rows: exact, bounded, equal rows once, invalid rows said."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from pipeline import survey as surveys
+from pipeline.errors import InputError
+from pipeline.stages.ingest import open_input
+from pipeline.survey import survey
+
+SEEDS = [19, 83]
+
+
+@pytest.fixture
+def look(tmp_path, make_config):
+    def run(points, sample=60, k=7, seed=5, **preprocess):
+        config = make_config(tmp_path, points, preprocess=preprocess)
+        return survey(config, open_input(config), sample, k, seed)
+
+    return run
+
+
+@pytest.fixture(params=[None, 64])
+def block(request, monkeypatch):
+    """In one block, and in many."""
+    if request.param:
+        monkeypatch.setattr(surveys, "block_points", lambda *sizes: request.param)
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("d", "dtype"), [(3, "f8"), (15, "f4")])
+def test_neighbours_are_the_nearest_of_all_distinct_rows(look, seed, d, dtype):
+    distinct = np.random.default_rng(seed).normal(size=(500, d)).astype(dtype)
+    found = look(np.concatenate([distinct, distinct[:200]]), seed=seed)
+    distances = np.sort(cdist(found.points.astype("f8"), distinct.astype("f8")), axis=1)
+    assert (distances[:, 0] == 0).all()  # the points are rows of the input
+    assert len(np.unique(found.points, axis=0)) == len(found.points)
+    assert 50 <= len(found.points) <= 60
+    np.testing.assert_allclose(found.lists.distances, distances[:, 1:8], rtol=1e-12)
+    offsets = found.neighbors(0, len(found.points), 7).astype("f8") - found.points[:, None]
+    np.testing.assert_allclose(np.sqrt(np.square(offsets).sum(axis=2)), distances[:, 1:8], rtol=1e-6)
+
+
+def test_seeds_draw_other_samples_and_equal_ones_the_same(look):
+    points = np.random.default_rng(3).normal(size=(400, 3))
+    first, again, other = look(points), look(points), look(points, seed=6)
+    np.testing.assert_array_equal(first.points, again.points)
+    assert not np.isin(first.points, other.points).all()
+
+
+def test_preprocessed_as_the_config_says(look):
+    rng = np.random.default_rng(4)
+    points = rng.normal(size=(300, 4)) * [1, 100, 1e4, 1e-3] + 7
+    scaled = look(points, sample=300, scale="standard")
+    np.testing.assert_allclose(scaled.points.std(axis=0), 1, rtol=1e-9)
+    assert look(points, sample=300, scale="standard", pca=2).points.shape == (300, 2)
+
+
+def test_invalid_rows(look):
+    points = np.random.default_rng(8).normal(size=(300, 4))
+    points[::7, 2] = np.nan
+    with pytest.raises(InputError, match="43 rows hold NaN"):
+        look(points)
+    found = look(points, sample=300, invalid="drop")
+    assert len(found.points) == 300 - 43
+    assert np.isfinite(found.lists.distances).all()
+
+
+def test_too_few_rows(look):
+    with pytest.raises(InputError, match="30 distinct valid rows"):
+        look(np.repeat(np.arange(90.0).reshape(30, 3), 5, axis=0), sample=150)
+
+
+def test_the_coordinates_of_neighbours_are_bounded(look, monkeypatch):
+    monkeypatch.setattr(surveys, "NEIGHBOR_BYTES", 8 * 3 * 7 * 60)
+    found = look(np.random.default_rng(9).normal(size=(500, 3)), sample=200)
+    assert (len(found.points), len(found.lists.ids)) == (200, 60)
