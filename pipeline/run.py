@@ -56,7 +56,9 @@ STAGES: dict[str, Stage] = {
     "measure_quality": measure_quality.steps,
     "write_report": write_report.steps,
 }
-METHOD_ARRAYS = (schema.WEIGHTS.name, schema.DEGREE.name, schema.LOCAL_FACTORS, schema.COST_MATRIX)
+METHOD_ARRAYS = (
+    schema.WEIGHTS.name, schema.RECONSTRUCTION_ERROR.name, schema.DEGREE.name, schema.LOCAL_FACTORS, schema.COST_MATRIX,
+)  # fmt: skip
 DECIDE_MATRICES = ("method", "input", "preprocess", "neighbors", "weights", "graph")
 """Sections of a config that decide what the eigensolver works on."""
 PACKAGES = (

@@ -44,6 +44,10 @@ NEIGHBOR_DISTANCES = ArraySpec(
     "input units",
 )
 WEIGHTS = ArraySpec("weights", ("point", "neighbor"), "float64", "barycentric weights; rows sum to 1; 0 pads")
+RECONSTRUCTION_ERROR = ArraySpec(
+    "reconstruction_error", ("point",), "float64", "squared distance of each point from what its neighbours rebuild",
+    "squared input units",
+)
 DEGREE = ArraySpec("degree", ("point",), "float64", "summed weights of each point's edges (laplacian)")
 COMPONENT = ArraySpec(
     "component", ("input row",), "int32", "component of the graph, 0 the largest; -1 = not embedded", kind="index"
@@ -92,8 +96,8 @@ EMBEDDED_HASH = ArraySpec(
 POINT_COMPONENT = ArraySpec("_work/component", ("point",), "int32", "weak component of each point", kind="index")
 
 ARRAYS = (
-    POINTS, ORIGINAL_INDEX, NEIGHBOR_INDICES, NEIGHBOR_DISTANCES, WEIGHTS, DEGREE, COMPONENT, EIGENVALUES, EMBEDDING,
-    LABEL,
+    POINTS, ORIGINAL_INDEX, NEIGHBOR_INDICES, NEIGHBOR_DISTANCES, WEIGHTS, RECONSTRUCTION_ERROR, DEGREE, COMPONENT,
+    EIGENVALUES, EMBEDDING, LABEL,
 )
 COST_MATRIX = "cost_matrix"
 LOCAL_FACTORS = "local_factors"

@@ -13,7 +13,7 @@ BATCH_BYTES = 16 * 2**20
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """request -> send -> solve."""
+    """request -> send -> solve -> measure."""
     n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     row = layout.n_features * np.dtype(layout.dtype).itemsize
     size = {"size": block, "n_points": n}
@@ -23,6 +23,11 @@ def steps(config: Config, layout: Layout) -> Steps:
         memory.solve_weights(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES),
         {"reg": config.weights.reg, "rule": config.weights.rule, **size},
         arrays=(PlannedArray(schema.WEIGHTS, (n, k), "float64", block),),
+    )  # fmt: skip
+    yield Step(
+        "solve_weights", "measure", measure_block, n_blocks,
+        memory.solve_weights(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES), size,
+        arrays=(PlannedArray(schema.RECONSTRUCTION_ERROR, (n,), "float64", block),), feeds=False,
     )  # fmt: skip
     return layout
 
@@ -45,3 +50,24 @@ def solve_block(store: Store, block: int, reg: float, rule: str, size: int, n_po
         zero_trace += int(solved.zero_trace.sum())
     store.write(schema.WEIGHTS.name, start, weights)
     return {"squared_error": squared_error, "zero_trace": zero_trace, "rows_read": len(points)}
+
+
+def measure_block(store: Store, block: int, size: int, n_points: int) -> Report:
+    """Reconstruction error of each point of a block, from the rows it was sent for the weights.
+
+    A step of its own, so that the weights of a store that lacks it stay as they are, and what follows from them.
+    """
+    start, stop = block_rows(block, size, n_points)
+    indices, weights = (store.read(spec.name, start, stop) for spec in (schema.NEIGHBOR_INDICES, schema.WEIGHTS))
+    rows, points = receive_rows(store, block, schema.POINTS.name, start, stop, indices)
+    own = np.searchsorted(rows, np.arange(start, stop))
+    errors = np.empty(len(own))
+    batch = max(1, BATCH_BYTES // (8 * indices.shape[1] * points.shape[1]))
+    for first in range(0, len(own), batch):
+        part = slice(first, first + batch)
+        neighbors = np.searchsorted(rows, indices[part])  # an empty slot has no weight
+        offsets = np.subtract(points[neighbors], points[own[part], None, :], dtype=np.float64)
+        missed = (weights[part, None, :] @ offsets)[:, 0, :]  # the weights of a point add up to 1
+        errors[part] = np.einsum("bd,bd->b", missed, missed)
+    store.write(schema.RECONSTRUCTION_ERROR.name, start, errors)
+    return {"largest": float(errors.max())}

@@ -6,6 +6,7 @@ from conftest import swiss_roll
 from oracle import exact_neighbors, point_weights
 from sklearn.manifold._locally_linear import barycenter_weights
 
+from pipeline import checkpoint
 from pipeline.kernels.barycenter import barycenter_weights as kernel_weights
 from pipeline.stages import solve_weights
 
@@ -59,6 +60,33 @@ class TestPlainGraph:
         sums = [errors[start : start + block_points].sum() for start in range(0, N, block_points)]
         np.testing.assert_allclose([report["squared_error"] for report in reports], sums, rtol=1e-6)
         assert [report["zero_trace"] for report in reports] == [0] * len(reports)
+
+
+@pytest.mark.parametrize("reverse", [0, 3])
+@pytest.mark.parametrize("block_points", BLOCKS)
+def test_error_of_every_point(solve, block_points, reverse):
+    run = solve(block_points, reverse)
+    points, neighbors, weights = arrays_of(run)
+    found = run.store.read_all("reconstruction_error")
+    expected = [np.square(x - w[row >= 0] @ points[row[row >= 0]]).sum()
+                for x, row, w in zip(points, neighbors, weights, strict=True)]  # fmt: skip
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-15)
+    total = sum(report["squared_error"] for report in run.reports["solve_weights", "solve"])
+    assert found.sum() == pytest.approx(total, rel=1e-8)
+
+
+def test_a_store_without_errors_keeps_its_weights(tmp_path, make_config, run_stages):
+    config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(3)), 128, neighbors={"n_neighbors": K})
+    store = run_stages(config, "assemble_cost").store
+    before = store.read_all("reconstruction_error")
+    checkpoint.forget_step(store, "solve_weights", "measure")
+    store.objects.delete("reconstruction_error")
+    kept = {mark: store.get_json(mark) for stage in ("solve_weights", "assemble_cost")
+            for mark in store.objects.names(f"_done/{stage}")}  # fmt: skip
+    assert len(kept) > 8
+    store = run_stages(config, "assemble_cost").store
+    np.testing.assert_array_equal(store.read_all("reconstruction_error"), before)
+    assert {mark: store.get_json(mark) for mark in kept} == kept
 
 
 class TestReverseNeighbors:
