@@ -15,6 +15,7 @@ from matplotlib.image import imread
 from pipeline.report import charts, pictures
 from pipeline.report.figures import MISSING, to_png
 from pipeline.report.pictures import ColorSource, classify, count_outside, draw_embedding, robust_range
+from pipeline.report.side_by_side import shelves
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -93,14 +94,83 @@ def test_coordinates_of_the_three_panels(figures: list[Figure]) -> None:
     assert figures[0].get_supxlabel() == "the first 3 of 4 coordinates"
 
 
-def test_four_largest_components_have_panels(figures: list[Figure]) -> None:
-    sizes = [3, 40, 10, 30, 5, 20]
-    component = np.repeat(np.arange(6, dtype=np.int32), sizes)
-    draw_embedding(np.random.default_rng(74).normal(size=(108, 2)), component, None, "t")
-    titles = [ax.get_title(loc="left") for ax in figures[0].axes]
-    wanted = [(1, 40), (3, 30), (5, 20), (2, 10)]
-    assert titles == [f"component {label}: {size} points" for label, size in wanted]
-    assert figures[0].get_supxlabel() == "the 4 largest of 6 components: 100 of 108 points"
+class TestSideBySide:
+    """Components in one picture: moved apart, not scaled, the largest first."""
+
+    sizes = (3, 40, 10, 30, 5, 20)
+
+    def draw(self, n_coordinates: int = 2, kind: str = "none") -> tuple[np.ndarray, np.ndarray]:
+        component = np.repeat(np.arange(6, dtype=np.int32), self.sizes)
+        embedding = np.random.default_rng(74).normal(size=(108, n_coordinates)) * (1 + component[:, None])
+        draw_embedding(embedding, component, color_source(kind, 108), "t")
+        return embedding, component
+
+    @pytest.mark.parametrize("n_coordinates", [2, 3])
+    def test_each_is_moved_as_a_whole_and_none_lie_in_another(self, figures: list[Figure], n_coordinates: int) -> None:
+        embedding, component = self.draw(n_coordinates, "continuous")  # the value of a row is its number
+        pairs = [(0, 1)] if n_coordinates == 2 else [(0, 1), (0, 2), (1, 2)]
+        for ax, pair in zip(figures[0].axes[: len(pairs)], pairs, strict=True):
+            points = ax.collections[0]
+            rows = np.asarray(points.get_array()).astype(int)
+            shown = np.asarray(points.get_offsets())[np.argsort(rows)]
+            assert len(shown) == 108
+            shift = shown - embedding[:, pair]
+            boxes = []
+            for label in range(6):
+                part = component == label
+                np.testing.assert_allclose(shift[part] - shift[part][0], 0, atol=1e-9)
+                boxes.append((shown[part].min(axis=0), shown[part].max(axis=0)))
+            for i, (low, high) in enumerate(boxes):
+                assert not any(((low < b) & (a < high)).all() for a, b in boxes[:i])
+            (x_low, x_high), (y_low, y_high) = ax.get_xlim(), ax.get_ylim()
+            assert (shown > [x_low, y_low]).all()
+            assert (shown < [x_high, y_high]).all()
+            assert ax.get_aspect() == 1.0
+
+    def test_labels_say_which_and_how_many(self, figures: list[Figure]) -> None:
+        self.draw()
+        texts = [text.get_text() for text in figures[0].axes[0].texts]
+        assert texts[:6] == ["1: 40", "3: 30", "5: 20", "2: 10", "4: 5", "0: 3"]
+        assert figures[0].axes[0].get_title(loc="left") == "108 points in 6 components, side by side"
+
+    def test_no_more_than_fit(self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pictures, "MAX_EMBEDDED_COMPONENTS", 4)
+        self.draw()
+        assert figures[0].get_supxlabel() == "the 4 largest of 6 components: 100 of 108 points"
+
+    @pytest.mark.parametrize("kind", ["none", "continuous", "classes"])
+    def test_one_coordinate_shares_the_other_axis(self, figures: list[Figure], kind: str) -> None:
+        embedding, _ = self.draw(1, kind)
+        ax = figures[0].axes[0]
+        if kind == "none":
+            assert sum(patch.get_height() for patch in ax.patches) == 108
+        else:
+            heights = np.asarray(ax.collections[0].get_offsets())[:, 1]
+            assert (heights.max() > 100) == (kind == "continuous")
+        assert ax.get_xlim()[1] - ax.get_xlim()[0] > np.ptp(embedding)
+
+    def test_spikes_do_not_reach_into_another(self, figures: list[Figure]) -> None:
+        embedding = np.random.default_rng(3).uniform(size=(9000, 2))
+        embedding[:4] = 80.0
+        draw_embedding(embedding, np.repeat(np.arange(2, dtype=np.int32), [6000, 3000]), None, "t")
+        ax = figures[0].axes[0]
+        shown = len(ax.collections[0].get_offsets())
+        assert ax.get_title(loc="right") == f"{9000 - shown} outside the view"
+        assert 4 <= 9000 - shown < 60
+        assert ax.get_xlim()[1] < 3
+
+    @pytest.mark.parametrize("seed", [3, 11, 29])
+    def test_shelves(self, seed: int) -> None:
+        sizes = np.random.default_rng(seed).uniform(0.2, 3.0, (30, 2))
+        corners = shelves(sizes, 1.5)
+        for i in range(30):
+            for j in range(i):
+                apart = (corners[i] >= corners[j] + sizes[j] - 1e-9) | (corners[j] >= corners[i] + sizes[i] - 1e-9)
+                assert apart.any()
+        extent = (corners + sizes).max(axis=0)
+        assert corners.min() > -1e-9
+        assert sizes.prod(axis=1).sum() > 0.35 * extent.prod()
+        assert 0.9 < extent[0] / extent[1] < 2.5
 
 
 class TestView:

@@ -31,6 +31,7 @@ from pipeline.report.figures import (
     plain_text,
     to_png,
 )
+from pipeline.report.side_by_side import Box, arrange, draw_frame
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -39,7 +40,8 @@ Range = tuple[float, float]
 
 SCATTER_POINTS = 100_000
 MAX_CLASSES = 20
-MAX_EMBEDDED_COMPONENTS = 4
+MAX_EMBEDDED_COMPONENTS = 60
+PANEL_ASPECT = 1.25  # of the axes, width over height
 DRAW_ORDER_SEED = 20001222
 COLOR_MAP = "viridis"
 
@@ -101,9 +103,10 @@ def draw_embedding(
     """PNG of the first (up to three) coordinates of an embedding.
 
     embedding: (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points. Each graph
-    component is embedded by itself, so each of the four largest has panels with axes of its own. One
-    coordinate is drawn against the colour value (or as a histogram without one), three or more as the panels
-    (1, 2), (1, 3), (2, 3). Points outside the view (see `robust_range`) are counted above their panel.
+    component is embedded by itself, so several are put side by side, moved but not scaled, each under its number
+    and how many points it has. One coordinate is drawn against the colour value (or as a histogram without
+    one), three or more as the panels (1, 2), (1, 3), (2, 3). Points outside the view (see `robust_range`) are
+    counted above their panel.
     """
     shown = np.isfinite(embedding).all(axis=1) & (component >= 0)
     paint = _paint(color, shown)
@@ -115,21 +118,24 @@ def draw_embedding(
     if not groups:
         return to_png(message_figure(title, "no point was embedded"))
     pairs = [(columns[0], columns[0])] if len(columns) == 1 else list(combinations(columns, 2))
-    figure, axes = _panel_figure(title, len(groups), len(pairs))
+    figure, axes = _panel_figure(title, len(pairs))
     _add_footnote(figure, component[shown], groups, embedding.shape[1])
-    panels = []
-    for (label, rows), row_axes in zip(groups.items(), axes, strict=True):
-        panels += [_panel(ax, rows, x, y) for ax, (x, y) in zip(row_axes, pairs, strict=True)]
-        name = f"component {label}: " if len(groups) > 1 else ""
-        points = "1 point" if rows.size == 1 else f"{rows.size:,} points"
-        row_axes[0].set_title(name + points, loc="left", fontsize=10, color=INK)
-    flat_axes = [ax for row in axes for ax in row]
-    if len(columns) == 1:
-        _draw_histograms(flat_axes, panels)
+    if len(groups) == 1:
+        [rows] = groups.values()
+        panels = [_panel(ax, rows, x, y) for ax, (x, y) in zip(axes, pairs, strict=True)]
     else:
-        _draw_panels(figure, flat_axes, panels, paint if embedding.shape[1] > 1 else PLAIN)
+        flat = embedding.shape[1] == 1
+        panels = [_side_by_side(ax, groups, x, y, flat) for ax, (x, y) in zip(axes, pairs, strict=True)]
+    n_points = sum(rows.size for rows in groups.values())
+    points = "1 point" if n_points == 1 else f"{n_points:,} points"
+    parts = f" in {len(groups)} components, side by side" if len(groups) > 1 else ""
+    axes[0].set_title(points + parts, loc="left", fontsize=10, color=INK)
+    if len(columns) == 1:
+        _draw_histograms(axes, panels)
+    else:
+        _draw_panels(figure, axes, panels, paint if embedding.shape[1] > 1 else PLAIN)
     if embedding.shape[1] == 1 and paint.classes is not None:
-        for ax in flat_axes:
+        for ax in axes:
             ax.set_yticks(range(len(paint.classes.names)), [plain_text(name) for name in paint.classes.names])
     return to_png(figure)
 
@@ -209,6 +215,16 @@ def _panel(ax: Axes, rows: IntArray, x: Column, y: Column) -> Panel:
     return panel
 
 
+def _side_by_side(ax: Axes, groups: Mapping[int, IntArray], x: Column, y: Column, flat: bool) -> Panel:
+    """The same for several components; with one coordinate (flat) the other axis is theirs in common."""
+    boxes = {label: Box(_view(x.values[rows]), _view(y.values[rows])) for label, rows in groups.items()}
+    placed = arrange(groups, x.values, y.values, boxes, None if flat else PANEL_ASPECT)
+    draw_frame(ax, placed, x.label, y.label, flat)
+    if placed.n_outside:
+        ax.set_title(f"{placed.n_outside:,} outside the view", loc="right", fontsize=8.5, color=FAINT)
+    return Panel(*placed[:5])
+
+
 def _view(values: FloatArray) -> Range:
     low, high = robust_range(values)
     margin = 0.04 * (high - low) if high > low else 0.5 * max(1.0, abs(low))
@@ -239,7 +255,7 @@ def _draw_panels(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], 
         paint.norm.vmax = max(10.0, *(float(np.nanmax(raster, initial=1.0)) for raster in rasters))
     for ax, panel, raster in zip(axes, panels, rasters, strict=True):
         extent = (*panel.x_range, *panel.y_range)
-        image = ax.imshow(raster, origin="lower", extent=extent, aspect="auto", interpolation="nearest")
+        image = ax.imshow(raster, origin="lower", extent=extent, aspect=ax.get_aspect(), interpolation="nearest")
         image.set(cmap=COLOR_MAP, norm=paint.norm)
 
 
@@ -318,16 +334,9 @@ def _add_footnote(
         figure.supxlabel("; ".join(notes), fontsize=8.5, color=FAINT)
 
 
-def _panel_figure(title: str, n_groups: int, n_pairs: int) -> tuple[Figure, list[list[Axes]]]:
-    """Figure with a list of `n_pairs` axes for each group: a row of them, or a cell of a grid for one."""
-    if n_pairs > 1:
-        shape, size = (n_groups, n_pairs), (4.0 * n_pairs + 1.0, 3.7 * n_groups + 0.5)
-    elif n_groups == 1:
-        shape, size = (1, 1), (7.4, 5.6)
-    else:
-        shape = (2, 2) if n_groups == 4 else (1, n_groups)
-        size = (4.4 * shape[1] + 1.0, 4.0 * shape[0] + 0.5)
+def _panel_figure(title: str, n_pairs: int) -> tuple[Figure, list[Axes]]:
+    """Figure with a row of `n_pairs` axes."""
+    size = (4.0 * n_pairs + 1.0, 4.2) if n_pairs > 1 else (7.4, 5.6)
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
     figure.suptitle(plain_text(title, 90), x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK)
-    axes = list(figure.subplots(*shape, squeeze=False).flat)
-    return figure, [axes[start : start + n_pairs] for start in range(0, len(axes), n_pairs)]
+    return figure, list(figure.subplots(1, n_pairs, squeeze=False).flat)
