@@ -62,6 +62,25 @@ def neighbor_graph(indices: npt.NDArray[np.integer]) -> csr_array:
     return csr_array((np.ones(len(columns), dtype=np.int8), columns, indptr), shape=(n_points, n_points))
 
 
+def apart_from_their_lists(indices: npt.NDArray[np.integer]) -> npt.NDArray[np.intp]:
+    """Points, ascending, that the lists (n, K) leave unconnected with their own list.
+
+    Lists join the points in them, not the point that they belong to. Methods whose local matrices cover the list alone
+    (ltsa, hessian) have one constant null vector for each part that the lists leave, which can be more than weak
+    components: a point in nobody's list is a part by itself. Were the points found here members of their own lists,
+    the parts would be the weak components.
+
+    >>> apart_from_their_lists(np.array([[1, 2], [2, -1], [1, -1], [1, 2]]))
+    array([0, 3])
+    """
+    n_points, first = len(indices), indices[:, :1]
+    linked = indices[:, 1:] >= 0
+    ends = (np.broadcast_to(first, linked.shape)[linked], indices[:, 1:][linked])
+    graph = csr_array((np.ones(len(ends[0]), np.int8), ends), shape=(n_points, n_points))
+    part = connected_components(graph, directed=False)[1]
+    return np.flatnonzero((first[:, 0] >= 0) & (part != part[first[:, 0]]))
+
+
 def weak_components(graph: csr_array) -> tuple[int, npt.NDArray[np.int32]]:
     """Components of the graph without edge directions: (how many, label of each point).
 

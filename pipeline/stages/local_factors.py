@@ -14,6 +14,7 @@ from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.exchange import exchange, receive_rows
+from pipeline.kernels.graph import apart_from_their_lists
 from pipeline.kernels.local_rows import LocalRows, stack_rows
 from pipeline.kernels.multiple_weights import modified_rows, principal_directions, spread
 from pipeline.kernels.tangent_space import alignment_rows, hessian_rows, least_neighbors
@@ -61,11 +62,14 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def list_unlisted(store: Store, block: int, n_points: int) -> Report:
-    """Points that no neighbour list holds. They join their own neighbourhoods, else nothing would place them."""
+    """Points that no neighbour list joins to their own. They become members of it, else nothing would place them.
+
+    Most of them are in nobody's list; these are counted.
+    """
     indices = store.read_all(schema.NEIGHBOR_INDICES.name)
     unlisted = np.ones(n_points, bool)
     unlisted[indices[indices >= 0]] = False
-    store.write_bundle("_work/unlisted", ids=np.flatnonzero(unlisted))
+    store.write_bundle("_work/unlisted", ids=apart_from_their_lists(indices))
     return {"unlisted": int(unlisted.sum())}
 
 
