@@ -100,12 +100,65 @@ class Preprocess(Model):
     duplicates: Literal["merge"] = "merge"
 
 
+class NpyGraph(Model):
+    kind: Literal["npy"]
+    path: str
+
+
+class ZarrGraph(Model):
+    kind: Literal["zarr"]
+    url: str
+    array: str | None = None
+
+
+Graphs = Annotated[NpyGraph | ZarrGraph, Field(discriminator="kind")]
+
+
 class Neighbors(Model):
     method: Literal["auto", "kdtree", "pynndescent", "brute"] = "auto"
+    metric: Literal["euclidean", "cosine"] = Field(
+        "euclidean", description="cosine: preprocessed rows are normalised to unit length, then all is Euclidean"
+    )
     n_neighbors: int = Field(12, ge=2)
+    radius: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="neighbours within it, but at least k_min and at most k_max, the nearest (cosine: of 1 - cos)"
+    )
+    eta: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="from k_max down to k_min, the largest neighbourhood that is flat to this ratio"
+    )
+    k_per_point: str | None = Field(
+        None, min_length=1, description="where each row's own number of neighbours is, as the labels of this input"
+    )
+    precomputed: Graphs | None = Field(None, description="neighbours of each input row, as row numbers; -1 pads")
+    k_min: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="of lists of varying length; auto: n_components + 1, or what the method needs"
+    )
+    k_max: Annotated[int, Field(ge=1)] | Literal["auto"] = Field("auto", description="auto: twice n_neighbors")
     reverse: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     min_recall: float = Field(0.9, ge=0, le=1)
     seed: int = Field(0, ge=0, lt=2**32)
+
+    @property
+    def rule(self) -> str | None:
+        """What decides how many neighbours each point has: radius, eta, k_per_point; None for the same number."""
+        return next((name for name in ("radius", "eta", "k_per_point") if getattr(self, name) is not None), None)
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> "Neighbors":
+        rules = [name for name in ("radius", "eta", "k_per_point") if getattr(self, name) is not None]
+        if len(rules) > 1:
+            raise ValueError(f"{' and '.join(rules)} each decide how many neighbours a point has; keep one of them")
+        bounds = [name for name in ("k_min", "k_max") if getattr(self, name) != "auto"]
+        if bounds and not rules and self.precomputed is None:
+            raise ValueError(
+                f"{' and '.join(bounds)} bound lists of varying length, but every point has n_neighbors here; leave "
+                f"them out, or set radius, eta, k_per_point or precomputed"
+            )
+        if self.metric == "cosine" and self.radius is not None and self.radius > 2:
+            raise ValueError(f"radius is {self.radius:g}, but 1 - cos is at most 2; lower radius")
+        if self.precomputed is not None and self.method != "auto":
+            raise ValueError(f"method is {self.method}, but precomputed leaves nothing to search; drop one of them")
+        return self
 
 
 class Weights(Model):
@@ -185,10 +238,56 @@ class Config(Model):
     output: Output
     execution: Execution = Execution()
 
+    @property
+    def varies(self) -> bool:
+        """Whether points have different numbers of neighbours before the graph is mended."""
+        return self.neighbors.rule is not None or self.neighbors.precomputed is not None
+
+    @property
+    def k_bounds(self) -> tuple[int, int]:
+        """Least and most neighbours of a point before the graph is mended (a precomputed graph may have fewer)."""
+        n = self.neighbors
+        if not self.varies:
+            return n.n_neighbors, n.n_neighbors
+        flat = self.eigensolver.n_components + (1 if n.eta is None else 2)  # m + 1 points lie in m dimensions anyway
+        least = 1 if self.method == "pca" else max(flat, self.least_neighbors)
+        return least if n.k_min == "auto" else n.k_min, 2 * n.n_neighbors if n.k_max == "auto" else n.k_max
+
+    @property
+    def least_neighbors(self) -> int:
+        """The fewest neighbours with which the method says anything about a point."""
+        m = self.eigensolver.n_components
+        return {"hessian": m * (m + 3) // 2 + 1, "ltsa": m + 2, "modified": 2}.get(self.method, 1)
+
+    @model_validator(mode="after")
+    def _lists_fit(self) -> "Config":
+        n, (k_min, k_max) = self.neighbors, self.k_bounds
+        if not self.varies:
+            return self
+        if k_min > k_max:
+            raise ValueError(
+                f"neighbors.k_min is {k_min} and neighbors.k_max is {k_max}; raise k_max or lower k_min (auto: "
+                f"n_components + 1, or what the method needs, and twice n_neighbors)"
+            )
+        if k_min < self.least_neighbors:
+            raise ValueError(
+                f"neighbors.k_min is {k_min}, but method {self.method} needs at least {self.least_neighbors} "
+                f"neighbours of every point for {self.eigensolver.n_components} coordinates; raise k_min"
+            )
+        if n.k_per_point is not None and self.input.kind == "synthetic":
+            raise ValueError("neighbors.k_per_point is set, but generated manifolds have no such column; use radius")
+        if n.k_per_point is not None and self.input.kind in {"parquet", "csv"} and self.input.columns is None:
+            raise ValueError(
+                f"neighbors.k_per_point is the column {n.k_per_point!r}, and without input.columns all columns are "
+                f"features, that one too; list the features in input.columns"
+            )
+        return self
+
     @model_validator(mode="after")
     def _fits_together(self) -> "Config":
-        m, k, pca = self.eigensolver.n_components, self.neighbors.n_neighbors, self.preprocess.pca
-        least = {"hessian": m * (m + 3) // 2 + 1, "ltsa": m + 2}.get(self.method, 0)
+        m, pca = self.eigensolver.n_components, self.preprocess.pca
+        k = self.k_bounds[1] if self.varies else self.neighbors.n_neighbors
+        least = self.least_neighbors
         if m < k < least:
             raise ValueError(
                 f"method is {self.method}, eigensolver.n_components {m} and neighbors.n_neighbors {k}: {self.method} "
@@ -340,10 +439,10 @@ def _siblings(location: tuple[Any, ...]) -> str:
     model: Any = Config
     for part in location[:-1]:
         if part in {"synthetic", "zarr", "npy", "npz", "idx", "parquet", "csv"}:
-            model = globals()[f"{str(part).capitalize()}Input"]
+            model = globals()[f"{str(part).capitalize()}{'Graph' if 'precomputed' in location else 'Input'}"]
         elif part in KINDS:
             model = KINDS[part]
-        elif part in model.model_fields and part not in {"input", "cluster"}:
+        elif part in model.model_fields and part not in {"input", "cluster", "precomputed"}:
             annotation = model.model_fields[part].annotation
             model = next((kind for kind in get_args(annotation) if hasattr(kind, "model_fields")), annotation)
     return ", ".join(model.model_fields)

@@ -19,20 +19,37 @@ from pipeline.store import Store
 Ids = npt.NDArray[np.integer]
 
 REQUESTS, SENT = "_work/row_requests", "_work/sent_rows"
+LISTS = schema.NEIGHBOR_INDICES.name
 
 
-def exchange(stage: str, layout: Layout, array: str, row: int) -> Generator[Step, list[Report], int]:
-    """request -> send, of the rows (`row` bytes each) of an array; returns the most that one block is sent."""
+def folders(lists: str) -> tuple[str, str]:
+    """Where requests and answers lie: lists other than the final ones have places of their own.
+
+    >>> folders("neighbor_indices"), folders("_work/found")
+    (('_work/row_requests', '_work/sent_rows'), ('_work/row_requests_found', '_work/sent_rows_found'))
+    """
+    own = "" if lists == LISTS else f"_{lists.rsplit('/', 1)[-1]}"
+    return REQUESTS + own, SENT + own
+
+
+def exchange(
+    stage: str, layout: Layout, array: str, row: int, lists: str = LISTS
+) -> Generator[Step, list[Report], int]:
+    """request -> send, of the rows (`row` bytes each) of an array that neighbour lists (an array of them) name.
+
+    Returns the most rows that one block is sent.
+    """
     n, n_blocks = layout.n_points, layout.point_blocks()
     block = layout.block_points
-    size = {"size": block, "n_points": n}
+    size = {"size": block, "n_points": n, **({} if lists == LISTS else {"lists": lists})}
+    asked, sent = folders(lists)
     requests = yield Step(
         stage, "request", request_rows, n_blocks, memory.request_rows(block=block, k=layout.k_max), size,
-        bundles=(REQUESTS,), expected=lambda b: {"rows": min(n, 4 * block) if n_blocks > 1 else 0},
+        bundles=(asked,), expected=lambda b: {"rows": min(n, 4 * block) if n_blocks > 1 else 0},
     )  # fmt: skip
     yield Step(
         stage, "send", send_rows, n_blocks, memory.send_rows(block=block, row=row), {"array": array, **size},
-        bundles=(SENT,),
+        bundles=(sent,),
     )  # fmt: skip
     return max((report["rows"] for report in requests), default=0)
 
@@ -42,33 +59,34 @@ def foreign_rows(indices: Ids, start: int, stop: int) -> Ids:
     return np.unique(indices[(indices >= 0) & ((indices < start) | (indices >= stop))])
 
 
-def request_rows(store: Store, block: int, size: int, n_points: int) -> Report:
+def request_rows(store: Store, block: int, size: int, n_points: int, lists: str = LISTS) -> Report:
     """Ask the blocks that hold them for the neighbours of a block of points."""
     start, stop = block_rows(block, size, n_points)
-    wanted = foreign_rows(store.read(schema.NEIGHBOR_INDICES.name, start, stop), start, stop)
+    wanted = foreign_rows(store.read(lists, start, stop), start, stop)
     sources, first = np.unique(wanted // size, return_index=True)
     for source, low, high in zip(sources.tolist(), first, [*first[1:], len(wanted)], strict=False):
-        store.write_bundle(f"{REQUESTS}/{source:05d}/{block:05d}", rows=wanted[low:high])
+        store.write_bundle(f"{folders(lists)[0]}/{source:05d}/{block:05d}", rows=wanted[low:high])
     return {"rows": len(wanted), "blocks": len(sources)}
 
 
-def send_rows(store: Store, block: int, array: str, size: int, n_points: int) -> Report:
+def send_rows(store: Store, block: int, array: str, size: int, n_points: int, lists: str = LISTS) -> Report:
     """Send every block that asked the rows of an array that it wants of this one."""
     start, stop = block_rows(block, size, n_points)
-    names = store.objects.names(f"{REQUESTS}/{block:05d}")
+    asked, answers = folders(lists)
+    names = store.objects.names(f"{asked}/{block:05d}")
     values = store.read(array, start, stop) if names else None
     sent = 0
     for name in names:
         rows = store.read_bundle(name.removesuffix(".npz"))["rows"]
         target = int(name.rsplit("/", 1)[1].removesuffix(".npz"))
         if values is not None:
-            store.write_bundle(f"{SENT}/{target:05d}/{block:05d}", rows=rows, values=values[rows - start])
+            store.write_bundle(f"{answers}/{target:05d}/{block:05d}", rows=rows, values=values[rows - start])
         sent += len(rows)
     return {"rows": sent, "blocks": len(names)}
 
 
 def receive_rows(
-    store: Store, block: int, array: str, start: int, stop: int, indices: Ids
+    store: Store, block: int, array: str, start: int, stop: int, indices: Ids, lists: str = LISTS
 ) -> tuple[Ids, npt.NDArray[Any]]:
     """(ids, rows of the array): those of a block, [start, stop), and of all the neighbours it was sent, ascending."""
     wanted = foreign_rows(indices, start, stop)
@@ -77,7 +95,7 @@ def receive_rows(
     stored = store.array(array)
     values = np.empty((len(rows), stored.shape[1]), stored.dtype)
     values[before : before + stop - start] = store.read(array, start, stop)
-    for name in store.objects.names(f"{SENT}/{block:05d}"):
+    for name in store.objects.names(f"{folders(lists)[1]}/{block:05d}"):
         part = store.read_bundle(name.removesuffix(".npz"))
         values[np.searchsorted(rows, part["rows"])] = part["values"]
     return rows, values

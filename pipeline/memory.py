@@ -183,6 +183,21 @@ def merge_lists(*, block: int, k: int, lists: int) -> int:
     return TASK_BYTES + block * lists * k * 80
 
 
+# --- lists of varying length
+
+
+def read_k(*, n: int, block: int) -> int:
+    return TASK_BYTES + 40 * n + 128 * block
+
+
+def read_graph(*, n: int, block: int, k: int) -> int:
+    return TASK_BYTES + n * (60 + 12 * k) + 32 * block * k
+
+
+def cut_lists(*, block: int, foreign: int, row: int, k: int, batch: int) -> int:
+    return receive_rows(block=block, foreign=foreign, row=row) + 6 * batch + block * k * 64
+
+
 # --- mend_graph
 
 
@@ -239,7 +254,7 @@ def find_threshold(*, n: int) -> int:
 
 
 def list_unlisted(*, n: int, k: int) -> int:
-    return TASK_BYTES + n * (12 * k + 16)
+    return TASK_BYTES + n * (60 * k + 16)
 
 
 def solve_factors(*, block: int, foreign: int, row: int, k: int, batch: int, factor: int) -> int:

@@ -31,6 +31,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "duplicates_merged": None if n_points is None else n_valid - n_points,
         "invalid_dropped": invalid,
         "dropped": {reason: count for reason, count in (("invalid", invalid), ("small_component", small)) if count},
+        "list_sizes": _list_sizes(reports, n_points),
         "recall": _first(reports, "mend_graph", "measure_recall") or None,
         "n_components_weak": graph.get("n_components_weak"),
         "component_sizes": graph.get("component_sizes"),
@@ -57,6 +58,12 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
         said.append(
             f"the neighbour graph has {metrics['n_components_weak']} components; those embedded have coordinates of "
             f"their own, which cannot be compared"
+        )
+    sizes = metrics.get("list_sizes") or {}
+    if sizes.get("raised_to_k_min"):
+        said.append(
+            f"{sizes['raised_to_k_min']} points have fewer than k_min neighbours within the radius; they keep the "
+            f"k_min nearest"
         )
     small = metrics["dropped"].get("small_component")
     if small:
@@ -97,6 +104,20 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
     if metrics["solver"] and not metrics["solver"]["converged"]:
         said.append("the eigensolver did not reach its tolerance; the vectors are the best it found")
     return said
+
+
+def _list_sizes(reports: Reports, n_points: int | None) -> dict[str, Any] | None:
+    """How many neighbours points have before the graph is mended, where that differs."""
+    cut = [report.report for report in reports.get(("find_neighbors", "cut"), [])]
+    if not cut or not n_points:
+        return None
+    return {
+        "mean": sum(part["neighbors"] for part in cut) / n_points,
+        "least": min(part["least"] for part in cut),
+        "most": max(part["most"] for part in cut),
+        "raised_to_k_min": sum(part["raised"] for part in cut),
+        "at_k_max": sum(part["full"] for part in cut),
+    }
 
 
 def _solutions(solved: list[dict[str, Any]]) -> dict[str, Any]:

@@ -29,6 +29,21 @@ class Transform:
         return np.asarray((scaled - self.center) @ self.components.T)
 
 
+def unit_rows(rows: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """Rows (n, d) divided by their Euclidean lengths, float64; rows of zeros stay as they are.
+
+    Divided by the largest entry first, so that no square overflows or vanishes.
+
+    >>> unit_rows(np.array([[3e-200, 4e-200], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    largest = np.abs(rows).max(axis=1, keepdims=True).astype(np.float64)
+    scaled = np.divide(rows, largest, out=np.zeros(rows.shape), where=largest > 0)
+    length = np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None]
+    return np.asarray(np.divide(scaled, length, out=scaled, where=length > 0))
+
+
 def valid_rows(url: str, block: int, size: int, n_rows: int) -> npt.NDArray[np.float64]:
     """Rows of an input block without NaN or infinity, float64."""
     store = Store(url)

@@ -58,6 +58,7 @@ STAGES: dict[str, Stage] = {
 }
 METHOD_ARRAYS = (
     schema.WEIGHTS.name, schema.RECONSTRUCTION_ERROR.name, schema.DEGREE.name, schema.LOCAL_FACTORS, schema.COST_MATRIX,
+    schema.SEARCHED_INDICES.name, schema.SEARCHED_DISTANCES.name, schema.K_PER_POINT.name,
 )  # fmt: skip
 DECIDE_MATRICES = ("method", "input", "preprocess", "neighbors", "weights", "graph")
 """Sections of a config that decide what the eigensolver works on."""

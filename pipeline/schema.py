@@ -85,6 +85,14 @@ CELL_COUNTS = ArraySpec(
 NEAREST_CELLS = ArraySpec(
     "_work/nearest_cells", ("point", "nearest"), "int32", "nearest cells of each point, own cell first", kind="index"
 )
+SEARCHED_INDICES = ArraySpec(
+    "_work/searched_indices", ("point", "neighbor"), "int32 or int64", "lists of k_max ids before each is cut",
+    kind="index",
+)
+SEARCHED_DISTANCES = ArraySpec(
+    "_work/searched_distances", ("point", "neighbor"), "float32", "their distances", "input units"
+)
+K_PER_POINT = ArraySpec("_work/k_per_point", ("point",), "int32", "neighbours that each point asks for", kind="index")
 KNN_INDICES = ArraySpec(
     "_work/knn_indices", ("point", "neighbor"), "int32 or int64", "neighbours as found, before repair", kind="index"
 )

@@ -167,11 +167,14 @@ def _points_within_by_tree(
     return Hits(rows, columns + first_row, np.sqrt(np.einsum("hd,hd->h", difference, difference)))
 
 
-def recall_per_point(hits: Hits, found: npt.NDArray[np.float64], n_sample: int, k: int) -> npt.NDArray[np.float64]:
-    """Share (n_sample,) of each sample point's k found neighbours that are among its k nearest, in [0, 1].
+def recall_per_point(
+    hits: Hits, found: npt.NDArray[np.float64], n_sample: int, k: int | npt.NDArray[np.integer]
+) -> npt.NDArray[np.float64]:
+    """Share (n_sample,) of each sample point's k nearest neighbours that were found, in [0, 1].
 
-    hits: all points within the k-th found distance, of all blocks. found (n_sample, k): distances of the neighbours
-    found. Points as near as the k-th nearest count as right, whichever of the tied ones was listed.
+    hits: all points within the k-th found distance, of all blocks. found (n_sample, any): distances of the neighbours
+    found. k: how many there should be, the same for all or (n_sample,) at least 1. Points as near as the k-th nearest
+    count as right, whichever of the tied ones was listed.
     """
     order = np.lexsort((hits.distances, hits.sample))
     sample, distances = hits.sample[order], hits.distances[order]
@@ -179,7 +182,7 @@ def recall_per_point(hits: Hits, found: npt.NDArray[np.float64], n_sample: int, 
     count = np.searchsorted(sample, np.arange(n_sample), side="right") - first
     kth = np.full(n_sample, np.inf)
     enough = count >= k
-    kth[enough] = distances[first[enough] + k - 1]
+    kth[enough] = distances[(first + k - 1)[enough]]
     right = found <= (kth * (1 + 1e-9))[:, None]
     right &= np.isfinite(found)
-    return np.asarray(right.mean(axis=1))
+    return np.asarray(np.minimum(right.sum(axis=1) / k, 1.0))

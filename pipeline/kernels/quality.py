@@ -184,7 +184,9 @@ def _count_tile(
     return counts
 
 
-def trustworthiness(ranks: npt.NDArray[np.integer], n_points: int) -> Float64:
+def trustworthiness(
+    ranks: npt.NDArray[np.integer], n_points: int, counts: npt.NDArray[np.integer] | None = None
+) -> Float64:
     """Trustworthiness of each sample point, in [0, 1]; their mean over all points is that of the embedding.
 
     1 - 2 / (k (2 n - 3 k - 1)) sum_j max(0, r_j - k) over the k nearest neighbours j in the embedding, where r_j is the
@@ -194,6 +196,7 @@ def trustworthiness(ranks: npt.NDArray[np.integer], n_points: int) -> Float64:
     Args:
         ranks: (s, k) ranks, from 1: ``count_closer`` + 1.
         n_points: number n of all points.
+        counts: (s,) where points have different numbers k of neighbours, each at least 1; other slots have rank 1.
 
     Raises:
         InputError: k is not below n / 2, where the measure is not normalised.
@@ -204,6 +207,7 @@ def trustworthiness(ranks: npt.NDArray[np.integer], n_points: int) -> Float64:
     k = ranks.shape[1]
     if 2 * k >= n_points:
         raise InputError(f"expected fewer neighbours than half of the {n_points} points, found {k}; lower n_neighbors")
-    penalty = np.maximum(ranks - k, 0).sum(axis=1)
-    values: Float64 = 1 - penalty * (2 / (k * (2 * n_points - 3 * k - 1)))
+    each = np.full(len(ranks), k) if counts is None else counts
+    penalty = np.maximum(ranks - each[:, None], 0).sum(axis=1)
+    values: Float64 = 1 - penalty * (2 / (each * (2 * n_points - 3 * each - 1)))
     return values

@@ -91,11 +91,21 @@ def render_page(
         images={name: _image(png) for name, png in pictures.items()},
         spectra=spectra(metrics, config_number(config_yaml, "tol")),
         solvers=[solver] if isinstance(solver, Mapping) else list(solver),
-        n_neighbors=config_value(config_yaml, "n_neighbors"),
+        n_neighbors=list_sizes(metrics) or config_value(config_yaml, "n_neighbors"),
         n_coordinates=config_value(config_yaml, "n_components"),
         config_yaml=config_yaml,
         arrays=arrays,
     )
+
+
+def list_sizes(metrics: Metrics) -> str | None:
+    """How many neighbours points have, where that differs; None where it is n_neighbors for all.
+
+    >>> list_sizes({"list_sizes": {"mean": 9.31, "least": 3, "most": 24}})
+    '3 to 24 (mean 9.3)'
+    """
+    found = metrics.get("list_sizes")
+    return f"{found['least']} to {found['most']} (mean {found['mean']:.1f})" if found else None
 
 
 def config_value(config_yaml: str, key: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The k nearest neighbours of every point, their recall, and the graph they form, mended where it must be.
+"""The k nearest neighbours of every point, and how many of them it keeps where points have different numbers.
 
 kdtree: exact, by block: the block's own points bound how far a neighbour can be, and only the cells within that
 reach are read besides, a batch at a time. brute: exact, against all points. pynndescent: every point is sent to the
@@ -6,12 +6,13 @@ groups of cells nearest to it, each group is searched by itself, and the lists a
 points is read once.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import memory, schema
+from pipeline import list_sizes, memory, schema
 from pipeline.config import Config
 from pipeline.kernels.knn import (
     NeighborLists,
@@ -36,6 +37,10 @@ from pipeline.store import Store
 
 Ids = npt.NDArray[np.int64]
 
+FOUND = (schema.KNN_INDICES, schema.KNN_DISTANCES)
+FOUND_LONG = (schema.SEARCHED_INDICES, schema.SEARCHED_DISTANCES)
+KNN = tuple(spec.name for spec in FOUND)
+
 GROUP_POINTS = 50_000
 GROUP_BYTES = 256 * 2**20
 GROUP_BLOCKS = 8  # blocks follow the workers' memory, and groups follow the blocks
@@ -45,13 +50,22 @@ EXACT_CELL = 4096
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """search (or group_cells -> search_cells -> merge)."""
-    n, k, block = layout.n_points, config.neighbors.n_neighbors, layout.block_points
+    """search (or group_cells -> search_cells -> merge), and where lists vary in length what list_sizes does."""
+    if config.varies:
+        searched = layout if config.neighbors.precomputed else (yield from _search(config, layout, FOUND_LONG))
+        return (yield from list_sizes.steps(config, searched))
+    return (yield from _search(config, layout, FOUND))
+
+
+def _search(config: Config, layout: Layout, found: tuple[schema.ArraySpec, schema.ArraySpec]) -> Steps:
+    """k_max nearest neighbours of every point, into two arrays."""
+    n, k, block = layout.n_points, config.k_bounds[1], layout.block_points
     method = neighbor_method(config.neighbors.method, n, layout.n_features)
     arrays = (
-        PlannedArray(schema.KNN_INDICES, (n, k), index_dtype(n), block),
-        PlannedArray(schema.KNN_DISTANCES, (n, k), "float32", block),
+        PlannedArray(found[0], (n, k), index_dtype(n), block),
+        PlannedArray(found[1], (n, k), "float32", block),
     )
+    target_arrays = {} if found == FOUND else {"into": [spec.name for spec in found]}
     d, row = layout.n_features, layout.n_features * np.dtype(layout.dtype).itemsize
     size = {"size": block, "n_points": n}
     if method != "pynndescent":
@@ -60,7 +74,8 @@ def steps(config: Config, layout: Layout) -> Steps:
             memory.search_brute(block=block, n=n, row=row, d=d, k=k) if method == "brute" else memory.search_tree(
                 block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=layout.n_cells + layout.point_blocks()
             ),
-            {"method": method, "n_neighbors": k, "n_blocks": layout.point_blocks(), **size}, arrays=arrays,
+            {"method": method, "n_neighbors": k, "n_blocks": layout.point_blocks(), **target_arrays, **size},
+            arrays=arrays,
         )  # fmt: skip
         return replace(layout, k_max=k)
     target = max(10 * k, min(GROUP_POINTS, GROUP_BYTES // row, GROUP_BLOCKS * block))
@@ -86,19 +101,20 @@ def steps(config: Config, layout: Layout) -> Steps:
     yield Step(
         "find_neighbors", "merge", merge_block, layout.point_blocks(),
         memory.merge_lists(block=block, k=k, lists=N_GROUPS_EACH),
-        {"n_neighbors": k, "n_groups_each": N_GROUPS_EACH, **size}, arrays=arrays,
+        {"n_neighbors": k, "n_groups_each": N_GROUPS_EACH, **target_arrays, **size}, arrays=arrays,
     )  # fmt: skip
     return replace(layout, k_max=k)
 
 
 def search_block(
-    store: Store, block: int, method: str, n_neighbors: int, n_blocks: int, size: int, n_points: int
-) -> Report:
+    store: Store, block: int, method: str, n_neighbors: int, n_blocks: int, size: int, n_points: int,
+    into: Sequence[str] = KNN,
+) -> Report:  # fmt: skip
     """Exact neighbours of a block of points."""
     start, stop = block_rows(block, size, n_points)
     search = search_by_tree if method == "kdtree" else search_by_brute_force
     lists, n_read = search(store, start, stop, n_neighbors, n_blocks, n_points)
-    _write(store, start, lists)
+    _write(store, start, lists, into)
     return {"rows_read": n_read}
 
 
@@ -221,7 +237,10 @@ def read_members(store: Store, group: int) -> tuple[Ids, npt.NDArray[np.floating
     return np.concatenate([part["members"] for part in parts]), np.concatenate([part["points"] for part in parts])
 
 
-def merge_block(store: Store, block: int, n_neighbors: int, n_groups_each: int, size: int, n_points: int) -> Report:
+def merge_block(
+    store: Store, block: int, n_neighbors: int, n_groups_each: int, size: int, n_points: int,
+    into: Sequence[str] = KNN,
+) -> Report:  # fmt: skip
     """Merge the lists a block's points got in their groups."""
     start, stop = block_rows(block, size, n_points)
     ids = np.full((stop - start, n_groups_each, n_neighbors), -1, np.int64)
@@ -235,11 +254,11 @@ def merge_block(store: Store, block: int, n_neighbors: int, n_groups_each: int, 
         filled[rows] += 1
     flat = (stop - start, n_groups_each * n_neighbors)
     lists = select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors)
-    _write(store, start, lists)
+    _write(store, start, lists, into)
     return {"lists": int(filled.sum())}
 
 
-def _write(store: Store, start: int, lists: NeighborLists) -> None:
-    dtype = store.array(schema.KNN_INDICES.name).dtype
-    store.write(schema.KNN_INDICES.name, start, lists.ids.astype(dtype))
-    store.write(schema.KNN_DISTANCES.name, start, lists.distances.astype(np.float32))
+def _write(store: Store, start: int, lists: NeighborLists, into: Sequence[str]) -> None:
+    ids, distances = into
+    store.write(ids, start, lists.ids.astype(store.array(ids).dtype))
+    store.write(distances, start, lists.distances.astype(np.float32))

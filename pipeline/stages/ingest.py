@@ -37,9 +37,9 @@ def open_input(config: Config) -> Source:
 def first_layout(config: Config, source: Source) -> Layout:
     """What is known from the input's header. Raises InputError when k or n_components cannot fit it."""
     n, d = source.n_rows, source.n_features
-    k, m = config.neighbors.n_neighbors, config.eigensolver.n_components
-    if k >= n:
-        raise InputError(f"neighbors.n_neighbors is {k}, but the input has {n} rows; it must be below {n}")
+    k, m = config.k_bounds[1], config.eigensolver.n_components
+    if k >= n and config.neighbors.precomputed is None:
+        raise InputError(f"neighbors.{_width_key(config)} is {k}, but the input has {n} rows; it must be below {n}")
     if m > d:
         raise InputError(
             f"eigensolver.n_components is {m}, but the input has {d} features; it must be at most {d}"
@@ -203,9 +203,14 @@ def _check_invalid(reports: list[Report], config: Config) -> None:
 
 
 def _check_size(merged: Report, config: Config) -> None:
-    n, k = merged["n_points"], config.neighbors.n_neighbors
+    n, k = merged["n_points"], config.k_bounds[1] if config.neighbors.precomputed is None else 1
     if n <= k:
         raise InputError(
-            f"input: {merged['n_valid']} valid rows hold {n} distinct points, but neighbors.n_neighbors is {k}; there "
-            f"must be more distinct points than neighbours"
+            f"input: {merged['n_valid']} valid rows hold {n} distinct points, but neighbors.{_width_key(config)} is "
+            f"{k}; there must be more distinct points than neighbours"
         )
+
+
+def _width_key(config: Config) -> str:
+    """The key that says how many neighbours are searched."""
+    return "k_max" if config.varies else "n_neighbors"

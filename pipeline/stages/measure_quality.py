@@ -88,6 +88,7 @@ def choose_sample(
     near = _without_self(np.asarray(cKDTree(embedding).query(embedding[chosen], k + 1)[1]), chosen)
     listed = store.gather(schema.KNN_INDICES.name, members[chosen])[:, :k].astype(np.int64)
     valid = np.column_stack([np.ones(len(chosen), bool), listed >= 0])
+    counts = np.maximum((listed >= 0).sum(axis=1), 1)
     listed = np.where(listed >= 0, np.searchsorted(members, listed), chosen[:, None])
     around = np.column_stack([chosen, listed])
     wanted, positions = np.unique(members[np.hstack([around, near])], return_inverse=True)
@@ -97,7 +98,7 @@ def choose_sample(
     store.write_bundle(
         "_work/quality_sample", ids=chosen, points=points, embedding=embedding[chosen],
         input_limits=neighbor_thresholds(points, found[positions[:, k + 1 :]]),
-        embedding_limits=neighbor_thresholds(embedding[chosen], embedding[listed]),
+        embedding_limits=neighbor_thresholds(embedding[chosen], embedding[listed]), counts=counts,
         procrustes=procrustes_errors(found, embedding, positions[:, : k + 1], around, valid),
         rows=members[chosen], near=members[near], listed=np.where(valid[:, 1:], members[listed], -1),
     )  # fmt: skip
@@ -139,7 +140,8 @@ def score_sample(store: Store, block: int, n_blocks: int, sample: int, seed: int
     found: Report = {}
     for name, space in (("trustworthiness", "input"), ("continuity", "embedding")):
         ranks = np.sum([part[space] for part in parts], axis=0) + 1
-        found[name] = _measured(mean_interval(np.clip(trustworthiness(ranks, n_members), 0.0, 1.0)), len(ranks))
+        counts = chosen.get("counts") if name == "continuity" else None
+        found[name] = _measured(mean_interval(np.clip(trustworthiness(ranks, n_members, counts), 0.0, 1.0)), len(ranks))
     found["procrustes_error"] = _measured(mean_interval(chosen["procrustes"]), len(chosen["procrustes"]))
     if len(chosen["embedding"]) < LEAST_POINTS:
         return {**found, "redundancy": None, "regression_residual": None}

@@ -4,6 +4,7 @@ Measures the recall against exact search over all points on a sample; finds weak
 adds reverse neighbours where a component's closed class is not its one giant class.
 """
 
+from collections.abc import Generator
 from dataclasses import replace
 
 import numpy as np
@@ -14,38 +15,25 @@ from pipeline.config import Config
 from pipeline.errors import BoundsNotMet
 from pipeline.kernels.graph import Edges, neighbor_graph, weak_components
 from pipeline.kernels.knn import Hits, exact_distances, points_within, recall_per_point
+from pipeline.kernels.list_lengths import exact_reach, true_counts
 from pipeline.kernels.quality import mean_interval
 from pipeline.kernels.repair import apply_repair, plan_repair
-from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype
+from pipeline.list_sizes import value_of
+from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype
 from pipeline.store import Store
+
+Ids = npt.NDArray[np.int64]
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """sample_exact -> measure_recall -> analyse -> apply."""
-    n, k, block = layout.n_points, config.neighbors.n_neighbors, layout.block_points
+    """choose_sample -> sample_exact -> measure_recall (of what was searched) -> analyse -> apply."""
+    if config.neighbors.precomputed is None:
+        yield from _measure(config, layout)
+    n, k, block = layout.n_points, layout.k_max, layout.block_points
     size = {"size": block, "n_points": n}
-    sample = {"sample": min(config.quality.sample, n), "seed": config.quality.seed}
-    d, row = layout.n_features, layout.n_features * np.dtype(layout.dtype).itemsize
-    drawn = {"sample": sample["sample"], "k": k}
-    yield Step(
-        "mend_graph", "choose_sample", choose_sample, 1,
-        memory.choose_recall_sample(block=block, n=n, row=row, d=d, **drawn), {**sample, "n_points": n},
-        bundles=("_work/recall_sample.npz",), feeds=False,
-    )  # fmt: skip
-    yield Step(
-        "mend_graph", "sample_exact", sample_exact, layout.point_blocks(),
-        memory.sample_exact(block=block, row=row, d=d, **drawn), {**sample, **size}, bundles=("_work/exact",),
-        feeds=False,
-    )  # fmt: skip
-    [recall] = yield Step(
-        "mend_graph", "measure_recall", measure_recall, 1, memory.measure_recall(**drawn),
-        {"n_blocks": layout.point_blocks(), **sample, **size}, feeds=False,
-        expected=lambda b: {"value": 1.0, "low": 1.0, "high": 1.0, "sample": sample["sample"]},
-    )  # fmt: skip
-    check_recall(recall, config)
     reverse = None if config.neighbors.reverse == "auto" else config.neighbors.reverse
-    if config.method != "lle" and reverse is None:
-        reverse = 0  # their null spaces do not depend on closed classes
+    if reverse is None and not one_row_each(config):
+        reverse = 0  # the null space of M does not depend on closed classes
     [graph] = yield Step(
         "mend_graph", "analyse", analyse_graph, 1, memory.analyse_graph(n=n, k=k),
         {"reverse": reverse, "min_component": config.graph.min_component, **size},
@@ -60,6 +48,41 @@ def steps(config: Config, layout: Layout) -> Steps:
                 PlannedArray(schema.NEIGHBOR_DISTANCES, (n, k_max), "float32", block)),
     )  # fmt: skip
     return replace(layout, k_max=k_max, n_components=graph["n_components_weak"])
+
+
+def one_row_each(config: Config) -> bool:
+    """Whether points may have one row of F each: then what lies outside closed classes can follow any of them.
+
+    With more rows it cannot, and M has one constant null vector for each component (tests/test_null_spaces.py).
+    """
+    m = config.eigensolver.n_components
+    return {"lle": True, "hessian": m == 1, "ltsa": config.k_bounds[0] == m + 2}.get(config.method, False)
+
+
+def _measure(config: Config, layout: Layout) -> Generator[Step, list[Report], None]:
+    """The recall of the search. Raises BoundsNotMet where it is too low."""
+    n, k, block = layout.n_points, layout.k_max, layout.block_points
+    size = {"size": block, "n_points": n}
+    sample = {"sample": min(config.quality.sample, n), "seed": config.quality.seed}
+    d, row = layout.n_features, layout.n_features * np.dtype(layout.dtype).itemsize
+    drawn = {"sample": sample["sample"], "k": k}
+    lists = {"lists": rule_of(config)} if config.varies else {}
+    yield Step(
+        "mend_graph", "choose_sample", choose_sample, 1,
+        memory.choose_recall_sample(block=block, n=n, row=row, d=d, **drawn), {**sample, "n_points": n, **lists},
+        bundles=("_work/recall_sample.npz",), feeds=False,
+    )  # fmt: skip
+    yield Step(
+        "mend_graph", "sample_exact", sample_exact, layout.point_blocks(),
+        memory.sample_exact(block=block, row=row, d=d, **drawn), {**sample, **size}, bundles=("_work/exact",),
+        feeds=False,
+    )  # fmt: skip
+    [recall] = yield Step(
+        "mend_graph", "measure_recall", measure_recall, 1, memory.measure_recall(**drawn),
+        {"n_blocks": layout.point_blocks(), **sample, **size, **lists}, feeds=False,
+        expected=lambda b: {"value": 1.0, "low": 1.0, "high": 1.0, "sample": sample["sample"]},
+    )  # fmt: skip
+    check_recall(recall, config)
 
 
 def check_recall(recall: Report, config: Config) -> None:
@@ -78,21 +101,43 @@ def sample_rows(sample: int, seed: int, n_points: int) -> npt.NDArray[np.int64]:
     return np.sort(np.random.default_rng([seed, 5]).permutation(n_points)[:sample])
 
 
-def choose_sample(store: Store, block: int, sample: int, seed: int, n_points: int) -> Report:
+def rule_of(config: Config) -> Json:
+    """What decides how many neighbours a list should hold: whether the input does, or a radius with its least."""
+    radius = value_of(config) if config.neighbors.rule == "radius" else None
+    return {"given": config.neighbors.rule == "k_per_point", "radius": radius, "k_min": config.k_bounds[0]}
+
+
+def choose_sample(
+    store: Store, block: int, sample: int, seed: int, n_points: int, lists: Json | None = None
+) -> Report:
     """The sampled points with their listed neighbours' distances and how far exact search must look, read once."""
     rows = sample_rows(sample, seed, n_points)
     points = store.gather(schema.POINTS.name, rows)
-    radii = store.gather(schema.KNN_DISTANCES.name, rows)[:, -1].astype(np.float64)
-    finite = np.isfinite(radii)  # a list with empty slots has no reach of its own
-    radii[~finite] = radii[finite].max(initial=0.0)
+    stored = store.gather(schema.KNN_DISTANCES.name, rows).astype(np.float64)
+    wanted = wanted_counts(store, rows, stored, lists)
+    radii = exact_reach(stored, lists["radius"] if lists else None)
+    short = np.isfinite(stored).sum(axis=1) < wanted  # a list with empty slots has no reach of its own
+    radii[short] = radii[~short].max(initial=0.0)
     radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
     found = store.gather(schema.KNN_INDICES.name, rows).astype(np.int64)
     unique, positions = np.unique(found, return_inverse=True)
     neighbors = store.gather(schema.POINTS.name, unique[unique >= 0])
     positions = positions.reshape(found.shape) - int((unique < 0).sum())
     distances = exact_distances(points, neighbors, positions)
-    store.write_bundle("_work/recall_sample", rows=rows, points=points, radii=radii, distances=distances)
+    counts = {"wanted": wanted} if lists else {}
+    store.write_bundle("_work/recall_sample", rows=rows, points=points, radii=radii, distances=distances, **counts)
     return {"sample": len(rows)}
+
+
+def wanted_counts(store: Store, rows: Ids, distances: npt.NDArray[np.float64], lists: Json | None) -> Ids:
+    """How many neighbours the search owes each sampled point (s,), as far as is known before exact search."""
+    if lists is None:
+        return np.full(len(rows), distances.shape[1])
+    if lists["given"]:
+        return np.asarray(store.gather(schema.K_PER_POINT.name, rows).astype(np.int64))
+    if lists["radius"] is not None:
+        return np.full(len(rows), lists["k_min"])
+    return np.asarray(np.maximum(np.isfinite(distances).sum(axis=1), 1))
 
 
 def sample_exact(store: Store, block: int, sample: int, seed: int, size: int, n_points: int) -> Report:
@@ -106,13 +151,21 @@ def sample_exact(store: Store, block: int, sample: int, seed: int, size: int, n_
 
 
 def measure_recall(
-    store: Store, block: int, n_blocks: int, sample: int, seed: int, size: int, n_points: int
-) -> Report:
-    """Recall of the neighbour lists on the sample, with its 95 % interval."""
-    distances = store.read_bundle("_work/recall_sample")["distances"]
+    store: Store, block: int, n_blocks: int, sample: int, seed: int, size: int, n_points: int,
+    lists: Json | None = None,
+) -> Report:  # fmt: skip
+    """Recall of the neighbour lists on the sample, with its 95 % interval.
+
+    Of lists of varying length: the share of those neighbours that exact search would have listed by the same rule.
+    """
+    chosen = store.read_bundle("_work/recall_sample")
+    distances = chosen["distances"]
+    wanted = chosen.get("wanted", np.array(distances.shape[1]))
     parts = [store.read_bundle(f"_work/exact/{b:05d}") for b in range(n_blocks)]
     hits = Hits(*(np.concatenate([part[key] for part in parts]) for key in Hits._fields))
-    value, low, high = mean_interval(recall_per_point(hits, distances, *distances.shape))
+    if lists and lists["radius"] is not None:
+        wanted = true_counts(hits, lists["radius"], lists["k_min"], distances.shape[1], len(distances))
+    value, low, high = mean_interval(recall_per_point(hits, distances, len(distances), wanted))
     return {"value": float(value), "low": float(low), "high": float(high), "sample": len(distances)}
 
 

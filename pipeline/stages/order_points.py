@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from pipeline import memory, schema
 from pipeline.config import Config
+from pipeline.errors import InputError
 from pipeline.kernels.partition import bounding_boxes, fit_cells, nearest_cells
 from pipeline.plan import (
     SAMPLE_PER_CELL,
@@ -25,10 +26,11 @@ from pipeline.plan import (
     neighbor_method,
     sample_rows,
 )
-from pipeline.preprocess import Transform
+from pipeline.preprocess import Transform, unit_rows
 from pipeline.store import Store
 
 N_NEAREST = 8
+NAMED_ROWS = 5
 
 Array = npt.NDArray[Any]
 
@@ -40,7 +42,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     method = neighbor_method(config.neighbors.method, layout.n_points, d)
     n_nearest = min(N_NEAREST, wanted) if method == "pynndescent" else 1
     transform = config.preprocess.scale != "none" or config.preprocess.pca is not None
-    dtype = "float64" if transform else layout.dtype
+    unit = config.neighbors.metric == "cosine"
+    dtype = "float64" if transform or unit else layout.dtype
+    prepared = {"transform": transform, **({"unit": True} if unit else {})}
     row, row_in = d * np.dtype(dtype).itemsize, layout.n_features_input * np.dtype(layout.dtype).itemsize
 
     def planned(spec: schema.ArraySpec, rows: int, dtype: str, *tail: int) -> PlannedArray:
@@ -49,19 +53,20 @@ def steps(config: Config, layout: Layout) -> Steps:
     sample, widest = layout.input_blocks() * sample_rows(layout), max(d, layout.n_features_input)
     [cells] = yield Step(
         "order_points", "find_cells", find_cells, 1, memory.find_cells(sample=sample, row=row_in, d=widest),
-        {"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, "transform": transform},
+        {"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, **prepared},
         bundles=("_work/cells.npz",), on_driver=True, expected=lambda b: {"n_cells": wanted},
     )  # fmt: skip
     found = cells["n_cells"]
     n_nearest = min(n_nearest, found)
     counts = PlannedArray(schema.CELL_COUNTS, (layout.input_blocks(), found), "int64", 1)
-    yield Step(
+    sorted_blocks = yield Step(
         "order_points", "sort", sort_block, layout.input_blocks(),
-        memory.sort(block=block, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform),
-        {"n_nearest": n_nearest, "transform": transform, "size": block, "n_rows": n},
+        memory.sort(block=block, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit),
+        {"n_nearest": n_nearest, "size": block, "n_rows": n, **prepared},
         arrays=(planned(schema.SORTED_POINTS, n, dtype, d), planned(schema.SORTED_INDEX, n, "int64"),
                 planned(schema.SORTED_CELLS, n, "int32", n_nearest), counts),
     )  # fmt: skip
+    _require_directions(sorted_blocks, layout.n_points)
     points = layout.n_points
     yield Step(
         "order_points", "gather", gather_block, layout.point_blocks(),
@@ -74,12 +79,26 @@ def steps(config: Config, layout: Layout) -> Steps:
     return replace(layout, n_cells=found, dtype=dtype)
 
 
-def find_cells(store: Store, block: int, n_cells: int, n_blocks: int, seed: int, transform: bool) -> Report:
+def _require_directions(reports: list[Report], n_points: int) -> None:
+    """Raises InputError where rows of zeros have no direction, which cosine distances compare."""
+    count = sum(report.get("zero", 0) for report in reports)
+    if count:
+        rows = [row for report in reports for row in report["first_zero"]][:NAMED_ROWS]
+        raise InputError(
+            f"neighbors.metric: cosine compares directions, and {count} of {n_points} distinct rows are zero after "
+            f"preprocessing (input rows {', '.join(map(str, rows))}{', ...' if count > len(rows) else ''}, counted "
+            f"from 0). Leave them out of the input, or set neighbors.metric: euclidean"
+        )
+
+
+def find_cells(
+    store: Store, block: int, n_cells: int, n_blocks: int, seed: int, transform: bool, unit: bool = False
+) -> Report:
     """Cluster a sample of the distinct points into cells."""
     parts = [store.read_bundle(f"_work/sample/{b:05d}") for b in range(n_blocks)]
     rows = np.concatenate([part["rows"] for part in parts])
     points = np.concatenate([part["points"] for part in parts])
-    points = _transform(store, transform, points[store.gather(schema.REPRESENTATIVE.name, rows) == rows])
+    points, _ = _prepared(store, transform, unit, points[store.gather(schema.REPRESENTATIVE.name, rows) == rows])
     wanted = max(n_cells * SAMPLE_PER_CELL, 1000)
     if len(points) > wanted:
         points = points[np.sort(np.random.default_rng([seed, 1]).permutation(len(points))[:wanted])]
@@ -88,12 +107,14 @@ def find_cells(store: Store, block: int, n_cells: int, n_blocks: int, seed: int,
     return {"n_cells": len(centers)}
 
 
-def sort_block(store: Store, block: int, n_nearest: int, transform: bool, size: int, n_rows: int) -> Report:
+def sort_block(
+    store: Store, block: int, n_nearest: int, transform: bool, size: int, n_rows: int, unit: bool = False
+) -> Report:
     """Preprocess a block's distinct points and write them sorted by cell, with how many went to each."""
     start, stop = block_rows(block, size, n_rows)
     rows = np.arange(start, stop)
     kept = rows[store.read(schema.REPRESENTATIVE.name, start, stop) == rows]
-    points = _transform(store, transform, store.read(schema.RAW.name, start, stop)[kept - start])
+    points, zero = _prepared(store, transform, unit, store.read(schema.RAW.name, start, stop)[kept - start])
     centers = store.read_bundle("_work/cells")["centers"]
     cells = nearest_cells(points, centers, n_nearest)
     order = np.argsort(cells[:, 0], kind="stable")
@@ -101,7 +122,9 @@ def sort_block(store: Store, block: int, n_nearest: int, transform: bool, size: 
     store.write(schema.SORTED_INDEX.name, start, _padded(kept[order], len(rows)))
     store.write(schema.SORTED_CELLS.name, start, _padded(cells[order], len(rows)))
     store.write(schema.CELL_COUNTS.name, block, np.bincount(cells[:, 0], minlength=len(centers))[None, :])
-    return {"points": len(kept)}
+    if not unit:
+        return {"points": len(kept)}
+    return {"points": len(kept), "zero": int(zero.sum()), "first_zero": kept[zero][:NAMED_ROWS].tolist()}
 
 
 def gather_block(store: Store, block: int, size: int, n_points: int) -> Report:
@@ -187,10 +210,14 @@ def slice_of_shard(counts: npt.NDArray[np.int64], source_block: int, start: int,
     return Move(source_block, first, first + total, np.repeat(low - start, taken) + within)
 
 
-def _transform(store: Store, fitted: bool, points: Array) -> Array:
-    if not fitted:
-        return points
-    return np.asarray(Transform(**store.read_bundle("_work/transform"))(points))
+def _prepared(store: Store, fitted: bool, unit: bool, points: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """(rows as all that follows sees them, which of them have no direction although they should)."""
+    if fitted:
+        points = np.asarray(Transform(**store.read_bundle("_work/transform"))(points))
+    if unit:
+        points = unit_rows(points)
+        return points, np.asarray(~points.any(axis=1))
+    return points, np.zeros(len(points), bool)
 
 
 def _padded(rows: Array, length: int) -> Array:

@@ -83,7 +83,9 @@ def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> dict[st
 
     embedding = store.read_all(schema.EMBEDDING.name)
     component = store.read_all(schema.COMPONENT.name)
-    title = f"{TITLES[found['method']]} of {found['n_points']:,} points, k = {config['neighbors']['n_neighbors']}"
+    sizes = found["list_sizes"]
+    k = f"{sizes['least']} to {sizes['most']}" if sizes else config["neighbors"]["n_neighbors"]
+    title = f"{TITLES[found['method']]} of {found['n_points']:,} points, k = {k}"
     eigenvalues = np.array(found["eigenvalues"], np.float64)
     residuals = np.array(found["residuals"], np.float64)
     floor = (found["solver"] or {}).get("rounding_floor")
