@@ -1,7 +1,7 @@
 """The config: frozen pydantic models of one YAML file, with every default in one place.
 
-With config_fields and config_clusters the only modules that know YAML or pydantic. `load_config` turns every mistake
-into a ConfigError that names the key, what was found and what is allowed.
+With config_fields, config_clusters and config_neighbors the only modules that know YAML or pydantic. `load_config`
+turns every mistake into a ConfigError that names the key, what was found and what is allowed.
 """
 
 import re
@@ -13,6 +13,7 @@ from pydantic import AliasChoices, Field, TypeAdapter, ValidationError, model_va
 
 from pipeline.config_clusters import KINDS, AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls
 from pipeline.config_fields import Model, Size, parse_size
+from pipeline.config_neighbors import Neighbors, NpyGraph, ZarrGraph
 from pipeline.confine import check_places
 from pipeline.credentials import HIDDEN, find_secret, secrets_in
 from pipeline.errors import ConfigError
@@ -98,67 +99,6 @@ class Preprocess(Model):
     pca: int | None = Field(None, gt=0)
     invalid: Literal["error", "drop"] = "error"
     duplicates: Literal["merge"] = "merge"
-
-
-class NpyGraph(Model):
-    kind: Literal["npy"]
-    path: str
-
-
-class ZarrGraph(Model):
-    kind: Literal["zarr"]
-    url: str
-    array: str | None = None
-
-
-Graphs = Annotated[NpyGraph | ZarrGraph, Field(discriminator="kind")]
-
-
-class Neighbors(Model):
-    method: Literal["auto", "kdtree", "pynndescent", "brute"] = "auto"
-    metric: Literal["euclidean", "cosine"] = Field(
-        "euclidean", description="cosine: preprocessed rows are normalised to unit length, then all is Euclidean"
-    )
-    n_neighbors: int = Field(12, ge=2)
-    radius: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="neighbours within it, but at least k_min and at most k_max, the nearest (cosine: of 1 - cos)"
-    )
-    eta: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="from k_max down to k_min, the largest neighbourhood that is flat to this ratio"
-    )
-    k_per_point: str | None = Field(
-        None, min_length=1, description="where each row's own number of neighbours is, as the labels of this input"
-    )
-    precomputed: Graphs | None = Field(None, description="neighbours of each input row, as row numbers; -1 pads")
-    k_min: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="of lists of varying length; auto: n_components + 1, or what the method needs"
-    )
-    k_max: Annotated[int, Field(ge=1)] | Literal["auto"] = Field("auto", description="auto: twice n_neighbors")
-    reverse: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
-    min_recall: float = Field(0.9, ge=0, le=1)
-    seed: int = Field(0, ge=0, lt=2**32)
-
-    @property
-    def rule(self) -> str | None:
-        """What decides how many neighbours each point has: radius, eta, k_per_point; None for the same number."""
-        return next((name for name in ("radius", "eta", "k_per_point") if getattr(self, name) is not None), None)
-
-    @model_validator(mode="after")
-    def _one_rule(self) -> "Neighbors":
-        rules = [name for name in ("radius", "eta", "k_per_point") if getattr(self, name) is not None]
-        if len(rules) > 1:
-            raise ValueError(f"{' and '.join(rules)} each decide how many neighbours a point has; keep one of them")
-        bounds = [name for name in ("k_min", "k_max") if getattr(self, name) != "auto"]
-        if bounds and not rules and self.precomputed is None:
-            raise ValueError(
-                f"{' and '.join(bounds)} bound lists of varying length, but every point has n_neighbors here; leave "
-                f"them out, or set radius, eta, k_per_point or precomputed"
-            )
-        if self.metric == "cosine" and self.radius is not None and self.radius > 2:
-            raise ValueError(f"radius is {self.radius:g}, but 1 - cos is at most 2; lower radius")
-        if self.precomputed is not None and self.method != "auto":
-            raise ValueError(f"method is {self.method}, but precomputed leaves nothing to search; drop one of them")
-        return self
 
 
 class Weights(Model):
@@ -438,8 +378,10 @@ def _siblings(location: tuple[Any, ...]) -> str:
     """The keys allowed where the unknown key was found."""
     model: Any = Config
     for part in location[:-1]:
-        if part in {"synthetic", "zarr", "npy", "npz", "idx", "parquet", "csv"}:
-            model = globals()[f"{str(part).capitalize()}{'Graph' if 'precomputed' in location else 'Input'}"]
+        if "precomputed" in location and part in {"npy", "zarr"}:
+            model = NpyGraph if part == "npy" else ZarrGraph
+        elif part in {"synthetic", "zarr", "npy", "npz", "idx", "parquet", "csv"}:
+            model = globals()[f"{str(part).capitalize()}Input"]
         elif part in KINDS:
             model = KINDS[part]
         elif part in model.model_fields and part not in {"input", "cluster", "precomputed"}:

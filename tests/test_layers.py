@@ -22,7 +22,7 @@ SOURCES = {name for name in FILES if name.startswith("sources/")}
 # Packages that only some files may import.
 OWNERS = {
     "yaml": {"config.py"},
-    "pydantic": {"config.py", "config_clusters.py", "config_fields.py"},
+    "pydantic": {"config.py", "config_clusters.py", "config_fields.py", "config_neighbors.py"},
     "zarr": {"store.py"} | SOURCES,
     "obstore": {"objects.py"} | SOURCES,
     "fsspec": {"objects.py"} | SOURCES,
@@ -119,9 +119,9 @@ def test_nothing_imports_the_command_line():
 @pytest.mark.parametrize(
     ("name", "allowed"),
     [("errors.py", set()), ("schema.py", set()), ("plan.py", {"schema"}), ("config_fields.py", set()),
-     ("config_clusters.py", {"config_fields"}), ("credentials.py", set()),
+     ("config_clusters.py", {"config_fields"}), ("config_neighbors.py", {"config_fields"}), ("credentials.py", set()),
      ("confine.py", {"errors"}),
-     ("config.py", {"config_clusters", "config_fields", "confine", "credentials", "errors"}),
+     ("config.py", {"config_clusters", "config_fields", "config_neighbors", "confine", "credentials", "errors"}),
      ("clusters/manifests.py", {"errors"}), ("clusters/kubernetes_api.py", {"errors"}),
      ("machine.py", set()), ("objects.py", {"credentials", "errors"}),
      ("store.py", {"errors", "objects", "plan", "schema"}),

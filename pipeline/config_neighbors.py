@@ -1,0 +1,68 @@
+"""The section of the config about neighbourhoods: how they are searched, how large they are, where they come from."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from pipeline.config_fields import Model
+
+
+class NpyGraph(Model):
+    kind: Literal["npy"]
+    path: str
+
+
+class ZarrGraph(Model):
+    kind: Literal["zarr"]
+    url: str
+    array: str | None = None
+
+
+Graphs = Annotated[NpyGraph | ZarrGraph, Field(discriminator="kind")]
+
+
+class Neighbors(Model):
+    method: Literal["auto", "kdtree", "pynndescent", "brute"] = "auto"
+    metric: Literal["euclidean", "cosine"] = Field(
+        "euclidean", description="cosine: preprocessed rows are normalised to unit length, then all is Euclidean"
+    )
+    n_neighbors: int = Field(12, ge=2)
+    radius: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="neighbours within it, but at least k_min and at most k_max, the nearest (cosine: of 1 - cos)"
+    )
+    eta: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="from k_max down to k_min, the largest neighbourhood that is flat to this ratio"
+    )
+    k_per_point: str | None = Field(
+        None, min_length=1, description="where each row's own number of neighbours is, as the labels of this input"
+    )
+    precomputed: Graphs | None = Field(None, description="neighbours of each input row, as row numbers; -1 pads")
+    k_min: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="of lists of varying length; auto: n_components + 1, or what the method needs"
+    )
+    k_max: Annotated[int, Field(ge=1)] | Literal["auto"] = Field("auto", description="auto: twice n_neighbors")
+    reverse: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    min_recall: float = Field(0.9, ge=0, le=1)
+    seed: int = Field(0, ge=0, lt=2**32)
+
+    @property
+    def rule(self) -> str | None:
+        """What decides how many neighbours each point has: radius, eta, k_per_point; None for the same number."""
+        return next((name for name in ("radius", "eta", "k_per_point") if getattr(self, name) is not None), None)
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> "Neighbors":
+        rules = [name for name in ("radius", "eta", "k_per_point") if getattr(self, name) is not None]
+        if len(rules) > 1:
+            raise ValueError(f"{' and '.join(rules)} each decide how many neighbours a point has; keep one of them")
+        bounds = [name for name in ("k_min", "k_max") if getattr(self, name) != "auto"]
+        if bounds and not rules and self.precomputed is None:
+            raise ValueError(
+                f"{' and '.join(bounds)} bound lists of varying length, but every point has n_neighbors here; leave "
+                f"them out, or set radius, eta, k_per_point or precomputed"
+            )
+        if self.metric == "cosine" and self.radius is not None and self.radius > 2:
+            raise ValueError(f"radius is {self.radius:g}, but 1 - cos is at most 2; lower radius")
+        if self.precomputed is not None and self.method != "auto":
+            raise ValueError(f"method is {self.method}, but precomputed leaves nothing to search; drop one of them")
+        return self
