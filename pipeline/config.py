@@ -13,7 +13,14 @@ from pydantic import AliasChoices, Field, TypeAdapter, ValidationError, model_va
 
 from pipeline.config_clusters import KINDS, AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls
 from pipeline.config_fields import Model, Size, parse_size
-from pipeline.config_neighbors import Neighbors, NpyGraph, ZarrGraph
+from pipeline.config_neighbors import (
+    Neighbors,
+    NpyGraph,
+    ZarrGraph,
+    bounds_of_lists,
+    check_lists,
+    least_neighbors,
+)
 from pipeline.confine import check_places
 from pipeline.credentials import HIDDEN, find_secret, secrets_in
 from pipeline.errors import ConfigError
@@ -189,37 +196,24 @@ class Config(Model):
         n = self.neighbors
         if not self.varies:
             return n.n_neighbors, n.n_neighbors
-        flat = self.eigensolver.n_components + (1 if n.eta is None else 2)  # m + 1 points lie in m dimensions anyway
-        least = 1 if self.method == "pca" else max(flat, self.least_neighbors)
-        return least if n.k_min == "auto" else n.k_min, 2 * n.n_neighbors if n.k_max == "auto" else n.k_max
+        return bounds_of_lists(n, self.method, self.eigensolver.n_components)
 
     @property
     def least_neighbors(self) -> int:
         """The fewest neighbours with which the method says anything about a point."""
-        m = self.eigensolver.n_components
-        return {"hessian": m * (m + 3) // 2 + 1, "ltsa": m + 2, "modified": 2}.get(self.method, 1)
+        return least_neighbors(self.method, self.eigensolver.n_components)
 
     @model_validator(mode="after")
     def _lists_fit(self) -> "Config":
-        n, (k_min, k_max) = self.neighbors, self.k_bounds
-        if not self.varies:
-            return self
-        if k_min > k_max:
-            raise ValueError(
-                f"neighbors.k_min is {k_min} and neighbors.k_max is {k_max}; raise k_max or lower k_min (auto: "
-                f"n_components + 1, or what the method needs, and twice n_neighbors)"
-            )
-        if k_min < self.least_neighbors:
-            raise ValueError(
-                f"neighbors.k_min is {k_min}, but method {self.method} needs at least {self.least_neighbors} "
-                f"neighbours of every point for {self.eigensolver.n_components} coordinates; raise k_min"
-            )
-        if n.k_per_point is not None and self.input.kind == "synthetic":
+        if self.varies:
+            check_lists(self.neighbors, self.method, self.eigensolver.n_components)
+        column = self.neighbors.k_per_point
+        if column is not None and self.input.kind == "synthetic":
             raise ValueError("neighbors.k_per_point is set, but generated manifolds have no such column; use radius")
-        if n.k_per_point is not None and self.input.kind in {"parquet", "csv"} and self.input.columns is None:
+        if column is not None and self.input.kind in {"parquet", "csv"} and self.input.columns is None:
             raise ValueError(
-                f"neighbors.k_per_point is the column {n.k_per_point!r}, and without input.columns all columns are "
-                f"features, that one too; list the features in input.columns"
+                f"neighbors.k_per_point is the column {column!r}, and without input.columns all columns are features, "
+                f"that one too; list the features in input.columns"
             )
         return self
 

@@ -66,3 +66,37 @@ class Neighbors(Model):
         if self.precomputed is not None and self.method != "auto":
             raise ValueError(f"method is {self.method}, but precomputed leaves nothing to search; drop one of them")
         return self
+
+
+def least_neighbors(method: str, n_components: int) -> int:
+    """The fewest neighbours with which a method says anything about a point.
+
+    >>> least_neighbors("lle", 2), least_neighbors("ltsa", 2), least_neighbors("hessian", 2)
+    (1, 4, 6)
+    """
+    m = n_components
+    return {"hessian": m * (m + 3) // 2 + 1, "ltsa": m + 2, "modified": 2}.get(method, 1)
+
+
+def bounds_of_lists(neighbors: Neighbors, method: str, n_components: int) -> tuple[int, int]:
+    """k_min and k_max of lists of varying length, auto resolved."""
+    n = neighbors
+    flat = n_components + (1 if n.eta is None else 2)  # n_components + 1 points are flat anyway
+    least = 1 if method == "pca" else max(flat, least_neighbors(method, n_components))
+    return least if n.k_min == "auto" else n.k_min, 2 * n.n_neighbors if n.k_max == "auto" else n.k_max
+
+
+def check_lists(neighbors: Neighbors, method: str, n_components: int) -> None:
+    """Raises ValueError where the bounds of lists of varying length do not fit each other or the method."""
+    k_min, k_max = bounds_of_lists(neighbors, method, n_components)
+    least = least_neighbors(method, n_components)
+    if k_min > k_max:
+        raise ValueError(
+            f"neighbors.k_min is {k_min} and neighbors.k_max is {k_max}; raise k_max or lower k_min (auto: "
+            f"n_components + 1, or what the method needs, and twice n_neighbors)"
+        )
+    if k_min < least:
+        raise ValueError(
+            f"neighbors.k_min is {k_min}, but method {method} needs at least {least} neighbours of every point for "
+            f"{n_components} coordinates; raise k_min"
+        )

@@ -111,7 +111,7 @@ def _require_neighbors(reports: list[Report], config: Config) -> None:
     """Raises InputError where a precomputed graph gives points fewer neighbours than the method can work with."""
     k_min, count = config.k_bounds[0], sum(report.get("short", 0) for report in reports)
     if count:
-        rows = [row for report in reports for row in report["first_short"]][:NAMED_ROWS]
+        rows = sorted(row for report in reports for row in report.get("first_short", ()))[:NAMED_ROWS]
         raise InputError(
             f"neighbors.precomputed: {count} points have fewer than {k_min} neighbours (neighbors.k_min; "
             f"{config.method} needs at least {config.least_neighbors}), besides themselves, repetitions and rows that "

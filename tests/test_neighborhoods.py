@@ -301,8 +301,8 @@ class TestCosine:
 
     def test_a_radius_is_a_cosine_distance(self, tmp_path):
         X = np.random.default_rng(9).normal(size=(400, 4))
-        store, _ = run_on(tmp_path, X, {"metric": "cosine", "radius": 0.05, "k_min": 1, "k_max": 60})
-        graph = radius_neighbors_graph(X, 0.05, metric="cosine").tolil().rows
+        store, _ = run_on(tmp_path, X, {"metric": "cosine", "radius": 0.1, "k_min": 1, "k_max": 60})
+        graph = radius_neighbors_graph(X, 0.1, metric="cosine").tolil().rows
         for row, found in enumerate(listed_rows(store)):
             assert sorted(found) == graph[row] or (len(found) == 1 and not graph[row])
         assert 4 < np.mean([len(row) for row in graph]) < 40
