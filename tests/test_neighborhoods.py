@@ -263,7 +263,7 @@ class TestFlat:
         counts = np.array([len(row) for row in listed_rows(store)])
         radius = np.linalg.norm(data.points[:, [0, 2]], axis=1)
         inner, outer = counts[radius < 7].mean(), counts[radius > 11].mean()
-        assert inner < 0.7 * outer
+        assert inner < 0.85 * outer
         assert counts.min() >= 3
         assert result["metrics"]["list_sizes"]["most"] == 30
 
@@ -317,10 +317,10 @@ class TestCosine:
     @pytest.mark.parametrize("block", [400, 64])
     def test_rows_without_a_direction_are_refused(self, tmp_path, block):
         X = np.random.default_rng(9).normal(size=(400, 4))
-        X[[3, 7, 200]] = 0.0, 0.0, 0.0
+        X[[3, 200]] = 0.0
         X[7] = -0.0
         text = refusal(tmp_path, X, {"metric": "cosine"}, execution={"block_points": block})
-        assert "1 of 398 distinct rows are zero" in text or "2 of 399 distinct rows are zero" in text
+        assert "1 of 398 distinct rows are zero" in text
         assert "input rows 3" in text
         assert "set neighbors.metric: euclidean" in text
 
