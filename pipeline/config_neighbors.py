@@ -23,10 +23,13 @@ Graphs = Annotated[NpyGraph | ZarrGraph, Field(discriminator="kind")]
 
 class Neighbors(Model):
     method: Literal["auto", "kdtree", "pynndescent", "brute"] = "auto"
+    n_neighbors: int = Field(12, ge=2)
+    reverse: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    min_recall: float = Field(0.9, ge=0, le=1)
+    seed: int = Field(0, ge=0, lt=2**32)
     metric: Literal["euclidean", "cosine"] = Field(
         "euclidean", description="cosine: preprocessed rows are normalised to unit length, then all is Euclidean"
     )
-    n_neighbors: int = Field(12, ge=2)
     radius: Annotated[float, Field(gt=0)] | None = Field(
         None, description="neighbours within it, but at least k_min and at most k_max, the nearest (cosine: of 1 - cos)"
     )
@@ -41,9 +44,6 @@ class Neighbors(Model):
         "auto", description="of lists of varying length; auto: n_components + 1, or what the method needs"
     )
     k_max: Annotated[int, Field(ge=1)] | Literal["auto"] = Field("auto", description="auto: twice n_neighbors")
-    reverse: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
-    min_recall: float = Field(0.9, ge=0, le=1)
-    seed: int = Field(0, ge=0, lt=2**32)
 
     @property
     def rule(self) -> str | None:
