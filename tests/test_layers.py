@@ -127,7 +127,9 @@ def test_nothing_imports_the_command_line():
      ("store.py", {"errors", "objects", "plan", "schema"}),
      ("checkpoint.py", {"errors", "plan", "store"}), ("memory.py", {"errors", "plan"}),
      ("execute.py", {"checkpoint", "errors", "isolated", "machine", "memory", "plan", "store"}),
-     ("isolated.py", {"errors"}), ("metrics.py", {"plan"}), ("textfile.py", {"errors"})],
+     ("isolated.py", {"errors"}), ("versions.py", {"checkpoint", "errors", "store"}),
+     ("reprocess.py", {"checkpoint", "config", "errors", "plan", "sources", "store", "versions"}),
+     ("metrics.py", {"plan"}), ("textfile.py", {"errors"})],
 )  # fmt: skip
 def test_lower_layers_import_only_those_below(name, allowed):
     assert own_modules(name) <= allowed
