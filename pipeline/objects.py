@@ -17,11 +17,12 @@ from datetime import timedelta
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 from pipeline.credentials import find_secret, redact, without_user
 from pipeline.errors import ConfigError, StoreError
+from pipeline.object_protocol import Objects
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
@@ -30,51 +31,6 @@ COPY_THREADS = 16
 WRITE_PAUSES = (0.02, 0.1, 0.5, 2.0)  # seconds between attempts; object stores have retries of their own
 SETTLE_SECONDS = 1.0  # until every writer that saw no object has written its own, where the service lets several do so
 RETRY: Any = {"max_retries": 10, "retry_timeout": timedelta(seconds=90)}
-
-
-class Objects(Protocol):
-    """Bytes by name under a root; names use '/'."""
-
-    url: str
-
-    def put(self, name: str, data: bytes) -> None:
-        """Write the whole object, atomically."""
-
-    def create(self, name: str, data: bytes) -> bool:
-        """Write the object only if there is none; False when there is one already."""
-
-    def get(self, name: str) -> bytes | None:
-        """The object's bytes, None when there is no such object."""
-
-    def names(self, prefix: str) -> list[str]:
-        """Names of all objects below a folder, sorted."""
-
-    def folders(self, prefix: str) -> list[str]:
-        """Names of the folders right below one, sorted, without looking into them."""
-
-    def copy(self, names: Sequence[str], source: "Objects") -> None:
-        """Take over objects of another place under their names, replacing what is there; none is read through here.
-
-        Locally the two names may be links to the same bytes: writes replace a name and never change bytes in place.
-        """
-
-    def exists(self, name: str) -> bool:
-        """Whether the object is there."""
-
-    def size(self, name: str) -> int:
-        """Bytes of the object, 0 when there is none."""
-
-    def delete(self, name: str) -> None:
-        """Remove an object or everything below a folder; nothing there is fine."""
-
-    def place(self) -> Any:
-        """The folder (str), or obstore's store."""
-
-    def sweep(self) -> int:
-        """Remove what killed writers left behind; returns how many."""
-
-    def age(self, name: str) -> float:
-        """Seconds since the object was written, by the store's own clock; infinite when there is none."""
 
 
 def open_objects(url: str) -> Objects:
