@@ -56,6 +56,8 @@ METRICS: dict[str, Any] = {
     "trustworthiness": {"value": 0.9991, "low": 0.9989, "high": 0.9993},
     "continuity": {"value": 0.9984, "low": 0.998, "high": 0.9989},
     "redundancy": [[None, 0.03]],
+    "procrustes_error": {"value": 0.1931, "low": 0.1902, "high": 0.1967, "sample": 2000},
+    "residual_variance": {"value": 0.4412, "low": 0.3104, "high": 0.5419, "sample": 2000, "sources": 50},
     "seconds": dict(zip(STAGES, (1.25, 70.0, 3725.0), strict=True)),
     "peak_bytes": dict(zip(STAGES, (2**20, 2**30, 3 * 2**30), strict=True)),
     "blocks": dict(zip(STAGES, (5, 6, 1), strict=True)),
@@ -317,3 +319,18 @@ def test_config_number() -> None:
 )
 def test_how_numbers_are_written(text: str, expected: str) -> None:
     assert text == expected
+
+
+def test_quality_on_a_sample_with_intervals():
+    """What was measured stands there with its interval; what the input does not allow is not asked for."""
+    measured = {"value": 0.4321, "low": 0.4012, "high": 0.4789, "sample": 500}
+    plain = render_page({**METRICS, "residual_variance": {**measured, "sources": 37}}, CONFIG, {}, ARRAYS)
+    assert "0.4321 (0.4012 to 0.4789)" in plain
+    assert "from 37 points" in plain
+    assert "neighbourhood hit" not in plain
+    assert "residual variance, affine" not in plain
+    known = {"neighborhood_hit": measured, "neighborhood_hit_input": None, "residual_variance_truth": measured,
+             "residual_variance_affine": measured, "regression_residual": [measured, {**measured, "value": 0.0123}]}
+    page = render_page({**METRICS, **known}, CONFIG, {}, ARRAYS)
+    for said in ("neighbourhood hit in the data", "residual variance, affine", "coordinate 2: new", "0.0123 (0.4012"):
+        assert said in page
