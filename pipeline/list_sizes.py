@@ -218,7 +218,7 @@ def cut_block(
     store.write(schema.KNN_INDICES.name, start, lists.ids.astype(store.array(schema.KNN_INDICES.name).dtype))
     store.write(schema.KNN_DISTANCES.name, start, lists.distances.astype(np.float32))
     report = {"neighbors": int(kept.sum()), "least": int(kept.min()), "most": int(kept.max()), "raised": raised,
-              "full": int((kept == k_max).sum())}  # fmt: skip
+              "full": int((kept == k_max).sum()) if rule == "radius" else 0}  # fmt: skip
     short = np.flatnonzero(kept < k_min)
     if measured and len(short):
         rows = np.sort(store.read(schema.ORIGINAL_INDEX.name, start, stop)[short])

@@ -65,6 +65,10 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
             f"{sizes['raised_to_k_min']} points have fewer than k_min neighbours within the radius; they keep the "
             f"k_min nearest"
         )
+    if sizes.get("at_k_max"):
+        said.append(
+            f"{sizes['at_k_max']} points have k_max or more neighbours within the radius; they keep the k_max nearest"
+        )
     small = metrics["dropped"].get("small_component")
     if small:
         said.append(

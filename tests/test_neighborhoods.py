@@ -79,8 +79,9 @@ class TestRadius:
             assert found == nearest[row, : np.clip(within[row], 8, 15)].tolist()
         sizes = result["metrics"]["list_sizes"]
         assert (sizes["raised_to_k_min"], sizes["at_k_max"]) == ((within < 8).sum(), (within >= 15).sum())
-        said = f"{sizes['raised_to_k_min']} points have fewer than k_min"
-        assert any(said in text for text in result["metrics"]["warnings"])
+        warnings = " ".join(result["metrics"]["warnings"])
+        assert f"{sizes['raised_to_k_min']} points have fewer than k_min" in warnings
+        assert f"{sizes['at_k_max']} points have k_max or more" in warnings
         assert store.read_all("_work/knn_indices").shape == (N, 15)
 
     def test_another_radius_searches_nothing(self, tmp_path):
