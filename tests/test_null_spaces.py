@@ -80,32 +80,6 @@ def test_two_closed_classes_in_one_component(tmp_path, method, m, seed):
     assert mended["metrics"]["participation"][0][0] > 15
 
 
-@pytest.mark.parametrize("seed", [2, 7])
-@pytest.mark.parametrize(
-    ("method", "k", "dimension"),
-    [("lle", 3, 2), ("ltsa", 3, 2), ("ltsa", 4, 1), ("hessian", 3, 2), ("modified", 5, 1), ("laplacian", 3, 1)],
-)
-def test_random_lists_with_two_closed_classes(tmp_path, method, k, dimension, seed):
-    """Points in general position: the dimension follows from the graph and the number of rows alone."""
-    rng = np.random.default_rng(seed)
-    lists = []
-    for i in range(100):  # points of two rings list their successor and others of their ring, the rest anything
-        pool = np.arange(100) if i >= 60 else np.arange(30) + i // 30 * 30
-        successor = i if i >= 60 else pool[(i + 1) % 30]
-        others = rng.permutation(np.setdiff1d(pool, [i, successor]))
-        lists.append(np.append([] if i >= 60 else [successor], others)[:k])
-    np.save(tmp_path / "graph.npy", lists)
-    graph = {"kind": "npy", "path": str(tmp_path / "graph.npy")}
-    path = config_of(tmp_path, rng.normal(size=(100, 3)), method, precomputed=graph, k_min=k, reverse=0)
-    CliRunner().invoke(app, ["run", str(path)])
-    store = Store(str(tmp_path / "run.zarr"))
-    assert closed_classes(neighbor_graph(store.read_all("_work/knn_indices"))).sizes.tolist() == [30, 30]
-    assert null_dimension(factor(store, method)) == dimension
-    mended = lle("run", path, "--set", "neighbors.reverse=auto")
-    assert (mended["metrics"]["reverse_added"] > 0) == (dimension == 2)
-    assert null_dimension(factor(Store(store.url), method)) == 1
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_two_sets_that_list_only_each_other(tmp_path, method):
     """One weak component and one closed class, but lists that join only points of the same set."""
