@@ -15,7 +15,7 @@ from pipeline.config import Config
 from pipeline.errors import ConfigError, CorruptChunk
 from pipeline.kernels.procrustes import align
 from pipeline.plan import Json, Layout, Report, Step
-from pipeline.store import Store
+from pipeline.store import Store, read_elsewhere
 from pipeline.versions import Versions
 
 PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
@@ -74,7 +74,7 @@ def align_components(
     store: Store, block: int, n_components: int, n_graph: int, scale: str, previous: str | None
 ) -> Report:
     """The rotation of each component onto the earlier embedding; the identity where there is nothing to align with."""
-    earlier = _held_before(store) if previous is None else _read(Store(previous), schema.ROW_HASH)
+    earlier = _held_before(store) if previous is None else _held_elsewhere(Store(previous))
     rotations = np.tile(np.eye(n_components), (n_graph, 1, 1))
     found: Report = {"previous": previous or "this store", "rows": 0, "points_compared": False, "components": []}
     reason = ""
@@ -129,6 +129,11 @@ def rotations(store: Store) -> npt.NDArray[np.float64]:
     return store.read_bundle(ROTATION)["rotations"]
 
 
+def _held_elsewhere(other: Store) -> Earlier | None:
+    with read_elsewhere(other):
+        return _read(other, schema.ROW_HASH)
+
+
 def _held_before(store: Store) -> Earlier | None:
     """What the last `write` of this store left; where a kill has left only a part of it, the copy made before."""
     try:
@@ -138,7 +143,10 @@ def _held_before(store: Store) -> Earlier | None:
     if earlier is not None:
         store.write_bundle(PREVIOUS, **earlier._asdict())
         return earlier
-    return Earlier(**store.read_bundle(PREVIOUS)) if store.has_bundle(PREVIOUS) else None
+    try:
+        return Earlier(**store.read_bundle(PREVIOUS))
+    except CorruptChunk:  # not there, as a rule
+        return None
 
 
 def _read(store: Store, hashes: schema.ArraySpec) -> Earlier | None:

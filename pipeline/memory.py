@@ -329,7 +329,7 @@ def embed_new(
     n_boxes: int, batch: int,
 ) -> int:  # fmt: skip
     """`block` new rows against n points stored in blocks of `stored` rows, `halo` of them at a time."""
-    search = (block + halo) * (3 * row + 32 * d) + halo * 64 + block * 150 * k + 2 * SCORE_BYTES
+    search = halo * (3 * row + 64) + _tree(halo, d) + block * (16 * d + 150 * k) + 2 * SCORE_BYTES
     read = min(n, block * k) * (row + 8 * m + 16 * k_max + 64) + 3 * stored * max(row, 8 * m, 8 * k_max)
     return TASK_BYTES + block * (3 * row_in + 16 * d + 8 * m) + n_boxes * (64 * d + 32) + search + read + 6 * batch
 

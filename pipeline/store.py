@@ -5,11 +5,12 @@ chunk carries a CRC-32C; a mismatch on reading is a CorruptChunk, and so is a ch
 block is marked as done (zarr itself would return the fill value).
 """
 
+import contextlib
 import io
 import json
 import math
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -288,6 +289,18 @@ class Store:
             return None if data is None else json.loads(data)
         except ValueError:
             return None
+
+
+@contextlib.contextmanager
+def read_elsewhere(store: Store) -> Iterator[None]:
+    """For reading another run's store: damage there is a StoreError that names it, not this run's to mend."""
+    try:
+        yield
+    except CorruptChunk as error:
+        raise StoreError(
+            f"{store.url}: {error}. Nothing was computed from it: `lle verify` there forgets what is damaged, and its "
+            f"job, run again, computes that anew"
+        ) from None
 
 
 def _compressors(kind: str) -> list[Any]:

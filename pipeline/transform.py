@@ -156,6 +156,7 @@ def _job(
         n_coordinates=run.array(schema.EMBEDDING.name).shape[1], n_features_input=source.n_features,
         dtype_input=run.array(schema.RAW.name).dtype.name,
         transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
+        unit=config["neighbors"].get("metric") == "cosine",
         n_boxes=plan.n_cells(points.shape[0]) + blocks, stored_block=block_of(points), max_ratio=max_ratio,
         far_as_nan=far_as_nan,
     )  # fmt: skip

@@ -229,6 +229,27 @@ def table(tmp_path):
     return folder, rows
 
 
+def test_directions_are_compared_where_the_run_does(tmp_path):
+    """The length of a row says nothing to cosine distances, and a row of zeros has no direction."""
+    points = 3.0 + swiss_roll(500, np.random.default_rng(26)) / 20
+    job = trained(tmp_path / "job", points, neighbors={"metric": "cosine"})
+    lengths = np.random.default_rng(27).uniform(0.5, 2.0, (500, 1))
+    table, printed = embed(job, tmp_path, np.concatenate([points * lengths, np.zeros((1, 3))]))
+    np.testing.assert_allclose(coordinates(table)[:500], job.embedding(), atol=1e-6)
+    assert (printed["invalid"], printed["first_invalid"]) == (1, [500])
+
+
+def test_damage_of_the_run_is_named(tmp_path):
+    job = trained(tmp_path / "job", swiss_roll(400, np.random.default_rng(25)))
+    before = job.embedding()
+    job.store.objects.delete("points/c/0/0")
+    np.save(tmp_path / "new.npy", before[:, [0, 0, 0]])
+    found = CliRunner().invoke(app, ["transform", job.store.url, f"{tmp_path}/new.npy", f"{tmp_path}/y.csv"])
+    assert found.exit_code == 1
+    assert f"{job.store.url}: array 'points', chunk 0" in found.output
+    np.testing.assert_array_equal(job.embedding(), before)
+
+
 class TestInputs:
     def run(self, folder, **source) -> str:
         job = Job(folder / "-".join(source), np.zeros((1, 1)))

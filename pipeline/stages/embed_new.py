@@ -14,14 +14,14 @@ from pipeline.kernels.knn import NeighborLists, brute_neighbors, kdtree_neighbor
 from pipeline.kernels.out_of_sample import distance_ratio, last_finite, of_one_component, place, reach_of, reached
 from pipeline.kernels.partition import Boxes
 from pipeline.plan import KDTREE_FEATURES, Json, Layout, PlannedArray, Report, Step, Steps, block_rows
-from pipeline.preprocess import Transform
+from pipeline.preprocess import Transform, unit_rows
 from pipeline.sources import open_source
-from pipeline.store import Store, block_of
+from pipeline.store import Store, block_of, read_elsewhere
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
 
-HALO_ROWS = 65_536
+HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20
 BATCH_BYTES = 16 * 2**20
 BRUTE_ROWS = 1024
 CALIBRATION_POINTS = 10_000
@@ -50,6 +50,7 @@ class Job:
     n_features_input: int
     dtype_input: str
     transform: bool
+    unit: bool
     n_boxes: int
     stored_block: int
     max_ratio: float | None
@@ -70,17 +71,17 @@ def steps(job: Job, layout: Layout) -> Steps:
             resources=run, expected=lambda b: {"limit": 1.0},
         )  # fmt: skip
         limit = found["limit"]
+    row = layout.n_features * np.dtype(layout.dtype).itemsize
     row_in = job.n_features_input * np.dtype(job.dtype_input).itemsize
     yield Step(
         "transform", "embed", embed_block, layout.input_blocks(),
         memory.embed_new(
-            block=block, n=layout.n_points, row_in=row_in, row=layout.n_features * np.dtype(layout.dtype).itemsize,
-            d=layout.n_features, k=k, k_max=layout.k_max, m=m, halo=HALO_ROWS, stored=job.stored_block,
-            n_boxes=job.n_boxes, batch=BATCH_BYTES,
+            block=block, n=layout.n_points, row_in=row_in, row=row, d=layout.n_features, k=k, k_max=layout.k_max, m=m,
+            halo=halo_rows(row), stored=job.stored_block, n_boxes=job.n_boxes, batch=BATCH_BYTES,
         ),
         {"kind": job.kind, "source": job.source, "dtype": job.dtype_input, "transform": job.transform, "n_neighbors": k,
          "reg": job.reg, "rule": job.rule, "n_embedded": job.n_embedded, "max_ratio": limit,
-         "far_as_nan": job.far_as_nan, "size": block, "n_rows": n},
+         "far_as_nan": job.far_as_nan, "unit": job.unit, "size": block, "n_rows": n},
         {**job.run_state, "source": job.source_state}, resources=run,
         arrays=(PlannedArray(schema.EMBEDDING, (n, m), "float64", block),
                 PlannedArray(schema.COMPONENT, (n,), "int32", block),
@@ -90,33 +91,46 @@ def steps(job: Job, layout: Layout) -> Steps:
     return layout
 
 
+def halo_rows(row: int) -> int:
+    """Training points of `row` bytes that are held at one time."""
+    return max(1, min(HALO_ROWS, HALO_BYTES // row))
+
+
 def calibrate(
     store: Store, block: int, n_neighbors: int, sample: int, seed: int, n_embedded: int, run: str
 ) -> Report:
     """The distance ratio that all but a thousandth of the training points stay below, each taken as a new one."""
     trained = Store(run)
+    with read_elsewhere(trained):
+        ratios = _ratios_of_training(trained, n_neighbors, sample, seed, n_embedded)
+    return {"limit": float(np.quantile(ratios, USUAL_SHARE)), "median": float(np.median(ratios)), "sample": len(ratios)}
+
+
+def _ratios_of_training(
+    trained: Store, k: int, sample: int, seed: int, n_embedded: int
+) -> npt.NDArray[np.float64]:
     n = trained.array(schema.POINTS.name).shape[0]
     chosen = np.sort(np.random.default_rng([seed, 17]).choice(n, sample, replace=False))
     if n_embedded:
         chosen = chosen[trained.gather(schema.POINT_COMPONENT.name, chosen) < n_embedded]
-    ids = trained.gather(schema.NEIGHBOR_INDICES.name, chosen)[:, :n_neighbors].astype(np.int64)
-    farthest = last_finite(trained.gather(schema.NEIGHBOR_DISTANCES.name, chosen)[:, :n_neighbors])
+    ids = trained.gather(schema.NEIGHBOR_INDICES.name, chosen)[:, :k].astype(np.int64)
+    farthest = last_finite(trained.gather(schema.NEIGHBOR_DISTANCES.name, chosen)[:, :k])
     wanted, positions = np.unique(np.maximum(ids, 0), return_inverse=True)
-    own = last_finite(trained.gather(schema.NEIGHBOR_DISTANCES.name, wanted)[:, :n_neighbors])
-    ratios = distance_ratio(farthest, own[positions.reshape(ids.shape)], ids >= 0)
-    return {"limit": float(np.quantile(ratios, USUAL_SHARE)), "median": float(np.median(ratios)), "sample": len(ratios)}
+    own = last_finite(trained.gather(schema.NEIGHBOR_DISTANCES.name, wanted)[:, :k])
+    return distance_ratio(farthest, own[positions.reshape(ids.shape)], ids >= 0)
 
 
 def embed_block(
     store: Store, block: int, kind: str, source: Json, dtype: str, transform: bool, n_neighbors: int, reg: float,
-    rule: str, n_embedded: int, max_ratio: float, far_as_nan: bool, size: int, n_rows: int, run: str,
+    rule: str, n_embedded: int, max_ratio: float, far_as_nan: bool, unit: bool, size: int, n_rows: int, run: str,
 ) -> Report:  # fmt: skip
     """Coordinates, component and distance ratio of a block of new rows; NaN and -1 for rows that are not finite."""
     start, stop = block_rows(block, size, n_rows)
     trained = Store(run)
-    points, valid = read_new(trained, open_source(kind, **source).read(start, stop), dtype, transform)
-    lists = nearest_points(trained, points, n_neighbors, n_embedded)
-    coordinates, component, ratio, counts = _embed(trained, points, lists, n_neighbors, reg, rule)
+    with read_elsewhere(trained):
+        points, valid = read_new(trained, open_source(kind, **source).read(start, stop), dtype, transform, unit)
+        lists = nearest_points(trained, points, n_neighbors, n_embedded)
+        coordinates, component, ratio, counts = _embed(trained, points, lists, n_neighbors, reg, rule)
     far = ratio > max_ratio
     if far_as_nan:
         coordinates[far] = np.nan
@@ -137,7 +151,7 @@ def _write(
 
 
 def read_new(
-    trained: Store, rows: Floats, dtype: str, transform: bool
+    trained: Store, rows: Floats, dtype: str, transform: bool, unit: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """(finite rows as the run would have stored them, which rows these are).
 
@@ -147,9 +161,12 @@ def read_new(
         rows = rows.astype(dtype)
         valid = np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1))
         points = rows.astype(np.float64)
+        points[~valid] = 0.0
         if transform:
-            points[~valid] = 0.0
             points = Transform(**trained.read_bundle("_work/transform"))(points)
+        if unit:
+            points = unit_rows(points)
+            valid &= points.any(axis=1)  # a row of zeros has no direction
         size = np.abs(points).max(axis=1)
         valid &= size < np.sqrt(np.finfo(np.float64).max / 1e9 / points.shape[1])  # sums of squares stay finite
     return np.ascontiguousarray(points[valid]), np.asarray(valid)
@@ -157,12 +174,13 @@ def read_new(
 
 def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_embedded: int) -> NeighborLists:
     """The k nearest embedded training points of new points (b, d)."""
-    n_points = trained.array(schema.POINTS.name).shape[0]
-    boxes = _read_boxes(trained, -(-n_points // block_of(trained.array(schema.POINTS.name))))
+    stored = trained.array(schema.POINTS.name)
+    boxes = _read_boxes(trained, -(-stored.shape[0] // block_of(stored)))
+    halo = halo_rows(stored.shape[1] * stored.dtype.itemsize)
     counts = _embedded_rows(trained, boxes, n_embedded)
     lists = NeighborLists(np.full((len(points), k), -1, np.int64), np.full((len(points), k), np.inf))
     bound = reach_of(points, boxes, counts, k)
-    for batch in np.split(np.arange(len(counts)), np.flatnonzero(np.diff(np.cumsum(counts) // HALO_ROWS)) + 1):
+    for batch in np.split(np.arange(len(counts)), np.flatnonzero(np.diff(np.cumsum(counts) // halo)) + 1):
         near = reached(points, np.minimum(bound, lists.distances[:, -1]), boxes, batch[counts[batch] > 0])
         queries, used = np.flatnonzero(near.any(axis=1)), batch[counts[batch] > 0][near.any(axis=0)]
         if not len(queries):
