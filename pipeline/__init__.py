@@ -1,1 +1,30 @@
-"""Locally Linear Embedding of millions of points as a distributed batch job."""
+"""Locally Linear Embedding of millions of points as a distributed batch job.
+
+In Python: `LocallyLinearEmbedding` (scikit-learn's protocol), `embed` (one call), `open_run` (what a run has left).
+Each is imported when it is first asked for, so that `import pipeline` and the command load nothing they do not need.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.estimator import LocallyLinearEmbedding
+    from pipeline.in_python import embed
+    from pipeline.opened import OpenedRun, open_run
+
+__all__ = ["LocallyLinearEmbedding", "OpenedRun", "embed", "open_run"]
+
+_HOMES = {
+    "LocallyLinearEmbedding": "pipeline.estimator", "OpenedRun": "pipeline.opened", "embed": "pipeline.in_python",
+    "open_run": "pipeline.opened",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

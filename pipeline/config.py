@@ -26,8 +26,8 @@ from pipeline.credentials import HIDDEN, find_secret, secrets_in
 from pipeline.errors import ConfigError
 
 __all__ = [
-    "Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Tls", "json_schema", "load_config",
-    "parse_input", "parse_size", "resolved", "to_yaml",
+    "Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Tls", "check_config",
+    "json_schema", "load_config", "parse_input", "parse_size", "resolved", "to_yaml",
 ]  # fmt: skip
 
 class SyntheticInput(Model):
@@ -257,12 +257,17 @@ def load_config(path: str | Path, overrides: tuple[str, ...] = (), store: str | 
         output = data.setdefault("output", {})
         if isinstance(output, dict):
             output["store"] = store
-    _refuse_secrets(data, path)
+    return check_config(data, f"config {path}")
+
+
+def check_config(data: dict[str, Any], where: str) -> Config:
+    """The config of plain data. Raises ConfigError that lists every wrong key; `where` names the data in it."""
+    _refuse_secrets(data, where)
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
         lines = [_describe(e) for e in error.errors()]
-        raise ConfigError(f"config {path}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
+        raise ConfigError(f"{where}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
     check_places(resolved(config))
     return config
 
@@ -271,7 +276,7 @@ def parse_input(data: dict[str, Any], settings: tuple[str, ...]) -> Input:
     """An input section of its own, from plain data and `key=value` settings. Raises ConfigError."""
     for setting in settings:
         _apply_override(data, setting, "--input")
-    _refuse_secrets({"input": data}, "--input")
+    _refuse_secrets({"input": data}, "config --input")
     try:
         section = TypeAdapter[Input](Input).validate_python(data)
     except ValidationError as error:
@@ -295,11 +300,11 @@ def json_schema() -> dict[str, Any]:
     return Config.model_json_schema()
 
 
-def _refuse_secrets(data: dict[str, Any], path: str | Path) -> None:
+def _refuse_secrets(data: dict[str, Any], where: str) -> None:
     found = [f"  - {key}: {kind}" for key, kind in secrets_in(data)]
     if found:
         raise ConfigError(
-            f"config {path}: it holds what looks like a secret (not shown here):\n" + "\n".join(found) + "\n"
+            f"{where}: it holds what looks like a secret (not shown here):\n" + "\n".join(found) + "\n"
             "A config is copied into the store, its report and the logs. Take it out, let credentials come from the "
             "environment (AWS_ACCESS_KEY_ID and the like) or the identity of the machine, and replace the secret if "
             "others have seen it"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -292,6 +293,7 @@ def validate(config: Config) -> Layout:
     return layout
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide results."""
     found = {"python": sys.version.split()[0]}

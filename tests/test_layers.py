@@ -23,15 +23,16 @@ SOURCES = {name for name in FILES if name.startswith("sources/")}
 OWNERS = {
     "yaml": {"config.py"},
     "pydantic": {"config.py", "config_clusters.py", "config_fields.py", "config_neighbors.py"},
-    "zarr": {"store.py"} | SOURCES,
+    "zarr": {"array_input.py", "store.py"} | SOURCES,
     "obstore": {"objects.py"} | SOURCES,
     "fsspec": {"objects.py"} | SOURCES,
-    "dask": {"execute.py", "cluster.py", "preprocess.py"} | CLUSTERS,
+    "dask": {"array_input.py", "cluster.py", "estimator.py", "execute.py", "opened.py", "preprocess.py"} | CLUSTERS,
     "distributed": {"execute.py", "cluster.py", "preprocess.py", "row_blocks.py"} | CLUSTERS,
     "kubernetes": {"clusters/kubernetes_api.py"},
     "dask_jobqueue": {"clusters/slurm.py"},
     "dask_ml": {"preprocess.py"},
     "typer": {"cli.py"},
+    "xarray": {"opened.py"},
 }
 NOT_IN_KERNELS = {"dask", "distributed", "zarr", "yaml", "pydantic", "logging", "typer", "rich"}
 
@@ -112,6 +113,12 @@ def test_clusters_know_nothing_of_stages_and_stores(name):
     assert below <= {"config", "errors", "machine"}
 
 
+def test_only_the_package_itself_names_the_estimator():
+    above = {"estimator", "in_python", "opened", "placing", "array_input"}
+    session = {"__init__.py", *(f"{name}.py" for name in above)}
+    assert {name for name in FILES if own_modules(name) & above} <= session
+
+
 def test_nothing_imports_the_command_line():
     assert [name for name in FILES if "cli" in own_modules(name)] in ([], ["__main__.py"])
 
@@ -127,6 +134,7 @@ def test_nothing_imports_the_command_line():
      ("store.py", {"errors", "objects", "plan", "schema"}),
      ("checkpoint.py", {"errors", "plan", "store"}), ("memory.py", {"errors", "plan"}),
      ("execute.py", {"checkpoint", "errors", "isolated", "machine", "memory", "plan", "store"}),
+     ("array_input.py", {"errors"}), ("opened.py", {"errors", "schema", "store"}),
      ("isolated.py", {"errors"}), ("versions.py", {"checkpoint", "errors", "store"}),
      ("reprocess.py", {"checkpoint", "config", "errors", "plan", "sources", "store", "versions"}),
      ("metrics.py", {"plan"}), ("textfile.py", {"errors"})],

@@ -24,6 +24,15 @@ def test_methods():
     assert metrics["solver"]["converged"]
 
 
+def test_methods_rows(monkeypatch):
+    monkeypatch.setattr(methods, "AGREEMENT_POINTS", 300)
+    monkeypatch.setattr(methods, "DATA", {"s_curve": "S-curve"})
+    name, value = methods.agreement("pca", (23, 37)).strip("| ").split(" | ")
+    assert name == "pca"
+    assert 0 <= float(value) < 1e-4
+    assert methods.costs("hessian", 9) == "| 9 | hessian | failed with exit code 2 | | | | |"
+
+
 def test_solvers():
     factored, peer = solvers.rows("900", ["factored", solvers.PEERS[1]], n_components=2, max_seconds=120)
     assert factored.startswith("| 900 | factored | 0.")

@@ -1,0 +1,203 @@
+"""scikit-learn's protocol over the stages of a run: fit is a run, transform places new points among those of it."""
+
+import math
+import warnings
+from numbers import Integral
+from typing import Any, Self
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pipeline import schema
+from pipeline.array_input import is_chunked, row_blocks
+from pipeline.config import Config, Eigensolver, Neighbors, Weights
+from pipeline.in_python import finished_run, python_errors
+from pipeline.placing import Training, read_training, state_of
+from pipeline.store import Store
+
+Array = npt.NDArray[np.float64]
+
+_METHOD: str = Config.model_fields["method"].default
+_PLACES = {
+    "n_neighbors": ("neighbors", "n_neighbors"), "n_components": ("eigensolver", "n_components"),
+    "reg": ("weights", "reg"), "tol": ("eigensolver", "tol"), "store": ("output", "store"),
+    "random_state": ("neighbors", "seed"), "n_jobs": ("execution", "cluster"),
+}  # fmt: skip
+"""Where each parameter stands in a config."""
+
+
+class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Locally linear embedding and its family, by the stages of `lle run`, as a scikit-learn transformer.
+
+    Parameters
+    ----------
+    n_neighbors : neighbours of each point; with a warning n - 1 where there are too few points.
+    n_components : coordinates.
+    reg : regularisation of the local Gram matrices (`weights.reg`).
+    tol : relative residual of the eigenpairs (`eigensolver.tol`).
+    method : lle (or standard, as scikit-learn says), modified, hessian, ltsa, laplacian, pca.
+    random_state : seed of cells and approximate neighbours; None is the config's own, so results are repeatable.
+    n_jobs : None or 1: in this process; more: a local cluster of so many workers, -1 one for each core. A script that
+        uses it, or has more than 200,000 points, needs ``if __name__ == "__main__":``, as for all of multiprocessing.
+    store : path or URL of the run's store, kept and resumed; None: a temporary one, gone when fit ends.
+    config : any other keys of a config by section, such as ``{"preprocess": {"scale": "standard"}}``.
+    verbose : progress on stderr.
+
+    Attributes
+    ----------
+    embedding_ : (n, n_components) float64, in the order of X; NaN for rows in small components (`graph.min_component`).
+    component_ : (n,) int32 component of each row, 0 the largest; -1: not embedded.
+    eigenvalues_ : (components, n_components) float64, ascending.
+    reconstruction_error_ : their sum, the cost of the embedding as unit vectors (scikit-learn's definition).
+    metrics_ : what metrics.json of the run holds.
+    store_ : URL of the run's store for `open_run`; None for a temporary one.
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+
+    X is an array (n, d) of NumPy (or what becomes one), Dask or Zarr; the last two are never held whole. Zarr arrays of
+    the file system are read where they are. X may also be the input section of a config,
+    ``{"kind": "parquet", "path": "rows/*.parquet"}``.
+
+    Errors of parameters and data are ValueErrors that name the key of the config.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_neighbors: int = Neighbors().n_neighbors,
+        n_components: int = Eigensolver().n_components,
+        reg: float = Weights().reg,
+        tol: float = Eigensolver().tol,
+        method: str = _METHOD,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        store: str | None = None,
+        config: dict[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.n_components = n_components
+        self.reg = reg
+        self.tol = tol
+        self.method = method
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.store = store
+        self.config = config
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Run the stages on X (n, d); y is ignored. Raises ValueError for bad data or parameters, LleError else."""
+        X = self._checked(X, reset=True)
+        with finished_run(X, self._sections(X), self.verbose) as (store, result):
+            self.embedding_ = store.read_all(schema.EMBEDDING.name)
+            self.component_ = store.read_all(schema.COMPONENT.name)
+            self.eigenvalues_ = store.read_all(schema.EIGENVALUES.name)
+            self.n_features_in_ = store.array(schema.RAW.name).shape[1]
+            self._state = state_of(store)
+            self._training = read_training(store, self._state) if self.store is None else None
+        self.metrics_, self.store_ = result.metrics, None if self.store is None else result.store
+        self.reconstruction_error_ = float(self.eigenvalues_.sum())
+        if left_out := int((self.component_ < 0).sum()):
+            warnings.warn(
+                f"{left_out} of {len(self.component_)} rows are NaN: their components have fewer than "
+                f"graph.min_component points; raise n_neighbors, or lower it in config", stacklevel=2,
+            )  # fmt: skip
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> Array:
+        """Run the stages on X (n, d) and return embedding_ (n, n_components)."""
+        return self.fit(X).embedding_
+
+    def transform(self, X: Any) -> Any:
+        """The coordinates (b, n_components) of X (b, d), by the weights that rebuild each row from fitted points.
+
+        Fitted points keep theirs. A Dask array gives a lazy Dask array. Holds the fitted points in memory. Raises
+        ValueError for NaN, StoreError where another run has taken the given store since. Source: Saul & Roweis 2003.
+        """
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        with python_errors():
+            training = self._training or read_training(Store(str(self.store_)), self._state)
+        if isinstance(X, da.Array):
+            m = training.embedding.shape[1]
+            whole = X.rechunk({1: -1})
+            return whole.map_blocks(_place, training=training, dtype=np.float64, chunks=(whole.chunks[0], (m,)))
+        if not is_chunked(X):
+            return _place(X, training)
+        return np.concatenate([_place(block, training) for _, block in row_blocks(X)])
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        """X as scikit-learn's conventions have it; chunked arrays by their shape only, the stages see to the rest."""
+        if type(X) is dict and reset:  # an input section; SciPy has a sparse matrix that is a dict too
+            return X
+        if not is_chunked(X):
+            return validate_data(self, X, reset=reset, dtype="numeric", ensure_min_samples=3 if reset else 1)
+        if X.ndim != 2:
+            raise ValueError(f"expected a 2-D array of (rows, features), found shape {X.shape}")
+        if reset and hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        if not reset and X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
+                f"as input"
+            )
+        return X
+
+    def _sections(self, X: Any) -> dict[str, Any]:
+        """The sections of the run's config: the parameters, and what `config` adds to them."""
+        k = self.n_neighbors
+        n = math.inf if type(X) is dict else X.shape[0]
+        if isinstance(k, Integral) and k >= n:
+            warnings.warn(f"n_neighbors is {k}, but there are {n} rows; {n - 1} is used", stacklevel=3)
+            k = n - 1
+        values = {
+            "n_neighbors": _plain(k), "n_components": _plain(self.n_components), "reg": _plain(self.reg),
+            "tol": _plain(self.tol), "store": self.store, "random_state": self._seed(), "n_jobs": self._cluster(),
+        }  # fmt: skip
+        added = self.config or {}
+        sections = {key: dict(value) if isinstance(value, dict) else value for key, value in added.items()}
+        if "method" in sections:
+            raise ValueError("config: method is a parameter of its own, method=...")
+        sections["method"] = "lle" if self.method == "standard" else self.method
+        for parameter, (section, key) in _PLACES.items():
+            if values[parameter] is not None:
+                given = sections.setdefault(section, {})
+                if not isinstance(given, dict):
+                    raise ValueError(f"config: {section}: expected a section of keys and values, found {given!r}")
+                if key in given:
+                    raise ValueError(f"config: {section}.{key} is the parameter {parameter}; give it there only")
+                given[key] = values[parameter]
+        return sections
+
+    def _seed(self) -> int | None:
+        """The seed of random_state: a number stays as it is, a generator gives one."""
+        if self.random_state is None or isinstance(self.random_state, Integral):
+            return None if self.random_state is None else int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _cluster(self) -> dict[str, Any] | None:
+        if self.n_jobs is None:
+            return None
+        if not isinstance(self.n_jobs, Integral) or not (self.n_jobs == -1 or self.n_jobs > 0):
+            raise ValueError(f"n_jobs: expected None, -1 or a positive number of workers, found {self.n_jobs!r}")
+        if self.n_jobs == 1:
+            return {"kind": "serial"}
+        return {"kind": "local", "workers": "auto" if self.n_jobs == -1 else int(self.n_jobs)}
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.embedding_.shape[1])
+
+
+def _place(rows: npt.NDArray[Any], training: Training) -> Array:
+    with python_errors():
+        return training.place(rows)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's, which a config holds."""
+    return value.item() if isinstance(value, np.generic) else value

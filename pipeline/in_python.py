@@ -1,0 +1,101 @@
+"""A run from within Python: an array in, the stages of every run, its store out. `embed` is the one-call form."""
+
+import contextlib
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline import schema
+from pipeline.array_input import input_section
+from pipeline.config import Config, check_config
+from pipeline.errors import ConfigError, Interrupted, LleError
+from pipeline.kernels.pardiso import reproducible_environment
+from pipeline.plan import RunResult
+from pipeline.progress import RunProgress
+from pipeline.run import run
+from pipeline.store import Store
+
+SERIAL = {"kind": "serial"}
+OF_THIS_MACHINE = ("serial", "local")
+
+
+def embed(X: Any, **config: Any) -> npt.NDArray[np.float64]:
+    """The embedding (n, n_components) of X in its order of rows; NaN for rows that were not embedded.
+
+    X: an array (n, d) of NumPy, Dask or Zarr, or the input section of a config, such as
+    ``{"kind": "parquet", "path": "rows/*.parquet"}``. config: the other sections of a config, with its defaults except
+    that nothing is drawn, that tasks run in this process, and that the store is a temporary one:
+    ``embed(X, method="ltsa", neighbors={"n_neighbors": 10}, output={"store": "runs/x.zarr"})``.
+
+    Raises ValueError where the config or the input is at fault, LleError for other failures.
+    """
+    with finished_run(X, config) as (store, _):
+        return store.read_all(schema.EMBEDDING.name)
+
+
+@contextlib.contextmanager
+def finished_run(X: Any, sections: dict[str, Any], verbose: bool = False) -> Iterator[tuple[Store, RunResult]]:
+    """Run the stages on X; the store of a run without output.store goes at the end of the body.
+
+    A store that is given resumes: with the same X, what the change of the sections does not affect is kept.
+
+    Raises ValueError with the program's message for errors of the config and the input, KeyboardInterrupt for Ctrl-C,
+    LleError for the rest (StoreError, BoundsNotMet, ...).
+    """
+    for name, value in reproducible_environment().items():
+        os.environ.setdefault(name, value)
+    with python_errors(), tempfile.TemporaryDirectory(prefix="lle-") as folder:
+        config = _complete_config(X, sections, Path(folder))
+        progress = RunProgress(sys.stderr if verbose else io.StringIO())
+        result = run(config, fresh=False, progress=progress)
+        yield Store(result.store), result
+
+
+def _complete_config(X: Any, sections: dict[str, Any], folder: Path) -> Config:
+    """The sections with X as their input, checked before anything is written."""
+    if "input" in sections:
+        raise ConfigError("config: input is what X is; leave the section out, or give it as X")
+    ours: dict[str, dict[str, Any]] = {
+        "output": {"store": str(folder / "run.zarr"), "report": False}, "execution": {"cluster": SERIAL}
+    }  # fmt: skip
+    data = {**sections}
+    for name, defaults in ours.items():
+        given = sections.get(name, {})
+        if not isinstance(given, dict):
+            raise ConfigError(f"config: {name}: expected a section of keys and values, found {given!r}")
+        data[name] = {**defaults, **given}
+    config = check_config({**data, "input": {"kind": "npy", "path": data["output"]["store"]}}, "config")
+    store = Store(config.output.store)
+    store.is_run()  # raises where the place is somebody else's, before the input is put there
+    place = folder if urlparse(store.url).scheme else Path(store.url) / "_run"
+    section = input_section(X, place)
+    config = check_config({**data, "input": section}, "config")
+    written_here = section.get("path", "").startswith(str(place))
+    if written_here and config.execution.cluster.kind not in OF_THIS_MACHINE:
+        raise ConfigError(
+            f"execution.cluster.kind is {config.execution.cluster.kind}, whose workers cannot read an array of this "
+            f"process; expected a place that they can read: give X as the input section of a config, such as "
+            f"{{'kind': 'zarr', 'url': 's3://bucket/points.zarr'}}, or set the kind to serial or local"
+        )
+    return config
+
+
+@contextlib.contextmanager
+def python_errors() -> Iterator[None]:
+    """Errors of the config and the input as ValueError, as Python and scikit-learn expect, with the same message."""
+    try:
+        yield
+    except Interrupted as error:
+        raise KeyboardInterrupt(str(error)) from None
+    except LleError as error:
+        if error.exit_code == 2:
+            raise ValueError(str(error)) from error
+        raise

@@ -1,0 +1,17 @@
+"""New points on the principal components that a set of points was projected on, from the points and their scores."""
+
+import numpy as np
+import numpy.typing as npt
+
+
+def project_like(
+    queries: npt.NDArray[np.floating], points: npt.NDArray[np.floating], scores: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """The scores (b, m) of queries (b, d) on the principal components that gave the points (n, d) theirs (n, m).
+
+    With centred points P and scores S = P C for orthonormal eigenvectors C of P'P, P'S = C S'S, and S'S is diagonal.
+    """
+    middle = points.mean(axis=0, dtype=np.float64)
+    squares = np.square(scores).sum(axis=0)
+    components = (points - middle).T @ scores / np.where(squares > 0, squares, 1.0)
+    return np.asarray((queries - middle) @ components)

@@ -1,0 +1,80 @@
+"""What a run has left, for reading in Python: arrays as lazy Dask arrays, metrics and config as plain data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from pipeline import schema
+from pipeline.errors import ConfigError
+from pipeline.store import Store, block_of
+
+
+class StoredArray:
+    """An array of a store that a Dask task can carry: it opens the store where it is read, and checks what it reads."""
+
+    def __init__(self, url: str, name: str) -> None:
+        array = Store(url).array(name)
+        self.url, self.name = url, name
+        self.shape, self.dtype, self.ndim = array.shape, np.dtype(array.dtype), array.ndim
+        self.chunks = (block_of(array), *array.shape[1:])
+
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        start, stop, step = index[0].indices(self.shape[0])
+        return np.asarray(Store(self.url).read(self.name, start, stop)[(slice(None, None, step), *index[1:])])
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A run's store: `run["embedding"]` is a Dask array, `run.metrics` what metrics.json holds.
+
+    `metrics` is None before the run's first report; `config` is the resolved one; `arrays` holds those of the store's
+    arrays that are there, by name (the README's table), and reading one raises CorruptChunk where a chunk is damaged or
+    not yet written.
+    """
+
+    store: str
+    config: dict[str, Any]
+    versions: dict[str, str]
+    metrics: dict[str, Any] | None
+    arrays: Mapping[str, da.Array]
+
+    def __getitem__(self, name: str) -> da.Array:
+        if name not in self.arrays:
+            raise KeyError(f"{self.store}: has no array '{name}'; there are {', '.join(self.arrays) or 'none'}")
+        return self.arrays[name]
+
+    def dataset(self) -> Any:
+        """The arrays with their dimensions, units and meanings as an xarray.Dataset (needs xarray)."""
+        try:
+            import xarray  # noqa: PLC0415 (not a dependency)
+        except ImportError:
+            raise ConfigError("open_run(...).dataset() needs the package xarray: pip install xarray") from None
+        variables = {}
+        for spec in schema.ARRAYS:
+            if spec.name in self.arrays:  # a dimension may not have the name of an array that does not number it
+                dims = [f"{dim} number" if dim in self.arrays else dim for dim in spec.dims]
+                variables[spec.name] = (dims, self.arrays[spec.name], {"meaning": spec.meaning, "unit": spec.unit})
+        return xarray.Dataset(variables, attrs={"store": self.store})
+
+
+def open_run(store: str) -> OpenedRun:
+    """Open a run's store, a path or any URL, for reading; nothing is written, and no array is read yet.
+
+    Raises ConfigError where no run has been started or the place is of another program, StoreError where it cannot be
+    read.
+    """
+    opened = Store(store)
+    if not opened.is_run():
+        raise ConfigError(f"{store}: no run has been started there")
+    attributes = opened.attributes()
+    arrays = {}
+    for spec in schema.ARRAYS:
+        if opened.has_array(spec.name):
+            stored = StoredArray(opened.url, spec.name)
+            arrays[spec.name] = da.from_array(stored, chunks=stored.chunks, name=False, asarray=False)
+    metrics = opened.get_json("report/metrics.json")
+    return OpenedRun(opened.url, attributes["config"], attributes["versions"], metrics, arrays)
