@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline import schema
 from pipeline.array_input import is_chunked, row_blocks
-from pipeline.config import Config, Eigensolver, Neighbors, Weights
+from pipeline.config import Config, Eigensolver, Weights
+from pipeline.config_neighbors import Neighbors
 from pipeline.in_python import finished_run, python_errors
 from pipeline.placing import Training, read_training, state_of
 from pipeline.store import Store

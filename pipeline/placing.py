@@ -12,7 +12,7 @@ from pipeline.kernels.knn import NeighborLists, brute_neighbors, kdtree_neighbor
 from pipeline.kernels.out_of_sample import of_one_component, place
 from pipeline.kernels.projection import project_like
 from pipeline.plan import KDTREE_FEATURES
-from pipeline.preprocess import Transform
+from pipeline.preprocess import Transform, unit_rows
 from pipeline.store import Store
 
 BATCH_BYTES = 16 * 2**20
@@ -29,6 +29,8 @@ class Training:
     embedding: npt.NDArray[np.float64]
     component: npt.NDArray[np.int32]
     transform: Transform | None
+    unit: bool
+    """Whether rows are divided by their lengths (neighbors.metric: cosine)."""
     method: str
     n_neighbors: int
     reg: float
@@ -47,6 +49,8 @@ class Training:
                 f"or leave them out"
             )
         queries = rows if self.transform is None else self.transform(rows)
+        if self.unit:
+            queries = unit_rows(queries)
         if self.method == "pca":
             return project_like(queries, self.points, self.embedding)
         lists = nearest(queries, self.points, min(self.n_neighbors, len(self.points)))
@@ -97,5 +101,6 @@ def read_training(store: Store, state: str) -> Training:
         store.read_all(schema.POINTS.name), store.read_all(schema.EMBEDDING.name)[rows],
         store.read_all(schema.COMPONENT.name)[rows],
         Transform(**store.read_bundle("_work/transform")) if fitted else None,
-        config["method"], config["neighbors"]["n_neighbors"], config["weights"]["reg"], config["weights"]["rule"],
+        config["neighbors"]["metric"] == "cosine", config["method"], config["neighbors"]["n_neighbors"],
+        config["weights"]["reg"], config["weights"]["rule"],
     )  # fmt: skip

@@ -82,6 +82,12 @@ class TestTransform:
         new = swiss_roll(50, np.random.default_rng(31))
         assert np.ptp(model.transform(new * [1.0, 100.0, 1.0]), axis=0).min() > 1.0
 
+    def test_directions_are_compared_where_the_fit_compared_them(self, roll):
+        rows = roll + np.array([0.0, 30.0, 0.0])
+        model = LocallyLinearEmbedding(config={**PLAIN, "neighbors": {"metric": "cosine"}}).fit(rows)
+        lengths = np.linspace(0.5, 2.0, len(rows))[:, None]
+        np.testing.assert_allclose(model.transform(rows * lengths), model.embedding_, atol=1e-6)
+
     def test_pca_projects(self, roll):
         model = LocallyLinearEmbedding(method="pca", config=PLAIN).fit(roll)
         far = 3.0 * roll[:10]
