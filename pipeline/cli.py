@@ -15,11 +15,19 @@ import typer
 from pipeline import memory
 from pipeline import run as runs
 from pipeline import suggest as suggestions
+from pipeline import sweep as sweeps
 from pipeline import transform as transforms
 from pipeline.cluster import memory_of_workers
 from pipeline.config import Cluster, Config, Execution, json_schema, load_config
 from pipeline.credentials import redact
-from pipeline.describe import describe_plan, describe_run, describe_status, describe_suggestion, describe_transform
+from pipeline.describe import (
+    describe_plan,
+    describe_run,
+    describe_status,
+    describe_suggestion,
+    describe_sweep,
+    describe_transform,
+)
 from pipeline.errors import ConfigError, LleError, StoreError
 from pipeline.export import export_embedding
 from pipeline.kernels.pardiso import reproducible_environment
@@ -36,9 +44,11 @@ app = typer.Typer(
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="the YAML file of the run")]
 StoreUrl = Annotated[str, typer.Argument(metavar="STORE", help="path or URL of a run's store")]
+ConfigPaths = Annotated[list[Path], typer.Argument(metavar="CONFIG...", help="YAML files, with or without `sweep:`")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="override a key of the config")]
 OtherStore = Annotated[str | None, typer.Option("--store", metavar="URL", help="use this instead of output.store")]
 AsJson = Annotated[bool, typer.Option("--json", help="print machine-readable JSON on stdout")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only count the steps, compute nothing")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="erase the store first instead of resuming")]
 
 Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as text, or as a JSON object a line")]
@@ -63,6 +73,24 @@ def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fr
                 "metrics": result.metrics}  # fmt: skip
 
     _finish(act, as_json, describe_run)
+
+
+@app.command()
+def sweep(configs: ConfigPaths,
+          set_: Overrides = None, store: OtherStore = None, fresh: Fresh = False, as_json: AsJson = False,
+          dry_run: DryRun = False) -> None:  # fmt: skip
+    """Run many experiments that share what they have in common: each distinct step once; one table, one picture."""
+
+    def act() -> dict[str, Any]:
+        url, found = sweeps.load_sweep(configs, tuple(set_ or ()), store)
+        if dry_run:
+            planned = sweeps.plan_sweep(found, sweeps.worker_limit(found))
+            return {"store": url, **sweeps.count_steps(planned)}
+        result = sweeps.run_sweep(url, found, fresh, RunProgress())
+        return {"store": result.url, "seconds": round(result.seconds, 2), "experiments": len(result.rows),
+                "steps": result.counts}  # fmt: skip
+
+    _finish(act, as_json, describe_sweep)
 
 
 @app.command()

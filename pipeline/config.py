@@ -1,18 +1,19 @@
 """The config: frozen pydantic models of one YAML file, with every default in one place.
 
-With config_fields, config_clusters and config_neighbors the only modules that know YAML or pydantic. `load_config`
-turns every mistake into a ConfigError that names the key, what was found and what is allowed.
+With the other config modules the only ones that know YAML or pydantic. `load_config` turns every mistake
+into a ConfigError that names the key, what was found and what is allowed.
 """
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import AliasChoices, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from pipeline.config_clusters import KINDS, AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls
 from pipeline.config_fields import Model, Size, parse_size
+from pipeline.config_inputs import KINDS as INPUTS
+from pipeline.config_inputs import Input
 from pipeline.config_neighbors import (
     Neighbors,
     NpyGraph,
@@ -21,84 +22,15 @@ from pipeline.config_neighbors import (
     check_lists,
     least_neighbors,
 )
+from pipeline.config_sweep import Sweep, apply_value
 from pipeline.confine import check_places
 from pipeline.credentials import HIDDEN, find_secret, secrets_in
 from pipeline.errors import ConfigError
 
 __all__ = [
-    "Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Tls", "check_config",
-    "json_schema", "load_config", "parse_input", "parse_size", "resolved", "to_yaml",
+    "Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Sweep", "Tls", "check_config",
+    "json_schema", "load_config", "parse_input", "parse_size", "read_settings", "resolved", "to_yaml",
 ]  # fmt: skip
-
-class SyntheticInput(Model):
-    kind: Literal["synthetic"]
-    name: Literal[
-        "swiss_roll", "s_curve", "spiral_2d", "spiral_3d", "punctured_sphere", "elliptic_paraboloid", "cusp",
-        "sheet", "digits",
-    ]
-    n_points: int | None = Field(None, gt=0, description="rows to generate; digits has 1797 of its own")
-    noise: float = Field(0.0, ge=0, description="standard deviation of Gaussian noise, in input units")
-    seed: int = Field(7, ge=0)
-    phi: float = Field(0.0, ge=0, lt=6.283, description="where the azimuth starts (punctured_sphere), radians")
-
-    @model_validator(mode="after")
-    def _has_size(self) -> "SyntheticInput":
-        if self.n_points is None and self.name != "digits":
-            raise ValueError(f"input.n_points is required for the generated manifold {self.name!r}")
-        return self
-
-
-_LABELS = AliasChoices("labels", "label")
-
-
-class ZarrInput(Model):
-    kind: Literal["zarr"]
-    url: str
-    array: str | None = None
-    labels: str | None = Field(None, validation_alias=_LABELS, description="array of the same group")
-    columns: tuple[int, ...] | None = None
-
-
-class NpyInput(Model):
-    kind: Literal["npy"]
-    path: str
-    labels: str | None = Field(None, validation_alias=_LABELS, description="path of a 1-D .npy")
-    columns: tuple[int, ...] | None = None
-
-
-class NpzInput(Model):
-    kind: Literal["npz"]
-    path: str
-    key: str | None = None
-    labels: str | None = Field(None, validation_alias=_LABELS, description="key in the same file")
-    columns: tuple[int, ...] | None = None
-
-
-class IdxInput(Model):
-    kind: Literal["idx"]
-    path: str
-    labels: str | None = Field(None, validation_alias=_LABELS, description="path of an IDX file of labels")
-    columns: tuple[int, ...] | None = None
-
-
-class ParquetInput(Model):
-    kind: Literal["parquet"]
-    path: str
-    columns: tuple[str, ...] | None = None
-    label: str | None = Field(None, validation_alias=AliasChoices("label", "labels"))
-
-
-class CsvInput(Model):
-    kind: Literal["csv"]
-    path: str
-    columns: tuple[str, ...] | None = None
-    label: str | None = Field(None, validation_alias=AliasChoices("label", "labels"))
-
-
-Input = Annotated[
-    SyntheticInput | ZarrInput | NpyInput | NpzInput | IdxInput | ParquetInput | CsvInput,
-    Field(discriminator="kind"),
-]
 
 
 class Preprocess(Model):
@@ -245,14 +177,20 @@ class Config(Model):
         return self
 
 
+class SweptConfig(Config):
+    """One run, or with `sweep` one for each of its experiments (`lle sweep`)."""
+
+    sweep: Sweep | None = None
+
+
 def load_config(path: str | Path, overrides: tuple[str, ...] = (), store: str | None = None) -> Config:
     """Read a YAML file, apply `a.b=value` overrides, and check everything.
 
     Raises ConfigError that lists every wrong key with what was found and what is allowed.
     """
-    data = _read_yaml(Path(path))
-    for override in overrides:
-        _apply_override(data, override)
+    data, sweep = read_settings(Path(path), overrides)
+    if sweep is not None:
+        raise ConfigError(f"config {path}: has a section sweep, which is many runs; use `lle sweep {path}`")
     if store is not None:
         output = data.setdefault("output", {})
         if isinstance(output, dict):
@@ -260,8 +198,23 @@ def load_config(path: str | Path, overrides: tuple[str, ...] = (), store: str | 
     return check_config(data, f"config {path}")
 
 
+def read_settings(path: Path, overrides: tuple[str, ...]) -> tuple[dict[str, Any], Sweep | None]:
+    """What a YAML file and the overrides say, unchecked, and its sweep. Raises ConfigError."""
+    data = _read_yaml(path)
+    for override in overrides:
+        _apply_override(data, override)
+    sweep = data.pop("sweep", None)
+    if sweep is None:
+        return data, None
+    try:
+        return data, Sweep.model_validate(sweep)
+    except ValidationError as error:
+        lines = [f"sweep.{_describe(e, Sweep)}".replace("sweep.the file as a whole: ", "") for e in error.errors()]
+        raise ConfigError(f"config {path}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
+
+
 def check_config(data: dict[str, Any], where: str) -> Config:
-    """The config of plain data. Raises ConfigError that lists every wrong key; `where` names the data in it."""
+    """The settings as a Config. Raises ConfigError that lists every mistake; `where` names the file."""
     _refuse_secrets(data, where)
     try:
         config = Config.model_validate(data)
@@ -297,7 +250,7 @@ def to_yaml(data: dict[str, Any]) -> str:
 
 def json_schema() -> dict[str, Any]:
     """JSON schema of the config file, as committed in configs/schema.json."""
-    return Config.model_json_schema()
+    return SweptConfig.model_json_schema()
 
 
 def _refuse_secrets(data: dict[str, Any], where: str) -> None:
@@ -336,33 +289,17 @@ def _apply_override(data: dict[str, Any], override: str, option: str = "--set") 
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         raise ConfigError(f"{option} {override}: the value is not valid YAML; quote it") from None
-    *parents, last = key.split(".")
-    for parent in parents:
-        child = data.get(parent)
-        if child is None:
-            child = data[parent] = {}
-        if not isinstance(child, dict):
-            shown = repr(child) if find_secret(str(child)) is None else HIDDEN
-            raise ConfigError(f"{option} {override}: {parent} is {shown}, not a section with keys of its own")
-        data = child
-    data[last] = _number(value)
+    apply_value(data, key, value, f"{option} {override}")
 
 
-def _number(value: Any) -> Any:
-    """YAML 1.1 reads 1e-3 as text (it wants 1.0e-3); people who type 1e-3 mean the number."""
-    if isinstance(value, str) and re.fullmatch(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+", value):
-        return float(value)
-    return value
-
-
-def _describe(error: Any) -> str:
-    kinds = {"synthetic", "zarr", "npy", "npz", "idx", "parquet", "csv", *KINDS}
+def _describe(error: Any, model: Any = Config) -> str:
+    kinds = {*INPUTS, *KINDS}
     location = [str(part) for part in error["loc"] if str(part) not in kinds and not str(part).startswith("function-")]
     location = [part for part in location if part not in {"int", "constrained-int", "literal['auto']"}]
     key = ".".join(location) or "the file as a whole"
     found = error.get("input")
     if error["type"] == "extra_forbidden":
-        return f"{key}: unknown key (found value {found!r}); allowed: {_siblings(error['loc'])}"
+        return f"{key}: unknown key (found value {found!r}); allowed: {_siblings(error['loc'], model)}"
     if error["type"] == "missing":
         return f"{key}: required, but not given"
     message = str(error["msg"]).removeprefix("Value error, ").replace("Input should", "should")
@@ -373,14 +310,13 @@ def _describe(error: Any) -> str:
     return f"{key}: {message}; found {found!r}"
 
 
-def _siblings(location: tuple[Any, ...]) -> str:
+def _siblings(location: tuple[Any, ...], model: Any) -> str:
     """The keys allowed where the unknown key was found."""
-    model: Any = Config
     for part in location[:-1]:
         if "precomputed" in location and part in {"npy", "zarr"}:
             model = NpyGraph if part == "npy" else ZarrGraph
-        elif part in {"synthetic", "zarr", "npy", "npz", "idx", "parquet", "csv"}:
-            model = globals()[f"{str(part).capitalize()}Input"]
+        elif part in INPUTS:
+            model = INPUTS[part]
         elif part in KINDS:
             model = KINDS[part]
         elif part in model.model_fields and part not in {"input", "cluster", "precomputed"}:

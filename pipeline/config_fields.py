@@ -1,7 +1,7 @@
 """What the models of the config are made of: frozen models that refuse unknown keys, and sizes such as "4GiB"."""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -24,6 +24,13 @@ Size = Annotated[
     BeforeValidator(parse_size),
     WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string"}]}),
 ]
+
+
+def as_number(value: Any) -> Any:
+    """YAML 1.1 reads 1e-3 as text (it wants 1.0e-3); people who type 1e-3 mean the number."""
+    if isinstance(value, str) and re.fullmatch(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+", value):
+        return float(value)
+    return value
 
 
 class Model(BaseModel):

@@ -95,6 +95,15 @@ def describe_transform(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def describe_sweep(found: dict[str, Any]) -> str:
+    steps = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in found["steps"].items())
+    if "seconds" not in found:
+        return f"{found['experiments']} experiments, {found['cannot_run']} of which cannot run; steps: {steps}"
+    lines = [f"done in {found['seconds']} s: {found['experiments']} experiments; steps: {steps}"]
+    places = {"table": "sweep.parquet", "picture": "contact_sheet.png", "page": "sweep.html"}
+    return "\n".join([*lines, *(f"{kind + ':':<9}{found['store']}/{name}" for kind, name in places.items())])
+
+
 def describe_run(found: dict[str, Any]) -> str:
     store = found["store"]
     computed, reused = sum(found["blocks_computed"].values()), sum(found["blocks_reused"].values())

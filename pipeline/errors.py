@@ -58,6 +58,14 @@ class NotEnoughMemory(LleError):
     """A step or a solver needs more memory than it may use."""
 
 
+class ExperimentsFailed(LleError):
+    """Some experiments of a sweep failed: 1 where a retry may cure one of them, else the largest of their codes."""
+
+    def __init__(self, message: str, codes: list[int]) -> None:
+        super().__init__(message)
+        self.exit_code = 1 if 1 in codes else max(codes)
+
+
 class Interrupted(LleError):
     """A signal asked the run to stop; everything finished is kept."""
 

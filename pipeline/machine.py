@@ -1,7 +1,10 @@
-"""What this machine, or the container around this process, still has to give."""
+"""What this machine, or the container around this process, still has to give, and which versions are installed."""
 
 import contextlib
+import importlib.metadata
 import os
+import sys
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -11,6 +14,9 @@ CGROUP_LIMITS = (
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
 SOLVER_SHARE = 0.8
+PACKAGES = (
+    "lle-pipeline", "numpy", "scipy", "zarr", "dask", "dask-ml", "pynndescent", "pypardiso", "mkl", "scikit-learn",
+)  # fmt: skip
 
 
 def available_cores() -> int:
@@ -34,3 +40,15 @@ def available_memory() -> int:
 def memory_limit(requested: int | str) -> int:
     """Bytes the eigensolver may take: as asked, else 80 % of what is left."""
     return requested if isinstance(requested, int) else int(SOLVER_SHARE * available_memory())
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide results."""
+    found = {"python": sys.version.split()[0]}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

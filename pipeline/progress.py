@@ -1,5 +1,6 @@
 """How a run tells a person what it is doing: bars on a terminal, lines in a log, or JSON. Always on stderr."""
 
+import io
 import json
 import sys
 import time
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from pipeline.plan import BlockReport, Step
+from pipeline.reuse import is_cut
 
 LINE_SECONDS = 10.0
 
@@ -113,3 +115,19 @@ class JsonProgress(RunProgress):
     def _tell(self, event: str, **facts: Any) -> None:
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
         print(json.dumps(line), file=self._stream, flush=True)
+
+
+class StepCounts(RunProgress):
+    """Says nothing; counts the steps of a run: computed, cut from longer neighbour lists, or there already."""
+
+    KINDS = ("computed", "cut", "reused")
+
+    def __init__(self) -> None:
+        super().__init__(io.StringIO())
+        self.steps = dict.fromkeys(self.KINDS, 0)
+
+    def say(self, text: str) -> None:
+        """Nothing: many runs go on at once."""
+
+    def end(self, step: Step, seconds: float, computed: int) -> None:
+        self.steps["reused" if not computed else "cut" if is_cut(step) else "computed"] += 1

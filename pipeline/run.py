@@ -1,15 +1,9 @@
 """A run from its config to its report: the stages in order, resuming what is there."""
 
-import importlib.metadata
-import signal
-import sys
-import threading
+import contextlib
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import cache
-from types import FrameType
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline import checkpoint, memory, schema
@@ -22,11 +16,14 @@ from pipeline.cluster import (
     performance,
 )
 from pipeline.config import Cluster, Config, resolved
-from pipeline.errors import BoundsNotMet, ConfigError, Interrupted
+from pipeline.errors import BoundsNotMet, ConfigError
 from pipeline.execute import Executor, run_step
+from pipeline.interrupts import interruptible
+from pipeline.machine import versions
 from pipeline.plan import BlockReport, Layout, RunResult, Stage, Step, walk
 from pipeline.progress import RunProgress
 from pipeline.reprocess import Forecast, History, reprocess, root_status
+from pipeline.reuse import cut_step
 from pipeline.solver_state import kept_heads
 from pipeline.sources import Source
 from pipeline.stages import (
@@ -63,12 +60,23 @@ METHOD_ARRAYS = (
 )  # fmt: skip
 DECIDE_MATRICES = ("method", "input", "preprocess", "neighbors", "weights", "graph")
 """Sections of a config that decide what the eigensolver works on."""
-PACKAGES = (
-    "lle-pipeline", "numpy", "scipy", "zarr", "dask", "dask-ml", "pynndescent", "pypardiso", "mkl", "scikit-learn",
-)  # fmt: skip
 
 
-def run(config: Config, fresh: bool, progress: RunProgress, profile: bool = False) -> RunResult:
+@dataclass(frozen=True)
+class Shared:
+    """What a run of a sweep has from outside: an executor instead of a cluster of its own, and its sizes.
+
+    Steps that one of the stores `donors` has under the same fingerprint are taken from there.
+    """
+
+    executor: Executor
+    layout: Layout
+    donors: tuple[Store, ...] = ()
+
+
+def run(
+    config: Config, fresh: bool, progress: RunProgress, profile: bool = False, shared: Shared | None = None
+) -> RunResult:
     """Run every stage. Raises LleError with the exit code of what went wrong; finished blocks are kept.
 
     `profile` saves Dask's performance report of the run beside its own.
@@ -82,7 +90,9 @@ def run(config: Config, fresh: bool, progress: RunProgress, profile: bool = Fals
         if versioned:
             result = _run_version(config, fresh, progress, profile)
         else:
-            result = _run(config, Store(config.output.store), fresh, progress, profile, History())
+            history = History()
+            history.donors = shared.donors if shared else ()
+            result = _run(config, Store(config.output.store), fresh, progress, profile, history, shared)
         report(result)
     return result
 
@@ -96,15 +106,17 @@ def _run_version(config: Config, fresh: bool, progress: RunProgress, profile: bo
 
 
 def _run(
-    config: Config, store: Store, fresh: bool, progress: RunProgress, profile: bool, history: History
-) -> RunResult:
+    config: Config, store: Store, fresh: bool, progress: RunProgress, profile: bool, history: History,
+    shared: Shared | None = None,
+) -> RunResult:  # fmt: skip
     started = time.perf_counter()
     source = ingest.open_input(config)
     if fresh:
         store.may_erase()
     resumed = not fresh and store.is_run()
-    layout = choose_layout(config, source, next(iter([*([store] if resumed else []), *history.donors]), None))
-    if not resumed:
+    earlier = next(iter([*([store] if resumed else []), *history.donors]), None)
+    layout = shared.layout if shared else choose_layout(config, source, earlier)
+    if not resumed and not shared:
         _check_plan(config, layout)
     with interruptible(), checkpoint.RunLock(store):
         if fresh:
@@ -114,14 +126,11 @@ def _run(
         store.create_group({**identity, **history.attributes})
         try:
             cluster = _worthwhile(config.execution.cluster, layout)
-            with connect(cluster) as client:
-                if client is not None:
-                    progress.say(f"dashboard: {client.dashboard_link}")
-                executor = Executor(
-                    client, memory_resource(cluster), memory_of_workers(cluster), memory_of_high_memory(cluster)
-                )
-                with performance(client if profile else None) as profiled:
-                    unmet = _run_stages(config, layout, store, executor, progress, history)
+            with (
+                contextlib.nullcontext(shared.executor) if shared else executing(cluster, progress) as executor,
+                performance(executor.client if profile else None) as profiled,
+            ):
+                unmet = _run_stages(config, layout, store, executor, progress, history)
             if profile:
                 _save_profile(store, profiled, progress)
         except BoundsNotMet:
@@ -136,6 +145,15 @@ def _run(
     return RunResult(store.url, metrics, progress.computed, progress.reused, seconds, unchanged=unmet is None)
 
 
+@contextlib.contextmanager
+def executing(cluster: Section, progress: RunProgress) -> Iterator[Executor]:
+    """An executor on the cluster of a config, which is closed at the end."""
+    with connect(cluster) as client:
+        if client is not None:
+            progress.say(f"dashboard: {client.dashboard_link}")
+        yield Executor(client, memory_resource(cluster), memory_of_workers(cluster), memory_of_high_memory(cluster))
+
+
 def _save_profile(store: Store, profiled: list[bytes], progress: RunProgress) -> None:
     """Dask's performance report, after the run's own, which replaces the folder."""
     for page in profiled:
@@ -145,14 +163,18 @@ def _save_profile(store: Store, profiled: list[bytes], progress: RunProgress) ->
         progress.say("performance: the run had no workers (kind: serial, or one block), so there is nothing to show")
 
 
-def choose_layout(config: Config, source: Source, store: Store | None) -> Layout:
-    """Sizes of a run. auto blocks: those of the store if it has some, unless they no longer fit the workers."""
+def choose_layout(config: Config, source: Source, store: Store | None, limit: int | None = None) -> Layout:
+    """Sizes of a run. auto blocks: those of the store if it has some, unless they no longer fit the workers.
+
+    `limit` is what a worker may take in bytes; None asks the config's cluster.
+    """
     layout = ingest.first_layout(config, source)
     if config.execution.block_points != "auto":
         return layout
     if store is not None and (size := ingest.stored_block(store, layout)):
         layout = replace(layout, block_points=size)
-    limit = memory_of_workers(config.execution.cluster)
+    if limit is None:
+        limit = memory_of_workers(config.execution.cluster)
     return memory.fit_blocks(stages_of(config.method), config, layout, limit)
 
 
@@ -183,7 +205,7 @@ def _run_stages(
             step = next(steps)
             while True:
                 used.add(step.name)
-                step = history.prepared(step)
+                step = cut_step(history.prepared(step), upstream, history.donors)
                 reports = run_step(step, upstream, store, executor, progress, before, history.donors)
                 before.add((step.stage, step.name))
                 peak_bytes = max([peak_bytes, *(report.peak_bytes for report in reports)])
@@ -293,18 +315,6 @@ def validate(config: Config) -> Layout:
     return layout
 
 
-@cache
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide results."""
-    found = {"python": sys.version.split()[0]}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def status(store: Store) -> dict[str, Any]:
     """Per stage: blocks done and all, seconds, and whether a run is going on."""
     if not store.is_run():
@@ -332,21 +342,3 @@ def status_of(url: str) -> dict[str, Any]:
     """As `status`; of a root of versions that of the published one, with the one being computed and the pointer."""
     root = Versions(url)
     return root_status(root, status) if root.store.has_versions() else status(root.store)
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """SIGINT and SIGTERM raise Interrupted in the main thread, so that locks and clusters are given back."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Interrupted(number)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

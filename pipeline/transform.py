@@ -11,9 +11,9 @@ from pipeline.config import Cluster, Execution, Input, parse_input
 from pipeline.errors import ConfigError, InputError, StoreError
 from pipeline.execute import Executor, run_step
 from pipeline.export import check_out, export_embedding
+from pipeline.interrupts import interruptible
 from pipeline.plan import Json, Layout, Report
 from pipeline.progress import RunProgress
-from pipeline.run import interruptible
 from pipeline.sources import Source, open_source
 from pipeline.stages import embed_new
 from pipeline.store import Store, block_of

@@ -15,7 +15,8 @@ MINIMAL = "input: {kind: synthetic, name: s_curve, n_points: 100}\noutput: {stor
 
 DEFAULTS = {
     "method": "lle",
-    "input": {"kind": "synthetic", "name": "s_curve", "n_points": 100, "noise": 0.0, "seed": 7, "phi": 0.0},
+    "input": {"where": None, "kind": "synthetic", "name": "s_curve", "n_points": 100, "noise": 0.0, "seed": 7,
+              "phi": 0.0},
     "preprocess": {"scale": "none", "pca": None, "invalid": "error", "duplicates": "merge"},
     "neighbors": {"method": "auto", "metric": "euclidean", "n_neighbors": 12, "radius": None, "eta": None,
                   "k_per_point": None, "precomputed": None, "k_min": "auto", "k_max": "auto", "reverse": "auto",

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.errors import InputError
 from pipeline.sources.base import LabelKind, Source
+from pipeline.sources.selection import SelectedRows
 
 __all__ = ["LabelKind", "Source", "open_source"]
 
@@ -25,11 +26,14 @@ _OPENERS = {
 def open_source(kind: str, **params: Any) -> Source:
     """The input of this kind; params are the other keys of the config's input section, None where left out.
 
+    `where` keeps only the rows with this label.
+
     Cheap: reads headers only (csv: scans the file once per process for its line breaks), so every task may
     call it anew.
 
     Raises InputError where the input is missing, damaged, or not a numeric matrix.
     """
+    where = params.pop("where", None)
     if kind not in _OPENERS:
         raise InputError(f"input.kind: '{kind}' is not known; choose one of {', '.join(_OPENERS)}")
     module, function = _OPENERS[kind]
@@ -45,4 +49,5 @@ def open_source(kind: str, **params: Any) -> Source:
         raise InputError(
             f"input of kind {kind}: {error}; its keys are {', '.join(inspect.signature(opener).parameters)}"
         ) from error
-    return opener(**params)
+    source = opener(**params)
+    return source if where is None else SelectedRows(source, where)

@@ -25,6 +25,8 @@ NAMED_ROWS = 5
 def source_parameters(config: Config) -> tuple[str, Json]:
     """What `open_source` takes, with the labels."""
     parameters = config.input.model_dump(mode="json")
+    if parameters["where"] is None:
+        del parameters["where"]  # so that stores from before there was such a key go on
     return parameters.pop("kind"), parameters
 
 
@@ -185,8 +187,11 @@ def fit_preprocess(
 def _without_labels(source: Json) -> Json:
     """The parameters that decide the points, so that other labels do not mean other points.
 
-    A table whose columns are not listed takes all but the label, so there the label stays.
+    A table whose columns are not listed takes all but the label, so there the label stays; so it does where it chooses
+    the rows.
     """
+    if "where" in source:
+        return source
     names = {"labels"} if source.get("columns", ()) is None else {"labels", "label"}
     return {key: value for key, value in source.items() if key not in names}
 

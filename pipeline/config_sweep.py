@@ -1,0 +1,80 @@
+"""The section `sweep`: which keys of a config take which values, one experiment for each combination."""
+
+import hashlib
+import re
+from itertools import product
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from pipeline.config_fields import Model, as_number
+from pipeline.credentials import HIDDEN, find_secret
+from pipeline.errors import ConfigError
+
+Values = dict[str, Any]
+MAX_NAME = 120
+
+
+class Sweep(Model):
+    """Experiments: every combination of the grid's values, for each entry of the list where both are given."""
+
+    grid: dict[str, tuple[Any, ...]] = Field(
+        default_factory=dict, description="dotted key: values, for instance weights.reg: [1.0e-3, 1.0e-2]"
+    )
+    list: tuple[Values, ...] = Field((), description="one mapping of dotted keys to values for each experiment")
+
+    @model_validator(mode="after")
+    def _has_values(self) -> "Sweep":
+        empty = [key for key, values in self.grid.items() if not values]
+        if empty:
+            raise ValueError(f"grid: {', '.join(empty)} has no values; list at least one")
+        if not self.grid and not self.list:
+            raise ValueError("has neither grid nor list; give one, for instance grid: {weights.reg: [1e-3, 1e-2]}")
+        return self
+
+
+def experiments(sweep: Sweep) -> list[Values]:
+    """The keys and values of every experiment; the last key of the grid varies fastest."""
+    points = [dict(zip(sweep.grid, values, strict=True)) for values in product(*sweep.grid.values())]
+    found = [{**entry, **point} for entry in sweep.list or ({},) for point in points]
+    return [{key: as_number(value) for key, value in values.items()} for values in found]
+
+
+def apply_value(data: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Set a dotted key in nested settings. Raises ConfigError where a parent is no section."""
+    *parents, last = key.split(".")
+    for parent in parents:
+        child = data.get(parent)
+        if child is None:
+            child = data[parent] = {}
+        if not isinstance(child, dict):
+            shown = repr(child) if find_secret(str(child)) is None else HIDDEN
+            raise ConfigError(f"{where}: {parent} is {shown}, not a section with keys of its own")
+        data = child
+    data[last] = as_number(value)
+
+
+def short_names(keys: list[str]) -> dict[str, str]:
+    """Each dotted key by its last part, or whole where two of them end alike.
+
+    >>> short_names(["weights.reg", "input.seed", "quality.seed"])
+    {'weights.reg': 'reg', 'input.seed': 'input.seed', 'quality.seed': 'quality.seed'}
+    """
+    last = [key.rsplit(".", 1)[-1] for key in keys]
+    return {key: end if last.count(end) == 1 else key for key, end in zip(keys, last, strict=True)}
+
+
+def experiment_name(values: Values) -> str:
+    """A name for a file: `key=value` by commas; long or strange values are told apart by a hash.
+
+    >>> experiment_name({"n_neighbors": 12, "reg": 0.1})
+    'n_neighbors=12,reg=0.1'
+    """
+    name = ",".join(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+                    for key, value in values.items())  # fmt: skip
+    plain = re.sub(r"[^A-Za-z0-9=,._+-]+", "_", name)
+    exact = all(not isinstance(value, float) or float(f"{value:g}") == value for value in values.values())
+    if plain == name and exact and len(name) <= MAX_NAME:
+        return name or "experiment"
+    digest = hashlib.sha256(repr(sorted(values.items(), key=lambda item: item[0])).encode()).hexdigest()[:8]
+    return f"{plain[:MAX_NAME]}-{digest}"

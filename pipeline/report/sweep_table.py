@@ -1,0 +1,86 @@
+"""The table of a sweep: a row for each experiment, as Parquet with every number, and as a page to read."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import jinja2
+
+from pipeline.report.words import duration, is_known
+
+Row = dict[str, Any]
+
+SHOWN = (
+    "seconds", "n_points", "recall", "n_components_weak", "closed_classes", "reconstruction_error", "trustworthiness",
+    "continuity", "eigenvalue_1", "residual_max", "steps_computed", "steps_cut", "steps_reused",
+)  # fmt: skip
+"""Columns of the page that stand in a fixed order; other measures of quality follow trustworthiness."""
+COSTS = {"seconds", "peak_bytes", "blocks", "dropped", "versions"}
+
+
+def flat_metrics(metrics: Mapping[str, Any]) -> Row:
+    """metrics.json as columns: numbers as they are, {value, low, high} as three, eigenpairs of the first component.
+
+    >>> flat_metrics({"n_points": 9, "recall": {"value": 1.0, "low": 0.9, "high": 1.0}, "eigenvalues": [[1.0, 2.0]]})
+    {'n_points': 9, 'recall': 1.0, 'recall_low': 0.9, 'recall_high': 1.0, 'eigenvalue_1': 1.0, 'eigenvalue_2': 2.0}
+    """
+    row: Row = {}
+    for name, value in metrics.items():
+        if name in COSTS:
+            continue
+        if isinstance(value, bool) or is_known(value):
+            row[name] = value
+        elif isinstance(value, dict) and is_known(value.get("value")):
+            row |= {name: value["value"], f"{name}_low": value.get("low"), f"{name}_high": value.get("high")}
+    for name in ("eigenvalues", "participation"):
+        for number, value in enumerate((metrics.get(name) or [[]])[0], start=1):
+            row[f"{name.removesuffix('s')}_{number}"] = value
+    for number, value in enumerate(metrics.get("redundancy") or [], start=1):
+        row[f"redundancy_{number}"] = value
+    residuals = [value for values in metrics.get("residuals") or [] for value in values if is_known(value)]
+    if residuals:
+        row["residual_max"] = max(residuals)
+    solver = metrics.get("solver") or {}
+    return row | {f"solver_{key}": solver[key] for key in ("method", "converged") if key in solver}
+
+
+def table_bytes(rows: Sequence[Row]) -> bytes:
+    """The rows as a Parquet file; values of a column that differ in kind are written as text."""
+    import pandas as pd  # noqa: PLC0415 (a second of imports that other commands need not wait for)
+
+    frame = pd.DataFrame(list(rows))
+    for name in frame.columns:
+        kinds = {type(value) for value in frame[name] if value is not None and value == value}
+        if (not kinds <= {int, float} and len(kinds) > 1) or kinds & {list, dict, tuple}:
+            frame[name] = [None if value is None or value != value else str(value) for value in frame[name]]
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def render_sweep(
+    title: str, parameters: Sequence[str], rows: Sequence[Row], counts: Mapping[str, int], seconds: float,
+    picture: bytes | None,
+) -> str:  # fmt: skip
+    """Self-contained HTML: the counts, the contact sheet, and the table of parameters and metrics."""
+    known = {name for row in rows for name in row}
+    measures = [name for name in SHOWN if name in known]
+    others = sorted(name.removesuffix("_low") for name in known if name.endswith("_low"))
+    place = measures.index("continuity") + 1 if "continuity" in measures else len(measures)
+    measures[place:place] = [name for name in others if name not in measures]
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = resources.files("pipeline.report").joinpath("sweep.html.j2").read_text()
+    return environment.from_string(template).render(
+        title=title, parameters=list(parameters), measures=measures, counts=counts, duration=duration(seconds),
+        rows=[{**row, "cells": [_cell(row.get(name)) for name in measures]} for row in rows],
+        picture=base64.b64encode(picture).decode() if picture else None,
+        failed=[row for row in rows if row["state"] != "done"],
+    )  # fmt: skip
+
+
+def _cell(value: Any) -> str:
+    if not is_known(value):
+        return "" if value is None or value != value else str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -1,0 +1,54 @@
+"""Calls on a Dask cluster that wait for other calls: each is submitted when the one before it has ended."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import dask
+from distributed import as_completed
+from distributed.client import FutureCancelledError
+
+from pipeline.errors import LleError
+
+RETRIES = 2
+
+
+def run_tree(
+    client: Any, children: Mapping[str, Sequence[str]], call: Callable[..., Any],
+    arguments: Mapping[str, tuple[Any, ...]],
+) -> Iterator[tuple[str, Any]]:  # fmt: skip
+    """(name, result or error) of `call(*arguments[name])` as they end; `children[name]` follow it, those of "" begin.
+
+    Those with many children go first. Inside a call Dask computes in its own thread.
+
+    Raises:
+        LleError: the scheduler was lost.
+    """
+    running: dict[Any, str] = {}
+
+    def submit(after: str) -> list[Any]:
+        futures = []
+        for name in children.get(after, ()):
+            waiting = len(children.get(name, ()))
+            future = client.submit(_serially, call, arguments[name], pure=False, retries=RETRIES, priority=waiting)
+            running[future] = name
+            futures.append(future)
+        return futures
+
+    pool = as_completed(submit(""))
+    try:
+        for future in pool:
+            name = running.pop(future)
+            try:
+                found = future.exception() or future.result()
+            except (FutureCancelledError, OSError, TimeoutError) as error:
+                raise LleError(f"the Dask scheduler was lost ({error}); run again to resume") from None
+            yield name, found
+            for following in submit(name):
+                pool.add(following)
+    finally:
+        client.cancel(list(running))
+
+
+def _serially(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    with dask.config.set(scheduler="synchronous"):
+        return call(*arguments)

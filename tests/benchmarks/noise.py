@@ -1,0 +1,69 @@
+"""Which method unrolls the Swiss roll, and up to which noise: the tables of docs/experiments.md.
+
+    python -m tests.benchmarks.noise [--seeds 7 8 9] [--folder runs/experiments]
+
+Runs configs/experiments/noise.yaml for each seed (what is there is kept) and prints the median over the seeds of the
+share of the variance of the true coordinates that the best affine map of the embedding leaves unexplained: of the worse
+of the two (0: an unrolled sheet), and of the length along the roll alone (0: unrolled to a curve at least). Rows that
+were not embedded count as unexplained.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.progress import RunProgress
+from pipeline.store import Store
+from pipeline.sweep import load_sweep, run_sweep
+
+CONFIG = Path(__file__).resolve().parents[2] / "configs" / "experiments" / "noise.yaml"
+UNROLLED = 0.1
+
+Array = npt.NDArray[np.float64]
+
+
+def unexplained(embedding: Array, truth: Array) -> Array:
+    """Share (q,) of the variance of each true coordinate (n, q) that no affine map of the embedding (n, m) gives."""
+    known = np.isfinite(embedding).all(axis=1)
+    design = np.column_stack([np.ones(int(known.sum())), embedding[known]])
+    centred = truth - truth.mean(axis=0)
+    missed = centred.copy()
+    missed[known] -= design @ np.linalg.lstsq(design, centred[known])[0]
+    return np.asarray(np.square(missed).sum(axis=0) / np.square(centred).sum(axis=0))
+
+
+def measure(folder: Path, seed: int) -> dict[tuple[str, float], Array]:
+    """(method, noise) -> what is left unexplained of length and height."""
+    url, found = load_sweep([CONFIG], (f"input.seed={seed}",), str(folder / f"noise-{seed}"))
+    run_sweep(url, found, False, RunProgress())
+    stores = {(one.values["method"], one.values["noise"]): Store(f"{url}/{one.name}.zarr") for one in found}
+    return {key: unexplained(store.read_all("embedding"), store.read_all("label")) for key, store in stores.items()}
+
+
+def print_table(title: str, values: dict[tuple[str, float], list[float]]) -> None:
+    """Medians by method and noise, bold where every seed is below UNROLLED."""
+    methods, levels = (list(dict.fromkeys(key[j] for key in values)) for j in range(2))
+    print(f"\n| {title} | " + " | ".join(f"{level:g}" for level in levels) + " |")
+    print("|---" * (len(levels) + 1) + "|")
+    for method in methods:
+        cells = []
+        for found in (values[method, level] for level in levels):
+            text = f"{np.median(found):.2f}"
+            cells.append(f"**{text}**" if max(found) < UNROLLED else text)
+        print(f"| {method} | " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[7, 8, 9])
+    parser.add_argument("--folder", type=Path, default=Path("runs/experiments"))
+    arguments = parser.parse_args()
+    runs = [measure(arguments.folder, seed) for seed in arguments.seeds]
+    print_table("sheet", {key: [float(run[key].max()) for run in runs] for key in runs[0]})
+    print_table("length", {key: [float(run[key][0]) for run in runs] for key in runs[0]})
+
+
+if __name__ == "__main__":
+    main()

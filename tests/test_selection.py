@@ -1,0 +1,69 @@
+"""input.where: the rows of one label as an input of their own."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.sources import open_source, selection
+from pipeline.stages.ingest import open_input, source_parameters
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """(path of points, path of labels, points, labels): labels 3, 5 and 8 in no order."""
+    rng = np.random.default_rng(47)
+    points, labels = rng.normal(size=(1000, 4)), rng.choice([3, 5, 8], 1000)
+    np.save(tmp_path / "x.npy", points)
+    np.save(tmp_path / "y.npy", labels)
+    return str(tmp_path / "x.npy"), str(tmp_path / "y.npy"), points, labels
+
+
+@pytest.mark.parametrize("window", [7, 4096])
+@pytest.mark.parametrize("where", [5, "5"])
+def test_rows_of_one_label_in_any_cut(labelled, monkeypatch, where, window):
+    path, label_path, points, labels = labelled
+    monkeypatch.setattr(selection, "WINDOW_ROWS", window)
+    source = open_source("npy", path=path, labels=label_path, columns=None, where=where)
+    expected = points[labels == 5]
+    assert source.n_rows == len(expected)
+    cuts = [0, 13, 14, 200, source.n_rows]
+    parts = [source.read(first, past) for first, past in pairwise(cuts)]
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+    assert set(source.read_labels(0, source.n_rows)) == {source.label_names.index("5")}
+
+
+def test_each_digit_by_itself():
+    counts = [open_source("synthetic", name="digits", where=digit).n_rows for digit in range(10)]
+    assert sum(counts) == 1797
+    assert counts[8] == 174
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "words"),
+    [("synthetic", {"name": "digits", "where": 11}, "its labels are 0, 1"),
+     ("synthetic", {"name": "digits", "where": "x"}, "no label 'x'"),
+     ("synthetic", {"name": "s_curve", "n_points": 50, "where": 1}, "2 label columns"),
+     ("synthetic", {"name": "spiral_2d", "n_points": 50, "where": 77}, "no row has the label")],
+)  # fmt: skip
+def test_mistakes_are_named(kind, params, words):
+    with pytest.raises(InputError, match=words):
+        open_source(kind, **params)
+
+
+def test_labels_are_needed(labelled):
+    with pytest.raises(InputError, match="found no labels"):
+        open_source("npy", path=labelled[0], labels=None, columns=None, where=3)
+
+
+def test_the_label_is_part_of_the_fingerprint_and_leaves_others_as_they_were():
+    def config(**changes):
+        source = {"kind": "synthetic", "name": "digits", **changes}
+        return Config.model_validate({"input": source, "output": {"store": "runs/x.zarr"}})
+
+    prints = [str(open_input(config(**changes)).fingerprint()) for changes in ({}, {"where": 1}, {"where": 2})]
+    assert len(set(prints)) == 3
+    assert "where" not in source_parameters(config())[1]
+    assert source_parameters(config(where=1))[1]["where"] == 1
