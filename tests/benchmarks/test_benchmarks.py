@@ -4,10 +4,23 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import zarr
 from test_end_to_end import lle, write_config
 
+from pipeline.kernels.knn import exact_distances
 from pipeline.store import Store
-from tests.benchmarks import against_sklearn, against_umap, filters, growth, methods, nightly, solvers, storage
+from tests.benchmarks import (
+    against_sklearn,
+    against_umap,
+    filters,
+    growth,
+    methods,
+    nightly,
+    one_index,
+    scaling,
+    solvers,
+    storage,
+)
 from tests.benchmarks.factors import stored_factor
 
 
@@ -85,3 +98,50 @@ def test_storage(tmp_path):
     assert min(row.requests[kind] for kind in ("GET", "PUT", "HEAD", "LIST")) > 10
     assert row.bytes_written > 300 * 3 * 8
     assert str(row).count("|") == 6
+
+
+def test_scaling(tmp_path):
+    jobs = [scaling.Job("wide", n, 1, "2GiB", block_points=500) for n in (600, 1200)]
+    found = {}
+    for job in jobs:
+        folder = tmp_path / str(job.n_points)
+        folder.mkdir()
+        scaling.write_wide(folder, job.n_points)
+        found[job], recall = scaling.measure(job, folder)
+        assert recall == 1.0  # so few points are compared with all
+        assert len(scaling.rows(job, found[job], recall)) == 7
+    for name, cost in found[jobs[1]].items():
+        assert cost.worker_peak > 10**8, name
+        assert 0 < cost.modelled[2] <= cost.modelled[1] <= cost.modelled[0] <= cost.seconds, name
+    sizes = [4 * n * scaling.WIDE_FEATURES for n in (600, 1200)]
+    written = [found[job]["order_points"].written for job in jobs]  # sorted, then gathered
+    assert written[1] - written[0] > 2 * (sizes[1] - sizes[0])
+    assert 0 < float(scaling.powers(found, "wide", 1)[-1].split("|")[-2]) < 1.3
+    assert scaling.speedups(found, "wide", 1200)[-1].endswith("| 1.00 |")
+
+
+def test_the_wide_manifold_has_ten_dimensions(tmp_path):
+    points = zarr.open_group(scaling.write_wide(tmp_path, 20_000), mode="r")["points"][:].astype(np.float64)
+    distances = np.linalg.norm(points - points[0], axis=1)
+    near = points[np.argsort(distances)[:200]] - points[0]
+    variances = np.linalg.svd(near, compute_uv=False) ** 2
+    assert variances[:10].sum() > 0.8 * variances.sum()  # noise of fifty dimensions: about 0.4
+    assert np.linalg.matrix_rank(points[:200] - points[:200].mean(axis=0), tol=1e-3) == scaling.WIDE_FEATURES
+
+
+@pytest.mark.slow  # numba compiles for most of a minute
+@pytest.mark.timeout(300)
+def test_one_index(tmp_path):
+    rng = np.random.default_rng(43)
+    points = np.repeat(rng.normal(size=(1500, 12)).astype(np.float32), 2, axis=0)  # every row twice
+    pair = one_index.compare(points, 8, n_workers=0, memory="2GiB", folder=tmp_path)
+    ours, index = pair.recalls
+    assert len(ours) == len(index) == 1500
+    assert ours.min() == 1.0  # so few points are compared with all
+    assert 0.8 < index.mean() <= 1.0
+    assert "reported 1.0000" in pair.ours.said
+    assert one_index.rows(pair)[2].startswith("| ours - one index | +")
+    ids, distinct = pair.ours.ids, points[::2]
+    kth = exact_distances(distinct, distinct, ids).max(axis=1)
+    for listed, least, most in ((ids, 1.0, 1.0), (np.roll(ids, 1, axis=0), 0.0, 0.1)):
+        assert least <= one_index.recall(distinct, np.arange(1500), listed, kth).mean() <= most

@@ -1,0 +1,248 @@
+"""How every stage up to M grows with n, and what more workers bring: seconds, memory, bytes moved, fitted powers.
+
+    python -m tests.benchmarks.scaling [n ...] [--data swiss_roll wide] [--workers 1 2] [--memory 3GiB] [--folder DIR]
+
+Data: the Swiss roll (3 features, k-d tree) and `wide`, a 10-dimensional manifold in 50 features (pynndescent),
+generated block by block into a Zarr array. Each job runs in a process of its own, on fresh local workers of
+``--memory`` each, and stops before the eigensolve. Bytes are what went through read and write calls of the driver and
+all workers (/proc/PID/io, rchar and wchar), from a disk or from the page cache, imports included; a worker's peak is
+the most its process held while it ran a task. `model` is the time a stage would take on more workers: the measured
+seconds of its tasks, given in their order to whichever worker is free, after one another for tasks of the driver, on
+storage that serves all workers as fast as it served these.
+"""
+
+import argparse
+import heapq
+import json
+import multiprocessing
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import psutil
+import yaml
+import zarr
+
+from pipeline import checkpoint
+from pipeline import run as runs
+from pipeline.config import load_config
+from pipeline.plan import BlockReport, Step
+from pipeline.progress import RunProgress
+from pipeline.store import Store
+from tests.benchmarks.growth import fit
+
+SIZES = (100_000, 300_000, 1_000_000, 3_000_000)
+DATA = ("swiss_roll", "wide")
+LAST = "assemble_cost"
+WIDE_DIMENSION, WIDE_FEATURES, WIDE_BLOCK = 10, 50, 65_536
+MODEL_WORKERS = (16, 64)
+
+
+class Job(NamedTuple):
+    """What is run: `memory` is the limit of a worker, `block_points` as in the config."""
+
+    data: str
+    n_points: int
+    n_workers: int
+    memory: str
+    block_points: int | str = "auto"
+
+
+class Cost(NamedTuple):
+    """What a stage took; bytes are integers, peaks 0 where no task ran there."""
+
+    seconds: float
+    worker_peak: int
+    driver_peak: int
+    read: int
+    written: int
+    modelled: tuple[float, ...]
+    """Seconds with each of `n_workers` workers by the model: the job's own number first, then MODEL_WORKERS."""
+
+
+class Meter(RunProgress):
+    """Adds up what the steps of each stage take."""
+
+    def __init__(self, n_workers: int) -> None:
+        super().__init__()
+        self.stages: dict[str, Cost] = {}
+        self._counts = (n_workers, *MODEL_WORKERS)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._peaks, self._moved = {True: 0, False: 0}, np.zeros(2, np.int64)
+        self._modelled = np.zeros(len(self._counts))
+
+    def say(self, text: str) -> None: ...
+
+    def begin(self, step: Step, done: int) -> None:
+        super().begin(step, done)
+        self._tasks: list[float] = []
+        self._before = bytes_moved()
+
+    def advance(self, step: Step, report: BlockReport) -> None:
+        self._tasks.append(report.seconds)
+        self._peaks[step.on_driver] = max(self._peaks[step.on_driver], report.peak_bytes)
+
+    def end(self, step: Step, seconds: float, computed: int) -> None:
+        self._moved += bytes_moved() - self._before
+        self._modelled += [makespan(self._tasks, 1 if step.on_driver else count) for count in self._counts]
+
+    def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
+        peaks = (self._peaks[False], self._peaks[True])
+        self.stages[stage] = Cost(seconds, *peaks, *self._moved.tolist(), tuple(self._modelled.tolist()))
+        self._forget()
+
+
+def bytes_moved() -> np.ndarray:
+    """(read, written) by this process and its children, since they began."""
+    here = psutil.Process()
+    counts = [process.io_counters() for process in (here, *here.children(recursive=True))]
+    return np.array([sum(c.read_chars for c in counts), sum(c.write_chars for c in counts)])
+
+
+def makespan(tasks: Iterable[float], n_workers: int) -> float:
+    """Seconds until the last of the tasks is done, when each goes to the worker that is free first.
+
+    >>> makespan([3.0, 1.0, 1.0, 2.0], 2)
+    4.0
+    """
+    free = [0.0] * n_workers
+    for seconds in tasks:
+        heapq.heapreplace(free, free[0] + seconds)
+    return max(free)
+
+
+def write_wide(folder: Path, n_points: int, seed: int = 11) -> Path:
+    """(n_points, 50) float32 as a Zarr array: ten angles in [0, pi], five functions of each, turned by a rotation."""
+    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(WIDE_FEATURES, WIDE_FEATURES)))[0]
+    array = zarr.create_array(
+        folder / "wide.zarr", name="points", shape=(n_points, WIDE_FEATURES), dtype="float32",
+        chunks=(min(WIDE_BLOCK, n_points), WIDE_FEATURES),
+    )  # fmt: skip
+    for start in range(0, n_points, WIDE_BLOCK):
+        n_rows = min(WIDE_BLOCK, n_points - start)
+        u = np.pi * np.random.default_rng([seed, start]).random((n_rows, WIDE_DIMENSION))
+        functions = np.hstack([u, np.cos(u), np.sin(u), np.cos(2 * u) / 2, np.sin(2 * u) / 2])
+        array[start : start + n_rows] = (functions @ turn).astype(np.float32)
+    return folder / "wide.zarr"
+
+
+def measure(job: Job, folder: Path) -> tuple[dict[str, Cost], float]:
+    """(cost of each stage up to M, measured recall) of a job computed anew in `folder`."""
+    source: dict[str, Any] = {"kind": "synthetic", "name": "swiss_roll", "n_points": job.n_points}
+    if job.data == "wide":
+        source = {"kind": "zarr", "url": str(folder / "wide.zarr"), "array": "points"}
+    cluster = {"kind": "local", "workers": job.n_workers, "memory": job.memory}
+    config = folder / "job.yaml"
+    config.write_text(
+        yaml.safe_dump(
+            {
+                "input": source,
+                "neighbors": {"min_recall": 0.0},
+                "execution": {"block_points": job.block_points, "cluster": cluster},
+                "output": {"store": str(folder / "run.zarr"), "report": False},
+            }
+        )
+    )
+    meter, names = Meter(job.n_workers), list(runs.STAGES)
+    stages = {name: runs.STAGES[name] for name in names[: names.index(LAST) + 1]}
+    with mock.patch.object(runs, "STAGES", stages):
+        runs.run(load_config(config), True, meter)
+    [recall] = checkpoint.read_reports(Store(str(folder / "run.zarr")))["mend_graph", "measure_recall"]
+    return meter.stages, recall.report["value"]
+
+
+def measure_apart(job: Job, folder: Path) -> tuple[dict[str, Cost], float]:
+    """`measure` in a process of its own, so that no job finds memory or compiled code of another."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measure, job, folder).result()
+
+
+def rows(job: Job, stages: dict[str, Cost], recall: float) -> list[str]:
+    """Table rows of a job."""
+    named = f"| {job.data} | {job.n_points:,} | {job.n_workers}"
+    lines = []
+    for name, cost in {**stages, "all": total(stages)}.items():
+        mib = [f"{size / 2**20:,.0f}" if size else "" for size in cost[1:5]]
+        modelled = " / ".join(f"{seconds:.1f}" for seconds in cost.modelled)
+        said = f"{recall:.4f}" if name == "find_neighbors" else ""
+        lines.append(f"{named} | {name} | {cost.seconds:.1f} | {' | '.join(mib)} | {modelled} | {said} |")
+    return lines
+
+
+def total(stages: dict[str, Cost]) -> Cost:
+    """All stages together: sums, and the largest of the peaks."""
+    seconds, worker, driver, read, written, modelled = zip(*stages.values(), strict=True)
+    summed = tuple(np.sum(modelled, axis=0).tolist())
+    return Cost(sum(seconds), max(worker), max(driver), sum(read), sum(written), summed)
+
+
+def powers(found: dict[Job, dict[str, Cost]], data: str, n_workers: int) -> list[str]:
+    """Fitted powers of n of each stage's cost, over the sizes measured."""
+    jobs = [job for job in found if (job.data, job.n_workers) == (data, n_workers)]
+    lines = []
+    for name in (*found[jobs[0]], "all"):
+        costs = [total(found[job]) if name == "all" else found[job][name] for job in jobs]
+        columns = [[cost[i] for cost in costs] for i in range(5)]
+        fitted = [f"{fit([j.n_points for j in jobs], c)[0]:.2f}" if min(c) > 0 else "" for c in columns]
+        lines.append(f"| {data} | {n_workers} | {name} | {' | '.join(fitted)} |")
+    return lines
+
+
+def speedups(found: dict[Job, dict[str, Cost]], data: str, n_points: int) -> list[str]:
+    """Seconds of each stage by the number of workers, and how many times faster the last is than the first."""
+    jobs = sorted((job for job in found if (job.data, job.n_points) == (data, n_points)), key=lambda j: j.n_workers)
+    lines = []
+    for name in (*found[jobs[0]], "all"):
+        seconds = [(total(found[job]) if name == "all" else found[job][name]).seconds for job in jobs]
+        shown = " / ".join(f"{value:.1f}" for value in seconds)
+        lines.append(f"| {data} | {n_points:,} | {name} | {shown} | {seconds[0] / seconds[-1]:.2f} |")
+    return lines
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sizes", type=int, nargs="*", default=list(SIZES))
+    parser.add_argument("--data", nargs="*", choices=DATA, default=list(DATA))
+    parser.add_argument("--workers", type=int, nargs="*", default=[2])
+    parser.add_argument("--memory", default="3GiB")
+    parser.add_argument("--folder", type=Path, help="where stores go while they are needed; default: the temporary one")
+    parser.add_argument("--json", type=Path, help="also write what was measured here")
+    arguments = parser.parse_args()
+    print("| data | n | workers | stage | seconds | MiB: a worker's peak | driver's peak | read | written "
+          f"| model: these workers / {' / '.join(map(str, MODEL_WORKERS))} | recall |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    found: dict[Job, dict[str, Cost]] = {}
+    for data in arguments.data:
+        for n_points in arguments.sizes:
+            with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+                if data == "wide":
+                    write_wide(Path(name), n_points)
+                for n_workers in arguments.workers:
+                    job = Job(data, n_points, n_workers, arguments.memory)
+                    found[job], recall = measure_apart(job, Path(name))
+                    print("\n".join(rows(job, found[job], recall)), flush=True)
+    if len(arguments.sizes) > 1:
+        print("\n| data | workers | stage | power of n: seconds | worker's peak | driver's peak | read | written |")
+        print("|---|---|---|---|---|---|---|---|")
+        for data in arguments.data:
+            for n_workers in arguments.workers:
+                print("\n".join(powers(found, data, n_workers)))
+    if len(arguments.workers) > 1:
+        print(f"\n| data | n | stage | seconds on {arguments.workers} workers | times faster |\n|---|---|---|---|---|")
+        for data in arguments.data:
+            print("\n".join(speedups(found, data, max(arguments.sizes))))
+    if arguments.json:
+        costs = [{**job._asdict(), "stages": {name: cost._asdict() for name, cost in stages.items()}}
+                 for job, stages in found.items()]  # fmt: skip
+        arguments.json.write_text(json.dumps(costs, indent=1))
+
+
+if __name__ == "__main__":
+    main()
