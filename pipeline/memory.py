@@ -282,8 +282,9 @@ def factor_edges(*, block: int, k: int) -> int:
 # --- assemble_cost
 
 
-def contribute(*, block: int, k: int, factor: int) -> int:
-    return TASK_BYTES + block * (40 * (k + 1) ** 2 + 80 * factor)
+def contribute(*, factor: int, products: int) -> int:
+    """`factor` entries of F, and `products` entries of M at one time, while the largest of them are written."""
+    return TASK_BYTES + 60 * factor + 40 * products
 
 
 def merge_rows(*, entries: int) -> int:

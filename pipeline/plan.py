@@ -40,6 +40,7 @@ class Layout:
     n_cells: int = 0
     k_max: int = 0
     n_components: int = 1
+    factor_entries: int = 0  # of the factor F, of the block that has most; 0: not known
 
     def input_blocks(self) -> int:
         return math.ceil(self.n_input / self.block_points)

@@ -31,7 +31,7 @@ PRIMES = {
     "block": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
     "width": 2, "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "members": 4001, "lists": 23,
     "foreign": 3001, "batch": 70001, "entries": 90001, "rows": 20011, "pca": True, "transform": True,
-    "factor": 37, "links": 80021, "k_max": 41, "stored": 1511,
+    "factor": 37, "links": 80021, "k_max": 41, "stored": 1511, "products": 50021,
 }  # fmt: skip
 EXPECTED = {
     "read_input": 1009 * (2 * 53 + 106 + 128) + 5 * 211 * 53,
@@ -67,7 +67,7 @@ EXPECTED = {
     "weigh_edges": 16 * 80021 + 4010 * 93 + 5 * 1009 * 53 + 1009 * 2200,
     "add_degrees": 24 * 10007 + 1009 * 1100,
     "factor_edges": 1009 * 2640,
-    "contribute": 1009 * (40 * 144 + 80 * 37),
+    "contribute": 60 * 37 + 40 * 50021,
     "merge_rows": 80 * 90001,
     "choose_quality_sample": 10007 * (120 + 120) + 3 * 1009 * 53 + 5064 * (53 + 224 + 64) + 211 * 212,
     "count_closer": 2 * SCORE_BYTES + 1009 * (212 + 96 + 64 + 88) + 8192 * 168 + 211 * (159 + 112 + 880),

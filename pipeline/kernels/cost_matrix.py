@@ -9,7 +9,8 @@ destination block, and summed there. All sums run over source rows in ascending 
 symmetric bit for bit and does not depend on where the destination blocks are cut.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -74,21 +75,35 @@ def local_factor(
     return csr_array((data, columns[used], indptr), shape=(n_rows, n_points))
 
 
-def gram_contribution(factor: csr_array) -> RowContribution:
-    """F' F of a block of source rows (B, n_points), the touched rows only, entries of one position already summed.
+def gram_contributions(factor: csr_array, max_entries: int) -> Iterator[RowContribution]:
+    """F' F of a block of source rows (B, n_points) in runs of its rows, the touched ones only.
 
+    A run is cut where the rows of F in it have more than max_entries entries in all, counted once for every row of F' F
+    they touch: so many it can have at most. It is a row at least. Entries of one position are already summed.
     Works on the columns that occur, renumbered, so no matrix with n_points rows is ever made.
     """
     touched, compact = _renumber(factor.indices)
-    shape = (factor.shape[0], len(touched))
-    local = csr_array((factor.data, compact, factor.indptr), shape=shape)
-    # SciPy's product adds the terms of an entry in ascending order of the source rows.
-    product = local.T.tocsr() @ local
-    product.sort_indices()
     n_points = factor.shape[1]
     rows: npt.NDArray[np.integer] = touched.astype(index_dtype(n_points))
-    indptr = product.indptr.astype(index_dtype(n_points, product.nnz))
-    return RowContribution(rows, indptr, rows[product.indices], product.data)
+    local = csr_array((factor.data, compact, factor.indptr), shape=(factor.shape[0], len(touched)))
+    transposed = local.T.tocsr()
+    for first, past in pairwise(_cuts(transposed, np.diff(local.indptr), max_entries)):
+        # SciPy's product adds the terms of an entry in ascending order of the source rows.
+        product = transposed[first:past] @ local
+        product.sort_indices()
+        indptr = product.indptr.astype(index_dtype(n_points, product.nnz))
+        yield RowContribution(rows[first:past], indptr, rows[product.indices], product.data)
+
+
+def _cuts(transposed: csr_array, lengths: npt.NDArray[np.integer], max_entries: int) -> list[int]:
+    """First and past-the-last rows of the runs; lengths: entries of each row of F, the columns of `transposed`."""
+    cuts = [0]
+    if transposed.nnz:
+        most = np.add.reduceat(lengths.astype(np.int64)[transposed.indices], transposed.indptr[:-1]).cumsum()
+        while cuts[-1] < len(most):
+            before = int(most[cuts[-1] - 1]) if cuts[-1] else 0
+            cuts.append(max(cuts[-1] + 1, int(np.searchsorted(most, before + max_entries, side="right"))))
+    return cuts
 
 
 def split_by_rows(contribution: RowContribution, block_points: int, n_points: int) -> dict[int, RowContribution]:

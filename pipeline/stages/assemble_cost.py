@@ -1,6 +1,6 @@
 """M = sum of every point's local contribution, in blocks of CSR rows.
 
-contribute: each block of points computes its part of M and cuts it by the block of rows it belongs to.
+contribute: each block of points computes its part of M, a run of rows at a time, cut by the block it belongs to.
 merge: each block of rows adds its parts in the order of their sources, so that M is symmetric bit for bit.
 """
 
@@ -10,7 +10,7 @@ from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.kernels.cost_matrix import (
     RowContribution,
-    gram_contribution,
+    gram_contributions,
     local_factor,
     merge_contributions,
     split_by_rows,
@@ -18,15 +18,20 @@ from pipeline.kernels.cost_matrix import (
 from pipeline.plan import Layout, Report, Step, Steps, block_rows, factor_entries, largest_total
 from pipeline.store import Store
 
+PART_ENTRIES = 2**21  # of M that a task holds at one time while it computes its part
+
 
 def steps(config: Config, layout: Layout) -> Steps:
     """contribute -> merge."""
     n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     size = {"size": block, "n_points": n}
-    factor = factor_entries(config.method, k, config.eigensolver.n_components)
+    most = block * factor_entries(config.method, k, config.eigensolver.n_components)
+    factor = min(most, layout.factor_entries or most)
+    width = 2 if config.method == "laplacian" else k + 1
+    products = min(max(PART_ENTRIES, block * (k + 1)), block * (k + 1) ** 2, width * factor)
     sent = yield Step(
         "assemble_cost", "contribute", contribute_block, n_blocks,
-        memory.contribute(block=block, k=k, factor=factor),
+        memory.contribute(factor=factor, products=products),
         {"method": config.method, **size}, bundles=("_work/contributions",),
         expected=lambda b: {"entries": {str(b): block * (k + 1) ** 2}},
     )  # fmt: skip
@@ -47,16 +52,20 @@ def contribute_block(store: Store, block: int, method: str, size: int, n_points:
         factor = local_factor(indices, weights, start, n_points)
     else:
         factor = store.read_rows(schema.LOCAL_FACTORS, block)
-    parts = split_by_rows(gram_contribution(factor), size, n_points)
-    for target, part in parts.items():
-        store.write_bundle(f"_work/contributions/{target:05d}/{block:05d}", **part._asdict())
-    return {"parts": len(parts), "entries": {str(target): len(part.data) for target, part in parts.items()}}
+    entries: dict[str, int] = {}
+    rows_each = max(1, factor.shape[0] // (stop - start))  # rows of F of one point touch the same columns
+    for number, contribution in enumerate(gram_contributions(factor, PART_ENTRIES * rows_each)):
+        folder = f"part_{number:03d}/" if number else ""
+        for target, part in split_by_rows(contribution, size, n_points).items():
+            store.write_bundle(f"_work/contributions/{target:05d}/{folder}{block:05d}", **part._asdict())
+            entries[str(target)] = entries.get(str(target), 0) + len(part.data)
+    return {"parts": len(entries), "entries": entries}
 
 
 def merge_block(store: Store, block: int, n_blocks: int, size: int, n_points: int) -> Report:
     """A block of rows of M: the sum of its parts."""
     start, stop = block_rows(block, size, n_points)
-    names = store.objects.names(f"_work/contributions/{block:05d}")
+    names = sorted(store.objects.names(f"_work/contributions/{block:05d}"), key=lambda name: name.rsplit("/", 1)[1])
     parts = [RowContribution(**store.read_bundle(name.removesuffix(".npz"))) for name in names]
     rows = merge_contributions(parts, start, stop, n_points)
     store.write_rows(schema.COST_MATRIX, block, start, rows)

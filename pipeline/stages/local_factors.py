@@ -5,6 +5,7 @@ method, a block of points leaves a block of CSR rows, and what follows does not 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     row = layout.n_features * np.dtype(layout.dtype).itemsize
     foreign = yield from exchange("local_factors", layout, schema.POINTS.name, row)
     held = {"block": block, "foreign": foreign, "row": row, "k": k, "batch": BATCH_BYTES}
+    most = block * factor_entries(method, k, m)
     solve_bytes = memory.solve_factors(factor=factor_entries(method, k, m), **held)
     if method == "modified":
         yield Step(
@@ -45,20 +47,20 @@ def steps(config: Config, layout: Layout) -> Steps:
             {"n_blocks": n_blocks}, on_driver=True, expected=lambda b: {"threshold": 0.0},
         )  # fmt: skip
         weights = {"reg": config.weights.reg, "rule": config.weights.rule}
-        yield Step(
+        solved = yield Step(
             "local_factors", "solve", modified_block, n_blocks, solve_bytes,
             {"threshold": found["threshold"], **weights, **size}, bundles=(schema.LOCAL_FACTORS,),
         )  # fmt: skip
-        return layout
+        return replace(layout, factor_entries=max(report.get("entries", most) for report in solved))
     yield Step(
         "local_factors", "list_unlisted", list_unlisted, 1, memory.list_unlisted(n=n, k=k),
         {"n_points": n}, bundles=("_work/unlisted.npz",), on_driver=True,
     )  # fmt: skip
-    yield Step(
+    solved = yield Step(
         "local_factors", "solve", tangent_block, n_blocks, solve_bytes, {"method": method, "n_components": m, **size},
         bundles=(schema.LOCAL_FACTORS,),
     )  # fmt: skip
-    return layout
+    return replace(layout, factor_entries=max(report.get("entries", most) for report in solved))
 
 
 def list_unlisted(store: Store, block: int, n_points: int) -> Report:
@@ -163,4 +165,4 @@ def _write(
 ) -> Report:
     rows = stack_rows(parts, n_block, n_points)
     store.write_rows(schema.LOCAL_FACTORS, block, start, rows)
-    return {"rows": int(rows.shape[0]), "skipped": skipped}
+    return {"rows": int(rows.shape[0]), "entries": int(rows.nnz), "skipped": skipped}

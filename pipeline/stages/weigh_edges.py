@@ -4,6 +4,8 @@ measure_links (for t: auto) -> request -> send -> edges -> degrees -> solve. The
 the other methods.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from pipeline import memory, schema
@@ -45,11 +47,11 @@ def steps(config: Config, layout: Layout) -> Steps:
         {"t": t, "n_blocks": n_blocks, **size},
         arrays=(PlannedArray(schema.DEGREE, (n,), "float64", block),), on_driver=True,
     )  # fmt: skip
-    yield Step(
+    solved = yield Step(
         "local_factors", "solve", solve_block, n_blocks, memory.factor_edges(block=block, k=k), size,
-        bundles=(schema.LOCAL_FACTORS,),
+        bundles=(schema.LOCAL_FACTORS,), expected=lambda b: {"rows": block * k},
     )  # fmt: skip
-    return layout
+    return replace(layout, factor_entries=2 * max(report["rows"] for report in solved))
 
 
 def measure_links(store: Store, block: int, size: int, n_points: int) -> Report:

@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 from pipeline.errors import InputError
 from pipeline.kernels.cost_matrix import (
     RowContribution,
-    gram_contribution,
+    gram_contributions,
     index_dtype,
     local_factor,
     merge_contributions,
@@ -32,7 +32,7 @@ def ragged_lists(seed: int, n_points: int, k: int) -> tuple[np.ndarray, np.ndarr
 
 def assemble(factor_of_block: list[csr_array], block_points: int, n_points: int) -> csr_array:
     """The whole M, as the stages make it: sources in order, destination blocks one by one."""
-    pieces = [split_by_rows(gram_contribution(factor), block_points, n_points) for factor in factor_of_block]
+    pieces = [split_by_rows(whole(factor), block_points, n_points) for factor in factor_of_block]
     rows = []
     for block, start in enumerate(range(0, n_points, block_points)):
         here = [piece[block] for piece in pieces if block in piece]
@@ -40,6 +40,12 @@ def assemble(factor_of_block: list[csr_array], block_points: int, n_points: int)
     indptr = np.cumsum(np.concatenate([[0], *(np.diff(block.indptr) for block in rows)]))
     data, indices = (np.concatenate([getattr(block, name) for block in rows]) for name in ("data", "indices"))
     return csr_array((data, indices, indptr), shape=(n_points, n_points))
+
+
+def whole(factor: csr_array) -> RowContribution:
+    """A contribution that is not cut."""
+    [contribution] = gram_contributions(factor, 10**9)
+    return contribution
 
 
 def factors(indices: np.ndarray, weights: np.ndarray, block_points: int) -> list[csr_array]:
@@ -77,7 +83,7 @@ def test_contributions__wide_ids_where_int32_ends() -> None:
     n_points = 2**31 + 10
     first_row = n_points - 4
     indices = np.array([[first_row + 1], [first_row + 3]])
-    contribution = gram_contribution(local_factor(indices, np.ones((2, 1)), first_row, n_points))
+    contribution = whole(local_factor(indices, np.ones((2, 1)), first_row, n_points))
     assert contribution.rows.dtype == contribution.indices.dtype == np.int64
     np.testing.assert_array_equal(contribution.rows, first_row + np.array([0, 1, 3]))
     pieces = split_by_rows(contribution, first_row + 1, n_points)
@@ -147,10 +153,27 @@ def test_gram_contribution__takes_any_factor_of_the_family(seed: int) -> None:
     rng = np.random.default_rng(seed)
     dense = rng.normal(size=(25, 60)) * (rng.random((25, 60)) < 0.1)
     dense[:, 20:30] = 0
-    contribution = gram_contribution(csr_array(dense))
+    contribution = whole(csr_array(dense))
     assert set(contribution.rows) == set(np.flatnonzero(dense.any(axis=0)))
     M = merge_contributions([contribution], 0, 60, 60)
     np.testing.assert_allclose(M.toarray(), dense.T @ dense, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("max_entries", [1, 60, 100, 10**6])
+def test_gram_contributions__cut_into_runs_of_rows(max_entries: int) -> None:
+    """A point that is in everybody's list has a run of its own; the sums are the same to the last bit."""
+    indices, weights = ragged_lists(37, 40, 6)
+    hub = np.arange(40) != 9
+    indices[hub, 0], weights[:, 0] = 9, 0.3
+    indices[:, 1:][indices[:, 1:] == 9] = -1
+    factor = local_factor(indices, weights, 0, 40)
+    runs, all_rows = list(gram_contributions(factor, max_entries)), whole(factor)
+    np.testing.assert_array_equal(np.concatenate([run.rows for run in runs]), all_rows.rows)
+    np.testing.assert_array_equal(np.concatenate([run.indices for run in runs]), all_rows.indices)
+    np.testing.assert_array_equal(np.concatenate([run.data for run in runs]), all_rows.data)
+    assert all(len(run.data) <= max_entries or len(run.rows) == 1 for run in runs)
+    assert len(runs) >= min(40, np.square(np.diff(factor.indptr)).sum() / max_entries)
+    assert np.diff(all_rows.indptr)[9] == 40
 
 
 def test_split_by_rows__touched_blocks_only() -> None:
@@ -168,7 +191,9 @@ def test_split_by_rows__touched_blocks_only() -> None:
 
 
 def test_nothing_touched() -> None:
-    nothing = gram_contribution(csr_array((3, 50)))
+    assert list(gram_contributions(csr_array((3, 50)), 7)) == []
+    ids = np.zeros(0, int)
+    nothing = RowContribution(ids, np.zeros(1, int), ids, np.zeros(0))
     assert split_by_rows(nothing, 10, 50) == {}
     for pieces in ([], [nothing]):
         M = merge_contributions(pieces, 20, 30, 50)

@@ -6,6 +6,8 @@ from conftest import swiss_roll
 from oracle import dense_factor
 from scipy.sparse import vstack
 
+from pipeline.stages import assemble_cost
+
 N, K = 330, 7
 BLOCKS = [330, 110, 64]
 
@@ -86,3 +88,17 @@ def test_another_block_size_leaves_nothing_of_the_old_parts(tmp_path, run_stages
     run = run_stages(config.model_copy(update={"execution": execution}), "assemble_cost")
     np.testing.assert_array_equal(cost_matrix(run).toarray(), cost_matrix(assemble(110)).toarray())
     assert len(run.store.objects.names("cost_matrix")) == len(assemble(110).store.objects.names("cost_matrix"))
+
+
+def test_parts_of_a_block_change_no_bit(tmp_path, run_stages, make_config, assemble, monkeypatch):
+    """Some rows at a time: more bundles, the same sums."""
+    monkeypatch.setattr(assemble_cost, "PART_ENTRIES", 900)
+    config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 110,
+                         neighbors={"n_neighbors": K, "reverse": 3})  # fmt: skip
+    run, whole = run_stages(config, "assemble_cost"), assemble(110)
+    names = [len(r.store.objects.names("_work/contributions")) for r in (run, whole)]
+    assert names[0] > 3 * names[1]
+    assert cost_matrix(run).data.tobytes() == cost_matrix(whole).data.tobytes()
+    np.testing.assert_array_equal(cost_matrix(run).indices, cost_matrix(whole).indices)
+    for one, other in zip(*(r.reports["assemble_cost", "contribute"] for r in (run, whole)), strict=True):
+        assert one == other
