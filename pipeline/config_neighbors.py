@@ -44,6 +44,10 @@ class Neighbors(Model):
         "auto", description="of lists of varying length; auto: n_components + 1, or what the method needs"
     )
     k_max: Annotated[int, Field(ge=1)] | Literal["auto"] = Field("auto", description="auto: twice n_neighbors")
+    max_overlap: int = Field(
+        8, ge=2, description="pynndescent: groups of cells that each point is searched in, 2 at first and at most this "
+        "many, doubled while the measured recall is below min_recall",
+    )  # fmt: skip
 
     @property
     def rule(self) -> str | None:

@@ -1,5 +1,6 @@
 """metrics.json of a run, assembled from the reports of its finished blocks. Plain dicts in, one dict out."""
 
+from itertools import pairwise
 from typing import Any
 
 from pipeline.plan import BlockReport
@@ -32,7 +33,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "invalid_dropped": invalid,
         "dropped": {reason: count for reason, count in (("invalid", invalid), ("small_component", small)) if count},
         "list_sizes": _list_sizes(reports, n_points),
-        "recall": _first(reports, "mend_graph", "measure_recall") or None,
+        **_recall(reports),
         "n_components_weak": graph.get("n_components_weak"),
         "component_sizes": graph.get("component_sizes"),
         "closed_classes": graph.get("closed_classes"),
@@ -108,6 +109,19 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
     if metrics["solver"] and not metrics["solver"]["converged"]:
         said.append("the eigensolver did not reach its tolerance; the vectors are the best it found")
     return said
+
+
+def _recall(reports: Reports) -> dict[str, Any]:
+    """The recall measured last, and what searching in more groups a point did to it."""
+    measured = {0: _first(reports, "mend_graph", "measure_recall")}
+    for stage, step in reports:
+        if stage == "mend_graph" and step.startswith("measure_recall_") and (found := _first(reports, stage, step)):
+            measured[int(step.rpartition("_")[2])] = found
+    if not measured[0]:
+        return {"recall": None, "recall_raised": None}
+    rounds = [{"overlap": overlap, "before": before["value"], "after": after["value"]}
+              for (_, before), (overlap, after) in pairwise(sorted(measured.items()))]  # fmt: skip
+    return {"recall": measured[max(measured)], "recall_raised": rounds}
 
 
 def _list_sizes(reports: Reports, n_points: int | None) -> dict[str, Any] | None:

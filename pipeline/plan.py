@@ -59,7 +59,8 @@ class Step:
     (measurements) do not invalidate what follows them. `on_driver` steps look at all points at once: they run where the
     memory is, in the calling process or on a cluster's high-memory worker; those that use the Dask client themselves
     (`uses_client`) always in the calling process. `all_cores` lifts the limit of one thread. `digested` names the
-    parameters that only say where data come from: the digests in the reports tell what the data are.
+    parameters that only say where data come from: the digests in the reports tell what the data are. `remark` is said
+    in the log when the step begins.
     """
 
     stage: str
@@ -79,6 +80,7 @@ class Step:
     feeds: bool = True
     digested: tuple[str, ...] = ()
     version: int = 1
+    remark: str = ""
 
     @property
     def disk_bytes(self) -> int:

@@ -40,6 +40,8 @@ class RunProgress:
         self._done, self._fresh = done, 0
         self._started = self._spoken = time.perf_counter()
         self.reused[step.stage] = self.reused.get(step.stage, 0) + done
+        if step.remark:
+            self.say(step.remark)
         if self.console.is_terminal:
             self._bars.start()
             self._task = self._bars.add_task(f"{step.stage}.{step.name}", total=step.n_blocks, completed=done, rate="")

@@ -12,8 +12,8 @@ import zarr
 from test_end_to_end import lle, write_config
 from typer.testing import CliRunner
 
+from pipeline import groups
 from pipeline.cli import app
-from pipeline.stages import find_neighbors
 
 ROLL = {"kind": "synthetic", "name": "swiss_roll", "n_points": 600}
 
@@ -138,14 +138,18 @@ def test_unknown_key_and_wrong_unit(tmp_path):
 
 
 def test_recall_below_its_bound(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(find_neighbors, "N_GROUPS_EACH", 1)
-    monkeypatch.setattr(find_neighbors, "GROUP_POINTS", 100)
-    X = np.random.default_rng(5).normal(size=(6000, 12))
-    config = npy(tmp_path, X, neighbors={"method": "pynndescent", "min_recall": 0.99})
+    monkeypatch.setattr(groups, "N_GROUPS_EACH", 1)
+    monkeypatch.setattr(groups, "GROUP_POINTS", 100)
+    X = np.random.default_rng(5).normal(size=(1500, 12))
+    config = npy(tmp_path, X, neighbors={"method": "pynndescent", "min_recall": 0.99, "max_overlap": 2})
     message = refused(config, 3, "min_recall", "0.99", "brute")
     metrics = json.loads((tmp_path / "run.zarr" / "report" / "metrics.json").read_text())
     assert f"{metrics['recall']['value']:.4f}" in message
     assert metrics["recall"]["value"] < 0.99
+    [raised] = metrics["recall_raised"]
+    assert raised["overlap"] == 2
+    assert raised["before"] < raised["after"] == metrics["recall"]["value"]
+    assert f"after {raised['before']:.4f} with less overlap" in message
 
 
 def test_components_error(tmp_path, rng):

@@ -20,7 +20,7 @@ DEFAULTS = {
     "preprocess": {"scale": "none", "pca": None, "invalid": "error", "duplicates": "merge"},
     "neighbors": {"method": "auto", "metric": "euclidean", "n_neighbors": 12, "radius": None, "eta": None,
                   "k_per_point": None, "precomputed": None, "k_min": "auto", "k_max": "auto", "reverse": "auto",
-                  "min_recall": 0.9, "seed": 0},
+                  "min_recall": 0.9, "seed": 0, "max_overlap": 8},
     "weights": {"reg": 1e-3, "rule": "trace", "edges": "heat", "t": "auto"},
     "graph": {"components": "separate", "min_component": 100},
     "eigensolver": {"n_components": 2, "method": "auto", "tol": 1e-8, "max_memory": "auto", "sigma": 0.0,

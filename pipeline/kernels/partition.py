@@ -64,6 +64,29 @@ def nearest_cells(points: Floats, centers: npt.NDArray[np.float64], n_nearest: i
     return out
 
 
+def nearest_groups(
+    points: Floats, centers: npt.NDArray[np.float64], groups: npt.NDArray[np.int32], n_nearest: int
+) -> npt.NDArray[np.int32]:
+    """(b, n_nearest or all) groups of each point (b, d), nearest first; a group is as near as the nearest of its cells.
+
+    groups (n_cells,): the group of each cell, 0 to the last in ascending order.
+    """
+    firsts = np.flatnonzero(np.diff(groups, prepend=-1))
+    n_nearest = min(n_nearest, len(firsts))
+    out = np.empty((len(points), n_nearest), np.int32)
+    middle = centers.mean(axis=0)
+    shifted = centers - middle
+    squares = np.einsum("cd,cd->c", shifted, shifted)
+    step = max(1, min(CHUNK_ROWS, CHUNK_SCORES // len(centers)))
+    for start in range(0, len(points), step):
+        rows = points[start : start + step].astype(np.float64) - middle
+        scores = np.minimum.reduceat(squares - 2.0 * rows @ shifted.T, firsts, axis=1)
+        chosen = np.argpartition(scores, n_nearest - 1, axis=1)[:, :n_nearest]
+        order = np.argsort(np.take_along_axis(scores, chosen, axis=1), axis=1, kind="stable")
+        out[start : start + step] = np.take_along_axis(chosen, order, axis=1)
+    return out
+
+
 def group_cells(cell_sizes: npt.NDArray[np.integer], target: int) -> npt.NDArray[np.int32]:
     """Group (n_cells,) of each cell: runs of consecutive cells of about `target` points, all of similar size.
 

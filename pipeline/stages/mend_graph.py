@@ -1,6 +1,7 @@
 """Is the neighbour list good, and is the graph one that LLE can embed?
 
-Measures the recall against exact search over all points on a sample; finds weak components and closed classes, and
+Measures the recall against exact search over all points on a sample, and searches in more groups of cells while it is
+below the bound of the config; finds weak components and closed classes, and
 adds reverse neighbours where a component's closed class is not its one giant class.
 """
 
@@ -13,22 +14,25 @@ import numpy.typing as npt
 from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.errors import BoundsNotMet
+from pipeline.groups import FIRST, Round, first_round, lists_at, next_round, search_groups
 from pipeline.kernels.graph import Edges, neighbor_graph, weak_components
 from pipeline.kernels.knn import Hits, exact_distances, points_within, recall_per_point
 from pipeline.kernels.list_lengths import exact_reach, true_counts
 from pipeline.kernels.quality import mean_interval
 from pipeline.kernels.repair import apply_repair, plan_repair
 from pipeline.list_sizes import value_of
-from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype
+from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype, neighbor_method
 from pipeline.store import Store
 
 Ids = npt.NDArray[np.int64]
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """choose_sample -> sample_exact -> measure_recall (of what was searched) -> analyse -> apply."""
+    """choose_sample -> sample_exact -> measure_recall, more rounds while that is too low -> analyse -> apply."""
+    place: Json = {}
     if config.neighbors.precomputed is None:
-        yield from _measure(config, layout)
+        searched = yield from raise_recall(config, layout)
+        place = {"place": searched.place} if searched.previous else {}
     n, k, block = layout.n_points, layout.k_max, layout.block_points
     size = {"size": block, "n_points": n}
     reverse = None if config.neighbors.reverse == "auto" else config.neighbors.reverse
@@ -36,14 +40,14 @@ def steps(config: Config, layout: Layout) -> Steps:
         reverse = 0  # the null space of M does not depend on closed classes
     [graph] = yield Step(
         "mend_graph", "analyse", analyse_graph, 1, memory.analyse_graph(n=n, k=k),
-        {"reverse": reverse, "min_component": config.graph.min_component, **size},
+        {"reverse": reverse, "min_component": config.graph.min_component, **size, **place},
         arrays=(PlannedArray(schema.POINT_COMPONENT, (n,), "int32", block),), bundles=("_work/additions",),
         on_driver=True, expected=lambda b: {"k_max": k + (reverse or 0), "n_components_weak": 1},
     )  # fmt: skip
     k_max = graph["k_max"]
     yield Step(
         "mend_graph", "apply", apply_block, layout.point_blocks(),
-        memory.apply_repair(block=block, k=k_max), {"k_max": k_max, **size},
+        memory.apply_repair(block=block, k=k_max), {"k_max": k_max, **size, **place},
         arrays=(PlannedArray(schema.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block),
                 PlannedArray(schema.NEIGHBOR_DISTANCES, (n, k_max), "float32", block)),
     )  # fmt: skip
@@ -59,8 +63,34 @@ def one_row_each(config: Config) -> bool:
     return {"lle": True, "hessian": m == 1, "ltsa": config.k_bounds[0] == m + 2}.get(config.method, False)
 
 
-def _measure(config: Config, layout: Layout) -> Generator[Step, list[Report], None]:
-    """The recall of the search. Raises BoundsNotMet where it is too low."""
+def raise_recall(config: Config, layout: Layout) -> Generator[Step, list[Report], Round]:
+    """Measure the recall and search with more overlap while it is too low; the round whose lists are good enough.
+
+    Lists of varying length are not searched again. Raises BoundsNotMet where the recall stays too low.
+    """
+    neighbors, k = config.neighbors, layout.k_max
+    method = neighbor_method(neighbors.method, layout.n_points, layout.n_features)
+    most = neighbors.max_overlap if method == "pynndescent" and not config.varies else 0
+    searched, values = first_round(layout, k, neighbors.seed), []
+    while True:
+        recall = yield from _measure(config, layout, searched)
+        values.append(recall["value"])
+        if recall["value"] >= neighbors.min_recall:
+            return searched
+        if searched.overlap >= most:
+            raise BoundsNotMet(below_bound(recall, values, config))
+        remark = (
+            f"recall {recall['value']:.4f} is below neighbors.min_recall {neighbors.min_recall}: searching each point "
+            f"in {min(2 * searched.overlap, most)} groups of cells after {searched.overlap} (neighbors.max_overlap "
+            f"{most})"
+        )
+        searched = next_round(searched, most, layout, k, neighbors.seed, remark)
+        yield from search_groups("mend_graph", layout, k, searched)
+
+
+def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step, list[Report], Report]:
+    """The recall of the lists that a round left."""
+    place = searched.place
     n, k, block = layout.n_points, layout.k_max, layout.block_points
     size = {"size": block, "n_points": n}
     sample = {"sample": min(config.quality.sample, n), "seed": config.quality.seed}
@@ -68,32 +98,35 @@ def _measure(config: Config, layout: Layout) -> Generator[Step, list[Report], No
     drawn = {"sample": sample["sample"], "k": k}
     lists = {"lists": rule_of(config)} if config.varies else {}
     yield Step(
-        "mend_graph", "choose_sample", choose_sample, 1,
-        memory.choose_recall_sample(block=block, n=n, row=row, d=d, **drawn), {**sample, "n_points": n, **lists},
-        bundles=("_work/recall_sample.npz",), feeds=False,
+        "mend_graph", searched.name("choose_sample"), choose_sample, 1,
+        memory.choose_recall_sample(block=block, n=n, row=row, d=d, **drawn),
+        searched.parameters(**sample, n_points=n, **lists), bundles=(f"{place}/recall_sample.npz",), feeds=False,
     )  # fmt: skip
     yield Step(
-        "mend_graph", "sample_exact", sample_exact, layout.point_blocks(),
-        memory.sample_exact(block=block, row=row, d=d, **drawn), {**sample, **size}, bundles=("_work/exact",),
-        feeds=False,
+        "mend_graph", searched.name("sample_exact"), sample_exact, layout.point_blocks(),
+        memory.sample_exact(block=block, row=row, d=d, **drawn), searched.parameters(**sample, **size),
+        bundles=(f"{place}/exact",), feeds=False,
     )  # fmt: skip
     [recall] = yield Step(
-        "mend_graph", "measure_recall", measure_recall, 1, memory.measure_recall(**drawn),
-        {"n_blocks": layout.point_blocks(), **sample, **size, **lists}, feeds=False,
+        "mend_graph", searched.name("measure_recall"), measure_recall, 1, memory.measure_recall(**drawn),
+        searched.parameters(n_blocks=layout.point_blocks(), **sample, **size, **lists), feeds=False,
         expected=lambda b: {"value": 1.0, "low": 1.0, "high": 1.0, "sample": sample["sample"]},
     )  # fmt: skip
-    check_recall(recall, config)
+    return recall
 
 
-def check_recall(recall: Report, config: Config) -> None:
-    """Raises BoundsNotMet when the measured recall is below neighbors.min_recall."""
-    if recall["value"] < config.neighbors.min_recall:
-        raise BoundsNotMet(
-            f"recall: neighbors.min_recall asks for {config.neighbors.min_recall}, measured {recall['value']:.4f} "
-            f"(95 % interval {recall['low']:.4f} to {recall['high']:.4f}, {recall['sample']} points against exact "
-            f"search). Use neighbors.method: kdtree or brute (exact), raise n_neighbors, reduce the features with "
-            f"preprocess.pca, or lower min_recall"
-        )
+def below_bound(recall: Report, values: list[float], config: Config) -> str:
+    """What to say when the last of the values measured is below neighbors.min_recall."""
+    overlap = config.neighbors.max_overlap
+    before = ", ".join(f"{value:.4f}" for value in values[:-1])
+    raised = f" in {overlap} groups a point (neighbors.max_overlap) after {before} with less overlap" if before else ""
+    cure = "raise neighbors.max_overlap, use" if before else "Use"
+    return (
+        f"recall: neighbors.min_recall asks for {config.neighbors.min_recall}, measured {recall['value']:.4f} "
+        f"(95 % interval {recall['low']:.4f} to {recall['high']:.4f}, {recall['sample']} points against exact "
+        f"search){raised}. {cure[0].upper() + cure[1:]} neighbors.method: kdtree or brute (exact), raise n_neighbors, "
+        f"reduce the features with preprocess.pca, or lower min_recall"
+    )
 
 
 def sample_rows(sample: int, seed: int, n_points: int) -> npt.NDArray[np.int64]:
@@ -108,24 +141,26 @@ def rule_of(config: Config) -> Json:
 
 
 def choose_sample(
-    store: Store, block: int, sample: int, seed: int, n_points: int, lists: Json | None = None
+    store: Store, block: int, sample: int, seed: int, n_points: int, lists: Json | None = None, place: str = FIRST
 ) -> Report:
     """The sampled points with their listed neighbours' distances and how far exact search must look, read once."""
     rows = sample_rows(sample, seed, n_points)
     points = store.gather(schema.POINTS.name, rows)
-    stored = store.gather(schema.KNN_DISTANCES.name, rows).astype(np.float64)
+    listed, lengths = lists_at(place)
+    stored = store.gather(lengths.name, rows).astype(np.float64)
     wanted = wanted_counts(store, rows, stored, lists)
     radii = exact_reach(stored, lists["radius"] if lists else None)
     short = np.isfinite(stored).sum(axis=1) < wanted  # a list with empty slots has no reach of its own
     radii[short] = radii[~short].max(initial=0.0)
     radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
-    found = store.gather(schema.KNN_INDICES.name, rows).astype(np.int64)
+    found = store.gather(listed.name, rows).astype(np.int64)
     unique, positions = np.unique(found, return_inverse=True)
     neighbors = store.gather(schema.POINTS.name, unique[unique >= 0])
     positions = positions.reshape(found.shape) - int((unique < 0).sum())
     distances = exact_distances(points, neighbors, positions)
     counts = {"wanted": wanted} if lists else {}
-    store.write_bundle("_work/recall_sample", rows=rows, points=points, radii=radii, distances=distances, **counts)
+    name = f"{place}/recall_sample"
+    store.write_bundle(name, rows=rows, points=points, radii=radii, distances=distances, **counts)
     return {"sample": len(rows)}
 
 
@@ -140,28 +175,30 @@ def wanted_counts(store: Store, rows: Ids, distances: npt.NDArray[np.float64], l
     return np.asarray(np.maximum(np.isfinite(distances).sum(axis=1), 1))
 
 
-def sample_exact(store: Store, block: int, sample: int, seed: int, size: int, n_points: int) -> Report:
+def sample_exact(
+    store: Store, block: int, sample: int, seed: int, size: int, n_points: int, place: str = FIRST
+) -> Report:
     """All points of this block that are as near to a sampled point as its farthest listed neighbour."""
     start, stop = block_rows(block, size, n_points)
-    chosen = store.read_bundle("_work/recall_sample")
+    chosen = store.read_bundle(f"{place}/recall_sample")
     points = store.read(schema.POINTS.name, start, stop)
     hits = points_within(chosen["points"], chosen["rows"], chosen["radii"], points, start)
-    store.write_bundle(f"_work/exact/{block:05d}", **hits._asdict())
+    store.write_bundle(f"{place}/exact/{block:05d}", **hits._asdict())
     return {"hits": len(hits.ids)}
 
 
 def measure_recall(
     store: Store, block: int, n_blocks: int, sample: int, seed: int, size: int, n_points: int,
-    lists: Json | None = None,
+    lists: Json | None = None, place: str = FIRST,
 ) -> Report:  # fmt: skip
     """Recall of the neighbour lists on the sample, with its 95 % interval.
 
     Of lists of varying length: the share of those neighbours that exact search would have listed by the same rule.
     """
-    chosen = store.read_bundle("_work/recall_sample")
+    chosen = store.read_bundle(f"{place}/recall_sample")
     distances = chosen["distances"]
     wanted = chosen.get("wanted", np.array(distances.shape[1]))
-    parts = [store.read_bundle(f"_work/exact/{b:05d}") for b in range(n_blocks)]
+    parts = [store.read_bundle(f"{place}/exact/{b:05d}") for b in range(n_blocks)]
     hits = Hits(*(np.concatenate([part[key] for part in parts]) for key in Hits._fields))
     if lists and lists["radius"] is not None:
         wanted = true_counts(hits, lists["radius"], lists["k_min"], distances.shape[1], len(distances))
@@ -170,11 +207,10 @@ def measure_recall(
 
 
 def analyse_graph(
-    store: Store, block: int, reverse: int | None, min_component: int, size: int, n_points: int
+    store: Store, block: int, reverse: int | None, min_component: int, size: int, n_points: int, place: str = FIRST
 ) -> Report:
     """Weak components, closed classes, and which reverse neighbours mend them."""
-    indices = store.read_all(schema.KNN_INDICES.name)
-    distances = store.read_all(schema.KNN_DISTANCES.name)
+    indices, distances = (store.read_all(spec.name) for spec in lists_at(place))
     n_components, component = weak_components(neighbor_graph(indices))
     sizes = np.bincount(component)
     min_component = min(min_component, int(sizes[0]))  # the largest is embedded whatever its size
@@ -198,11 +234,10 @@ def analyse_graph(
     }
 
 
-def apply_block(store: Store, block: int, k_max: int, size: int, n_points: int) -> Report:
+def apply_block(store: Store, block: int, k_max: int, size: int, n_points: int, place: str = FIRST) -> Report:
     """The final neighbour lists of a block: those found and those added, by distance."""
     start, stop = block_rows(block, size, n_points)
-    indices = store.read(schema.KNN_INDICES.name, start, stop)
-    distances = store.read(schema.KNN_DISTANCES.name, start, stop)
+    indices, distances = (store.read(spec.name, start, stop) for spec in lists_at(place))
     added = Edges(**store.read_bundle(f"_work/additions/{block:05d}"))
     indices, distances = apply_repair(indices, distances, start, added, k_max)
     store.write(schema.NEIGHBOR_INDICES.name, start, indices)

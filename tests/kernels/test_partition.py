@@ -15,6 +15,7 @@ from pipeline.kernels.partition import (
     fit_cells,
     group_cells,
     nearest_cells,
+    nearest_groups,
 )
 
 
@@ -51,6 +52,19 @@ class TestFitCells:
         steps = np.linalg.norm(np.diff(centers, axis=0), axis=1)
         shuffled = np.linalg.norm(np.diff(rng.permutation(centers), axis=0), axis=1)
         assert steps.mean() < 0.6 * shuffled.mean()
+
+
+class TestNearestGroups:
+    @pytest.mark.parametrize("n_nearest", [1, 3, 9])
+    def test_by_their_nearest_cell(self, rng, n_nearest, monkeypatch):
+        monkeypatch.setattr(partition, "CHUNK_ROWS", 17)
+        points, centers = rng.normal(size=(100, 3)) + 50, rng.normal(size=(11, 3)) + 50
+        groups = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 4, 4], np.int32)
+        distances = np.linalg.norm(points[:, None] - centers, axis=2)
+        by_group = np.stack([distances[:, groups == g].min(axis=1) for g in range(5)], axis=1)
+        found = nearest_groups(points, centers, groups, n_nearest)
+        np.testing.assert_array_equal(found, np.argsort(by_group, axis=1)[:, : min(n_nearest, 5)])
+        assert found.dtype == np.int32
 
 
 class TestNearestCells:

@@ -1,0 +1,196 @@
+"""Neighbours in overlapping groups of cells: `find_neighbors` does one round, `mend_graph` more where recall is low.
+
+Every point is sent to the groups of cells nearest to it, each group is searched by itself, and the lists are merged by
+distance; so every chunk of points is read once, and memory is bounded by a group. A round with more overlap has smaller
+groups, so that each has as many members as before: time grows with the overlap, memory does not.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline import memory, schema
+from pipeline.kernels.knn import NeighborLists, cell_neighbors, select_nearest
+from pipeline.kernels.partition import first_distinct, group_cells, nearest_groups
+from pipeline.plan import Layout, PlannedArray, Report, Step, block_rows, index_dtype, largest_total
+from pipeline.store import Store
+
+Ids = npt.NDArray[np.int64]
+Lists = tuple[schema.ArraySpec, schema.ArraySpec]
+
+GROUP_POINTS = 50_000
+GROUP_BYTES = 256 * 2**20
+GROUP_BLOCKS = 8  # blocks follow the workers' memory, and groups follow the blocks
+N_GROUPS_EACH = 2
+EXACT_CELL = 4096
+FIRST = "_work"
+
+
+class Round(NamedTuple):
+    """A search of every point in its `overlap` nearest groups of about `target` points; `place` holds what it leaves.
+
+    `previous` is the place of the lists that its own are merged with, empty for the first round.
+    """
+
+    overlap: int
+    target: int
+    seed: int
+    place: str = FIRST
+    previous: str = ""
+    remark: str = ""
+
+    def name(self, step: str) -> str:
+        """The name of one of its steps."""
+        return f"{step}_{self.overlap}" if self.previous else step
+
+    def parameters(self, **own: Any) -> dict[str, Any]:
+        """A step's parameters, with the place where it is not that of the first round."""
+        return {**own, "place": self.place} if self.previous else own
+
+
+def first_round(layout: Layout, k: int, seed: int) -> Round:
+    """The round that every search begins with."""
+    return Round(N_GROUPS_EACH, first_target(layout, k), seed)
+
+
+def first_target(layout: Layout, k: int) -> int:
+    """Points of a group, besides those it shares with others."""
+    row = layout.n_features * np.dtype(layout.dtype).itemsize
+    return max(10 * k, min(GROUP_POINTS, GROUP_BYTES // row, GROUP_BLOCKS * layout.block_points))
+
+
+def next_round(before: Round, most: int, layout: Layout, k: int, seed: int, remark: str) -> Round:
+    """Twice the overlap, `most` at most, in groups of as many members as those of the first round."""
+    overlap = min(2 * before.overlap, most)
+    members = min(layout.n_points, N_GROUPS_EACH * first_target(layout, k))
+    other = (seed + 7919 * overlap) % 2**32  # other random trees, where the groups are the same
+    place = f"{FIRST}/overlap_{overlap}"
+    return Round(overlap, max(2 * k, members // overlap), other, place, before.place, remark)
+
+
+def lists_at(place: str) -> Lists:
+    """Ids and distances of the lists that a round left."""
+    ids, distances = (
+        replace(spec, name=spec.name.replace(FIRST, place, 1)) for spec in (schema.KNN_INDICES, schema.KNN_DISTANCES)
+    )
+    return ids, distances
+
+
+def search_groups(
+    stage: str, layout: Layout, k: int, searched: Round, found: Lists | None = None
+) -> Generator[Step, list[Report], None]:
+    """group_cells -> send_members -> search_cells -> merge, into the arrays `found`; None: those of the round."""
+    n, d, block, place = layout.n_points, layout.n_features, layout.block_points, searched.place
+    row, overlap, target = d * np.dtype(layout.dtype).itemsize, searched.overlap, searched.target
+    size = {"size": block, "n_points": n}
+    [groups] = yield Step(
+        stage, searched.name("group_cells"), group_all_cells, 1,
+        memory.group_cells(n_blocks=layout.input_blocks(), n_cells=layout.n_cells),
+        searched.parameters(target=target), bundles=(f"{place}/groups.npz",), on_driver=True,
+        expected=lambda b: {"n_groups": max(1, round(n / target))}, remark=searched.remark,
+    )  # fmt: skip
+    scores = memory.SCORE_BYTES if searched.previous else 0
+    sent = yield Step(
+        stage, searched.name("send_members"), send_members, layout.point_blocks(),
+        memory.send_members(block=block, row=row) + scores,
+        searched.parameters(n_groups_each=overlap, **size), bundles=(f"{place}/group_members",),
+        expected=lambda b: {"members": {"0": min(n, overlap * target) if b == 0 else 0}},
+    )  # fmt: skip
+    members = largest_total([report["members"] for report in sent])
+    yield Step(
+        stage, searched.name("search_cells"), search_group, groups["n_groups"],
+        memory.search_cells(members=members, row=row, d=d, k=k),
+        searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, size=block),
+        bundles=(f"{place}/group_neighbors",),
+    )  # fmt: skip
+    ids, distances = found or lists_at(place)
+    into = {"into": [ids.name, distances.name]} if found else {}
+    merged = searched.parameters(n_neighbors=k, n_groups_each=overlap, **into, **size)
+    yield Step(
+        stage, searched.name("merge"), merge_block, layout.point_blocks(),
+        memory.merge_lists(block=block, k=k, lists=overlap + bool(searched.previous)),
+        {**merged, "previous": searched.previous} if searched.previous else merged,
+        arrays=(PlannedArray(ids, (n, k), index_dtype(n), block), PlannedArray(distances, (n, k), "float32", block)),
+    )  # fmt: skip
+
+
+def group_all_cells(store: Store, block: int, target: int, place: str = FIRST) -> Report:
+    """Which group every cell belongs to."""
+    groups = group_cells(store.read_all(schema.CELL_COUNTS.name).sum(axis=0), target)
+    store.write_bundle(f"{place}/groups", groups=groups)
+    return {"n_groups": int(groups.max()) + 1}
+
+
+def send_members(
+    store: Store, block: int, n_groups_each: int, size: int, n_points: int, place: str = FIRST
+) -> Report:
+    """Send every point of a block to the groups of cells nearest to it, a bundle for each group."""
+    start, stop = block_rows(block, size, n_points)
+    groups = store.read_bundle(f"{place}/groups")["groups"]
+    points = store.read(schema.POINTS.name, start, stop)
+    if place == FIRST:
+        nearest = first_distinct(groups[store.read(schema.NEAREST_CELLS.name, start, stop)], n_groups_each)
+    else:  # more groups than the nearest cells on record lie in
+        nearest = nearest_groups(points, store.read_bundle("_work/cells")["centers"], groups, n_groups_each)
+    sent = {}
+    for group in np.unique(nearest[nearest >= 0]).tolist():
+        rows = np.flatnonzero((nearest == group).any(axis=1))
+        store.write_bundle(f"{place}/group_members/{group:05d}/{block:05d}", members=rows + start, points=points[rows])
+        sent[str(group)] = len(rows)
+    return {"members": sent}
+
+
+def search_group(
+    store: Store, block: int, n_neighbors: int, exact_below: int, seed: int, size: int, place: str = FIRST
+) -> Report:
+    """Neighbours of all members of a group of cells among each other, a bundle for each block of points."""
+    if not store.objects.names(f"{place}/group_members/{block:05d}"):
+        return {"members": 0}
+    members, points = read_members(store, block, place)
+    lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block) % 2**32)
+    cuts = np.searchsorted(members, np.arange(0, int(members[-1]) + size + 1, size))
+    for target in np.flatnonzero(np.diff(cuts)):
+        part = slice(cuts[target], cuts[target + 1])
+        name = f"{place}/group_neighbors/{target:05d}/{block:05d}"
+        store.write_bundle(name, members=members[part], ids=lists.ids[part], distances=lists.distances[part])
+    return {"members": len(members)}
+
+
+def read_members(store: Store, group: int, place: str = FIRST) -> tuple[Ids, npt.NDArray[np.floating]]:
+    """(ids of a group's members, ascending; their points)."""
+    names = store.objects.names(f"{place}/group_members/{group:05d}")
+    parts = [store.read_bundle(name.removesuffix(".npz")) for name in names]
+    return np.concatenate([part["members"] for part in parts]), np.concatenate([part["points"] for part in parts])
+
+
+def merge_block(
+    store: Store, block: int, n_neighbors: int, n_groups_each: int, size: int, n_points: int, place: str = FIRST,
+    previous: str = "", into: Sequence[str] = (),
+) -> Report:  # fmt: skip
+    """Merge the lists a block's points got in their groups, and those of the round before."""
+    start, stop = block_rows(block, size, n_points)
+    ids = np.full((stop - start, n_groups_each + bool(previous), n_neighbors), -1, np.int64)
+    distances = np.full(ids.shape, np.inf)
+    filled = np.zeros(stop - start, np.int64)
+    for name in store.objects.names(f"{place}/group_neighbors/{block:05d}"):
+        part = store.read_bundle(name.removesuffix(".npz"))
+        rows = part["members"] - start
+        ids[rows, filled[rows]] = part["ids"]
+        distances[rows, filled[rows]] = part["distances"]
+        filled[rows] += 1
+    if previous:
+        ids[:, -1], distances[:, -1] = (store.read(spec.name, start, stop) for spec in lists_at(previous))
+    flat = (stop - start, ids.shape[1] * n_neighbors)
+    lists = select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors)
+    write_lists(store, start, lists, into or [spec.name for spec in lists_at(place)])
+    return {"lists": int(filled.sum())}
+
+
+def write_lists(store: Store, start: int, lists: NeighborLists, into: Sequence[str]) -> None:
+    """Store the lists of the rows from `start` on in two arrays."""
+    ids, distances = into
+    store.write(ids, start, lists.ids.astype(store.array(ids).dtype))
+    store.write(distances, start, lists.distances.astype(np.float32))
