@@ -12,7 +12,7 @@ import zarr
 from test_end_to_end import lle, write_config
 from typer.testing import CliRunner
 
-from pipeline import groups
+from pipeline import groups, plan
 from pipeline.cli import app
 
 ROLL = {"kind": "synthetic", "name": "swiss_roll", "n_points": 600}
@@ -138,6 +138,7 @@ def test_unknown_key_and_wrong_unit(tmp_path):
 
 
 def test_recall_below_its_bound(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(plan, "CELL_POINTS", 40)
     monkeypatch.setattr(groups, "N_GROUPS_EACH", 1)
     monkeypatch.setattr(groups, "GROUP_POINTS", 100)
     X = np.random.default_rng(5).normal(size=(1500, 12))
