@@ -1,6 +1,6 @@
 """Runs a config in a process of its own, serially, and prints what every step planned and took as JSON lines.
 
-    python tests/memory_probe.py config.yaml
+    python tests/memory_probe.py config.yaml [last stage]
 
 Freed memory goes back at once (MALLOC_TRIM_THRESHOLD_ in the environment), so that a task's peak is its own.
 """
@@ -26,4 +26,7 @@ class Keep(RunProgress):
 
 
 if __name__ == "__main__":
+    names = list(runs.STAGES)
+    for name in names[names.index(sys.argv[2]) + 1 :] if len(sys.argv) > 2 else []:
+        del runs.STAGES[name]
     runs.run(load_config(sys.argv[1]), False, Keep())

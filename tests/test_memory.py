@@ -238,6 +238,19 @@ def low_dimensional(n: int, d: int, dtype: str) -> np.ndarray:
     return (rng.normal(size=(n, 6)) @ rng.normal(size=(6, d)) + 0.05 * rng.normal(size=(n, d))).astype(dtype)
 
 
+def gaussian(n: int, d: int, dtype: str) -> np.ndarray:
+    """Neighbours all over the place: the first lists miss many."""
+    return np.random.default_rng(2).normal(size=(n, d)).astype(dtype)
+
+
+def star(n: int, d: int, dtype: str) -> np.ndarray:
+    """Directions at random, which are farther from each other than from the middle: everybody's neighbour."""
+    points = gaussian(n, d, dtype)
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    points[n // 3] = 0
+    return points
+
+
 # Large enough that the data count, not what any task takes; sizes in between are the primes' business.
 TREE = {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 60_000}, "execution": {"block_points": 30_000}}
 BRUTE = {"x": (6000, 401, "float32"), "neighbors": {"method": "brute", "n_neighbors": 21},
@@ -248,6 +261,10 @@ CELLS = {"x": (30_000, 150, "float32"), "neighbors": {"method": "pynndescent", "
          "execution": {"block_points": 10_000}}  # fmt: skip
 METHODS = {"x": (24_000, 40, "float32"), "neighbors": {"n_neighbors": 20, "method": "brute"},
            "execution": {"block_points": 12_000}, "eigensolver": {"method": "chebyshev", "tol": 1.0e-2}}  # fmt: skip
+GROUPS = {"x": (24_000, 30, "float32"), "rows": gaussian, "execution": {"block_points": 600},
+          "neighbors": {"method": "pynndescent", "min_recall": 0.85}}  # fmt: skip
+HUB = {"x": (12_000, 60, "float32"), "rows": star, "neighbors": {"method": "brute"},
+       "execution": {"block_points": 3000}}  # fmt: skip
 LARGE = {
     "tree": {**TREE, "input": {**TREE["input"], "n_points": 300_000}, "execution": {"block_points": 65_536}},
     "wide": {**BRUTE, "x": (20_000, 784, "float32"), "execution": {"block_points": 8192}},
@@ -256,28 +273,30 @@ LARGE = {
 PROBE = Path(__file__).with_name("memory_probe.py")
 
 
-def probe(folder: Path, case: dict) -> list[dict]:
-    """What every block of a serial run planned and took, in a process of its own."""
+def probe(folder: Path, case: dict, *last: str) -> list[dict]:
+    """What every block of a serial run (to its last stage) planned and took, in a process of its own."""
     sections = dict(case)
+    rows = sections.pop("rows", low_dimensional)
     if "x" in sections:
-        np.save(folder / "x.npy", low_dimensional(*sections.pop("x")))
+        np.save(folder / "x.npy", rows(*sections.pop("x")))
         sections["input"] = {"kind": "npy", "path": str(folder / "x.npy")}
     config = write_config(folder, **{key: value for key, value in sections.items() if key != "method"})
     with config.open("a") as file:
         file.write(f"method: {sections.get('method', 'lle')}\n")
     environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, str(PROBE), str(config)], env=environment, capture_output=True, text=True, timeout=500,
+        [sys.executable, str(PROBE), str(config), *last], env=environment, capture_output=True, text=True, timeout=500,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def check_peaks(found: list[dict], method: str = "lle") -> None:
+def check_peaks(found: list[dict], method: str = "lle", last: str = "write_report") -> None:
     """The eigensolve has a limit and a prediction of its own."""
     found = [entry for entry in found if entry["stage"] != "solve_embedding"]
-    assert {entry["stage"] for entry in found} == set(stages_of(method)) - {"solve_embedding"}
+    stages = list(stages_of(method))
+    assert {entry["stage"] for entry in found} == {*stages[: stages.index(last) + 1]} - {"solve_embedding"}
     above = [entry for entry in found if entry["taken"] > entry["planned"]]
     assert above == []
     assert found[0]["base"] < PROCESS_BYTES
@@ -292,10 +311,36 @@ def test_no_step_takes_more_than_its_plan(tmp_path, case):
     check_peaks(probe(tmp_path, case))
 
 
+def check_near(found: list[dict], name: str) -> None:
+    """The plan of a step is no more than two and a half times what it took, besides what any task takes."""
+    entries = [entry for entry in found if entry["step"] == name]
+    assert entries
+    assert [entry for entry in entries if entry["planned"] > 2.5 * entry["taken"] + TASK_BYTES] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ltsa", "hessian", "modified", "laplacian"])
 def test_no_step_of_a_method_takes_more_than_its_plan(tmp_path, method):
-    check_peaks(probe(tmp_path, {**METHODS, "method": method}), method)
+    found = probe(tmp_path, {**METHODS, "method": method}, "assemble_cost")
+    check_peaks(found, method, "assemble_cost")
+    check_near(found, "contribute")
+
+
+@pytest.mark.slow
+def test_no_round_of_the_search_takes_more_than_its_plan(tmp_path):
+    """Several groups of cells, and more of them where the recall is too low."""
+    found = probe(tmp_path, GROUPS, "mend_graph")
+    check_peaks(found, last="mend_graph")
+    steps = [entry["step"] for entry in found]
+    assert steps.count("search_cells_4") > steps.count("search_cells") > 3
+
+
+@pytest.mark.slow
+def test_a_point_that_is_everybodys_neighbor(tmp_path):
+    found = probe(tmp_path, HUB, "assemble_cost")
+    check_peaks(found, last="assemble_cost")
+    listed = Store(str(tmp_path / "run.zarr")).read_all("neighbor_indices")
+    assert np.bincount(listed[listed >= 0]).max() == 12_000 - 1
 
 
 @pytest.mark.slow
