@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline import schema
 from pipeline.errors import ConfigError
-from pipeline.objects import storage_errors
+from pipeline.refusals import storage_errors
 from pipeline.store import Store, block_of
 
 SUFFIXES = (".npy", ".parquet", ".csv")

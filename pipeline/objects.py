@@ -7,11 +7,10 @@ import contextlib
 import errno
 import math
 import os
-import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -21,14 +20,12 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from pipeline.credentials import find_secret, redact, without_user
-from pipeline.errors import ConfigError, StoreError
+from pipeline.errors import ConfigError
 from pipeline.object_protocol import Objects
+from pipeline.refusals import persist, storage_errors
 
-FULL = {errno.ENOSPC, errno.EDQUOT}
-FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 COPY_THREADS = 16
-WRITE_PAUSES = (0.02, 0.1, 0.5, 2.0)  # seconds between attempts; object stores have retries of their own
 SETTLE_SECONDS = 1.0  # until every writer that saw no object has written its own, where the service lets several do so
 RETRY: Any = {"max_retries": 10, "retry_timeout": timedelta(seconds=90)}
 
@@ -55,79 +52,6 @@ def open_remote(url: str) -> Any:
         return from_url(url, retry_config=RETRY, **plain)
     except Exception as error:
         raise ConfigError(f"{url}: not a storage URL that can be opened: {redact(str(error))}") from None
-
-
-@contextlib.contextmanager
-def storage_errors(where: str) -> Iterator[None]:
-    """Turn the refusals of the operating system or the object store into a StoreError that says what to do."""
-    try:
-        yield
-    except Exception as error:
-        if _is_remote(error):
-            raise _refused(error, where) from None
-        if not isinstance(error, OSError):
-            raise
-        raise _explain(error, where) from None
-
-
-def persist(write: Callable[[], Any], where: str) -> None:
-    """Do a write, and again after a pause where the system refused it for a reason that may pass. Raises StoreError."""
-    with storage_errors(where):
-        for pause in WRITE_PAUSES:
-            try:
-                write()
-                return
-            except OSError as error:
-                if error.errno in FULL | FORBIDDEN:
-                    raise
-                time.sleep(pause)
-        write()
-
-
-def _explain(error: OSError, where: str) -> StoreError:
-    if error.errno in FULL:
-        return StoreError(
-            f"{where}: the disk is full ({error.strerror}). What is finished is kept: free space (`lle plan` says how "
-            f"much a run needs) and run the same command again"
-        )
-    if error.errno in FORBIDDEN:
-        refused = StoreError(
-            f"{where}: cannot be written: {error.strerror}. Choose another output.store or mend its rights"
-        )
-        refused.exit_code = 2
-        return refused
-    return StoreError(f"{where}: {type(error).__name__}: {error}")
-
-
-def _is_remote(error: Exception) -> bool:
-    """Whether obstore raised it, whose errors are partly its own and partly Python's."""
-    unnumbered = isinstance(error, OSError) and error.errno is None
-    return type(error).__module__.startswith("obstore") or (unnumbered and "Debug source" in str(error))
-
-
-def said_by(error: Exception) -> str:
-    """The sentence in what an object store's client says, and the service's own word for it; nothing secret."""
-    code = re.search(r"<Code>(\w+)</Code>", str(error))
-    return redact(str(error).split("\n")[0].partition(": <?xml")[0]) + (f": {code[1]}" if code else "")
-
-
-def _refused(error: Exception, where: str) -> StoreError:
-    """What an object store's client says, without what may be secret in it."""
-    said, kind = said_by(error), type(error).__name__
-    if kind in {"NotFoundError", "FileNotFoundError"} or "404 Not Found" in said:
-        refused = StoreError(f"{where}: there is no such bucket or container ({said}). Create it, or correct the URL")
-    elif kind in {"UnauthenticatedError", "PermissionDeniedError", "PermissionError"}:
-        refused = StoreError(
-            f"{where}: the object store does not allow it ({said}). Check the credentials in the environment, or the "
-            f"rights of this machine's identity"
-        )
-    else:
-        return StoreError(
-            f"{where}: the object store did not answer as it should: {said}. Check the URL, the endpoint and the "
-            f"credentials in the environment, and run the same command again"
-        )
-    refused.exit_code = 2
-    return refused
 
 
 class LocalObjects:

@@ -23,8 +23,9 @@ from zarr.errors import ArrayNotFoundError
 from zarr.storage import ObjectStore
 
 from pipeline.errors import ConfigError, CorruptChunk, StoreError
-from pipeline.objects import open_objects, persist, storage_errors
+from pipeline.objects import open_objects
 from pipeline.plan import PlannedArray
+from pipeline.refusals import persist, storage_errors
 from pipeline.schema import FORMAT_VERSION
 
 Array = npt.NDArray[Any]

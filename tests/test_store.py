@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
 from pipeline import objects as objects_module
+from pipeline import refusals
 from pipeline.errors import ConfigError, CorruptChunk, StoreError
-from pipeline.objects import LocalObjects, RemoteObjects, storage_errors
+from pipeline.objects import LocalObjects, RemoteObjects
 from pipeline.plan import PlannedArray
+from pipeline.refusals import storage_errors
 from pipeline.schema import FORMAT_VERSION, ArraySpec
 from pipeline.store import Store, block_of
 
@@ -482,7 +484,7 @@ class TestPassingFaults:
     def failing(self, monkeypatch):
         """`failing(number, n_times)`: the next n renames fail with that error; how many did."""
         replace, failed = os.replace, []
-        monkeypatch.setattr(objects_module, "WRITE_PAUSES", (0.0, 0.0, 0.0))
+        monkeypatch.setattr(refusals, "WRITE_PAUSES", (0.0, 0.0, 0.0))
 
         def arm(number, n_times):
             def refuse(source, target, **more):

@@ -15,7 +15,8 @@ import numpy as np
 import zarr
 
 from pipeline.errors import ConfigError, InputError, LleError
-from pipeline.objects import open_remote, said_by
+from pipeline.objects import open_remote
+from pipeline.refusals import said_by
 from pipeline.sources.base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix
 from pipeline.sources.files import find_paths
 from pipeline.sources.stacking import FileSource
