@@ -33,11 +33,13 @@ def persist(write: Callable[[], Any], where: str) -> None:
     with storage_errors(where):
         for pause in WRITE_PAUSES:
             try:
-                return write()
+                write()
             except OSError as error:
                 if error.errno in FULL | FORBIDDEN:
                     raise
                 time.sleep(pause)
+            else:
+                return
         write()
 
 
