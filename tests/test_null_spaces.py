@@ -2,12 +2,12 @@
 
 | method | dimension of the null space of M, on data that are nowhere exactly flat |
 |---|---|
-| lle; hessian of one coordinate; ltsa with K = m + 2 | closed classes: one row a point, so all outside can follow |
+| lle; hessian of one coordinate | closed classes: one row a point, so all outside can follow |
 | modified, other hessian and ltsa | several rows a point, and what is outside of closed classes cannot follow: 1 |
 | ltsa, hessian | at least the parts that the lists leave, where a list joins its members but not its owner |
 | laplacian | weak components, since the graph is symmetrised |
 
-So closed classes are mended for the methods of the first line. For ltsa and hessian points that are apart from their
+So closed classes are mended for the methods of the first line, and for ltsa where K = m + 2 leaves it one row a point. For ltsa and hessian points that are apart from their
 lists become members of them, which makes the parts the weak components.
 """
 
@@ -78,6 +78,32 @@ def test_two_closed_classes_in_one_component(tmp_path, method, m, seed):
     assert (mended["metrics"]["reverse_added"] > 0) == ((method, m) in ONE_ROW)
     assert null_dimension(factor(Store(store.url), method)) == 1
     assert mended["metrics"]["participation"][0][0] > 15
+
+
+@pytest.mark.parametrize("seed", [2, 7])
+@pytest.mark.parametrize(
+    ("method", "k", "dimension"),
+    [("lle", 3, 2), ("modified", 5, 1), ("laplacian", 3, 1)],
+)
+def test_random_lists_with_two_closed_classes(tmp_path, method, k, dimension, seed):
+    """Points in general position: the dimension follows from the graph and the number of rows alone."""
+    rng = np.random.default_rng(seed)
+    lists = []
+    for i in range(100):  # points of two rings list their successor and others of their ring, the rest anything
+        pool = np.arange(100) if i >= 60 else np.arange(30) + i // 30 * 30
+        successor = i if i >= 60 else pool[(i + 1) % 30]
+        others = rng.permutation(np.setdiff1d(pool, [i, successor]))
+        lists.append(np.append([] if i >= 60 else [successor], others)[:k])
+    np.save(tmp_path / "graph.npy", lists)
+    graph = {"kind": "npy", "path": str(tmp_path / "graph.npy")}
+    path = config_of(tmp_path, rng.normal(size=(100, 3)), method, precomputed=graph, k_min=k, reverse=0)
+    CliRunner().invoke(app, ["run", str(path)])
+    store = Store(str(tmp_path / "run.zarr"))
+    assert closed_classes(neighbor_graph(store.read_all("_work/knn_indices"))).sizes.tolist() == [30, 30]
+    assert null_dimension(factor(store, method)) == dimension
+    mended = lle("run", path, "--set", "neighbors.reverse=auto")
+    assert (mended["metrics"]["reverse_added"] > 0) == (dimension == 2)
+    assert null_dimension(factor(Store(store.url), method)) == 1
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -91,15 +91,16 @@ def choose_sample(
     counts = np.maximum((listed >= 0).sum(axis=1), 1)
     listed = np.where(listed >= 0, np.searchsorted(members, listed), chosen[:, None])
     around = np.column_stack([chosen, listed])
+    width = around.shape[1]  # lists of varying length may be shorter than k
     wanted, positions = np.unique(members[np.hstack([around, near])], return_inverse=True)
     positions = positions.reshape(len(chosen), -1)
     found = store.gather(schema.POINTS.name, wanted)
     points = found[positions[:, 0]]
     store.write_bundle(
         "_work/quality_sample", ids=chosen, points=points, embedding=embedding[chosen],
-        input_limits=neighbor_thresholds(points, found[positions[:, k + 1 :]]),
+        input_limits=neighbor_thresholds(points, found[positions[:, width:]]),
         embedding_limits=neighbor_thresholds(embedding[chosen], embedding[listed]), counts=counts,
-        procrustes=procrustes_errors(found, embedding, positions[:, : k + 1], around, valid),
+        procrustes=procrustes_errors(found, embedding, positions[:, :width], around, valid),
         rows=members[chosen], near=members[near], listed=np.where(valid[:, 1:], members[listed], -1),
     )  # fmt: skip
     for number, start in enumerate(range(0, n_points, size)):
