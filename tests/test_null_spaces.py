@@ -7,8 +7,8 @@
 | ltsa, hessian | at least the parts that the lists leave, where a list joins its members but not its owner |
 | laplacian | weak components, since the graph is symmetrised |
 
-So closed classes are mended for the methods of the first line, and for ltsa where K = m + 2 leaves it one row a point. For ltsa and hessian points that are apart from their
-lists become members of them, which makes the parts the weak components.
+So closed classes are mended for the methods of the first line, and for ltsa where K = m + 2 leaves it one row a point.
+For ltsa and hessian, points apart from their lists become members of them, which makes the parts the weak components.
 """
 
 from pathlib import Path
