@@ -10,11 +10,13 @@ from pipeline.errors import ConfigError
 
 VARIABLE = "LLE_ALLOWED_PLACES"
 PLACES = {
-    "input.path", "input.url", "input.labels", "embedding.align", "output.store", "output.prometheus",
+    "input.path", "input.url", "input.labels", "neighbors.precomputed.path", "neighbors.precomputed.url",
+    "neighbors.k_per_point", "embedding.align", "output.store", "output.prometheus",
     "execution.cluster.tls.ca", "execution.cluster.tls.cert", "execution.cluster.tls.key",
     "execution.cluster.log_directory", "execution.cluster.local_directory",
 }  # fmt: skip
-NAMES = {"zarr", "npz"}  # kinds of input whose labels are the name of an array
+LABELS = {"input.labels", "neighbors.k_per_point"}
+FILES = {"npy", "idx"}  # kinds of input whose labels are a file of their own; of others an array, a key or a column
 PREVIOUS = ("embedding.align", "previous")  # under output.store
 COMMANDS = {  # what in a config runs as code, or hands code to whoever answers
     "execution.cluster.address": "a scheduler may run code in this process and on its workers",
@@ -35,7 +37,7 @@ def check_places(config: dict[str, Any]) -> None:
     for key, value in _strings(config):
         if key in COMMANDS:
             raise ConfigError(f"{key}: not from a config while {VARIABLE} is set: {COMMANDS[key]}. Remove the key")
-        named = (key == "input.labels" and config["input"]["kind"] in NAMES) or (key, value) == PREVIOUS
+        named = (key in LABELS and config["input"]["kind"] not in FILES) or (key, value) == PREVIOUS
         if key not in PLACES or named:
             continue
         for found in _meant(value):

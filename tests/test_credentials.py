@@ -141,6 +141,8 @@ class TestConfinement:
     @pytest.mark.parametrize("sections", [
         {}, {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 9}},
         {"input": {"kind": "npz", "path": "data/a/*.npz", "key": "x", "labels": "/name/of/an/array"}},
+        {"neighbors": {"precomputed": {"kind": "npy", "path": "data/graph.npy"}}},
+        {"input": {"kind": "csv", "path": "data/x.csv"}, "neighbors": {"k_per_point": "a column"}},
         {"output": {"store": "data/../data/run.zarr"}}, {"embedding": {"align": "data/old.zarr"}}, {"output": {"store": "s3://ours/public"}},
     ])  # fmt: skip
     def test_inside(self, load, sections):
@@ -150,6 +152,9 @@ class TestConfinement:
         {"input": {"kind": "npy", "path": "/etc/passwd"}}, {"input": {"kind": "npy", "path": "data/../elsewhere/x"}},
         {"input": {"kind": "npy", "path": "data/x.npy", "labels": "elsewhere/y.npy"}},
         {"input": {"kind": "csv", "path": "*/x.csv"}}, {"input": {"kind": "zarr", "url": "s3://theirs/x"}},
+        {"neighbors": {"precomputed": {"kind": "npy", "path": "elsewhere/graph.npy"}}},
+        {"neighbors": {"precomputed": {"kind": "zarr", "url": "s3://theirs/graph.zarr"}}},
+        {"neighbors": {"k_per_point": "elsewhere/k.npy"}},
         {"input": {"kind": "zarr", "url": "file:///etc"}}, {"input": {"kind": "zarr", "url": "s3://ours/public/../x"}},
         {"embedding": {"align": "elsewhere/old.zarr"}}, {"output": {"store": "data2/run.zarr"}}, {"output": {"store": "s3://ours/public2/run.zarr"}},
         {"output": {"store": "data/run.zarr", "prometheus": "/var/lib/x.prom"}},
