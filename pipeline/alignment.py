@@ -33,14 +33,15 @@ class Earlier(NamedTuple):
 
 
 def previous_store(config: Config) -> str | None:
-    """Where the embedding lies that `embedding.align` means; None without that key, or before the first version."""
+    """Where the embedding lies that `embedding.align` means; None without that key, or where no version has one."""
     named = config.embedding.align
     if named != "previous":
         return named
     if config.output.keep is None:
         return config.output.store
     root = Versions(config.output.store)
-    return None if root.pointer() is None else root.published().url
+    versions = map(root.open, (root.pointer() or {}).get("history", []))
+    return next((store.url for store in versions if _written(store)), None)  # one may be damaged: the one before, then
 
 
 def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> Step:
@@ -59,10 +60,22 @@ def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> Step
     )  # fmt: skip
 
 
-def _state_of(url: str) -> Json:
-    store = Store(url)
-    record = checkpoint.recorded_steps(store).get(("solve_embedding", "write")) if store.is_run() else None
+def state_of_other(config: Config) -> Json:
+    """What tells the state of the run apart that `embedding.align` names; {} where it names none, or 'previous'."""
+    named = config.embedding.align
+    return {} if named in {None, "previous"} else _state_of(str(named))
+
+
+def _written(store: Store) -> Json | None:
+    """The record of a finished embedding; None where the store has none."""
+    record: Json | None = store.get_json("_run/steps/solve_embedding.write.json") if store.is_run() else None
     if record is None or not checkpoint.finished_blocks(store, "solve_embedding", "write", record["fingerprint"]):
+        return None
+    return record
+
+
+def _state_of(url: str) -> Json:
+    if (record := _written(Store(url))) is None:
         raise ConfigError(
             f"embedding.align: expected the store of a finished run, found none at {url}; give its path or URL, or "
             f"'previous' for what output.store held before"

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from pipeline.errors import StageIncomplete, StoreError
+from pipeline.errors import CorruptChunk, StageIncomplete, StoreError
 from pipeline.plan import BlockReport, Step
 from pipeline.store import Store
 
@@ -55,11 +55,11 @@ def begin_step(
     if record is None or record.get("fingerprint") != mark or not whole:
         forget_step(store, step.stage, step.name)
         _forget_rivals(store, step)
-        if any(_adopt(store, donor, step, mark) for donor in donors):
-            return finished_blocks(store, step.stage, step.name, mark)
         if step.feeds and before is not None:
             for stage, name in recorded_steps(store).keys() - set(before):
                 forget_step(store, stage, name)
+        if (donor := _best_donor(donors, step, mark)) is not None:
+            return _adopt(store, donor, step, mark)
         for bundle in step.bundles:
             store.objects.delete(bundle)
         for array in step.arrays:
@@ -72,22 +72,41 @@ def begin_step(
     return finished_blocks(store, step.stage, step.name, mark)
 
 
-def _adopt(store: Store, donor: Store, step: Step, mark: str) -> bool:
-    """Take a step over from another store if it has blocks of this fingerprint: data, markers, then the record.
+def _best_donor(donors: Sequence[Store], step: Step, mark: str) -> Store | None:
+    """The store that has most blocks of this fingerprint, the first of equals.
+
+    One without any counts too: what an iteration keeps between two runs lies with the results it has not got yet.
+    """
+    best, most = None, -1
+    for donor in donors:
+        record = donor.get_json(f"_run/steps/{step.stage}.{step.name}.json")
+        if record is None or record["fingerprint"] != mark or not all(_opens(donor, a.spec.name) for a in step.arrays):
+            continue
+        if (n_done := len(finished_blocks(donor, step.stage, step.name, mark))) > most:
+            best, most = donor, n_done
+        if most == step.n_blocks:
+            break
+    return best
+
+
+def _opens(store: Store, array: str) -> bool:
+    with contextlib.suppress(StoreError, CorruptChunk):
+        store.array(array)
+        return True
+    return False
+
+
+def _adopt(store: Store, donor: Store, step: Step, mark: str) -> dict[int, BlockReport]:
+    """Take a step over from another store, data, markers, then the record; returns the reports of its finished blocks.
 
     Nothing counts before its record is there, so a kill on the way only means to begin again.
     """
     name = f"_run/steps/{step.stage}.{step.name}.json"
-    record = donor.get_json(name)
-    if record is None or record["fingerprint"] != mark:
-        return False
-    done = finished_blocks(donor, step.stage, step.name, mark)
-    if not done or not all(donor.has_array(array.spec.name) for array in step.arrays):
-        return False
+    record, done = donor.get_json(name), finished_blocks(donor, step.stage, step.name, mark)
     store.take(donor, [*record["arrays"], *record["bundles"]])
     store.objects.copy([marker_name(step.stage, step.name, block) for block in sorted(done)], donor.objects)
     store.put_json(name, {**record, "begun": time.time()})
-    return True
+    return done
 
 
 def _forget_rivals(store: Store, step: Step) -> None:
@@ -156,10 +175,10 @@ def mark_done(store: Store, step: Step, mark: str, report: BlockReport) -> None:
 
 
 def is_whole(store: Store) -> bool:
-    """Whether every block of every step begun has its marker. Names only: no marker is read."""
+    """Whether it is a store and every block of every step begun has its marker. Names only: no marker is read."""
     done = Counter(name.removesuffix(".json").rpartition(".")[0] for name in store.objects.names("_done"))
     steps = recorded_steps(store)
-    return bool(steps) and all(
+    return bool(steps) and store.objects.exists("zarr.json") and all(
         done[f"_done/{stage}/{step}"] >= record["n_blocks"] for (stage, step), record in steps.items()
     )
 
@@ -206,8 +225,8 @@ def invalidate(store: Store, array: str, chunk: str) -> str:
             store.objects.delete(marker_name(stage, step, block))
             return f"block {block} of {stage}.{step}"
         forget_markers(store, stage, step)
-        if chunk == "zarr.json":
-            forget_step(store, stage, step)
+        if chunk == "zarr.json":  # a record of no fingerprint: the arrays are created anew, and the store is not whole
+            store.put_json(f"_run/steps/{stage}.{step}.json", {**record, "fingerprint": ""})
         return f"all of {stage}.{step}"
     return "nothing (no step wrote it)"
 

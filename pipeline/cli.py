@@ -34,7 +34,7 @@ from pipeline.kernels.pardiso import reproducible_environment
 from pipeline.progress import JsonProgress, RunProgress
 from pipeline.stages import write_report
 from pipeline.verify import find_damage, forget_damage
-from pipeline.versions import reading
+from pipeline.versions import others, reading
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -154,6 +154,8 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
         with reading(store) as opened:
             damage = find_damage(opened)
             if damage:
+                for other in others(store, opened):  # versions share files, and the next one would take them from here
+                    forget_damage(other, find_damage(other))
                 forgotten = forget_damage(opened, damage)
                 lines = [f"{len(damage)} damaged:", *map(str, damage[:10]), *(["..."] if len(damage) > 10 else [])]
                 cure = f"forgotten: {', '.join(forgotten)}; run the job again to compute this anew"

@@ -70,11 +70,29 @@ def value_of(config: Config) -> float | None:
     return n.radius if n.radius is not None else n.eta
 
 
+def state_of_files(config: Config) -> Json:
+    """What tells the files apart that the lists come from, besides the input's own; {} where there are none."""
+    files = {"precomputed": _graph, "k_per_point": _column}
+    named = {name: source(config) for name, source in files.items() if getattr(config.neighbors, name) is not None}
+    return {name: open_source(kind, **source).fingerprint() for name, (kind, source) in named.items()}
+
+
+def _column(config: Config) -> tuple[str, Json]:
+    """What `open_source` takes for the numbers of neighbours as the labels of the input."""
+    source = config.input.model_dump(mode="json")
+    source["label" if "label" in source else "labels"] = config.neighbors.k_per_point
+    return source.pop("kind"), source
+
+
+def _graph(config: Config) -> tuple[str, Json]:
+    assert config.neighbors.precomputed is not None
+    source = config.neighbors.precomputed.model_dump(mode="json")
+    return source.pop("kind"), source
+
+
 def _read_k(config: Config, layout: Layout) -> Generator[Step, list[Report], Json]:
     """Read the numbers of neighbours as labels of the input are read; returns what tells these files apart."""
-    source = config.input.model_dump(mode="json")
-    kind = source.pop("kind")
-    source["label" if "label" in source else "labels"] = config.neighbors.k_per_point
+    kind, source = _column(config)
     k_min, k_max = config.k_bounds
     identity = open_source(kind, **source).fingerprint()
     yield Step(
@@ -89,9 +107,7 @@ def _read_k(config: Config, layout: Layout) -> Generator[Step, list[Report], Jso
 
 def _read_graph(config: Config, layout: Layout) -> Generator[Step, list[Report], int]:
     """Read the lists of a precomputed graph; returns how many neighbours they have at most."""
-    assert config.neighbors.precomputed is not None
-    source = config.neighbors.precomputed.model_dump(mode="json")
-    kind = source.pop("kind")
+    kind, source = _graph(config)
     opened = open_source(kind, **source)
     if opened.n_rows != layout.n_input:
         raise InputError(

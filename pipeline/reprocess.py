@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline import checkpoint
+from pipeline.alignment import state_of_other
 from pipeline.config import Config, resolved
-from pipeline.errors import ConfigError, StoreError
+from pipeline.errors import ConfigError, LleError, StoreError
+from pipeline.list_sizes import state_of_files
 from pipeline.plan import BlockReport, Report, RunResult, Step
 from pipeline.sources import Source
 from pipeline.store import Store
@@ -95,10 +97,14 @@ def earlier_blocks(donor: Store, now: dict[str, Any]) -> list[int]:
 
 
 def config_key(config: Config) -> str:
-    """A hash over what the config says about the result: all but the input, where to write, and on what machines."""
+    """A hash over what the config says about the result: all but the input, where to write, and on what machines.
+
+    Of what it names besides (a graph, numbers of neighbours, another run to align with) the state counts.
+    """
     content = resolved(config)
     content["output"] = {"report": config.output.report}
     content["execution"] = {"block_points": config.execution.block_points}
+    content["other_files"] = {**state_of_files(config), **state_of_other(config)}
     return _hash({key: value for key, value in content.items() if key != "input"})
 
 
@@ -165,14 +171,14 @@ def begin(
     mine = None
     if not fresh and source.can_tell:
         mine = next((version for version in left if _mark_of(root.open(version)) == mark), None)
-    other = next((version for version in left if version != mine), None)
+    other = next((version for version in left if version != mine and _is_run(root.open(version))), None)
     if not forecast:
         for version in left:
             if version != mine and (fresh or version != other):
                 root.drop(version)
     older = (root.pointer() or {}).get("history", [])[1:]
     others = [root.open(version) for version in [*([] if other is None else [other]), *older]]
-    donors = () if fresh else (*([] if published is None else [published]), *others)
+    donors = () if fresh else tuple(filter(_is_run, [*([] if published is None else [published]), *others]))
     compared = not fresh and published is not None and checkpoint.is_whole(published)
     content = (root.pointer() or {}).get("content", "") if compared else ""
     version = mine or root.new_id()
@@ -243,12 +249,17 @@ class Forecast:
         return {"unchanged": self.unchanged, "from": self._built_on or None, "says": says}
 
 
+def _is_run(store: Store) -> bool:
+    """Whether a version can be read: one may have been killed before it began, or be damaged, or removed by hand."""
+    try:
+        return store.is_run()
+    except LleError:
+        return False
+
+
 def _mark_of(store: Store) -> str:
     """The identity that a version was begun with."""
-    try:
-        return str(store.attributes().get("fingerprint", "")) if store.is_run() else ""
-    except (StoreError, ValueError):
-        return ""
+    return str(store.attributes().get("fingerprint", "")) if _is_run(store) else ""
 
 
 def _same_bytes(root: Versions, store: Store, mark: str) -> None:

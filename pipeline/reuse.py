@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline import checkpoint, schema
+from pipeline.errors import CorruptChunk
 from pipeline.kernels.knn import exact_distances
 from pipeline.plan import Report, Step, block_rows
 from pipeline.store import Array, Store
@@ -45,15 +46,19 @@ def is_cut(step: Step) -> bool:
 def cut_lists(
     search: Callable[..., Report], donor: str, store: Store, block: int, **parameters: Any
 ) -> Report:
-    """The first n_neighbors columns of a donor's exact lists; the block is searched where a tie decides what is first.
+    """The first n_neighbors columns of a donor's exact lists; the block is searched where a tie decides what is first,
+    and where they are damaged.
 
     The same bytes as `search`, which it stands in for: both list by distance, then by id.
     """
     k = parameters["n_neighbors"]
     start, stop = block_rows(block, parameters["size"], parameters["n_points"])
     longer = Store(donor)
-    ids = longer.read(schema.KNN_INDICES.name, start, stop)
-    distances = longer.read(schema.KNN_DISTANCES.name, start, stop)
+    try:
+        ids = longer.read(schema.KNN_INDICES.name, start, stop)
+        distances = longer.read(schema.KNN_DISTANCES.name, start, stop)
+    except CorruptChunk:
+        return search(store, block, **parameters)
     close = np.flatnonzero(distances[:, k - 1] == distances[:, k])  # equal in float32, as they are stored
     if len(close) and _has_ties(store, start + close, ids[close, k - 1 : k + 1]):
         return search(store, block, **parameters)

@@ -138,11 +138,19 @@ def published_url(url: str) -> str:
     return root.published().url if root.store.has_versions() else root.store.url
 
 
+def others(url: str, store: Store) -> list[Store]:
+    """The other versions at a root, which may share files with this one; none for the store of one run."""
+    root = Versions(url)
+    ids = root.ids() if root.store.has_versions() else []
+    return [other for other in map(root.open, ids) if other.url != store.url and other.objects.exists("zarr.json")]
+
+
 @contextlib.contextmanager
 def reading(url: str) -> Iterator[Store]:
     """The store to read at a URL; a published version is not pruned meanwhile. Raises ConfigError where no run is.
 
     A reader that may not write there reads without leaving a sign; then `output.keep` later versions protect it.
+    Raises StoreError where the published version is gone and no other is published.
     """
     root = Versions(url)
     if not root.store.has_versions():
@@ -159,3 +167,7 @@ def reading(url: str) -> Iterator[Store]:
                 yield store
                 return
         time.sleep(0.1)  # another version is published by now
+        if root.published().url == store.url:
+            raise StoreError(
+                f"{store.url}: is published, but cannot be read (no zarr.json). Run the job again to compute it anew"
+            )

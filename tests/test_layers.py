@@ -141,8 +141,9 @@ def test_nothing_imports_the_command_line():
      ("execute.py", {"checkpoint", "errors", "isolated", "machine", "memory", "plan", "store"}),
      ("array_input.py", {"errors"}), ("opened.py", {"errors", "schema", "store"}),
      ("isolated.py", {"errors"}), ("versions.py", {"checkpoint", "errors", "store"}), ("task_tree.py", {"errors"}),
-     ("reuse.py", {"checkpoint", "kernels.knn", "plan", "schema", "store"}),
-     ("reprocess.py", {"checkpoint", "config", "errors", "plan", "sources", "store", "versions"}),
+     ("reuse.py", {"checkpoint", "errors", "kernels.knn", "plan", "schema", "store"}),
+     ("reprocess.py", {"alignment", "checkpoint", "config", "errors", "list_sizes", "plan", "sources", "store",
+                       "versions"}),
      ("metrics.py", {"plan"}), ("textfile.py", {"errors"})],
 )  # fmt: skip
 def test_lower_layers_import_only_those_below(name, allowed):

@@ -1,0 +1,173 @@
+"""What a later version takes from earlier ones, and what it must not: half-made, damaged, or of other files."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_end_to_end import lle
+from test_versions import N, job, points, put_input, refused  # noqa: F401 (fixtures)
+
+from pipeline import checkpoint, solver_state
+from pipeline.stages import solve_embedding
+from pipeline.store import Store
+from pipeline.versions import Versions
+
+CHEBYSHEV = ("--set", "eigensolver.method=chebyshev", "--set")
+OTHER_QUALITY = ("--set", "quality.sample=60")
+
+
+def flip(path: Path) -> None:
+    """Change a byte in place, as a disk does: under all the names of the file."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 255]))
+
+
+def damage(store: str, name: str) -> None:
+    """Flip a byte of the first chunk of an array, or of a bundle."""
+    [first, *_] = [name] if name.endswith(".npz") else Store(store).objects.names(f"{name}/c")
+    flip(Path(store, first))
+
+
+def test_filters_go_on_in_another_version(job, tmp_path, monkeypatch):  # noqa: F811
+    refused(3, "run", job(), *CHEBYSHEV, "eigensolver.max_degrees=60")
+    root = Versions(str(tmp_path / "run.zarr"))
+    [left] = root.unpublished()
+    [head] = solver_state.kept_heads(root.open(left), "_work/eigen")
+    found = []
+
+    def listening(*arguments):
+        found.append(solver_state.read_state(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(solve_embedding, "read_state", listening)
+    refused(3, "run", job(), *CHEBYSHEV, "eigensolver.max_degrees=90")
+    [next_one, _] = root.unpublished()
+    assert next_one != left
+    assert [state.n_degrees for state in found] == [head["n_degrees"]]
+
+
+def test_the_store_with_most_blocks_gives_them(job, tmp_path):  # noqa: F811
+    first = lle("run", job())
+    second = lle("run", job(), *OTHER_QUALITY)
+    Path(second["store"], "_done/solve_weights/solve.00001.json").unlink()
+    third = lle("run", job(), *OTHER_QUALITY)
+    assert not third["unchanged"]
+    assert lle("plan", job(), *OTHER_QUALITY)["unchanged"]
+    assert "solve_weights" not in {stage for stage, blocks in third["blocks_computed"].items() if blocks}
+    np.testing.assert_array_equal(Store(third["store"]).read_all("weights"), Store(first["store"]).read_all("weights"))
+
+
+class TestOtherFiles:
+    """Not only the input decides."""
+
+    def twice(self, make, job, *more) -> None:  # noqa: F811
+        """Run, run again, change a file with `make`, run: the last is a new version, published."""
+        make(0)
+        first = lle("run", job(), *more)
+        assert lle("run", job(), *more)["unchanged"]
+        make(1)
+        assert not lle("plan", job(), *more)["unchanged"]
+        third = lle("run", job(), *more)
+        assert not third["unchanged"]
+        assert third["published"] > first["published"]
+        assert lle("run", job(), *more)["unchanged"]
+
+    def test_a_precomputed_graph(self, job, tmp_path, points):  # noqa: F811
+        near = np.square(points[:, None] - points[None]).sum(axis=2).argsort(axis=1)[:, 1:11]
+        path = tmp_path / "lists.npy"
+        graph = json.dumps({"kind": "npy", "path": str(path)})
+        self.twice(lambda turn: np.save(path, near[:, : 10 - turn]), job, "--set", f"neighbors.precomputed={graph}")
+
+    def test_numbers_of_neighbours(self, job, tmp_path, points):  # noqa: F811
+        group = put_input(tmp_path, points).store_path
+
+        def write(turn: int) -> None:
+            import zarr  # noqa: PLC0415
+
+            zarr.create_array(group.store, name="k", data=np.full(N, 7 + turn), overwrite=True)
+
+        self.twice(write, job, "--set", "neighbors.k_per_point=k")
+
+    def test_a_run_to_align_with(self, job, tmp_path):  # noqa: F811
+        other = str(tmp_path / "other.zarr")
+
+        def run_other(turn: int) -> None:
+            lle("run", job(), "--set", "output.keep=null", "--store", other, "--set", f"weights.reg=0.{turn + 1}")
+
+        self.twice(run_other, job, "--set", f"embedding.align={other}")
+
+
+class TestHalfAVersion:
+    def test_one_killed_before_it_began_gives_nothing(self, job, tmp_path):  # noqa: F811
+        root = Versions(str(tmp_path / "run.zarr"))
+        dead = {"host": "elsewhere", "pid": 1, "started": 0, "alive": 0, "token": "0"}
+        root.open(root.new_id()).put_json("_run/lock.json", dead)
+        assert lle("run", job())["published"]
+        root.open(root.new_id()).put_json("_run/lock.json", dead)
+        assert lle("run", job(), "--set", "neighbors.n_neighbors=9")["published"]
+
+    def test_one_removed_by_hand_gives_nothing(self, job):  # noqa: F811
+        first = lle("run", job())
+        lle("run", job(), "--set", "weights.reg=0.01")
+        shutil.rmtree(first["store"])
+        more = ("--set", "neighbors.n_neighbors=9")
+        assert not lle("plan", job(), *more)["unchanged"]
+        assert not lle("run", job(), *more)["unchanged"]
+
+    def test_a_published_one_without_its_group_is_said_and_computed_anew(self, job, tmp_path):  # noqa: F811
+        first = lle("run", job())
+        Path(first["store"], "zarr.json").unlink()
+        assert "Run the job again" in refused(1, "export", tmp_path / "run.zarr", tmp_path / "y.npy")
+        assert not lle("run", job())["unchanged"]
+        assert lle("export", tmp_path / "run.zarr", tmp_path / "y.npy")["rows"] == N
+
+
+class TestDamage:
+    def test_of_the_head_of_an_array_is_mended(self, job, tmp_path):  # noqa: F811
+        first = lle("run", job())
+        Path(first["store"], "embedding/zarr.json").write_text("{")
+        refused(1, "verify", tmp_path / "run.zarr")
+        assert not lle("run", job())["unchanged"]
+        assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
+
+    def test_of_the_head_of_an_array_is_not_taken_over(self, job, tmp_path):  # noqa: F811
+        first = lle("run", job())
+        Path(first["store"], "weights/zarr.json").write_text("{")
+        lle("run", job(), "--set", "eigensolver.n_components=3")
+        assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
+
+    @pytest.mark.parametrize("name", ["embedding", "weights", "_work/eigen/00000.npz"])
+    def test_that_versions_share_is_not_taken_over(self, job, tmp_path, name):  # noqa: F811
+        lle("run", job())
+        second = lle("run", job(), *OTHER_QUALITY)
+        damage(second["store"], name)
+        refused(1, "verify", tmp_path / "run.zarr")
+        assert not lle("run", job(), *OTHER_QUALITY)["unchanged"]
+        assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
+
+    @pytest.mark.parametrize("keep", [1, 3])
+    def test_of_the_embedding_to_align_with(self, job, tmp_path, keep):  # noqa: F811
+        more = ("--set", "embedding.align=previous")
+        lle("run", job(keep=keep), *more)
+        second = lle("run", job(keep=keep), *more, *OTHER_QUALITY)
+        before = Store(second["store"]).read_all("embedding")
+        damage(second["store"], "embedding")
+        refused(1, "verify", tmp_path / "run.zarr")
+        third = lle("run", job(keep=keep), *more, *OTHER_QUALITY)
+        assert third["published"] > second["published"]
+        if keep > 1:
+            np.testing.assert_allclose(Store(third["store"]).read_all("embedding"), before, atol=1e-9)
+
+    def test_of_longer_lists_means_a_search(self, job, tmp_path):  # noqa: F811
+        first = lle("run", job())
+        record = checkpoint.recorded_steps(Store(first["store"]))["find_neighbors", "search"]
+        damage(first["store"], record["arrays"][0])
+        second = lle("run", job(), "--set", "neighbors.n_neighbors=7")
+        alone = lle("run", job(store=str(tmp_path / "alone.zarr")), "--set", "neighbors.n_neighbors=7")
+        for name in record["arrays"]:
+            np.testing.assert_array_equal(Store(second["store"]).read_all(name), Store(alone["store"]).read_all(name))
