@@ -142,7 +142,7 @@ class TestConfinement:
         {}, {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 9}},
         {"input": {"kind": "npz", "path": "data/a/*.npz", "key": "x", "labels": "/name/of/an/array"}},
         {"neighbors": {"precomputed": {"kind": "npy", "path": "data/graph.npy"}}},
-        {"input": {"kind": "csv", "path": "data/x.csv"}, "neighbors": {"k_per_point": "a column"}},
+        {"input": {"kind": "csv", "path": "data/x.csv", "columns": ["x"]}, "neighbors": {"k_per_point": "a column"}},
         {"output": {"store": "data/../data/run.zarr"}}, {"embedding": {"align": "data/old.zarr"}}, {"output": {"store": "s3://ours/public"}},
     ])  # fmt: skip
     def test_inside(self, load, sections):
