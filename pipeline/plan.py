@@ -39,6 +39,7 @@ class Layout:
     n_features: int = 0
     n_cells: int = 0
     k_max: int = 0
+    lists: str = "_work"  # where the neighbour lists lie that the graph was made of
     n_components: int = 1
     factor_entries: int = 0  # of the factor F, of the block that has most; 0: not known
 

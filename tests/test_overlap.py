@@ -23,12 +23,12 @@ def search(tmp_path, run_stages, make_config, monkeypatch):
     monkeypatch.setattr(groups, "GROUP_POINTS", 150)
     points = np.random.default_rng(19).normal(size=(N, 30))
 
-    def run(min_recall, block=400, name="run", **neighbors):
+    def run(min_recall, block=400, name="run", upto="mend_graph", **neighbors):
         neighbors = {"method": "pynndescent", "n_neighbors": K, "min_recall": min_recall, **neighbors}
         config = make_config(tmp_path, points, block, neighbors=neighbors, output={"store": str(tmp_path / name)},
                              input={"kind": "npy", "path": str(tmp_path / "points0.npy")},
                              quality={"sample": N})  # fmt: skip
-        return run_stages(config, "mend_graph")
+        return run_stages(config, upto)
 
     return run
 
@@ -59,6 +59,14 @@ class TestRaised:
             assert r["after"] == pytest.approx(recall_of(run, f"_work/overlap_{r['overlap']}"))
         final = lists_at(f"_work/overlap_{rounds[-1]['overlap']}")[0].name
         np.testing.assert_array_equal(run.store.read_all("neighbor_indices")[:, :K], run.store.read_all(final))
+
+    def test_quality_goes_by_the_lists_of_the_last_round(self, search):
+        run = search(0.95, upto="measure_quality")
+        chosen = run.store.read_bundle("_work/quality_sample")
+        final = f"_work/overlap_{measured(run)['recall_raised'][-1]['overlap']}"
+        last, first = (run.store.read_all(lists_at(place)[0].name)[chosen["rows"]] for place in (final, "_work"))
+        np.testing.assert_array_equal(chosen["listed"], last)
+        assert (first != last).any()
 
     def test_not_where_the_bound_holds(self, search):
         run = search(0.5)

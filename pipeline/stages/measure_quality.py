@@ -11,6 +11,7 @@ from scipy.spatial.distance import cdist
 
 from pipeline import checkpoint, memory, schema
 from pipeline.config import Config
+from pipeline.groups import FIRST, lists_at
 from pipeline.kernels.bootstrap import Estimate, correlation_interval, ratio_interval
 from pipeline.kernels.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
 from pipeline.kernels.quality import count_closer, mean_interval, neighbor_thresholds, trustworthiness
@@ -36,9 +37,10 @@ def steps(config: Config, layout: Layout) -> Steps:
     d, row = layout.n_features, layout.n_features * np.dtype(layout.dtype).itemsize
     sizes = {"m": m, "sample": sample, "d": d, "k": k}
     drawn = {"sample": sample, "seed": config.quality.seed}
+    place = {"place": layout.lists} if layout.lists != FIRST else {}
     yield Step(
         "measure_quality", "sample", choose_sample, 1, memory.choose_quality_sample(n=n, block=block, row=row, **sizes),
-        {**drawn, "n_neighbors": k, "size": block, "n_points": n},
+        {**drawn, "n_neighbors": k, "size": block, "n_points": n, **place},
         bundles=("_work/quality_sample.npz", "_work/embedded"), on_driver=True, feeds=False, version=2,
     )  # fmt: skip
     yield Step(
@@ -77,7 +79,7 @@ def geodesic_sources(config: Config, n_points: int) -> int:
 
 
 def choose_sample(
-    store: Store, block: int, sample: int, seed: int, n_neighbors: int, size: int, n_points: int
+    store: Store, block: int, sample: int, seed: int, n_neighbors: int, size: int, n_points: int, place: str = FIRST
 ) -> Report:
     """Sampled points of the largest component, their embedding, and how far their neighbours are in the other space."""
     embedded = store.read_bundle("_work/embedding")
@@ -86,7 +88,7 @@ def choose_sample(
     k = max(1, min(n_neighbors, (len(members) - 1) // 2))
     chosen = np.sort(np.random.default_rng([seed, 11]).permutation(len(members))[:sample])
     near = _without_self(np.asarray(cKDTree(embedding).query(embedding[chosen], k + 1)[1]), chosen)
-    listed = store.gather(schema.KNN_INDICES.name, members[chosen])[:, :k].astype(np.int64)
+    listed = store.gather(lists_at(place)[0].name, members[chosen])[:, :k].astype(np.int64)
     valid = np.column_stack([np.ones(len(chosen), bool), listed >= 0])
     counts = np.maximum((listed >= 0).sum(axis=1), 1)
     listed = np.where(listed >= 0, np.searchsorted(members, listed), chosen[:, None])

@@ -29,10 +29,10 @@ Ids = npt.NDArray[np.int64]
 
 def steps(config: Config, layout: Layout) -> Steps:
     """choose_sample -> sample_exact -> measure_recall, more rounds while that is too low -> analyse -> apply."""
-    place: Json = {}
     if config.neighbors.precomputed is None:
         searched = yield from raise_recall(config, layout)
-        place = {"place": searched.place} if searched.previous else {}
+        layout = replace(layout, lists=searched.place)
+    place = {"place": layout.lists} if layout.lists != FIRST else {}
     n, k, block = layout.n_points, layout.k_max, layout.block_points
     size = {"size": block, "n_points": n}
     reverse = None if config.neighbors.reverse == "auto" else config.neighbors.reverse
