@@ -57,6 +57,16 @@ def coordinates(table: pd.DataFrame) -> np.ndarray:
     return table[["y1", "y2"]].to_numpy()
 
 
+@pytest.mark.parametrize("rule", [{"radius": 1.5}, {"radius": 0.5}, {"eta": 0.05}])
+def test_new_points_between_lists_of_varying_length_are_not_far(tmp_path, rule):
+    """Points of the same sample, whether the lists there end before or after the n_neighbors-th."""
+    points = swiss_roll(2000, np.random.default_rng(8))
+    job = trained(tmp_path / "job", points[:1500], neighbors=rule, quality={"sample": 50})
+    table, printed = embed(job, tmp_path, points[1500:])
+    assert printed["far"] < 10
+    assert table["distance_ratio"].median() == pytest.approx(1, abs=0.1)
+
+
 def refusal(*arguments: str) -> str:
     found = CliRunner().invoke(app, ["transform", *map(str, arguments)])
     assert found.exit_code == 2, found.output

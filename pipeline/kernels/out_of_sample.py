@@ -88,13 +88,29 @@ def place(
     return Placed(np.einsum("bk,bkm->bm", weights, np.where(valid[:, :, None], embedded, 0.0)), coincident)
 
 
-def last_finite(distances: npt.NDArray[np.floating]) -> F64:
-    """(b,) the largest finite distance of each row (b, k); 0 where there is none.
+def of_equal_rank(
+    distances: npt.NDArray[np.floating], own: npt.NDArray[np.floating], positions: Ids, valid: Bools
+) -> tuple[F64, F64]:
+    """What ``distance_ratio`` compares: (farthest (b,), own (b, k)), all at one rank, whatever the lists' lengths.
 
-    >>> last_finite(np.array([[1.0, 2.0], [1.0, np.inf]])).tolist()
-    [2.0, 1.0]
+    A list that ends at a radius ends nearer than the k-th neighbour of a new point. So the rank is that of the shortest
+    list involved, at least 1: the point's own or one of its neighbours'.
+
+    Args:
+        distances: (b, k) to the neighbours, ascending; inf in empty slots, at least one is none.
+        own: (w, k) the same of points of which ``positions`` (b, k) are the neighbours.
+        valid: (b, k) which slots hold a neighbour.
+
+    >>> farthest, own = of_equal_rank(np.array([[1.0, 2.0]]), np.array([[3.0, np.inf]]), np.array([[0, 0]]),
+    ...                               np.array([[True, True]]))
+    >>> farthest.tolist(), own.tolist()
+    ([1.0], [[3.0, 3.0]])
     """
-    return np.asarray(np.where(np.isfinite(distances), distances, 0.0).max(axis=1), np.float64)
+    listed, k = np.isfinite(own).sum(axis=1), distances.shape[1]
+    shortest = np.where(valid, listed[positions], k).min(axis=1)
+    last = np.maximum(np.minimum(shortest, np.isfinite(distances).sum(axis=1)), 1)[:, None] - 1
+    farthest = np.take_along_axis(distances, last, axis=1)[:, 0]
+    return farthest.astype(np.float64), np.asarray(own[positions, last], np.float64)
 
 
 def distance_ratio(farthest: F64, own: F64, valid: Bools) -> F64:

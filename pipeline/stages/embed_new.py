@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pipeline import memory, schema
 from pipeline.kernels.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
-from pipeline.kernels.out_of_sample import distance_ratio, last_finite, of_one_component, place, reach_of, reached
+from pipeline.kernels.out_of_sample import distance_ratio, of_equal_rank, of_one_component, place, reach_of, reached
 from pipeline.kernels.partition import Boxes
 from pipeline.plan import KDTREE_FEATURES, Json, Layout, PlannedArray, Report, Step, Steps, block_rows
 from pipeline.preprocess import Transform, unit_rows
@@ -114,10 +114,10 @@ def _ratios_of_training(
     if n_embedded:
         chosen = chosen[trained.gather(schema.POINT_COMPONENT.name, chosen) < n_embedded]
     ids = trained.gather(schema.NEIGHBOR_INDICES.name, chosen)[:, :k].astype(np.int64)
-    farthest = last_finite(trained.gather(schema.NEIGHBOR_DISTANCES.name, chosen)[:, :k])
+    distances = trained.gather(schema.NEIGHBOR_DISTANCES.name, chosen)[:, :k]
     wanted, positions = np.unique(np.maximum(ids, 0), return_inverse=True)
-    own = last_finite(trained.gather(schema.NEIGHBOR_DISTANCES.name, wanted)[:, :k])
-    return distance_ratio(farthest, own[positions.reshape(ids.shape)], ids >= 0)
+    own = trained.gather(schema.NEIGHBOR_DISTANCES.name, wanted)[:, :k]
+    return distance_ratio(*of_equal_rank(distances, own, positions.reshape(ids.shape), ids >= 0), ids >= 0)
 
 
 def embed_block(
@@ -236,8 +236,8 @@ def _embed(
     component = np.empty(len(wanted), np.int64)
     embedded[order] = trained.gather(schema.EMBEDDING.name, original[order])
     component[order] = trained.gather(schema.COMPONENT.name, original[order])
-    own = last_finite(trained.gather(schema.NEIGHBOR_DISTANCES.name, wanted)[:, :k])
-    ratio = distance_ratio(last_finite(lists.distances), own[positions], lists.ids >= 0)
+    own = trained.gather(schema.NEIGHBOR_DISTANCES.name, wanted)[:, :k]
+    ratio = distance_ratio(*of_equal_rank(lists.distances, own, positions, lists.ids >= 0), lists.ids >= 0)
     valid = of_one_component(lists.ids, component[positions])
     coordinates, coincident = np.empty((len(points), embedded.shape[1])), 0
     batch = max(1, BATCH_BYTES // (8 * k * (points.shape[1] + k)))

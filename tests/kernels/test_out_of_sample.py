@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.manifold._locally_linear import barycenter_weights
 
-from pipeline.kernels.out_of_sample import distance_ratio, last_finite, of_one_component, place, reach_of, reached
+from pipeline.kernels.out_of_sample import distance_ratio, of_equal_rank, of_one_component, place, reach_of, reached
 from pipeline.kernels.partition import bounding_boxes
 
 
@@ -99,8 +99,18 @@ class TestDistanceRatio:
         own = np.array([[2.0, 4.0, np.inf]])
         assert distance_ratio(np.array([6.0]), own, np.array([[True, True, False]])) == 2.0
 
-    def test_last_finite_of_nothing_is_zero(self):
-        assert last_finite(np.array([[np.inf, np.inf]])).tolist() == [0.0]
+    def test_lists_of_varying_length_are_compared_at_the_rank_of_the_shortest(self, rng):
+        own = np.sort(rng.random((30, 5)), axis=1)
+        lengths = rng.integers(1, 6, 30)
+        cut = np.where(np.arange(5) < lengths[:, None], own, np.inf)
+        positions, distances = rng.integers(0, 30, (20, 4)), np.sort(rng.random((20, 4)), axis=1)
+        valid = np.arange(4) < rng.integers(1, 5, 20)[:, None]
+        farthest, reach = of_equal_rank(np.where(valid, distances, np.inf), cut, positions, valid)
+        for row in range(20):
+            near = positions[row, valid[row]]
+            rank = min(valid[row].sum(), lengths[near].min())
+            assert farthest[row] == distances[row, rank - 1]
+            np.testing.assert_array_equal(reach[row, valid[row]], own[near, rank - 1])
 
 
 def test_pads_are_of_no_component():
