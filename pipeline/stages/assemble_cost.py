@@ -53,7 +53,8 @@ def contribute_block(store: Store, block: int, method: str, size: int, n_points:
     else:
         factor = store.read_rows(schema.LOCAL_FACTORS, block)
     entries: dict[str, int] = {}
-    rows_each = max(1, factor.shape[0] // (stop - start))  # rows of F of one point touch the same columns
+    # rows of F of one point touch the same columns; those of the laplacian, an edge each, have only one in common
+    rows_each = 1 if method == "laplacian" else max(1, factor.shape[0] // (stop - start))
     for number, contribution in enumerate(gram_contributions(factor, PART_ENTRIES * rows_each)):
         folder = f"part_{number:03d}/" if number else ""
         for target, part in split_by_rows(contribution, size, n_points).items():

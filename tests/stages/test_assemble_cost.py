@@ -1,11 +1,15 @@
 """The cost matrix of a run: the dense product for any block size, and symmetric to the last bit."""
 
+from io import StringIO
+
 import numpy as np
 import pytest
 from conftest import swiss_roll
 from oracle import dense_factor
 from scipy.sparse import vstack
 
+from pipeline import run as runs
+from pipeline.progress import RunProgress
 from pipeline.stages import assemble_cost
 
 N, K = 330, 7
@@ -102,3 +106,22 @@ def test_parts_of_a_block_change_no_bit(tmp_path, run_stages, make_config, assem
     np.testing.assert_array_equal(cost_matrix(run).indices, cost_matrix(whole).indices)
     for one, other in zip(*(r.reports["assemble_cost", "contribute"] for r in (run, whole)), strict=True):
         assert one == other
+
+
+@pytest.mark.parametrize("method", ["lle", "ltsa", "laplacian"])
+def test_parts_are_no_larger_than_planned(tmp_path, make_config, monkeypatch, method):
+    """So many entries of M as the plan counts, whatever the rows of F have in common."""
+    sizes, cut = [], assemble_cost.gram_contributions
+
+    def seen(factor, max_entries):
+        for part in cut(factor, max_entries):
+            sizes.append((len(part.data), int(np.diff(part.indptr).max())))
+            yield part
+
+    monkeypatch.setattr(assemble_cost, "PART_ENTRIES", 400)
+    monkeypatch.setattr(assemble_cost, "gram_contributions", seen)
+    config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 110, neighbors={"n_neighbors": 12},
+                         method=method, quality={"sample": 10})
+    runs.run(config, False, RunProgress(StringIO()))
+    assert len(sizes) > 3
+    assert all(entries <= max(400, longest) for entries, longest in sizes)
