@@ -68,7 +68,7 @@ class KubernetesApi:
         if made is None:
             raise ConfigError(
                 f"the Kubernetes API knows no {plural}.{GROUP} in namespace {self.namespace}: install the Dask "
-                f"operator (README, Kubernetes), or correct execution.cluster.namespace"
+                f"operator (docs/kubernetes.md), or correct execution.cluster.namespace"
             )
         return made
 
