@@ -7,7 +7,8 @@
 | ltsa, hessian | at least the parts that the lists leave, where a list joins its members but not its owner |
 | laplacian | weak components, since the graph is symmetrised |
 
-So closed classes are mended for the methods of the first line, and for ltsa where K = m + 2 leaves it one row a point.
+So closed classes are mended for the methods of the first line, and where K leaves one row a point: m + 2 for ltsa,
+m + 1 for modified.
 For ltsa and hessian, points apart from their lists become members of them, which makes the parts the weak components.
 """
 
@@ -83,7 +84,7 @@ def test_two_closed_classes_in_one_component(tmp_path, method, m, seed):
 @pytest.mark.parametrize("seed", [2, 7])
 @pytest.mark.parametrize(
     ("method", "k", "dimension"),
-    [("lle", 3, 2), ("modified", 5, 1), ("laplacian", 3, 1)],
+    [("lle", 3, 2), ("modified", 5, 1), ("modified", 2, 2), ("laplacian", 3, 1)],
 )
 def test_random_lists_with_two_closed_classes(tmp_path, method, k, dimension, seed):
     """Points in general position: the dimension follows from the graph and the number of rows alone."""

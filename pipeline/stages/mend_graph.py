@@ -59,8 +59,9 @@ def one_row_each(config: Config) -> bool:
 
     With more rows it cannot, and M has one constant null vector for each component (tests/test_null_spaces.py).
     """
-    m = config.eigensolver.n_components
-    return {"lle": True, "hessian": m == 1, "ltsa": config.k_bounds[0] == m + 2}.get(config.method, False)
+    m, least = config.eigensolver.n_components, config.k_bounds[0]
+    one = {"lle": True, "hessian": m == 1, "ltsa": least == m + 2, "modified": least <= m + 1}
+    return one.get(config.method, False)
 
 
 def raise_recall(config: Config, layout: Layout) -> Generator[Step, list[Report], Round]:
