@@ -19,6 +19,11 @@ from pipeline.store import Store
 COMPARED_NEIGHBORS = 12
 """Of trustworthiness and continuity, the same for all candidates, so that their values can be compared."""
 
+PLAIN: dict[str, Any] = {"metric": "euclidean", "k_min": "auto", "k_max": "auto",
+                         **dict.fromkeys(("radius", "eta", "k_per_point", "precomputed"))}  # fmt: skip
+"""n_neighbors for every point: rules are about the spacing, the columns and the rows of the whole input. The sample has
+its directions already (cosine)."""
+
 Float64 = npt.NDArray[np.float64]
 
 
@@ -46,7 +51,7 @@ def run_pilot(config: Config, points: npt.NDArray[Any], folder: Path, changes: d
         "quality": {"sample": 1, "geodesic_sources": 0},
     }  # fmt: skip
     fixed: dict[str, dict[str, Any]] = {
-        "neighbors": {"min_recall": 0.0}, "graph": {"components": "largest", "min_component": 1},
+        "neighbors": {"min_recall": 0.0, **PLAIN}, "graph": {"components": "largest", "min_component": 1},
     }  # fmt: skip
     for section, keys in [*fixed.items(), *changes.items()]:
         data[section] = {**data[section], **keys}

@@ -69,7 +69,7 @@ def suggest(config: Config, sample: int) -> dict[str, Any]:
     best = next((one for one in tried_ones if one.chosen), None)
     values: dict[str, Any] = {"eigensolver.n_components": m}
     if best is not None:
-        values |= {"neighbors.n_neighbors": best.n_neighbors}
+        values |= {} if config.varies else {"neighbors.n_neighbors": best.n_neighbors}
         values |= {"weights.reg": best.reg} if config.method in BY_WEIGHTS else {}
     return {
         "method": config.method, "n_rows": found.n_rows, "n_features": found.points.shape[1],
@@ -202,6 +202,11 @@ def _reasons(
         f"n_neighbors {best.n_neighbors}: the smallest whose mean of trustworthiness and continuity is not below the "
         f"best, by {TOLERANCE} or the interval of the difference; points outside the largest component count 0"
     )
+    if config.varies:
+        said.append(
+            f"neighbors.{config.neighbors.rule or 'precomputed'} decides how many neighbours each point has and stays "
+            f"as it is; the candidates were tried with n_neighbors for every point, so none of these is suggested"
+        )
     if config.method in BY_WEIGHTS:
         said.append(f"reg {best.reg:g}: the same rule, starting from the config's own {config.weights.reg:g}")
     if stretch > 1.05:

@@ -4,7 +4,7 @@ Bounded: a block of rows, the sample, and the coordinates of the neighbours (`NE
 whatever the number of rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from pipeline.errors import InputError
 from pipeline.kernels.duplicates import row_hashes
 from pipeline.kernels.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
 from pipeline.plan import KDTREE_FEATURES, block_points
-from pipeline.preprocess import Transform, fit_sample
+from pipeline.preprocess import Transform, fit_sample, unit_rows
 from pipeline.sources import Source
 
 NEIGHBOR_BYTES = 256 * 2**20
@@ -71,14 +71,33 @@ def survey(config: Config, source: Source, sample: int, k: int, seed: int) -> Su
             f"needed to say anything. Raise --sample, or choose the parameters by hand"
         )
     scale, pca = config.preprocess.scale, config.preprocess.pca
-    transform = None if scale == "none" and pca is None else fit_sample(rows, scale, pca)
-    points = rows if transform is None else transform(rows)
+    fitted = None if scale == "none" and pca is None else fit_sample(rows, scale, pca)
+    transform = _preparing(fitted, config.neighbors.metric == "cosine")
+    points = transform(rows)
     n_queries = min(len(points), max(LEAST_POINTS, NEIGHBOR_BYTES // (points.itemsize * points.shape[1] * k)))
     return _with_neighbors(source, transform, points, ids, n_queries, k)
 
 
+def _preparing(fitted: Transform | None, unit: bool) -> Callable[[Array], Array]:
+    """Rows of the input as the run will see them. Raises InputError where a row has no direction but needs one."""
+
+    def prepare(rows: Array) -> Array:
+        points = rows if fitted is None else fitted(rows)
+        if not unit:
+            return points
+        points = unit_rows(points)
+        if not points.any(axis=1).all():
+            raise InputError(
+                "neighbors.metric: cosine compares directions, but there are rows of zeros (after preprocessing), "
+                "which have none; leave them out, or set neighbors.metric: euclidean"
+            )
+        return points
+
+    return prepare
+
+
 def _with_neighbors(
-    source: Source, transform: Transform | None, points: Array, ids: Ids, n_queries: int, k: int
+    source: Source, transform: Callable[[Array], Array], points: Array, ids: Ids, n_queries: int, k: int
 ) -> Survey:
     queries, query_ids = points[:n_queries], ids[:n_queries]
     search = kdtree_neighbors if points.shape[1] <= KDTREE_FEATURES else brute_neighbors
@@ -88,7 +107,7 @@ def _with_neighbors(
         block_ids, first = np.unique(_ids(rows[valid]), return_index=True)
         if not len(block_ids):
             continue
-        block = rows[valid][first] if transform is None else transform(rows[valid][first])
+        block = transform(rows[valid][first])
         found = search(queries, query_ids, block, block_ids, k)
         ids_of_both, both = (np.hstack(pair) for pair in zip(lists, found, strict=True))
         lists = select_nearest(ids_of_both, both, query_ids, k)

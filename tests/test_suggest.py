@@ -11,6 +11,7 @@ from pipeline import suggest as suggestions
 from pipeline.cli import app
 from pipeline.config import Config, load_config
 from pipeline.kernels.dimension import Dimension
+from pipeline.kernels.manifolds import sample
 from pipeline.pilot import Pilot, faithfulness
 from pipeline.suggest import Candidate, choose
 
@@ -91,6 +92,34 @@ def test_reconstruction_error_is_that_of_all_rows_and_not_of_the_sample():
         found = suggestions.survey(config, suggestions.open_input(config), 300, 12, 0)
         errors.append(suggestions.reconstruction_errors(found, 12, 1e-3, "trace").mean())
     assert errors[0] > 2 * errors[1]
+
+
+@pytest.mark.parametrize("rule", [{"radius": 2.0, "k_max": 40}, {"eta": 0.1}, {"k_per_point": "k.npy"},
+                                  {"precomputed": {"kind": "npy", "path": "lists.npy"}}])  # fmt: skip
+def test_rules_about_the_whole_input_are_not_those_of_the_sample(tmp_path, make_config, rule):
+    """Neither files of other rows nor a radius of another spacing: n_neighbors is tried, but not suggested."""
+    points = np.random.default_rng(12).random((900, 2)) @ np.ones((2, 3)) + np.eye(3)[0]
+    points[:, 1] += np.random.default_rng(13).random(900)
+    plain, ruled = (suggestions.suggest(make_config(tmp_path, points, neighbors=neighbors), 200)
+                    for neighbors in ({}, rule))  # fmt: skip
+    assert ruled["candidates"] == plain["candidates"]
+    assert set(ruled["suggested"]) == {"eigensolver.n_components", "weights.reg"}
+    assert any(f"neighbors.{next(iter(rule))} decides" in reason for reason in ruled["reasons"])
+
+
+def test_cosine_candidates_are_those_of_the_unit_rows(tmp_path, make_config):
+    rng = np.random.default_rng(14)
+    points = sample("punctured_sphere", 0, 900, 3, 0.0, 0.0).points
+    unit = points / np.linalg.norm(points, axis=1, keepdims=True)
+    stretched = unit * rng.uniform(0.1, 10, (900, 1))
+    found, expected = (suggestions.suggest(make_config(tmp_path, rows, neighbors=neighbors), 200)
+                       for rows, neighbors in ((stretched, {"metric": "cosine"}), (unit, {})))  # fmt: skip
+    assert found["dimension"]["maximum_likelihood"]["value"] == pytest.approx(
+        expected["dimension"]["maximum_likelihood"]["value"], abs=0.15
+    )
+    assert found["suggested"]["eigensolver.n_components"] == 2
+    for one, other in zip(found["candidates"], expected["candidates"], strict=True):
+        assert one["trustworthiness"]["value"] == pytest.approx(other["trustworthiness"]["value"], abs=0.05)
 
 
 def test_separate_pieces_show_and_cost(tmp_path, make_config):

@@ -14,8 +14,8 @@ SEEDS = [19, 83]
 
 @pytest.fixture
 def look(tmp_path, make_config):
-    def run(points, sample=60, k=7, seed=5, **preprocess):
-        config = make_config(tmp_path, points, preprocess=preprocess)
+    def run(points, sample=60, k=7, seed=5, metric="euclidean", **preprocess):
+        config = make_config(tmp_path, points, preprocess=preprocess, neighbors={"metric": metric})
         return survey(config, open_input(config), sample, k, seed)
 
     return run
@@ -56,6 +56,19 @@ def test_preprocessed_as_the_config_says(look):
     scaled = look(points, sample=300, scale="standard")
     np.testing.assert_allclose(scaled.points.std(axis=0), 1, rtol=1e-9)
     assert look(points, sample=300, scale="standard", pca=2).points.shape == (300, 2)
+
+
+@pytest.mark.usefixtures("block")
+def test_directions_where_the_distance_is_cosine(look):
+    points = np.random.default_rng(6).normal(size=(300, 4)) + 1
+    found = look(points, sample=300, metric="cosine")
+    unit = points / np.linalg.norm(points, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.linalg.norm(found.points, axis=1), 1, rtol=1e-12)
+    expected = np.sort(cdist(found.points, unit), axis=1)[:, 1:8]
+    np.testing.assert_allclose(found.lists.distances, expected, rtol=1e-9)
+    points[7] = 0.0
+    with pytest.raises(InputError, match="rows of zeros"):
+        look(points, metric="cosine")
 
 
 def test_invalid_rows(look):
