@@ -16,7 +16,7 @@ from pipeline.errors import ConfigError, CorruptChunk
 from pipeline.kernels.procrustes import align
 from pipeline.plan import Json, Layout, Report, Step
 from pipeline.store import Store, read_elsewhere
-from pipeline.versions import Versions
+from pipeline.versions import Versions, published_url
 
 PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
 
@@ -35,8 +35,10 @@ class Earlier(NamedTuple):
 def previous_store(config: Config) -> str | None:
     """Where the embedding lies that `embedding.align` means; None without that key, or where no version has one."""
     named = config.embedding.align
+    if named is None:
+        return None
     if named != "previous":
-        return named
+        return published_url(named)
     if config.output.keep is None:
         return config.output.store
     root = Versions(config.output.store)

@@ -17,6 +17,7 @@ from pipeline.alignment import state_of_other
 from pipeline.config import Config, resolved
 from pipeline.errors import ConfigError, LleError, StoreError
 from pipeline.list_sizes import state_of_files
+from pipeline.machine import versions
 from pipeline.plan import BlockReport, Report, RunResult, Step
 from pipeline.sources import Source
 from pipeline.store import Store
@@ -104,6 +105,7 @@ def config_key(config: Config) -> str:
     content = resolved(config)
     content["output"] = {"report": config.output.report}
     content["execution"] = {"block_points": config.execution.block_points}
+    content["program"] = versions().get("lle-pipeline")  # which may have learnt better since
     content["other_files"] = {**state_of_files(config), **state_of_other(config)}
     return _hash({key: value for key, value in content.items() if key != "input"})
 

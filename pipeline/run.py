@@ -215,7 +215,9 @@ def _run_stages(
                     upstream = history.chained(upstream, step, found)
                 if text := _unmet(step, reports):
                     unmet = text
-                    checkpoint.forget_markers(store, step.stage, step.name)  # the next run tries again,
+                    for report in reports:
+                        if not report.report["converged"]:  # the next run tries again,
+                            store.objects.delete(checkpoint.marker_name(step.stage, step.name, report.block))
                     upstream = f"{upstream}-{time.time_ns()}"  # and so does all that rests on it
                 step = steps.send(found)
         except StopIteration as stop:

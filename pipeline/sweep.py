@@ -90,6 +90,8 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
         raise ConfigError(found[0].error)
     if any(experiment.config.output.keep is not None for experiment in found if experiment.config):
         raise ConfigError("sweep: output.keep is for one job run again and again; leave it out")
+    if any(experiment.config.output.prometheus is not None for experiment in found if experiment.config):
+        raise ConfigError("sweep: output.prometheus is one file for one job, and has many here; leave it out")
     clusters = {repr(experiment.config.execution.cluster) for experiment in found if experiment.config}
     if len(clusters) > 1:
         raise ConfigError("sweep: execution.cluster differs between experiments; one cluster serves them all")

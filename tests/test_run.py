@@ -2,7 +2,9 @@
 
 import io
 
+import numpy as np
 import pytest
+from conftest import swiss_roll
 
 from pipeline.config import Cluster, Config, KubernetesCluster
 from pipeline.errors import BoundsNotMet
@@ -60,3 +62,26 @@ def test_more_products_go_on_where_the_limit_was_and_renew_what_follows(tmp_path
         solver = store.get_json("report/metrics.json")["solver"]
         results[name] = (store.read_all("embedding").tobytes(), solver["n_degrees"])
     assert results["limited"] == results["undisturbed"]
+
+
+def test_a_component_that_converged_is_not_solved_again(tmp_path):
+    """Two rolls apart: the small one is done within the limit that stops the large one."""
+    rng = np.random.default_rng(7)
+    points = np.concatenate([swiss_roll(700, rng), swiss_roll(300, rng) + 500.0])
+    np.save(tmp_path / "x.npy", points)
+    computed = []
+    for limit in (1_000, 100_000):
+        config = Config.model_validate({
+            "input": {"kind": "npy", "path": str(tmp_path / "x.npy")},
+            "eigensolver": {"method": "chebyshev", "max_degrees": limit, "tol": 1e-4},
+            "output": {"store": str(tmp_path / "run.zarr"), "report": False},
+        })  # fmt: skip
+        progress = RunProgress(io.StringIO())
+        if limit == 1_000:
+            with pytest.raises(BoundsNotMet, match="component 0") as unmet:
+                run(config, False, progress)
+            assert "component 1" not in str(unmet.value)
+        else:
+            run(config, False, progress)
+        computed.append(progress.computed["solve_embedding"])
+    assert computed[1] == computed[0] - 2  # not: which components, and the small one's pairs
