@@ -39,6 +39,11 @@ def input_section(X: Any, folder: Path) -> dict[str, Any]:
         return dict(X)
     if isinstance(X, zarr.Array) and isinstance(X.store, LocalStore):
         return {"kind": "zarr", "url": str(Path(X.store.root).absolute() / X.path)}
+    if isinstance(X, str | Path):
+        raise InputError(
+            f"input: expected an array, or an input section for a file, such as {{'kind': 'csv', 'path': '{X}'}}; "
+            f"found the text '{X}'"
+        )
     return {"kind": "npy", "path": str(_write(X if is_chunked(X) else np.asarray(X), folder))}
 
 

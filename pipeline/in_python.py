@@ -22,6 +22,7 @@ from pipeline.plan import RunResult
 from pipeline.progress import RunProgress
 from pipeline.run import run
 from pipeline.store import Store
+from pipeline.versions import Versions
 
 SERIAL = {"kind": "serial"}
 OF_THIS_MACHINE = ("serial", "local")
@@ -74,7 +75,11 @@ def _complete_config(X: Any, sections: dict[str, Any], folder: Path) -> Config:
         data[name] = {**defaults, **given}
     config = check_config({**data, "input": {"kind": "npy", "path": data["output"]["store"]}}, "config")
     store = Store(config.output.store)
-    store.is_run()  # raises where the place is somebody else's, before the input is put there
+    # Raises where the place is somebody else's, before the input is put there.
+    if config.output.keep is None:
+        store.is_run()
+    else:
+        Versions(store.url).check_place()
     place = folder if urlparse(store.url).scheme else Path(store.url) / "_run"
     section = input_section(X, place)
     config = check_config({**data, "input": section}, "config")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from pipeline import schema
 from pipeline.errors import ConfigError
 from pipeline.store import Store, block_of
+from pipeline.versions import published_url
 
 
 class StoredArray:
@@ -64,10 +65,14 @@ class OpenedRun:
 def open_run(store: str) -> OpenedRun:
     """Open a run's store, a path or any URL, for reading; nothing is written, and no array is read yet.
 
+    Of a store with output.keep the published version is opened.
+
     Raises ConfigError where no run has been started or the place is of another program, StoreError where it cannot be
     read.
     """
     opened = Store(store)
+    if not opened.objects.exists("zarr.json"):
+        opened = Store(published_url(store))
     if not opened.is_run():
         raise ConfigError(f"{store}: no run has been started there")
     attributes = opened.attributes()

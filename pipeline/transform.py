@@ -109,12 +109,7 @@ def open_new(new: str, settings: tuple[str, ...], trained: Json, n_features: int
     data: dict[str, Any] = {"kind": kind, {"zarr": "url", "synthetic": "name"}.get(kind, "path"): new}
     if any({kind, trained["kind"]} <= family for family in (TABLES, ARRAYS)) and trained.get("columns"):
         data["columns"] = trained["columns"]
-    section = parse_input(data, settings)
-    source = _open(section)
-    label = trained.get("label")
-    if source.n_features == n_features + 1 and kind in TABLES and label and not named.keys() & {"label", "labels"}:
-        section = parse_input({**data, "label": label}, settings)
-        source = _open(section)
+    section, source = _open_labelled(data, settings, trained.get("label") if kind in TABLES else None, n_features)
     if source.n_features != n_features:
         raise InputError(
             f"{new}: expected {n_features} columns, as the input of the run has, found {source.n_features}; name them "
@@ -122,6 +117,27 @@ def open_new(new: str, settings: tuple[str, ...], trained: Json, n_features: int
         )
     if source.n_rows == 0:
         raise InputError(f"{new}: expected at least one row, found none")
+    return section, source
+
+
+def _open_labelled(data: Json, settings: tuple[str, ...], label: str | None, n_features: int) -> tuple[Input, Source]:
+    """The rows, without the run's label where they have it: a label of words cannot be read as a column of numbers."""
+    section = parse_input(data, settings)
+    keys = {text.partition("=")[0] for text in settings}
+    try:
+        source = _open(section)
+    except InputError:
+        if label is None or "label" in keys:
+            raise
+        try:
+            labelled = parse_input({**data, "label": label}, settings)
+            return labelled, _open(labelled)
+        except InputError:
+            pass
+        raise
+    if source.n_features == n_features + 1 and label is not None and not keys & {"label", "labels"}:
+        section = parse_input({**data, "label": label}, settings)
+        source = _open(section)
     return section, source
 
 

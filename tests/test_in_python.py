@@ -151,6 +151,10 @@ class TestArraysAsInput:
         array[:] = roll
         np.testing.assert_array_equal(np.load(input_section(array, tmp_path)["path"]), roll)
 
+    def test_the_name_of_a_file_is_no_array(self):
+        with pytest.raises(ValueError, match="input section for a file"):
+            embed("rows.csv", **QUICK)
+
     def test_what_is_no_matrix_of_numbers_is_refused(self, roll, tmp_path):
         unknown = da.from_array(roll)
         with pytest.raises(InputError, match="compute_chunk_sizes"):
@@ -207,6 +211,12 @@ class TestOpenRun:
             np.testing.assert_array_equal(open_run(store)["embedding"][:150], Store(store).read("embedding", 0, 150))
         finally:
             chunk.write_bytes(whole)
+
+    def test_a_root_of_versions_is_read_and_filled_again(self, roll, tmp_path):
+        output = {"store": str(tmp_path / "kept"), "keep": 2}
+        for n in (300, 400):
+            Y = embed(roll[:n], output=output, **QUICK)
+            np.testing.assert_array_equal(open_run(output["store"])["embedding"], Y)
 
     def test_what_is_no_run(self, tmp_path):
         with pytest.raises(ConfigError, match="no run has been started"):

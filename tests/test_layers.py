@@ -139,7 +139,7 @@ def test_nothing_imports_the_command_line():
      ("store.py", {"errors", "objects", "refusals", "plan", "schema"}),
      ("checkpoint.py", {"errors", "plan", "store"}), ("memory.py", {"errors", "plan"}),
      ("execute.py", {"checkpoint", "errors", "isolated", "machine", "memory", "plan", "store"}),
-     ("array_input.py", {"errors"}), ("opened.py", {"errors", "schema", "store"}),
+     ("array_input.py", {"errors"}), ("opened.py", {"errors", "schema", "store", "versions"}),
      ("isolated.py", {"errors"}), ("versions.py", {"checkpoint", "errors", "store"}), ("task_tree.py", {"errors"}),
      ("reuse.py", {"checkpoint", "errors", "kernels.knn", "plan", "schema", "store"}),
      ("reprocess.py", {"alignment", "checkpoint", "config", "errors", "list_sizes", "plan", "sources", "store",

@@ -279,6 +279,17 @@ class TestInputs:
             lle("transform", url, str(tmp_path / name), str(tmp_path / "y.npy"))
             np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)
 
+    def test_a_label_of_words_is_left_out_too(self, table, tmp_path):
+        folder, rows = table
+        url = self.run(folder, label="kind")
+        expected = Store(url).read_all("embedding")[:50]
+        worded = rows[:50].assign(kind="word")
+        worded.to_csv(tmp_path / "x.csv", index=False)
+        worded.to_parquet(tmp_path / "x.parquet")
+        for name in ("x.csv", "x.parquet"):
+            lle("transform", url, str(tmp_path / name), str(tmp_path / "y.npy"))
+            np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)
+
     def test_columns_are_those_of_the_run(self, table, tmp_path):
         folder, rows = table
         url = self.run(folder, columns=["c", "a", "b"])
