@@ -158,8 +158,8 @@ def reading(url: str) -> Iterator[Store]:
             raise ConfigError(f"{url}: no run has been started there")
         yield root.store
         return
-    while True:
-        store = root.published()
+    store, before = root.published(), ""
+    while store.url != before:
         with contextlib.ExitStack() as signs:
             with contextlib.suppress(StoreError):
                 signs.enter_context(RunLock(store, f"{READERS}/{secrets.token_hex(8)}.json"))
@@ -167,7 +167,7 @@ def reading(url: str) -> Iterator[Store]:
                 yield store
                 return
         time.sleep(0.1)  # another version is published by now
-        if root.published().url == store.url:
-            raise StoreError(
-                f"{store.url}: is published, but cannot be read (no zarr.json). Run the job again to compute it anew"
-            )
+        store, before = root.published(), store.url
+    raise StoreError(
+        f"{store.url}: is published, but cannot be read (no zarr.json). Run the job again to compute it anew"
+    )

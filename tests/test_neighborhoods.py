@@ -17,6 +17,8 @@ from pipeline.store import Store
 
 RADIUS = 3.0
 METHODS = ["lle", "modified", "hessian", "ltsa", "laplacian"]
+EVERY_METHOD = [METHODS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in METHODS[1:])]
+EVERY_ROUTE = ["kdtree", *(pytest.param(name, marks=pytest.mark.slow) for name in ("brute", "pynndescent"))]
 N = 700
 
 
@@ -55,7 +57,7 @@ def listed_rows(store: Store, name: str = "_work/knn_indices") -> list[list[int]
 
 
 class TestRadius:
-    @pytest.mark.parametrize("route", ["kdtree", "brute", "pynndescent"])
+    @pytest.mark.parametrize("route", EVERY_ROUTE)
     def test_lists_are_those_of_scikit_learn(self, tmp_path, route):
         X = roll()
         store, result = run_on(tmp_path, X, {"method": route, "radius": RADIUS, "k_min": 1, "k_max": 60, "reverse": 0})
@@ -126,7 +128,7 @@ class TestRadius:
         np.testing.assert_allclose(distances[~empty], exact[~empty], rtol=1e-6)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", EVERY_METHOD)
 @pytest.mark.parametrize("neighbors", [{"radius": 3.5, "k_max": 20}, {"eta": 0.05, "k_max": 14}], ids=["radius", "eta"])
 def test_every_method_agrees_with_its_dense_matrices(tmp_path, method, neighbors):
     """M and the embedding from the stored lists, one point at a time as the papers write them."""
@@ -178,7 +180,7 @@ class TestGiven:
             assert found == nearest[row, : wanted[row]].tolist()
 
     @pytest.mark.parametrize("dtype", [np.int64, np.float32, np.uint8])
-    @pytest.mark.parametrize("route", ["kdtree", "brute", "pynndescent"])
+    @pytest.mark.parametrize("route", EVERY_ROUTE)
     def test_from_an_array(self, tmp_path, route, dtype):
         X, wanted = roll(), np.random.default_rng(5).integers(4, 15, N)
         np.save(tmp_path / "k.npy", wanted.astype(dtype))
@@ -277,7 +279,7 @@ class TestFlat:
 
 
 class TestCosine:
-    @pytest.mark.parametrize("route", ["kdtree", "brute", "pynndescent"])
+    @pytest.mark.parametrize("route", EVERY_ROUTE)
     def test_neighbors_are_those_of_scikit_learn(self, tmp_path, route):
         X = np.random.default_rng(8).normal(size=(500, 6)) + 0.5
         store, result = run_on(tmp_path, X, {"method": route, "metric": "cosine", "n_neighbors": 9, "reverse": 0})
@@ -335,7 +337,7 @@ class TestPrecomputed:
         group["knn"] = lists
         return {"kind": "zarr", "url": str(folder / "graph.zarr"), "array": "knn"}
 
-    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("method", EVERY_METHOD)
     def test_the_graph_of_a_search_gives_what_the_search_gives(self, tmp_path, method):
         X = roll()
         (tmp_path / "searched").mkdir()

@@ -75,6 +75,7 @@ def test_filters(tmp_path):
     assert 1 < scaled < unscaled
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("umap") is None, reason="NOT CHECKED: umap-learn is not installed")
 def test_against_umap(tmp_path):
     np.save(tmp_path / "x.npy", methods.points("s_curve", 400, 3))
@@ -91,6 +92,7 @@ def test_nightly(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
+@pytest.mark.slow
 def test_storage(tmp_path):
     pytest.importorskip("obstore", reason="object stores need the extra s3")
     row = storage.measure("moto", 300, tmp_path / "moto", {"kind": "serial"})
