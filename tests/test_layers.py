@@ -142,8 +142,8 @@ def test_nothing_imports_the_command_line():
      ("array_input.py", {"errors"}), ("opened.py", {"errors", "schema", "store", "versions"}),
      ("isolated.py", {"errors"}), ("versions.py", {"checkpoint", "errors", "store"}), ("task_tree.py", {"errors"}),
      ("reuse.py", {"checkpoint", "errors", "kernels.knn", "plan", "schema", "store"}),
-     ("reprocess.py", {"alignment", "checkpoint", "config", "errors", "list_sizes", "plan", "sources", "store",
-                       "versions"}),
+     ("reprocess.py", {"alignment", "checkpoint", "config", "errors", "list_sizes", "machine", "plan", "sources",
+                       "store", "versions"}),
      ("metrics.py", {"plan"}), ("textfile.py", {"errors"})],
 )  # fmt: skip
 def test_lower_layers_import_only_those_below(name, allowed):

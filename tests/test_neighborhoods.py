@@ -86,6 +86,7 @@ class TestRadius:
         assert f"{sizes['at_k_max']} points have k_max or more" in warnings
         assert store.read_all("_work/knn_indices").shape == (N, 15)
 
+    @pytest.mark.slow
     def test_another_radius_searches_nothing(self, tmp_path):
         X = roll()
         store, first = run_on(tmp_path, X, {"radius": RADIUS, "k_max": 30})
@@ -96,6 +97,7 @@ class TestRadius:
         again, _ = run_on(tmp_path, X, {"radius": RADIUS, "k_max": 30}, "--fresh")
         np.testing.assert_array_equal(again.read_all("embedding"), before)
 
+    @pytest.mark.slow
     def test_back_to_a_fixed_number(self, tmp_path):
         X = roll()
         store, result = run_on(tmp_path, X, {"n_neighbors": 9})
@@ -361,6 +363,7 @@ class TestPrecomputed:
         assert result["metrics"]["list_sizes"]["least"] == 7
         assert result["metrics"]["trustworthiness"]["value"] > 0.9
 
+    @pytest.mark.slow
     def test_rules_cut_it(self, tmp_path):
         X = roll()
         given = self.graph(tmp_path, exact_neighbors(X, 20)[0])

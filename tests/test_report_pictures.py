@@ -196,6 +196,7 @@ class TestView:
         assert count_outside(x, y, (-1.0, 2.0), (-1.0, 1.5)) == 0
 
     @pytest.mark.parametrize("scatter_points", [100_000, 1000])
+    @pytest.mark.slow
     def test_note_counts_the_spikes(
         self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch, scatter_points: int
     ) -> None:

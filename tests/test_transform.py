@@ -150,6 +150,7 @@ def test_rows_that_are_not_finite_are_counted(roll, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["lle", "ltsa", "pca"])
+@pytest.mark.slow
 def test_new_points_land_near_a_run_with_them(tmp_path, method):
     """Over the points both have, the larger run is rotated onto the smaller; the new ones then lie near, too."""
     points = swiss_roll(1230, np.random.default_rng(12))
