@@ -3,6 +3,7 @@
 Cells order the points (neighbours lie near each other in memory and on disk) and bound the neighbour search.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -47,21 +48,7 @@ def nearest_cells(points: Floats, centers: npt.NDArray[np.float64], n_nearest: i
     if centers.shape[1] <= TREE_FEATURES:
         found = cKDTree(centers).query(points, np.arange(1, n_nearest + 1))[1]
         return np.asarray(found, np.int32)
-    out = np.empty((len(points), n_nearest), np.int32)
-    middle = centers.mean(axis=0)
-    shifted = centers - middle
-    squares = np.einsum("cd,cd->c", shifted, shifted)
-    step = max(1, min(CHUNK_ROWS, CHUNK_SCORES // len(centers)))
-    for start in range(0, len(points), step):
-        rows = points[start : start + step].astype(np.float64) - middle
-        scores = squares - 2.0 * rows @ shifted.T
-        if n_nearest == 1:
-            out[start : start + step, 0] = scores.argmin(axis=1)
-            continue
-        chosen = np.argpartition(scores, n_nearest - 1, axis=1)[:, :n_nearest]
-        order = np.argsort(np.take_along_axis(scores, chosen, axis=1), axis=1, kind="stable")
-        out[start : start + step] = np.take_along_axis(chosen, order, axis=1)
-    return out
+    return _lowest_scores(points, centers, n_nearest, lambda scores: scores)
 
 
 def nearest_groups(
@@ -73,6 +60,17 @@ def nearest_groups(
     """
     firsts = np.flatnonzero(np.diff(groups, prepend=-1))
     n_nearest = min(n_nearest, len(firsts))
+    return _lowest_scores(
+        points, centers, n_nearest, lambda scores: np.minimum.reduceat(scores, firsts, axis=1)
+    )  # fmt: skip
+
+
+def _lowest_scores(
+    points: Floats, centers: npt.NDArray[np.float64], n_nearest: int, gather: Callable[[Floats], Floats]
+) -> npt.NDArray[np.int32]:
+    """(b, n_nearest) columns with the lowest scores, ascending: squared distances to the centres less the point's own
+    square, gathered to the columns wanted; some rows at a time.
+    """
     out = np.empty((len(points), n_nearest), np.int32)
     middle = centers.mean(axis=0)
     shifted = centers - middle
@@ -80,7 +78,10 @@ def nearest_groups(
     step = max(1, min(CHUNK_ROWS, CHUNK_SCORES // len(centers)))
     for start in range(0, len(points), step):
         rows = points[start : start + step].astype(np.float64) - middle
-        scores = np.minimum.reduceat(squares - 2.0 * rows @ shifted.T, firsts, axis=1)
+        scores = gather(squares - 2.0 * rows @ shifted.T)
+        if n_nearest == 1:
+            out[start : start + step, 0] = scores.argmin(axis=1)
+            continue
         chosen = np.argpartition(scores, n_nearest - 1, axis=1)[:, :n_nearest]
         order = np.argsort(np.take_along_axis(scores, chosen, axis=1), axis=1, kind="stable")
         out[start : start + step] = np.take_along_axis(chosen, order, axis=1)
