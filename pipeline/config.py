@@ -94,6 +94,11 @@ class Output(Model):
         None, ge=1, description="store is a root of versions: every run that finds something new publishes one, and so "
         "many published ones are kept; null: store is the run's store itself",
     )  # fmt: skip
+    max_appended: float = Field(
+        0.1, ge=0, le=1, description="with keep: where rows were only appended, no more than this share of the points "
+        "that were last searched together, cells and neighbour lists of the published version are kept, and only new "
+        "points are searched; 0: always all",
+    )  # fmt: skip
     prometheus: str | None = Field(None, min_length=1, description="a .prom file for the textfile collector")
 
 

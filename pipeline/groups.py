@@ -27,6 +27,7 @@ GROUP_BLOCKS = 8  # blocks follow the workers' memory, and groups follow the blo
 N_GROUPS_EACH = 2
 EXACT_CELL = 4096
 FIRST = "_work"
+KEPT_CELLS = "_work/kept_cells"
 
 
 class Round(NamedTuple):
@@ -89,7 +90,8 @@ def search_groups(
     [groups] = yield Step(
         stage, searched.name("group_cells"), group_all_cells, 1,
         memory.group_cells(n_blocks=layout.input_blocks(), n_cells=layout.n_cells),
-        searched.parameters(target=target), bundles=(f"{place}/groups.npz",), on_driver=True,
+        searched.parameters(target=target, **({"kept": True} if layout.earlier else {})),
+        bundles=(f"{place}/groups.npz",), on_driver=True,
         expected=lambda b: {"n_groups": max(1, round(n / target))}, remark=searched.remark,
     )  # fmt: skip
     scores = memory.SCORE_BYTES if searched.previous else 0
@@ -117,11 +119,12 @@ def search_groups(
     )  # fmt: skip
 
 
-def group_all_cells(store: Store, block: int, target: int, place: str = FIRST) -> Report:
-    """Which group every cell belongs to."""
-    groups = group_cells(store.read_all(schema.CELL_COUNTS.name).sum(axis=0), target)
+def group_all_cells(store: Store, block: int, target: int, place: str = FIRST, kept: bool = False) -> Report:
+    """Which group every cell belongs to; `kept` cells of an earlier version are counted as they were then."""
+    counts = store.read_bundle(KEPT_CELLS)["counts"] if kept else store.read_all(schema.CELL_COUNTS.name).sum(axis=0)
+    groups = group_cells(counts, target)
     store.write_bundle(f"{place}/groups", groups=groups)
-    return {"n_groups": int(groups.max()) + 1}
+    return {"n_groups": int(groups.max()) + 1, "largest": int(np.bincount(groups, weights=counts).max())}
 
 
 def send_members(
@@ -172,21 +175,34 @@ def merge_block(
 ) -> Report:  # fmt: skip
     """Merge the lists a block's points got in their groups, and those of the round before."""
     start, stop = block_rows(block, size, n_points)
-    ids = np.full((stop - start, n_groups_each + bool(previous), n_neighbors), -1, np.int64)
-    distances = np.full(ids.shape, np.inf)
-    filled = np.zeros(stop - start, np.int64)
-    for name in store.objects.names(f"{place}/group_neighbors/{block:05d}"):
-        part = store.read_bundle(name.removesuffix(".npz"))
-        rows = part["members"] - start
-        ids[rows, filled[rows]] = part["ids"]
-        distances[rows, filled[rows]] = part["distances"]
-        filled[rows] += 1
+    ids, distances, n_lists = received_lists(
+        store, f"{place}/group_neighbors/{block:05d}", start, stop, n_groups_each + bool(previous), n_neighbors
+    )  # fmt: skip
     if previous:
         ids[:, -1], distances[:, -1] = (store.read(spec.name, start, stop) for spec in lists_at(previous))
     flat = (stop - start, ids.shape[1] * n_neighbors)
     lists = select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors)
     write_lists(store, start, lists, into or [spec.name for spec in lists_at(place)])
-    return {"lists": int(filled.sum())}
+    return {"lists": n_lists}
+
+
+def received_lists(
+    store: Store, folder: str, start: int, stop: int, n_lists: int, n_neighbors: int
+) -> tuple[Ids, npt.NDArray[np.float64], int]:
+    """(ids, distances, both (rows, n_lists, k), and how many lists) that groups have left for the rows [start, stop).
+
+    Slots of lists that did not come hold -1 and inf, the last ones first.
+    """
+    ids = np.full((stop - start, n_lists, n_neighbors), -1, np.int64)
+    distances = np.full(ids.shape, np.inf)
+    filled = np.zeros(stop - start, np.int64)
+    for name in store.objects.names(folder):
+        part = store.read_bundle(name.removesuffix(".npz"))
+        rows = part["members"] - start
+        ids[rows, filled[rows]] = part["ids"]
+        distances[rows, filled[rows]] = part["distances"]
+        filled[rows] += 1
+    return ids, distances, int(filled.sum())
 
 
 def write_lists(store: Store, start: int, lists: NeighborLists, into: Sequence[str]) -> None:

@@ -179,6 +179,11 @@ def search_cells(*, members: int, row: int, d: int, k: int) -> int:
     return TASK_BYTES + COMPILER_BYTES + 2 * SCORE_BYTES + members * (3 * row + 8 * d + 120 * k + 1200)
 
 
+def search_new(*, old: int, late: int, row: int, d: int, k: int) -> int:
+    """`late` appended points against a group of `old` ones, and back; both are held in double precision too."""
+    return TASK_BYTES + 2 * SCORE_BYTES + (old + late) * (4 * row + 24 * d + 200 * k)
+
+
 def merge_lists(*, block: int, k: int, lists: int) -> int:
     return TASK_BYTES + block * lists * k * 80
 

@@ -33,6 +33,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "invalid_dropped": invalid,
         "dropped": {reason: count for reason, count in (("invalid", invalid), ("small_component", small)) if count},
         "list_sizes": _list_sizes(reports, n_points),
+        "appended": _appended(reports),
         **_recall(reports),
         "n_components_weak": graph.get("n_components_weak"),
         "component_sizes": graph.get("component_sizes"),
@@ -50,6 +51,15 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         **_quality(reports),
         **_costs(reports, records),
     }
+
+
+def _appended(reports: Reports) -> dict[str, Any] | None:
+    """Of a run that kept the lists of an earlier version: its points, and how many were last searched together."""
+    cells = _first(reports, "order_points", "keep_cells")
+    if not cells:
+        return None
+    kept = _total(reports, "order_points", "gather", "kept")
+    return {"points_kept": kept, "points_searched_together": cells["searched_together"]}
 
 
 def warnings(metrics: dict[str, Any]) -> list[str]:

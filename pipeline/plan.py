@@ -27,6 +27,24 @@ SAMPLE_PER_CELL = 40
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """A finished version whose order of points and neighbour lists stay where the input only has more rows than then.
+
+    `version` identifies it, `n_input` and `n_points` are its rows and points, `lists` is where its neighbour lists lie.
+    Its first `n_searched` points were searched together, the others were appended since.
+    """
+
+    url: str
+    version: str
+    n_input: int
+    n_points: int
+    n_searched: int
+    n_cells: int
+    n_nearest: int
+    lists: str
+
+
+@dataclass(frozen=True)
 class Layout:
     """Sizes of a run; later stages know more of them than earlier ones."""
 
@@ -42,6 +60,7 @@ class Layout:
     lists: str = "_work"  # where the neighbour lists lie that the graph was made of
     n_components: int = 1
     factor_entries: int = 0  # of the factor F, of the block that has most; 0: not known
+    earlier: Earlier | None = None
 
     def input_blocks(self) -> int:
         return math.ceil(self.n_input / self.block_points)

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pipeline import checkpoint
+from pipeline import checkpoint, lineage
 from pipeline.alignment import state_of_other
 from pipeline.config import Config, resolved
 from pipeline.errors import ConfigError, LleError, StoreError
 from pipeline.list_sizes import state_of_files
 from pipeline.machine import versions
-from pipeline.plan import BlockReport, Report, RunResult, Step
+from pipeline.plan import BlockReport, Layout, Report, RunResult, Step
 from pipeline.sources import Source
 from pipeline.store import Store
 from pipeline.versions import Versions
@@ -35,6 +35,10 @@ class History:
     def prepared(self, step: Step) -> Step:
         """The step with what it needs to know of earlier runs."""
         return step
+
+    def begun(self, layout: Layout, say: Callable[[str], None]) -> Layout:
+        """The layout with the earlier version that the run may build on."""
+        return layout
 
     def chained(self, upstream: str, step: Step, reports: list[Report]) -> str:
         """The fingerprint that the steps after this one build on."""
@@ -57,6 +61,14 @@ class VersionHistory(History):
         self.donors, self.attributes = donors, attributes
         self._config, self._source, self._content = config, source, content
         self._input: dict[str, Any] = {}
+
+    def begun(self, layout: Layout, say: Callable[[str], None]) -> Layout:
+        if not self.donors:
+            return layout
+        layout, why = lineage.begun(self._config, layout, self.donors[0])
+        if why:
+            say(why)
+        return layout
 
     def prepared(self, step: Step) -> Step:
         if step.digested and not self._source.can_tell:  # then only reading tells
@@ -198,7 +210,7 @@ class Forecast:
         self.steps: list[Step] = []
         self.reused: dict[tuple[str, str], int] = {}
         self._upstream, self._history, self._unread = "", History(), 0
-        self.unchanged, self._built_on = False, ""
+        self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
         store = Store(config.output.store)
         if config.output.keep is None:
             self.stores = [store] if store.is_run() else []
@@ -209,6 +221,13 @@ class Forecast:
         mine, self._history = begin(root, config, source, mark, False, forecast=True)
         self.stores = [*([mine] if mine.is_run() else []), *self._history.donors]
         self.unchanged, self._built_on = is_current(root, mark, source), _id(self.stores[0]) if self.stores else ""
+
+    def begun(self, layout: Layout) -> Layout:
+        """The layout with the earlier version that a run may build on."""
+        said: list[str] = []
+        layout = self._history.begun(layout, said.append)
+        self._why = "".join(said)
+        return layout
 
     def known(self, step: Step) -> list[Report] | None:
         """The reports of a step that is done under the fingerprint it would have now, None where a block is missing."""
@@ -222,6 +241,7 @@ class Forecast:
             self._unread = step.n_blocks - len(best)
         self.reused[step.stage, step.name] = step.n_blocks if self.unchanged else len(best)
         reports = [best[block].report for block in sorted(best)] if len(best) == step.n_blocks else None
+        self._appended |= (step.stage, step.name) == ("order_points", "keep_cells")
         if step.feeds:
             self._upstream = self._history.chained(self._upstream, step, reports or [])
         return reports
@@ -248,6 +268,12 @@ class Forecast:
                     f"; {self._unread} blocks of the input have other files or dates and are read: if their bytes are "
                     f"the same, what follows is kept too"
                 )
+            if self._appended:
+                says += (
+                    "; if the input begins with the same rows, cells, order and neighbour lists are kept: only new "
+                    "points are searched, and what follows the lists is computed anew"
+                )
+            says += f"; {self._why}" * bool(self._why)
         return {"unchanged": self.unchanged, "from": self._built_on or None, "says": says}
 
 

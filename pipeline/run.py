@@ -115,7 +115,7 @@ def _run(
         store.may_erase()
     resumed = not fresh and store.is_run()
     earlier = next(iter([*([store] if resumed else []), *history.donors]), None)
-    layout = shared.layout if shared else choose_layout(config, source, earlier)
+    layout = history.begun(shared.layout if shared else choose_layout(config, source, earlier), progress.say)
     if not resumed and not shared:
         _check_plan(config, layout)
     with interruptible(), checkpoint.RunLock(store):
@@ -272,7 +272,7 @@ def forecast(config: Config) -> Forecast:
     """The same with what a run would take over, of this store or of earlier versions."""
     source = ingest.open_input(config)
     found = Forecast(config, source)
-    layout = choose_layout(config, source, found.stores[0] if found.stores else None)
+    layout = found.begun(choose_layout(config, source, found.stores[0] if found.stores else None))
     found.steps = list(walk(stages_of(config.method), config, layout, found.known))
     return found
 

@@ -126,6 +126,10 @@ class Store:
             found += other.objects.names(name) or [name] * other.objects.exists(name)
         self.objects.copy(found, other.objects)
 
+    def take_block(self, other: "Store", names: Iterable[str], block: int) -> None:
+        """Replace a block of some arrays by that of another store, where it has the same shape; nothing is read."""
+        self.objects.copy([self._object_of(self.array(name), name, block) for name in names], other.objects)
+
     def _zarr_store(self) -> Any:
         place = self.objects.place()
         return place if isinstance(place, str) else ObjectStore(place)

@@ -142,8 +142,12 @@ def test_nothing_imports_the_command_line():
      ("array_input.py", {"errors"}), ("opened.py", {"errors", "schema", "store", "versions"}),
      ("isolated.py", {"errors"}), ("versions.py", {"checkpoint", "errors", "store"}), ("task_tree.py", {"errors"}),
      ("reuse.py", {"checkpoint", "errors", "kernels.knn", "plan", "schema", "store"}),
-     ("reprocess.py", {"alignment", "checkpoint", "config", "errors", "list_sizes", "machine", "plan", "sources",
-                       "store", "versions"}),
+     ("reprocess.py", {"alignment", "checkpoint", "config", "errors", "lineage", "list_sizes", "machine", "plan",
+                       "sources", "store", "versions"}),
+     ("lineage.py", {"checkpoint", "config", "groups", "machine", "plan", "schema", "store"}),
+     ("tree_search.py", {"kernels.knn", "kernels.partition", "schema", "store"}),
+     ("appended.py", {"config", "groups", "kernels.knn", "kernels.partition", "memory", "plan", "schema", "store",
+                      "tree_search"}),
      ("metrics.py", {"plan"}), ("textfile.py", {"errors"})],
 )  # fmt: skip
 def test_lower_layers_import_only_those_below(name, allowed):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import memory, schema
+from pipeline import appended, memory, schema
 from pipeline.config import Config
 from pipeline.errors import CorruptChunk, InputError
 from pipeline.kernels.duplicates import merge_duplicates, row_hashes
@@ -62,7 +62,7 @@ def stored_block(store: Store, layout: Layout) -> int | None:
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """read -> read_labels -> merge_duplicates -> fit."""
+    """read -> read_labels -> merge_duplicates -> find_kept (after an earlier version) -> fit."""
     n, block, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
     kind, source = source_parameters(config)
     plain = _without_labels(source)
@@ -96,7 +96,11 @@ def steps(config: Config, layout: Layout) -> Steps:
     )  # fmt: skip
     _check_size(merged, config)
     scale, pca = config.preprocess.scale, config.preprocess.pca
-    if scale != "none" or pca is not None:
+    layout = replace(layout, n_points=merged["n_points"], n_features=pca or d)
+    if layout.earlier is not None:
+        [compared] = yield appended.compare(layout.earlier, layout)
+        layout = layout if compared["kept"] else replace(layout, earlier=None)
+    if layout.earlier is None and (scale != "none" or pca is not None):
         counts = [report["rows"] - report["invalid"] for report in reports]
         yield Step(
             "ingest", "fit", fit_preprocess, 1,
@@ -104,7 +108,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size},
             bundles=("_work/transform.npz",), on_driver=True, uses_client=True,
         )  # fmt: skip
-    return replace(layout, n_points=merged["n_points"], n_features=pca or d)
+    return layout
 
 
 def read_block(

@@ -1,7 +1,8 @@
 """Put the points in internal order, cell by cell, so that neighbours lie near each other in memory and on disk.
 
 Two passes move every row once: each input block is sorted by cell and written as one shard, then each block of
-points reads its slice of every shard.
+points reads its slice of every shard. Where rows were appended to those of an earlier version, its points stay where
+they are, and the new ones come after them, sorted in the same way.
 """
 
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import memory, schema
+from pipeline import appended, memory, schema
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.kernels.partition import bounding_boxes, fit_cells, nearest_cells
@@ -31,12 +32,17 @@ from pipeline.store import Store
 
 N_NEAREST = 8
 NAMED_ROWS = 5
+GATHERED = (
+    (schema.POINTS, schema.SORTED_POINTS),
+    (schema.ORIGINAL_INDEX, schema.SORTED_INDEX),
+    (schema.NEAREST_CELLS, schema.SORTED_CELLS),
+)
 
 Array = npt.NDArray[Any]
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """find_cells -> sort -> gather."""
+    """find_cells, or keep_cells of an earlier version -> sort -> gather."""
     n, block, d = layout.n_input, layout.block_points, layout.n_features
     wanted = n_cells(layout.n_points)
     method = neighbor_method(config.neighbors.method, layout.n_points, d)
@@ -51,30 +57,38 @@ def steps(config: Config, layout: Layout) -> Steps:
         return PlannedArray(spec, (rows, *tail), dtype, block)
 
     sample, widest = layout.input_blocks() * sample_rows(layout), max(d, layout.n_features_input)
-    [cells] = yield Step(
-        "order_points", "find_cells", find_cells, 1, memory.find_cells(sample=sample, row=row_in, d=widest),
-        {"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, **prepared},
-        bundles=("_work/cells.npz",), on_driver=True, expected=lambda b: {"n_cells": wanted},
-    )  # fmt: skip
-    found = cells["n_cells"]
-    n_nearest = min(n_nearest, found)
-    counts = PlannedArray(schema.CELL_COUNTS, (layout.input_blocks(), found), "int64", 1)
-    sorted_blocks = yield Step(
-        "order_points", "sort", sort_block, layout.input_blocks(),
-        memory.sort(block=block, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit),
-        {"n_nearest": n_nearest, "size": block, "n_rows": n, **prepared},
-        arrays=(planned(schema.SORTED_POINTS, n, dtype, d), planned(schema.SORTED_INDEX, n, "int64"),
-                planned(schema.SORTED_CELLS, n, "int32", n_nearest), counts),
-    )  # fmt: skip
-    _require_directions(sorted_blocks, layout.n_points)
+    if (earlier := layout.earlier) is None:
+        [cells] = yield Step(
+            "order_points", "find_cells", find_cells, 1, memory.find_cells(sample=sample, row=row_in, d=widest),
+            {"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, **prepared},
+            bundles=("_work/cells.npz",), on_driver=True, expected=lambda b: {"n_cells": wanted},
+        )  # fmt: skip
+        n_nearest = min(n_nearest, cells["n_cells"])
+    else:
+        [cells] = yield appended.keep_cells(earlier)
+        n_nearest = earlier.n_nearest
+    found, kept = cells["n_cells"], {} if earlier is None else {"kept": earlier.n_input}
+    first = kept.get("kept", 0) // block  # input blocks before that hold nothing new
+    n_sorted, rows_sorted = layout.input_blocks() - first, n - first * block
+    counts = PlannedArray(schema.CELL_COUNTS, (n_sorted, found), "int64", 1)
+    if n_sorted:
+        sorted_blocks = yield Step(
+            "order_points", "sort", sort_block, n_sorted,
+            memory.sort(block=block, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit),
+            {"n_nearest": n_nearest, "size": block, "n_rows": n, **prepared, **kept},
+            arrays=(planned(schema.SORTED_POINTS, rows_sorted, dtype, d),
+                    planned(schema.SORTED_INDEX, rows_sorted, "int64"),
+                    planned(schema.SORTED_CELLS, rows_sorted, "int32", n_nearest), counts),
+        )  # fmt: skip
+        _require_directions(sorted_blocks, layout.n_points)
     points = layout.n_points
     yield Step(
         "order_points", "gather", gather_block, layout.point_blocks(),
         memory.gather(block=block, row=row, nearest=n_nearest, n_blocks=layout.input_blocks(), n_cells=found),
-        {"size": block, "n_points": points},
+        {"size": block, "n_points": points, **({} if earlier is None else {"kept": earlier.n_points})},
         arrays=(planned(schema.POINTS, points, dtype, d), planned(schema.ORIGINAL_INDEX, points, "int64"),
                 planned(schema.NEAREST_CELLS, points, "int32", n_nearest)),
-        bundles=("_work/boxes",),
+        bundles=("_work/boxes",), resources={} if earlier is None else {"earlier": earlier.url},
     )  # fmt: skip
     return replace(layout, n_cells=found, dtype=dtype)
 
@@ -108,52 +122,65 @@ def find_cells(
 
 
 def sort_block(
-    store: Store, block: int, n_nearest: int, transform: bool, size: int, n_rows: int, unit: bool = False
+    store: Store, block: int, n_nearest: int, transform: bool, size: int, n_rows: int, unit: bool = False, kept: int = 0
 ) -> Report:
-    """Preprocess a block's distinct points and write them sorted by cell, with how many went to each."""
-    start, stop = block_rows(block, size, n_rows)
+    """Preprocess a block's distinct points and write them sorted by cell, with how many went to each.
+
+    The first `kept` input rows have their places already: blocks are counted from the one that has other rows too.
+    """
+    first = kept // size
+    start, stop = block_rows(block + first, size, n_rows)
     rows = np.arange(start, stop)
-    kept = rows[store.read(schema.REPRESENTATIVE.name, start, stop) == rows]
-    points, zero = _prepared(store, transform, unit, store.read(schema.RAW.name, start, stop)[kept - start])
+    new = rows[(store.read(schema.REPRESENTATIVE.name, start, stop) == rows) & (rows >= kept)]
+    points, zero = _prepared(store, transform, unit, store.read(schema.RAW.name, start, stop)[new - start])
     centers = store.read_bundle("_work/cells")["centers"]
     cells = nearest_cells(points, centers, n_nearest)
     order = np.argsort(cells[:, 0], kind="stable")
-    store.write(schema.SORTED_POINTS.name, start, _padded(points[order], len(rows)))
-    store.write(schema.SORTED_INDEX.name, start, _padded(kept[order], len(rows)))
-    store.write(schema.SORTED_CELLS.name, start, _padded(cells[order], len(rows)))
+    target = block * size
+    store.write(schema.SORTED_POINTS.name, target, _padded(points[order], len(rows)))
+    store.write(schema.SORTED_INDEX.name, target, _padded(new[order], len(rows)))
+    store.write(schema.SORTED_CELLS.name, target, _padded(cells[order], len(rows)))
     store.write(schema.CELL_COUNTS.name, block, np.bincount(cells[:, 0], minlength=len(centers))[None, :])
     if not unit:
-        return {"points": len(kept)}
-    return {"points": len(kept), "zero": int(zero.sum()), "first_zero": kept[zero][:NAMED_ROWS].tolist()}
+        return {"points": len(new)}
+    return {"points": len(new), "zero": int(zero.sum()), "first_zero": new[zero][:NAMED_ROWS].tolist()}
 
 
-def gather_block(store: Store, block: int, size: int, n_points: int) -> Report:
-    """Collect a block of points in internal order from the slices of all sorted shards."""
+def gather_block(store: Store, block: int, size: int, n_points: int, kept: int = 0, earlier: str = "") -> Report:
+    """Collect a block of points in internal order from the slices of all sorted shards.
+
+    The first `kept` points are those of the store `earlier`, in its order.
+    """
     start, stop = block_rows(block, size, n_points)
-    cells = cells_between(store, start, stop)
+    if stop <= kept:
+        store.take_block(Store(earlier), [spec.name for spec, _ in GATHERED], block)
+        store.take(Store(earlier), [f"_work/boxes/{block:05d}.npz"])
+        return {"points": stop - start, "kept": stop - start}
+    first = max(start, kept)
+    cells = cells_between(store, first - kept, stop - kept)
     block_size = int(store.array(schema.SORTED_INDEX.name).attrs["block"])  # type: ignore[arg-type]
     moves = []
     for b, before in enumerate(cells.before.tolist()):
-        move = slice_of_shard(cells.counts, b, start - cells.first_row, stop - cells.first_row)
+        move = slice_of_shard(cells.counts, b, first - kept - cells.first_row, stop - kept - cells.first_row)
         if move is not None:
             moves.append(move._replace(first=move.first + before, past=move.past + before))
-    for spec, source in (
-        (schema.POINTS, schema.SORTED_POINTS),
-        (schema.ORIGINAL_INDEX, schema.SORTED_INDEX),
-        (schema.NEAREST_CELLS, schema.SORTED_CELLS),
-    ):
+    for spec, source in GATHERED:
         array = store.array(source.name)
         rows = np.empty((stop - start, *array.shape[1:]), array.dtype)
+        if start < first:
+            rows[: first - start] = Store(earlier).read(spec.name, start, first)
         for move in moves:
             base = move.source_block * block_size
-            rows[move.targets] = store.read(source.name, base + move.first, base + move.past)
+            rows[move.targets + first - start] = store.read(source.name, base + move.first, base + move.past)
         store.write(spec.name, start, rows)
         if spec is schema.POINTS:
-            ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0))
-            bounds = np.unique(np.clip(np.concatenate([[start], ends, [stop]]), start, stop)) - start
+            ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0)) + kept
+            if start < first:  # the cells of kept points
+                ends = np.concatenate([Store(earlier).read_bundle(f"_work/boxes/{block:05d}")["start"], ends])
+            bounds = np.unique(np.clip(np.concatenate([[start, first], ends, [stop]]), start, stop)) - start
             boxes = bounding_boxes(rows, bounds, start)
             store.write_bundle(f"_work/boxes/{block:05d}", **boxes._asdict())
-    return {"points": stop - start}
+    return {"points": stop - start, **({"kept": first - start} if kept else {})}
 
 
 class Cells(NamedTuple):

@@ -12,6 +12,7 @@ from pipeline.store import Store
 from tests.benchmarks import (
     against_sklearn,
     against_umap,
+    appended,
     filters,
     growth,
     methods,
@@ -51,6 +52,16 @@ def test_solvers():
     assert factored.startswith("| 900 | factored | 0.")
     assert "did not finish" not in factored + peer
     assert float(peer.split("|")[-2]) < 1e-3  # the same eigenvalues
+
+
+@pytest.mark.parametrize("data", ["swiss_roll", "wide"])
+def test_appended(data, tmp_path):
+    *stages, total, said = appended.compare(data, 1200, 0.02, tmp_path, workers=0)
+    kept = {cells[2]: cells[6] for cells in ([cell.strip() for cell in row.split("|")[1:]] for row in stages)}
+    assert kept["order_points"] == "1,200"
+    assert " 1,224 | all |" in total
+    assert "recall" in said
+    assert ("residual" in said) == (data == "swiss_roll")
 
 
 def test_growth():

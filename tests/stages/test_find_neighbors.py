@@ -8,7 +8,7 @@ from oracle import exact_neighbors
 from pipeline import groups, plan
 from pipeline.groups import read_members
 from pipeline.kernels.knn import exact_distances
-from pipeline.stages.find_neighbors import boxes_within_reach, read_boxes, rows_of
+from pipeline.tree_search import boxes_within_reach, read_boxes, rows_of
 
 N, K = 603, 9
 BLOCKS = [603, 200, 160, 75]  # the last blocks hold 603, 3, 123 and 3 points

@@ -1,0 +1,272 @@
+"""Points appended to those of an earlier version: its cells, order and neighbour lists stay, new points come after.
+
+The new points are searched for, and every old list takes in those that are nearer than what it holds. By k-d tree the
+lists are those that a search of all points finds. In groups of cells a new point is compared exactly with the members
+of the groups nearest to it, an old one with the new points that come to its own group.
+"""
+
+from collections.abc import Generator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline import memory, schema
+from pipeline.config import Config
+from pipeline.groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
+from pipeline.kernels.knn import NeighborLists, brute_neighbors, select_nearest
+from pipeline.kernels.partition import nearest_groups
+from pipeline.plan import (
+    Earlier,
+    Layout,
+    PlannedArray,
+    Report,
+    Step,
+    Steps,
+    block_rows,
+    index_dtype,
+    largest_total,
+    neighbor_method,
+)
+from pipeline.store import Store, read_elsewhere
+from pipeline.tree_search import HALO_ROWS, boxes_within_reach, improve, read_boxes, search_by_tree
+
+PLACE = "_work/appended"
+N_GROUPS_NEW = 4
+QUERIES = 2048
+FLOAT32_ERROR = 1e-6
+"""Distances are stored in single precision: so much farther, relatively, a point looks."""
+FOUND = (schema.KNN_INDICES.name, schema.KNN_DISTANCES.name)
+CELLS, TRANSFORM = "_work/cells.npz", "_work/transform.npz"
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.floating]
+
+
+def compare(earlier: Earlier, layout: Layout) -> Step:
+    """Do the rows of the earlier version come first, and unchanged? Its report says so under `kept`."""
+    return Step(
+        "ingest", "find_kept", find_kept, 1, memory.TASK_BYTES + 100 * layout.block_points,
+        {"n_rows": earlier.n_input, "size": layout.block_points}, {"version": earlier.version},
+        resources={"earlier": earlier.url}, on_driver=True, feeds=False, expected=lambda b: {"kept": True},
+    )  # fmt: skip
+
+
+def find_kept(store: Store, block: int, n_rows: int, size: int, earlier: str) -> Report:
+    """Compare the hashes of the first n_rows input rows with those of an earlier version, a block at a time."""
+    then = Store(earlier)
+    with read_elsewhere(then):
+        for start in range(0, n_rows, size):
+            stop = min(start + size, n_rows)
+            for name in (schema.ROW_HASH.name, schema.VALID.name):
+                now = store.read(name, start, min(start + size, store.array(name).shape[0]))
+                if not np.array_equal(now[: stop - start], then.read(name, start, stop)):
+                    return {"kept": False, "differs_in_rows": [start, stop]}
+    return {"kept": True}
+
+
+def keep_cells(earlier: Earlier) -> Step:
+    """Take over the cells, with the preprocessing that was fitted then."""
+    return Step(
+        "order_points", "keep_cells", keep_cells_of, 1, memory.TASK_BYTES, {}, {"version": earlier.version},
+        bundles=(CELLS, TRANSFORM, f"{KEPT_CELLS}.npz"), resources={"earlier": earlier.url}, on_driver=True,
+        expected=lambda b: {"n_cells": earlier.n_cells},
+        remark=f"rows were appended: the {earlier.n_points:,} points of version {earlier.version} keep their order and "
+        f"their lists, and only new ones are searched",
+    )  # fmt: skip
+
+
+def keep_cells_of(store: Store, block: int, earlier: str) -> Report:
+    """Copy the cells' centres and the transform, and count the points that were searched together."""
+    then = Store(earlier)
+    with read_elsewhere(then):
+        store.take(then, [name for name in (CELLS, TRANSFORM) if then.objects.exists(name)])
+        kept = then.has_bundle(KEPT_CELLS)
+        counts = then.read_bundle(KEPT_CELLS)["counts"] if kept else then.read_all(schema.CELL_COUNTS.name).sum(axis=0)
+    store.write_bundle(KEPT_CELLS, counts=counts)
+    return {"n_cells": len(counts), "searched_together": int(counts.sum())}
+
+
+def steps(config: Config, layout: Layout) -> Steps:
+    """update (k-d tree), or group_cells -> send_new -> search_new -> merge_new (groups of cells)."""
+    assert layout.earlier is not None
+    k = config.k_bounds[1]
+    method = neighbor_method(config.neighbors.method, layout.n_points, layout.n_features)
+    if method == "kdtree":
+        yield _update_by_tree(layout, layout.earlier, k)
+    else:
+        yield from _update_by_groups(layout, layout.earlier, k)
+    return replace(layout, k_max=k)
+
+
+def _lists(layout: Layout, k: int) -> tuple[PlannedArray, PlannedArray]:
+    n, block = layout.n_points, layout.block_points
+    return (PlannedArray(schema.KNN_INDICES, (n, k), index_dtype(n), block),
+            PlannedArray(schema.KNN_DISTANCES, (n, k), "float32", block))  # fmt: skip
+
+
+def _update_by_tree(layout: Layout, earlier: Earlier, k: int) -> Step:
+    n, d, block, n_blocks = layout.n_points, layout.n_features, layout.block_points, layout.point_blocks()
+    row = d * np.dtype(layout.dtype).itemsize
+    return Step(
+        "find_neighbors", "update", update_block, n_blocks,
+        memory.search_tree(block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=layout.n_cells + 2 * n_blocks),
+        {"n_neighbors": k, "n_blocks": n_blocks, "size": block, "n_points": n, "kept": earlier.n_points},
+        arrays=_lists(layout, k), resources={"earlier": earlier.url, "lists": earlier.lists},
+    )  # fmt: skip
+
+
+def _update_by_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[Step, list[Report], None]:
+    n, d, block = layout.n_points, layout.n_features, layout.block_points
+    row, late = d * np.dtype(layout.dtype).itemsize, n - earlier.n_searched
+    target = first_target(layout, k)
+    size = {"size": block, "n_points": n}
+    kept = {"kept": earlier.n_points, "searched": earlier.n_searched}
+    whose = {"earlier": earlier.url, "lists": earlier.lists}
+    [groups] = yield Step(
+        "find_neighbors", "group_cells", group_all_cells, 1, memory.group_cells(n_blocks=1, n_cells=layout.n_cells),
+        {"target": target, "place": PLACE, "kept": True}, bundles=(f"{PLACE}/groups.npz",), on_driver=True,
+        expected=lambda b: {"n_groups": max(1, round(earlier.n_searched / target)), "largest": target},
+    )  # fmt: skip
+    n_blocks = layout.point_blocks() - earlier.n_searched // block
+    sent: list[Report] = []
+    if n_blocks:
+        sent = yield Step(
+            "find_neighbors", "send_new", send_new, n_blocks,
+            memory.send_members(block=block, row=row) + memory.SCORE_BYTES, {**kept, **size},
+            bundles=(f"{PLACE}/group_members",), expected=lambda b: {"new": {"0": late if b == 0 else 0}},
+        )  # fmt: skip
+    visits = largest_total([report["new"] for report in sent])
+    yield Step(
+        "find_neighbors", "search_new", search_new, groups["n_groups"],
+        memory.search_new(old=groups["largest"], late=visits, row=row, d=d, k=k),
+        {"n_neighbors": k, **kept, **size}, bundles=(f"{PLACE}/group_neighbors",), resources=whose,
+    )  # fmt: skip
+    yield Step(
+        "find_neighbors", "merge_new", merge_new, layout.point_blocks(),
+        memory.merge_lists(block=block, k=k, lists=N_GROUPS_NEW + 1), {"n_neighbors": k, **kept, **size},
+        arrays=_lists(layout, k), resources=whose,
+    )  # fmt: skip
+
+
+def update_block(
+    store: Store, block: int, n_neighbors: int, n_blocks: int, size: int, n_points: int, kept: int, earlier: str,
+    lists: str,
+) -> Report:  # fmt: skip
+    """Exact neighbours of a block: a block of kept points has those it had, and looks among the new ones."""
+    start, stop = block_rows(block, size, n_points)
+    if stop > kept:
+        found, n_read = search_by_tree(store, start, stop, n_neighbors, n_blocks, n_points)
+        write_lists(store, start, found, FOUND)
+        return {"rows_read": n_read}
+    found = earlier_lists(earlier, lists, start, stop)
+    own, ids, boxes = store.read(schema.POINTS.name, start, stop), np.arange(start, stop), read_boxes(store, n_blocks)
+    chosen = boxes_within_reach(boxes, start, stop, own, (1 + FLOAT32_ERROR) * found.distances[:, -1])
+    n_read = improve(store, boxes, chosen[boxes.start[chosen] >= kept], own, ids, found, FLOAT32_ERROR)
+    write_lists(store, start, found, FOUND)
+    return {"rows_read": n_read, "kept": stop - start}
+
+
+def earlier_lists(url: str, place: str, start: int, stop: int) -> NeighborLists:
+    """The lists that points had in an earlier version, distances as stored in single precision."""
+    then = Store(url)
+    with read_elsewhere(then):
+        ids, distances = (then.read(spec.name, start, stop) for spec in lists_at(place))
+    return NeighborLists(ids.astype(np.int64), distances.astype(np.float64))
+
+
+def send_new(store: Store, block: int, kept: int, searched: int, size: int, n_points: int) -> Report:
+    """Send the new points of a block to the groups nearest to them, and every point appended so far to its own.
+
+    Blocks are counted from the first that holds appended points.
+    """
+    start, stop = block_rows(block + searched // size, size, n_points)
+    ids, points = np.arange(start, stop), store.read(schema.POINTS.name, start, stop)
+    groups = store.read_bundle(f"{PLACE}/groups")["groups"]
+    own = np.where(ids >= searched, groups[store.read(schema.NEAREST_CELLS.name, start, stop)[:, 0]], -1)
+    centers = store.read_bundle("_work/cells")["centers"]
+    visited = np.full((len(ids), N_GROUPS_NEW), -1, np.int32)
+    nearest = nearest_groups(points[ids >= kept], centers, groups, N_GROUPS_NEW)
+    visited[ids >= kept, : nearest.shape[1]] = nearest
+    sent = {}
+    for group in np.unique(np.column_stack([own, visited])).tolist():
+        rows = np.flatnonzero((own == group) | (visited == group).any(axis=1))
+        if group >= 0:
+            store.write_bundle(
+                f"{PLACE}/group_members/{group:05d}/{block:05d}", members=ids[rows], points=points[rows],
+                own=own[rows] == group, visits=(visited[rows] == group).any(axis=1),
+            )  # fmt: skip
+            sent[str(group)] = len(rows)
+    return {"new": sent}
+
+
+def search_new(
+    store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int, earlier: str,
+    lists: str,
+) -> Report:  # fmt: skip
+    """Compare the new points that visit a group with its members, both ways, exactly."""
+    parts = [store.read_bundle(name.removesuffix(".npz"))
+             for name in store.objects.names(f"{PLACE}/group_members/{block:05d}")]  # fmt: skip
+    if not any(part["visits"].any() for part in parts):
+        return {"new": 0, "members": 0}
+    late = {key: np.concatenate([part[key] for part in parts]) for key in ("members", "points", "own", "visits")}
+    first, past = rows_of_group(store, block)
+    ids = np.concatenate([np.arange(first, past), late["members"][late["own"]]])
+    points = np.concatenate([store.read(schema.POINTS.name, first, past), late["points"][late["own"]]])
+    new_ids, new_points = late["members"][late["visits"]], late["points"][late["visits"]]
+    found = _nearest(new_points, new_ids, points, ids, n_neighbors)
+    old = ids < kept
+    reached = _nearest(points[old], ids[old], new_points, new_ids, n_neighbors)
+    reach = np.concatenate([
+        earlier_lists(earlier, lists, first, past).distances[:, -1],
+        _gathered_reach(earlier, lists, ids[old][past - first :]),
+    ])  # fmt: skip
+    reached.ids[reached.distances > (1 + FLOAT32_ERROR) * reach[:, None]] = -1
+    taken = np.flatnonzero((reached.ids >= 0).any(axis=1))
+    columns = [(ids[old][taken], new_ids), (reached.ids[taken], found.ids), (reached.distances[taken], found.distances)]
+    members, listed, distances = (np.concatenate(pair) for pair in columns)
+    order = np.argsort(members, kind="stable")
+    cuts = np.searchsorted(members[order], np.arange(0, n_points + size, size))
+    for target in np.flatnonzero(np.diff(cuts)):
+        rows = order[cuts[target] : cuts[target + 1]]
+        name = f"{PLACE}/group_neighbors/{target:05d}/{block:05d}"
+        store.write_bundle(name, members=members[rows], ids=listed[rows], distances=distances[rows])
+    return {"new": len(new_ids), "members": len(ids), "reached": len(taken)}
+
+
+def rows_of_group(store: Store, group: int) -> tuple[int, int]:
+    """[first, past): where the points of a group's cells lie that were searched together."""
+    groups, counts = store.read_bundle(f"{PLACE}/groups")["groups"], store.read_bundle(KEPT_CELLS)["counts"]
+    return int(counts[groups < group].sum()), int(counts[groups <= group].sum())
+
+
+def _nearest(queries: Floats, query_ids: Ids, points: Floats, ids: Ids, k: int) -> NeighborLists:
+    """Exact neighbours of some points among others, QUERIES at a time."""
+    parts = [brute_neighbors(queries[i : i + QUERIES], query_ids[i : i + QUERIES], points, ids, k)
+             for i in range(0, len(queries), QUERIES)]  # fmt: skip
+    return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _gathered_reach(url: str, place: str, rows: Ids) -> npt.NDArray[np.float64]:
+    then = Store(url)
+    with read_elsewhere(then):
+        return np.asarray(then.gather(lists_at(place)[1].name, rows)[:, -1], np.float64)
+
+
+def merge_new(
+    store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int, earlier: str,
+    lists: str,
+) -> Report:  # fmt: skip
+    """Merge what a block's points found in the groups with the lists they had."""
+    start, stop = block_rows(block, size, n_points)
+    ids, distances, n_lists = received_lists(
+        store, f"{PLACE}/group_neighbors/{block:05d}", start, stop, N_GROUPS_NEW + 1, n_neighbors
+    )  # fmt: skip
+    n_kept = max(0, min(stop, kept) - start)
+    if n_kept:
+        before = earlier_lists(earlier, lists, start, start + n_kept)
+        ids[:n_kept, -1], distances[:n_kept, -1] = before
+    flat = (stop - start, (N_GROUPS_NEW + 1) * n_neighbors)
+    merged = select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors)
+    write_lists(store, start, merged, FOUND)
+    return {"lists": n_lists, "kept": n_kept}

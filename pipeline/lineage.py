@@ -1,0 +1,92 @@
+"""Which earlier version a run may build on where rows were only appended since: its cells, order and neighbour lists.
+
+What counts is all that decided them then and would decide them now. Whether its rows are the first of today's input,
+and unchanged, only the hashes tell, once they are read (`appended.find_kept`).
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from pipeline import checkpoint, schema
+from pipeline.config import Config, resolved
+from pipeline.groups import FIRST, KEPT_CELLS
+from pipeline.machine import versions
+from pipeline.plan import Earlier, Layout, index_dtype, neighbor_method
+from pipeline.store import Store, block_of
+
+AFTER_THE_SEARCH = {"min_recall", "max_overlap", "reverse"}
+"""Keys of `neighbors` that decide nothing before the recall of the lists is measured."""
+
+
+def begun(config: Config, layout: Layout, donor: Store) -> tuple[Layout, str]:
+    """(the layout, in blocks of the version it builds on if it does; why it does not, where one may expect it to)."""
+    if not checkpoint.is_whole(donor) or not donor.has_array(schema.RAW.name):
+        return layout, ""
+    size = block_of(donor.array(schema.RAW.name))
+    fits = size <= layout.block_points and config.execution.block_points == "auto"
+    trial = replace(layout, block_points=size) if fits else layout
+    earlier, why = find_earlier(config, trial, donor)
+    return (layout, why) if earlier is None else (replace(trial, earlier=earlier), "")
+
+
+def find_earlier(config: Config, layout: Layout, donor: Store) -> tuple[Earlier | None, str]:
+    """(what there is to build on in a finished version, or None; why there is nothing, where one may expect it)."""
+    if config.output.max_appended == 0 or config.varies or config.neighbors.precomputed is not None:
+        return None, ""
+    steps = checkpoint.recorded_steps(donor)
+    if ("mend_graph", "apply") not in steps or not _decided_alike(config, donor):
+        return None, ""
+    earlier, grown = _describe(donor, steps), ("order_points", "keep_cells") in steps
+    if not _same_arrays(layout, donor) or layout.n_input < earlier.n_input + (not grown):
+        return None, ""
+    if _method(config, layout, layout.n_input) != _method(config, layout, earlier.n_points):
+        return None, ""
+    appended = earlier.n_points + layout.n_input - earlier.n_input - earlier.n_searched
+    if appended > config.output.max_appended * earlier.n_searched:
+        return None, (
+            f"up to {appended:,} points are new since {earlier.n_searched:,} were searched together, more than "
+            f"output.max_appended {config.output.max_appended:g} of them: all are searched again"
+        )
+    return earlier, ""
+
+
+def _decided_alike(config: Config, donor: Store) -> bool:
+    """Whether preprocessing, search and program are those of a version."""
+    attributes = donor.attributes()
+    then, now = attributes["config"], resolved(config)
+    name = "lle-pipeline"
+    return bool(
+        attributes["versions"].get(name) == versions().get(name)
+        and then["preprocess"] == now["preprocess"]
+        and _search(then) == _search(now)
+        and (then["method"] == "pca") == (now["method"] == "pca")
+    )
+
+
+def _search(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config["neighbors"].items() if key not in AFTER_THE_SEARCH}
+
+
+def _same_arrays(layout: Layout, donor: Store) -> bool:
+    """Whether blocks, features and number types are those of a version, so that its chunks can be taken as they are."""
+    raw, points, lists = (donor.array(spec.name) for spec in (schema.RAW, schema.POINTS, schema.KNN_INDICES))
+    return bool(
+        raw.shape[1] == layout.n_features_input and raw.dtype == layout.dtype
+        and block_of(points) == block_of(raw) == layout.block_points and lists.dtype == index_dtype(layout.n_input)
+    )  # fmt: skip
+
+
+def _method(config: Config, layout: Layout, n_points: int) -> str:
+    return neighbor_method(config.neighbors.method, n_points, config.preprocess.pca or layout.n_features_input)
+
+
+def _describe(donor: Store, steps: dict[tuple[str, str], Any]) -> Earlier:
+    rounds = [int(name.removeprefix("merge_")) for stage, name in steps
+              if stage == "mend_graph" and name.removeprefix("merge_").isdigit()]  # fmt: skip
+    grown, nearest = ("order_points", "keep_cells") in steps, donor.array(schema.NEAREST_CELLS.name)
+    counts = donor.read_bundle(KEPT_CELLS)["counts"] if grown else donor.read_all(schema.CELL_COUNTS.name).sum(axis=0)
+    return Earlier(
+        url=donor.url, version=donor.url.rsplit("/", 1)[1], n_input=donor.array(schema.RAW.name).shape[0],
+        n_points=nearest.shape[0], n_searched=int(counts.sum()), n_cells=len(counts), n_nearest=nearest.shape[1],
+        lists=f"{FIRST}/overlap_{max(rounds)}" if rounds else FIRST,
+    )  # fmt: skip

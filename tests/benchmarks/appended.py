@@ -1,0 +1,141 @@
+"""What a night costs after rows were appended, against a run on all rows: seconds by stage, blocks kept, recall.
+
+    python -m tests.benchmarks.appended 1000000 [--share 0.01] [--data swiss_roll wide] [--folder DIR]
+
+For each kind of data three jobs with output.keep, each in a process of its own: on n rows (its seconds are not shown),
+on these and a share more in the same root, and on all of them in another root. `wide` (10 dimensions in 50 features, as
+in tests.benchmarks.scaling) ends before the eigensolve, which takes as long either way. `residual` is what of the
+earlier rows' coordinates remains after alignment with the version before (metrics.json, alignment).
+"""
+
+import argparse
+import multiprocessing
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import zarr
+
+from pipeline import checkpoint
+from pipeline import run as runs
+from pipeline.config import Config, parse_input
+from pipeline.kernels.manifolds import sample
+from pipeline.progress import RunProgress
+from pipeline.store import Store
+from tests.benchmarks.scaling import DATA, WIDE_BLOCK, wide_rows
+
+SERIAL = {"kind": "serial"}
+LAST = {"wide": "assemble_cost"}
+HEADER = ("data", "points", "stage", "appended: seconds", "afresh: seconds", "times", "points kept")
+
+
+class Night(NamedTuple):
+    """What one job took and found."""
+
+    seconds: dict[str, float]
+    kept: dict[str, int]
+    recall: float
+    residual: float | None
+
+
+def write_points(data: str, folder: Path, n: int, total: int) -> None:
+    """The first n rows of an array of `total` rows, in chunks of which appending changes only the last."""
+    blocks = [(start, min(start + WIDE_BLOCK, n)) for start in range(0, n, WIDE_BLOCK)]
+    roll = sample("swiss_roll", 0, total, 7, 0.0, 0.0).points.astype(np.float32) if data == "swiss_roll" else None
+    width = 3 if roll is not None else wide_rows(0, 1).shape[1]
+    array = zarr.create_array(folder / "points.zarr", name="points", shape=(n, width), dtype="float32",
+                              chunks=(WIDE_BLOCK, width), overwrite=True)  # fmt: skip
+    for start, stop in blocks:
+        array[start:stop] = roll[start:stop] if roll is not None else wide_rows(start, WIDE_BLOCK)[: stop - start]
+
+
+class Clock(RunProgress):
+    """Seconds of each stage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: dict[str, float] = {}
+
+    def say(self, text: str) -> None: ...
+
+    def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
+        self.seconds[stage] = seconds
+
+
+@contextmanager
+def up_to(last: str | None) -> Iterator[None]:
+    """Jobs end after a stage."""
+    names = list(runs.STAGES)
+    stages = {name: runs.STAGES[name] for name in names[: names.index(last or names[-1]) + 1]}
+    with mock.patch.object(runs, "STAGES", stages):
+        yield
+
+
+def night(data: str, folder: Path, root: str, workers: int) -> Night:
+    """Run the job on what is there."""
+    source = {"kind": "zarr", "url": str(folder / "points.zarr"), "array": "points"}
+    config = Config.model_validate({
+        "input": parse_input(source, ()), "output": {"store": str(folder / root), "keep": 2, "report": False},
+        "embedding": {"align": "previous"}, "neighbors": {"min_recall": 0.0},
+        "execution": {"cluster": {"kind": "local", "workers": workers, "memory": "3GiB"} if workers else SERIAL},
+    })  # fmt: skip
+    progress = Clock()
+    with up_to(LAST.get(data)):
+        store = Store(runs.run(config, False, progress).store)
+    reports = checkpoint.read_reports(store)
+    kept: dict[str, int] = {}
+    for (stage, _), found in reports.items():
+        kept[stage] = max(kept.get(stage, 0), sum(int(report.report.get("kept", 0)) for report in found))
+    [recall] = reports["mend_graph", "measure_recall"]
+    aligned = [part for found in reports.get(("solve_embedding", "align"), []) for part in found.report["components"]]
+    return Night(progress.seconds, kept, recall.report["value"], aligned[0]["residual_after"] if aligned else None)
+
+
+def apart(*arguments: Any) -> Night:
+    """`night` in a process of its own, so that no job finds memory or compiled code of another."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(night, *arguments).result()
+
+
+def compare(data: str, n: int, share: float, folder: Path, workers: int) -> list[str]:
+    """Table rows of one kind of data."""
+    total = n + round(share * n)
+    write_points(data, folder, n, total)
+    apart(data, folder, "grown", workers)
+    write_points(data, folder, total, total)
+    grown, afresh = apart(data, folder, "grown", workers), apart(data, folder, "afresh", workers)
+    lines = []
+    for stage in grown.seconds:
+        short, full = grown.seconds[stage], afresh.seconds[stage]
+        kept = f"{grown.kept[stage]:,}" if grown.kept.get(stage) else ""
+        lines.append((data, f"{total:,}", stage, f"{short:.1f}", f"{full:.1f}", f"{full / max(short, 0.05):.1f}", kept))
+    both = [sum(found.seconds.values()) for found in (grown, afresh)]
+    lines.append((data, f"{total:,}", "all", *(f"{seconds:.1f}" for seconds in both), f"{both[1] / both[0]:.1f}", ""))
+    said = f"recall {grown.recall:.4f}, afresh {afresh.recall:.4f}"
+    if grown.residual is not None:
+        said += f"; residual of the alignment {grown.residual:.2g}"
+    return [*(f"| {' | '.join(cells)} |" for cells in lines), f"\n{data}: {said}\n"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("points", type=int)
+    parser.add_argument("--share", type=float, default=0.01)
+    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
+    parser.add_argument("--workers", type=int, default=2, help="0: in one process")
+    parser.add_argument("--folder", type=Path)
+    asked = parser.parse_args()
+    for cells in (HEADER, ("---",) * len(HEADER)):
+        print(f"| {' | '.join(cells)} |", flush=True)
+    for data in asked.data:
+        with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+            print("\n".join(compare(data, asked.points, asked.share, Path(folder), asked.workers)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

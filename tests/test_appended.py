@@ -1,0 +1,230 @@
+"""Rows appended to an input: what stays of the earlier version, and whether the lists are those of a search of all."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import swiss_roll
+from test_end_to_end import lle, write_config
+from test_reprocess import damage
+from test_versions import FEW, refused
+
+from pipeline import appended, checkpoint, groups, plan
+from pipeline.store import Store
+
+N, BLOCK, MORE, K = 900, 200, 45, 8
+
+
+class Night:
+    """Runs of one job, each on the first n rows of some points."""
+
+    def __init__(self, folder, points, method, block=BLOCK):
+        self.folder, self.points, self.method, self.block = folder, points, method, block
+        self.root = folder / "run.zarr"
+
+    def config(self, n, rows=None):
+        np.save(self.folder / "points.npy", (self.points if rows is None else rows)[:n])
+        return write_config(
+            self.folder, input={"kind": "npy", "path": str(self.folder / "points.npy")},
+            output={"keep": 3, "report": False}, execution={"block_points": self.block},
+            **{**FEW, "neighbors": {"n_neighbors": K, "method": self.method, "min_recall": 0.0}},
+        )  # fmt: skip
+
+    def __call__(self, n, *settings, rows=None):
+        """The store of a run that must find something new."""
+        found = lle("run", self.config(n, rows), *flags(settings), "--store", self.root)
+        assert not found["unchanged"]
+        return Store(found["store"])
+
+
+def flags(settings):
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+@pytest.fixture
+def points():
+    return swiss_roll(N + 3 * MORE, np.random.default_rng(31))
+
+
+@pytest.fixture
+def night(tmp_path, points):
+    return Night(tmp_path, points, "kdtree")
+
+
+def steps(store):
+    return {name for _, name in checkpoint.recorded_steps(store)}
+
+
+def reports(store, stage, step):
+    return [report.report for report in checkpoint.read_reports(store)[stage, step]]
+
+
+def lists(store):
+    """(n, k) neighbours as input rows, ascending, a row for each point by input order."""
+    index, ids = store.read_all("original_index"), store.read_all("_work/knn_indices")
+    return np.sort(index[ids], axis=1)[np.argsort(index)]
+
+
+def exact(points):
+    distances = np.square(points[:, None] - points[None]).sum(axis=2)
+    np.fill_diagonal(distances, np.inf)
+    return np.sort(np.argsort(distances, axis=1)[:, :K], axis=1)
+
+
+@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
+def test_lists_are_exact_after_several_nights(tmp_path, points, method):
+    night = Night(tmp_path, points, method)
+    night(N)
+    for n in (N + MORE, N + 2 * MORE):
+        store = night(n)
+        assert "keep_cells" in steps(store)
+        np.testing.assert_array_equal(lists(store), exact(points[:n]))
+
+
+@pytest.mark.parametrize("seed", [3, 17])
+def test_nearly_no_neighbour_is_lost_between_groups(tmp_path, seed, monkeypatch):
+    """In groups of 100: a new point visits four of them, an old one is reached in its own."""
+    monkeypatch.setattr(groups, "GROUP_POINTS", 100)
+    monkeypatch.setattr(plan, "CELL_POINTS", 20)
+    points = np.random.default_rng(seed).normal(size=(N + 2 * MORE, 4))
+    night = Night(tmp_path, points, "pynndescent")
+    night(N)
+    night(N + MORE)
+    store = night(N + 2 * MORE)
+    assert store.read_bundle("_work/appended/groups")["groups"].max() >= appended.N_GROUPS_NEW
+    true, found = exact(points), lists(store)
+    hits = np.array([len(np.intersect1d(*pair)) for pair in zip(true, found, strict=True)])
+    assert hits[N:].mean() > 0.97 * K
+    assert hits[:N].mean() > 0.9 * K
+    new = (true >= N).sum(axis=1)  # neighbours that only a comparison with new points can have found
+    caught = (found >= N).sum(axis=1)
+    assert caught[:N].sum() > 0.95 * new[:N].sum() > 0
+
+
+def test_old_blocks_are_the_same_files_and_only_new_points_are_searched(night):
+    first, second = night(N), night(N + MORE)
+    for name in ("points", "original_index", "_work/nearest_cells"):
+        mine, theirs = (sorted(Path(store.url, name, "c").rglob("*")) for store in (second, first))
+        same = [path for path, other in zip(mine, theirs, strict=False) if path.is_file() and path.samefile(other)]
+        assert len(same) == N // BLOCK
+    assert sum(report.get("kept", 0) for report in reports(second, "order_points", "gather")) == N
+    assert [report.get("kept", 0) for report in reports(second, "find_neighbors", "update")] == [BLOCK] * 4 + [0]
+    found = second.get_json("report/metrics.json")
+    assert found["appended"] == {"points_kept": N, "points_searched_together": N}
+    assert found["recall"]["value"] == 1.0
+    assert first.get_json("report/metrics.json")["appended"] is None
+
+
+@pytest.mark.parametrize(("settings", "kept"), [
+    (("weights.reg=0.01", "neighbors.max_overlap=4", "eigensolver.n_components=3"), True),
+    (("neighbors.n_neighbors=9",), False), (("neighbors.seed=4",), False), (("preprocess.scale=standard",), False),
+    (("output.max_appended=0.04",), False), (("neighbors.method=brute",), False),
+])  # fmt: skip
+def test_what_decides_the_lists_must_be_as_it_was(night, settings, kept):
+    night(N)
+    assert ("keep_cells" in steps(night(N + MORE, *settings))) == kept
+
+
+def test_the_plan_says_what_is_kept_and_why_nothing_is(night):
+    night(N)
+    assert "only new points are searched" in lle("plan", night.config(N + MORE))["says"]
+    night(N + MORE)
+    plan = lle("plan", night.config(N + 2 * MORE + 1))
+    assert "91 points are new since 900 were searched together, more than output.max_appended 0.1" in plan["says"]
+    assert "only new points are searched" not in plan["says"]
+    assert "keep_cells" not in steps(night(N + 2 * MORE + 1))
+    assert "only new points are searched" in lle("plan", night.config(N + 3 * MORE))["says"]
+
+
+@pytest.mark.parametrize("row", [0, N - 1])
+def test_a_changed_row_means_all_anew(night, points, row):
+    night(N)
+    other = points.copy()
+    other[row] += 0.01
+    store = night(N + MORE, rows=other)
+    assert "keep_cells" not in steps(store)
+    np.testing.assert_array_equal(lists(store), exact(other[: N + MORE]))
+
+
+def test_fewer_rows_mean_all_anew(night, points):
+    night(N)
+    store = night(N - 1)
+    assert "keep_cells" not in steps(store)
+    np.testing.assert_array_equal(lists(store), exact(points[: N - 1]))
+
+
+def test_other_weights_after_rows_were_appended_search_nothing(night):
+    night(N)
+    before, after = night(N + MORE), night(N + MORE, "weights.reg=0.01")
+    assert sum(report["points"] for report in reports(after, "order_points", "sort")) == 0
+    for name in ("points", "original_index", "_work/knn_indices", "_work/knn_distances"):
+        np.testing.assert_array_equal(after.read_all(name), before.read_all(name))
+
+
+@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
+def test_appended_copies_of_old_rows_are_merged(tmp_path, points, method):
+    night = Night(tmp_path, points, method)
+    night(N)
+    store = night(N + 30, rows=np.concatenate([points[:N], points[5:25], points[N:]]))
+    assert "keep_cells" in steps(store)
+    assert store.array("points").shape == (N + 10, 3)
+    embedding = store.read_all("embedding")
+    np.testing.assert_array_equal(embedding[N : N + 20], embedding[5:25])
+    assert np.isfinite(embedding).all()
+    only = night(N + 35, rows=np.concatenate([points[:N], points[5:25], points[N : N + 10], points[:5]]))
+    np.testing.assert_array_equal(only.read_all("embedding")[: N + 30], embedding)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_the_scale_is_that_of_the_last_search(night, points, metric):
+    settings = ("preprocess.scale=standard", f"neighbors.metric={metric}")
+    night(N, *settings)
+    store = night(N + MORE, *settings)
+    expected = (points - points[:N].mean(axis=0)) / points[:N].std(axis=0)
+    if metric == "cosine":
+        expected /= np.linalg.norm(expected, axis=1)[:, None]
+    np.testing.assert_allclose(store.read_all("points"), expected[store.read_all("original_index")], rtol=1e-9)
+    np.testing.assert_array_equal(lists(store), exact(expected[: N + MORE]))
+
+
+def test_a_damaged_version_is_named_and_then_not_built_on(night):
+    first = night(N)
+    damage(first.url, "_work/knn_distances")
+    said = refused(1, "run", night.config(N + MORE), "--store", night.root)
+    assert first.url in said
+    assert "lle verify" in said
+    refused(1, "verify", night.root)
+    assert "keep_cells" not in steps(night(N + MORE))
+
+
+@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
+def test_failed_and_resumed_gives_the_same_bytes(tmp_path, points, method, monkeypatch):
+    night = Night(tmp_path, points, method)
+    night.root = tmp_path / "undisturbed"
+    night(N)
+    undisturbed = night(N + MORE)
+    night.root = tmp_path / "failed"
+    night(N)
+    write, calls = appended.write_lists, []
+
+    def failing(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise OSError("no such device")
+        write(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(appended, "write_lists", failing)
+        refused(1, "run", night.config(N + MORE), "--store", night.root)
+    resumed = night(N + MORE)
+    assert "keep_cells" in steps(resumed)
+    for array in ("points", "_work/knn_indices", "weights", "embedding"):
+        np.testing.assert_array_equal(resumed.read_all(array), undisturbed.read_all(array))
+
+
+def test_the_embedding_is_that_of_a_run_on_all_rows(night, tmp_path, points):
+    night(N)
+    grown = night(N + MORE).read_all("embedding")
+    night.root = tmp_path / "afresh"
+    afresh = night(N + MORE).read_all("embedding")
+    np.testing.assert_allclose(grown * np.sign(grown[0] * afresh[0]), afresh, atol=1e-5)
