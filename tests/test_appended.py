@@ -81,7 +81,7 @@ def test_lists_are_exact_after_several_nights(tmp_path, points, method):
         np.testing.assert_array_equal(lists(store), exact(points[:n]))
 
 
-@pytest.mark.parametrize("seed", [3, 17])
+@pytest.mark.parametrize("seed", [3, pytest.param(17, marks=pytest.mark.slow)])
 def test_nearly_no_neighbour_is_lost_between_groups(tmp_path, seed, monkeypatch):
     """In groups of 100: a new point visits four of them, an old one is reached in its own."""
     monkeypatch.setattr(groups, "GROUP_POINTS", 100)
@@ -115,14 +115,18 @@ def test_old_blocks_are_the_same_files_and_only_new_points_are_searched(night):
     assert first.get_json("report/metrics.json")["appended"] is None
 
 
-@pytest.mark.parametrize(("settings", "kept"), [
-    (("weights.reg=0.01", "neighbors.max_overlap=4", "eigensolver.n_components=3"), True),
-    (("neighbors.n_neighbors=9",), False), (("neighbors.seed=4",), False), (("preprocess.scale=standard",), False),
-    (("output.max_appended=0.04",), False), (("neighbors.method=brute",), False),
-])  # fmt: skip
-def test_what_decides_the_lists_must_be_as_it_was(night, settings, kept):
+def test_what_decides_the_lists_must_be_as_it_was(night):
     night(N)
-    assert ("keep_cells" in steps(night(N + MORE, *settings))) == kept
+    config = night.config(N + MORE)
+    for settings, kept in (
+        (("weights.reg=0.01", "neighbors.max_overlap=4", "eigensolver.n_components=3"), True),
+        (("neighbors.n_neighbors=9",), False), (("neighbors.seed=4",), False), (("preprocess.scale=standard",), False),
+        (("neighbors.method=brute",), False), (("neighbors.radius=2.0",), False), (("method=pca",), False),
+        (("output.max_appended=0",), False), (("output.max_appended=0.04",), False),
+        (("execution.block_points=100",), False),
+    ):  # fmt: skip
+        planned = {step["step"] for step in lle("plan", config, *flags(settings))["steps"]}
+        assert ("keep_cells" in planned) == kept, settings
 
 
 def test_the_plan_says_what_is_kept_and_why_nothing_is(night):
@@ -134,9 +138,10 @@ def test_the_plan_says_what_is_kept_and_why_nothing_is(night):
     assert "only new points are searched" not in plan["says"]
     assert "keep_cells" not in steps(night(N + 2 * MORE + 1))
     assert "only new points are searched" in lle("plan", night.config(N + 3 * MORE))["says"]
+    assert "keep_cells" in steps(night(N + 3 * MORE))
 
 
-@pytest.mark.parametrize("row", [0, N - 1])
+@pytest.mark.parametrize("row", [pytest.param(0, marks=pytest.mark.slow), N - 1])
 def test_a_changed_row_means_all_anew(night, points, row):
     night(N)
     other = points.copy()
@@ -161,7 +166,7 @@ def test_other_weights_after_rows_were_appended_search_nothing(night):
         np.testing.assert_array_equal(after.read_all(name), before.read_all(name))
 
 
-@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
+@pytest.mark.parametrize("method", [pytest.param("kdtree", marks=pytest.mark.slow), "pynndescent"])
 def test_appended_copies_of_old_rows_are_merged(tmp_path, points, method):
     night = Night(tmp_path, points, method)
     night(N)
@@ -175,7 +180,7 @@ def test_appended_copies_of_old_rows_are_merged(tmp_path, points, method):
     np.testing.assert_array_equal(only.read_all("embedding")[: N + 30], embedding)
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("metric", [pytest.param("euclidean", marks=pytest.mark.slow), "cosine"])
 def test_the_scale_is_that_of_the_last_search(night, points, metric):
     settings = ("preprocess.scale=standard", f"neighbors.metric={metric}")
     night(N, *settings)

@@ -27,7 +27,7 @@ DEFAULTS = {
                     "max_degrees": 20_000, "distributed": False},
     "embedding": {"scale": "unit_covariance", "align": None},
     "quality": {"sample": 2000, "seed": 0, "geodesic_sources": "auto"},
-    "output": {"store": "x.zarr", "report": True, "keep": None, "prometheus": None},
+    "output": {"store": "x.zarr", "report": True, "keep": None, "max_appended": 0.1, "prometheus": None},
     "execution": {
         "block_points": "auto",
         "cluster": {
