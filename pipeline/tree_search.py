@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline import schema
-from pipeline.kernels.knn import NeighborLists, kdtree_neighbors, select_nearest
+from pipeline.kernels.knn import NeighborLists, kdtree_neighbors, nearest_distances, select_nearest
 from pipeline.kernels.partition import Boxes, boxes_within
 from pipeline.store import Store
 
@@ -33,19 +33,24 @@ def search_by_tree(
 
 
 def improve(
-    store: Store, boxes: Boxes, chosen: Ids, own: Floats, ids: Ids, lists: NeighborLists, slack: float = 0.0
+    store: Store, boxes: Boxes, chosen: Ids, own: Floats, ids: Ids, lists: NeighborLists, slack: float | None = None
 ) -> int:
     """Merge what lies in the chosen boxes into the lists (b, k) of a block's points (b, d), in place; rows read.
 
-    `slack`: how much farther than its farthest neighbour, relative to that distance, a point looks.
+    `slack` is for lists that are good already: only points search that have another at hand which is nearer than their
+    farthest neighbour, that distance made longer by this share.
     """
     n_read, k = 0, lists.ids.shape[1]
     for batch in batches_of(boxes, chosen, HALO_ROWS):
         halo = rows_of(boxes, batch)
         gap = np.maximum(0.0, np.maximum(boxes.low[batch].min(axis=0) - own, own - boxes.high[batch].max(axis=0)))
-        rows = np.flatnonzero(np.einsum("bd,bd->b", gap, gap) <= ((1 + slack) * lists.distances[:, -1]) ** 2)
+        reach = (1 + (slack or 0.0)) * lists.distances[:, -1]
+        rows = np.flatnonzero(np.einsum("bd,bd->b", gap, gap) <= reach**2)
+        others = store.gather(schema.POINTS.name, halo)
+        if slack is not None:
+            rows = rows[nearest_distances(own[rows], others) <= reach[rows]]
         # the block's own points are in the tree too: without near ones a query would look through all the far ones
-        points = np.concatenate([own, store.gather(schema.POINTS.name, halo)])
+        points = np.concatenate([own, others])
         more = kdtree_neighbors(own[rows], ids[rows], points, np.concatenate([ids, halo]), k)
         both = (np.hstack([lists.ids[rows], more.ids]), np.hstack([lists.distances[rows], more.distances]))
         for column, better in zip(lists, select_nearest(*both, ids[rows], k), strict=True):

@@ -72,7 +72,8 @@ def exact(points):
 
 
 @pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
-def test_lists_are_exact_after_several_nights(tmp_path, points, method):
+def test_lists_are_exact_after_several_nights(tmp_path, points, method, monkeypatch):
+    monkeypatch.setattr(plan, "CELL_POINTS", 20)
     night = Night(tmp_path, points, method)
     night(N)
     for n in (N + MORE, N + 2 * MORE):

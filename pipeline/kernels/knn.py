@@ -49,6 +49,11 @@ def kdtree_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids:
     return select_nearest(np.where(np.isfinite(distances), ids, -1), distances, query_ids, k)
 
 
+def nearest_distances(queries: Floats, points: Floats) -> npt.NDArray[np.float64]:
+    """Distance (b,) from each query (b, d) to the nearest of some points (c, d), by SciPy's k-d tree."""
+    return np.asarray(cKDTree(points.astype(np.float64)).query(queries.astype(np.float64))[0])
+
+
 def brute_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
     """Exact neighbours by matrix products over chunks of points; a few spare candidates absorb their rounding."""
     middle = points.mean(axis=0, dtype=np.float64)
@@ -86,8 +91,11 @@ def cell_neighbors(points: Floats, ids: Ids, k: int, exact_below: int, seed: int
 
 
 def _nn_descent(points: npt.NDArray[np.float32], k: int, seed: int) -> npt.NDArray[np.int32]:
-    from pynndescent import NNDescent  # noqa: PLC0415 (importing it compiles for seconds; the exact routes never need it)
+    from pynndescent import NNDescent  # noqa: PLC0415 (seconds of imports; the exact routes never need it)
 
+    from pipeline.kernels.descent import keep_compiled  # noqa: PLC0415
+
+    keep_compiled()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns where it returns -1; those are handled by id
         index = NNDescent(points, n_neighbors=k, metric="euclidean", random_state=seed, n_jobs=1)

@@ -90,7 +90,9 @@ def night(data: str, folder: Path, root: str, workers: int) -> Night:
     reports = checkpoint.read_reports(store)
     kept: dict[str, int] = {}
     for (stage, _), found in reports.items():
-        kept[stage] = max(kept.get(stage, 0), sum(int(report.report.get("kept", 0)) for report in found))
+        if stage == "ingest":  # rows are read or taken over, which is told elsewhere
+            continue
+        kept[stage] = max(kept.get(stage, 0), sum(report.report.get("kept", 0) for report in found))
     [recall] = reports["mend_graph", "measure_recall"]
     aligned = [part for found in reports.get(("solve_embedding", "align"), []) for part in found.report["components"]]
     return Night(progress.seconds, kept, recall.report["value"], aligned[0]["residual_after"] if aligned else None)
