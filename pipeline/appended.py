@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
-from pipeline.kernels.knn import NeighborLists, brute_neighbors, select_nearest
+from pipeline.kernels.knn import Hits, NeighborLists, brute_neighbors, nearest_hits, points_within, select_nearest
 from pipeline.kernels.partition import nearest_groups
 from pipeline.plan import (
     Earlier,
@@ -33,7 +33,9 @@ from pipeline.tree_search import HALO_ROWS, boxes_within_reach, improve, read_bo
 
 PLACE = "_work/appended"
 N_GROUPS_NEW = 4
-QUERIES = 2048
+QUERIES, OLD_POINTS = 64, 2048  # searched at one time: what they find is held until the nearest are chosen
+BOUNDED_BY = 8
+"""So many times k points of its own cell, or around it, bound how far a new point's neighbours can be."""
 FLOAT32_ERROR = 1e-6
 """Distances are stored in single precision: so much farther, relatively, a point looks."""
 FOUND = (schema.KNN_INDICES.name, schema.KNN_DISTANCES.name)
@@ -133,7 +135,7 @@ def _update_by_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[Ste
     if n_blocks:
         sent = yield Step(
             "find_neighbors", "send_new", send_new, n_blocks,
-            memory.send_members(block=block, row=row) + memory.SCORE_BYTES, {**kept, **size},
+            memory.send_members(block=block, row=row) + 2 * memory.SCORE_BYTES, {"n_neighbors": k, **kept, **size},
             bundles=(f"{PLACE}/group_members",), expected=lambda b: {"new": {"0": late if b == 0 else 0}},
         )  # fmt: skip
     visits = largest_total([report["new"] for report in sent])
@@ -175,29 +177,48 @@ def earlier_lists(url: str, place: str, start: int, stop: int) -> NeighborLists:
     return NeighborLists(ids.astype(np.int64), distances.astype(np.float64))
 
 
-def send_new(store: Store, block: int, kept: int, searched: int, size: int, n_points: int) -> Report:
+def send_new(
+    store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int
+) -> Report:
     """Send the new points of a block to the groups nearest to them, and every point appended so far to its own.
 
-    Blocks are counted from the first that holds appended points.
+    A new point takes along how far its neighbours can be. Blocks are counted from the first with appended points.
     """
     start, stop = block_rows(block + searched // size, size, n_points)
     ids, points = np.arange(start, stop), store.read(schema.POINTS.name, start, stop)
     groups = store.read_bundle(f"{PLACE}/groups")["groups"]
-    own = np.where(ids >= searched, groups[store.read(schema.NEAREST_CELLS.name, start, stop)[:, 0]], -1)
+    cells = store.read(schema.NEAREST_CELLS.name, start, stop)[:, 0]
+    own, new = np.where(ids >= searched, groups[cells], -1), ids >= kept
     centers = store.read_bundle("_work/cells")["centers"]
-    visited = np.full((len(ids), N_GROUPS_NEW), -1, np.int32)
-    nearest = nearest_groups(points[ids >= kept], centers, groups, N_GROUPS_NEW)
-    visited[ids >= kept, : nearest.shape[1]] = nearest
+    visited, reach = np.full((len(ids), N_GROUPS_NEW), -1, np.int32), np.zeros(len(ids))
+    nearest = nearest_groups(points[new], centers, groups, N_GROUPS_NEW)
+    visited[new, : nearest.shape[1]] = nearest
+    reach[new] = bounded_reach(store, points[new], cells[new], n_neighbors)
     sent = {}
     for group in np.unique(np.column_stack([own, visited])).tolist():
         rows = np.flatnonzero((own == group) | (visited == group).any(axis=1))
         if group >= 0:
             store.write_bundle(
                 f"{PLACE}/group_members/{group:05d}/{block:05d}", members=ids[rows], points=points[rows],
-                own=own[rows] == group, visits=(visited[rows] == group).any(axis=1),
+                own=own[rows] == group, visits=(visited[rows] == group).any(axis=1), reach=reach[rows],
             )  # fmt: skip
             sent[str(group)] = len(rows)
     return {"new": sent}
+
+
+def bounded_reach(store: Store, points: Floats, cells: Ids, k: int) -> npt.NDArray[np.float64]:
+    """(b,) distance within which new points (b, d) have k others: to the k-th old point in or around their own cell."""
+    ends = np.cumsum(store.read_bundle(KEPT_CELLS)["counts"])
+    reach = np.empty(len(points))
+    for cell in np.unique(cells).tolist():
+        rows = np.flatnonzero(cells == cell)
+        first, past = int(ends[cell - 1]) if cell else 0, int(ends[cell])
+        spare = max(0, BOUNDED_BY * k - (past - first))
+        first, past = max(0, first - spare), min(int(ends[-1]), past + spare)
+        near = store.read(schema.POINTS.name, first, past)
+        found = brute_neighbors(points[rows], np.full(len(rows), -1), near, np.arange(first, past), k)
+        reach[rows] = found.distances[:, -1]
+    return reach
 
 
 def search_new(
@@ -209,19 +230,20 @@ def search_new(
              for name in store.objects.names(f"{PLACE}/group_members/{block:05d}")]  # fmt: skip
     if not any(part["visits"].any() for part in parts):
         return {"new": 0, "members": 0}
-    late = {key: np.concatenate([part[key] for part in parts]) for key in ("members", "points", "own", "visits")}
+    late = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    visits, own = late["visits"], late["own"]
     first, past = rows_of_group(store, block)
-    ids = np.concatenate([np.arange(first, past), late["members"][late["own"]]])
-    points = np.concatenate([store.read(schema.POINTS.name, first, past), late["points"][late["own"]]])
-    new_ids, new_points = late["members"][late["visits"]], late["points"][late["visits"]]
-    found = _nearest(new_points, new_ids, points, ids, n_neighbors)
-    old = ids < kept
-    reached = _nearest(points[old], ids[old], new_points, new_ids, n_neighbors)
+    ids = np.concatenate([np.arange(first, past), late["members"][own]])
+    points = np.concatenate([store.read(schema.POINTS.name, first, past), late["points"][own]])
+    new_ids, new_points, old = late["members"][visits], late["points"][visits], ids < kept
+    found = nearest_within(new_points, new_ids, late["reach"][visits], points, ids, n_neighbors, QUERIES)
     reach = np.concatenate([
         earlier_lists(earlier, lists, first, past).distances[:, -1],
         _gathered_reach(earlier, lists, ids[old][past - first :]),
     ])  # fmt: skip
-    reached.ids[reached.distances > (1 + FLOAT32_ERROR) * reach[:, None]] = -1
+    reached = nearest_within(
+        points[old], ids[old], (1 + FLOAT32_ERROR) * reach, new_points, new_ids, n_neighbors, OLD_POINTS
+    )  # fmt: skip
     taken = np.flatnonzero((reached.ids >= 0).any(axis=1))
     columns = [(ids[old][taken], new_ids), (reached.ids[taken], found.ids), (reached.distances[taken], found.distances)]
     members, listed, distances = (np.concatenate(pair) for pair in columns)
@@ -240,11 +262,19 @@ def rows_of_group(store: Store, group: int) -> tuple[int, int]:
     return int(counts[groups < group].sum()), int(counts[groups <= group].sum())
 
 
-def _nearest(queries: Floats, query_ids: Ids, points: Floats, ids: Ids, k: int) -> NeighborLists:
-    """Exact neighbours of some points among others, QUERIES at a time."""
-    parts = [brute_neighbors(queries[i : i + QUERIES], query_ids[i : i + QUERIES], points, ids, k)
-             for i in range(0, len(queries), QUERIES)]  # fmt: skip
-    return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+def nearest_within(
+    queries: Floats, query_ids: Ids, reach: npt.NDArray[np.float64], points: Floats, ids: Ids, k: int, batch: int
+) -> NeighborLists:
+    """The k nearest of the points (c, d) that lie within reach (b,) of each query (b, d), `batch` queries at a time."""
+    parts = []
+    for start in range(0, len(queries), batch):
+        rows = slice(start, start + batch)
+        hits = points_within(queries[rows], np.full(len(reach[rows]), -1), reach[rows], points, 0)
+        found = Hits(hits.sample, ids[hits.ids], hits.distances)
+        other = found.ids != query_ids[rows][found.sample]
+        parts.append(nearest_hits(Hits(*(column[other] for column in found)), len(reach[rows]), k))
+    empty = NeighborLists(np.empty((0, k), np.int64), np.empty((0, k)))
+    return NeighborLists(*(np.concatenate(columns) for columns in zip(empty, *parts, strict=True)))
 
 
 def _gathered_reach(url: str, place: str, rows: Ids) -> npt.NDArray[np.float64]:

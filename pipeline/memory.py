@@ -180,8 +180,9 @@ def search_cells(*, members: int, row: int, d: int, k: int) -> int:
 
 
 def search_new(*, old: int, late: int, row: int, d: int, k: int) -> int:
-    """`late` appended points against a group of `old` ones, and back; both are held in double precision too."""
-    return TASK_BYTES + 2 * SCORE_BYTES + (old + late) * (4 * row + 24 * d + 200 * k)
+    """`late` appended points against a group of `old` ones and back; at worst each batch finds all that there is."""
+    hits = 60 * max(64 * (old + late), 2048 * late)
+    return TASK_BYTES + SCORE_BYTES + (old + late) * (4 * row + 24 * d + 100 * k) + hits
 
 
 def merge_lists(*, block: int, k: int, lists: int) -> int:

@@ -161,6 +161,18 @@ def points_within(
     return Hits(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
+def nearest_hits(hits: Hits, n_sample: int, k: int) -> NeighborLists:
+    """The k nearest of the points found for each sample point, by distance, then by id; short lists are padded."""
+    order = np.lexsort((hits.ids, hits.distances, hits.sample))
+    sample = hits.sample[order]
+    rank = np.arange(len(sample)) - np.searchsorted(sample, sample)
+    kept, order = rank < k, order[rank < k]
+    lists = NeighborLists(np.full((n_sample, k), -1, np.int64), np.full((n_sample, k), np.inf))
+    lists.ids[sample[kept], rank[kept]] = hits.ids[order]
+    lists.distances[sample[kept], rank[kept]] = hits.distances[order]
+    return lists
+
+
 def _points_within_by_tree(
     sample: Floats, sample_ids: Ids, radii: npt.NDArray[np.float64], block: Floats, first_row: int
 ) -> Hits:
