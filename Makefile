@@ -4,7 +4,7 @@ VENV ?= .venv
 SERVERS ?= .servers
 BIN = $(VENV)/bin
 
-.PHONY: run servers test lint test-slow benchmark schema clean
+.PHONY: run servers azurite test lint test-slow benchmark schema clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,10 @@ run: $(VENV)/.installed
 	$(BIN)/lle run configs/quickstart.yaml
 
 servers: $(SERVERS)/.installed
+
+# The emulator of Azure's blob storage, which tests use where it is; needs npm.
+azurite:
+	npm install --no-fund --no-audit --prefix $(SERVERS) azurite@3.35.0
 
 test: $(VENV)/.installed lint
 	@$(MAKE) servers || echo "no object stores here: their tests are skipped" >&2

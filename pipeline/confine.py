@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -78,5 +79,6 @@ def _is_url(text: str) -> bool:
 
 
 def _inside(found: str, place: str) -> bool:
-    dotted = _is_url(found) and ".." in unquote(found).split("/")
+    # Clients of web addresses take a backslash for a slash, and overlook tabs and line breaks.
+    dotted = _is_url(found) and ".." in re.split(r"[/\\]", re.sub(r"[\t\r\n]", "", unquote(found)))
     return not dotted and (found == place or found.startswith(place.rstrip("/") + "/"))

@@ -32,11 +32,7 @@ RETRY: Any = {"max_retries": 10, "retry_timeout": timedelta(seconds=90)}
 
 def open_objects(url: str) -> Objects:
     """Objects under a path, a file:// URL, or any URL obstore knows (s3://, gs://, az://, memory://)."""
-    if kind := find_secret(url):
-        raise ConfigError(
-            f"{without_user(url)}: the URL holds {kind}. Credentials come from the environment or the identity of the "
-            f"machine; take it out of the URL, and replace it if others have seen it"
-        )
+    _refuse_secrets(url)
     parsed = urlparse(url)
     if parsed.scheme in {"", "file"} or len(parsed.scheme) == 1:
         return LocalObjects(unquote(parsed.path) if parsed.scheme == "file" else url)
@@ -45,13 +41,23 @@ def open_objects(url: str) -> Objects:
 
 def open_remote(url: str) -> Any:
     """obstore's store of a URL. Its client takes endpoint and credentials from the environment. Raises ConfigError."""
+    _refuse_secrets(url)
     from obstore.store import from_url  # noqa: PLC0415 (an optional extra)
 
     plain: Any = {"client_options": {"allow_http": True}} if url.startswith("http://") else {}
     try:
         return from_url(url, retry_config=RETRY, **plain)
     except Exception as error:
-        raise ConfigError(f"{url}: not a storage URL that can be opened: {redact(str(error))}") from None
+        said = redact(str(error).split("\n")[0])
+        raise ConfigError(f"{url}: not a storage URL that can be opened: {said}") from None
+
+
+def _refuse_secrets(url: str) -> None:
+    if kind := find_secret(url):
+        raise ConfigError(
+            f"{without_user(url)}: the URL holds {kind}. Credentials come from the environment or the identity of the "
+            f"machine; take it out of the URL, and replace it if others have seen it"
+        )
 
 
 class LocalObjects:

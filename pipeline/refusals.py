@@ -5,12 +5,14 @@ import errno
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.credentials import redact
 from pipeline.errors import StoreError
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
+NO_IDENTITY = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")  # there clouds tell who a machine is
+DENIED = re.compile(r"status code: 40[13] ")  # lists are refused by no error of their own
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 WRITE_PAUSES = (0.02, 0.1, 0.5, 2.0)  # seconds between attempts; object stores have retries of their own
 
@@ -21,8 +23,8 @@ def storage_errors(where: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _is_remote(error):
-            raise _refused(error, where) from None
+        if answer := answer_of(error):
+            raise _refused(answer, where) from None
         if not isinstance(error, OSError):
             raise
         raise _explain(error, where) from None
@@ -70,20 +72,38 @@ def said_by(error: Exception) -> str:
     return redact(str(error).split("\n")[0].partition(": <?xml")[0]) + (f": {code[1]}" if code else "")
 
 
-def _refused(error: Exception, where: str) -> StoreError:
-    """What an object store's client says, without what may be secret in it."""
+class Answer(NamedTuple):
+    """What an object store refused, and what to do, in words; final where asking again would end the same way."""
+
+    words: str
+    is_final: bool
+
+
+def answer_of(error: Exception) -> Answer | None:
+    """What an object store's client says, without what may be secret in it; None for errors of anything else."""
+    if not _is_remote(error):
+        return None
     said, kind = said_by(error), type(error).__name__
+    if NO_IDENTITY.search(said):
+        return Answer(
+            f"there are no credentials in the environment, and the machine's own identity cannot be had ({said}). Set "
+            f"them (docs/object_storage.md has the names), or AWS_SKIP_SIGNATURE=true for a public bucket",
+            "status code: 4" in said,  # anything else may be the service for identities, failing for a moment
+        )
     if kind in {"NotFoundError", "FileNotFoundError"} or "404 Not Found" in said:
-        refused = StoreError(f"{where}: there is no such bucket or container ({said}). Create it, or correct the URL")
-    elif kind in {"UnauthenticatedError", "PermissionDeniedError", "PermissionError"}:
-        refused = StoreError(
-            f"{where}: the object store does not allow it ({said}). Check the credentials in the environment, or the "
-            f"rights of this machine's identity"
-        )
-    else:
-        return StoreError(
-            f"{where}: the object store did not answer as it should: {said}. Check the URL, the endpoint and the "
-            f"credentials in the environment, and run the same command again"
-        )
-    refused.exit_code = 2
+        return Answer(f"there is no such bucket or container ({said}). Create it, or correct the URL", True)
+    if kind in {"UnauthenticatedError", "PermissionDeniedError", "PermissionError"} or DENIED.search(said):
+        return Answer(
+            f"the object store does not allow it ({said}). Check the credentials in the environment, or the rights of "
+            f"this machine's identity", True
+        )  # fmt: skip
+    return Answer(
+        f"the object store did not answer as it should: {said}. Check the URL, the endpoint and the credentials in the "
+        f"environment, and run the same command again", False
+    )  # fmt: skip
+
+
+def _refused(answer: Answer, where: str) -> StoreError:
+    refused = StoreError(f"{where}: {answer.words}")
+    refused.exit_code = 2 if answer.is_final else StoreError.exit_code
     return refused

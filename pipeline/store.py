@@ -27,6 +27,7 @@ from pipeline.objects import open_objects
 from pipeline.plan import PlannedArray
 from pipeline.refusals import persist, storage_errors
 from pipeline.schema import FORMAT_VERSION
+from pipeline.whole_chunks import only_whole
 
 Array = npt.NDArray[Any]
 
@@ -198,12 +199,9 @@ class Store:
         """Rows [start, stop). Raises CorruptChunk when a chunk is missing or fails its checksum."""
         array = self.array(name)
         block = block_of(array)
-        for chunk in range(start // block, -(-stop // block)):
-            if array.size and not self.objects.size(self._object_of(array, name, chunk)):
-                raise CorruptChunk(name, str(chunk), "the chunk is missing or empty")
         with storage_errors(f"{self.url}/{name}"):
             try:
-                return np.asarray(array[start:stop])
+                return np.asarray(only_whole(array)[start:stop])
             except (ValueError, RuntimeError) as error:
                 if start // block == (stop - 1) // block:
                     raise CorruptChunk(name, str(start // block), str(error).split(". ")[0]) from None

@@ -1,11 +1,13 @@
-"""Object stores on loopback for tests: moto (in memory), and OpenStack Swift with its S3 interface (on disk).
+"""Object stores on loopback for tests: moto and Azurite (in memory), OpenStack Swift with its S3 interface (on disk).
 
-They are installed apart from the program (`make servers`, pinned in tests/servers/requirements.txt). Credentials go to
-the program the way they do in production: by the environment.
+They are installed apart from the program (`make servers`, pinned in tests/servers/requirements.txt; `make azurite`).
+Credentials go to the program the way they do in production: by the environment.
 """
 
+import base64
 import contextlib
 import datetime
+import hmac
 import os
 import pwd
 import signal
@@ -15,12 +17,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from email.utils import formatdate
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 PROGRAMS = Path(__file__).resolve().parents[1] / ".servers" / "bin"
+NODE_PROGRAMS = PROGRAMS.parent / "node_modules" / ".bin"
 BUCKET = "bucket"
 PATIENCE = 60.0
 KEY, SECRET = "test:tester", "testing-secret-7d1f"
@@ -83,11 +87,27 @@ class Server(NamedTuple):
         return f"s3://{BUCKET}/{name}"
 
 
-def program(name: str) -> str:
+class AzureServer(Server):
+    """The same of Azure's blob storage; bucket is container there. The key is the one that emulators publish."""
+
+    ACCOUNT = "devstoreaccount1"
+    KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": self.endpoint,
+                "AZURE_STORAGE_ACCOUNT_NAME": self.ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": self.KEY,
+                "NO_PROXY": "127.0.0.1"}  # fmt: skip
+
+    def url(self, name: str) -> str:
+        return f"az://{BUCKET}/{name}"
+
+
+def program(name: str, folder: Path = PROGRAMS, target: str = "servers") -> str:
     """Path of a server's program; the test is skipped, loudly, where it is not installed."""
-    found = PROGRAMS / name
+    found = folder / name
     if not found.is_file():
-        pytest.skip(f"NOT CHECKED: {name} is not installed; `make servers` installs the object stores of the tests")
+        pytest.skip(f"NOT CHECKED: {name} is not installed; `make {target}` installs it for the tests")
     return str(found)
 
 
@@ -116,6 +136,24 @@ def swift_server(folder: Path) -> Iterator[Server]:
     commands = [[program(f"swift-{kind}-server"), str(folder / f"{kind}.conf"), "--verbose"] for kind in texts]
     with _processes(commands, folder):
         yield _with_bucket(Server("swift", f"http://127.0.0.1:{proxy}"))
+
+
+@contextlib.contextmanager
+def azurite_server(folder: Path) -> Iterator[AzureServer]:
+    """Azurite: checks signatures, keeps everything in memory."""
+    [port] = free_ports(1)
+    command = [program("azurite-blob", NODE_PROGRAMS, "azurite"), "--inMemoryPersistence", "--disableTelemetry",
+               "--skipApiVersionCheck", "--blobPort", str(port)]  # fmt: skip
+    with _processes([command], folder):
+        server = AzureServer("azurite", f"http://127.0.0.1:{port}")
+        account, name = server.ACCOUNT, f"{BUCKET}?restype=container"
+        headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+        signed = "PUT" + 12 * "\n" + "".join(f"{key}:{value}\n" for key, value in headers.items())
+        signed += f"/{account}/{account}/{BUCKET}\nrestype:container"
+        digest = hmac.digest(base64.b64decode(server.KEY), signed.encode(), "sha256")
+        headers["Authorization"] = f"SharedKey {account}:{base64.b64encode(digest).decode()}"
+        _ask(urllib.request.Request(f"{server.endpoint}/{account}/{name}", method="PUT", headers=headers))
+        yield server
 
 
 def free_ports(number: int) -> list[int]:
@@ -151,13 +189,18 @@ def _with_bucket(server: Server) -> Server:
     store = S3Store(BUCKET, endpoint=server.endpoint, access_key_id=KEY, secret_access_key=SECRET, region="us-east-1",
                     client_options={"allow_http": True})  # fmt: skip
     url = sign(store, "PUT", "", datetime.timedelta(seconds=PATIENCE))
+    _ask(urllib.request.Request(url, method="PUT", data=b""))
+    return server
+
+
+def _ask(request: urllib.request.Request) -> None:
+    """Ask until the server, which has just been started, answers."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            request = urllib.request.Request(url, method="PUT", data=b"")
             with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10):
-                return server
-        except (urllib.error.URLError, ConnectionError) as error:
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{server.name} does not answer: {error}") from error
+                raise TimeoutError(f"{request.host} does not answer: {error}") from error
             time.sleep(0.05)

@@ -144,6 +144,7 @@ class TestConfinement:
         {"neighbors": {"precomputed": {"kind": "npy", "path": "data/graph.npy"}}},
         {"input": {"kind": "csv", "path": "data/x.csv", "columns": ["x"]}, "neighbors": {"k_per_point": "a column"}},
         {"output": {"store": "data/../data/run.zarr"}}, {"embedding": {"align": "data/old.zarr"}}, {"output": {"store": "s3://ours/public"}},
+        {"input": {"kind": "parquet", "path": "s3://ours/public/*/x?.parquet"}},
     ])  # fmt: skip
     def test_inside(self, load, sections):
         assert load(**sections)
@@ -154,7 +155,9 @@ class TestConfinement:
         {"input": {"kind": "csv", "path": "*/x.csv"}}, {"input": {"kind": "zarr", "url": "s3://theirs/x"}},
         {"neighbors": {"precomputed": {"kind": "npy", "path": "elsewhere/graph.npy"}}},
         {"neighbors": {"precomputed": {"kind": "zarr", "url": "s3://theirs/graph.zarr"}}},
-        {"neighbors": {"k_per_point": "elsewhere/k.npy"}},
+        {"neighbors": {"k_per_point": "elsewhere/k.npy"}}, {"input": {"kind": "parquet", "path": "s3://theirs/*.parquet"}},
+        {"input": {"kind": "csv", "path": "s3://ours/*/x.csv"}}, {"input": {"kind": "npy", "path": "s3://ours/public/..\\x.npy"}},
+        {"input": {"kind": "npy", "path": "s3://ours/public/x.npy", "labels": "s3://ours/public/.%09./y.npy"}},
         {"input": {"kind": "zarr", "url": "file:///etc"}}, {"input": {"kind": "zarr", "url": "s3://ours/public/../x"}},
         {"embedding": {"align": "elsewhere/old.zarr"}}, {"output": {"store": "data2/run.zarr"}}, {"output": {"store": "s3://ours/public2/run.zarr"}},
         {"output": {"store": "data/run.zarr", "prometheus": "/var/lib/x.prom"}},

@@ -11,23 +11,25 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import psutil
 import pytest
 import yaml
 import zarr
 from conftest import swiss_roll
-from object_servers import KEY, SECRET, moto_server, swift_server
+from object_servers import KEY, SECRET, azurite_server, moto_server, swift_server
+from test_store import planned
 
 from pipeline import checkpoint
 from pipeline import objects as objects_module
 from pipeline import run as runs
 from pipeline.config import load_config
-from pipeline.errors import InputError, StoreError
+from pipeline.errors import CorruptChunk, StoreError
 from pipeline.objects import open_objects
 from pipeline.progress import RunProgress
-from pipeline.sources import open_source
 from pipeline.store import Store
 from pipeline.verify import find_damage
+from tests.traffic import counted
 
 pytest.importorskip("obstore", reason="object stores need the extra s3")
 
@@ -46,6 +48,12 @@ def moto(tmp_path_factory):
 @pytest.fixture(scope="module")
 def swift(tmp_path_factory):
     with swift_server(tmp_path_factory.mktemp("swift")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def azurite(tmp_path_factory):
+    with azurite_server(tmp_path_factory.mktemp("azurite")) as server:
         yield server
 
 
@@ -186,6 +194,40 @@ class TestCreate:
         assert not store.objects.exists(checkpoint.LOCK)
 
 
+class TestRequests:
+    """A chunk is read by one request, which also tells whether it is there."""
+
+    @pytest.fixture
+    def filled(self, bucket, monkeypatch):
+        with counted(bucket) as (server, traffic):
+            monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+            store = Store(bucket.url("requests.zarr"))
+            for name, parts in (("chunks", 0), ("shards", 4)):
+                store.create(planned(name, (24,), "float64", 8, parts))
+                store.write(name, 0, np.arange(24.0))
+                store.array(name)
+            traffic.forget()
+            yield store, traffic
+
+    @pytest.mark.parametrize("name", ["chunks", "shards"])
+    def test_one_a_chunk(self, filled, name):
+        store, traffic = filled
+        np.testing.assert_array_equal(store.read_all(name), np.arange(24.0))
+        assert traffic.requests == {"GET": 3}
+
+    @pytest.mark.parametrize("name", ["chunks", "shards"])
+    @pytest.mark.parametrize("rows", [(8, 16), (9, 10), (0, 24)])
+    def test_a_missing_or_empty_chunk(self, filled, name, rows):
+        store, _ = filled
+        for damage in (store.objects.delete, lambda key: store.objects.put(key, b"")):
+            damage(f"{name}/c/1")
+            with pytest.raises(CorruptChunk, match="missing or empty") as caught:
+                store.read(name, *rows)
+            assert (caught.value.array, caught.value.chunk) == (name, "1")
+        store.write(name, 8, np.arange(8.0, 16.0))
+        np.testing.assert_array_equal(store.read(name, *rows), np.arange(*rows))
+
+
 class TestRefusals:
     """What the service refuses is an error that says where and what to do, with the right exit code."""
 
@@ -206,11 +248,6 @@ class TestRefusals:
             assert caught.value.exit_code == 1
             assert SECRET not in str(caught.value)
 
-    @pytest.mark.parametrize("kind", ["npy", "npz", "idx", "parquet", "csv"])
-    def test_files_by_url_are_an_error_with_the_cure(self, kind):
-        with pytest.raises(InputError, match=r"only input\.kind: zarr reads URLs"):
-            open_source(kind, path="s3://bucket/points")
-
     def test_nothing_secret_is_told(self, bucket, tmp_path, monkeypatch):
         """A run that fails, with everything said that can be said."""
         nowhere = {**bucket.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
@@ -222,6 +259,63 @@ class TestRefusals:
             assert failed.returncode in (1, 2)
             assert said in err
             assert not {each for each in (SECRET, KEY) if each in out + err}
+
+
+class TestAzure:
+    """az:// on the emulator of Azure's blob storage."""
+
+    @pytest.fixture
+    def container(self, azurite, monkeypatch):
+        for name, value in azurite.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.1)
+        return azurite
+
+    def test_one_of_many_at_once(self, container):
+        assert TestCreate().race(open_objects(container.url("race"))) == [1, 1, 1, 1]
+
+    def test_objects(self, container):
+        objects, other = open_objects(container.url("a")), open_objects(container.url("b"))
+        assert (objects.get("d/x"), objects.size("d/x"), objects.age("d/x")) == (None, 0, float("inf"))
+        objects.put("d/x", b"one")
+        objects.put("y", b"three")
+        assert (objects.get("d/x"), objects.size("y")) == (b"one", 5)
+        assert (objects.names(""), objects.names("d"), objects.folders("")) == (["d/x", "y"], ["d/x"], ["d"])
+        assert 0 <= objects.age("y") < 60
+        other.copy(["d/x"], objects)
+        assert other.get("d/x") == b"one"
+        objects.delete("d")
+        objects.delete("nowhere")
+        assert objects.names("") == ["y"]
+        with pytest.raises(StoreError, match="no such bucket or container"):
+            open_objects("az://nobody/x").names("")
+
+    @pytest.mark.parametrize("name", ["chunks", "shards"])
+    def test_arrays(self, container, name):
+        store = Store(container.url("arrays.zarr"))
+        store.create(planned(name, (24,), "float64", 8, 4 * (name == "shards")))
+        store.write(name, 0, np.arange(24.0))
+        np.testing.assert_array_equal(store.read_all(name), np.arange(24.0))
+        np.testing.assert_array_equal(store.gather(name, np.array([1, 9, 23])), [1.0, 9.0, 23.0])
+        for damage in (store.objects.delete, lambda key: store.objects.put(key, b"")):
+            damage(f"{name}/c/1")
+            with pytest.raises(CorruptChunk, match="missing or empty"):
+                store.read(name, 9, 10)
+
+    @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
+    def test_a_whole_job(self, container, tmp_path):
+        points = swiss_roll(N_POINTS, np.random.default_rng(59))
+        source, here = open_objects(container.url("in")), tmp_path / "in"
+        here.mkdir()
+        for number, rows in enumerate(np.split(points, 2)):
+            pd.DataFrame(rows, columns=["a", "b", "c"]).to_parquet(here / f"{number}.parquet")
+            source.put(f"{number}.parquet", (here / f"{number}.parquet").read_bytes())
+        for place, store in ((source.url, container.url("runs/roll.zarr")), (here, str(tmp_path / "run"))):
+            keys = {"kind": "parquet", "path": f"{place}/*.parquet", "label": "b", "columns": ["a", "c"]}
+            runs.run(load_config(config_at(tmp_path / "job.yaml", keys, store)), False, RunProgress())
+        assert results(container.url("runs/roll.zarr")) == results(str(tmp_path / "run"))
+        assert find_damage(Store(container.url("runs/roll.zarr"))) == []
 
 
 @pytest.mark.slow

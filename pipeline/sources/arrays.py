@@ -6,27 +6,31 @@ import math
 import os
 import zipfile
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import IO, cast
+from functools import lru_cache, partial
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.sources.base import Rows, Source
-from pipeline.sources.files import Stamp, find_files, reading
-from pipeline.sources.mapped import Layout, MappedRows, UnpackedRows
+from pipeline.sources.files import HEADER_BYTES, Stamp, find_files, open_file, path_or_file, reading
+from pipeline.sources.mapped import Layout, UnpackedRows, stored_rows
 from pipeline.sources.stacking import FileSource
-from pipeline.sources.streams import StreamedRows, decoding
+from pipeline.sources.streams import STREAM_BYTES, StreamedRows, decoding
 
 PathText = str | os.PathLike[str]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _LOCAL_HEADER_BYTES = 30
+CACHED_HEADERS = 1 << 16  # a task opens its whole input, and each header behind a URL costs a request
 _IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
 def open_npy(path: PathText, labels: PathText | None = None, columns: Sequence[int] | None = None) -> Source:
-    """Points in .npy files, memory-mapped; labels in .npy files of as many rows. Raises InputError."""
+    """Points in .npy files, memory-mapped or (behind URLs) read by ranges; labels in .npy files of as many rows.
+
+    Raises InputError.
+    """
     return _open_files(_npy_rows, path, labels, columns)
 
 
@@ -61,9 +65,13 @@ def _open_files(
 
 
 def _npy_rows(stamp: Stamp) -> Rows:
-    with reading(stamp.path), open(stamp.path, "rb") as handle:
-        layout = read_npy_header(handle, stamp.path)
-    return MappedRows(stamp, "", stamp.path, layout)
+    return stored_rows(stamp, "", stamp.path, _npy_layout(stamp))
+
+
+@lru_cache(maxsize=CACHED_HEADERS)
+def _npy_layout(stamp: Stamp) -> Layout:
+    with reading(stamp.path), open_file(stamp, HEADER_BYTES) as handle:
+        return read_npy_header(handle, stamp.path)
 
 
 def read_npy_header(handle: IO[bytes], where: str) -> Layout:
@@ -102,7 +110,7 @@ def _npz_keys(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 def _open_archive(stamp: Stamp) -> zipfile.ZipFile:
     try:
         with reading(stamp.path):
-            return zipfile.ZipFile(stamp.path)
+            return zipfile.ZipFile(path_or_file(stamp, HEADER_BYTES))
     except zipfile.BadZipFile as error:
         raise InputError(
             f"{stamp.path}: expected an .npz archive (zip), found something else or a cut-off file "
@@ -110,6 +118,7 @@ def _open_archive(stamp: Stamp) -> zipfile.ZipFile:
         ) from error
 
 
+@lru_cache(maxsize=CACHED_HEADERS)
 def _only_matrix(stamp: Stamp) -> str:
     with _open_archive(stamp) as archive:
         shapes = {}
@@ -126,7 +135,17 @@ def _only_matrix(stamp: Stamp) -> str:
     return matrices[0]
 
 
-def _npz_rows(stamp: Stamp, key: str) -> Rows:
+class Member(NamedTuple):
+    """An array of an archive: its name there, its layout, and whether it lies there as it is (then counted from the
+    start of the archive)."""
+
+    filename: str
+    layout: Layout
+    is_stored: bool
+
+
+@lru_cache(maxsize=CACHED_HEADERS)
+def _npz_member(stamp: Stamp, key: str) -> Member:
     where = f"{stamp.path}, array '{key}'"
     with _open_archive(stamp) as archive:
         members = _npz_keys(archive)
@@ -142,12 +161,18 @@ def _npz_rows(stamp: Stamp, key: str) -> Rows:
             f"{where}: expected {layout.offset + layout.n_bytes} bytes for shape {layout.shape} of "
             f"{layout.dtype}, found {info.file_size}; the file is damaged, create it again"
         )
-    if info.compress_type == zipfile.ZIP_STORED:
-        return MappedRows(
-            stamp, key, where, layout._replace(offset=_member_start(stamp, info) + layout.offset)
-        )
+    is_stored = info.compress_type == zipfile.ZIP_STORED
+    if is_stored:
+        layout = layout._replace(offset=_member_start(stamp, info) + layout.offset)
+    return Member(info.filename, layout, is_stored)
+
+
+def _npz_rows(stamp: Stamp, key: str) -> Rows:
+    where, (filename, layout, is_stored) = f"{stamp.path}, array '{key}'", _npz_member(stamp, key)
+    if is_stored:
+        return stored_rows(stamp, key, where, layout)
     if layout.order == "F" and len(layout.shape) > 1:
-        return UnpackedRows(stamp, info.filename, where, layout)
+        return UnpackedRows(stamp, filename, where, layout)
     return StreamedRows(
         stamp,
         key,
@@ -155,39 +180,45 @@ def _npz_rows(stamp: Stamp, key: str) -> Rows:
         layout.shape,
         layout.dtype,
         layout.offset,
-        partial(_open_member, stamp.path, info.filename),
+        partial(_open_member, stamp, filename),
     )
 
 
 def _member_start(stamp: Stamp, info: zipfile.ZipInfo) -> int:
     # The name and extra field before the data may be longer here than in the archive's directory.
-    with reading(stamp.path), open(stamp.path, "rb") as handle:
+    with reading(stamp.path), open_file(stamp) as handle:
         handle.seek(info.header_offset)
         header = handle.read(_LOCAL_HEADER_BYTES)
     name_bytes, extra_bytes = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
     return info.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes
 
 
-def _open_member(path: str, filename: str) -> io.BufferedIOBase:
+def _open_member(stamp: Stamp, filename: str) -> io.BufferedIOBase:
     # The member keeps the file open after the archive object is closed.
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(path_or_file(stamp, STREAM_BYTES)) as archive:
         return cast(io.BufferedIOBase, archive.open(filename))
 
 
-def _idx_rows(stamp: Stamp) -> Rows:
-    with decoding(stamp.path), open(stamp.path, "rb") as raw:
+@lru_cache(maxsize=CACHED_HEADERS)
+def _idx_header(stamp: Stamp) -> tuple[Layout, bool]:
+    """The layout, and whether the file is compressed."""
+    with decoding(stamp.path), open_file(stamp, HEADER_BYTES) as raw:
         compressed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
         with gzip.GzipFile(fileobj=raw) if compressed else raw as handle:
-            layout = _read_idx_header(cast(IO[bytes], handle), stamp.path)
+            return _read_idx_header(cast(IO[bytes], handle), stamp.path), compressed
+
+
+def _idx_rows(stamp: Stamp) -> Rows:
+    layout, compressed = _idx_header(stamp)
     if compressed:
-        open_stream = partial(_open_gzip, stamp.path)
+        open_stream = partial(_open_gzip, stamp)
         return StreamedRows(stamp, "", stamp.path, layout.shape, layout.dtype, layout.offset, open_stream)
-    return MappedRows(stamp, "", stamp.path, layout)
+    return stored_rows(stamp, "", stamp.path, layout)
 
 
-def _open_gzip(path: str) -> io.BufferedIOBase:
-    return gzip.GzipFile(path)
+def _open_gzip(stamp: Stamp) -> io.BufferedIOBase:
+    return gzip.GzipFile(fileobj=open_file(stamp, STREAM_BYTES)) if stamp.is_remote else gzip.GzipFile(stamp.path)
 
 
 def _read_idx_header(handle: IO[bytes], where: str) -> Layout:

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.csv
 
 from pipeline.errors import InputError
-from pipeline.sources.base import AnyArray, Fingerprint, Rows, Source
-from pipeline.sources.files import Stamp, find_files, reading
+from pipeline.sources.base import AnyArray, Source
+from pipeline.sources.files import FileRows, Stamp, find_files, open_file, reading
 from pipeline.sources.names import TableColumns, choose_columns
 from pipeline.sources.stacking import FileSource
 
@@ -63,7 +63,7 @@ def open_csv(
     )
 
 
-class CsvRows(Rows):
+class CsvRows(FileRows):
     """The number columns of one file as float64, or its label column as text."""
 
     def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None) -> None:
@@ -81,7 +81,7 @@ class CsvRows(Rows):
         first = start // ROWS_PER_MARK
         last = min(-(-stop // ROWS_PER_MARK), len(self._index.marks) - 1)
         low, high = self._index.marks[first], self._index.marks[last]
-        with reading(self.where), open(self._stamp.path, "rb") as handle:
+        with reading(self.where), open_file(self._stamp) as handle:
             handle.seek(low)
             text = handle.read(high - low)
         base = first * ROWS_PER_MARK
@@ -132,10 +132,6 @@ class CsvRows(Rows):
             "input.columns"
         )
 
-    def fingerprint(self) -> Fingerprint:
-        """The file's name, size and time."""
-        return self._stamp.describe()
-
 
 @lru_cache(maxsize=4096)
 def _check_first_rows(stamp: Stamp, columns: tuple[str, ...]) -> None:
@@ -150,7 +146,7 @@ def index_rows(stamp: Stamp) -> RowIndex:
     marks: list[npt.NDArray[np.int64]] = []
     names: tuple[str, ...] = ()
     n_rows = n_lines = 0
-    with reading(stamp.path), open(stamp.path, "rb") as handle:
+    with reading(stamp.path), open_file(stamp) as handle:
         for offset, block in _whole_lines(handle, stamp.path):
             if n_lines == 0:
                 names = _header(block[: block.index(b"\n")], stamp.path)

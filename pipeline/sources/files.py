@@ -1,25 +1,37 @@
-"""From a path or glob to files: names, sizes and times, and plain words for what the file system refuses."""
+"""From a path, a glob or a URL to files: names, sizes and times, and plain words for what the file system refuses."""
 
 import glob
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, cast
+from urllib.parse import unquote, urlsplit
 
 from pipeline.errors import InputError, LleError
+from pipeline.sources.base import Fingerprint, Rows
+from pipeline.sources.remote import RangeFile, find_objects
+from pipeline.sources.stamp import Stamp, is_url
+
+__all__ = ["FileRows", "Stamp", "find_files", "find_paths", "open_file", "path_or_file", "reading"]
+
+HEADER_BYTES = 1 << 14  # of a remote file at a time, where a header is read in small steps
 
 
-class Stamp(NamedTuple):
-    """A file and the state it is in; the key of everything cached about it."""
+class FileRows(Rows):
+    """Rows of one file; `_member` names the array in it where it holds several."""
 
-    path: str
-    size: int
-    mtime_ns: int
+    _stamp: Stamp
+    _member: str = ""
 
-    def describe(self) -> dict[str, Any]:
-        """The part of an input's fingerprint that belongs to this file."""
-        return {"name": Path(self.path).name, "size": self.size, "mtime_ns": self.mtime_ns}
+    def fingerprint(self) -> Fingerprint:
+        """The file's name, size and time (remote: tag), and the member read."""
+        return self._stamp.describe() | ({"member": self._member} if self._member else {})
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether the file has a time or a tag."""
+        return self._stamp.can_tell
 
 
 def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
@@ -28,11 +40,8 @@ def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
     Raises InputError.
     """
     text = os.path.expanduser(os.fspath(pattern))
-    if "://" in text:
-        raise InputError(
-            f"input.{key}: expected a path, found the URL {text}; only input.kind: zarr reads URLs: store the points "
-            "as a Zarr array there, or copy the files to a disk first"
-        )
+    if text.startswith("file:"):
+        text = unquote(urlsplit(text).path)
     if os.path.exists(text):
         return [text]
     found = sorted(glob.glob(text, recursive=True))
@@ -46,8 +55,22 @@ def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
 
 
 def find_files(pattern: str | os.PathLike[str], key: str) -> list[Stamp]:
-    """As `find_paths`, for plain files only, each with its size and time."""
-    return [_stamp(path, key) for path in find_paths(pattern, key)]
+    """As `find_paths`, for plain files only, each with its size and time; a URL may stand for one or match several."""
+    text = os.fspath(pattern)
+    return find_objects(text, key) if is_url(text) else [_stamp(path, key) for path in find_paths(text, key)]
+
+
+def open_file(stamp: Stamp, buffer_bytes: int = 0) -> IO[bytes]:
+    """The file, open for reading. Of a remote one each read is a request, which asks for `buffer_bytes` at least."""
+    if not stamp.is_remote:
+        return open(stamp.path, "rb")
+    raw = RangeFile(stamp)
+    return cast(IO[bytes], io.BufferedReader(raw, buffer_bytes) if buffer_bytes else raw)
+
+
+def path_or_file(stamp: Stamp, buffer_bytes: int = 0) -> str | IO[bytes]:
+    """For libraries that take either: they close what they open themselves."""
+    return open_file(stamp, buffer_bytes) if stamp.is_remote else stamp.path
 
 
 def _stamp(path: str, key: str) -> Stamp:

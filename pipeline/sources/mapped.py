@@ -1,18 +1,22 @@
-"""Rows of arrays that lie uncompressed in a file, by memory mapping."""
+"""Rows of arrays that lie uncompressed in a file, by memory mapping, or by ranges of bytes behind a URL."""
 
 import math
 import shutil
 import tempfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.sources.base import AnyArray, Fingerprint, Rows
-from pipeline.sources.files import Stamp, reading
-from pipeline.sources.streams import SKIP_BYTES, decoding
+from pipeline.sources.base import AnyArray
+from pipeline.sources.files import FileRows, Stamp, path_or_file, reading
+from pipeline.sources.remote import read_range
+from pipeline.sources.streams import SKIP_BYTES, STREAM_BYTES, decoding
+
+COLUMNS_AT_ONCE = 16
 
 
 class Layout(NamedTuple):
@@ -29,7 +33,12 @@ class Layout(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class MappedRows(Rows):
+def stored_rows(stamp: Stamp, member: str, where: str, layout: Layout) -> "MappedRows":
+    """The rows of an array that lies uncompressed in a file, wherever that is."""
+    return (RangedRows if stamp.is_remote else MappedRows)(stamp, member, where, layout)
+
+
+class MappedRows(FileRows):
     """An array that lies uncompressed in a file; only the pages of the rows asked for are read."""
 
     def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout) -> None:
@@ -57,12 +66,32 @@ class MappedRows(Rows):
             ) from error
         return mapped[start:stop]
 
-    def fingerprint(self) -> Fingerprint:
-        """The file's name, size and time, and the member read."""
-        return self._stamp.describe() | ({"member": self._member} if self._member else {})
+
+class RangedRows(MappedRows):
+    """The same behind a URL. By rows ("C") a block is one range of bytes; by columns ("F") one for each."""
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        """Rows [start, stop)."""
+        tail = self.shape[1:]
+        if self._layout.n_bytes == 0 or start == stop:
+            return np.empty((stop - start, *tail), self.dtype)
+        if self._layout.order == "C" or not tail:
+            rows = np.empty((stop - start, *tail), self.dtype)
+            read_range(self._stamp, self._layout.offset + start * rows[0].nbytes, _bytes_of(rows))
+            return rows
+        columns = np.empty((math.prod(tail), stop - start), self.dtype)
+        firsts = [self._layout.offset + (column * self.shape[0] + start) * self.dtype.itemsize
+                  for column in range(len(columns))]  # fmt: skip
+        with ThreadPoolExecutor(COLUMNS_AT_ONCE) as pool:
+            list(pool.map(lambda first, column: read_range(self._stamp, first, _bytes_of(column)), firsts, columns))
+        return columns.T.reshape((stop - start, *tail), order="F")
 
 
-class UnpackedRows(Rows):
+def _bytes_of(values: AnyArray) -> memoryview:
+    return values.reshape(-1).view(np.uint8).data
+
+
+class UnpackedRows(FileRows):
     """An array stored by columns inside a compressed .npz: its rows lie scattered over the whole stream.
 
     The first read of a process unpacks it into the temporary directory, where it is mapped; the file has no
@@ -79,15 +108,11 @@ class UnpackedRows(Rows):
             return np.empty((stop - start, *self.shape[1:]), self.dtype)
         return _unpack(self._stamp, self._member, self.where, self._layout)[start:stop]
 
-    def fingerprint(self) -> Fingerprint:
-        """The file's name, size and time, and the member read."""
-        return self._stamp.describe() | {"member": self._member}
-
 
 @lru_cache(maxsize=8)
 def _unpack(stamp: Stamp, filename: str, where: str, layout: Layout) -> AnyArray:
     with decoding(where), tempfile.TemporaryFile() as target:
-        with zipfile.ZipFile(stamp.path) as archive, archive.open(filename) as member:
+        with zipfile.ZipFile(path_or_file(stamp, STREAM_BYTES)) as archive, archive.open(filename) as member:
             shutil.copyfileobj(member, target, SKIP_BYTES)
         target.flush()
         return np.memmap(target, layout.dtype, "r", layout.offset, layout.shape, cast(Any, layout.order))

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import InputError
-from pipeline.sources.base import AnyArray, Fingerprint, Rows, Source
-from pipeline.sources.files import Stamp, find_files, reading
+from pipeline.sources.base import AnyArray, Source
+from pipeline.sources.files import FileRows, Stamp, find_files, path_or_file, reading
 from pipeline.sources.names import TableColumns, choose_columns
 from pipeline.sources.stacking import FileSource
 
@@ -28,7 +28,7 @@ def open_parquet(
     stamps = find_files(path, "path")
     tables = []
     for stamp in stamps:
-        _, schema = _footer(stamp)
+        schema = _outline(stamp).schema
         numeric = [field.name for field in schema if _is_numeric(field.type)]
         row_index = (schema.pandas_metadata or {}).get("index_columns", [])
         index_names = [name for name in row_index if isinstance(name, str)]
@@ -40,22 +40,20 @@ def open_parquet(
     )
 
 
-class ParquetRows(Rows):
+class ParquetRows(FileRows):
     """The number columns of one file, or its label column."""
 
     def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None) -> None:
-        footer, schema = _footer(stamp)
+        schema, self._starts = _outline(stamp)
         self.where = stamp.path if label is None else f"{stamp.path}, column '{label}'"
         self._stamp, self._label, self._columns = stamp, label, columns
-        sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
-        self._starts = np.cumsum([0, *sizes]).tolist()
         if label is None:
             self.shape, self.dtype = (
-                (footer.num_rows, len(columns)),
+                (self._starts[-1], len(columns)),
                 _common_dtype([schema.field(name).type for name in columns]),
             )
         else:
-            self.shape, self.dtype = (footer.num_rows,), _label_dtype(schema.field(label).type, self.where)
+            self.shape, self.dtype = (self._starts[-1],), _label_dtype(schema.field(label).type, self.where)
 
     def read(self, start: int, stop: int) -> AnyArray:
         """Rows [start, stop) out of the row groups that hold them; the last group read stays in memory."""
@@ -70,10 +68,6 @@ class ParquetRows(Rows):
         if self._label is None:
             return _numbers_of_group(self._stamp, group, self._columns, self.dtype)
         return _labels_of_group(self._stamp, group, self._label, self.dtype)
-
-    def fingerprint(self) -> Fingerprint:
-        """The file's name, size and time."""
-        return self._stamp.describe()
 
 
 @contextmanager
@@ -92,11 +86,26 @@ def _decoding(path: str) -> Iterator[None]:
         ) from error
 
 
-@lru_cache(maxsize=256)
-def _footer(stamp: Stamp) -> tuple[Any, Any]:
+class Outline(NamedTuple):
+    """What a footer says that every task needs: the columns, and the row where each row group starts, then the end."""
+
+    schema: Any
+    starts: list[int]
+
+
+@lru_cache(maxsize=1 << 16)
+def _outline(stamp: Stamp) -> Outline:
+    footer = _footer(stamp)
+    sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
     with _decoding(stamp.path):
-        footer = pq.read_metadata(stamp.path)
-        return footer, footer.schema.to_arrow_schema()
+        return Outline(footer.schema.to_arrow_schema(), np.cumsum([0, *sizes]).tolist())
+
+
+# Footers of wide tables take megabytes, so that only those in use stay.
+@lru_cache(maxsize=256)
+def _footer(stamp: Stamp) -> Any:
+    with _decoding(stamp.path):
+        return pq.read_metadata(path_or_file(stamp))
 
 
 # One cache each, of one row group: a row group can be large, and reads of numbers and labels alternate.
@@ -122,8 +131,13 @@ def _labels_of_group(stamp: Stamp, group: int, label: str, dtype: np.dtype[Any])
 
 
 def _read_group(stamp: Stamp, group: int, columns: list[str]) -> Any:
-    with _decoding(stamp.path), pq.ParquetFile(stamp.path, metadata=_footer(stamp)[0]) as file:
+    with _decoding(stamp.path), _open_table(stamp) as file:
         return file.read_row_group(group, columns=columns, use_threads=False)
+
+
+def _open_table(stamp: Stamp) -> Any:
+    # Ahead of decoding and many columns at a time where each read is a request.
+    return pq.ParquetFile(path_or_file(stamp), metadata=_footer(stamp), pre_buffer=stamp.is_remote)
 
 
 def _is_numeric(kind: Any) -> bool:

@@ -22,6 +22,8 @@ from pipeline.sources.base import (
 )
 from pipeline.sources.labels import Labels
 
+WINDOW_BYTES = 1 << 25
+
 
 class Piece(NamedTuple):
     """The part of a requested range that lies in one file; `block` goes to rows `target` of the result."""
@@ -107,6 +109,7 @@ class FileSource(Source):
             )
         width = points[0].shape[1]
         self._columns = check_columns(columns, width, points[0].where)
+        self._stored_row = width * max(part.dtype.itemsize for part in points)
         self.n_features = width if self._columns is None else len(self._columns)
         self._labels = None if labels is None else Labels(StackedRows(labels), self.n_rows)
 
@@ -129,8 +132,15 @@ class FileSource(Source):
         """Rows [start, stop), in `dtype`."""
         check_range(start, stop, self.n_rows)
         result = np.empty((stop - start, self.n_features), self.dtype)
-        for target, block in self._points.pieces(start, stop):
-            result[target] = block if self._columns is None else block[:, self._columns]
+        if self._columns is None:
+            for target, block in self._points.pieces(start, stop):
+                result[target] = block
+            return result
+        # The rows come with all their columns, of which the plan of memory counts only those taken.
+        rows = max(1, WINDOW_BYTES // self._stored_row)
+        for first in range(start, stop, rows):
+            for target, block in self._points.pieces(first, min(first + rows, stop)):
+                result[first - start :][target] = block[:, self._columns]
         return result
 
     def read_labels(self, start: int, stop: int) -> FloatArray | None:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.sources.base import AnyArray, Fingerprint, Rows
-from pipeline.sources.files import Stamp, reading
+from pipeline.sources.base import AnyArray
+from pipeline.sources.files import FileRows, Stamp, reading
 
 SKIP_BYTES = 1 << 20
+STREAM_BYTES = 1 << 22  # of a compressed file behind a URL at a time
 OPEN_STREAMS = 8
 # What the decompressors raise; RuntimeError is zipfile's word for an encrypted member.
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile, RuntimeError)
@@ -111,7 +112,7 @@ class StreamPool:
 STREAMS = StreamPool(OPEN_STREAMS)
 
 
-class StreamedRows(Rows):
+class StreamedRows(FileRows):
     """An array of C order that starts at byte `offset` of a decompressed stream."""
 
     def __init__(
@@ -147,7 +148,3 @@ class StreamedRows(Rows):
                 "is cut off or damaged, create it again"
             )
         return buffer.view(self.dtype).reshape(stop - start, *self.shape[1:])
-
-    def fingerprint(self) -> Fingerprint:
-        """The file's name, size and time, and the member read."""
-        return self._stamp.describe() | ({"member": self._member} if self._member else {})

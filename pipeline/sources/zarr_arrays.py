@@ -16,7 +16,7 @@ import zarr
 
 from pipeline.errors import ConfigError, InputError, LleError
 from pipeline.objects import open_remote
-from pipeline.refusals import said_by
+from pipeline.refusals import answer_of, said_by
 from pipeline.sources.base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix
 from pipeline.sources.files import find_paths
 from pipeline.sources.stacking import FileSource
@@ -180,11 +180,8 @@ def _decoding(where: str) -> Iterator[None]:
     except Exception as error:
         # Each codec and each storage client has exceptions of its own; none of them is worth a retry unless
         # the store says so.
-        if type(error).__module__.startswith("obstore"):
-            raise LleError(
-                f"{where}: the store did not answer ({said_by(error)}); check the address and the credentials, then "
-                "try again"
-            ) from error
+        if said := answer_of(error):
+            raise (InputError if said.is_final else LleError)(f"{where}: {said.words}") from None
         raise InputError(
             f"{where}: cannot be decoded ({type(error).__name__}: {error}); the chunk or its metadata is "
             "damaged, write it again"

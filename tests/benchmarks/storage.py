@@ -8,14 +8,11 @@ is told that it has created an object: by the service, and by the program, which
 import argparse
 import contextlib
 import os
-import re
-import socket
-import socketserver
 import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,11 +26,10 @@ from pipeline.kernels.manifolds import sample
 from pipeline.objects import open_objects
 from pipeline.store import Store
 from tests.benchmarks.measure import run_measured
-from tests.object_servers import Server, moto_server, swift_server
+from tests.object_servers import azurite_server, moto_server, swift_server
+from tests.traffic import Traffic, counted
 
-SERVERS = {"moto": moto_server, "swift": swift_server}
-REQUEST = re.compile(rb"(GET|PUT|HEAD|POST|DELETE) (\S+) HTTP/1\.1\r\n")
-CHUNK = 1 << 16
+SERVERS: dict[str, Callable[[Path], Any]] = {"moto": moto_server, "swift": swift_server, "azurite": azurite_server}
 
 
 class Row(NamedTuple):
@@ -51,63 +47,8 @@ class Row(NamedTuple):
         return f"| {self.place} | {self.seconds:.1f} | {named} | {written} | {read} |"
 
 
-class Traffic:
-    """What went through a forwarder."""
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        self.requests, self.sent, self.received = Counter[str](), 0, 0
-
-    def up(self, data: bytes) -> None:
-        self.sent += len(data)
-        for method, target in REQUEST.findall(data):
-            self.requests["LIST" if b"list-type" in target else method.decode()] += 1
-
-    def down(self, data: bytes) -> None:
-        self.received += len(data)
-
-
-@contextlib.contextmanager
-def counted(server: Server) -> Iterator[tuple[Server, Traffic]]:
-    """The server behind a forwarder that counts."""
-    host, port = server.endpoint.removeprefix("http://").split(":")
-    traffic = Traffic()
-
-    class Forward(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with socket.create_connection((host, int(port))) as other:
-                back = threading.Thread(target=pump, args=(other, self.request, traffic.down), daemon=True)
-                back.start()
-                pump(self.request, other, traffic.up)
-                back.join()
-
-    class Listener(socketserver.ThreadingTCPServer):
-        daemon_threads = True
-
-    with Listener(("127.0.0.1", 0), Forward) as listener:
-        thread = threading.Thread(target=listener.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield server._replace(endpoint=f"http://127.0.0.1:{listener.server_address[1]}"), traffic
-        finally:
-            listener.shutdown()
-            thread.join()
-
-
-def pump(source: socket.socket, target: socket.socket, count: Callable[[bytes], None]) -> None:
-    """Pass on what comes until either side hangs up."""
-    with contextlib.suppress(OSError):
-        while data := source.recv(CHUNK):
-            count(data)
-            target.sendall(data)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
-
-
 def measure(place: str, n_points: int, folder: Path, cluster: dict) -> Row:
-    """Run the job with everything at a place: disk, moto or swift."""
+    """Run the job with everything at a place: disk, moto, swift or azurite."""
     folder.mkdir(parents=True)
     if place == "disk":
         return _run(place, n_points, folder, cluster, str(folder / "points.zarr"), str(folder / "run.zarr"), Traffic())

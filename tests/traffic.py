@@ -1,0 +1,69 @@
+"""A forwarder between the program and an object store that counts requests and bytes."""
+
+import contextlib
+import re
+import socket
+import socketserver
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+REQUEST = re.compile(rb"(GET|PUT|HEAD|POST|DELETE) (\S+) HTTP/1\.1\r\n")
+LISTING = re.compile(rb"list-type=|comp=list")  # of S3, of Azure
+CHUNK = 1 << 16
+
+
+class Traffic:
+    """What went through a forwarder: requests by kind, bytes either way."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.requests, self.sent, self.received = Counter[str](), 0, 0
+
+    def up(self, data: bytes) -> None:
+        self.sent += len(data)
+        for method, target in REQUEST.findall(data):
+            self.requests["LIST" if LISTING.search(target) else method.decode()] += 1
+
+    def down(self, data: bytes) -> None:
+        self.received += len(data)
+
+
+@contextlib.contextmanager
+def counted(server: Any) -> Iterator[tuple[Any, Traffic]]:
+    """The server (a Server of object_servers) behind a forwarder that counts."""
+    host, port = server.endpoint.removeprefix("http://").split(":")
+    traffic = Traffic()
+
+    class Forward(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((host, int(port))) as other:
+                back = threading.Thread(target=pump, args=(other, self.request, traffic.down), daemon=True)
+                back.start()
+                pump(self.request, other, traffic.up)
+                back.join()
+
+    class Listener(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Listener(("127.0.0.1", 0), Forward) as listener:
+        thread = threading.Thread(target=listener.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server._replace(endpoint=f"http://127.0.0.1:{listener.server_address[1]}"), traffic
+        finally:
+            listener.shutdown()
+            thread.join()
+
+
+def pump(source: socket.socket, target: socket.socket, count: Callable[[bytes], None]) -> None:
+    """Pass on what comes until either side hangs up."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(CHUNK):
+            count(data)
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
