@@ -303,6 +303,7 @@ class TestAzure:
                 store.read(name, 9, 10)
 
     @pytest.mark.slow
+    @pytest.mark.timeout(1800)
     @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
     def test_a_whole_job(self, container, tmp_path):
         points = swiss_roll(N_POINTS, np.random.default_rng(59))
