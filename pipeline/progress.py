@@ -17,7 +17,10 @@ LINE_SECONDS = 10.0
 
 
 class RunProgress:
-    """Bars while a step runs on a terminal, one line when it ends; without a terminal a line now and then."""
+    """Bars while a step runs on a terminal, one line when it ends; without a terminal a line now and then.
+
+    Steps of which nothing was left to compute are counted, and told together before the next one that computes.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.console = Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
@@ -31,6 +34,7 @@ class RunProgress:
         self._task: TaskID | None = None
         self._done = self._fresh = 0
         self._started = self._spoken = 0.0
+        self._kept: list[Step] = []
 
     def say(self, text: str) -> None:
         """One line for people."""
@@ -40,6 +44,9 @@ class RunProgress:
         self._done, self._fresh = done, 0
         self._started = self._spoken = time.perf_counter()
         self.reused[step.stage] = self.reused.get(step.stage, 0) + done
+        if done == step.n_blocks:
+            return
+        self._tell_kept()
         if step.remark:
             self.say(step.remark)
         if self.console.is_terminal:
@@ -61,21 +68,40 @@ class RunProgress:
             self.say(f"  {step.stage}.{step.name}: {counts}, {left:.0f} s left")
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
-        self.stop()
+        if not computed:
+            self._kept.append(step)
+            return
+        self._remove_bar()
         kept = f", {step.n_blocks - computed} kept" if computed < step.n_blocks else ""
-        took = f"in {seconds:.1f} s" if computed else "nothing to do"
-        self.say(f"  {step.stage + '.' + step.name:<34} {computed:>4} of {step.n_blocks} blocks {took}{kept}")
+        took = f"{computed:>4} of {step.n_blocks} blocks in {seconds:.1f} s"
+        self.say(f"  {step.stage + '.' + step.name:<34} {took}{kept}")
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
-        """One line about a stage that is through."""
+        """One line about a stage that is through and has computed something."""
         computed, reused = self.computed.get(stage, 0), self.reused.get(stage, 0)
+        if not computed:
+            return
+        self._tell_kept()
         kept = f", {reused} kept from before" if reused else ""
         now = datetime.now().astimezone().strftime("%H:%M:%S")
-        cost = f" in {seconds:.1f} s, largest process {peak_bytes / 2**30:.2f} GiB" if computed else ""
-        self.say(f"{now} {stage}: {computed} blocks{cost}{kept}")
+        self.say(f"{now} {stage}: {computed} blocks in {seconds:.1f} s, largest process {peak_bytes / 2**30:.2f} GiB"
+                 f"{kept}")  # fmt: skip
 
     def stop(self) -> None:
-        """Take the bar off the screen (also after an error)."""
+        """Take the bar off the screen (also after an error), and tell of steps not told of yet."""
+        self._remove_bar()
+        self._tell_kept()
+
+    def _tell_kept(self) -> None:
+        """One line for all steps of which nothing was left to compute since the last line."""
+        if self._kept:
+            stages, blocks = len({step.stage for step in self._kept}), sum(step.n_blocks for step in self._kept)
+            counts = ((stages, "stage"), (len(self._kept), "step"), (blocks, "block"))
+            said = ", ".join(f"{count:,} {noun}{'s' * (count != 1)}" for count, noun in counts)
+            self.say(f"kept: {said} of the earlier run")
+            self._kept = []
+
+    def _remove_bar(self) -> None:
         if self._task is not None:
             self._bars.remove_task(self._task)
             self._bars.stop()
@@ -95,6 +121,8 @@ class JsonProgress(RunProgress):
 
     def begin(self, step: Step, done: int) -> None:
         super().begin(step, done)
+        if step.remark and done == step.n_blocks:
+            self.say(step.remark)
         self._tell("step_begun", stage=step.stage, step=step.name, blocks=step.n_blocks, done=done)
 
     def advance(self, step: Step, report: BlockReport) -> None:
@@ -106,7 +134,6 @@ class JsonProgress(RunProgress):
         )  # fmt: skip
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
-        self.stop()
         self._tell("step_done", stage=step.stage, step=step.name, seconds=round(seconds, 3), blocks=step.n_blocks,
                    computed=computed)  # fmt: skip
 

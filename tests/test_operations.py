@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from pipeline import cli
 from pipeline import run as runs
+from pipeline.checkpoint import marker_name, recorded_steps
 from pipeline.config import load_config
 from pipeline.progress import JsonProgress
 from pipeline.run import STAGES
@@ -36,8 +37,34 @@ def test_a_line_for_every_stage(config):
     text = invoke("run", config).stderr
     for stage in STAGES:
         assert re.search(rf"^\d\d:\d\d:\d\d {stage}: \d+ blocks in [\d.]+ s, largest process \d\.\d\d GiB$", text, re.M)
-    again = invoke("run", config).stderr
-    assert re.search(r"^\d\d:\d\d:\d\d find_neighbors: 0 blocks, 3 kept from before$", again, re.M)
+
+
+def test_what_is_kept_is_told_in_one_line_and_what_is_computed_in_one_each(config, tmp_path):
+    first = invoke("run", config).stderr
+    store = Store(str(tmp_path / "run.zarr"))
+    names = [f"{stage}.{step}" for stage, step in recorded_steps(store)]
+    assert sum(line.startswith("  ") for line in first.splitlines()) == len(names)
+    for block in (1, 2):
+        store.objects.delete(marker_name("find_neighbors", "search", block))
+    lines = invoke("run", config).stderr.splitlines()
+    expected = [
+        rf"kept: 2 stages, {names.index('find_neighbors.search')} steps, \d+ blocks of the earlier run",
+        r"  find_neighbors\.search +2 of 3 blocks in .* s, 1 kept",
+        r"\d\d:\d\d:\d\d find_neighbors: 2 blocks in .*, 1 kept from before",
+        r"kept: 5 stages, .*",
+    ]
+    assert all(map(re.fullmatch, expected, lines)), lines
+
+
+def test_log_as_json_of_a_run_that_is_kept_names_every_step(config):
+    first, again = (
+        [json.loads(line) for line in invoke("run", config, "--log", "json").stderr.splitlines()] for _ in range(2)
+    )
+    for event in ("step_begun", "step_done", "stage_done"):
+        told, before = ([(line["stage"], line.get("step")) for line in lines if line["event"] == event]
+                        for lines in (again, first))  # fmt: skip
+        assert told == before, event
+        assert len(told) >= len(STAGES)
 
 
 def test_log_as_json(config):
