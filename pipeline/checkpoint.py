@@ -14,7 +14,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import psutil
@@ -36,6 +36,23 @@ def fingerprint(upstream: str, step: Step) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
+def with_records(
+    store: Store, step: Step, attributes: dict[str, Any] | None = None, among: Collection[tuple[str, str]] | None = None
+) -> Step:
+    """A step that `shows_records`, with their state and the store's attributes as its identity; others as they are.
+
+    A record says when its step was begun and how long it took, so it changes with every block that is computed.
+    `attributes` and `among` are what a run would set and which steps it would have, where that is asked before it.
+    """
+    if not step.shows_records:
+        return step
+    records = {".".join(key): {name: record.get(name) for name in ("fingerprint", "begun", "seconds")}
+               for key, record in recorded_steps(store).items()
+               if key[0] != step.stage and (among is None or key in among)}  # fmt: skip
+    attributes = store.attributes() if attributes is None else attributes
+    return replace(step, identity={**step.identity, "attributes": attributes, "records": records})
+
+
 def marker_name(stage: str, step: str, block: int) -> str:
     return f"_done/{stage}/{step}.{block:05d}.json"
 
@@ -52,6 +69,7 @@ def begin_step(
     """
     record = store.get_json(f"_run/steps/{step.stage}.{step.name}.json")
     whole = all(store.has_array(array.spec.name) for array in step.arrays)
+    whole &= not step.shows_records or all(store.objects.names(bundle) for bundle in step.bundles)  # removed by hand
     if record is None or record.get("fingerprint") != mark or not whole:
         forget_step(store, step.stage, step.name)
         _forget_rivals(store, step)

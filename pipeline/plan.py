@@ -80,7 +80,8 @@ class Step:
     memory is, in the calling process or on a cluster's high-memory worker; those that use the Dask client themselves
     (`uses_client`) always in the calling process. `all_cores` lifts the limit of one thread. `digested` names the
     parameters that only say where data come from: the digests in the reports tell what the data are. `remark` is said
-    in the log when the step begins.
+    in the log when the step begins. What `shows_records` writes is about the store's records and attributes:
+    their state is part of its identity (`checkpoint.with_records`).
     """
 
     stage: str
@@ -101,6 +102,7 @@ class Step:
     digested: tuple[str, ...] = ()
     version: int = 1
     remark: str = ""
+    shows_records: bool = False
 
     @property
     def disk_bytes(self) -> int:

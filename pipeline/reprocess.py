@@ -211,15 +211,19 @@ class Forecast:
         self.reused: dict[tuple[str, str], int] = {}
         self._upstream, self._history, self._unread = "", History(), 0
         self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
+        self._whole = True  # all steps so far
+        self._now = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
         store = Store(config.output.store)
         if config.output.keep is None:
             self.stores = [store] if store.is_run() else []
+            self._own = next(iter(self.stores), None)
             return
         root = Versions(config.output.store)
         root.check_place()
         mark = identity(config, source)
         mine, self._history = begin(root, config, source, mark, False, forecast=True)
-        self.stores = [*([mine] if mine.is_run() else []), *self._history.donors]
+        self._own = mine if mine.is_run() else None
+        self.stores = [*([mine] if self._own else []), *self._history.donors]
         self.unchanged, self._built_on = is_current(root, mark, source), _id(self.stores[0]) if self.stores else ""
 
     def begun(self, layout: Layout) -> Layout:
@@ -232,6 +236,9 @@ class Forecast:
     def known(self, step: Step) -> list[Report] | None:
         """The reports of a step that is done under the fingerprint it would have now, None where a block is missing."""
         step = self._history.prepared(step)
+        if step.shows_records and self._own and self._whole:
+            now = {**self._own.attributes(), **self._now}
+            step = checkpoint.with_records(self._own, step, now, self.reused)
         mark, best = checkpoint.fingerprint(self._upstream, step), dict[int, BlockReport]()
         for store in self.stores:
             done = checkpoint.finished_blocks(store, step.stage, step.name, mark)
@@ -240,6 +247,7 @@ class Forecast:
             best |= self._unread_blocks(step)
             self._unread = step.n_blocks - len(best)
         self.reused[step.stage, step.name] = step.n_blocks if self.unchanged else len(best)
+        self._whole &= len(best) == step.n_blocks
         reports = [best[block].report for block in sorted(best)] if len(best) == step.n_blocks else None
         self._appended |= (step.stage, step.name) == ("order_points", "keep_cells")
         if step.feeds:

@@ -205,7 +205,8 @@ def _run_stages(
             step = next(steps)
             while True:
                 used.add(step.name)
-                step = cut_step(history.prepared(step), upstream, history.donors)
+                step = checkpoint.with_records(store, history.prepared(step))
+                step = cut_step(step, upstream, history.donors)
                 reports = run_step(step, upstream, store, executor, progress, before, history.donors)
                 before.add((step.stage, step.name))
                 peak_bytes = max([peak_bytes, *(report.peak_bytes for report in reports)])

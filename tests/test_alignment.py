@@ -109,7 +109,7 @@ def test_a_second_run_changes_nothing_and_the_third_follows_the_second(job, rng)
     job.run("embedding.align=previous")
     assert job.alignment()["reason"] == "no earlier embedding"
     first = job.embedding()
-    assert set(job.run("embedding.align=previous")["blocks_computed"]) == {"write_report"}
+    assert not job.run("embedding.align=previous")["blocks_computed"]
     np.testing.assert_array_equal(job.embedding(), first)
     points = np.load(job.path)
     for number in (1, 2):

@@ -104,7 +104,9 @@ def test_a_changed_config_reuses_what_it_does_not_affect(tmp_path):
     first = lle("run", config)
     assert not any(first["blocks_reused"].values())
     again = lle("run", config)
-    assert set(again["blocks_computed"]) == {"write_report"}
+    assert not again["blocks_computed"]
+    assert again["blocks_reused"] == first["blocks_computed"]
+    assert again["metrics"] == first["metrics"]
 
     computed = set(lle("run", config, "--set", "weights.reg=0.01")["blocks_computed"])
     assert computed == {"solve_weights", "assemble_cost", "solve_embedding", "measure_quality", "write_report"}

@@ -161,7 +161,7 @@ class TestEachMethod:
             tasks = sum(row["tasks"] for row in planned["steps"] if row["stage"] == stage)
             assert entry["done"] == entry["blocks"] == tasks
         again = lle("run", config, "--set", f"method={method}")
-        assert set(again["blocks_computed"]) == {"write_report"}
+        assert not again["blocks_computed"]
         for marker in (tmp_path / "run.zarr" / "_done").rglob("*.00001.json"):
             marker.unlink()  # as if killed with one block of every step undone
         resumed = lle("run", config, "--set", f"method={method}")

@@ -56,6 +56,30 @@ def test_what_is_kept_is_told_in_one_line_and_what_is_computed_in_one_each(confi
     assert all(map(re.fullmatch, expected, lines)), lines
 
 
+def test_the_report_is_kept_until_it_would_show_something_else(config, tmp_path):
+    def computed(*changes):
+        planned = json.loads(invoke("plan", config, *changes, "--json").stdout)["steps"]
+        found = json.loads(invoke("run", config, *changes, "--json").stdout)["blocks_computed"]
+        assert sum(row["tasks"] - row["reused"] for row in planned if row["stage"] == "write_report") == len(found)
+        return set(found)
+
+    store = Store(str(tmp_path / "run.zarr"))
+    pages = (tmp_path / "run.zarr" / "report" / name for name in ("metrics.json", "index.html"))
+    invoke("run", config)
+    invoke("report", store.url)
+    before = {page: page.stat().st_mtime_ns for page in pages}
+    assert computed() == set()
+    assert {page: page.stat().st_mtime_ns for page in before} == before
+    lines = invoke("run", config).stderr.splitlines()
+    steps = recorded_steps(store)
+    blocks = sum(record["n_blocks"] for record in steps.values())
+    assert lines == [f"kept: 9 stages, {len(steps)} steps, {blocks} blocks of the earlier run"]
+    assert computed("--set", "neighbors.min_recall=0.5") == {"write_report"}  # the page shows the config
+    store.objects.delete("report")
+    assert json.loads(invoke("run", config, "--json").stdout)["metrics"]["min_recall"] == 0.9
+    assert computed() == set()
+
+
 def test_log_as_json_of_a_run_that_is_kept_names_every_step(config):
     first, again = (
         [json.loads(line) for line in invoke("run", config, "--log", "json").stderr.splitlines()] for _ in range(2)

@@ -23,12 +23,12 @@ TITLES = {
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """write, always anew: it is cheap, and shows the seconds of this run."""
+    """write, anew whenever a step has computed something or the config has changed."""
     yield Step(
         "write_report", "write", write_report, 1,
         memory.write_report(rows=layout.n_input, m=config.eigensolver.n_components), {},
-        identity={"run": time.time_ns()}, resources={"pictures": config.output.report}, bundles=("report",),
-        on_driver=True, feeds=False,
+        identity={"store": config.output.store}, resources={"pictures": config.output.report}, bundles=("report",),
+        on_driver=True, feeds=False, shows_records=True,
     )  # fmt: skip
     return layout
 
@@ -57,6 +57,7 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
 
 def write_metrics(store: Store, seconds: float) -> None:
     """metrics.json of a run that ended before its report: what is known so far, and no report of an earlier run."""
+    checkpoint.forget_step(store, "write_report", "write")
     store.objects.delete("report")
     store.put_json("report/metrics.json", {**gather_metrics(store), "seconds_of_this_run": round(seconds, 3)})
 
