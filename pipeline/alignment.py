@@ -77,7 +77,12 @@ def _written(store: Store) -> Json | None:
 
 
 def _state_of(url: str) -> Json:
-    if (record := _written(Store(url))) is None:
+    store = Store(url)
+    try:
+        store.require_run()
+    except ConfigError as error:
+        raise ConfigError(f"embedding.align: expected the store of a finished run. {error}") from None
+    if (record := _written(store)) is None:
         raise ConfigError(
             f"embedding.align: expected the store of a finished run, found none at {url}; give its path or URL, or "
             f"'previous' for what output.store held before"

@@ -96,7 +96,7 @@ class LocalObjects:
         return True
 
     def get(self, name: str) -> bytes | None:
-        with storage_errors(str(self.root / name)), contextlib.suppress(FileNotFoundError):
+        with storage_errors(str(self.root / name)), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return (self.root / name).read_bytes()
         return None
 

@@ -73,8 +73,7 @@ def open_run(store: str) -> OpenedRun:
     opened = Store(store)
     if not opened.objects.exists("zarr.json"):
         opened = Store(published_url(store))
-    if not opened.is_run():
-        raise ConfigError(f"{store}: no run has been started there")
+    opened.require_run()
     attributes = opened.attributes()
     arrays = {}
     for spec in schema.ARRAYS:

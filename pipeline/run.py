@@ -16,7 +16,7 @@ from pipeline.cluster import (
     performance,
 )
 from pipeline.config import Cluster, Config, resolved
-from pipeline.errors import BoundsNotMet, ConfigError
+from pipeline.errors import BoundsNotMet
 from pipeline.execute import Executor, run_step
 from pipeline.interrupts import interruptible
 from pipeline.machine import versions
@@ -320,8 +320,7 @@ def validate(config: Config) -> Layout:
 
 def status(store: Store) -> dict[str, Any]:
     """Per stage: blocks done and all, seconds, and whether a run is going on."""
-    if not store.is_run():
-        raise ConfigError(f"{store.url}: no run has been started there")
+    store.require_run()
     stages: dict[str, dict[str, Any]] = {}
     now: dict[str, Any] | None = None
     for (stage, step), record in checkpoint.recorded_steps(store).items():

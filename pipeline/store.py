@@ -12,7 +12,7 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from zarr.storage import ObjectStore
 
 from pipeline.errors import ConfigError, CorruptChunk, StoreError
 from pipeline.objects import open_objects
+from pipeline.places import Kind, has_versions, look
 from pipeline.plan import PlannedArray
 from pipeline.refusals import persist, storage_errors
 from pipeline.schema import FORMAT_VERSION
@@ -32,7 +33,6 @@ from pipeline.whole_chunks import only_whole
 Array = npt.NDArray[Any]
 
 CRC_BYTES = 4
-POINTER, VERSIONS = "published.json", "versions"  # of a root: which version counts, and where they all are
 WRITE_ALL: Any = {"write_empty_chunks": True}  # a chunk that equals the fill value is data too
 
 
@@ -46,12 +46,27 @@ class Store:
 
     # --- the group
 
-    def is_run(self) -> bool:
-        """Whether a run of this version is here; False for an empty place.
+    def require_run(self) -> None:
+        """For whoever reads a run. Raises ConfigError where none of this version is, StoreError for a damaged one."""
+        place = look(self.objects)
+        if place.kind == "other version":
+            raise ConfigError(
+                f"{self.url}: expected a run of store format {FORMAT_VERSION}, found {place.found}; read it with the "
+                f"version of the program that wrote it, or compute it anew: `lle run CONFIG --fresh`"
+            )
+        if place.kind not in {"run", "damaged"}:
+            raise ConfigError(
+                f"{self.url}: no run has been started there. Expected the store of a run, found {place.found}; give "
+                f"the path or URL that its config names as output.store"
+            )
+        self.is_run()
+
+    def is_run(self, cure: str = "choose another output.store") -> bool:
+        """Whether a run of this version is here; False for an empty place. `cure` is what whoever writes here may do.
 
         Raises ConfigError for anything of somebody else or of another version, StoreError for a damaged run.
         """
-        kind = self._kind()
+        kind = self._kind(cure)
         if kind == "other version":
             raise ConfigError(
                 f"{self.url}: store format {self.attributes()['lle_format']}, this version writes {FORMAT_VERSION}; "
@@ -63,39 +78,22 @@ class Store:
 
     def has_versions(self) -> bool:
         """Whether this is the root of versions, each a store of its own."""
-        return self.objects.exists(POINTER) or bool(self.objects.folders(VERSIONS))
+        return has_versions(self.objects)
 
     def may_erase(self) -> bool:
         """Whether --fresh may erase what is here: runs of any version, damaged ones too. Raises ConfigError."""
         return self._kind() != "empty"
 
-    def _kind(self) -> Literal["empty", "run", "other version", "damaged"]:
-        """What lies at the URL. Raises ConfigError when it is not of this program."""
-        document = self.objects.get("zarr.json")
-        if document is None:
-            if self.has_versions():
-                raise ConfigError(
-                    f"{self.url}: holds the versions of a job with output.keep, not one run; set output.keep, or "
-                    f"choose another output.store"
-                )
-            if all(name.startswith("_run/") for name in self.objects.names("")):
-                return "empty"
-            raise self._foreign("other files")
-        try:
-            content = json.loads(document)
-        except ValueError:
-            if self.objects.names("_run/steps"):
-                return "damaged"
-            raise self._foreign("an unreadable zarr.json") from None
-        if not isinstance(content, dict) or "lle_format" not in content.get("attributes", {}):
-            raise self._foreign("zarr data of another program")
-        return "run" if content["attributes"]["lle_format"] == FORMAT_VERSION else "other version"
-
-    def _foreign(self, found: str) -> ConfigError:
-        return ConfigError(
-            f"{self.url}: expected an empty place or a store of this program, found {found}; choose another "
-            f"output.store"
-        )
+    def _kind(self, cure: str = "choose another output.store") -> Kind:
+        """What lies at the URL. Raises ConfigError when it is not one run of this program, or an empty place."""
+        place = look(self.objects)
+        if place.kind == "versions":
+            raise ConfigError(f"{self.url}: holds {place.found}, not one run; set output.keep, or {cure}")
+        if place.kind == "foreign":
+            raise ConfigError(
+                f"{self.url}: expected an empty place or a store of this program, found {place.found}; {cure}"
+            )
+        return place.kind
 
     def create_group(self, attributes: dict[str, Any]) -> None:
         """Create the group if it is not there and set its attributes."""

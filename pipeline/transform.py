@@ -208,7 +208,7 @@ def _layout(run: Store, job: embed_new.Job, source: Source, execution: Execution
 
 def _require_own(work: Store) -> None:
     """Raises ConfigError unless the place is empty or holds blocks of a transform."""
-    if work.is_run() and "transform" not in work.attributes():
+    if work.is_run("choose another --work") and "transform" not in work.attributes():
         raise ConfigError(f"{work.url}: is the store of a run; the finished blocks of a transform need another place")
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from pipeline.checkpoint import LOCK, RunLock, holder_alive
 from pipeline.errors import ConfigError, StoreError
-from pipeline.store import POINTER, VERSIONS, Store
+from pipeline.places import POINTER, VERSIONS
+from pipeline.store import Store
 
 READERS = "_run/readers"
 RETIRED = "_run/retired.json"
@@ -154,8 +155,7 @@ def reading(url: str) -> Iterator[Store]:
     """
     root = Versions(url)
     if not root.store.has_versions():
-        if not root.store.is_run():
-            raise ConfigError(f"{url}: no run has been started there")
+        root.store.require_run()
         yield root.store
         return
     store, before = root.published(), ""

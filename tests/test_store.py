@@ -7,6 +7,7 @@ import tempfile
 import threading
 import warnings
 import zlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,13 @@ from pipeline import objects as objects_module
 from pipeline import refusals
 from pipeline.errors import ConfigError, CorruptChunk, StoreError
 from pipeline.objects import LocalObjects, RemoteObjects
+from pipeline.opened import open_run
 from pipeline.plan import PlannedArray
 from pipeline.refusals import storage_errors
+from pipeline.run import status_of
 from pipeline.schema import FORMAT_VERSION, ArraySpec
 from pipeline.store import Store, block_of
+from pipeline.versions import reading
 
 # One array of each way to be stored: as it is, compressed, and both of them as shards of several chunks.
 KINDS = {
@@ -131,6 +135,11 @@ def other_torn_group(path: Path) -> None:
     (path / "zarr.json").write_text('{"attributes": ')
 
 
+def _within(open_place, url: str) -> None:
+    with open_place(url):
+        pass
+
+
 def one_file(path: Path) -> None:
     path.write_text("not a folder")
 
@@ -151,6 +160,32 @@ class TestForeignPlaces:
         make(tmp_path / "place")
         with pytest.raises(ConfigError):
             Store(str(tmp_path / "place")).may_erase()
+
+    @pytest.mark.parametrize(
+        ("make", "found"),
+        [(some_files, r"other files: thesis/;"), (other_group, r"zarr data of another program: zarr\.json;"),
+         (other_torn_group, r"an unreadable zarr\.json beside zarr\.json;"), (one_file, "a file, not a folder;"),
+         (lambda path: path.mkdir(), "nothing;"), (lambda path: None, "nothing;")],
+    )  # fmt: skip
+    def test_whoever_reads_is_told_what_is_there(self, tmp_path, make, found):
+        make(tmp_path / "place")
+        for read in (status_of, partial(_within, reading), open_run):
+            with pytest.raises(ConfigError, match=f"Expected the store of a run, found {found}") as caught:
+                read(str(tmp_path / "place"))
+            assert "no run has been started there" in str(caught.value)
+            assert "choose another" not in str(caught.value)
+
+    def test_of_many_files_the_first_few_are_named(self, tmp_path):
+        for number in range(9):
+            (tmp_path / f"{number}.csv").write_text("1")
+        with pytest.raises(ConfigError, match=r"other files: 0\.csv, 1\.csv, 2\.csv, 3\.csv, 4\.csv and 4 more;"):
+            status_of(str(tmp_path))
+
+    def test_a_run_of_another_format_is_not_to_be_put_elsewhere_by_who_reads_it(self, store):
+        zarr.open_group(store.url, mode="a").attrs["lle_format"] = FORMAT_VERSION + 1
+        with pytest.raises(ConfigError, match=f"expected a run of store format {FORMAT_VERSION}, found") as caught:
+            status_of(store.url)
+        assert "another output.store" not in str(caught.value)
 
     def test_fresh_may_not_erase_them_whatever_the_path_is_called(self, tmp_path):
         some_files(tmp_path / "information")
@@ -173,6 +208,8 @@ class TestForeignPlaces:
         with pytest.raises(StoreError, match="cannot be written") as caught:
             store.objects.create("_run/lock.json", b"{}")
         assert caught.value.exit_code == 2
+        with pytest.raises(ConfigError, match="no run has been started there"):
+            status_of(store.url)
         assert (tmp_path / "place").read_text() == "not a folder"
 
     @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
