@@ -7,15 +7,18 @@ import sys
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pytest
 from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from pipeline.config import resolved
 from pipeline.report import charts, pictures
 from pipeline.report.figures import MISSING, to_png
 from pipeline.report.pictures import ColorSource, classify, count_outside, draw_embedding, robust_range
 from pipeline.report.side_by_side import shelves
+from pipeline.stages import write_report
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -396,3 +399,33 @@ def test_picture_is_not_blank() -> None:
     pixels = imread(io.BytesIO(draw_embedding(embedding, one_component(400), None, "t")), format="png")
     ink = (pixels[200:700, 200:900, :3].min(axis=2) < 0.8).mean()
     assert 0.01 < ink < 0.5
+
+
+@pytest.mark.parametrize(
+    ("values", "section", "title"),
+    [(["ant", "bee"], {"label": "species"}, "species"), ([1.5, 2.5], {"label": "wing_cm"}, "wing_cm")],
+)  # fmt: skip
+def test_the_key_is_called_what_the_column_is(tmp_path, run_stages, make_config, figures, values, section, title):
+    frame = pd.DataFrame({"x": np.arange(60.0), "y": np.arange(60.0) ** 2, section["label"]: values * 30})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    config = make_config(tmp_path, np.zeros(1), input={"kind": "csv", "path": str(tmp_path / "rows.csv"), **section})
+    run = run_stages(config, "ingest")
+    run.store.create_group({"config": resolved(config)})
+    color = write_report.color_source(run.store)
+    draw_embedding(np.random.default_rng(3).normal(size=(60, 2)), one_component(60), color, "t")
+    [figure] = figures
+    legends = [legend.get_title().get_text() for legend in figure.legends]
+    assert [*legends, *(axes.get_ylabel() for axes in figure.axes[1:])] == [title]
+
+
+@pytest.mark.parametrize(
+    ("section", "kind", "name"),
+    [({"kind": "synthetic", "name": "s_curve"}, "continuous", "true coordinate"),
+     ({"kind": "synthetic", "name": "digits"}, "categorical", "label"),
+     ({"kind": "npy", "path": "x.npy", "labels": "y.npy"}, "continuous", "label"),
+     ({"kind": "idx", "path": "x", "labels": "y"}, "categorical", "label"),
+     ({"kind": "zarr", "url": "x", "labels": "stage"}, "continuous", "stage"),
+     ({"kind": "npz", "path": "x.npz", "labels": "7"}, "categorical", "column 7")],
+)  # fmt: skip
+def test_what_labels_without_a_column_are_called(section, kind, name):
+    assert write_report.label_name(section, kind) == name

@@ -21,6 +21,9 @@ TITLES = {
     "laplacian": "Laplacian eigenmap", "pca": "PCA",
 }  # fmt: skip
 
+NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
+"""Kinds of input whose labels are a column, a key or an array with a name."""
+
 
 def steps(config: Config, layout: Layout) -> Steps:
     """write, anew whenever a step has computed something or the config has changed."""
@@ -108,8 +111,22 @@ def color_source(store: Store) -> "ColorSource | None":
     described = reports[0].report
     values = store.read_all(schema.LABEL.name)[:, 0]
     names = described["names"]
-    label = "label" if described["kind"] == "categorical" else "true coordinate"
+    label = label_name(store.attributes()["config"]["input"], described["kind"])
     return ColorSource(values, described["kind"], None if names is None else tuple(names), label)
+
+
+def label_name(section: dict[str, Any], kind: str) -> str:
+    """What a picture calls the labels of an input section: the name of their column or array where they have one.
+
+    >>> label_name({"kind": "csv", "label": "species"}, "categorical"), label_name({"kind": "csv", "label": "4"}, "")
+    ('species', 'column 4')
+    """
+    if section["kind"] == "synthetic":
+        return "true coordinate" if kind == "continuous" else "label"
+    if section["kind"] not in NAMED_LABELS:
+        return "label"  # a file of nothing else
+    name = str(section.get("label") or section.get("labels") or "label")
+    return f"column {name}" if name.isdigit() else name
 
 
 def describe_arrays(store: Store) -> list[dict[str, Any]]:
