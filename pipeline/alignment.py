@@ -2,7 +2,7 @@
 
 The earlier one is another run's store, the published version, or what this very store held: the array `embedding` of
 the last run lies there until the step `write` replaces it. A run that is killed inside `write` leaves neither, so
-`align` puts a copy aside.
+`align` puts a copy aside. One whose eigenpairs did not converge is no earlier embedding: the copy of the one before is.
 """
 
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from pipeline.store import Store, read_elsewhere
 from pipeline.versions import Versions, published_url
 
 PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
+EMBEDDED = "_work/embedding"
+"""The bundle in internal order that `write` leaves, last of all; it says whether the eigenpairs converged."""
 
 
 class Earlier(NamedTuple):
@@ -69,11 +71,17 @@ def state_of_other(config: Config) -> Json:
 
 
 def _written(store: Store) -> Json | None:
-    """The record of a finished embedding; None where the store has none."""
-    record: Json | None = store.get_json("_run/steps/solve_embedding.write.json") if store.is_run() else None
-    if record is None or not checkpoint.finished_blocks(store, "solve_embedding", "write", record["fingerprint"]):
-        return None
-    return record
+    """The record of a finished embedding; None where the store has none, or one that did not converge."""
+    found: list[Json] = []
+    for name in ("solve", "write"):
+        record = store.get_json(f"_run/steps/solve_embedding.{name}.json") if store.is_run() else None
+        if record is None:
+            return None
+        done = checkpoint.finished_blocks(store, "solve_embedding", name, record["fingerprint"])
+        if len(done) < record["n_blocks"]:  # of a component that did not converge no marker is kept
+            return None
+        found.append(record)
+    return found[-1]
 
 
 def _state_of(url: str) -> Json:
@@ -84,8 +92,8 @@ def _state_of(url: str) -> Json:
         raise ConfigError(f"embedding.align: expected the store of a finished run. {error}") from None
     if (record := _written(store)) is None:
         raise ConfigError(
-            f"embedding.align: expected the store of a finished run, found none at {url}; give its path or URL, or "
-            f"'previous' for what output.store held before"
+            f"embedding.align: expected the store of a finished run, found none whose eigenpairs converged at {url}; "
+            f"give its path or URL, or 'previous' for what output.store held before"
         )
     return {"previous": record["fingerprint"], "begun": record["begun"]}
 
@@ -155,9 +163,10 @@ def _held_elsewhere(other: Store) -> Earlier | None:
 
 
 def _held_before(store: Store) -> Earlier | None:
-    """What the last `write` of this store left; where a kill has left only a part of it, the copy made before."""
+    """What the last `write` of this store left; the copy made before it where that is a part, or did not converge."""
     try:
-        earlier = _read(store, schema.EMBEDDED_HASH)
+        converged = bool(store.read_bundle(EMBEDDED).get("converged", True))
+        earlier = _read(store, schema.EMBEDDED_HASH) if converged else None
     except CorruptChunk:
         earlier = None
     if earlier is not None:

@@ -92,6 +92,12 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
         raise ConfigError("sweep: output.keep is for one job run again and again; leave it out")
     if any(experiment.config.output.prometheus is not None for experiment in found if experiment.config):
         raise ConfigError("sweep: output.prometheus is one file for one job, and has many here; leave it out")
+    if any(experiment.config.embedding.align == "previous" for experiment in found if experiment.config):
+        raise ConfigError(
+            "sweep: embedding.align: 'previous' is what one store held before, and here each experiment has a store of "
+            "its own that shares steps with the others; give the path or URL of one run to align them all with, or "
+            "leave it out"
+        )
     clusters = {repr(experiment.config.execution.cluster) for experiment in found if experiment.config}
     if len(clusters) > 1:
         raise ConfigError("sweep: execution.cluster differs between experiments; one cluster serves them all")

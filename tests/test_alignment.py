@@ -43,6 +43,12 @@ class Job:
     def run(self, *overrides: str) -> dict:
         return lle("run", self.config, *(part for text in overrides for part in ("--set", text)))
 
+    def fails(self, code: int, *overrides: str) -> str:
+        sets = [part for text in overrides for part in ("--set", text)]
+        found = CliRunner().invoke(app, ["run", str(self.config), *sets])
+        assert found.exit_code == code, found.output
+        return found.output
+
     def embedding(self) -> np.ndarray:
         return Store(self.store.url).read_all("embedding")
 
@@ -149,6 +155,28 @@ def test_a_kill_while_the_embedding_is_written_does_not_lose_the_last_one(job, m
     store.objects.delete("embedding/c/1/0")
     job.run("embedding.align=previous", "eigensolver.tol=1e-7")
     np.testing.assert_allclose(job.embedding(), turned, atol=1e-5)
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_what_did_not_converge_is_no_earlier_embedding(tmp_path, rng):
+    """Nor for another store; of a store's own the one before it counts."""
+    points, short = bowl(620, rng), ("eigensolver.method=chebyshev", "eigensolver.max_degrees=10")
+    job, previous = Job(tmp_path / "job", points[:600]), "embedding.align=previous"
+    job.fails(3, previous, *short)
+    assert job.alignment()["reason"] == "no earlier embedding"
+    job.run(previous)
+    assert job.alignment()["reason"] == "no earlier embedding"
+    before = job.embedding()
+    job.put(points)
+    job.fails(3, previous, *short)
+    unconverged = job.embedding()
+    assert rms(unconverged[:600] - before) > 0.2
+    other = Job(tmp_path / "other", points)
+    assert "none whose eigenpairs converged" in other.fails(2, f"embedding.align={job.store.url}")
+    job.run(previous)
+    [component] = job.alignment()["components"]
+    assert component["rows_shared"] == 600
+    assert component["residual_after"] == pytest.approx(rms(job.embedding()[:600] - before) / rms(before))
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)

@@ -133,6 +133,14 @@ def _as_config(store: Store) -> Path:
     return path
 
 
+@pytest.mark.parametrize("sweep", [{"grid": GRID}, {"grid": {"embedding.align": [None, "previous"]}}])
+def test_previous_means_nothing_among_experiments(tmp_path, sweep):
+    path = write(tmp_path / "a.yaml", sweep, **({"embedding": {"align": "previous"}} if GRID in sweep.values() else {}))
+    found = CliRunner().invoke(app, ["sweep", str(path), "--dry-run"])
+    assert found.exit_code == 2
+    assert "'previous' is what one store held before" in found.output
+
+
 def test_m_is_shared_where_only_the_eigensolver_differs(tmp_path):
     with counted() as calls:
         sweep_of(write(tmp_path / "m.yaml", {"grid": {"eigensolver.n_components": [1, 2, 3]}}))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline import isolated, schema
-from pipeline.alignment import align_step, coordinate_scale, rotations
+from pipeline.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from pipeline.config import Config
 from pipeline.errors import BoundsNotMet, NotEnoughMemory
 from pipeline.kernels.chebyshev import block_width
@@ -90,7 +90,7 @@ def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str) -> It
                 PlannedArray(schema.COMPONENT, (rows,), "int32", block),
                 PlannedArray(schema.EIGENVALUES, (n_graph, m), "float64", n_graph),
                 *([PlannedArray(schema.EMBEDDED_HASH, (rows, 2), "uint64", block)] if aligned else [])),
-        bundles=("_work/embedding.npz",), on_driver=True,
+        bundles=(f"{EMBEDDED}.npz",), on_driver=True,
     )  # fmt: skip
 
 
@@ -161,7 +161,10 @@ def _solve(
         null=null, flat=family in FLAT,
     )  # fmt: skip
     vectors = spectrum.vectors if null is None else fix_signs(spectrum.vectors / (null[:, None] * np.sqrt(len(rows))))
-    store.write_bundle(f"_work/eigen/{block:05d}", rows=rows, vectors=vectors, eigenvalues=spectrum.eigenvalues)
+    store.write_bundle(
+        f"_work/eigen/{block:05d}", rows=rows, vectors=vectors, eigenvalues=spectrum.eigenvalues,
+        converged=np.array(spectrum.converged),
+    )  # fmt: skip
     if spectrum.converged:
         forget_state(store, state)
     return {
@@ -238,13 +241,14 @@ def write_embedding(
     original = store.read_all(schema.ORIGINAL_INDEX.name)
     embedding = np.full((len(original), n_components), np.nan)
     component = np.full(len(original), -1, np.int32)
-    eigenvalues = np.full((n_graph, n_components), np.nan)
+    eigenvalues, converged = np.full((n_graph, n_components), np.nan), True
     for number in range(n_graph):
         part = store.read_bundle(f"_work/eigen/{number:05d}")
         vectors = part["vectors"] @ rotations(store)[number] if aligned else part["vectors"]
         embedding[part["rows"]] = coordinate_scale(scale, len(part["rows"])) * vectors
         component[part["rows"]] = number
         eigenvalues[number] = part["eigenvalues"]
+        converged &= bool(part.get("converged", True))
     internal = np.full(n_rows, -1, np.int64)
     internal[original] = np.arange(len(original))
     dropped = 0
@@ -258,5 +262,5 @@ def write_embedding(
         store.write(schema.COMPONENT.name, start, np.where(rows >= 0, component[rows], -1).astype(np.int32))
         dropped += int((rows >= 0).sum() - (component[rows[rows >= 0]] >= 0).sum())
     store.write(schema.EIGENVALUES.name, 0, eigenvalues)
-    store.write_bundle("_work/embedding", embedding=embedding, component=component)
+    store.write_bundle(EMBEDDED, embedding=embedding, component=component, converged=np.array(converged))
     return {"rows_in_small_components": dropped}
