@@ -124,17 +124,18 @@ def _run(
         store.objects.sweep()
         identity = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
         store.create_group({**identity, **history.attributes})
+        done = set[tuple[str, str]]()
         try:
             cluster = _worthwhile(config.execution.cluster, layout)
             with (
                 contextlib.nullcontext(shared.executor) if shared else executing(cluster, progress) as executor,
                 performance(executor.client if profile else None) as profiled,
             ):
-                unmet = _run_stages(config, layout, store, executor, progress, history)
+                unmet = _run_stages(config, layout, store, executor, progress, history, done)
             if profile:
                 _save_profile(store, profiled, progress)
         except BoundsNotMet:
-            write_report.write_metrics(store, time.perf_counter() - started)
+            write_report.write_metrics(store, time.perf_counter() - started, done)
             raise
         finally:
             progress.stop()
@@ -190,14 +191,15 @@ def _worthwhile(cluster: Section, layout: Layout) -> Section:
 
 
 def _run_stages(
-    config: Config, layout: Layout, store: Store, executor: Executor, progress: RunProgress, history: History
-) -> str | None:
+    config: Config, layout: Layout, store: Store, executor: Executor, progress: RunProgress, history: History,
+    before: set[tuple[str, str]],
+) -> str | None:  # fmt: skip
     """Drive every stage's steps; returns what the solver did not reach, empty when all is met.
 
-    None when the input turned out to be that of the published version: nothing more is computed then.
+    None when the input turned out to be that of the published version: nothing more is computed then. The steps done
+    are added to `before`.
     """
     upstream, unmet, digests = "", "", list[str]()
-    before: set[tuple[str, str]] = set()
     for name, stage in stages_of(config.method).items():
         steps, used = stage(config, layout), set()
         started, peak_bytes = time.perf_counter(), 0

@@ -1,6 +1,7 @@
 """Recall below its bound: every point is searched in more groups of cells, up to a limit, and then the run gives up."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from pipeline.groups import Round, first_round, lists_at, next_round, read_membe
 from pipeline.metrics import collect
 from pipeline.plan import BlockReport, Layout, Step
 from pipeline.progress import JsonProgress, RunProgress
+from pipeline.run import run
 
 N, K = 1000, 5
 
@@ -133,6 +135,28 @@ class TestLimit:
         with pytest.raises(BoundsNotMet) as caught:
             search(0.95, max_overlap=2)
         assert "groups a point" not in str(caught.value)
+
+
+    def test_of_another_run_is_not_told_with_the_recall_of_the_one_before(self, tmp_path, search, make_config):
+        """Its lists, found with more overlap, are still there; the bound now ends the run before them."""
+        points = np.random.default_rng(19).normal(size=(N, 30))
+        found = {}
+        for most in (8, 2):
+            neighbors = {"method": "pynndescent", "n_neighbors": K, "min_recall": 0.95, "max_overlap": most}
+            config = make_config(tmp_path, points, 400, neighbors=neighbors, quality={"sample": N},
+                                 input={"kind": "npy", "path": str(tmp_path / "x.npy")},
+                                 output={"store": str(tmp_path / "run.zarr"), "report": False})  # fmt: skip
+            if most == 8:
+                np.save(tmp_path / "x.npy", points)
+                found[most] = run(config, False, RunProgress(io.StringIO())).metrics
+                continue
+            with pytest.raises(BoundsNotMet) as caught:
+                run(config, False, RunProgress(io.StringIO()))
+            found[most] = json.loads((tmp_path / "run.zarr" / "report" / "metrics.json").read_text())
+        assert found[8]["recall"]["value"] >= 0.95 > found[2]["recall"]["value"]
+        assert f"measured {found[2]['recall']['value']:.4f}" in str(caught.value)
+        assert found[8]["recall_raised"] != found[2]["recall_raised"] == []
+        assert (found[2]["n_points"], found[2]["eigenvalues"], found[2]["closed_classes"]) == (N, None, None)
 
 
 class TestRounds:

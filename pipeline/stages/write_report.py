@@ -4,6 +4,7 @@ Matplotlib is imported where something is drawn: every command and process would
 """
 
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,22 +59,25 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
     return {}
 
 
-def write_metrics(store: Store, seconds: float) -> None:
-    """metrics.json of a run that ended before its report: what is known so far, and no report of an earlier run."""
+def write_metrics(store: Store, seconds: float, done: Collection[tuple[str, str]]) -> None:
+    """metrics.json of a run that ended before its report: what the steps done tell, and no report of an earlier run."""
     checkpoint.forget_step(store, "write_report", "write")
     store.objects.delete("report")
-    store.put_json("report/metrics.json", {**gather_metrics(store), "seconds_of_this_run": round(seconds, 3)})
+    store.put_json("report/metrics.json", {**gather_metrics(store, done), "seconds_of_this_run": round(seconds, 3)})
 
 
-def gather_metrics(store: Store) -> dict[str, Any]:
-    """All metrics the store's markers tell, with warnings and versions."""
+def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = None) -> dict[str, Any]:
+    """All metrics that the markers of the store's steps tell, or of some of them, with warnings and versions."""
     attributes = store.attributes()
     n_input, n_features = 0, None
     if store.has_array(schema.RAW.name):
         n_input = store.array(schema.RAW.name).shape[0]
     if store.has_array(schema.POINTS.name):
         n_features = store.array(schema.POINTS.name).shape[1]
-    found = metrics.collect(checkpoint.read_reports(store), checkpoint.recorded_steps(store), n_input, n_features)
+    reports, records = checkpoint.read_reports(store), checkpoint.recorded_steps(store)
+    if among is not None:
+        reports = {key: done for key, done in reports.items() if key in among}
+    found = metrics.collect(reports, records, n_input, n_features)
     found["method"] = attributes["config"]["method"]
     found["version"] = attributes.get("version")
     found["min_recall"] = attributes["config"]["neighbors"]["min_recall"]
