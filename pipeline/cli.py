@@ -128,7 +128,7 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
             suggestions.write_config(loaded, found["suggested"], write)
         return {**found, "written": None if write is None else str(write)}
 
-    _finish(act, as_json, lambda found: describe_suggestion(found, config))
+    _finish(act, as_json, lambda found: describe_suggestion(found, config), resumes=False)
 
 
 @app.command()
@@ -239,12 +239,13 @@ def _load(config: Path, overrides: list[str] | None, store: str | None) -> Confi
     return load_config(config, tuple(overrides or ()), store)
 
 
-def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable[[dict[str, Any]], str]) -> None:
+def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable[[dict[str, Any]], str],
+            resumes: bool = True) -> None:  # fmt: skip
     """Run a command's body; print its result or its error; end with its exit code."""
     try:
         result = act()
     except LleError as error:
-        _fail(type(error).__name__, str(error), error.exit_code, as_json)
+        _fail(type(error).__name__, str(error), error.exit_code, as_json, resumes)
     except Exception as error:
         if os.environ.get("LLE_DEBUG"):
             typer.echo(redact(traceback.format_exc()), err=True)
@@ -254,10 +255,10 @@ def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable
         typer.echo(json.dumps({"status": "done", **result}) if as_json else describe(result))
 
 
-def _fail(kind: str, message: str, code: int, as_json: bool) -> None:
+def _fail(kind: str, message: str, code: int, as_json: bool, resumes: bool = True) -> None:
     message = redact(message)
     typer.echo(f"lle: {message}", err=True)
-    if code in {130, 143}:
+    if code in {130, 143} and resumes:
         typer.echo("Everything finished is kept; run the same command again to resume.", err=True)
     if as_json:
         typer.echo(json.dumps({"status": "failed", "error": kind, "message": message, "exit_code": code}))

@@ -28,6 +28,7 @@ RETRIES = 2
 WINDOW_PER_WORKER = 3
 WAKE_SECONDS = 0.2
 CROWD_SECONDS = 5.0
+BLOCK_THREAD = "block of a step"
 
 Outcome = tuple[int, BlockReport | BaseException]
 
@@ -246,7 +247,7 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
         except BaseException as error:
             found.append(error)
 
-    thread = threading.Thread(target=call, daemon=True)
+    thread = threading.Thread(target=call, name=BLOCK_THREAD, daemon=True)
     thread.start()
     try:
         while thread.is_alive():
@@ -255,6 +256,13 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
         isolated.stop_all()
         raise
     return found[0]
+
+
+def wait_for_blocks(seconds: float) -> None:
+    """Wait for blocks of this process that a signal has left at work, so that nothing writes after them."""
+    for thread in threading.enumerate():
+        if thread.name == BLOCK_THREAD:
+            thread.join(seconds)
 
 
 def _raise_if_final(error: BaseException, store: Store) -> None:

@@ -1,5 +1,8 @@
 """Embeddings of a sample by itself, one for each candidate, and how faithful they are: ordinary runs in a folder."""
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +13,7 @@ import numpy.typing as npt
 from pipeline import run as runs
 from pipeline.config import Config, load_config, resolved, to_yaml
 from pipeline.errors import Interrupted, LleError
+from pipeline.execute import wait_for_blocks
 from pipeline.kernels.knn import brute_neighbors, kdtree_neighbors
 from pipeline.kernels.quality import count_closer, neighbor_thresholds, trustworthiness
 from pipeline.plan import KDTREE_FEATURES
@@ -18,6 +22,9 @@ from pipeline.store import Store
 
 COMPARED_NEIGHBORS = 12
 """Of trustworthiness and continuity, the same for all candidates, so that their values can be compared."""
+
+LAST_BLOCK_SECONDS = 10.0
+"""How long the block at work when a signal comes may go on; blocks of a sample take less than one."""
 
 PLAIN: dict[str, Any] = {"metric": "euclidean", "k_min": "auto", "k_max": "auto",
                          **dict.fromkeys(("radius", "eta", "k_per_point", "precomputed"))}  # fmt: skip
@@ -38,6 +45,16 @@ class Pilot(NamedTuple):
     """(s,) of each point; 0 outside of the largest component."""
     continuity: Float64
     """(s,) the same."""
+
+
+@contextmanager
+def trial_folder() -> Iterator[Path]:
+    """A temporary folder, gone at the end: a signal leaves none either, though a block may be at work in it."""
+    with tempfile.TemporaryDirectory(prefix="lle-suggest-", ignore_cleanup_errors=True) as folder:
+        try:
+            yield Path(folder)
+        finally:
+            wait_for_blocks(LAST_BLOCK_SECONDS)
 
 
 def run_pilot(config: Config, points: npt.NDArray[Any], folder: Path, changes: dict[str, dict[str, Any]]) -> Pilot:

@@ -5,7 +5,6 @@ neighbours among **all** rows, so they are those of the run. Components, closed 
 need a graph and an embedding; they come from the sample embedded by itself, whose neighbourhoods are wider.
 """
 
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,12 @@ import numpy.typing as npt
 
 from pipeline.config import Config, to_yaml
 from pipeline.errors import ConfigError, InputError
+from pipeline.interrupts import interruptible
 from pipeline.kernels.barycenter import barycenter_weights
 from pipeline.kernels.bootstrap import Estimate
 from pipeline.kernels.dimension import Dimension, maximum_likelihood, two_nearest
 from pipeline.kernels.quality import NORMAL_QUANTILE_975, mean_interval
-from pipeline.pilot import Pilot, tried
+from pipeline.pilot import Pilot, trial_folder, tried
 from pipeline.stages.ingest import first_layout, open_input
 from pipeline.survey import Survey, survey
 
@@ -51,8 +51,9 @@ class Candidate:
         return (self.pilot.trustworthiness + self.pilot.continuity) / 2
 
 
+@interruptible()
 def suggest(config: Config, sample: int) -> dict[str, Any]:
-    """Estimates, candidates and the choice as JSON-able data. Raises ConfigError and InputError."""
+    """Estimates, candidates and the choice as JSON-able data. Raises ConfigError, InputError and Interrupted."""
     source = open_input(config)
     first_layout(config, source)
     found = survey(config, source, sample, max(*NEIGHBORS, config.neighbors.n_neighbors), config.quality.seed)
@@ -111,7 +112,7 @@ def _candidates(config: Config, found: Survey, m: int, neighbors: list[int]) -> 
         return []
     reg = config.weights.reg
 
-    with tempfile.TemporaryDirectory(prefix="lle-suggest-") as folder:
+    with trial_folder() as folder:
 
         def measure(k: int, reg: float) -> Candidate:
             changes: dict[str, dict[str, Any]] = {
@@ -119,7 +120,7 @@ def _candidates(config: Config, found: Survey, m: int, neighbors: list[int]) -> 
             }  # fmt: skip
             dimension = maximum_likelihood(found.lists.distances[:, :k])
             error = mean_interval(reconstruction_errors(found, k, reg, config.weights.rule))
-            return Candidate(k, reg, dimension, error, tried(config, found.points, Path(folder), changes))
+            return Candidate(k, reg, dimension, error, tried(config, found.points, folder, changes))
 
         by_k = [measure(k, reg) for k in neighbors]
         best = choose(by_k)

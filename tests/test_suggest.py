@@ -1,6 +1,11 @@
 """`lle suggest`: the dimension of known manifolds, choices that can be followed, and what a sample cannot say."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -185,3 +190,21 @@ class TestCommand:
         assert "needs at least 6 neighbours" in lines[4]["failed"]
         assert "trustworthiness" in lines[8]
         assert "weights.reg" not in json.loads(out)["suggested"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_leaves_no_folder_behind(path, tmp_path, number, code):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "suggest", str(path)], env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while process.poll() is None and not list(folder.glob("lle-suggest-*/run.zarr/_done/*/*.json")):
+        time.sleep(0.002)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == code, errors
+    assert not list(folder.glob("lle-suggest-*"))
+    assert "Traceback" not in errors
+    assert "resume" not in errors
