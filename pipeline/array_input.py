@@ -6,7 +6,7 @@ The file is written a block of rows at a time, so a Dask or Zarr array that is l
 import hashlib
 import math
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,13 @@ def input_section(X: Any, folder: Path) -> dict[str, Any]:
             f"found the text '{X}'"
         )
     return {"kind": "npy", "path": str(_write(X if is_chunked(X) else np.asarray(X), folder))}
+
+
+def remove_unnamed(folder: Path, named: Collection[str]) -> None:
+    """Remove the files of arrays in `folder` that none of the paths in `named` is."""
+    for path in folder.glob("input-*.npy"):
+        if str(path) not in named:
+            path.unlink(missing_ok=True)
 
 
 def row_blocks(X: Any) -> Iterator[tuple[slice, npt.NDArray[Any]]]:

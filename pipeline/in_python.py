@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline import schema
-from pipeline.array_input import input_section
+from pipeline.array_input import input_section, remove_unnamed
+from pipeline.checkpoint import RunLock
 from pipeline.config import Config, check_config
-from pipeline.errors import ConfigError, Interrupted, LleError
+from pipeline.errors import ConfigError, Interrupted, LleError, StoreError
 from pipeline.kernels.pardiso import reproducible_environment
 from pipeline.plan import RunResult
 from pipeline.progress import RunProgress
@@ -57,6 +58,7 @@ def finished_run(X: Any, sections: dict[str, Any], verbose: bool = False) -> Ite
         config = _complete_config(X, sections, Path(folder))
         progress = RunProgress(sys.stderr if verbose else io.StringIO())
         result = run(config, fresh=False, progress=progress)
+        _remove_old_inputs(config)
         yield Store(result.store), result
 
 
@@ -80,7 +82,7 @@ def _complete_config(X: Any, sections: dict[str, Any], folder: Path) -> Config:
         store.is_run()
     else:
         Versions(store.url).check_place()
-    place = folder if urlparse(store.url).scheme else Path(store.url) / "_run"
+    place = folder if urlparse(store.url).scheme else _place(store)
     section = input_section(X, place)
     config = check_config({**data, "input": section}, "config")
     written_here = section.get("path", "").startswith(str(place))
@@ -91,6 +93,25 @@ def _complete_config(X: Any, sections: dict[str, Any], folder: Path) -> Config:
             f"{{'kind': 'zarr', 'url': 's3://bucket/points.zarr'}}, or set the kind to serial or local"
         )
     return config
+
+
+def _remove_old_inputs(config: Config) -> None:
+    """Remove arrays put beside the store for earlier runs, except those that are the input of a version still there.
+
+    Under the lock, since a run that goes on may read one of them; then a later run removes them.
+    """
+    root = Versions(config.output.store)
+    if urlparse(root.url).scheme:
+        return
+    with contextlib.suppress(StoreError), RunLock(root.store):
+        stores = [root.store] if config.output.keep is None else [root.open(version) for version in root.ids()]
+        inputs = [store.attributes()["config"]["input"] for store in stores if store.objects.exists("zarr.json")]
+        remove_unnamed(_place(root.store), {str(section.get("path")) for section in inputs})
+
+
+def _place(store: Store) -> Path:
+    """Where the array of a run lies whose store is a local folder."""
+    return Path(store.url) / "_run"
 
 
 @contextlib.contextmanager

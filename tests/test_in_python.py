@@ -93,6 +93,17 @@ class TestEmbed:
             embed(roll)
 
 
+@pytest.mark.parametrize(("keep", "left"), [(None, 1), (2, 2)])
+def test_arrays_that_no_version_names_are_removed(roll, tmp_path, keep, left):
+    output = {"store": str(tmp_path / "run.zarr")} | ({} if keep is None else {"keep": keep})
+    found = []
+    for n in (200, 210, 220, 200):
+        embed(roll[:n], output=output, **QUICK)
+        found.append({str(path) for path in (tmp_path / "run.zarr" / "_run").glob("input-*")})
+        assert open_run(output["store"]).config["input"]["path"] in found[-1]
+    assert [len(paths) for paths in found] == [min(number, left) for number in (1, 2, 3, 3)]
+
+
 def test_the_same_array_resumes_and_another_does_not(roll, tmp_path):
     def computed(X, **more):
         with finished_run(X, {"output": {"store": str(tmp_path / "run.zarr")}, **QUICK, **more}) as (_, result):
