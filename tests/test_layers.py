@@ -96,6 +96,14 @@ class TestKernels:
         assert not [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
 
 
+def test_kernels_do_not_write_down_again_what_the_config_does():
+    def functions(names):
+        return {node.name for name in names for node in ast.walk(tree(name)) if isinstance(node, ast.FunctionDef)}
+
+    assert "least_neighbors" in functions(name for name in FILES if name.startswith("config"))
+    assert not functions(name for name in FILES if name.startswith("config")) & functions(KERNELS)
+
+
 @pytest.mark.parametrize("package", OWNERS)
 def test_packages_stay_with_their_owners(package):
     assert {name for name in FILES if package in packages(name)} <= OWNERS[package]

@@ -61,15 +61,6 @@ def hessian_rows(points: npt.NDArray[np.floating], n_components: int) -> F64:
     return columns[:, :, n_components + 1 :].transpose(0, 2, 1)
 
 
-def least_neighbors(method: str, n_components: int) -> int:
-    """The least K with which a neighbourhood says anything.
-
-    >>> least_neighbors("ltsa", 2), least_neighbors("hessian", 2), least_neighbors("hessian", 3)
-    (4, 6, 10)
-    """
-    return n_components * (n_components + 3) // 2 + 1 if method == "hessian" else n_components + 2
-
-
 def _with_ones(tangent: F64) -> F64:
     n_points, n_neighbors, _ = tangent.shape
     return np.concatenate([np.full((n_points, n_neighbors, 1), n_neighbors**-0.5), tangent], axis=2)

@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from pipeline import memory, schema
 from pipeline.config import Config
+from pipeline.config_neighbors import least_neighbors
 from pipeline.errors import InputError
 from pipeline.exchange import exchange, receive_rows
 from pipeline.kernels.graph import apart_from_their_lists
 from pipeline.kernels.local_rows import LocalRows, stack_rows
 from pipeline.kernels.multiple_weights import modified_rows, principal_directions, spread
-from pipeline.kernels.tangent_space import alignment_rows, hessian_rows, least_neighbors
+from pipeline.kernels.tangent_space import alignment_rows, hessian_rows
 from pipeline.plan import Layout, Report, Step, Steps, block_rows, factor_entries
 from pipeline.store import Store
 
