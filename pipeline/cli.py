@@ -267,17 +267,16 @@ def _fail(kind: str, message: str, code: int, as_json: bool, resumes: bool = Tru
 
 
 def _plan(config: Config) -> dict[str, Any]:
-    steps, limit = runs.plan(config), memory_of_workers(config.execution.cluster)
-    kept = runs.forecast(config)
+    found, limit = runs.forecast(config), memory_of_workers(config.execution.cluster)
     room = None if limit is None else memory.task_room(limit)
     rows = [
         {
             "stage": step.stage, "step": step.name, "tasks": step.n_blocks, "bytes_per_task": step.bytes_per_task,
             "disk_bytes": step.disk_bytes, "where": runs.where(step, config), "fits": runs.fits(step, config),
-            "reused": kept.reused.get((step.stage, step.name), 0),
+            "reused": found.reused.get((step.stage, step.name), 0),
         }
-        for step in steps
+        for step in found.steps
     ]
-    solver = runs.known_solver(config)
-    return {"steps": rows, "disk_bytes": sum(step.disk_bytes for step in steps), "solver": solver,
-            "worker_memory": limit, "worker_room": room, **kept.summary()}  # fmt: skip
+    disk_bytes = sum(step.disk_bytes for step in found.steps)
+    return {"steps": rows, "disk_bytes": disk_bytes, "solver": found.solver, "worker_memory": limit,
+            "worker_room": room, **found.summary()}  # fmt: skip

@@ -18,7 +18,7 @@ from pipeline.config import Config, resolved
 from pipeline.errors import ConfigError, LleError, StoreError
 from pipeline.list_sizes import state_of_files
 from pipeline.machine import versions
-from pipeline.plan import BlockReport, Layout, Report, RunResult, Step
+from pipeline.plan import Layout, Report, RunResult, Step
 from pipeline.sources import Source
 from pipeline.store import Store
 from pipeline.versions import Versions
@@ -155,10 +155,10 @@ def reprocess(
             _prune(root, config, say)
             return _unchanged(root, {}, {}, started)
         store, history = begin(root, config, source, mark, fresh)
-        say(f"version {_id(store)}{', built on ' + _id(history.donors[0]) if history.donors else ''}")
+        say(f"version {version_id(store)}{', built on ' + version_id(history.donors[0]) if history.donors else ''}")
         result = work(store, history)
         if not lock.held():
-            raise StoreError(f"{root.url}: another run has taken over; version {_id(store)} is not published")
+            raise StoreError(f"{root.url}: another run has taken over; version {version_id(store)} is not published")
         if result.unchanged:
             _same_bytes(root, store, mark)
             say("nothing has changed: the input has other files or dates, but the same bytes")
@@ -166,10 +166,10 @@ def reprocess(
             return _unchanged(root, result.computed, result.reused, started)
         content = store.get_json(INPUT)["content"]
         facts = {"fingerprint": mark, "content": content, "rows": result.metrics.get("n_input")}
-        root.publish(_id(store), **facts)
-        say(f"published: {_id(store)}")
+        root.publish(version_id(store), **facts)
+        say(f"published: {version_id(store)}")
         _prune(root, config, say)
-    return replace(result, version=_id(store), seconds=time.perf_counter() - started)
+    return replace(result, version=version_id(store), seconds=time.perf_counter() - started)
 
 
 def begin(
@@ -200,91 +200,6 @@ def begin(
     return root.open(version), VersionHistory(config, source, donors, content, attributes)
 
 
-class Forecast:
-    """What a run would find done, asked step by step in the order of the run; it changes nothing.
-
-    `stores` are where it would look: the store itself, or the version it would go on with and those it may take from.
-    """
-
-    def __init__(self, config: Config, source: Source) -> None:
-        self.steps: list[Step] = []
-        self.reused: dict[tuple[str, str], int] = {}
-        self._upstream, self._history, self._unread = "", History(), 0
-        self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
-        self._whole = True  # all steps so far
-        self._now = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
-        store = Store(config.output.store)
-        if config.output.keep is None:
-            self.stores = [store] if store.is_run() else []
-            self._own = next(iter(self.stores), None)
-            return
-        root = Versions(config.output.store)
-        root.check_place()
-        mark = identity(config, source)
-        mine, self._history = begin(root, config, source, mark, False, forecast=True)
-        self._own = mine if mine.is_run() else None
-        self.stores = [*([mine] if self._own else []), *self._history.donors]
-        self.unchanged, self._built_on = is_current(root, mark, source), _id(self.stores[0]) if self.stores else ""
-
-    def begun(self, layout: Layout) -> Layout:
-        """The layout with the earlier version that a run may build on."""
-        said: list[str] = []
-        layout = self._history.begun(layout, said.append)
-        self._why = "".join(said)
-        return layout
-
-    def known(self, step: Step) -> list[Report] | None:
-        """The reports of a step that is done under the fingerprint it would have now, None where a block is missing."""
-        step = self._history.prepared(step)
-        if step.shows_records and self._own and self._whole:
-            now = {**self._own.attributes(), **self._now}
-            step = checkpoint.with_records(self._own, step, now, self.reused)
-        mark, best = checkpoint.fingerprint(self._upstream, step), dict[int, BlockReport]()
-        for store in self.stores:
-            done = checkpoint.finished_blocks(store, step.stage, step.name, mark)
-            best = max(best, done, key=len)
-        if (step.stage, step.name) == ("ingest", "read") and len(best) < step.n_blocks:
-            best |= self._unread_blocks(step)
-            self._unread = step.n_blocks - len(best)
-        self.reused[step.stage, step.name] = step.n_blocks if self.unchanged else len(best)
-        self._whole &= len(best) == step.n_blocks
-        reports = [best[block].report for block in sorted(best)] if len(best) == step.n_blocks else None
-        self._appended |= (step.stage, step.name) == ("order_points", "keep_cells")
-        if step.feeds:
-            self._upstream = self._history.chained(self._upstream, step, reports or [])
-        return reports
-
-    def _unread_blocks(self, step: Step) -> dict[int, BlockReport]:
-        """Blocks of the input that an earlier version holds and whose files or chunks are those of then."""
-        earlier = step.resources.get("earlier", {"blocks": []})
-        if not earlier["blocks"]:
-            return {}
-        donor = Store(earlier["url"])
-        record = donor.get_json("_run/steps/ingest.read.json")
-        done = checkpoint.finished_blocks(donor, "ingest", "read", record["fingerprint"])
-        return {block: done[block] for block in earlier["blocks"] if block < step.n_blocks}
-
-    def summary(self) -> dict[str, Any]:
-        """Of versions: which would be built on, whether nothing would be computed, and that in words."""
-        says = ""
-        if self.unchanged:
-            says = f"nothing has changed: version {self._built_on} stays published"
-        elif self._built_on:
-            says = f"kept: what version {self._built_on} holds"
-            if self._unread:
-                says += (
-                    f"; {self._unread} blocks of the input have other files or dates and are read: if their bytes are "
-                    f"the same, what follows is kept too"
-                )
-            if self._appended:
-                says += (
-                    "; if the input begins with the same rows, cells, order and neighbour lists are kept: only new "
-                    "points are searched, and what follows the lists is computed anew"
-                )
-            says += f"; {self._why}" * bool(self._why)
-        return {"unchanged": self.unchanged, "from": self._built_on or None, "says": says}
-
-
 def _is_run(store: Store) -> bool:
     """Whether a version can be read: one may have been killed before it began, or be damaged, or removed by hand."""
     try:
@@ -302,14 +217,14 @@ def _same_bytes(root: Versions, store: Store, mark: str) -> None:
     """Let the published version know the files under which its input now lies; the version begun for them goes."""
     root.published().put_json(INPUT, store.get_json(INPUT))
     root.amend(fingerprint=mark)
-    root.drop(_id(store))
+    root.drop(version_id(store))
 
 
 def _unchanged(root: Versions, computed: dict[str, int], reused: dict[str, int], started: float) -> RunResult:
     store = root.published()
     metrics = store.get_json("report/metrics.json") or {}
     seconds = time.perf_counter() - started
-    return RunResult(store.url, metrics, computed, reused, seconds, version=_id(store), unchanged=True)
+    return RunResult(store.url, metrics, computed, reused, seconds, version=version_id(store), unchanged=True)
 
 
 def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
@@ -334,5 +249,6 @@ def _prune(root: Versions, config: Config, say: Callable[[str], None]) -> None:
         say(f"not pruned: {error}")
 
 
-def _id(store: Store) -> str:
+def version_id(store: Store) -> str:
+    """The name of a version, by its store."""
     return store.url.rsplit("/", 1)[1]

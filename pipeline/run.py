@@ -18,11 +18,12 @@ from pipeline.cluster import (
 from pipeline.config import Cluster, Config, resolved
 from pipeline.errors import BoundsNotMet
 from pipeline.execute import Executor, run_step
+from pipeline.forecast import Forecast
 from pipeline.interrupts import interruptible
 from pipeline.machine import versions
 from pipeline.plan import BlockReport, Layout, RunResult, Stage, Step, walk
 from pipeline.progress import RunProgress
-from pipeline.reprocess import Forecast, History, reprocess, root_status
+from pipeline.reprocess import History, reprocess, root_status
 from pipeline.reuse import cut_step
 from pipeline.solver_state import kept_heads
 from pipeline.sources import Source
@@ -58,8 +59,6 @@ METHOD_ARRAYS = (
     schema.WEIGHTS.name, schema.RECONSTRUCTION_ERROR.name, schema.DEGREE.name, schema.LOCAL_FACTORS, schema.COST_MATRIX,
     schema.SEARCHED_INDICES.name, schema.SEARCHED_DISTANCES.name, schema.K_PER_POINT.name,
 )  # fmt: skip
-DECIDE_MATRICES = ("method", "input", "preprocess", "neighbors", "weights", "graph")
-"""Sections of a config that decide what the eigensolver works on."""
 
 
 @dataclass(frozen=True)
@@ -266,17 +265,16 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
     return "\n".join(lines)
 
 
-def plan(config: Config) -> list[Step]:
-    """Every step a run would do, with the sizes that can be known before it."""
-    return forecast(config).steps
-
-
 def forecast(config: Config) -> Forecast:
-    """The same with what a run would take over, of this store or of earlier versions."""
+    """Every step a run would do, with the sizes that can be known before it and what it would take over."""
     source = ingest.open_input(config)
     found = Forecast(config, source)
     layout = found.begun(choose_layout(config, source, found.stores[0] if found.stores else None))
     found.steps = list(walk(stages_of(config.method), config, layout, found.known))
+    if (solved := found.reports.get(("solve_embedding", "solve"))) is not None:
+        found.solver = {**solved[0]["stats"], "basis": "an earlier run"}
+    elif found.matrices is not None and config.method != "pca":
+        found.solver = solve_embedding.predict_solver(config, found.matrices, layout)
     return found
 
 
@@ -294,23 +292,6 @@ def fits(step: Step, config: Config) -> bool:
     limits = {"worker": memory_of_workers(cluster), "high-memory worker": memory_of_high_memory(cluster)}
     limit = limits.get(place)
     return step.all_cores or limit is None or step.bytes_per_task <= memory.task_room(limit)
-
-
-def known_solver(config: Config) -> dict[str, Any] | None:
-    """The eigensolver's choice: of a run of this config in this store, or predicted from the matrices there."""
-    stores = Forecast(config, ingest.open_input(config)).stores
-    if not stores:
-        return None
-    store = stores[0]
-    reports, before, now = checkpoint.read_reports(store), store.attributes()["config"], resolved(config)
-    if any(before.get(section) != now[section] for section in DECIDE_MATRICES):
-        return None
-    solved = reports.get(("solve_embedding", "solve"))
-    if solved and before.get("eigensolver") == now["eigensolver"]:
-        return {**solved[0].report["stats"], "basis": "an earlier run"}
-    if config.method == "pca" or ("assemble_cost", "merge") not in reports:
-        return None
-    return solve_embedding.predict_solver(config, store, choose_layout(config, ingest.open_input(config), store))
 
 
 def validate(config: Config) -> Layout:

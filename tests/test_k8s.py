@@ -238,7 +238,7 @@ class TestSizes:
             given = "input={kind: synthetic, name: swiss_roll, n_points: 2000000}"
             _, config = config_of(objects, given, f"output.store={tmp_path}/run.zarr", "eigensolver.n_components=2")
         cluster = config.execution.cluster
-        for step in run.plan(config):
+        for step in run.forecast(config).steps:
             bound = cluster.high_memory if step.on_driver else 0.9 * cluster.memory
             assert step.bytes_per_task < 0.8 * bound, f"{step.stage}.{step.name}"
 

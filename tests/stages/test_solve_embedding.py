@@ -5,10 +5,12 @@ import signal
 
 import numpy as np
 import pytest
+from conftest import swiss_roll
 from local_factors import roll_factor
 from test_end_to_end import lle, write_config
 
-from pipeline import checkpoint, solver_state
+from pipeline import checkpoint, plan, solver_state
+from pipeline import run as runs
 from pipeline.errors import NotEnoughMemory
 from pipeline.kernels.chebyshev import SubspaceState, block_width
 from pipeline.kernels.routes import filter_size
@@ -172,6 +174,22 @@ def test_plan_predicts_the_solver_once_the_weights_are_there(solved, tmp_path):
     assert predicted["method"] == actual["method"] == "factored"
     assert predicted["factor_nnz"] == pytest.approx(actual["factor_nnz"], rel=0.05)  # another point is pinned
     assert predicted["seconds"] > 0
+
+
+def test_the_solver_of_an_earlier_run_is_that_of_the_same_input(tmp_path, monkeypatch):
+    """What decides is what the steps build on, and not how the config is written: one walk through the plan tells."""
+    points = swiss_roll(400, np.random.default_rng(19))
+    np.save(tmp_path / "x.npy", points)
+    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")})
+    lle("run", config)
+    walks = []
+    monkeypatch.setattr(runs, "walk", lambda *arguments: walks.append(1) or plan.walk(*arguments))
+    asked = lle("plan", config, "--set", "neighbors.min_recall=0.5", "--set", "quality.sample=20")
+    assert asked["solver"]["basis"] == "an earlier run"
+    assert len(walks) == 1
+    np.save(tmp_path / "x.npy", points[::-1])
+    os.utime(tmp_path / "x.npy", (1, 2))
+    assert lle("plan", config)["solver"] is None
 
 
 @pytest.mark.parametrize("family", ["ltsa", "laplacian"])

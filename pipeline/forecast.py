@@ -1,0 +1,111 @@
+"""What a run would find done, told before it from the store or the earlier versions; nothing is computed or changed."""
+
+from typing import Any
+
+from pipeline import checkpoint
+from pipeline.config import Config, resolved
+from pipeline.machine import versions
+from pipeline.plan import BlockReport, Layout, Report, Step
+from pipeline.reprocess import History, begin, identity, is_current, version_id
+from pipeline.sources import Source
+from pipeline.store import Store
+from pipeline.versions import Versions
+
+
+class Forecast:
+    """What a run would find done, asked step by step in the order of the run; it changes nothing.
+
+    `stores` are where it would look: the store itself, or the version it would go on with and those it may take from.
+    `reports` are those of the steps found whole, `matrices` is the store that holds what the eigensolver works on, and
+    `solver` its choice, None while they are not known.
+    """
+
+    def __init__(self, config: Config, source: Source) -> None:
+        self.steps: list[Step] = []
+        self.reused: dict[tuple[str, str], int] = {}
+        self.reports: dict[tuple[str, str], list[Report]] = {}
+        self.matrices: Store | None = None
+        self.solver: dict[str, Any] | None = None
+        self._upstream, self._history, self._unread = "", History(), 0
+        self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
+        self._whole = self._fed = True  # all steps so far, and those that others build on
+        self._now = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
+        store = Store(config.output.store)
+        if config.output.keep is None:
+            self.stores = [store] if store.is_run() else []
+            self._own = next(iter(self.stores), None)
+            return
+        root = Versions(config.output.store)
+        root.check_place()
+        mark = identity(config, source)
+        mine, self._history = begin(root, config, source, mark, False, forecast=True)
+        self._own = mine if mine.is_run() else None
+        self.stores = [*([mine] if self._own else []), *self._history.donors]
+        self.unchanged = is_current(root, mark, source)
+        self._built_on = version_id(self.stores[0]) if self.stores else ""
+
+    def begun(self, layout: Layout) -> Layout:
+        """The layout with the earlier version that a run may build on."""
+        said: list[str] = []
+        layout = self._history.begun(layout, said.append)
+        self._why = "".join(said)
+        return layout
+
+    def known(self, step: Step) -> list[Report] | None:
+        """The reports of a step that is done under the fingerprint it would have now, None where a block is missing."""
+        step = self._history.prepared(step)
+        if step.shows_records and self._own and self._whole:
+            now = {**self._own.attributes(), **self._now}
+            step = checkpoint.with_records(self._own, step, now, self.reused)
+        mark, best = checkpoint.fingerprint(self._upstream, step), dict[int, BlockReport]()
+        holder: Store | None = None
+        for store in self.stores:
+            done = checkpoint.finished_blocks(store, step.stage, step.name, mark)
+            if len(done) > len(best):
+                best, holder = done, store
+        if (step.stage, step.name) == ("ingest", "read") and len(best) < step.n_blocks:
+            best |= self._unread_blocks(step)
+            self._unread = step.n_blocks - len(best)
+        self.reused[step.stage, step.name] = step.n_blocks if self.unchanged else len(best)
+        self._whole &= len(best) == step.n_blocks
+        self._fed &= len(best) == step.n_blocks or not step.feeds
+        if len(best) < step.n_blocks:
+            reports = None
+        else:
+            reports = self.reports[step.stage, step.name] = [best[block].report for block in sorted(best)]
+            if (step.stage, step.name) == ("assemble_cost", "merge") and self._fed:
+                self.matrices = holder
+        self._appended |= (step.stage, step.name) == ("order_points", "keep_cells")
+        if step.feeds:
+            self._upstream = self._history.chained(self._upstream, step, reports or [])
+        return reports
+
+    def _unread_blocks(self, step: Step) -> dict[int, BlockReport]:
+        """Blocks of the input that an earlier version holds and whose files or chunks are those of then."""
+        earlier = step.resources.get("earlier", {"blocks": []})
+        if not earlier["blocks"]:
+            return {}
+        donor = Store(earlier["url"])
+        record = donor.get_json("_run/steps/ingest.read.json")
+        done = checkpoint.finished_blocks(donor, "ingest", "read", record["fingerprint"])
+        return {block: done[block] for block in earlier["blocks"] if block < step.n_blocks}
+
+    def summary(self) -> dict[str, Any]:
+        """Of versions: which would be built on, whether nothing would be computed, and that in words."""
+        says = ""
+        if self.unchanged:
+            says = f"nothing has changed: version {self._built_on} stays published"
+        elif self._built_on:
+            says = f"kept: what version {self._built_on} holds"
+            if self._unread:
+                says += (
+                    f"; {self._unread} blocks of the input have other files or dates and are read: if their bytes are "
+                    f"the same, what follows is kept too"
+                )
+            if self._appended:
+                says += (
+                    "; if the input begins with the same rows, cells, order and neighbour lists are kept: only new "
+                    "points are searched, and what follows the lists is computed anew"
+                )
+            says += f"; {self._why}" * bool(self._why)
+        return {"unchanged": self.unchanged, "from": self._built_on or None, "says": says}
