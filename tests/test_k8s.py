@@ -16,7 +16,7 @@ import yaml
 from manifest_schemas import K8S, OVERLAYS, REPOSITORY, check_custom_resource, check_native, rendered
 from typer.main import get_command
 
-from pipeline import cli, run
+from pipeline import cli, confine, run
 from pipeline.checkpoint import STALE_SECONDS
 from pipeline.clusters import kubernetes, manifests
 from pipeline.clusters.manifests import Pods, Size, dask_cluster, fitting_name, memory_group
@@ -43,6 +43,12 @@ def pods(objects):
     """{component: pod template} of everything that runs."""
     found = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
     return {"driver": driver_pod(objects), **found}
+
+
+def allowed_places(objects) -> list[str]:
+    """What the driver's environment says about the places that a config may name."""
+    [given] = [each for each in container(driver_pod(objects))["env"] if each["name"] == confine.VARIABLE]
+    return str(given.get("value", "")).split()
 
 
 def config_of(objects, *overrides: str) -> tuple[KubernetesCluster, Config]:
@@ -205,7 +211,8 @@ class TestArguments:
 
     def test_the_cluster_is_named_after_the_job_and_owned_by_it(self, objects):
         given = container(driver_pod(objects))["env"]
-        assert {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in given} == {
+        named = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in given if "valueFrom" in each}
+        assert named == {
             "LLE_CLUSTER_NAME": "metadata.labels['batch.kubernetes.io/job-name']",
             "LLE_JOB_NAME": "metadata.labels['batch.kubernetes.io/job-name']",
             "LLE_JOB_UID": "metadata.labels['batch.kubernetes.io/controller-uid']",
@@ -272,6 +279,26 @@ class TestSafety:
             assert inner["readOnlyRootFilesystem"] is True
             assert inner["allowPrivilegeEscalation"] is False
             assert inner["capabilities"] == {"drop": ["ALL"]}
+
+    def test_the_config_reaches_only_the_data(self, objects, monkeypatch):
+        """The volume that pods mount for it, or the bucket of the overlay; and not the driver's own files and token."""
+        name, data = Path(container(driver_pod(objects))["args"][2]).name, allowed_places(objects)
+        own = {mount["mountPath"] for mount in container(driver_pod(objects))["volumeMounts"]} - {"/data"}
+        assert data
+        assert all(place.startswith("s3://") or place == "/data" for place in data)
+        monkeypatch.setenv(confine.VARIABLE, " ".join(data))
+        load_config(REPOSITORY / "configs" / name)
+        secrets = "/var/run/secrets/kubernetes.io/serviceaccount"
+        for place in (*own, secrets, "s3://another/rows.zarr", "/data/../etc", f"{data[0]}-of-others/rows.zarr"):
+            for key in ("input={kind: zarr, url: %s}", "input={kind: npy, path: %s}", "output.store=%s"):
+                with pytest.raises(ConfigError, match=f"outside the places.*{confine.VARIABLE}"):
+                    load_config(REPOSITORY / "configs" / name, (key % place,))
+
+    def test_without_an_overlay_it_reaches_nothing(self, monkeypatch):
+        base = {(each["kind"], each["metadata"]["name"]): each for each in rendered("base")}
+        monkeypatch.setenv(confine.VARIABLE, " ".join(allowed_places(base)))
+        with pytest.raises(ConfigError, match="outside the places"):
+            load_config(REPOSITORY / "configs" / "kubernetes.yaml")
 
     def test_only_workers_run_on_spot_nodes(self, objects):
         for part, pod in pods(objects).items():
