@@ -44,7 +44,7 @@ def regression_errors(embedding: Float64) -> Float64:
     errors: Float64 = scaled.copy()
     for j in range(1, n_coordinates):
         spans = sorted({min(span * (j + 1), n_sample - 1) for span in SPANS})
-        ids = _others(scaled[:, :j], spans[-1])
+        ids = nearest_others(scaled[:, :j], spans[-1])
         found = [scaled[:, j] - local_linear(scaled[:, :j], scaled[:, j], ids[:, :span]) for span in spans]
         errors[:, j] = min(found, key=lambda error: float(error @ error))
     return errors
@@ -73,7 +73,7 @@ def local_linear(earlier: Float64, values: Float64, ids: npt.NDArray[np.integer]
     return out
 
 
-def _others(points: Float64, n_wanted: int) -> npt.NDArray[np.int64]:
+def nearest_others(points: Float64, n_wanted: int) -> npt.NDArray[np.int64]:
     """The n_wanted nearest points (s, n_wanted) of each, itself left out by its id."""
     ids = np.asarray(cKDTree(points).query(points, n_wanted + 1)[1]).reshape(len(points), -1)
     others = ids != np.arange(len(points))[:, None]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import InputError
-from pipeline.kernels.regression import local_linear, regression_errors
+from pipeline.kernels.regression import local_linear, nearest_others, regression_errors
 
 SEEDS = [11, 23, 37]
 
@@ -59,12 +59,26 @@ def test_local_linear__exact_for_linear_functions(seed: int) -> None:
     assert np.abs(local_linear(earlier, values**2, ids) - values**2).max() > 1
 
 
-def test_a_point_does_not_predict_itself() -> None:
-    """Among equal earlier coordinates the point itself is left out, so its own value cannot leak."""
-    columns = np.column_stack([np.zeros(40), np.random.default_rng(11).normal(size=40)])
-    assert residuals(columns)[1] > 0.85
+@pytest.mark.parametrize("n_places", [1, 4, 300])
+def test_a_point_does_not_predict_itself(n_places: int) -> None:
+    """Nor where so many lie at one place that the search does not list the point first, or not at all."""
+    rng = np.random.default_rng(11)
+    earlier = rng.normal(size=(n_places, 2))[rng.integers(0, n_places, 300)]
+    ids = nearest_others(earlier, 12)
+    assert ids.shape == (300, 12)
+    assert not (ids == np.arange(300)[:, None]).any()
+    assert all(len(set(row)) == 12 for row in ids.tolist())
+    values = rng.normal(size=300)
+    predicted = local_linear(earlier, values, ids)
+    for row in range(0, 300, 29):
+        other = values.copy()
+        other[row] += 1e3
+        assert local_linear(earlier, other, ids)[row] == predicted[row]
+
+
+def test_fewer_than_three_points_say_nothing() -> None:
     with pytest.raises(InputError, match="at least 3 sample points, found 2"):
-        regression_errors(columns[:2])
+        regression_errors(np.zeros((2, 2)))
 
 
 def test_small_samples_of_many_coordinates() -> None:
