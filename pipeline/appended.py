@@ -26,6 +26,7 @@ from pipeline.plan import (
     block_rows,
     index_dtype,
     largest_total,
+    most_boxes,
     neighbor_method,
 )
 from pipeline.store import Store, read_elsewhere
@@ -39,7 +40,7 @@ BOUNDED_BY = 8
 FLOAT32_ERROR = 1e-6
 """Distances are stored in single precision: so much farther, relatively, a point looks."""
 FOUND = (schema.KNN_INDICES.name, schema.KNN_DISTANCES.name)
-CELLS, TRANSFORM = "_work/cells.npz", "_work/transform.npz"
+CELLS, TRANSFORM = "_work/cells", "_work/transform"
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
@@ -55,37 +56,51 @@ def compare(earlier: Earlier, layout: Layout) -> Step:
 
 
 def find_kept(store: Store, block: int, n_rows: int, size: int, earlier: str) -> Report:
-    """Compare the hashes of the first n_rows input rows with those of an earlier version, a block at a time."""
+    """Compare the hashes of the first n_rows input rows with those of an earlier version, a block at a time.
+
+    `earlier` is empty where that version is gone: what another has taken from it holds for the same rows only.
+    """
+    if not earlier:
+        return {"kept": False}
     then = Store(earlier)
-    with read_elsewhere(then):
-        for start in range(0, n_rows, size):
-            stop = min(start + size, n_rows)
-            for name in (schema.ROW_HASH.name, schema.VALID.name):
-                now = store.read(name, start, min(start + size, store.array(name).shape[0]))
-                if not np.array_equal(now[: stop - start], then.read(name, start, stop)):
-                    return {"kept": False, "differs_in_rows": [start, stop]}
+    for start in range(0, n_rows, size):
+        stop = min(start + size, n_rows)
+        for name in (schema.ROW_HASH.name, schema.VALID.name):
+            now = store.read(name, start, stop)
+            with read_elsewhere(then):
+                before = then.read(name, start, stop)
+            if not np.array_equal(now, before):
+                return {"kept": False, "differs_in_rows": [start, stop]}
     return {"kept": True}
 
 
-def keep_cells(earlier: Earlier) -> Step:
+def keep_cells(earlier: Earlier, layout: Layout, transform: bool) -> Step:
     """Take over the cells, with the preprocessing that was fitted then."""
+    copied = [CELLS, *([TRANSFORM] if transform else [])]
+    need = memory.keep_cells(
+        n_blocks=-(-earlier.n_input // layout.block_points), n_cells=earlier.n_cells, d=layout.n_features,
+        d_in=layout.n_features_input,
+    )  # fmt: skip
     return Step(
-        "order_points", "keep_cells", keep_cells_of, 1, memory.TASK_BYTES, {}, {"version": earlier.version},
-        bundles=(CELLS, TRANSFORM, f"{KEPT_CELLS}.npz"), resources={"earlier": earlier.url}, on_driver=True,
-        expected=lambda b: {"n_cells": earlier.n_cells},
+        "order_points", "keep_cells", keep_cells_of, 1, need, {"copied": copied}, {"version": earlier.version},
+        bundles=tuple(f"{name}.npz" for name in (*copied, KEPT_CELLS)), resources={"earlier": earlier.url},
+        on_driver=True, expected=lambda b: {"n_cells": earlier.n_cells},
         remark=f"rows were appended: the {earlier.n_points:,} points of version {earlier.version} keep their order and "
         f"their lists, and only new ones are searched",
     )  # fmt: skip
 
 
-def keep_cells_of(store: Store, block: int, earlier: str) -> Report:
+def keep_cells_of(store: Store, block: int, copied: list[str], earlier: str) -> Report:
     """Copy the cells' centres and the transform, and count the points that were searched together."""
     then = Store(earlier)
     with read_elsewhere(then):
-        store.take(then, [name for name in (CELLS, TRANSFORM) if then.objects.exists(name)])
-        kept = then.has_bundle(KEPT_CELLS)
-        counts = then.read_bundle(KEPT_CELLS)["counts"] if kept else then.read_all(schema.CELL_COUNTS.name).sum(axis=0)
-    store.write_bundle(KEPT_CELLS, counts=counts)
+        for name in copied:
+            store.write_bundle(name, **then.read_bundle(name))
+        if then.has_bundle(KEPT_CELLS):
+            counts, before = (then.read_bundle(KEPT_CELLS)[key] for key in ("counts", "generations"))
+        else:
+            counts, before = then.read_all(schema.CELL_COUNTS.name).sum(axis=0), np.array(0)
+    store.write_bundle(KEPT_CELLS, counts=counts, generations=before + 1)
     return {"n_cells": len(counts), "searched_together": int(counts.sum())}
 
 
@@ -110,9 +125,10 @@ def _lists(layout: Layout, k: int) -> tuple[PlannedArray, PlannedArray]:
 def _update_by_tree(layout: Layout, earlier: Earlier, k: int) -> Step:
     n, d, block, n_blocks = layout.n_points, layout.n_features, layout.block_points, layout.point_blocks()
     row = d * np.dtype(layout.dtype).itemsize
+    n_boxes = most_boxes(layout.n_cells, n_blocks, earlier.generations + 1)
     return Step(
         "find_neighbors", "update", update_block, n_blocks,
-        memory.search_tree(block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=layout.n_cells + 2 * n_blocks),
+        memory.search_tree(block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=n_boxes),
         {"n_neighbors": k, "n_blocks": n_blocks, "size": block, "n_points": n, "kept": earlier.n_points},
         arrays=_lists(layout, k), resources={"earlier": earlier.url, "lists": earlier.lists},
     )  # fmt: skip
@@ -131,12 +147,14 @@ def _update_by_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[Ste
         expected=lambda b: {"n_groups": max(1, round(earlier.n_searched / target)), "largest": target},
     )  # fmt: skip
     n_blocks = layout.point_blocks() - earlier.n_searched // block
+    # New points lie where old ones do, as far as is known.
+    spread = -(-(N_GROUPS_NEW * (n - earlier.n_points) + late) // groups["n_groups"])
     sent: list[Report] = []
     if n_blocks:
         sent = yield Step(
             "find_neighbors", "send_new", send_new, n_blocks,
             memory.send_members(block=block, row=row) + 2 * memory.SCORE_BYTES, {"n_neighbors": k, **kept, **size},
-            bundles=(f"{PLACE}/group_members",), expected=lambda b: {"new": {"0": late if b == 0 else 0}},
+            bundles=(f"{PLACE}/group_members",), expected=lambda b: {"new": {"0": min(late, spread) if b == 0 else 0}},
         )  # fmt: skip
     visits = largest_total([report["new"] for report in sent])
     yield Step(
@@ -267,6 +285,8 @@ def nearest_within(
 ) -> NeighborLists:
     """The k nearest of the points (c, d) that lie within reach (b,) of each query (b, d), `batch` queries at a time."""
     parts = []
+    if not len(points):  # of cells that hold nothing
+        return NeighborLists(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
     for start in range(0, len(queries), batch):
         rows = slice(start, start + batch)
         hits = points_within(queries[rows], np.full(len(reach[rows]), -1), reach[rows], points, 0)

@@ -75,7 +75,7 @@ class Forecast:
             reports = self.reports[step.stage, step.name] = [best[block].report for block in sorted(best)]
             if (step.stage, step.name) == ("assemble_cost", "merge") and self._fed:
                 self.matrices = holder
-        self._appended |= (step.stage, step.name) == ("order_points", "keep_cells")
+        self._appended |= (step.stage, step.name) == ("order_points", "keep_cells") and reports is None
         if step.feeds:
             self._upstream = self._history.chained(self._upstream, step, reports or [])
         return reports

@@ -12,20 +12,24 @@ from pipeline.config import Config, resolved
 from pipeline.groups import FIRST, KEPT_CELLS
 from pipeline.machine import versions
 from pipeline.plan import Earlier, Layout, index_dtype, neighbor_method
-from pipeline.store import Store, block_of
+from pipeline.store import Store, block_of, read_elsewhere
 
 AFTER_THE_SEARCH = {"min_recall", "max_overlap", "reverse"}
 """Keys of `neighbors` that decide nothing before the recall of the lists is measured."""
 
 
 def begun(config: Config, layout: Layout, donor: Store) -> tuple[Layout, str]:
-    """(the layout, in blocks of the version it builds on if it does; why it does not, where one may expect it to)."""
+    """(the layout, in blocks of the version it builds on if it does; why it does not, where one may expect it to).
+
+    Raises StoreError where what has to be known of the version is damaged.
+    """
     if not checkpoint.is_whole(donor) or not donor.has_array(schema.RAW.name):
         return layout, ""
-    size = block_of(donor.array(schema.RAW.name))
-    fits = size <= layout.block_points and config.execution.block_points == "auto"
-    trial = replace(layout, block_points=size) if fits else layout
-    earlier, why = find_earlier(config, trial, donor)
+    with read_elsewhere(donor):
+        size = block_of(donor.array(schema.RAW.name))
+        fits = size <= layout.block_points and config.execution.block_points == "auto"
+        trial = replace(layout, block_points=size) if fits else layout
+        earlier, why = find_earlier(config, trial, donor)
     return (layout, why) if earlier is None else (replace(trial, earlier=earlier), "")
 
 
@@ -47,7 +51,17 @@ def find_earlier(config: Config, layout: Layout, donor: Store) -> tuple[Earlier 
             f"up to {appended:,} points are new since {earlier.n_searched:,} were searched together, more than "
             f"output.max_appended {config.output.max_appended:g} of them: all are searched again"
         )
-    return earlier, ""
+    return _origin(donor) if grown and layout.n_input == earlier.n_input else earlier, ""
+
+
+def _origin(donor: Store) -> Earlier:
+    """What a version was built on: with as many rows again every step that stays is taken over whole from the donor.
+
+    Its url is empty where that is gone.
+    """
+    origin = Earlier(**donor.attributes()["built_on"])
+    there = Store(f"{donor.url.rsplit('/', 1)[0]}/{origin.version}")
+    return replace(origin, url=there.url if checkpoint.is_whole(there) else "")
 
 
 def _decided_alike(config: Config, donor: Store) -> bool:
@@ -84,9 +98,13 @@ def _describe(donor: Store, steps: dict[tuple[str, str], Any]) -> Earlier:
     rounds = [int(name.removeprefix("merge_")) for stage, name in steps
               if stage == "mend_graph" and name.removeprefix("merge_").isdigit()]  # fmt: skip
     grown, nearest = ("order_points", "keep_cells") in steps, donor.array(schema.NEAREST_CELLS.name)
-    counts = donor.read_bundle(KEPT_CELLS)["counts"] if grown else donor.read_all(schema.CELL_COUNTS.name).sum(axis=0)
-    return Earlier(
+    found = Earlier(
         url=donor.url, version=donor.url.rsplit("/", 1)[1], n_input=donor.array(schema.RAW.name).shape[0],
-        n_points=nearest.shape[0], n_searched=int(counts.sum()), n_cells=len(counts), n_nearest=nearest.shape[1],
-        lists=f"{FIRST}/overlap_{max(rounds)}" if rounds else FIRST,
+        n_points=nearest.shape[0], n_searched=nearest.shape[0], n_cells=0, n_nearest=nearest.shape[1],
+        lists=f"{FIRST}/overlap_{max(rounds)}" if rounds else FIRST, generations=0,
     )  # fmt: skip
+    if not grown:
+        return replace(found, n_cells=donor.array(schema.CELL_COUNTS.name).shape[1])
+    kept = donor.read_bundle(KEPT_CELLS)
+    counts, generations = kept["counts"], int(kept["generations"])
+    return replace(found, n_searched=int(counts.sum()), n_cells=len(counts), generations=generations)

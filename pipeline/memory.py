@@ -154,6 +154,11 @@ def gather(*, block: int, row: int, nearest: int, n_blocks: int, n_cells: int) -
     return TASK_BYTES + block * (6 * row + 24 * nearest + 64) + counts
 
 
+def keep_cells(*, n_blocks: int, n_cells: int, d: int, d_in: int) -> int:
+    """The cells' counts, their centres, and the components of preprocess.pca, each held while it is copied."""
+    return group_cells(n_blocks=n_blocks, n_cells=n_cells) + 40 * d * (n_cells + d_in)
+
+
 # --- find_neighbors
 
 

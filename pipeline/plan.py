@@ -31,7 +31,7 @@ class Earlier:
     """A finished version whose order of points and neighbour lists stay where the input only has more rows than then.
 
     `version` identifies it, `n_input` and `n_points` are its rows and points, `lists` is where its neighbour lists lie.
-    Its first `n_searched` points were searched together, the others were appended since.
+    Its first `n_searched` points were searched together, the others were appended since, in so many `generations`.
     """
 
     url: str
@@ -42,6 +42,7 @@ class Earlier:
     n_cells: int
     n_nearest: int
     lists: str
+    generations: int
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,15 @@ def block_rows(block: int, size: int, n_rows: int) -> tuple[int, int]:
 def n_cells(n_points: int) -> int:
     """Cells to put the points in."""
     return min(MAX_CELLS, math.ceil(n_points / CELL_POINTS))
+
+
+def most_boxes(n_cells: int, n_blocks: int, generations: int = 0) -> int:
+    """The most bounding boxes of points: one for each cell and generation of appended points, cut where blocks end.
+
+    >>> most_boxes(n_cells=10, n_blocks=3), most_boxes(n_cells=10, n_blocks=3, generations=2)
+    (13, 35)
+    """
+    return (generations + 1) * n_cells + n_blocks + generations
 
 
 def sample_rows(layout: Layout) -> int:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pipeline import checkpoint, lineage
@@ -64,8 +64,10 @@ class VersionHistory(History):
 
     def begun(self, layout: Layout, say: Callable[[str], None]) -> Layout:
         if not self.donors:
+            self.attributes["built_on"] = None
             return layout
         layout, why = lineage.begun(self._config, layout, self.donors[0])
+        self.attributes["built_on"] = None if layout.earlier is None else asdict(layout.earlier)
         if why:
             say(why)
         return layout

@@ -11,12 +11,13 @@ from pipeline.config import Cluster, Execution, Input, parse_input
 from pipeline.errors import ConfigError, InputError, StoreError
 from pipeline.execute import Executor, run_step
 from pipeline.export import check_out, export_embedding
+from pipeline.groups import KEPT_CELLS
 from pipeline.interrupts import interruptible
 from pipeline.plan import Json, Layout, Report
 from pipeline.progress import RunProgress
 from pipeline.sources import Source, open_source
 from pipeline.stages import embed_new
-from pipeline.store import Store, block_of
+from pipeline.store import Store, block_of, read_elsewhere
 from pipeline.versions import reading
 
 KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".zarr": "zarr"}
@@ -173,9 +174,17 @@ def _job(
         dtype_input=run.array(schema.RAW.name).dtype.name,
         transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
         unit=config["neighbors"].get("metric") == "cosine",
-        n_boxes=plan.n_cells(points.shape[0]) + blocks, stored_block=block_of(points), max_ratio=max_ratio,
-        far_as_nan=far_as_nan,
+        n_boxes=_n_boxes(run, blocks), stored_block=block_of(points), max_ratio=max_ratio, far_as_nan=far_as_nan,
     )  # fmt: skip
+
+
+def _n_boxes(run: Store, n_blocks: int) -> int:
+    """The most bounding boxes of a run's points."""
+    if not run.has_bundle(KEPT_CELLS):
+        return plan.most_boxes(plan.n_cells(run.array(schema.POINTS.name).shape[0]), n_blocks)
+    with read_elsewhere(run):
+        kept = run.read_bundle(KEPT_CELLS)
+    return plan.most_boxes(len(kept["counts"]), n_blocks, int(kept["generations"]))
 
 
 def _n_embedded(run: Store) -> int:

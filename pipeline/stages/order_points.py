@@ -5,6 +5,7 @@ points reads its slice of every shard. Where rows were appended to those of an e
 they are, and the new ones come after them, sorted in the same way.
 """
 
+import contextlib
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from pipeline import appended, memory, schema
 from pipeline.config import Config
-from pipeline.errors import InputError
+from pipeline.errors import InputError, StoreError
 from pipeline.kernels.partition import bounding_boxes, fit_cells, nearest_cells
 from pipeline.plan import (
     SAMPLE_PER_CELL,
@@ -28,7 +29,7 @@ from pipeline.plan import (
     sample_rows,
 )
 from pipeline.preprocess import Transform, unit_rows
-from pipeline.store import Store
+from pipeline.store import Store, read_elsewhere
 
 N_NEAREST = 8
 NAMED_ROWS = 5
@@ -65,7 +66,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         )  # fmt: skip
         n_nearest = min(n_nearest, cells["n_cells"])
     else:
-        [cells] = yield appended.keep_cells(earlier)
+        [cells] = yield appended.keep_cells(earlier, layout, transform)
         n_nearest = earlier.n_nearest
     found, kept = cells["n_cells"], {} if earlier is None else {"kept": earlier.n_input}
     first = kept.get("kept", 0) // block  # input blocks before that hold nothing new
@@ -153,10 +154,9 @@ def gather_block(store: Store, block: int, size: int, n_points: int, kept: int =
     """
     start, stop = block_rows(block, size, n_points)
     if stop <= kept:
-        store.take_block(Store(earlier), [spec.name for spec, _ in GATHERED], block)
-        store.take(Store(earlier), [f"_work/boxes/{block:05d}.npz"])
+        _take_kept(store, Store(earlier), block, start, stop)
         return {"points": stop - start, "kept": stop - start}
-    first = max(start, kept)
+    first, then = max(start, kept), Store(earlier)
     cells = cells_between(store, first - kept, stop - kept)
     block_size = int(store.array(schema.SORTED_INDEX.name).attrs["block"])  # type: ignore[arg-type]
     moves = []
@@ -168,7 +168,8 @@ def gather_block(store: Store, block: int, size: int, n_points: int, kept: int =
         array = store.array(source.name)
         rows = np.empty((stop - start, *array.shape[1:]), array.dtype)
         if start < first:
-            rows[: first - start] = Store(earlier).read(spec.name, start, first)
+            with read_elsewhere(then):
+                rows[: first - start] = then.read(spec.name, start, first)
         for move in moves:
             base = move.source_block * block_size
             rows[move.targets + first - start] = store.read(source.name, base + move.first, base + move.past)
@@ -176,11 +177,31 @@ def gather_block(store: Store, block: int, size: int, n_points: int, kept: int =
         if spec is schema.POINTS:
             ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0)) + kept
             if start < first:  # the cells of kept points
-                ends = np.concatenate([Store(earlier).read_bundle(f"_work/boxes/{block:05d}")["start"], ends])
+                with read_elsewhere(then):
+                    ends = np.concatenate([then.read_bundle(f"_work/boxes/{block:05d}")["start"], ends])
             bounds = np.unique(np.clip(np.concatenate([[start, first], ends, [stop]]), start, stop)) - start
             boxes = bounding_boxes(rows, bounds, start)
             store.write_bundle(f"_work/boxes/{block:05d}", **boxes._asdict())
     return {"points": stop - start, **({"kept": first - start} if kept else {})}
+
+
+def _take_kept(store: Store, then: Store, block: int, start: int, stop: int) -> None:
+    """Take a block of points over unread. Raises StoreError that names the other store where it is damaged there.
+
+    What is taken a second time has failed the first time: then it is read, or the damage would come along for ever.
+    """
+    arrays, boxes = [spec.name for spec, _ in GATHERED], f"_work/boxes/{block:05d}"
+    if not store.has_bundle(boxes):
+        with contextlib.suppress(StoreError):
+            store.take_block(then, arrays, block)
+            store.take(then, [f"{boxes}.npz"])
+            return
+    with read_elsewhere(then):
+        for name in arrays:
+            then.read(name, start, stop)
+        then.read_bundle(boxes)
+    store.take_block(then, arrays, block)
+    store.take(then, [f"{boxes}.npz"])
 
 
 class Cells(NamedTuple):
