@@ -9,6 +9,7 @@ last bit. Importing this module takes seconds, so only what searches large group
 import contextlib
 import functools
 import inspect
+import threading
 from collections.abc import Iterator
 from importlib.metadata import version
 from types import FunctionType, ModuleType
@@ -27,13 +28,20 @@ KNOWN = (
 )  # fmt: skip
 """The parameters of `nn_descent` in the releases that this knows; of others nothing is kept."""
 ORIGINAL = pynndescent_.nn_descent
+COMPILING = threading.Lock()
 
 
 def keep_compiled() -> None:
     """Have pynndescent's classes call the search that is kept, where it is the one they mean."""
-    compiled = isinstance(ORIGINAL, CPUDispatcher) and hasattr(pynndescent_, "nn_descent_internal")
-    if compiled and tuple(inspect.signature(ORIGINAL.py_func).parameters) == KNOWN:
+    if _is_known():
         pynndescent_.nn_descent = _nn_descent
+
+
+def _is_known() -> bool:
+    """Whether pynndescent is compiled at all (NUMBA_DISABLE_JIT), and by functions that this knows."""
+    inner = getattr(pynndescent_, "nn_descent_internal", None)
+    compiled = isinstance(ORIGINAL, CPUDispatcher) and isinstance(inner, CPUDispatcher)
+    return compiled and tuple(inspect.signature(ORIGINAL.py_func).parameters) == KNOWN
 
 
 def _nn_descent(*arguments: Any, **named: Any) -> Any:
@@ -44,8 +52,13 @@ def _nn_descent(*arguments: Any, **named: Any) -> Any:
     usual = (asked.pop("dist"), asked.pop("rp_tree_init"), asked.pop("low_memory"), asked.pop("verbose"))
     if usual != (squared_euclidean, True, True, False) or numba.get_num_threads() != 1:
         return ORIGINAL(*arguments, **named)
-    with _without_addresses():
-        return kept_search(version("pynndescent"))(*asked.values())
+    with COMPILING:  # a worker may have several threads
+        search = kept_search(version("pynndescent"))
+        types = tuple(map(search.typeof_pyval, asked.values()))
+        if types not in search.overloads:
+            with _without_addresses():
+                search.compile(types)
+    return search(*asked.values())
 
 
 @functools.cache
@@ -102,7 +115,7 @@ def _without_addresses() -> Iterator[None]:
 
 def _outermost() -> Any:
     """`nn_descent` in one thread; pynndescent's own where this does not know its inner function."""
-    if not hasattr(pynndescent_, "nn_descent_internal"):
+    if not _is_known():
         return ORIGINAL
     return _in_one_thread(ORIGINAL, nn_descent_internal=_in_one_thread(pynndescent_.nn_descent_internal))
 

@@ -1,11 +1,17 @@
 """pynndescent's search as it is kept: the same graph, and no compilation in a second process."""
 
+import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
+import numba
 import numpy as np
 import pytest
+from numba.core.base import BaseContext
 from pynndescent import NNDescent, pynndescent_
+from pynndescent.distances import squared_euclidean
 
 from pipeline.kernels import descent
 from pipeline.kernels.knn import cell_neighbors
@@ -33,8 +39,9 @@ def graph(X, k, seed):
     return NNDescent(X, n_neighbors=k, random_state=seed, n_jobs=1).neighbor_graph
 
 
-def run(program):
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+def run(program, **environment):
+    environment = {**os.environ, **environment}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     return found.stdout.split()
 
 
@@ -75,6 +82,41 @@ def test_what_is_not_meant_goes_to_pynndescent(original, monkeypatch):
         with pytest.raises(Called):
             NNDescent(X, n_neighbors=5, random_state=3, **{"n_jobs": 1, **settings})
     assert len(asked) == 4
+
+
+def test_uncompiled_functions_are_left_alone():
+    """As a debugger wants them."""
+    program = "import pynndescent.pynndescent_ as p; from pipeline.kernels import descent as d; " \
+              "d.keep_compiled(); print(p.nn_descent is d.ORIGINAL)"  # fmt: skip
+    assert run(program, NUMBA_DISABLE_JIT="1") == ["True"]
+
+
+def test_threads_compile_one_after_another_and_search_with_numba_as_it_is(monkeypatch):
+    usual, compiling, most, during = BaseContext.add_dynamic_addr, [], [], []
+
+    class Search:
+        overloads = ()
+        typeof_pyval = staticmethod(type)
+
+        def compile(self, types):
+            compiling.append(types)
+            most.append(len(compiling))
+            time.sleep(0.1)
+            compiling.pop()
+
+        def __call__(self, *arguments):
+            during.append(BaseContext.add_dynamic_addr)
+
+    def search(_):
+        numba.set_num_threads(1)
+        descent._nn_descent(None, 5, None, 50, squared_euclidean)
+
+    monkeypatch.setattr(descent, "kept_search", lambda release: Search())
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(search, range(3)))
+    assert most == [1, 1, 1]
+    assert during == [usual] * 3
+    assert BaseContext.add_dynamic_addr is usual
 
 
 def test_an_unknown_release_is_left_alone(original, monkeypatch):
