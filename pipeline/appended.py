@@ -14,7 +14,8 @@ import numpy.typing as npt
 from pipeline import memory, schema
 from pipeline.config import Config
 from pipeline.groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
-from pipeline.kernels.knn import Hits, NeighborLists, brute_neighbors, nearest_hits, points_within, select_nearest
+from pipeline.kernels.knn import NeighborLists, brute_neighbors, select_nearest
+from pipeline.kernels.mutual import mutual_neighbors
 from pipeline.kernels.partition import nearest_groups
 from pipeline.plan import (
     Earlier,
@@ -34,7 +35,6 @@ from pipeline.tree_search import HALO_ROWS, boxes_within_reach, improve, read_bo
 
 PLACE = "_work/appended"
 N_GROUPS_NEW = 4
-QUERIES, OLD_POINTS = 64, 2048  # searched at one time: what they find is held until the nearest are chosen
 BOUNDED_BY = 8
 """So many times k points of its own cell, or around it, bound how far a new point's neighbours can be."""
 FLOAT32_ERROR = 1e-6
@@ -253,17 +253,17 @@ def search_new(
     first, past = rows_of_group(store, block)
     ids = np.concatenate([np.arange(first, past), late["members"][own]])
     points = np.concatenate([store.read(schema.POINTS.name, first, past), late["points"][own]])
-    new_ids, new_points, old = late["members"][visits], late["points"][visits], ids < kept
-    found = nearest_within(new_points, new_ids, late["reach"][visits], points, ids, n_neighbors, QUERIES)
-    reach = np.concatenate([
+    new_ids, old = late["members"][visits], ids < kept
+    reach = np.full(len(ids), -np.inf)  # appended points look for the new ones only by visiting
+    reach[old] = (1 + FLOAT32_ERROR) * np.concatenate([
         earlier_lists(earlier, lists, first, past).distances[:, -1],
         _gathered_reach(earlier, lists, ids[old][past - first :]),
     ])  # fmt: skip
-    reached = nearest_within(
-        points[old], ids[old], (1 + FLOAT32_ERROR) * reach, new_points, new_ids, n_neighbors, OLD_POINTS
+    found, reached = mutual_neighbors(
+        late["points"][visits], new_ids, late["reach"][visits], points, ids, reach, n_neighbors
     )  # fmt: skip
     taken = np.flatnonzero((reached.ids >= 0).any(axis=1))
-    columns = [(ids[old][taken], new_ids), (reached.ids[taken], found.ids), (reached.distances[taken], found.distances)]
+    columns = [(ids[taken], new_ids), (reached.ids[taken], found.ids), (reached.distances[taken], found.distances)]
     members, listed, distances = (np.concatenate(pair) for pair in columns)
     order = np.argsort(members, kind="stable")
     cuts = np.searchsorted(members[order], np.arange(0, n_points + size, size))
@@ -278,23 +278,6 @@ def rows_of_group(store: Store, group: int) -> tuple[int, int]:
     """[first, past): where the points of a group's cells lie that were searched together."""
     groups, counts = store.read_bundle(f"{PLACE}/groups")["groups"], store.read_bundle(KEPT_CELLS)["counts"]
     return int(counts[groups < group].sum()), int(counts[groups <= group].sum())
-
-
-def nearest_within(
-    queries: Floats, query_ids: Ids, reach: npt.NDArray[np.float64], points: Floats, ids: Ids, k: int, batch: int
-) -> NeighborLists:
-    """The k nearest of the points (c, d) that lie within reach (b,) of each query (b, d), `batch` queries at a time."""
-    parts = []
-    if not len(points):  # of cells that hold nothing
-        return NeighborLists(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
-    for start in range(0, len(queries), batch):
-        rows = slice(start, start + batch)
-        hits = points_within(queries[rows], np.full(len(reach[rows]), -1), reach[rows], points, 0)
-        found = Hits(hits.sample, ids[hits.ids], hits.distances)
-        other = found.ids != query_ids[rows][found.sample]
-        parts.append(nearest_hits(Hits(*(column[other] for column in found)), len(reach[rows]), k))
-    empty = NeighborLists(np.empty((0, k), np.int64), np.empty((0, k)))
-    return NeighborLists(*(np.concatenate(columns) for columns in zip(empty, *parts, strict=True)))
 
 
 def _gathered_reach(url: str, place: str, rows: Ids) -> npt.NDArray[np.float64]:

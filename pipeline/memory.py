@@ -145,8 +145,7 @@ def find_cells(*, sample: int, row: int, d: int) -> int:
 
 
 def sort(*, block: int, row_in: int, row: int, d: int, nearest: int, transform: bool) -> int:
-    work = 32 * d if transform else 0
-    return TASK_BYTES + SCORE_BYTES + block * (3 * row_in + 4 * row + work + 24 * nearest + 64)
+    return TASK_BYTES + SCORE_BYTES + block * (3 * row_in + 4 * row + 32 * d * transform + 24 * nearest + 64)
 
 
 def gather(*, block: int, row: int, nearest: int, n_blocks: int, n_cells: int) -> int:
@@ -155,7 +154,6 @@ def gather(*, block: int, row: int, nearest: int, n_blocks: int, n_cells: int) -
 
 
 def keep_cells(*, n_blocks: int, n_cells: int, d: int, d_in: int) -> int:
-    """The cells' counts, their centres, and the components of preprocess.pca, each held while it is copied."""
     return group_cells(n_blocks=n_blocks, n_cells=n_cells) + 40 * d * (n_cells + d_in)
 
 
@@ -185,9 +183,8 @@ def search_cells(*, members: int, row: int, d: int, k: int) -> int:
 
 
 def search_new(*, old: int, late: int, row: int, d: int, k: int) -> int:
-    """`late` appended points against a group of `old` ones and back; at worst each batch finds all that there is."""
-    hits = 60 * max(64 * (old + late), 2048 * late)
-    return TASK_BYTES + SCORE_BYTES + (old + late) * (4 * row + 24 * d + 100 * k) + hits
+    tiles = late * (1024 * 12 + (old // 1024 + 2) * 48 * k)  # a tenth of the pairs of a tile may be near, lists of each
+    return TASK_BYTES + SCORE_BYTES + (old + late) * (4 * row + 24 * d + 100 * k) + tiles
 
 
 def merge_lists(*, block: int, k: int, lists: int) -> int:
