@@ -233,7 +233,10 @@ def _write_results(root: Store, found: list[Experiment], result: SweepResult) ->
 
     parameters = list(dict.fromkeys(name for experiment in found for name in experiment.values))
     title = f"{root.url.rsplit('/', 1)[-1]}: {len(found)} experiments"
-    picture = draw_contact_sheet([cell for experiment in found for cell in _cells(experiment, len(found))], title)
+    cells = [cell for experiment in found for cell in _cells(experiment, len(found))]
+    curves = all(one.config.eigensolver.n_components == 1 for one in found if one.config)
+    axes = "; upwards the coordinate, to the right the true one" if curves and any(cell.key for cell in cells) else ""
+    picture = draw_contact_sheet(cells, title + axes)
     root.objects.put("sweep.parquet", table_bytes(result.rows))
     root.objects.put("contact_sheet.png", picture)
     page = render_sweep(title, parameters, result.rows, result.counts, result.seconds, picture)
@@ -242,7 +245,8 @@ def _write_results(root: Store, found: list[Experiment], result: SweepResult) ->
 
 def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
     """The largest component of an experiment's embedding for the contact sheet: a cell for each pair of up to three."""
-    from pipeline.report.contact_sheet import Cell, point_colors, sampled_rows  # noqa: PLC0415
+    from pipeline.report.color_key import color_points  # noqa: PLC0415
+    from pipeline.report.contact_sheet import Cell, sampled_rows  # noqa: PLC0415
 
     if experiment.config is None:
         return [Cell(experiment.values, None, None, "cannot run")]
@@ -258,9 +262,9 @@ def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
         other = np.zeros(len(embedding)) if color is None else color.values
         embedding = np.column_stack([other, embedding[:, 0]])
     note = f"1 of {component.max() + 1} components" if component.max() > 0 else ""
-    colors, pairs = point_colors(color, rows), list(combinations(range(min(3, embedding.shape[1])), 2))
+    (colors, key), pairs = color_points(color, rows), list(combinations(range(min(3, embedding.shape[1])), 2))
     named = [{"coordinates": f"{x + 1} and {y + 1}"} if len(pairs) > 1 else {} for x, y in pairs]
-    return [Cell(experiment.values | name, embedding[rows][:, pair], colors, note)
+    return [Cell(experiment.values | name, embedding[rows][:, pair], colors, note, key)
             for pair, name in zip(pairs, named, strict=True)]  # fmt: skip
 
 

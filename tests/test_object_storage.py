@@ -1,6 +1,7 @@
 """Runs whose input, store and report are on an object store; what a lock is worth on services of different kinds."""
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -24,10 +25,11 @@ from pipeline import checkpoint
 from pipeline import objects as objects_module
 from pipeline import run as runs
 from pipeline.config import load_config
-from pipeline.errors import CorruptChunk, StoreError
+from pipeline.errors import ConfigError, CorruptChunk, StoreError
 from pipeline.objects import open_objects
 from pipeline.progress import RunProgress
 from pipeline.store import Store
+from pipeline.sweep import load_sweep, run_sweep
 from pipeline.verify import find_damage
 from tests.traffic import counted
 
@@ -128,6 +130,34 @@ class TestWholeJob:
         told = "".join(capfd.readouterr()) + json.dumps(again.metrics)
         assert SECRET not in told
         assert not [name for name in objects.names("") if SECRET.encode() in objects.get(name)]
+
+
+@pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
+class TestSweep:
+    def test_steps_are_shared_between_stores_of_a_bucket(self, bucket, tmp_path):
+        source = {"kind": "synthetic", "name": "s_curve", "n_points": 120, "seed": 5}
+        config = config_at(tmp_path / "sweep.yaml", source, bucket.url("runs/sweep"))
+        data = yaml.safe_load(config.read_text())
+        data["output"]["report"] = False
+        data["sweep"] = {"list": [{"neighbors.n_neighbors": 9}, {}, {"weights.reg": 0.1}]}
+        config.write_text(yaml.safe_dump(data))
+        url, found = load_sweep([config], (), None)
+        first = run_sweep(url, found, False, RunProgress())
+        here, there = load_sweep([config], (), str(tmp_path / "here"))
+        assert run_sweep(here, there, False, RunProgress()).counts == first.counts
+        assert first.counts["cut"] == 1
+        assert first.counts["reused"] > first.counts["computed"] > 0
+        for experiment in found:
+            assert results(f"{url}/{experiment.name}.zarr") == results(f"{here}/{experiment.name}.zarr")
+        objects = open_objects(url)
+        assert objects.get("contact_sheet.png").startswith(b"\x89PNG")
+        assert objects.get("sweep.html").startswith(b"<!doctype html>")
+        table = pd.read_parquet(io.BytesIO(objects.get("sweep.parquet")))
+        assert list(table["experiment"]) == [experiment.name for experiment in found]
+        again = run_sweep(url, found, False, RunProgress()).counts
+        assert again["computed"] == len(found)  # the report of each, which is always made anew
+        with pytest.raises(ConfigError, match="holds one run"):
+            run_sweep(f"{url}/{found[0].name}.zarr", found, False, RunProgress())
 
 
 class TestCreate:

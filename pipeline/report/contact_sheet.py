@@ -4,6 +4,7 @@ One pair of axes holds them all, each embedding scaled into its cell, since hund
 """
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 from math import ceil, log, prod, sqrt
@@ -11,14 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize, to_rgba
 from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, ImageColor
 
-from pipeline.report.figures import FAINT, INK, POINT, RULE, plain_text, to_png
-from pipeline.report.pictures import COLOR_MAP, ColorSource, classify, robust_range
+from pipeline.report.color_key import Key, common_key, draw_key
+from pipeline.report.figures import FAINT, INK, RULE, plain_text, to_png
+from pipeline.report.pictures import robust_range
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -28,17 +28,25 @@ CELL = (0.6, 2.4)
 MARGIN = 0.07
 SHEET_DPI = 100
 PALETTE = 96
+KEPT_COLORS, NEAR = ("#ffffff", INK, FAINT, RULE), 8
 WIDER = 1.6
+LONGEST_STRIP = 4.0
+"""A single parameter's row of cells this many times wider than wanted is wrapped, so that its cells are not tiny."""
 MOST_PARAMETERS = 6
+TITLE_SIZE, LABEL_SIZE, LABEL_LINES = 13.0, 7.0, 4
+FIRST_HEADING, HEADING = 34, 16
+"""Points from the cells to the heading of a group of columns, over ticks and axis label, and from it to the next."""
 
 
 class Cell(NamedTuple):
-    """One experiment: its parameters, where its points lie (n, 2) and their colours (n, 4); None with a note why."""
+    """One experiment: its parameters, where its points lie (n, 2) and their colours (n, 4), what these mean; None with
+    a note why."""
 
     values: Mapping[str, Any]
     points: FloatArray | None
     colors: FloatArray | None
     note: str = ""
+    key: Key | None = None
 
 
 class Grid(NamedTuple):
@@ -58,18 +66,6 @@ def sampled_rows(n_rows: int, n_cells: int) -> npt.NDArray[np.int64]:
     return np.unique(np.linspace(0, n_rows - 1, min(most, n_rows)).astype(np.int64))
 
 
-def point_colors(color: ColorSource | None, rows: npt.NDArray[np.int64]) -> FloatArray:
-    """RGBA (len(rows), 4) of some rows of an embedding, by class or by value."""
-    if color is None:
-        return np.tile(to_rgba(POINT), (len(rows), 1))
-    classes = classify(color)
-    if classes is not None:
-        return np.asarray(classes.colors[classes.codes[rows]])
-    known = color.values[np.isfinite(color.values)]
-    norm = Normalize(*robust_range(known)) if known.size else Normalize(0.0, 1.0)
-    return np.asarray(colormaps[COLOR_MAP](norm(color.values[rows])))
-
-
 def choose_grid(cells: Sequence[Cell]) -> Grid | None:
     """Parameters to rows and columns so that the sheet is somewhat wider than high; None where they make no grid."""
     names = list(dict.fromkeys(name for cell in cells for name in cell.values))
@@ -87,6 +83,8 @@ def choose_grid(cells: Sequence[Cell]) -> Grid | None:
         return abs(log(prod(sizes.values()) / high / high / WIDER))
 
     rows = min(subsets, key=misfit)
+    if len(names) == 1 and misfit(rows) > log(LONGEST_STRIP):
+        return None
     return Grid(rows, tuple(name for name in names if name not in rows), values)
 
 
@@ -97,57 +95,81 @@ def _distinct(values: list[Any]) -> list[Any]:
 def draw_contact_sheet(cells: Sequence[Cell], title: str) -> bytes:
     """PNG of all cells; parameters label the axes, or each cell where they make no grid."""
     grid = choose_grid(cells)
-    if grid is None:
-        n_columns = ceil(sqrt(WIDER * len(cells)))
-        shape = (ceil(len(cells) / n_columns), n_columns)
-        places = [divmod(number, n_columns) for number in range(len(cells))]
-    else:
-        across, down = grid.places(grid.columns), grid.places(grid.rows)
-        shape = (len(down), len(across))
-        places = [(down.index(tuple(cell.values.get(name) for name in grid.rows)),
-                   across.index(tuple(cell.values.get(name) for name in grid.columns))) for cell in cells]  # fmt: skip
+    shape, places = _places(cells, grid)
     side = float(np.clip(WIDTH / shape[1], *CELL))
-    figure = Figure(figsize=(side * shape[1] + 1.6, side * shape[0] + 1.5), dpi=SHEET_DPI, layout="constrained")
-    figure.suptitle(plain_text(title, 120), x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK)
+    labels = [] if grid else [_wrapped(cell.values, side) for cell in cells]
+    band = max((label.count("\n") + 1 for label in labels), default=0) * 1.4 * LABEL_SIZE / 72 / side
+    key = common_key([cell.key for cell in cells if cell.points is not None])
+    size = (side * shape[1] + (2.7 if key else 1.6), side * shape[0] * (1 + band) + 1.5)
+    figure = Figure(figsize=size, dpi=SHEET_DPI, layout="constrained")
+    heading = textwrap.fill(plain_text(title, 120), int(size[0] * 72 / (0.72 * TITLE_SIZE)))
+    figure.suptitle(heading, x=0.012, ha="left", fontsize=TITLE_SIZE, fontweight="bold", color=INK)
     ax = figure.subplots()
-    _fill(ax, cells, places, side)
-    ax.set(xlim=(0, shape[1]), ylim=(shape[0], 0), aspect="equal")
+    corners = [(column, row * (1 + band) + band) for row, column in places]
+    _fill(ax, cells, corners, side)
+    ax.set(xlim=(0, shape[1]), ylim=(shape[0] * (1 + band), 0), aspect="equal")
     ax.spines[:].set_color(RULE)
-    ax.vlines(range(1, shape[1]), 0, shape[0], color=RULE, linewidth=0.5)
-    ax.hlines(range(1, shape[0]), 0, shape[1], color=RULE, linewidth=0.5)
+    ax.vlines(range(1, shape[1]), 0, shape[0] * (1 + band), color=RULE, linewidth=0.5)
+    ax.hlines([row * (1 + band) for row in range(1, shape[0])], 0, shape[1], color=RULE, linewidth=0.5)
     ax.set_xticks([])
     ax.set_yticks([])
-    if grid is None:
-        for cell, (row, column) in zip(cells, places, strict=True):
-            label = ", ".join(f"{name} {_word(value)}" for name, value in cell.values.items())
-            ax.text(column + 0.03, row + 0.06, plain_text(label, 60), fontsize=7, color=INK, va="center")
-    else:
+    for (left, top), label in zip(corners, labels, strict=False):
+        ax.text(left + 0.03, top, label, fontsize=LABEL_SIZE, color=INK, va="bottom", linespacing=1.1)
+    if grid is not None:
         _label_columns(ax, grid)
         _label_rows(ax, grid)
+    if key is not None:
+        draw_key(figure, ax, key, (side * shape[1], side * shape[0] * (1 + band)))
     return _few_colors(to_png(figure))
 
 
+def _places(cells: Sequence[Cell], grid: Grid | None) -> tuple[tuple[int, int], list[tuple[int, int]]]:
+    """How many rows and columns there are, and the row and column of each cell; without a grid one after the other."""
+    if grid is not None:
+        across, down = grid.places(grid.columns), grid.places(grid.rows)
+        values = [tuple(tuple(cell.values.get(name) for name in names) for names in grid[:2]) for cell in cells]
+        return (len(down), len(across)), [(down.index(row), across.index(column)) for row, column in values]
+    narrow = min(len(cells), ceil(sqrt(WIDER * len(cells))))
+    n_columns = min((narrow, narrow + 1), key=lambda columns: -len(cells) % columns)  # fewest places left empty
+    return (ceil(len(cells) / n_columns), n_columns), [divmod(number, n_columns) for number in range(len(cells))]
+
+
+def _wrapped(values: Mapping[str, Any], side: float) -> str:
+    """The parameters of a cell `side` inches wide, on lines that fit it."""
+    words = ", ".join(f"{name} {_word(value)}" for name, value in values.items())
+    letters = int(0.94 * side / (0.6 * LABEL_SIZE / 72))
+    lines = textwrap.wrap(" ".join(words.split()), letters, max_lines=LABEL_LINES, placeholder="…")
+    return "\n".join(plain_text(line, letters) for line in lines)
+
+
 def _few_colors(png: bytes) -> bytes:
-    """The same picture with a palette of its own: a third of the bytes."""
-    buffer = io.BytesIO()
-    with Image.open(io.BytesIO(png)) as image:
-        image.convert("RGB").quantize(PALETTE).save(buffer, format="png", optimize=True)
+    """The same picture with a palette of its own: a third of the bytes. The colours of text and rules are kept:
+    they have few pixels and would become the nearest of the points' colours."""
+    kept, buffer = np.array([ImageColor.getrgb(color) for color in KEPT_COLORS]), io.BytesIO()
+    with Image.open(io.BytesIO(png)) as opened:
+        image = opened.convert("RGB")
+    found = np.reshape(image.quantize(PALETTE).getpalette(), (-1, 3))[:PALETTE]
+    apart = np.abs(found[:, np.newaxis] - kept).max(axis=2).min(axis=1) > NEAR  # the search for the nearest is coarse
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.concatenate([kept, found[apart]]).ravel().tolist())
+    image.quantize(palette=palette, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 
-def _fill(ax: Axes, cells: Sequence[Cell], places: Sequence[tuple[int, int]], side: float) -> None:
+def _fill(ax: Axes, cells: Sequence[Cell], corners: Sequence[tuple[float, float]], side: float) -> None:
+    """Points and notes of the cells, each a unit square from its upper left corner (left, top)."""
     points, colors, sizes = [], [], []
-    for cell, (row, column) in zip(cells, places, strict=True):
+    for cell, (left, top) in zip(cells, corners, strict=True):
         if cell.points is not None and cell.colors is not None and len(cell.points):
             x, y = (_scaled(cell.points[:, j]) for j in range(2))
             inside = (x >= 0) & (x <= 1) & (y >= 0) & (y <= 1)
             x, y = MARGIN + (1 - 2 * MARGIN) * x, MARGIN + (1 - 2 * MARGIN) * y
-            points.append(np.column_stack([column + x, row + 1 - y])[inside])
+            points.append(np.column_stack([left + x, top + 1 - y])[inside])
             colors.append(cell.colors[inside])
             sizes.append(np.full(inside.sum(), float(np.clip(800 * side**2 / len(x), 0.2, 12.0))))
         if cell.note:
             style: dict[str, Any] = {"fontsize": 6, "color": FAINT, "ha": "center", "va": "bottom"}
-            ax.text(column + 0.5, row + 0.97, plain_text(cell.note, 24), **style)
+            ax.text(left + 0.5, top + 0.97, plain_text(cell.note, 24), **style)
     if points:
         all_points = np.concatenate(points)
         order = np.random.default_rng(2000).permutation(len(all_points))
@@ -169,16 +191,13 @@ def _label_columns(ax: Axes, grid: Grid) -> None:
     ax.xaxis.set_label_position("top")
     ax.set_xticks(np.arange(len(across)) + 0.5, [_word(place[-1]) for place in across])
     ax.tick_params(axis="x", length=0, labelsize=8, labelcolor=INK)
-    height = 1.0
-    for level, name in reversed(list(enumerate(grid.columns))):
+    ax.set_xlabel(grid.columns[-1], fontsize=9, color=INK)
+    for level, name in enumerate(grid.columns[:-1]):
         width = prod(len(grid.values[inner]) for inner in grid.columns[level + 1 :])
-        if level == len(grid.columns) - 1:
-            ax.set_xlabel(name + "\n" * (len(grid.columns) - 1), fontsize=9, color=INK)
-            continue
-        height += 0.45
+        above = FIRST_HEADING + HEADING * (len(grid.columns) - 2 - level)
         for start in range(0, len(across), width):
             ax.annotate(
-                f"{name} {_word(across[start][level])}", (start + width / 2, 0), (0, 14 + 16 * height),
+                f"{name} {_word(across[start][level])}", (start + width / 2, 0), (0, above),
                 textcoords="offset points", ha="center", fontsize=10, fontweight="bold", color=INK,
             )  # fmt: skip
             ax.axvline(start, color=INK, linewidth=1.2)

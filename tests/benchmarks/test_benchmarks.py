@@ -21,6 +21,8 @@ from tests.benchmarks import (
     scaling,
     solvers,
     storage,
+    styles,
+    unrolled,
 )
 from tests.benchmarks.factors import stored_factor
 
@@ -100,6 +102,27 @@ def test_nightly(tmp_path):
     assert float(aligned) <= float(free)
     assert float(aligned) < 0.2
     assert near.endswith("%")
+
+
+def test_unrolled(tmp_path, monkeypatch, capsys):
+    sweep = {"grid": {"method": ["hessian"], "neighbors.n_neighbors": [12, 500], "input.noise": [0.0, 3.0]}}
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 450}, sweep=sweep)
+    monkeypatch.setattr("sys.argv", ["unrolled", str(config), "--set", "execution.cluster.kind=serial"])
+    unrolled.main()
+    lines = capsys.readouterr().out.splitlines()
+    flat, noisy = next(line for line in lines if line.startswith("| 12 |")).split("|")[2:4]
+    assert flat == " **0.00** "
+    assert float(noisy.split()[0]) > unrolled.UNROLLED
+    assert "| 500 | - | - |" in lines
+
+
+def test_styles(tmp_path):
+    places = np.random.default_rng(5).random((300, 2))
+    chosen = places[styles.spread_out(places, 0.2)]
+    gaps = np.abs(chosen[:, np.newaxis] - chosen).max(axis=2)
+    assert gaps[~np.eye(len(chosen), dtype=bool)].min() >= 0.2
+    assert np.abs(places[:, np.newaxis] - chosen).max(axis=2).min(axis=1).max() < 0.2  # no room is left
+    assert styles.scaled(places * [3, 7] - 1).max(axis=0) == pytest.approx([1, 1])
 
 
 @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")

@@ -1,0 +1,80 @@
+"""Colours of the points of a contact sheet, and the one key that says what they mean in all its cells."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from pipeline.report.figures import INK, MISSING, POINT, plain_text
+from pipeline.report.pictures import COLOR_MAP, ColorSource, classify, robust_range
+
+FloatArray = npt.NDArray[np.float64]
+Color = tuple[float, ...]
+
+BAR, BAR_GAP, BAR_END = (0.14, 2.6), 0.18, 0.08
+"""Inches: width and height of the colour bar, from the cells to it, and for half a number at its ends."""
+
+
+class Key(NamedTuple):
+    """What colours mean: the name and colour of each class, or (no classes) a value from lowest to highest."""
+
+    label: str
+    classes: tuple[tuple[str, Color], ...]
+    lowest: float = 0.0
+    highest: float = 1.0
+
+
+def color_points(color: ColorSource | None, rows: npt.NDArray[np.int64]) -> tuple[FloatArray, Key | None]:
+    """RGBA (len(rows), 4) of some rows of an embedding, by class or by value, and their key; None without values."""
+    if color is None:
+        return np.tile(to_rgba(POINT), (len(rows), 1)), None
+    classes = classify(color)
+    if classes is not None:
+        named = zip(classes.names, map(tuple, classes.colors.tolist()), strict=True)
+        return np.asarray(classes.colors[classes.codes[rows]]), Key(color.label, tuple(named))
+    known = color.values[np.isfinite(color.values)]
+    lowest, highest = robust_range(known) if known.size else (0.0, 1.0)
+    painted = colormaps[COLOR_MAP].with_extremes(bad=MISSING)(Normalize(lowest, highest)(color.values[rows]))
+    return np.asarray(painted), Key(color.label, (), lowest, highest) if known.size else None
+
+
+def common_key(keys: Sequence[Key | None]) -> Key | None:
+    """The key that holds in every cell: of the same classes, or of one value, whatever its range; else None."""
+    first = keys[0] if keys else None
+    if first is None or any(key is None or key[:2] != first[:2] for key in keys):
+        return None
+    lows, highs = ({round(key[end], 9) for key in keys if key} for end in (2, 3))
+    return first if len(lows) == len(highs) == 1 else first._replace(lowest=np.nan, highest=np.nan)
+
+
+def draw_key(figure: Figure, ax: Axes, key: Key, extent: tuple[float, float]) -> None:
+    """A legend of classes, or a colour bar; its ends are in words where each cell has a range of its own.
+
+    extent: width and height of the axes in inches.
+    """
+    if key.classes:
+        marks = [Line2D([], [], color=color, marker="o", linestyle="", markersize=6) for _, color in key.classes]
+        names = [plain_text(name, 24) for name, _ in key.classes]
+        legend = figure.legend(marks, names, title=plain_text(key.label, 24), loc="outside right upper", frameon=False)
+        for text in (*legend.get_texts(), legend.get_title()):
+            text.set(fontsize=8, color=INK)
+        return
+    own = not np.isfinite(key.lowest)
+    scale = Normalize(0.0, 1.0) if own or key.lowest == key.highest else Normalize(key.lowest, key.highest)
+    wide, high = extent
+    length = min(BAR[1], high - 2 * BAR_END)
+    # Not beside the axes but within them, as far as the layout knows: it then leaves room for all their labels.
+    place = ax.inset_axes((1 + BAR_GAP / wide, 1 - (length + BAR_END) / high, BAR[0] / wide, length / high))
+    bar = figure.colorbar(ScalarMappable(scale, COLOR_MAP), cax=place)
+    if own:
+        bar.set_ticks([0.0, 1.0], labels=["lowest", "highest"])
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=8, labelcolor=INK, length=0)
+    bar.set_label(plain_text(key.label + (" in each cell" if own else ""), 40), fontsize=8, color=INK)

@@ -1,0 +1,64 @@
+"""Which experiments of a sweep unroll their sheet: the tables of docs/experiments.md by n, K and reg.
+
+    python -m tests.benchmarks.unrolled configs/experiments/swiss_roll_sweep.yaml [--set input.seed=8]
+
+Runs the sweep (what is there is kept) and prints, by its last two parameters, the share of the variance of the true
+coordinates that the best affine map of the embedding leaves unexplained, of the worse of the two (0: an unrolled
+sheet), bold below UNROLLED; in brackets the number of components where the graph has several, each embedded by itself.
+"""
+
+import argparse
+import contextlib
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import ExperimentsFailed
+from pipeline.progress import RunProgress
+from pipeline.store import Store
+from pipeline.sweep import Experiment, load_sweep, run_sweep
+from tests.benchmarks.noise import UNROLLED, unexplained
+
+
+def outcome(experiment: Experiment) -> str:
+    """What an experiment left unexplained, or that it failed."""
+    store = Store(experiment.config.output.store) if experiment.config else None
+    if store is None or not store.is_run() or not store.has_array("embedding"):
+        return "-"
+    left = float(unexplained(store.read_all("embedding"), store.read_all("label")).max())
+    n_components = int(store.read_all("component").max()) + 1
+    text = f"**{left:.2f}**" if left < UNROLLED else f"{left:.2f}"
+    return f"{text} ({n_components})" if n_components > 1 else text
+
+
+def print_tables(found: list[Experiment]) -> None:
+    """A table for each combination of all parameters but the last two."""
+    *others, rows, columns = found[0].values
+
+    def group(experiment: Experiment) -> list[Any]:
+        return [experiment.values[name] for name in others]
+
+    for fixed, members in groupby(found, group):
+        cells = {(one.values[rows], one.values[columns]): outcome(one) for one in members}
+        across, down = (list(dict.fromkeys(place[end] for place in cells)) for end in (1, 0))
+        title = ", ".join(f"{name} {value:g}" for name, value in zip(others, fixed, strict=True))
+        print(f"\n| {title} {rows} / {columns} | " + " | ".join(f"{value:g}" for value in across) + " |")
+        print("|---" * (len(across) + 1) + "|")
+        for row in down:
+            print(f"| {row:g} | " + " | ".join(cells[row, column] for column in across) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--store", help="where the runs are, output.store of the config if left out")
+    arguments = parser.parse_args()
+    url, found = load_sweep([arguments.config], tuple(arguments.set), arguments.store)
+    with contextlib.suppress(ExperimentsFailed):
+        run_sweep(url, found, False, RunProgress())
+    print_tables(found)
+
+
+if __name__ == "__main__":
+    main()

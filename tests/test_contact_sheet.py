@@ -1,0 +1,130 @@
+"""The picture of a sweep: which cells stand where, what labels them, and what the colours mean."""
+
+import io
+
+import matplotlib.figure
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_rgb
+from PIL import Image
+
+from pipeline.report import contact_sheet
+from pipeline.report.color_key import color_points, common_key
+from pipeline.report.contact_sheet import Cell, choose_grid, draw_contact_sheet
+from pipeline.report.figures import INK
+from pipeline.report.pictures import ColorSource
+
+N_POINTS = 200
+
+
+def cell(values: dict, color: ColorSource | None = None) -> Cell:
+    points = np.random.default_rng(11).random((N_POINTS, 2))
+    color = color or ColorSource(points[:, 0], "continuous", None, "true coordinate")
+    colors, key = color_points(color, np.arange(N_POINTS))
+    return Cell(values, points, colors, "", key)
+
+
+def classes(*numbers: int) -> ColorSource:
+    return ColorSource(np.resize(np.array(numbers, float), N_POINTS), "categorical", tuple("0123456789"), "label")
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are drawn, with every artist where it ends up."""
+    figures = []
+
+    def keep(figure):
+        figures.append(figure)
+        return to_png(figure)
+
+    to_png = contact_sheet.to_png
+    monkeypatch.setattr(contact_sheet, "to_png", keep)
+    return figures
+
+
+def texts(figure: matplotlib.figure.Figure) -> list:
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    found = [text for text in figure.findobj(matplotlib.text.Text) if text.get_text().strip() and text.get_visible()]
+    return [(text.get_text(), text.get_window_extent(renderer)) for text in found]
+
+
+def overlaps(figure) -> list[tuple[str, str]]:
+    found = texts(figure)
+    return [(a, b) for number, (a, here) in enumerate(found) for b, there in found[:number] if here.overlaps(there)]
+
+
+LISTS = [
+    [{"method": "lle"}],
+    [{"method": "lle"}, {"method": "pca", "n_components": 3, "coordinates": "1 and 2"},
+     {"method": "pca", "n_components": 3, "coordinates": "2 and 3"}],
+    [{"where": digit} for digit in range(10)],
+    [{"phi": 0.5}, *({"name": "elliptic_paraboloid", "a_long_name_of_a_key": number} for number in range(59))],
+]  # fmt: skip
+GRIDS = [
+    [{"n": n, "k": k} for n in (200, 5000) for k in range(4)],
+    [{"n": n, "method": method, "reg": reg, "k": k}
+     for n in (1, 2) for method in ("lle", "ltsa") for reg in (1e-9, 0.1) for k in range(4)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("values", [*LISTS, *GRIDS], ids=["alone", "parts", "one key", "many", "two keys", "four keys"])
+def test_labels_cover_neither_each_other_nor_points_nor_the_edge(drawn, values):
+    draw_contact_sheet([cell(one) for one in values], "sheet: some experiments; and what their axes are, in a line")
+    [figure] = drawn
+    assert overlaps(figure) == []
+    assert all(figure.bbox.contains(*corner) for _, box in texts(figure) for corner in box.corners())
+    axes = figure.axes[0]
+    [points] = axes.findobj(PathCollection)
+    places = axes.transData.transform(points.get_offsets())
+    covered = [text for text, box in texts(figure) if box.count_contains(places)]
+    assert covered == []
+
+
+def test_one_key_of_many_values_is_no_strip_of_tiny_cells():
+    assert choose_grid([cell({"where": digit}) for digit in range(10)]) is None
+    assert choose_grid([cell({"n": n}) for n in range(5)]).columns == ("n",)
+    assert choose_grid([cell({"n": n, "k": k}) for n in range(12) for k in range(2)]) is not None
+
+
+def test_ink_and_paper_keep_their_colours():
+    rng = np.random.default_rng(3)
+    many = [cell({"n": n, "k": k})._replace(colors=rng.random((N_POINTS, 4))) for n in range(5) for k in range(8)]
+    with Image.open(io.BytesIO(draw_contact_sheet(many, "sheet"))) as image:
+        assert len(image.getcolors(256)) <= 100
+        pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
+    ink, paper = (np.round(np.multiply(to_rgb(color), 255)) for color in (INK, "white"))
+    assert (pixels == ink).all(axis=1).sum() > 50
+    assert (pixels == paper).all(axis=1).mean() > 0.5
+
+
+class TestKey:
+    def test_numbers_where_all_cells_have_one_range(self, drawn):
+        draw_contact_sheet([cell({"n": n}) for n in range(3)], "sheet")
+        assert "true coordinate" in [text for text, _ in texts(drawn[0])]
+        assert not {"lowest", "highest"} & {text for text, _ in texts(drawn[0])}
+
+    def test_words_where_each_has_its_own(self, drawn):
+        colors = [ColorSource(np.linspace(0, high, N_POINTS), "continuous", None, "true coordinate") for high in (1, 9)]
+        draw_contact_sheet([cell({"n": n}, color) for n, color in enumerate(colors)], "sheet")
+        assert {"lowest", "highest", "true coordinate in each cell"} <= {text for text, _ in texts(drawn[0])}
+
+    def test_classes_are_named(self, drawn):
+        draw_contact_sheet([cell({"n": n}, classes(0, 4, 7)) for n in range(3)], "sheet")
+        assert {"label", "4", "7"} <= {text for text, _ in texts(drawn[0])}
+
+    def test_none_where_a_colour_would_mean_two_things(self):
+        keys = [color_points(classes(digit), np.arange(N_POINTS))[1] for digit in (3, 4)]
+        assert keys[0].classes[0][1] == keys[1].classes[0][1]  # one colour, two digits
+        assert common_key(keys) is None
+        assert common_key([keys[0], None]) is None
+        assert common_key([]) is None
+        assert common_key([keys[0], keys[0]]) == keys[0]
+
+    def test_points_of_unknown_value_are_grey_and_in_no_key(self):
+        values = np.where(np.arange(N_POINTS) % 2, np.nan, 1.0 * np.arange(N_POINTS))
+        colors, key = color_points(ColorSource(values, "continuous", None, "x"), np.arange(N_POINTS))
+        assert (key.lowest, key.highest) == (0, N_POINTS - 2)
+        assert len(np.unique(colors[1::2], axis=0)) == 1
+        assert color_points(ColorSource(values * np.nan, "continuous", None, "x"), np.arange(N_POINTS))[1] is None
