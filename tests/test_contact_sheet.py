@@ -21,9 +21,12 @@ N_POINTS = 200
 
 def cell(values: dict, color: ColorSource | None = None) -> Cell:
     points = np.random.default_rng(11).random((N_POINTS, 2))
-    color = color or ColorSource(points[:, 0], "continuous", None, "true coordinate")
-    colors, key = color_points(color, np.arange(N_POINTS))
+    colors, key = color_points(color or rising(1), np.arange(N_POINTS))
     return Cell(values, points, colors, "", key)
+
+
+def rising(highest: float) -> ColorSource:
+    return ColorSource(np.linspace(0, highest, N_POINTS), "continuous", None, "true coordinate")
 
 
 def classes(*numbers: int) -> ColorSource:
@@ -65,13 +68,15 @@ LISTS = [
 GRIDS = [
     [{"n": n, "k": k} for n in (200, 5000) for k in range(4)],
     [{"n": n, "method": method, "reg": reg, "k": k}
-     for n in (1, 2) for method in ("lle", "ltsa") for reg in (1e-9, 0.1) for k in range(4)],
+     for n in (1, 2) for method in ("lle", "ltsa", "pca") for reg in (1e-9, 0.1) for k in range(6)],
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("one_range", [True, False])
 @pytest.mark.parametrize("values", [*LISTS, *GRIDS], ids=["alone", "parts", "one key", "many", "two keys", "four keys"])
-def test_labels_cover_neither_each_other_nor_points_nor_the_edge(drawn, values):
-    draw_contact_sheet([cell(one) for one in values], "sheet: some experiments; and what their axes are, in a line")
+def test_labels_cover_neither_each_other_nor_points_nor_the_edge(drawn, values, one_range):
+    cells = [cell(one, rising(1 if one_range else number + 1)) for number, one in enumerate(values)]
+    draw_contact_sheet(cells, "sheet: some experiments; and what their axes are, in a line")
     [figure] = drawn
     assert overlaps(figure) == []
     assert all(figure.bbox.contains(*corner) for _, box in texts(figure) for corner in box.corners())
@@ -106,8 +111,7 @@ class TestKey:
         assert not {"lowest", "highest"} & {text for text, _ in texts(drawn[0])}
 
     def test_words_where_each_has_its_own(self, drawn):
-        colors = [ColorSource(np.linspace(0, high, N_POINTS), "continuous", None, "true coordinate") for high in (1, 9)]
-        draw_contact_sheet([cell({"n": n}, color) for n, color in enumerate(colors)], "sheet")
+        draw_contact_sheet([cell({"n": n}, rising(n)) for n in (1, 9)], "sheet")
         assert {"lowest", "highest", "true coordinate in each cell"} <= {text for text, _ in texts(drawn[0])}
 
     def test_classes_are_named(self, drawn):

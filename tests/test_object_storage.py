@@ -145,8 +145,7 @@ class TestSweep:
         first = run_sweep(url, found, False, RunProgress())
         here, there = load_sweep([config], (), str(tmp_path / "here"))
         assert run_sweep(here, there, False, RunProgress()).counts == first.counts
-        assert first.counts["cut"] == 1
-        assert first.counts["reused"] > first.counts["computed"] > 0
+        assert (first.counts["cut"], first.counts["reused"]) == (1, 20)
         for experiment in found:
             assert results(f"{url}/{experiment.name}.zarr") == results(f"{here}/{experiment.name}.zarr")
         objects = open_objects(url)

@@ -18,8 +18,8 @@ from pipeline.report.pictures import COLOR_MAP, ColorSource, classify, robust_ra
 FloatArray = npt.NDArray[np.float64]
 Color = tuple[float, ...]
 
-BAR, BAR_GAP, BAR_END = (0.14, 2.6), 0.18, 0.08
-"""Inches: width and height of the colour bar, from the cells to it, and for half a number at its ends."""
+BAR, BAR_GAP, BAR_END, BAR_ROOM = (0.14, 2.6), 0.18, 0.08, 1.2
+"""Inches: width and height of the colour bar, from the cells to it, for half a number at its ends, for all of it."""
 
 
 class Key(NamedTuple):
@@ -50,8 +50,8 @@ def common_key(keys: Sequence[Key | None]) -> Key | None:
     first = keys[0] if keys else None
     if first is None or any(key is None or key[:2] != first[:2] for key in keys):
         return None
-    lows, highs = ({round(key[end], 9) for key in keys if key} for end in (2, 3))
-    return first if len(lows) == len(highs) == 1 else first._replace(lowest=np.nan, highest=np.nan)
+    ranges = np.array([(key.lowest, key.highest) for key in keys if key])
+    return first if np.allclose(ranges, ranges[0]) else first._replace(lowest=np.nan, highest=np.nan)
 
 
 def draw_key(figure: Figure, ax: Axes, key: Key, extent: tuple[float, float]) -> None:
@@ -70,8 +70,11 @@ def draw_key(figure: Figure, ax: Axes, key: Key, extent: tuple[float, float]) ->
     scale = Normalize(0.0, 1.0) if own or key.lowest == key.highest else Normalize(key.lowest, key.highest)
     wide, high = extent
     length = min(BAR[1], high - 2 * BAR_END)
-    # Not beside the axes but within them, as far as the layout knows: it then leaves room for all their labels.
+    # The layout leaves too little room above axes with a colour bar beside them, and none for the words of one inset:
+    # it stands in room that is kept from the layout.
+    figure.set_layout_engine("constrained", rect=(0.0, 0.0, 1.0 - BAR_ROOM / figure.get_figwidth(), 1.0))
     place = ax.inset_axes((1 + BAR_GAP / wide, 1 - (length + BAR_END) / high, BAR[0] / wide, length / high))
+    place.set_in_layout(False)
     bar = figure.colorbar(ScalarMappable(scale, COLOR_MAP), cax=place)
     if own:
         bar.set_ticks([0.0, 1.0], labels=["lowest", "highest"])

@@ -148,7 +148,7 @@ def _few_colors(png: bytes) -> bytes:
     kept, buffer = np.array([ImageColor.getrgb(color) for color in KEPT_COLORS]), io.BytesIO()
     with Image.open(io.BytesIO(png)) as opened:
         image = opened.convert("RGB")
-    found = np.reshape(image.quantize(PALETTE).getpalette(), (-1, 3))[:PALETTE]
+    found = np.array(image.quantize(PALETTE).getpalette()).reshape(-1, 3)[:PALETTE]
     apart = np.abs(found[:, np.newaxis] - kept).max(axis=2).min(axis=1) > NEAR  # the search for the nearest is coarse
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.concatenate([kept, found[apart]]).ravel().tolist())

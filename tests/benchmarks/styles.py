@@ -1,8 +1,11 @@
-"""The styles of each digit: docs/mnist_styles.png, made of the runs of configs/experiments/mnist_digits.yaml.
+"""The styles of each digit: docs/mnist_styles.png, and how far a coordinate is the slant of the digits.
 
-    python -m tests.benchmarks.styles [--folder runs/experiments/mnist_digits] [--picture docs/mnist_styles.png]
+    python -m tests.benchmarks.styles runs/experiments/mnist.zarr
+    python -m tests.benchmarks.styles runs/experiments/mnist_digits/*.zarr --picture docs/mnist_styles.png
 
-Beside each other the embeddings of the ten digits; some of the images stand where their points are, none over another.
+Reads runs of configs/experiments/mnist.yaml or mnist_digits.yaml. For each digit it prints the mean of each coordinate,
+the digit's share of the coordinate's variance, and the correlation with the slant (horizontal shift a row, from the
+second moments of the ink). The picture has the runs beside each other, and some of the images where their points are.
 """
 
 import argparse
@@ -19,11 +22,39 @@ from pipeline.report.figures import INK, POINT, RULE
 from pipeline.report.pictures import robust_range
 from pipeline.store import Store
 
-SIDE = 28
+SIDE, COLUMNS = 28, 5
 PATCH = 0.075
 """Side of an image in terms of the axes."""
 
 Array = npt.NDArray[np.float64]
+
+
+def slant(images: Array) -> Array:
+    """By how many pixels each of the images (n, SIDE * SIDE) moves to the right a row down: (n,)."""
+    down, right = (axis.ravel() - (SIDE - 1) / 2 for axis in np.mgrid[:SIDE, :SIDE])
+    ink = images / images.sum(axis=1, keepdims=True)
+    centre_down, centre_right = ink @ down, ink @ right
+    return np.asarray((ink @ (down * right) - centre_down * centre_right) / (ink @ down**2 - centre_down**2))
+
+
+def read_points(store: Store) -> tuple[Array, Array, Array]:
+    """Coordinates (n, m), images (n, SIDE * SIDE) and digits (n,) of the distinct points of the largest component."""
+    rows = store.read_all("original_index")
+    embedded = store.read_all("component")[rows] == 0
+    images = store.read_all("points")[embedded].astype(np.float64)
+    return store.read_all("embedding")[rows[embedded]], images, store.read_all("label")[rows[embedded], 0]
+
+
+def slant_rows(embedding: Array, images: Array, digits: Array) -> list[str]:
+    """A row of the table for each digit."""
+    total, rows = np.square(embedding - embedding.mean(axis=0)).sum(axis=0), []
+    for digit in np.unique(digits):
+        own, slants = embedding[digits == digit], slant(images[digits == digit])
+        share = np.square(own - embedding.mean(axis=0)).sum(axis=0) / total
+        found = [f"{own[:, j].mean():.2f} | {share[j]:.0%} | {np.corrcoef(own[:, j], slants)[0, 1]:.2f}"
+                 for j in range(own.shape[1])]  # fmt: skip
+        rows.append(f"| {digit:g} | {len(own):,} | " + " | ".join(found) + " |")
+    return rows
 
 
 def spread_out(places: Array, gap: float) -> list[int]:
@@ -41,16 +72,14 @@ def scaled(embedding: Array) -> Array:
     return np.asarray((embedding - low) / (high - low))
 
 
-def draw_digit(ax: Axes, store: Store, name: str) -> None:
-    rows, images = store.read_all("original_index"), store.read_all("points")
-    embedded = np.flatnonzero(store.read_all("component")[rows] == 0)
-    places = scaled(store.read_all("embedding")[rows[embedded]])
+def draw_styles(ax: Axes, embedding: Array, images: Array, name: str) -> None:
+    """The points, and images over some of them."""
+    places = scaled(embedding[:, :2])
     seen = np.flatnonzero(((places >= 0) & (places <= 1)).all(axis=1))
     ax.scatter(*places[seen].T, s=0.5, color=POINT, alpha=0.5, linewidths=0)
     for row in seen[spread_out(places[seen], PATCH)]:
         x, y = places[row]
-        ink = images[embedded[row]].reshape(SIDE, SIDE) / images.max()
-        patch = np.dstack([np.zeros((SIDE, SIDE, 3)), ink])
+        patch = np.dstack([np.zeros((SIDE, SIDE, 3)), images[row].reshape(SIDE, SIDE) / images.max()])
         ax.imshow(patch, extent=(x - PATCH / 2, x + PATCH / 2, y - PATCH / 2, y + PATCH / 2), zorder=3)
     ax.set(xlim=(-PATCH / 2, 1 + PATCH / 2), ylim=(-PATCH / 2, 1 + PATCH / 2), aspect="equal", xticks=[], yticks=[])
     ax.set_title(name, loc="left", fontsize=10, color=INK)
@@ -59,16 +88,24 @@ def draw_digit(ax: Axes, store: Store, name: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("runs/experiments/mnist_digits"))
-    parser.add_argument("--picture", type=Path, default=Path("docs/mnist_styles.png"))
+    parser.add_argument("stores", nargs="+")
+    parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
-    figure = Figure(figsize=(15, 6.4), dpi=100, layout="constrained")
-    for digit, ax in enumerate(figure.subplots(2, 5).flat):
-        draw_digit(ax, Store(str(arguments.folder / f"where={digit}.zarr")), str(digit))
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", facecolor="white")
-    with Image.open(buffer) as image:
-        image.convert("RGB").quantize(48).save(arguments.picture, optimize=True)
+    n_rows = -(-len(arguments.stores) // COLUMNS)
+    figure = Figure(figsize=(3 * COLUMNS, 3.2 * n_rows), dpi=100, layout="constrained")
+    axes = figure.subplots(n_rows, COLUMNS, squeeze=False).ravel()
+    print("| digit | points | mean of 1 | share | slant | mean of 2 | share | slant |")
+    print("|---" * 8 + "|")
+    for url, ax in zip(sorted(arguments.stores), axes, strict=False):
+        embedding, images, digits = read_points(Store(url))
+        print(*slant_rows(embedding, images, digits), sep="\n")
+        if arguments.picture:
+            draw_styles(ax, embedding, images, ", ".join(f"{digit:g}" for digit in np.unique(digits)))
+    if arguments.picture:
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", facecolor="white")
+        with Image.open(buffer) as image:
+            image.convert("RGB").quantize(48).save(arguments.picture, optimize=True)
 
 
 if __name__ == "__main__":

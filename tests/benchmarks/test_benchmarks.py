@@ -110,19 +110,22 @@ def test_unrolled(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["unrolled", str(config), "--set", "execution.cluster.kind=serial"])
     unrolled.main()
     lines = capsys.readouterr().out.splitlines()
-    flat, noisy = next(line for line in lines if line.startswith("| 12 |")).split("|")[2:4]
-    assert flat == " **0.00** "
-    assert float(noisy.split()[0]) > unrolled.UNROLLED
-    assert "| 500 | - | - |" in lines
+    flat, noisy = [line for line in lines if line.startswith("| hessian |")]
+    assert "| noise 0, method / n_neighbors | 12 | 500 |" in lines
+    assert flat == "| hessian | **0.00** | - |"
+    assert float(noisy.split()[3]) > unrolled.UNROLLED
 
 
-def test_styles(tmp_path):
+def test_styles():
     places = np.random.default_rng(5).random((300, 2))
     chosen = places[styles.spread_out(places, 0.2)]
     gaps = np.abs(chosen[:, np.newaxis] - chosen).max(axis=2)
     assert gaps[~np.eye(len(chosen), dtype=bool)].min() >= 0.2
     assert np.abs(places[:, np.newaxis] - chosen).max(axis=2).min(axis=1).max() < 0.2  # no room is left
     assert styles.scaled(places * [3, 7] - 1).max(axis=0) == pytest.approx([1, 1])
+    stroke = np.zeros((2, 28, 28))
+    stroke[0, range(4, 24), range(4, 24)] = stroke[1, 4:24, 14] = 9.0
+    assert styles.slant(stroke.reshape(2, -1)) == pytest.approx([1, 0])
 
 
 @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")

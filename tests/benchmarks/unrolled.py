@@ -31,6 +31,10 @@ def outcome(experiment: Experiment) -> str:
     return f"{text} ({n_components})" if n_components > 1 else text
 
 
+def word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def print_tables(found: list[Experiment]) -> None:
     """A table for each combination of all parameters but the last two."""
     *others, rows, columns = found[0].values
@@ -41,11 +45,11 @@ def print_tables(found: list[Experiment]) -> None:
     for fixed, members in groupby(found, group):
         cells = {(one.values[rows], one.values[columns]): outcome(one) for one in members}
         across, down = (list(dict.fromkeys(place[end] for place in cells)) for end in (1, 0))
-        title = ", ".join(f"{name} {value:g}" for name, value in zip(others, fixed, strict=True))
-        print(f"\n| {title} {rows} / {columns} | " + " | ".join(f"{value:g}" for value in across) + " |")
+        title = "".join(f"{name} {word(value)}, " for name, value in zip(others, fixed, strict=True))
+        print(f"\n| {title}{rows} / {columns} | " + " | ".join(map(word, across)) + " |")
         print("|---" * (len(across) + 1) + "|")
         for row in down:
-            print(f"| {row:g} | " + " | ".join(cells[row, column] for column in across) + " |")
+            print(f"| {word(row)} | " + " | ".join(cells[row, column] for column in across) + " |")
 
 
 def main() -> None:
