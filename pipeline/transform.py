@@ -174,11 +174,11 @@ def _job(
         dtype_input=run.array(schema.RAW.name).dtype.name,
         transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
         unit=config["neighbors"].get("metric") == "cosine",
-        n_boxes=_n_boxes(run, blocks), stored_block=block_of(points), max_ratio=max_ratio, far_as_nan=far_as_nan,
+        n_boxes=most_boxes(run, blocks), stored_block=block_of(points), max_ratio=max_ratio, far_as_nan=far_as_nan,
     )  # fmt: skip
 
 
-def _n_boxes(run: Store, n_blocks: int) -> int:
+def most_boxes(run: Store, n_blocks: int) -> int:
     """The most bounding boxes of a run's points."""
     if not run.has_bundle(KEPT_CELLS):
         return plan.most_boxes(plan.n_cells(run.array(schema.POINTS.name).shape[0]), n_blocks)

@@ -32,6 +32,7 @@ PRIMES = {
     "width": 2, "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "members": 4001, "lists": 23,
     "foreign": 3001, "batch": 70001, "entries": 90001, "rows": 20011, "pca": True, "transform": True,
     "factor": 37, "links": 80021, "k_max": 41, "stored": 1511, "products": 50021,
+    "old": 5003, "late": 151, "d_in": 43,
 }  # fmt: skip
 EXPECTED = {
     "read_input": 1009 * (2 * 53 + 106 + 128) + 5 * 211 * 53,
@@ -41,11 +42,13 @@ EXPECTED = {
     "find_cells": LIBRARY_BYTES + 211 * (159 + 336 + 32),
     "sort": SCORE_BYTES + 1009 * (183 + 212 + 224 + 120 + 64),
     "gather": 1009 * (318 + 120 + 64) + 24 * 64 * 17 + 16 * (13 + 17),
+    "keep_cells": 32 * 221 + 40 * 7 * (17 + 43),
     "search_tree": 1009 * (159 + 56 + 1650) + 3012 * (159 + 112 + 32) + 64 * 19 * 7,
     "search_brute": 2 * SCORE_BYTES + 10007 * (53 + 16) + 2 * 10007 * 53 + 1009 * 880 + 4096 * 16 * 7,
     "group_cells": 32 * 221,
     "send_members": 1009 * (318 + 320),
     "search_cells": COMPILER_BYTES + 2 * SCORE_BYTES + 4001 * (159 + 56 + 1320 + 1200),
+    "search_new": SCORE_BYTES + 5154 * (212 + 168 + 1100) + 60 * 64 * 5154,
     "merge_lists": 1009 * 23 * 11 * 80,
     "read_k": 40 * 10007 + 128 * 1009,
     "read_graph": 10007 * (60 + 12 * 11) + 1009 * 32 * 11,
@@ -263,6 +266,11 @@ METHODS = {"x": (24_000, 40, "float32"), "neighbors": {"n_neighbors": 20, "metho
            "execution": {"block_points": 12_000}, "eigensolver": {"method": "chebyshev", "tol": 1.0e-2}}  # fmt: skip
 GROUPS = {"x": (24_000, 30, "float32"), "rows": gaussian, "execution": {"block_points": 600},
           "neighbors": {"method": "pynndescent", "min_recall": 0.85}}  # fmt: skip
+NIGHTS = {
+    "tree": {"x": (40_000, 3, "float64"), "neighbors": {"method": "kdtree"}, "execution": {"block_points": 16_000}},
+    "groups": {"x": (20_000, 40, "float32"), "neighbors": {"method": "pynndescent", "min_recall": 0},
+               "execution": {"block_points": 1500}},
+}
 HUB = {"x": (12_000, 60, "float32"), "rows": star, "neighbors": {"method": "brute"},
        "execution": {"block_points": 3000}}  # fmt: skip
 LARGE = {
@@ -333,6 +341,21 @@ def test_no_round_of_the_search_takes_more_than_its_plan(tmp_path):
     check_peaks(found, last="mend_graph")
     steps = [entry["step"] for entry in found]
     assert steps.count("search_cells_4") > steps.count("search_cells") > 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("method", NIGHTS)
+def test_no_step_of_appended_points_takes_more_than_its_plan(tmp_path, method):
+    """In the second night after all were searched: some of its points are neither old nor new."""
+    case = {**NIGHTS[method], "output": {"keep": 2, "report": False}}
+    n, *kind = case["x"]
+    for more in (0, n // 25, n // 12):
+        rows = gaussian(n + n // 12, *kind)[: n + more]
+        found = probe(tmp_path, {**case, "x": (rows,), "rows": np.asarray}, "mend_graph")
+    check_peaks(found, last="mend_graph")
+    new = {"tree": {"update"}, "groups": {"send_new", "search_new", "merge_new"}}[method]
+    assert {"find_kept", "keep_cells", *new} <= {entry["step"] for entry in found}
 
 
 @pytest.mark.slow
