@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_appended import MORE, K, N, Night, exact, lists, night, points, reports, steps  # noqa: F401 (fixtures)
+from test_appended import MORE, K, N, Night, exact, flags, lists, night, points, reports, steps  # noqa: F401 (fixtures)
 from test_end_to_end import lle
 from test_plan import config_of, make_layout, walk_all
 from test_reprocess import damage, flip
@@ -42,7 +42,7 @@ def test_what_is_gone_is_named_where_it_was(night):  # noqa: F811
     first = night(N)
     shutil.rmtree(Path(first.url, "points", "c", "1"))
     said = refused(1, "run", night.config(N + MORE), "--store", night.root)
-    assert f"{first.url}: array 'points', chunk 1: the chunk is missing" in said
+    assert f"{first.url}: array 'points', chunk 1" in said
     assert "lle verify" in said
 
 
@@ -64,8 +64,8 @@ def test_damage_of_ones_own_is_not_laid_at_anothers_door(night, monkeypatch):  #
 def test_another_number_of_coordinates_keeps_weights_and_matrix(night, keep):  # noqa: F811
     settings = (f"output.keep={keep}",)
     for n in (N, N + MORE):
-        before = night(n, *settings)
-    config = [night.config(N + MORE), "--set", *settings, "--set", "eigensolver.n_components=3", "--store", night.root]
+        weights = night(n, *settings).read_all("weights")
+    config = [night.folder / "config.yaml", *flags((*settings, "eigensolver.n_components=3")), "--store", night.root]
     told = lle("plan", *config)
     planned = {step["step"]: step for step in told["steps"]}
     assert planned["gather"]["reused"] == planned["gather"]["tasks"] > 0
@@ -74,7 +74,7 @@ def test_another_number_of_coordinates_keeps_weights_and_matrix(night, keep):  #
     computed = {stage for stage, blocks in found["blocks_computed"].items() if blocks}
     assert computed == {"solve_embedding", "measure_quality", "write_report"}
     after = Store(found["store"])
-    np.testing.assert_array_equal(after.read_all("weights"), before.read_all("weights"))
+    np.testing.assert_array_equal(after.read_all("weights"), weights)
     assert "keep_cells" in steps(night(N + 2 * MORE, *settings))
 
 

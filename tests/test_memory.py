@@ -48,7 +48,7 @@ EXPECTED = {
     "group_cells": 32 * 221,
     "send_members": 1009 * (318 + 320),
     "search_cells": COMPILER_BYTES + 2 * SCORE_BYTES + 4001 * (159 + 56 + 1320 + 1200),
-    "search_new": SCORE_BYTES + 5154 * (212 + 168 + 1100) + 60 * 64 * 5154,
+    "search_new": SCORE_BYTES + 5154 * (212 + 168 + 1100) + 151 * (1024 * 12 + 6 * 48 * 11),
     "merge_lists": 1009 * 23 * 11 * 80,
     "read_k": 40 * 10007 + 128 * 1009,
     "read_graph": 10007 * (60 + 12 * 11) + 1009 * 32 * 11,

@@ -22,6 +22,10 @@ def mutual_neighbors(
     of fewer than k are padded. Pairs of equal ids are one point and are left out. One matrix product a pair of tiles
     tells which pairs to look at, and their distances are computed from the coordinates.
     """
+    if not len(points):  # of cells that hold nothing
+        nothing = np.empty((0, k))
+        empty = NeighborLists(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
+        return empty, NeighborLists(nothing.astype(np.int64), nothing)
     middle = points.mean(axis=0, dtype=np.float64)
     left = queries.astype(np.float64) - middle
     squares = np.einsum("bd,bd->b", left, left)

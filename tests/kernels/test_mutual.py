@@ -41,6 +41,12 @@ def test_both_ways_as_by_brute_force(seed, d, monkeypatch):
     assert (forward.ids < 0).any()
 
 
+def test_nothing_is_found_among_no_points():
+    found = mutual_neighbors(np.zeros((3, 2)), np.arange(3), np.ones(3), np.empty((0, 2)), np.arange(0), np.empty(0), 4)
+    assert [lists.ids.tolist() for lists in found] == [[[-1] * 4] * 3, []]
+    assert [lists.distances.shape for lists in found] == [(3, 4), (0, 4)]
+
+
 def test_what_lies_on_the_reach_is_found():
     points, queries = np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 5.0]])
     found = mutual_neighbors(queries, np.array([9]), np.array([5.0]), points, np.arange(2), np.array([5.0, 3.0]), 2)
