@@ -66,7 +66,7 @@ LISTS = [
     [{"phi": 0.5}, *({"name": "elliptic_paraboloid", "a_long_name_of_a_key": number} for number in range(59))],
 ]  # fmt: skip
 GRIDS = [
-    [{"n": n, "k": k} for n in (200, 5000) for k in range(4)],
+    [{"n_points": n, "k": k} for n in (200, 300, 500, 1000, 2000, 3000, 5000) for k in range(9)],
     [{"n": n, "method": method, "reg": reg, "k": k}
      for n in (1, 2) for method in ("lle", "ltsa", "pca") for reg in (1e-9, 0.1) for k in range(6)],
 ]  # fmt: skip

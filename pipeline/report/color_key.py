@@ -1,15 +1,15 @@
 """Colours of the points of a contact sheet, and the one key that says what they mean in all its cells."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize, to_rgba
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pipeline.report.figures import INK, MISSING, POINT, plain_text
@@ -18,8 +18,8 @@ from pipeline.report.pictures import COLOR_MAP, ColorSource, classify, robust_ra
 FloatArray = npt.NDArray[np.float64]
 Color = tuple[float, ...]
 
-BAR, BAR_GAP, BAR_END, BAR_ROOM = (0.14, 2.6), 0.18, 0.08, 1.2
-"""Inches: width and height of the colour bar, from the cells to it, for half a number at its ends, for all of it."""
+BAR, GAP = (0.14, 2.6), 0.18
+"""Inches: width and height of the colour bar, and from the cells to the key."""
 
 
 class Key(NamedTuple):
@@ -54,28 +54,26 @@ def common_key(keys: Sequence[Key | None]) -> Key | None:
     return first if np.allclose(ranges, ranges[0]) else first._replace(lowest=np.nan, highest=np.nan)
 
 
-def draw_key(figure: Figure, ax: Axes, key: Key, extent: tuple[float, float]) -> None:
+def draw_key(ax: Axes, key: Key, extent: tuple[float, float]) -> None:
     """A legend of classes, or a colour bar; its ends are in words where each cell has a range of its own.
 
     extent: width and height of the axes in inches.
     """
+    wide, high = extent
+    left = 1 + GAP / wide
     if key.classes:
         marks = [Line2D([], [], color=color, marker="o", linestyle="", markersize=6) for _, color in key.classes]
-        names = [plain_text(name, 24) for name, _ in key.classes]
-        legend = figure.legend(marks, names, title=plain_text(key.label, 24), loc="outside right upper", frameon=False)
+        names, title = [plain_text(name, 24) for name, _ in key.classes], plain_text(key.label, 24)
+        place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (left, 1.0), "borderaxespad": 0.0}
+        legend = ax.legend(marks, names, title=title, frameon=False, **place)
         for text in (*legend.get_texts(), legend.get_title()):
             text.set(fontsize=8, color=INK)
         return
     own = not np.isfinite(key.lowest)
     scale = Normalize(0.0, 1.0) if own or key.lowest == key.highest else Normalize(key.lowest, key.highest)
-    wide, high = extent
-    length = min(BAR[1], high - 2 * BAR_END)
-    # The layout leaves too little room above axes with a colour bar beside them, and none for the words of one inset:
-    # it stands in room that is kept from the layout.
-    figure.set_layout_engine("constrained", rect=(0.0, 0.0, 1.0 - BAR_ROOM / figure.get_figwidth(), 1.0))
-    place = ax.inset_axes((1 + BAR_GAP / wide, 1 - (length + BAR_END) / high, BAR[0] / wide, length / high))
-    place.set_in_layout(False)
-    bar = figure.colorbar(ScalarMappable(scale, COLOR_MAP), cax=place)
+    length = min(BAR[1], high)
+    beside = ax.inset_axes((left, 1 - length / high, BAR[0] / wide, length / high))
+    bar = Colorbar(beside, ScalarMappable(scale, COLOR_MAP))
     if own:
         bar.set_ticks([0.0, 1.0], labels=["lowest", "highest"])
     bar.outline.set_visible(False)

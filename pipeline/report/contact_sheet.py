@@ -26,6 +26,7 @@ POINTS_IN_ALL, MOST_POINTS = 400_000, 5_000
 WIDTH = 14.0
 CELL = (0.6, 2.4)
 MARGIN = 0.07
+EDGE = 0.12
 SHEET_DPI = 100
 PALETTE = 96
 KEPT_COLORS, NEAR = ("#ffffff", INK, FAINT, RULE), 8
@@ -100,14 +101,12 @@ def draw_contact_sheet(cells: Sequence[Cell], title: str) -> bytes:
     labels = [] if grid else [_wrapped(cell.values, side) for cell in cells]
     band = max((label.count("\n") + 1 for label in labels), default=0) * 1.4 * LABEL_SIZE / 72 / side
     key = common_key([cell.key for cell in cells if cell.points is not None])
-    size = (side * shape[1] + (2.7 if key else 1.6), side * shape[0] * (1 + band) + 1.5)
-    figure = Figure(figsize=size, dpi=SHEET_DPI, layout="constrained")
-    heading = textwrap.fill(plain_text(title, 120), int(size[0] * 72 / (0.72 * TITLE_SIZE)))
-    figure.suptitle(heading, x=0.012, ha="left", fontsize=TITLE_SIZE, fontweight="bold", color=INK)
-    ax = figure.subplots()
+    extent = (side * shape[1], side * shape[0] * (1 + band))
+    figure = Figure(figsize=extent, dpi=SHEET_DPI)
+    ax = figure.add_axes((0, 0, 1, 1))
     corners = [(column, row * (1 + band) + band) for row, column in places]
     _fill(ax, cells, corners, side)
-    ax.set(xlim=(0, shape[1]), ylim=(shape[0] * (1 + band), 0), aspect="equal")
+    ax.set(xlim=(0, shape[1]), ylim=(shape[0] * (1 + band), 0))
     ax.spines[:].set_color(RULE)
     ax.vlines(range(1, shape[1]), 0, shape[0] * (1 + band), color=RULE, linewidth=0.5)
     ax.hlines([row * (1 + band) for row in range(1, shape[0])], 0, shape[1], color=RULE, linewidth=0.5)
@@ -119,8 +118,27 @@ def draw_contact_sheet(cells: Sequence[Cell], title: str) -> bytes:
         _label_columns(ax, grid)
         _label_rows(ax, grid)
     if key is not None:
-        draw_key(figure, ax, key, (side * shape[1], side * shape[0] * (1 + band)))
+        draw_key(ax, key, extent)
+    _fit_figure(figure, ax, extent, title)
     return _few_colors(to_png(figure))
+
+
+def _fit_figure(figure: Figure, ax: Axes, extent: tuple[float, float], title: str) -> None:
+    """The title, and a figure as large as axes of this width and height in inches and all their labels need.
+
+    matplotlib's layouts shrink axes until their labels fit, and leave some too little where cells must be square.
+    """
+    figure.draw_without_rendering()
+    box = ax.get_tightbbox()
+    assert box is not None
+    left, bottom, right, top = np.array(box.extents) / SHEET_DPI
+    width = right - left + 2 * EDGE
+    heading = textwrap.fill(plain_text(title, 120), int(width * 72 / (0.72 * TITLE_SIZE)))
+    style: dict[str, Any] = {"ha": "left", "va": "top", "fontsize": TITLE_SIZE, "fontweight": "bold", "color": INK}
+    height = top - bottom + 3 * EDGE + 1.3 * TITLE_SIZE / 72 * (heading.count("\n") + 1)
+    figure.set_size_inches(width, height)
+    ax.set_position(((EDGE - left) / width, (EDGE - bottom) / height, extent[0] / width, extent[1] / height))
+    figure.text(EDGE / width, 1 - EDGE / height, heading, **style)
 
 
 def _places(cells: Sequence[Cell], grid: Grid | None) -> tuple[tuple[int, int], list[tuple[int, int]]]:
