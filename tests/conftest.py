@@ -1,5 +1,6 @@
 """What all tests share: seeded generators, and the stages run one after the other on a store of the test's own."""
 
+import os
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import settings
 from pipeline import checkpoint
 from pipeline.config import Config
 from pipeline.execute import Executor, run_step
+from pipeline.kernels.pardiso import reproducible_environment
 from pipeline.plan import BlockReport, Layout, Report, Step
 from pipeline.stages import ingest
 from pipeline.store import Store
@@ -23,6 +25,9 @@ STAGES = (
 )  # fmt: skip
 SEEDS = (19, 83, 211)
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+# Commands that tests call in this process give the bytes of the installed one, which sets this before MKL loads.
+os.environ.update({name: os.environ.get(name, value) for name, value in reproducible_environment().items()})
 
 # A loaded machine is slow, not wrong.
 settings.register_profile("pipeline", deadline=None, max_examples=50)

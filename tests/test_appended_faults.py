@@ -1,6 +1,7 @@
 """Versions built on another: damage in what they take, what the next takes of them, and what their steps plan."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -152,7 +153,7 @@ def test_the_plan_spreads_new_points_over_the_groups():
     n, new = 10_000_000, 900_000
     earlier = Earlier("there", "1", n, n, n, plan.n_cells(n), 8, "_work", 0)
     layout = make_layout(config, n=n + new, d=100, block=32_768)
-    planned = {step.name: step for step in walk_all(config, plan.replace(layout, earlier=earlier))[0]}
+    planned = {step.name: step for step in walk_all(config, replace(layout, earlier=earlier))[0]}
     anew = {step.name: step for step in walk_all(config, layout)[0]}
     assert planned["search_new"].bytes_per_task < 2 * anew["search_cells"].bytes_per_task
 
