@@ -35,8 +35,8 @@ from pipeline.tree_search import HALO_ROWS, boxes_within_reach, improve, read_bo
 
 PLACE = "_work/appended"
 N_GROUPS_NEW = 4
-BOUNDED_BY = 8
-"""So many times k points of its own cell, or around it, bound how far a new point's neighbours can be."""
+BOUNDED_BY, MOST_BOUNDING = 8, 4096
+"""At least so many times k points of its own cell or around it, and so many at most, bound a new point's reach."""
 FLOAT32_ERROR = 1e-6
 """Distances are stored in single precision: so much farther, relatively, a point looks."""
 FOUND = (schema.KNN_INDICES.name, schema.KNN_DISTANCES.name)
@@ -153,7 +153,8 @@ def _update_by_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[Ste
     if n_blocks:
         sent = yield Step(
             "find_neighbors", "send_new", send_new, n_blocks,
-            memory.send_members(block=block, row=row) + 2 * memory.SCORE_BYTES, {"n_neighbors": k, **kept, **size},
+            memory.send_members(block=block, row=row) + 2 * memory.SCORE_BYTES + 3 * MOST_BOUNDING * row,
+            {"n_neighbors": k, **kept, **size},
             bundles=(f"{PLACE}/group_members",), expected=lambda b: {"new": {"0": min(late, spread) if b == 0 else 0}},
         )  # fmt: skip
     visits = largest_total([report["new"] for report in sent])
@@ -232,7 +233,7 @@ def bounded_reach(store: Store, points: Floats, cells: Ids, k: int) -> npt.NDArr
         rows = np.flatnonzero(cells == cell)
         first, past = int(ends[cell - 1]) if cell else 0, int(ends[cell])
         spare = max(0, BOUNDED_BY * k - (past - first))
-        first, past = max(0, first - spare), min(int(ends[-1]), past + spare)
+        first, past = max(0, first - spare), min(int(ends[-1]), past + spare, first + MOST_BOUNDING + BOUNDED_BY * k)
         near = store.read(schema.POINTS.name, first, past)
         found = brute_neighbors(points[rows], np.full(len(rows), -1), near, np.arange(first, past), k)
         reach[rows] = found.distances[:, -1]

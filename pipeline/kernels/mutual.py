@@ -11,6 +11,7 @@ Ids = npt.NDArray[np.int64]
 
 TILE_POINTS, TILE_QUERIES = 1024, 128  # pairs whose distances stay in the cache
 ROUNDING = 1e-9
+DIFFERENCES = 2**20
 
 
 def mutual_neighbors(
@@ -58,6 +59,16 @@ def _near(left: F64, extended: F64, left_reach: F64, squares: F64, right: F64, r
         slack = ROUNDING * (squares[rows].max() + largest)
         near = np.flatnonzero(extended[rows] @ columns <= np.maximum(limits[rows, None], others + slack))
         sample, ids = near // len(right) + top, near % len(right)
-        difference = right[ids] - left[sample]
-        found.append(Hits(sample, ids, np.sqrt(np.einsum("hd,hd->h", difference, difference))))
+        found.append(Hits(sample, ids, _distances(left, sample, right, ids)))
     return Hits(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def _distances(left: F64, rows: Ids, right: F64, columns: Ids) -> F64:
+    """Distances (h,) of pairs of rows, some at a time: where all of a tile is near, differences take much memory."""
+    out = np.empty(len(rows))
+    step = max(1, DIFFERENCES // left.shape[1])
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        difference = right[columns[part]] - left[rows[part]]
+        out[part] = np.sqrt(np.einsum("hd,hd->h", difference, difference))
+    return out

@@ -21,6 +21,7 @@ def brute(queries, query_ids, reach, points, ids, k):
 def test_both_ways_as_by_brute_force(seed, d, monkeypatch):
     monkeypatch.setattr(mutual, "TILE_POINTS", 50)
     monkeypatch.setattr(mutual, "TILE_QUERIES", 30)
+    monkeypatch.setattr(mutual, "DIFFERENCES", 11 * d)
     rng = np.random.default_rng(seed)
     points = (rng.normal(size=(170, d)) + 1e3).astype(np.float32)  # far from the origin: rounding shows
     new = rng.permutation(170)[:70]
