@@ -24,8 +24,15 @@ def test_nothing_is_missing_where_it_was_not_needed(tmp_path, points, method):  
     assert lle("verify", night(N + MORE).url)["damaged"] == 0
 
 
-@pytest.mark.parametrize("name", ["points", "_work/boxes/00000.npz", "_work/boxes/00004.npz", "_work/cells.npz",
-                                  "_work/cell_counts", "original_index", "_work/row_hash"])  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "points",
+    pytest.param("_work/boxes/00000.npz", marks=pytest.mark.slow),
+    pytest.param("_work/boxes/00004.npz", marks=pytest.mark.slow),
+    pytest.param("_work/cells.npz", marks=pytest.mark.slow),
+    pytest.param("_work/cell_counts", marks=pytest.mark.slow),
+    pytest.param("original_index", marks=pytest.mark.slow),
+    "_work/row_hash",
+])
 def test_damage_in_what_is_taken_is_named_where_it_lies(night, name):  # noqa: F811
     """A run that looks again finds the cause, however often the damaged file has been taken before."""
     first = night(N)
@@ -61,7 +68,7 @@ def test_damage_of_ones_own_is_not_laid_at_anothers_door(night, monkeypatch):  #
     assert "keep_cells" in steps(night(N + MORE))
 
 
-@pytest.mark.parametrize("keep", [1, 3])
+@pytest.mark.parametrize("keep", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_another_number_of_coordinates_keeps_weights_and_matrix(night, keep):  # noqa: F811
     settings = (f"output.keep={keep}",)
     for n in (N, N + MORE):
