@@ -1,49 +1,22 @@
 """Points appended to those of an earlier version: its cells, order and neighbour lists stay, new points come after.
 
 The new points are searched for, and every old list takes in those that are nearer than what it holds. By k-d tree the
-lists are those that a search of all points finds. In groups of cells a new point is compared exactly with the members
-of the groups nearest to it, an old one with the new points that come to its own group.
+lists are those that a search of all points finds; new_in_groups.py has the way of the approximate search.
 """
 
-from collections.abc import Generator
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline import memory, schema
 from pipeline.config import Config
-from pipeline.groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
-from pipeline.kernels.knn import NeighborLists, brute_neighbors, select_nearest
-from pipeline.kernels.mutual import mutual_neighbors
-from pipeline.kernels.partition import nearest_groups
-from pipeline.plan import (
-    Earlier,
-    Layout,
-    PlannedArray,
-    Report,
-    Step,
-    Steps,
-    block_rows,
-    index_dtype,
-    largest_total,
-    most_boxes,
-    neighbor_method,
-)
+from pipeline.groups import KEPT_CELLS, write_lists
+from pipeline.new_in_groups import FLOAT32_ERROR, FOUND, earlier_lists, planned_lists, search_among_groups
+from pipeline.plan import Earlier, Layout, Report, Step, Steps, block_rows, most_boxes, neighbor_method
 from pipeline.store import Store, read_elsewhere
 from pipeline.tree_search import HALO_ROWS, boxes_within_reach, improve, read_boxes, search_by_tree
 
-PLACE = "_work/appended"
-N_GROUPS_NEW = 4
-BOUNDED_BY, MOST_BOUNDING = 8, 4096
-"""At least so many times k points of its own cell or around it, and so many at most, bound a new point's reach."""
-FLOAT32_ERROR = 1e-6
-"""Distances are stored in single precision: so much farther, relatively, a point looks."""
-FOUND = (schema.KNN_INDICES.name, schema.KNN_DISTANCES.name)
 CELLS, TRANSFORM = "_work/cells", "_work/transform"
-
-Ids = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.floating]
 
 
 def compare(earlier: Earlier, layout: Layout) -> Step:
@@ -112,14 +85,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     if method == "kdtree":
         yield _update_by_tree(layout, layout.earlier, k)
     else:
-        yield from _update_by_groups(layout, layout.earlier, k)
+        yield from search_among_groups(layout, layout.earlier, k)
     return replace(layout, k_max=k)
-
-
-def _lists(layout: Layout, k: int) -> tuple[PlannedArray, PlannedArray]:
-    n, block = layout.n_points, layout.block_points
-    return (PlannedArray(schema.KNN_INDICES, (n, k), index_dtype(n), block),
-            PlannedArray(schema.KNN_DISTANCES, (n, k), "float32", block))  # fmt: skip
 
 
 def _update_by_tree(layout: Layout, earlier: Earlier, k: int) -> Step:
@@ -130,43 +97,7 @@ def _update_by_tree(layout: Layout, earlier: Earlier, k: int) -> Step:
         "find_neighbors", "update", update_block, n_blocks,
         memory.search_tree(block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=n_boxes),
         {"n_neighbors": k, "n_blocks": n_blocks, "size": block, "n_points": n, "kept": earlier.n_points},
-        arrays=_lists(layout, k), resources={"earlier": earlier.url, "lists": earlier.lists},
-    )  # fmt: skip
-
-
-def _update_by_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[Step, list[Report], None]:
-    n, d, block = layout.n_points, layout.n_features, layout.block_points
-    row, late = d * np.dtype(layout.dtype).itemsize, n - earlier.n_searched
-    target = first_target(layout, k)
-    size = {"size": block, "n_points": n}
-    kept = {"kept": earlier.n_points, "searched": earlier.n_searched}
-    whose = {"earlier": earlier.url, "lists": earlier.lists}
-    [groups] = yield Step(
-        "find_neighbors", "group_cells", group_all_cells, 1, memory.group_cells(n_blocks=1, n_cells=layout.n_cells),
-        {"target": target, "place": PLACE, "kept": True}, bundles=(f"{PLACE}/groups.npz",), on_driver=True,
-        expected=lambda b: {"n_groups": max(1, round(earlier.n_searched / target)), "largest": target},
-    )  # fmt: skip
-    n_blocks = layout.point_blocks() - earlier.n_searched // block
-    # New points lie where old ones do, as far as is known.
-    spread = -(-(N_GROUPS_NEW * (n - earlier.n_points) + late) // groups["n_groups"])
-    sent: list[Report] = []
-    if n_blocks:
-        sent = yield Step(
-            "find_neighbors", "send_new", send_new, n_blocks,
-            memory.send_members(block=block, row=row) + 2 * memory.SCORE_BYTES + 3 * MOST_BOUNDING * row,
-            {"n_neighbors": k, **kept, **size},
-            bundles=(f"{PLACE}/group_members",), expected=lambda b: {"new": {"0": min(late, spread) if b == 0 else 0}},
-        )  # fmt: skip
-    visits = largest_total([report["new"] for report in sent])
-    yield Step(
-        "find_neighbors", "search_new", search_new, groups["n_groups"],
-        memory.search_new(old=groups["largest"], late=visits, row=row, d=d, k=k),
-        {"n_neighbors": k, **kept, **size}, bundles=(f"{PLACE}/group_neighbors",), resources=whose,
-    )  # fmt: skip
-    yield Step(
-        "find_neighbors", "merge_new", merge_new, layout.point_blocks(),
-        memory.merge_lists(block=block, k=k, lists=N_GROUPS_NEW + 1), {"n_neighbors": k, **kept, **size},
-        arrays=_lists(layout, k), resources=whose,
+        arrays=planned_lists(layout, k), resources={"earlier": earlier.url, "lists": earlier.lists},
     )  # fmt: skip
 
 
@@ -186,121 +117,3 @@ def update_block(
     n_read = improve(store, boxes, chosen[boxes.start[chosen] >= kept], own, ids, found, FLOAT32_ERROR)
     write_lists(store, start, found, FOUND)
     return {"rows_read": n_read, "kept": stop - start}
-
-
-def earlier_lists(url: str, place: str, start: int, stop: int) -> NeighborLists:
-    """The lists that points had in an earlier version, distances as stored in single precision."""
-    then = Store(url)
-    with read_elsewhere(then):
-        ids, distances = (then.read(spec.name, start, stop) for spec in lists_at(place))
-    return NeighborLists(ids.astype(np.int64), distances.astype(np.float64))
-
-
-def send_new(
-    store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int
-) -> Report:
-    """Send the new points of a block to the groups nearest to them, and every point appended so far to its own.
-
-    A new point takes along how far its neighbours can be. Blocks are counted from the first with appended points.
-    """
-    start, stop = block_rows(block + searched // size, size, n_points)
-    ids, points = np.arange(start, stop), store.read(schema.POINTS.name, start, stop)
-    groups = store.read_bundle(f"{PLACE}/groups")["groups"]
-    cells = store.read(schema.NEAREST_CELLS.name, start, stop)[:, 0]
-    own, new = np.where(ids >= searched, groups[cells], -1), ids >= kept
-    centers = store.read_bundle("_work/cells")["centers"]
-    visited, reach = np.full((len(ids), N_GROUPS_NEW), -1, np.int32), np.zeros(len(ids))
-    nearest = nearest_groups(points[new], centers, groups, N_GROUPS_NEW)
-    visited[new, : nearest.shape[1]] = nearest
-    reach[new] = bounded_reach(store, points[new], cells[new], n_neighbors)
-    sent = {}
-    for group in np.unique(np.column_stack([own, visited])).tolist():
-        rows = np.flatnonzero((own == group) | (visited == group).any(axis=1))
-        if group >= 0:
-            store.write_bundle(
-                f"{PLACE}/group_members/{group:05d}/{block:05d}", members=ids[rows], points=points[rows],
-                own=own[rows] == group, visits=(visited[rows] == group).any(axis=1), reach=reach[rows],
-            )  # fmt: skip
-            sent[str(group)] = len(rows)
-    return {"new": sent}
-
-
-def bounded_reach(store: Store, points: Floats, cells: Ids, k: int) -> npt.NDArray[np.float64]:
-    """(b,) distance within which new points (b, d) have k others: to the k-th old point in or around their own cell."""
-    ends = np.cumsum(store.read_bundle(KEPT_CELLS)["counts"])
-    reach = np.empty(len(points))
-    for cell in np.unique(cells).tolist():
-        rows = np.flatnonzero(cells == cell)
-        first, past = int(ends[cell - 1]) if cell else 0, int(ends[cell])
-        spare = max(0, BOUNDED_BY * k - (past - first))
-        first, past = max(0, first - spare), min(int(ends[-1]), past + spare, first + MOST_BOUNDING + BOUNDED_BY * k)
-        near = store.read(schema.POINTS.name, first, past)
-        found = brute_neighbors(points[rows], np.full(len(rows), -1), near, np.arange(first, past), k)
-        reach[rows] = found.distances[:, -1]
-    return reach
-
-
-def search_new(
-    store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int, earlier: str,
-    lists: str,
-) -> Report:  # fmt: skip
-    """Compare the new points that visit a group with its members, both ways, exactly."""
-    parts = [store.read_bundle(name.removesuffix(".npz"))
-             for name in store.objects.names(f"{PLACE}/group_members/{block:05d}")]  # fmt: skip
-    if not any(part["visits"].any() for part in parts):
-        return {"new": 0, "members": 0}
-    late = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    visits, own = late["visits"], late["own"]
-    first, past = rows_of_group(store, block)
-    ids = np.concatenate([np.arange(first, past), late["members"][own]])
-    points = np.concatenate([store.read(schema.POINTS.name, first, past), late["points"][own]])
-    new_ids, old = late["members"][visits], ids < kept
-    reach = np.full(len(ids), -np.inf)  # appended points look for the new ones only by visiting
-    reach[old] = (1 + FLOAT32_ERROR) * np.concatenate([
-        earlier_lists(earlier, lists, first, past).distances[:, -1],
-        _gathered_reach(earlier, lists, ids[old][past - first :]),
-    ])  # fmt: skip
-    found, reached = mutual_neighbors(
-        late["points"][visits], new_ids, late["reach"][visits], points, ids, reach, n_neighbors
-    )  # fmt: skip
-    taken = np.flatnonzero((reached.ids >= 0).any(axis=1))
-    columns = [(ids[taken], new_ids), (reached.ids[taken], found.ids), (reached.distances[taken], found.distances)]
-    members, listed, distances = (np.concatenate(pair) for pair in columns)
-    order = np.argsort(members, kind="stable")
-    cuts = np.searchsorted(members[order], np.arange(0, n_points + size, size))
-    for target in np.flatnonzero(np.diff(cuts)):
-        rows = order[cuts[target] : cuts[target + 1]]
-        name = f"{PLACE}/group_neighbors/{target:05d}/{block:05d}"
-        store.write_bundle(name, members=members[rows], ids=listed[rows], distances=distances[rows])
-    return {"new": len(new_ids), "members": len(ids), "reached": len(taken)}
-
-
-def rows_of_group(store: Store, group: int) -> tuple[int, int]:
-    """[first, past): where the points of a group's cells lie that were searched together."""
-    groups, counts = store.read_bundle(f"{PLACE}/groups")["groups"], store.read_bundle(KEPT_CELLS)["counts"]
-    return int(counts[groups < group].sum()), int(counts[groups <= group].sum())
-
-
-def _gathered_reach(url: str, place: str, rows: Ids) -> npt.NDArray[np.float64]:
-    then = Store(url)
-    with read_elsewhere(then):
-        return np.asarray(then.gather(lists_at(place)[1].name, rows)[:, -1], np.float64)
-
-
-def merge_new(
-    store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int, earlier: str,
-    lists: str,
-) -> Report:  # fmt: skip
-    """Merge what a block's points found in the groups with the lists they had."""
-    start, stop = block_rows(block, size, n_points)
-    ids, distances, n_lists = received_lists(
-        store, f"{PLACE}/group_neighbors/{block:05d}", start, stop, N_GROUPS_NEW + 1, n_neighbors
-    )  # fmt: skip
-    n_kept = max(0, min(stop, kept) - start)
-    if n_kept:
-        before = earlier_lists(earlier, lists, start, start + n_kept)
-        ids[:n_kept, -1], distances[:n_kept, -1] = before
-    flat = (stop - start, (N_GROUPS_NEW + 1) * n_neighbors)
-    merged = select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors)
-    write_lists(store, start, merged, FOUND)
-    return {"lists": n_lists, "kept": n_kept}

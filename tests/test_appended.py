@@ -9,7 +9,7 @@ from test_end_to_end import lle, write_config
 from test_reprocess import damage
 from test_versions import FEW, refused
 
-from pipeline import appended, checkpoint, groups, plan
+from pipeline import appended, checkpoint, groups, new_in_groups, plan
 from pipeline.store import Store
 
 N, BLOCK, MORE, K = 900, 200, 45, 8
@@ -92,7 +92,7 @@ def test_nearly_no_neighbour_is_lost_between_groups(tmp_path, seed, monkeypatch)
     night(N)
     night(N + MORE)
     store = night(N + 2 * MORE)
-    assert store.read_bundle("_work/appended/groups")["groups"].max() >= appended.N_GROUPS_NEW
+    assert store.read_bundle("_work/appended/groups")["groups"].max() >= new_in_groups.N_GROUPS_NEW
     true, found = exact(points), lists(store)
     hits = np.array([len(np.intersect1d(*pair)) for pair in zip(true, found, strict=True)])
     assert hits[N:].mean() > 0.97 * K
@@ -212,7 +212,8 @@ def test_failed_and_resumed_gives_the_same_bytes(tmp_path, points, method, monke
     undisturbed = night(N + MORE)
     night.root = tmp_path / "failed"
     night(N)
-    write, calls = appended.write_lists, []
+    module, calls = {"kdtree": appended, "pynndescent": new_in_groups}[method], []
+    write = module.write_lists
 
     def failing(*arguments):
         calls.append(arguments)
@@ -221,7 +222,7 @@ def test_failed_and_resumed_gives_the_same_bytes(tmp_path, points, method, monke
         write(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(appended, "write_lists", failing)
+        patched.setattr(module, "write_lists", failing)
         refused(1, "run", night.config(N + MORE), "--store", night.root)
     resumed = night(N + MORE)
     assert "keep_cells" in steps(resumed)

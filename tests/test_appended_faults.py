@@ -12,7 +12,7 @@ from test_plan import config_of, make_layout, walk_all
 from test_reprocess import damage, flip
 from test_versions import refused
 
-from pipeline import appended, groups, memory, plan, schema, transform
+from pipeline import appended, groups, memory, new_in_groups, plan, schema, transform
 from pipeline.plan import Earlier, PlannedArray
 from pipeline.store import Store
 
@@ -139,16 +139,16 @@ def test_a_group_that_nothing_was_searched_in(tmp_path):
                                (schema.KNN_DISTANCES, (12, k), "float32")):  # fmt: skip
         store.create(PlannedArray(spec, shape, dtype, 20))
         store.write(spec.name, 0, X if spec is schema.POINTS else np.ones(shape, dtype))
-    store.write_bundle(f"{appended.PLACE}/groups", groups=np.array([0, 1], np.int32))
+    store.write_bundle(f"{new_in_groups.PLACE}/groups", groups=np.array([0, 1], np.int32))
     store.write_bundle(groups.KEPT_CELLS, counts=np.array([0, 10]), generations=np.array(1))
     sizes = {"kept": 10, "searched": 10, "size": 20, "n_points": 12}
     new = {"members": np.array([10, 11]), "points": X[10:], "visits": np.array([True, True]),
            "reach": np.full(2, 9.0)}  # fmt: skip
     for group, own in enumerate((np.array([False, False]), np.array([True, True]))):
-        store.write_bundle(f"{appended.PLACE}/group_members/{group:05d}/00000", own=own, **new)
-        found = appended.search_new(store, group, k, **sizes, earlier=store.url, lists="_work")
+        store.write_bundle(f"{new_in_groups.PLACE}/group_members/{group:05d}/00000", own=own, **new)
+        found = new_in_groups.search_new(store, group, k, **sizes, earlier=store.url, lists="_work")
         assert found["new"] == 2
-    parts = [store.read_bundle(f"{appended.PLACE}/group_neighbors/00000/{group:05d}") for group in (0, 1)]
+    parts = [store.read_bundle(f"{new_in_groups.PLACE}/group_neighbors/00000/{group:05d}") for group in (0, 1)]
     assert parts[0]["members"].tolist() == [10, 11]
     assert (parts[0]["ids"] == -1).all()
     assert (parts[1]["ids"][-2:, 0] >= 0).all()

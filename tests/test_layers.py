@@ -156,8 +156,9 @@ def test_nothing_imports_the_command_line():
                        "sources", "store", "versions"}),
      ("lineage.py", {"checkpoint", "config", "groups", "machine", "plan", "schema", "store"}),
      ("tree_search.py", {"kernels.knn", "kernels.partition", "schema", "store"}),
-     ("appended.py", {"config", "groups", "kernels.knn", "kernels.mutual", "kernels.partition", "memory", "plan",
-                      "schema", "store", "tree_search"}),
+     ("appended.py", {"config", "groups", "memory", "new_in_groups", "plan", "schema", "store", "tree_search"}),
+     ("new_in_groups.py", {"groups", "kernels.knn", "kernels.mutual", "kernels.partition", "memory", "plan", "schema",
+                           "store"}),
      ("metrics.py", {"plan"}), ("textfile.py", {"errors"})],
 )  # fmt: skip
 def test_lower_layers_import_only_those_below(name, allowed):
