@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from pipeline.credentials import redact
-from pipeline.errors import StoreError
+from pipeline.errors import InputError, LleError, StoreError
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_IDENTITY = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")  # there clouds tell who a machine is
@@ -77,6 +77,10 @@ class Answer(NamedTuple):
 
     words: str
     is_final: bool
+
+    def of_input(self, where: str) -> LleError:
+        """The same of an input: InputError where it is final, else an error that a retry may cure."""
+        return (InputError if self.is_final else LleError)(f"{where}: {self.words}")
 
 
 def answer_of(error: Exception) -> Answer | None:

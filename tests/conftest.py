@@ -10,6 +10,7 @@ import dask
 import numpy as np
 import pytest
 from hypothesis import settings
+from object_servers import moto_server
 
 from pipeline import checkpoint
 from pipeline.config import Config
@@ -157,6 +158,21 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture(scope="module")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An object store on loopback; the tests are skipped where its server is not installed."""
+    with moto_server(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture
+def moto_bucket(moto: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The same with its credentials in the environment."""
+    for name, value in moto.environment.items():
+        monkeypatch.setenv(name, value)
+    return moto
 
 
 def swiss_roll(n_points: int, rng: np.random.Generator) -> np.ndarray:

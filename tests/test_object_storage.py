@@ -18,7 +18,7 @@ import pytest
 import yaml
 import zarr
 from conftest import swiss_roll
-from object_servers import KEY, SECRET, azurite_server, moto_server, swift_server
+from object_servers import KEY, SECRET, azurite_server, swift_server
 from test_store import planned
 
 from pipeline import checkpoint
@@ -42,12 +42,6 @@ PATIENCE = 900.0
 
 
 @pytest.fixture(scope="module")
-def moto(tmp_path_factory):
-    with moto_server(tmp_path_factory.mktemp("moto")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def swift(tmp_path_factory):
     with swift_server(tmp_path_factory.mktemp("swift")) as server:
         yield server
@@ -60,12 +54,9 @@ def azurite(tmp_path_factory):
 
 
 @pytest.fixture
-def bucket(moto, monkeypatch):
-    """A server whose credentials are in the environment."""
-    for name, value in moto.environment.items():
-        monkeypatch.setenv(name, value)
+def bucket(moto_bucket, monkeypatch):
     monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.1)
-    return moto
+    return moto_bucket
 
 
 def config_at(path: Path, source: dict, store: str, cluster: dict | None = None) -> Path:

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import swiss_roll
-from object_servers import moto_server
 from test_end_to_end import lle, write_config
 from test_sources import data, inputs  # noqa: F401 (fixtures)
 from test_stamps import changed
@@ -29,18 +28,9 @@ KINDS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def moto(tmp_path_factory):
-    with moto_server(tmp_path_factory.mktemp("moto")) as server:
-        yield server
-
-
 @pytest.fixture
-def bucket(moto, monkeypatch):
-    """A server whose credentials are in the environment."""
-    for name, value in moto.environment.items():
-        monkeypatch.setenv(name, value)
-    yield moto
+def bucket(moto_bucket):
+    yield moto_bucket
     streams.STREAMS.close()
 
 

@@ -223,4 +223,4 @@ def _asking(where: str) -> Iterator[None]:
         said = answer_of(error)
         if said is None:
             raise
-        raise (InputError if said.is_final else LleError)(f"{where}: {said.words}") from None
+        raise said.of_input(where) from None

@@ -181,7 +181,7 @@ def _decoding(where: str) -> Iterator[None]:
         # Each codec and each storage client has exceptions of its own; none of them is worth a retry unless
         # the store says so.
         if said := answer_of(error):
-            raise (InputError if said.is_final else LleError)(f"{where}: {said.words}") from None
+            raise said.of_input(where) from None
         raise InputError(
             f"{where}: cannot be decoded ({type(error).__name__}: {error}); the chunk or its metadata is "
             "damaged, write it again"
