@@ -183,7 +183,7 @@ def search_cells(*, members: int, row: int, d: int, k: int) -> int:
 
 
 def search_new(*, old: int, late: int, row: int, d: int, k: int) -> int:
-    tiles = late * (1024 * 12 + (old // 1024 + 2) * 48 * k)  # a tenth of the pairs of a tile may be near, lists of each
+    tiles = min(late, 8192) * (1024 * 12 + ((old + late) // 1024 + 2) * 48 * k)  # a tenth of a tile's pairs may be near
     return TASK_BYTES + SCORE_BYTES + (old + late) * (4 * row + 24 * d + 100 * k) + tiles
 
 

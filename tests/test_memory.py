@@ -48,7 +48,7 @@ EXPECTED = {
     "group_cells": 32 * 221,
     "send_members": 1009 * (318 + 320),
     "search_cells": COMPILER_BYTES + 2 * SCORE_BYTES + 4001 * (159 + 56 + 1320 + 1200),
-    "search_new": SCORE_BYTES + 5154 * (212 + 168 + 1100) + 151 * (1024 * 12 + 6 * 48 * 11),
+    "search_new": SCORE_BYTES + 5154 * (212 + 168 + 1100) + 151 * (1024 * 12 + 7 * 48 * 11),
     "merge_lists": 1009 * 23 * 11 * 80,
     "read_k": 40 * 10007 + 128 * 1009,
     "read_graph": 10007 * (60 + 12 * 11) + 1009 * 32 * 11,
@@ -345,13 +345,16 @@ def test_no_round_of_the_search_takes_more_than_its_plan(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("crowded", [False, True], ids=["everywhere", "in one place"])
 @pytest.mark.parametrize("method", NIGHTS)
-def test_no_step_of_appended_points_takes_more_than_its_plan(tmp_path, method):
+def test_no_step_of_appended_points_takes_more_than_its_plan(tmp_path, method, crowded):
     """In the second night after all were searched: some of its points are neither old nor new."""
     case = {**NIGHTS[method], "output": {"keep": 2, "report": False}}
     n, *kind = case["x"]
     for more in (0, n // 25, n // 12):
         rows = gaussian(n + n // 12, *kind)[: n + more]
+        if crowded:
+            rows[n:] = rows[0] + rows[n:] / 10
         found = probe(tmp_path, {**case, "x": (rows,), "rows": np.asarray}, "mend_graph")
     check_peaks(found, last="mend_graph")
     new = {"tree": {"update"}, "groups": {"send_new", "search_new", "merge_new"}}[method]

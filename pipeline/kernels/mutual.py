@@ -10,6 +10,7 @@ F64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 
 TILE_POINTS, TILE_QUERIES = 1024, 128  # pairs whose distances stay in the cache
+QUERIES_AT_A_TIME = 8192  # so that memory is bounded where a great many come to one place
 ROUNDING = 1e-9
 DIFFERENCES = 2**20
 
@@ -23,15 +24,30 @@ def mutual_neighbors(
     of fewer than k are padded. Pairs of equal ids are one point and are left out. One matrix product a pair of tiles
     tells which pairs to look at, and their distances are computed from the coordinates.
     """
+    forward, backward = [_no_lists(0, k)], _no_lists(len(points), k)
+    for start in range(0, len(queries), QUERIES_AT_A_TIME):
+        part = slice(start, start + QUERIES_AT_A_TIME)
+        found, reached = _of_some(queries[part], query_ids[part], query_reach[part], points, ids, reach, k)
+        forward.append(found)
+        listed, distances = (np.concatenate(pair, axis=1) for pair in zip(backward, reached, strict=True))
+        backward = select_nearest(listed, distances, np.full(len(points), -1), k)
+    return NeighborLists(*(np.concatenate(columns) for columns in zip(*forward, strict=True))), backward
+
+
+def _no_lists(n: int, k: int) -> NeighborLists:
+    return NeighborLists(np.full((n, k), -1, np.int64), np.full((n, k), np.inf))
+
+
+def _of_some(
+    queries: Floats, query_ids: Ids, query_reach: F64, points: Floats, ids: Ids, reach: F64, k: int
+) -> tuple[NeighborLists, NeighborLists]:
     if not len(points):  # of cells that hold nothing
-        nothing = np.empty((0, k))
-        empty = NeighborLists(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
-        return empty, NeighborLists(nothing.astype(np.int64), nothing)
+        return _no_lists(len(queries), k), _no_lists(0, k)
     middle = points.mean(axis=0, dtype=np.float64)
     left = queries.astype(np.float64) - middle
     squares = np.einsum("bd,bd->b", left, left)
     extended = np.column_stack([-2.0 * left, squares, np.ones(len(left))])
-    forward, backward = [], [NeighborLists(np.empty((0, k), np.int64), np.empty((0, k)))]
+    forward, backward = [], [_no_lists(0, k)]
     for start in range(0, len(points), TILE_POINTS):
         rows = slice(start, start + TILE_POINTS)
         right = points[rows].astype(np.float64) - middle

@@ -18,9 +18,11 @@ def brute(queries, query_ids, reach, points, ids, k):
 
 @pytest.mark.parametrize("seed", [3, 11, 29])
 @pytest.mark.parametrize("d", [2, 40])
-def test_both_ways_as_by_brute_force(seed, d, monkeypatch):
+@pytest.mark.parametrize("at_a_time", [32, 1000])
+def test_both_ways_as_by_brute_force(seed, d, at_a_time, monkeypatch):
     monkeypatch.setattr(mutual, "TILE_POINTS", 50)
     monkeypatch.setattr(mutual, "TILE_QUERIES", 30)
+    monkeypatch.setattr(mutual, "QUERIES_AT_A_TIME", at_a_time)
     monkeypatch.setattr(mutual, "DIFFERENCES", 11 * d)
     rng = np.random.default_rng(seed)
     points = (rng.normal(size=(170, d)) + 1e3).astype(np.float32)  # far from the origin: rounding shows
