@@ -53,7 +53,7 @@ def _explain(error: OSError, where: str) -> StoreError:
         )
     if error.errno in FORBIDDEN:
         refused = StoreError(
-            f"{where}: cannot be written: {error.strerror}. Choose another output.store or mend its rights"
+            f"{where}: access was refused: {error.strerror}. Mend its rights, or choose another output.store"
         )
         refused.exit_code = 2
         return refused

@@ -202,10 +202,10 @@ class TestForeignPlaces:
     def test_a_file_in_the_way_is_a_config_error(self, tmp_path, name):
         one_file(tmp_path / "place")
         store = Store(str(tmp_path / name))
-        with pytest.raises(StoreError, match="cannot be written") as caught:
+        with pytest.raises(StoreError, match="access was refused") as caught:
             store.create_group({})
         assert caught.value.exit_code == 2
-        with pytest.raises(StoreError, match="cannot be written") as caught:
+        with pytest.raises(StoreError, match="access was refused") as caught:
             store.objects.create("_run/lock.json", b"{}")
         assert caught.value.exit_code == 2
         with pytest.raises(ConfigError, match="no run has been started there"):
@@ -215,7 +215,7 @@ class TestForeignPlaces:
     @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
     def test_no_right_to_write(self, tmp_path):
         (tmp_path / "sealed").mkdir(mode=0o500)
-        with pytest.raises(StoreError, match="cannot be written") as caught:
+        with pytest.raises(StoreError, match="access was refused") as caught:
             Store(str(tmp_path / "sealed" / "run.zarr")).create_group({})
         assert caught.value.exit_code == 2
 
@@ -223,8 +223,8 @@ class TestForeignPlaces:
 class TestStorageErrors:
     @pytest.mark.parametrize(
         ("number", "said", "code"),
-        [(errno.ENOSPC, "disk is full", 1), (errno.EDQUOT, "disk is full", 1), (errno.EACCES, "cannot be written", 2),
-         (errno.EROFS, "cannot be written", 2), (errno.EIO, "OSError", 1)],
+        [(errno.ENOSPC, "disk is full", 1), (errno.EDQUOT, "disk is full", 1), (errno.EACCES, "access was refused", 2),
+         (errno.EROFS, "access was refused", 2), (errno.EIO, "OSError", 1)],
     )  # fmt: skip
     def test_say_what_and_where(self, number, said, code):
         with pytest.raises(StoreError, match=said) as caught, storage_errors("here"):
