@@ -68,14 +68,11 @@ def begin_step(
     the same fingerprint is taken over from there.
     """
     record = store.get_json(f"_run/steps/{step.stage}.{step.name}.json")
-    whole = all(store.has_array(array.spec.name) for array in step.arrays)
-    whole &= not step.shows_records or all(store.objects.names(bundle) for bundle in step.bundles)  # removed by hand
-    if record is None or record.get("fingerprint") != mark or not whole:
+    if record is None or record.get("fingerprint") != mark or not _is_there(store, step):
         forget_step(store, step.stage, step.name)
-        _forget_rivals(store, step)
-        if step.feeds and before is not None:
-            for stage, name in recorded_steps(store).keys() - set(before):
-                forget_step(store, stage, name)
+        others = begun_steps(store) - set(before or ())
+        for stage, name in others if step.feeds and before is not None else _rivals(store, step, others):
+            forget_step(store, stage, name)
         if (donor := _best_donor(donors, step, mark)) is not None:
             return _adopt(store, donor, step, mark)
         for bundle in step.bundles:
@@ -127,16 +124,24 @@ def _adopt(store: Store, donor: Store, step: Step, mark: str) -> dict[int, Block
     return done
 
 
-def _forget_rivals(store: Store, step: Step) -> None:
-    """Forget other steps that wrote the arrays this one is about to replace (another way to the same result)."""
+def _is_there(store: Store, step: Step) -> bool:
+    """Whether a step's arrays are there, and what it leaves for people, who may have removed it by hand."""
+    return all(store.has_array(array.spec.name) for array in step.arrays) and (
+        not step.shows_records or all(store.objects.names(bundle) for bundle in step.bundles)
+    )
+
+
+def _rivals(store: Store, step: Step, others: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Which of some steps wrote the arrays that this one is about to replace (another way to the same result)."""
     names = {array.spec.name for array in step.arrays} | set(step.bundles)
-    for (stage, name), record in recorded_steps(store).items():
-        if names & {*record["arrays"], *record["bundles"]}:
-            forget_step(store, stage, name)
+    records = recorded_steps(store) if others else {}
+    return [key for key in others if key in records and names & {*records[key]["arrays"], *records[key]["bundles"]}]
 
 
 def forget_unused(store: Store, stage: str, used: set[str]) -> None:
     """Forget the steps of a stage that this run does not have, and what only they wrote."""
+    if all(other != stage or name in used for other, name in begun_steps(store)):
+        return
     steps = recorded_steps(store)
     kept = {name for key, record in steps.items() if key[0] != stage or key[1] in used
             for name in (*record["arrays"], *record["bundles"])}  # fmt: skip
@@ -209,15 +214,21 @@ def add_seconds(store: Store, step: Step, seconds: float) -> None:
         store.put_json(name, {**record, "seconds": round(record.get("seconds", 0.0) + seconds, 3)})
 
 
+def begun_steps(store: Store) -> set[tuple[str, str]]:
+    """(stage, step) of every step this store has begun; by one list of names, where `recorded_steps` reads each."""
+    return {_stage_and_step(name) for name in store.objects.names("_run/steps")}
+
+
 def recorded_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     """Every step this store has begun: (stage, step) -> its record, in the order they were begun."""
-    steps = {}
-    for name in store.objects.names("_run/steps"):
-        stage, step = name.rsplit("/", 1)[1].removesuffix(".json").split(".", 1)
-        record = store.get_json(name)
-        if record is not None:
-            steps[stage, step] = record
+    found = {_stage_and_step(name): store.get_json(name) for name in store.objects.names("_run/steps")}
+    steps = {key: record for key, record in found.items() if record is not None}
     return dict(sorted(steps.items(), key=lambda item: item[1]["begun"]))
+
+
+def _stage_and_step(record: str) -> tuple[str, str]:
+    stage, step = record.rsplit("/", 1)[1].removesuffix(".json").split(".", 1)
+    return stage, step
 
 
 def read_reports(store: Store) -> dict[tuple[str, str], list[BlockReport]]:
