@@ -70,7 +70,7 @@ REPRESENTATIVE = ArraySpec(
     "_work/representative", ("input row",), "int64", "first row with the same values; -1 = dropped", kind="index"
 )
 SORTED_POINTS = ArraySpec(
-    "_work/sorted_points", ("input row", "feature"), "float32 or float64", "each input block sorted by cell", parts=32
+    "_work/sorted_points", ("input row", "feature"), "float32 or float64", "a few input blocks sorted by cell", parts=32
 )
 SORTED_INDEX = ArraySpec(
     "_work/sorted_index", ("input row",), "int64", "input row of each sorted point", kind="index", parts=32
@@ -80,7 +80,7 @@ SORTED_CELLS = ArraySpec(
     parts=32,
 )
 CELL_COUNTS = ArraySpec(
-    "_work/cell_counts", ("input block", "cell"), "int64", "points of each cell in each input block", kind="index"
+    "_work/cell_counts", ("shard", "cell"), "int64", "points of each cell in each sorted shard", kind="index"
 )
 NEAREST_CELLS = ArraySpec(
     "_work/nearest_cells", ("point", "nearest"), "int32", "nearest cells of each point, own cell first", kind="index"

@@ -10,6 +10,7 @@ from test_reprocess import damage
 from test_versions import FEW, refused
 
 from pipeline import appended, checkpoint, groups, new_in_groups, plan
+from pipeline.stages import order_points
 from pipeline.store import Store
 
 N, BLOCK, MORE, K = 900, 200, 45, 8
@@ -74,6 +75,7 @@ def exact(points):
 @pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
 def test_lists_are_exact_after_several_nights(tmp_path, points, method, monkeypatch):
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
+    monkeypatch.setattr(order_points, "MOST_SHARDS", 2)  # blocks with and without new points are sorted together
     night = Night(tmp_path, points, method)
     night(N)
     for n in (N + MORE, N + 2 * MORE):

@@ -370,6 +370,15 @@ def test_a_point_that_is_everybodys_neighbor(tmp_path):
 
 
 @pytest.mark.slow
+def test_blocks_that_are_sorted_together(tmp_path):
+    case = {**CELLS, "x": (260_000, 64, "float32"), "execution": {"block_points": 2048}}
+    found = probe(tmp_path, case, "order_points")
+    check_peaks(found, last="order_points")
+    steps = [entry["step"] for entry in found]
+    assert 2 * steps.count("sort") == steps.count("gather") + 1 == 128
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [TREE, SCALED, CELLS, *LARGE.values()], ids=["small tree", "scaled", "cells", *LARGE])
 def test_no_step_of_larger_data_takes_more_than_its_plan(tmp_path, case):
     check_peaks(probe(tmp_path, case))

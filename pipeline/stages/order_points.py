@@ -1,12 +1,15 @@
 """Put the points in internal order, cell by cell, so that neighbours lie near each other in memory and on disk.
 
-Two passes move every row once: each input block is sorted by cell and written as one shard, then each block of
-points reads its slice of every shard. Where rows were appended to those of an earlier version, its points stay where
-they are, and the new ones come after them, sorted in the same way.
+Two passes move every row once: a few input blocks at a time are sorted by cell and written as one shard, then each
+block of points reads its slice of every shard. There are 64 shards at most where memory allows, so that time grows
+with the number of points and not with its square. Where rows were appended to those of an earlier version, its points
+stay where they are, and the new ones come after them, sorted in the same way.
 """
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,11 +36,11 @@ from pipeline.store import Store, read_elsewhere
 
 N_NEAREST = 8
 NAMED_ROWS = 5
-GATHERED = (
-    (schema.POINTS, schema.SORTED_POINTS),
-    (schema.ORIGINAL_INDEX, schema.SORTED_INDEX),
-    (schema.NEAREST_CELLS, schema.SORTED_CELLS),
-)
+MOST_SHARDS = 64
+SORT_BYTES = 256 * 2**20
+Arrays = tuple[schema.ArraySpec, schema.ArraySpec, schema.ArraySpec]
+SORTED: Arrays = (schema.SORTED_POINTS, schema.SORTED_INDEX, schema.SORTED_CELLS)
+GATHERED: Arrays = (schema.POINTS, schema.ORIGINAL_INDEX, schema.NEAREST_CELLS)
 
 Array = npt.NDArray[Any]
 
@@ -54,9 +57,6 @@ def steps(config: Config, layout: Layout) -> Steps:
     prepared = {"transform": transform, **({"unit": True} if unit else {})}
     row, row_in = d * np.dtype(dtype).itemsize, layout.n_features_input * np.dtype(layout.dtype).itemsize
 
-    def planned(spec: schema.ArraySpec, rows: int, dtype: str, *tail: int) -> PlannedArray:
-        return PlannedArray(spec, (rows, *tail), dtype, block)
-
     sample, widest = layout.input_blocks() * sample_rows(layout), max(d, layout.n_features_input)
     if (earlier := layout.earlier) is None:
         [cells] = yield Step(
@@ -69,29 +69,41 @@ def steps(config: Config, layout: Layout) -> Steps:
         [cells] = yield appended.keep_cells(earlier, layout, transform)
         n_nearest = earlier.n_nearest
     found, kept = cells["n_cells"], {} if earlier is None else {"kept": earlier.n_input}
-    first = kept.get("kept", 0) // block  # input blocks before that hold nothing new
-    n_sorted, rows_sorted = layout.input_blocks() - first, n - first * block
-    counts = PlannedArray(schema.CELL_COUNTS, (n_sorted, found), "int64", 1)
-    if n_sorted:
+    sort_bytes = partial(memory.sort, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit)
+    together = blocks_together(layout, sort_bytes)
+    shard = together * block
+    first = kept.get("kept", 0) // shard  # shards before that would hold nothing new
+    n_shards, rows_sorted = -(-n // shard) - first, n - first * shard
+
+    def planned(specs: Arrays, rows: int, size: int) -> tuple[PlannedArray, ...]:
+        points, index, cells = (replace(spec, parts=spec.parts * size // block) for spec in specs)
+        return (PlannedArray(points, (rows, d), dtype, size), PlannedArray(index, (rows,), "int64", size),
+                PlannedArray(cells, (rows, n_nearest), "int32", size))  # fmt: skip
+
+    if n_shards:
+        counts = PlannedArray(schema.CELL_COUNTS, (n_shards, found), "int64", 1)
         sorted_blocks = yield Step(
-            "order_points", "sort", sort_block, n_sorted,
-            memory.sort(block=block, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit),
-            {"n_nearest": n_nearest, "size": block, "n_rows": n, **prepared, **kept},
-            arrays=(planned(schema.SORTED_POINTS, rows_sorted, dtype, d),
-                    planned(schema.SORTED_INDEX, rows_sorted, "int64"),
-                    planned(schema.SORTED_CELLS, rows_sorted, "int32", n_nearest), counts),
+            "order_points", "sort", sort_block, n_shards, sort_bytes(block=shard),
+            {"n_nearest": n_nearest, "size": shard, "n_rows": n, **prepared, **kept},
+            arrays=(*planned(SORTED, rows_sorted, shard), counts),
         )  # fmt: skip
         _require_directions(sorted_blocks, layout.n_points)
     points = layout.n_points
     yield Step(
         "order_points", "gather", gather_block, layout.point_blocks(),
-        memory.gather(block=block, row=row, nearest=n_nearest, n_blocks=layout.input_blocks(), n_cells=found),
+        memory.gather(block=block, row=row, nearest=n_nearest, n_blocks=-(-n // shard), n_cells=found),
         {"size": block, "n_points": points, **({} if earlier is None else {"kept": earlier.n_points})},
-        arrays=(planned(schema.POINTS, points, dtype, d), planned(schema.ORIGINAL_INDEX, points, "int64"),
-                planned(schema.NEAREST_CELLS, points, "int32", n_nearest)),
+        arrays=planned(GATHERED, points, block),
         bundles=("_work/boxes",), resources={} if earlier is None else {"earlier": earlier.url},
     )  # fmt: skip
     return replace(layout, n_cells=found, dtype=dtype)
+
+
+def blocks_together(layout: Layout, sort_bytes: Callable[..., int]) -> int:
+    """Input blocks that a task sorts at a time: as many as leave MOST_SHARDS, within SORT_BYTES of memory."""
+    fixed = sort_bytes(block=0)
+    fit = (SORT_BYTES - fixed) // (sort_bytes(block=layout.block_points) - fixed)
+    return max(1, min(fit, -(-layout.input_blocks() // MOST_SHARDS)))
 
 
 def _require_directions(reports: list[Report], n_points: int) -> None:
@@ -125,7 +137,7 @@ def find_cells(
 def sort_block(
     store: Store, block: int, n_nearest: int, transform: bool, size: int, n_rows: int, unit: bool = False, kept: int = 0
 ) -> Report:
-    """Preprocess a block's distinct points and write them sorted by cell, with how many went to each.
+    """Preprocess the distinct points of `size` rows and write them sorted by cell, with how many went to each.
 
     The first `kept` input rows have their places already: blocks are counted from the one that has other rows too.
     """
@@ -164,7 +176,7 @@ def gather_block(store: Store, block: int, size: int, n_points: int, kept: int =
         move = slice_of_shard(cells.counts, b, first - kept - cells.first_row, stop - kept - cells.first_row)
         if move is not None:
             moves.append(move._replace(first=move.first + before, past=move.past + before))
-    for spec, source in GATHERED:
+    for spec, source in zip(GATHERED, SORTED, strict=True):
         array = store.array(source.name)
         rows = np.empty((stop - start, *array.shape[1:]), array.dtype)
         if start < first:
@@ -190,7 +202,7 @@ def _take_kept(store: Store, then: Store, block: int, start: int, stop: int) -> 
 
     What is taken a second time has failed the first time: then it is read, or the damage would come along for ever.
     """
-    arrays, boxes = [spec.name for spec, _ in GATHERED], f"_work/boxes/{block:05d}"
+    arrays, boxes = [spec.name for spec in GATHERED], f"_work/boxes/{block:05d}"
     if not store.has_bundle(boxes):
         with contextlib.suppress(StoreError):
             store.take_block(then, arrays, block)

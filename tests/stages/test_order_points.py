@@ -10,11 +10,12 @@ from sklearn.preprocessing import StandardScaler
 
 from pipeline import plan
 from pipeline.kernels.partition import Boxes, nearest_cells
+from pipeline.plan import Layout
 from pipeline.stages import order_points
 from pipeline.stages.order_points import slice_of_shard
 
 N, CELL_POINTS = 620, 40
-BLOCKS = [620, 160, 101, 69]
+BLOCKS = [620, 160, 101, 69]  # of the last two, two and three are sorted together
 
 
 def rolled(dtype) -> np.ndarray:
@@ -45,6 +46,7 @@ def order(tmp_path_factory, run_stages, make_config):
             config = make_config(tmp_path_factory.mktemp("order"), rolled(dtype), block_points, **sections)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(plan, "CELL_POINTS", CELL_POINTS)
+                patch.setattr(order_points, "MOST_SHARDS", 4)
                 runs[key] = run_stages(config, "order_points")
         return runs[key]
 
@@ -93,6 +95,17 @@ class TestEveryBlockSize:
         assert run.layout.n_points == n_points
         for step in ("sort", "gather"):
             assert sum(report["points"] for report in run.reports["order_points", step]) == n_points
+
+
+@pytest.mark.parametrize(("n_blocks", "row_bytes", "expected"), [
+    (1, 100, 1), (64, 100, 1), (65, 100, 2), (128, 100, 2), (129, 100, 3), (10_000, 100, 157),
+    (10_000, 2**17 - 1, 2), (10_000, 2**17 + 1, 1), (10_000, 2**20, 1), (65, 2**20, 1),
+])  # fmt: skip
+def test_as_many_blocks_are_sorted_together_as_leave_64_shards_and_fit(n_blocks, row_bytes, expected):
+    room = order_points.SORT_BYTES - 1000 * 2**18  # of tasks that take so many bytes besides their rows
+    layout = Layout(1000 * n_blocks - 7, 3, "float64", 1000)
+    found = order_points.blocks_together(layout, lambda block: room + row_bytes * block)
+    assert found == expected
 
 
 class TestOrder:
