@@ -49,7 +49,7 @@ def test_processes(tmp_path, serial, n_workers):
             check(run(tmp_path / name, client.scheduler.address, name), serial[name])
 
 
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_threads_of_one_process(tmp_path, serial, threads):
     with (
         LocalCluster(

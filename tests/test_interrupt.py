@@ -87,6 +87,7 @@ def test_killed_in_every_stage(tmp_path, undisturbed):
     assert digests(store) == undisturbed
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_bytes_as_one_process(tmp_path, undisturbed):
     config = job(tmp_path / "workers", "local")
     left = kill_in(config, "solve_weights", signal.SIGKILL)

@@ -37,7 +37,7 @@ def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections
 @pytest.mark.parametrize("name", ["swiss_roll", "digits"])
 @pytest.mark.parametrize("method", FAMILY)
 def test_equals_scikit_learn(tmp_path, method, name, seed):
-    X = points(name, 2000, seed)
+    X = points(name, 1300, seed)
     store, _ = run_on(tmp_path, X, method)
     embedding, theirs = store.read_all("embedding"), reference(method, X)
     assert largest_angle(embedding, theirs) < 0.1

@@ -62,7 +62,7 @@ def null_dimension(F: np.ndarray) -> int:
     return F.shape[1] - int((singular > 1e-8 * singular[0]).sum())
 
 
-@pytest.mark.parametrize("seed", [1, 5])
+@pytest.mark.parametrize("seed", [1, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("method", "m"), CASES)
 def test_two_closed_classes_in_one_component(tmp_path, method, m, seed):
     path = config_of(tmp_path, two_closed_classes(seed), method, m, reverse=0)

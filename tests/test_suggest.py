@@ -19,12 +19,17 @@ from pipeline.kernels.manifolds import sample
 from pipeline.pilot import Pilot, faithfulness
 from pipeline.suggest import Candidate, choose
 
+SLANTED = np.random.default_rng(12).random((900, 2)) @ np.ones((2, 3)) + np.eye(3)[0]
+SLANTED[:, 1] += np.random.default_rng(13).random(900)
 
-@pytest.fixture(autouse=True)
-def few_candidates(monkeypatch):
+
+@pytest.fixture(scope="module", autouse=True)
+def few_candidates():
     """Each is a run."""
-    monkeypatch.setattr(suggestions, "NEIGHBORS", (4, 8, 30))
-    monkeypatch.setattr(suggestions, "REGS", (1e-3, 1e-1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suggestions, "NEIGHBORS", (4, 8, 30))
+        patch.setattr(suggestions, "REGS", (1e-3, 1e-1))
+        yield
 
 
 def config_of(name="swiss_roll", n=20_000, **sections):
@@ -98,14 +103,16 @@ def test_reconstruction_error_is_that_of_all_rows_and_not_of_the_sample():
     assert errors[0] > 2 * errors[1]
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory, make_config, few_candidates):
+    return suggestions.suggest(make_config(tmp_path_factory.mktemp("plain"), SLANTED), 200)
+
+
 @pytest.mark.parametrize("rule", [{"radius": 2.0, "k_max": 40}, {"eta": 0.1}, {"k_per_point": "k.npy"},
                                   {"precomputed": {"kind": "npy", "path": "lists.npy"}}])  # fmt: skip
-def test_rules_about_the_whole_input_are_not_those_of_the_sample(tmp_path, make_config, rule):
+def test_rules_about_the_whole_input_are_not_those_of_the_sample(tmp_path, make_config, plain, rule):
     """Neither files of other rows nor a radius of another spacing: n_neighbors is tried, but not suggested."""
-    points = np.random.default_rng(12).random((900, 2)) @ np.ones((2, 3)) + np.eye(3)[0]
-    points[:, 1] += np.random.default_rng(13).random(900)
-    plain, ruled = (suggestions.suggest(make_config(tmp_path, points, neighbors=neighbors), 200)
-                    for neighbors in ({}, rule))  # fmt: skip
+    ruled = suggestions.suggest(make_config(tmp_path, SLANTED, neighbors=rule), 200)
     assert ruled["candidates"] == plain["candidates"]
     assert set(ruled["suggested"]) == {"eigensolver.n_components", "weights.reg"}
     assert any(f"neighbors.{next(iter(rule))} decides" in reason for reason in ruled["reasons"])

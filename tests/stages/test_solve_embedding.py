@@ -69,7 +69,7 @@ def test_the_next_route_takes_over_where_one_was_killed(solved, monkeypatch):
     np.testing.assert_allclose(report["eigenvalues"], right, rtol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["auto", "factored"])
+@pytest.mark.parametrize("method", [pytest.param("auto", marks=pytest.mark.slow), "factored"])
 def test_a_process_killed_in_every_route_is_want_of_memory(solved, monkeypatch, method):
     monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
     monkeypatch.setattr(solve_embedding, "_solve", killed_always)
