@@ -43,7 +43,12 @@ def find_kept(store: Store, block: int, n_rows: int, size: int, earlier: str) ->
             with read_elsewhere(then):
                 before = then.read(name, start, stop)
             if not np.array_equal(now, before):
-                return {"kept": False, "differs_in_rows": [start, stop]}
+                version = then.url.rsplit("/", 1)[1]
+                says = (
+                    f"rows were not only appended (among {start:,} to {stop - 1:,}, counted from 0, some are not those "
+                    f"of version {version}): all points are searched again"
+                )
+                return {"kept": False, "differs_in_rows": [start, stop], "says": says}
     return {"kept": True}
 
 

@@ -212,6 +212,8 @@ def _run_stages(
                 before.add((step.stage, step.name))
                 peak_bytes = max([peak_bytes, *(report.peak_bytes for report in reports)])
                 found = [report.report for report in reports]
+                for text in filter(None, (report.get("says") for report in found)):
+                    progress.say(text)
                 digests += [report["digest"] for report in found if step.digested and "digest" in report]
                 if step.feeds:
                     upstream = history.chained(upstream, step, found)

@@ -1,5 +1,6 @@
 """Rows appended to an input: what stays of the earlier version, and whether the lists are those of a search of all."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,10 @@ from conftest import swiss_roll
 from test_end_to_end import lle, write_config
 from test_reprocess import damage
 from test_versions import FEW, refused
+from typer.testing import CliRunner
 
 from pipeline import appended, checkpoint, groups, new_in_groups, plan
+from pipeline.cli import app
 from pipeline.stages import order_points
 from pipeline.store import Store
 
@@ -149,7 +152,12 @@ def test_a_changed_row_means_all_anew(night, points, row):
     night(N)
     other = points.copy()
     other[row] += 0.01
-    store = night(N + MORE, rows=other)
+    command = ["run", str(night.config(N + MORE, other)), "--store", str(night.root), "--json"]
+    result = CliRunner().invoke(app, command)
+    first = row // BLOCK * BLOCK
+    said = f"rows were not only appended (among {first} to {min(first + BLOCK, N) - 1}, counted from 0"
+    assert said in " ".join(result.stderr.split())
+    store = Store(json.loads(result.stdout)["store"])
     assert "keep_cells" not in steps(store)
     np.testing.assert_array_equal(lists(store), exact(other[: N + MORE]))
 
