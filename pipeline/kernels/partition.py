@@ -14,6 +14,7 @@ Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
 
 CHUNK_ROWS, CHUNK_SCORES = 4096, 2**20
+SIEVES = 64
 TREE_FEATURES = 10
 """Up to here a k-d tree of the centres is faster than a matrix product with all of them."""
 
@@ -74,18 +75,37 @@ def _lowest_scores(
     out = np.empty((len(points), n_nearest), np.int32)
     middle = centers.mean(axis=0)
     shifted = centers - middle
-    squares = np.einsum("cd,cd->c", shifted, shifted)
+    columns = np.vstack([-2.0 * shifted.T, np.einsum("cd,cd->c", shifted, shifted)])
     step = max(1, min(CHUNK_ROWS, CHUNK_SCORES // len(centers)))
+    rows = np.ones((step, len(columns)))
     for start in range(0, len(points), step):
-        rows = points[start : start + step].astype(np.float64) - middle
-        scores = gather(squares - 2.0 * rows @ shifted.T)
-        if n_nearest == 1:
-            out[start : start + step, 0] = scores.argmin(axis=1)
-            continue
-        chosen = np.argpartition(scores, n_nearest - 1, axis=1)[:, :n_nearest]
-        order = np.argsort(np.take_along_axis(scores, chosen, axis=1), axis=1, kind="stable")
-        out[start : start + step] = np.take_along_axis(chosen, order, axis=1)
+        part = points[start : start + step]
+        np.subtract(part, middle, out=rows[: len(part), :-1])
+        out[start : start + step] = _lowest(gather(rows[: len(part)] @ columns), n_nearest)
     return out
+
+
+def _lowest(scores: Floats, n: int) -> npt.NDArray[np.int64]:
+    """(b, n) columns of the n lowest scores (b, c) of each row, ascending.
+
+    No more than n of SIEVES disjoint sets of columns can have a minimum below the n-th lowest of these minima: only
+    what is no higher is sorted, where a partition would move every column.
+    """
+    if n == 1:
+        return np.asarray(scores.argmin(axis=1)[:, None])
+    n_each = scores.shape[1] // SIEVES
+    if n > SIEVES or n_each < 2:
+        chosen = np.argpartition(scores, n - 1, axis=1)[:, :n]
+        order = np.argsort(np.take_along_axis(scores, chosen, axis=1), axis=1, kind="stable")
+        return np.take_along_axis(chosen, order, axis=1)
+    minima = scores[:, :SIEVES].copy()
+    for first in range(SIEVES, n_each * SIEVES, SIEVES):
+        np.minimum(minima, scores[:, first : first + SIEVES], out=minima)
+    bound = np.partition(minima, n - 1, axis=1)[:, n - 1 : n]
+    rows, columns = np.divmod(np.flatnonzero(scores <= bound), scores.shape[1])
+    order = np.lexsort((scores[rows, columns], rows))
+    starts = np.searchsorted(rows, np.arange(len(scores)))
+    return np.asarray(columns[order][starts[:, None] + np.arange(n)])
 
 
 def group_cells(cell_sizes: npt.NDArray[np.integer], target: int) -> npt.NDArray[np.int32]:

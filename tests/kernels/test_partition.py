@@ -69,14 +69,20 @@ class TestNearestGroups:
 
 class TestNearestCells:
     @pytest.mark.parametrize("n_nearest", [1, 2, 7])
-    def test_equals_all_distances(self, rng, n_nearest, monkeypatch):
+    @pytest.mark.parametrize(("d", "n_cells"), [(3, 7), (12, 7), (12, 127), (12, 128), (40, 130), (12, 500)])
+    def test_equals_all_distances(self, rng, d, n_cells, n_nearest, monkeypatch):
         monkeypatch.setattr(partition, "CHUNK_ROWS", 17)
-        points, centers = rng.normal(size=(100, 3)) + 50, rng.normal(size=(7, 3)) + 50
+        points, centers = rng.normal(size=(100, d)) + 50, rng.normal(size=(n_cells, d)) + 50
         distances = np.linalg.norm(points[:, None] - centers, axis=2)
         expected = np.argsort(distances, axis=1)[:, :n_nearest]
         found = nearest_cells(points, centers, n_nearest)
         np.testing.assert_array_equal(found, expected)
         assert found.dtype == np.int32
+
+    @pytest.mark.parametrize("n", [2, 8, 64])
+    def test_the_lowest_of_equal_scores_are_the_first(self, rng, n):
+        scores = rng.integers(0, 5, (50, 200)).astype(float)
+        np.testing.assert_array_equal(partition._lowest(scores, n), np.argsort(scores, axis=1, kind="stable")[:, :n])
 
     def test_equal_rows_go_to_equal_cells_whatever_the_chunk(self, rng, monkeypatch):
         points, centers = rng.normal(size=(64, 2)), rng.normal(size=(5, 2))
