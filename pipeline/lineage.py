@@ -27,7 +27,9 @@ def begun(config: Config, layout: Layout, donor: Store) -> tuple[Layout, str]:
         return layout, ""
     with read_elsewhere(donor):
         size = block_of(donor.array(schema.RAW.name))
-        fits = size <= layout.block_points and config.execution.block_points == "auto"
+        wanted = config.execution.block_points
+        follows = wanted == "auto" or wanted >= layout.n_input  # as large as the input, which grows
+        fits = follows and size <= layout.block_points
         trial = replace(layout, block_points=size) if fits else layout
         earlier, why = find_earlier(config, trial, donor)
     return (layout, why) if earlier is None else (replace(trial, earlier=earlier), "")

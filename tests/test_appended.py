@@ -107,6 +107,16 @@ def test_nearly_no_neighbour_is_lost_between_groups(tmp_path, seed, monkeypatch)
     assert caught[:N].sum() > 0.95 * new[:N].sum() > 0
 
 
+@pytest.mark.parametrize("block", ["auto", 5000])
+def test_blocks_as_large_as_the_input_stay_as_they_were(tmp_path, points, block):
+    night = Night(tmp_path, points, "kdtree", block)
+    night(N)
+    store = night(N + MORE)
+    assert "keep_cells" in steps(store)
+    assert store.array("points").attrs["block"] == N
+    np.testing.assert_array_equal(lists(store), exact(points[: N + MORE]))
+
+
 def test_old_blocks_are_the_same_files_and_only_new_points_are_searched(night):
     first, second = night(N), night(N + MORE)
     for name in ("points", "original_index", "_work/nearest_cells"):
