@@ -1,5 +1,6 @@
 """The command `lle`: arguments in, one call, printing out. Results on stdout, progress and errors on stderr."""
 
+import atexit
 import json
 import os
 import sys
@@ -232,7 +233,25 @@ def main() -> None:
     """Entry point of the console script. MKL reads its settings when it loads, so they come first."""
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
-    app()
+    try:
+        app()
+    except SystemExit as ended:
+        _leave(ended.code if isinstance(ended.code, int) else 0)
+
+
+def _leave(code: int) -> None:
+    """End the process with an exit code.
+
+    The threads of obstore's client abort a process that takes its interpreter down around them, now and then, and a
+    run that ended well would end with 134 (github.com/PyO3/pyo3-async-runtimes/issues/40): then all is done that is
+    to be done at the end, and the interpreter is left as it is.
+    """
+    if "obstore" in sys.modules:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _load(config: Path, overrides: list[str] | None, store: str | None) -> Config:
@@ -245,7 +264,9 @@ def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable
     try:
         result = act()
     except LleError as error:
-        _fail(type(error).__name__, str(error), error.exit_code, as_json, resumes)
+        reached = getattr(error, "result", None)
+        known = {} if reached is None else {"store": reached.store, "metrics": reached.metrics}
+        _fail(type(error).__name__, str(error), error.exit_code, as_json, resumes, known)
     except Exception as error:
         if os.environ.get("LLE_DEBUG"):
             typer.echo(redact(traceback.format_exc()), err=True)
@@ -255,13 +276,16 @@ def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable
         typer.echo(json.dumps({"status": "done", **result}) if as_json else describe(result))
 
 
-def _fail(kind: str, message: str, code: int, as_json: bool, resumes: bool = True) -> None:
+def _fail(
+    kind: str, message: str, code: int, as_json: bool, resumes: bool = True, known: dict[str, Any] | None = None
+) -> None:
     message = redact(message)
     typer.echo(f"lle: {message}", err=True)
     if code in {130, 143} and resumes:
         typer.echo("Everything finished is kept; run the same command again to resume.", err=True)
     if as_json:
-        typer.echo(json.dumps({"status": "failed", "error": kind, "message": message, "exit_code": code}))
+        content = {"status": "failed", "error": kind, "message": message, "exit_code": code, **(known or {})}
+        typer.echo(json.dumps(content))
     sys.stdout.flush()
     raise typer.Exit(code)
 

@@ -60,10 +60,27 @@ def _strings(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
         yield key, data
 
 
-def _meant(text: str) -> list[str]:
-    """The place a path or URL means, and all that it matches where it is a pattern."""
+def _meant(text: str) -> Iterator[str]:
+    """The place a path or URL means, all that it matches where it is a pattern, and where links below lead."""
     matches = [] if _is_url(text) else glob.glob(os.path.expanduser(text), recursive=True)
-    return [_settled(each) for each in (text, *matches)]
+    for each in (text, *matches):
+        yield (found := _settled(each))
+        if not _is_url(found):
+            yield from _links_below(found)
+
+
+def _links_below(folder: str) -> Iterator[str]:
+    """Where the links in a folder and in folders that they lead to end; nothing for a file."""
+    waiting, seen = [folder], set[str]()
+    while waiting:
+        if (here := waiting.pop()) in seen:
+            continue
+        seen.add(here)
+        for top, folders, files in os.walk(here):
+            links = [path for name in (*folders, *files) if os.path.islink(path := os.path.join(top, name))]
+            for end in map(os.path.realpath, links):
+                yield end  # before it is entered: whoever finds it outside stops here
+                waiting.append(end)
 
 
 def _settled(text: str) -> str:

@@ -9,6 +9,7 @@
 """
 
 import signal
+from typing import Any
 
 
 class LleError(Exception):
@@ -30,9 +31,13 @@ class InputError(LleError):
 
 
 class BoundsNotMet(LleError):
-    """The job ran, but a bound of the config (recall, residual, components) was not met; results so far are kept."""
+    """The job ran, but a bound of the config (recall, residual, components) was not met; results so far are kept.
+
+    `result` is what was reached (a RunResult), where a run has ended with this.
+    """
 
     exit_code = 3
+    result: Any = None
 
 
 class StageIncomplete(LleError):

@@ -11,6 +11,7 @@ from pipeline import checkpoint, schema
 from pipeline.config import Config, resolved
 from pipeline.groups import FIRST, KEPT_CELLS
 from pipeline.machine import versions
+from pipeline.places import is_id
 from pipeline.plan import Earlier, Layout, index_dtype, neighbor_method
 from pipeline.store import Store, block_of, read_elsewhere
 
@@ -62,8 +63,8 @@ def _origin(donor: Store) -> Earlier:
     Its url is empty where that is gone.
     """
     origin = Earlier(**donor.attributes()["built_on"])
-    there = Store(f"{donor.url.rsplit('/', 1)[0]}/{origin.version}")
-    return replace(origin, url=there.url if checkpoint.is_whole(there) else "")
+    there = Store(f"{donor.url.rsplit('/', 1)[0]}/{origin.version}") if is_id(origin.version) else None
+    return replace(origin, url=there.url if there is not None and checkpoint.is_whole(there) else "")
 
 
 def _decided_alike(config: Config, donor: Store) -> bool:

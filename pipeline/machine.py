@@ -9,9 +9,10 @@ from pathlib import Path
 
 import psutil
 
-CGROUP_LIMITS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+CGROUP_FILES = (  # limit, usage, and what of it is the page cache, which makes way
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 SOLVER_SHARE = 0.8
 PACKAGES = (
@@ -28,13 +29,54 @@ def available_cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes this process may still take: what the machine has free, or what the container's limit leaves."""
-    free = int(psutil.virtual_memory().available)
-    for limit_path, usage_path in CGROUP_LIMITS:
+    """Bytes this process may still take: what the machine has free, or the limit of its container or job leaves."""
+    free = [int(psutil.virtual_memory().available), *_left_by_job()]
+    for folder in _cgroups():
+        free += _left_in(folder)
+    return max(min(free), 0)
+
+
+def _cgroups() -> list[Path]:
+    """Folders of the control groups that limit this process, as far as they are seen from here, and those above."""
+    found = [CGROUPS, CGROUPS / "memory"]
+    with contextlib.suppress(OSError):
+        for line in OWN_CGROUPS.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            top = CGROUPS / "memory" if controllers else CGROUPS
+            folder = top / path.lstrip("/")
+            if controllers in {"", "memory"} and ".." not in folder.parts:
+                found += [each for each in (folder, *folder.parents) if top in each.parents]
+    return found
+
+
+def _left_in(folder: Path) -> list[int]:
+    """What the limit of a control group leaves; nothing where it has none."""
+    left = []
+    for limit, usage, yielding in CGROUP_FILES:
         with contextlib.suppress(OSError, ValueError):
-            limit = int(Path(limit_path).read_text())
-            free = min(free, limit - int(Path(usage_path).read_text()))
-    return max(free, 0)
+            entries = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            used = int((folder / usage).read_text()) - int(entries.get(yielding, 0))
+            left.append(int((folder / limit).read_text()) - used)
+    return left
+
+
+def _left_by_job() -> list[int]:
+    """What SLURM's promise to the job (in MiB) leaves on this node; not every site enforces it by a control group."""
+    promised = _given("SLURM_MEM_PER_NODE") or _given("SLURM_MEM_PER_CPU") * _given("SLURM_CPUS_ON_NODE")
+    if not promised:  # no limit
+        return []
+    me = psutil.Process()
+    taken = 0
+    for process in (me, *me.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            taken += process.memory_info().rss
+    return [promised * 2**20 - taken]
+
+
+def _given(name: str) -> int:
+    """A number in the environment; 0 where there is none."""
+    value = os.environ.get(name, "")
+    return int(value) if value.isdigit() else 0
 
 
 def memory_limit(requested: int | str) -> int:

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from pipeline.credentials import find_secret, redact, without_user
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, StoreError
 from pipeline.object_protocol import Objects
 from pipeline.refusals import persist, storage_errors
 
@@ -67,8 +67,17 @@ class LocalObjects:
         self.root = Path(root).expanduser().absolute()
         self.url = str(self.root)  # workers may have another working directory
 
+    def _path(self, name: str) -> Path:
+        """Where an object lies. Names are read from stores too, whose writers may mean other folders: StoreError."""
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise StoreError(
+                f"{self.url}: a record names {name!r}, which lies outside; nothing was read or deleted there. Use "
+                "another store: this one is damaged, or was made to deceive"
+            )
+        return self.root / name
+
     def put(self, name: str, data: bytes) -> None:
-        target = self.root / name
+        target = self._path(name)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
 
         def write() -> None:
@@ -82,7 +91,7 @@ class LocalObjects:
         persist(write, str(target))
 
     def create(self, name: str, data: bytes) -> bool:
-        target = self.root / name
+        target = self._path(name)
         with storage_errors(str(target)):
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
@@ -96,35 +105,35 @@ class LocalObjects:
         return True
 
     def get(self, name: str) -> bytes | None:
-        with storage_errors(str(self.root / name)), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return (self.root / name).read_bytes()
+        with storage_errors(str(self._path(name))), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return self._path(name).read_bytes()
         return None
 
     def names(self, prefix: str) -> list[str]:
-        base = self.root / prefix
+        base = self._path(prefix)
         found = (path for path in base.rglob("*") if path.is_file() and not path.name.endswith(".partial"))
         return sorted(path.relative_to(self.root).as_posix() for path in found)
 
     def folders(self, prefix: str) -> list[str]:
-        with storage_errors(str(self.root / prefix)), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return sorted(path.name for path in (self.root / prefix).iterdir() if path.is_dir())
+        with storage_errors(str(self._path(prefix))), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return sorted(path.name for path in self._path(prefix).iterdir() if path.is_dir())
         return []
 
     def copy(self, names: Sequence[str], source: Objects) -> None:
         for name in names:
-            target = self.root / name
+            target = self._path(name)
             persist(partial(_link, Path(source.place()) / name, target), str(target))
 
     def exists(self, name: str) -> bool:
-        return (self.root / name).is_file()
+        return self._path(name).is_file()
 
     def size(self, name: str) -> int:
         with contextlib.suppress(OSError):
-            return (self.root / name).stat().st_size
+            return self._path(name).stat().st_size
         return 0
 
     def delete(self, name: str) -> None:
-        target = self.root / name
+        target = self._path(name)
         with storage_errors(str(target)):
             if target.is_dir():
                 shutil.rmtree(target, ignore_errors=False)
@@ -140,7 +149,7 @@ class LocalObjects:
         self.put(probe, b"{}")
         try:
             with contextlib.suppress(FileNotFoundError):
-                return (self.root / probe).stat().st_mtime - (self.root / name).stat().st_mtime
+                return (self.root / probe).stat().st_mtime - self._path(name).stat().st_mtime
             return math.inf
         finally:
             self.delete(probe)

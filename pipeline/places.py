@@ -1,6 +1,7 @@
 """What lies at the URL of a store, told from its names and its zarr.json: a run, something else, or nothing."""
 
 import json
+import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -45,6 +46,15 @@ def look(objects: Objects) -> Place:
 def has_versions(objects: Objects) -> bool:
     """Whether this is the root of versions, each a store of its own."""
     return objects.exists(POINTER) or bool(objects.folders(VERSIONS))
+
+
+def is_id(version: str) -> bool:
+    """Whether it can be a version's: a name, and no way to another folder.
+
+    >>> is_id("20260102T030405Z-9f3e"), is_id("../other"), is_id("")
+    (True, False, False)
+    """
+    return re.fullmatch(r"\w[\w-]*", version) is not None
 
 
 def _shown(names: list[str]) -> str:

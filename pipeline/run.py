@@ -133,16 +133,23 @@ def _run(
                 unmet = _run_stages(config, layout, store, executor, progress, history, done)
             if profile:
                 _save_profile(store, profiled, progress)
-        except BoundsNotMet:
+        except BoundsNotMet as missed:
             write_report.write_metrics(store, time.perf_counter() - started, done)
+            missed.result = _result(store, progress, started)
             raise
         finally:
             progress.stop()
-        metrics = store.get_json("report/metrics.json") or {}
+        result = _result(store, progress, started)
     if unmet:
-        raise BoundsNotMet(unmet)
-    seconds = time.perf_counter() - started
-    return RunResult(store.url, metrics, progress.computed, progress.reused, seconds, unchanged=unmet is None)
+        late = BoundsNotMet(unmet)
+        late.result = result
+        raise late
+    return replace(result, unchanged=unmet is None)
+
+
+def _result(store: Store, progress: RunProgress, started: float) -> RunResult:
+    metrics = store.get_json("report/metrics.json") or {}
+    return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
 
 
 @contextlib.contextmanager
@@ -198,7 +205,7 @@ def _run_stages(
     None when the input turned out to be that of the published version: nothing more is computed then. The steps done
     are added to `before`.
     """
-    upstream, unmet, digests = "", "", list[str]()
+    upstream, unmet, digests, again = "", "", list[str](), list[str]()
     for name, stage in stages_of(config.method).items():
         steps, used = stage(config, layout), set()
         started, peak_bytes = time.perf_counter(), 0
@@ -219,10 +226,9 @@ def _run_stages(
                     upstream = history.chained(upstream, step, found)
                 if text := _unmet(step, reports):
                     unmet = text
-                    for report in reports:
-                        if not report.report["converged"]:  # the next run tries again,
-                            store.objects.delete(checkpoint.marker_name(step.stage, step.name, report.block))
-                    upstream = f"{upstream}-{time.time_ns()}"  # and so does all that rests on it
+                    again = [checkpoint.marker_name(step.stage, step.name, report.block)
+                             for report in reports if not report.report["converged"]]  # fmt: skip
+                    upstream = f"{upstream}-{time.time_ns()}"  # what rests on it is computed again too
                 step = steps.send(found)
         except StopIteration as stop:
             layout = stop.value
@@ -230,6 +236,8 @@ def _run_stages(
         progress.end_stage(name, time.perf_counter() - started, peak_bytes)
         if name == "ingest" and history.is_known(store, digests):
             return None
+    for marker in again:  # after the report, which says how far it got; the next run tries again
+        store.objects.delete(marker)
     checkpoint.delete_unrecorded(store, METHOD_ARRAYS)
     return unmet
 

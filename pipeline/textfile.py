@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import ConfigError, LleError
+from pipeline.errors import BoundsNotMet, ConfigError, LleError
 
 Sample = tuple[dict[str, str], float]
 LAST_SUCCESS = "lle_last_success_timestamp_seconds"
@@ -43,7 +43,8 @@ HELP = {
 def reported(
     path: str | None, store: str, published: Callable[[], dict[str, Any] | None] = lambda: None
 ) -> Iterator[Callable[[Any], None]]:
-    """Report the run in the body: what the yielded function is given (a RunResult), or the exit code of its error.
+    """Report the run in the body: what the yielded function is given (a RunResult), or the exit code of its error, with
+    what was reached where a bound was missed.
 
     `published` tells which version counts when the run has ended. Without a path nothing is written. Raises ConfigError
     at once when the file could not be written at the end.
@@ -57,6 +58,8 @@ def reported(
         code = 0
     except LleError as error:
         code = error.exit_code
+        if isinstance(error, BoundsNotMet) and error.result is not None:
+            given.append(error.result)
         raise
     finally:
         if path is not None:

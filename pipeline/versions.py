@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.checkpoint import LOCK, RunLock, holder_alive
 from pipeline.errors import ConfigError, StoreError
-from pipeline.places import POINTER, VERSIONS
+from pipeline.places import POINTER, VERSIONS, is_id
 from pipeline.store import Store
 
 READERS = "_run/readers"
@@ -59,6 +59,9 @@ class Versions:
         return self.objects.folders(VERSIONS)
 
     def open(self, version: str) -> Store:
+        """Raises StoreError for what is no version's id, but a way out of the root."""
+        if not is_id(version):
+            raise StoreError(f"{self.url}/{POINTER}: {version!r} is not the id of a version; it is damaged, delete it")
         return Store(f"{self.url}/{VERSIONS}/{version}")
 
     def published(self) -> Store:

@@ -178,6 +178,21 @@ class TestConfinement:
             with pytest.raises(ConfigError, match=VARIABLE):
                 load(input={"kind": "npy", "path": path})
 
+    def test_links_below_what_is_named(self, load):
+        """Also behind a link that stays inside, and in a circle."""
+        os.makedirs("data/in.zarr/points")
+        os.makedirs("data/other")
+        os.symlink("../../other", "data/in.zarr/points/c")
+        os.symlink("../in.zarr", "data/other/back")
+        source = {"kind": "zarr", "url": "data/in.zarr", "array": "points"}
+        named = {"input": source}, {"output": {"store": "data/in.zarr"}}
+        for sections in named:
+            assert load(**sections)
+        os.symlink("../../elsewhere", "data/other/out")
+        for sections in named:
+            with pytest.raises(ConfigError, match=f"elsewhere lies outside.*{VARIABLE}"):
+                load(**sections)
+
     def test_everything_is_allowed_without_the_variable(self, load, monkeypatch):
         monkeypatch.delenv(VARIABLE)
         assert load(input={"kind": "npy", "path": "/etc/passwd"})

@@ -154,7 +154,7 @@ def test_nothing_imports_the_command_line():
      ("reuse.py", {"checkpoint", "errors", "kernels.knn", "plan", "schema", "store"}),
      ("reprocess.py", {"alignment", "checkpoint", "config", "errors", "lineage", "list_sizes", "machine", "plan",
                        "sources", "store", "versions"}),
-     ("lineage.py", {"checkpoint", "config", "groups", "machine", "plan", "schema", "store"}),
+     ("lineage.py", {"checkpoint", "config", "groups", "machine", "places", "plan", "schema", "store"}),
      ("tree_search.py", {"kernels.knn", "kernels.partition", "schema", "store"}),
      ("appended.py", {"config", "groups", "memory", "new_in_groups", "plan", "schema", "store", "tree_search"}),
      ("new_in_groups.py", {"groups", "kernels.knn", "kernels.mutual", "kernels.partition", "memory", "plan", "schema",

@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import subprocess
+import sys
 import threading
 import time
 
@@ -31,6 +33,47 @@ def invoke(*arguments):
     result = CliRunner().invoke(cli.app, list(map(str, arguments)))
     assert result.exit_code == 0, result.output
     return result
+
+
+def test_a_missed_bound_tells_what_was_reached(config, tmp_path):
+    """Of a job by night, the last line and the collected file say how far it was from good, not only that it failed."""
+    settings = [part for setting in ("eigensolver.method=chebyshev", "eigensolver.max_degrees=100",
+                                     f"output.prometheus={tmp_path}/lle.prom") for part in ("--set", setting)]
+    result = CliRunner().invoke(cli.app, ["run", str(config), "--json", *settings])
+    said = json.loads(result.stdout)
+    assert (result.exit_code, said["error"]) == (3, "BoundsNotMet")
+    assert said["metrics"] == Store(said["store"]).get_json("report/metrics.json")
+    assert said["metrics"]["recall"]["value"] == 1.0
+    assert not said["metrics"]["solver"]["converged"]
+    text = (tmp_path / "lle.prom").read_text()
+    assert re.search(r'^lle_recall{.*bound="value".*} 1$', text, re.M)
+    assert re.search(r'^lle_rows{.*kind="points".*} 600$', text, re.M)
+    assert re.search(r"^lle_converged{.*} 0$", text, re.M)
+    assert re.search(r"^lle_residual_max{.*} \S+$", text, re.M)
+
+
+# What is held until the interpreter is taken down aborts then, as clients with threads of their own do now and then.
+ABORTS_AT_THE_END = """
+import atexit, os, sys
+import obstore
+class Last:
+    def __del__(self, abort=os.abort): abort()
+held = Last()
+atexit.register(print, "at the end")
+from pipeline.cli import main
+sys.argv = ["lle", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"), [(["schema"], 0, '"title"'), (["run", "none.yaml"], 2, "none.yaml")]
+)
+def test_a_client_that_aborts_at_the_end_changes_no_exit_code(arguments, code, said):
+    ended = subprocess.run([sys.executable, "-c", ABORTS_AT_THE_END, *arguments], capture_output=True, text=True)
+    assert ended.returncode == code, ended.stderr
+    assert said in ended.stdout + ended.stderr
+    assert ended.stdout.endswith("at the end\n")
 
 
 def test_a_line_for_every_stage(config):

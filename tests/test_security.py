@@ -10,11 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from test_end_to_end import lle, write_config
+from typer.testing import CliRunner
 
 import pipeline
 from pipeline import cluster as clusters
+from pipeline.cli import app
 from pipeline.config import Cluster
 from pipeline.errors import ConfigError, InputError, StoreError
+from pipeline.objects import LocalObjects
 from pipeline.sources import open_source
 from pipeline.store import Store
 
@@ -46,6 +50,59 @@ def trap(tmp_path):
 
 def calls(path: Path) -> list[ast.Call]:
     return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+
+
+class TestStores:
+    """A store may be made by others: what its records name lies inside it, or nothing happens."""
+
+    @pytest.fixture
+    def precious(self, tmp_path):
+        folder = tmp_path / "precious"
+        folder.mkdir()
+        (folder / "file.json").write_text("{}")
+        yield folder
+        assert (folder / "file.json").read_text() == "{}"
+        assert len(list(folder.iterdir())) == 1
+
+    @pytest.fixture
+    def config(self, tmp_path):
+        return write_config(
+            tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 60}, output={"report": False},
+            neighbors={"n_neighbors": 6},
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("absolute", [True, False])
+    @pytest.mark.parametrize("kind", ["arrays", "bundles"])
+    def test_records_of_steps(self, tmp_path, precious, config, absolute, kind):
+        lle("run", config)
+        named = str(precious) if absolute else "../precious"
+        record = {"begun": 0, "fingerprint": "x", "n_blocks": 1, "arrays": [], "bundles": [], kind: [named]}
+        Store(str(tmp_path / "run.zarr")).put_json("_run/steps/ingest.old.json", record)
+        result = CliRunner().invoke(app, ["run", str(config), "--json"])
+        assert (result.exit_code, json.loads(result.stdout)["error"]) == (1, "StoreError")
+        assert "which lies outside" in " ".join(result.stderr.split())
+
+    def test_every_use_of_a_name(self, tmp_path, precious):
+        (tmp_path / "store").mkdir()
+        objects = LocalObjects(str(tmp_path / "store"))
+        other = LocalObjects(str(tmp_path / "other"))
+        for name in ("../precious/file.json", str(precious / "file.json"), "a/../../precious/file.json"):
+            for use in (objects.get, objects.names, objects.folders, objects.exists, objects.size, objects.delete,
+                        objects.age, lambda n: objects.put(n, b""), lambda n: objects.create(n, b""),
+                        lambda n: objects.copy([n], other)):  # fmt: skip
+                with pytest.raises(StoreError):
+                    use(name)
+
+    @pytest.mark.parametrize("version", ["../../precious", "", ".", "a/b"])
+    def test_pointers_of_versions(self, tmp_path, precious, config, version):
+        lle("run", config, "--set", "output.keep=2")
+        root = Store(str(tmp_path / "run.zarr"))
+        root.put_json("published.json", {**root.get_json("published.json"), "version": version, "history": [version]})
+        commands = ["export", root.url, str(tmp_path / "y.npy")], ["run", str(config), "--set", "output.keep=2"]
+        for command in commands:
+            result = CliRunner().invoke(app, [*command, "--json"])
+            assert (result.exit_code, json.loads(result.stdout)["error"]) == (1, "StoreError"), command
+            assert "is not the id of a version" in " ".join(result.stderr.split())
 
 
 class TestSource:

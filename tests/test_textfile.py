@@ -76,6 +76,12 @@ class TestFile:
         assert report(path, error=error)[LAST_SUCCESS,] == before[LAST_SUCCESS,]
         assert ("lle_rows", "input") not in after
 
+    def test_a_missed_bound_shows_what_was_reached(self, tmp_path):
+        missed = BoundsNotMet("the recall is too low")
+        missed.result = Result(METRICS, {"ingest": 3})
+        found = report(tmp_path / "lle.prom", error=missed)
+        assert (found["lle_run_exit_code",], found["lle_recall", "value"], found["lle_rows", "input"]) == (3, 0.93, 101)
+
     def test_a_fault_of_the_program_is_exit_code_one(self, tmp_path):
         path = tmp_path / "lle.prom"
         with pytest.raises(ZeroDivisionError), reported(str(path), "s"):

@@ -1,0 +1,92 @@
+"""What is left to a process: of the machine, of its control groups, and of what SLURM promised."""
+
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from pipeline import machine
+from pipeline.machine import available_memory
+
+GIB = 2**30
+
+
+@pytest.fixture
+def cgroups(tmp_path, monkeypatch):
+    """`make(path, limit, usage, cache)`: a control group below an empty tree, on a machine with 100 GiB free."""
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path)
+    monkeypatch.setattr(machine, "OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100 * GIB))
+    for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def make(path, limit, usage, cache, old=False):
+        folder = tmp_path / path
+        folder.mkdir(parents=True, exist_ok=True)
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if old else ("memory.max", "memory.current")
+        for name, value in zip(names, (limit, usage), strict=True):
+            (folder / name).write_text(f"{value}\n")
+        key = "total_inactive_file" if old else "inactive_file"
+        (folder / "memory.stat").write_text(f"anon 5\n{key} {cache}\nactive_file 3\n")
+
+    return make
+
+
+def belongs_to(tmp_path, *lines):
+    (tmp_path / "own").write_text("\n".join(lines) + "\n")
+
+
+def test_a_machine_without_limits(cgroups):
+    assert available_memory() == 100 * GIB
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_the_page_cache_makes_way(cgroups, old):
+    cgroups("memory" if old else ".", 8 * GIB, 7 * GIB, 6 * GIB, old)
+    assert available_memory() == 7 * GIB
+
+
+def test_no_limit_is_none(cgroups):
+    cgroups(".", "max", 7 * GIB, 0)
+    assert available_memory() == 100 * GIB
+
+
+def test_more_in_use_than_allowed_leaves_nothing(cgroups):
+    cgroups(".", GIB, 2 * GIB, 0)
+    assert available_memory() == 0
+
+
+def test_the_smallest_of_the_own_group_and_those_above(cgroups, tmp_path):
+    """As in a job of SLURM or a scope of systemd, where the root of the tree has no limit."""
+    belongs_to(tmp_path, "0::/job_7/step_0/task")
+    cgroups("job_7", 4 * GIB, GIB, 0)
+    cgroups("job_7/step_0", "max", GIB, 0)
+    cgroups("job_7/step_0/task", 9 * GIB, GIB, 0)
+    cgroups("job_8", GIB, 0, 0)  # another's
+    assert available_memory() == 3 * GIB
+
+
+def test_groups_of_version_one(cgroups, tmp_path):
+    belongs_to(tmp_path, "7:cpu,cpuacct:/elsewhere", "4:memory:/job_7", "0::/")
+    cgroups("memory/job_7", 4 * GIB, GIB, 0, old=True)
+    cgroups("memory/elsewhere", GIB, 0, 0, old=True)
+    assert available_memory() == 3 * GIB
+
+
+def test_a_path_that_leads_out_of_what_is_seen(cgroups, tmp_path):
+    belongs_to(tmp_path, "0::/../job_9")
+    cgroups("job_9", GIB, 0, 0)
+    assert available_memory() == 100 * GIB
+
+
+@pytest.mark.parametrize(("given", "gib"), [
+    ({"SLURM_MEM_PER_NODE": "65536"}, 64), ({"SLURM_MEM_PER_CPU": "2048", "SLURM_CPUS_ON_NODE": "16"}, 32),
+    ({"SLURM_MEM_PER_NODE": "0"}, None), ({"SLURM_MEM_PER_CPU": "2048"}, None), ({"SLURM_MEM_PER_NODE": "?"}, None),
+])  # fmt: skip
+def test_what_slurm_promised_less_what_is_taken(cgroups, monkeypatch, given, gib):
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    if gib is None:
+        assert available_memory() == 100 * GIB
+    else:
+        assert (gib - 8) * GIB < available_memory() < gib * GIB
