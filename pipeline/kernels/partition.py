@@ -14,6 +14,7 @@ Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
 
 CHUNK_ROWS, CHUNK_SCORES = 4096, 2**20
+LARGEST, ROUNDS_OF_CUTS = 5, 8
 SIEVES = 64
 TREE_FEATURES = 10
 """Up to here a k-d tree of the centres is faster than a matrix product with all of them."""
@@ -29,10 +30,12 @@ class Boxes(NamedTuple):
 
 
 def fit_cells(sample: Floats, n_cells: int, seed: int) -> npt.NDArray[np.float64]:
-    """Centres (n_cells or fewer, d) of bisecting k-means on a sample (s, d), in the order of the tree's leaves.
+    """Centres (about n_cells, d) of bisecting k-means on a sample (s, d), in the order of the tree's leaves.
 
-    Splitting the largest cell each time bounds the cells' sizes, and leaves next to each other in the tree are next
-    to each other in space. Source: Steinbach, Karypis & Kumar 2000, as implemented by scikit-learn.
+    Splitting the largest cell each time keeps the cells alike, and leaves next to each other in the tree are next to
+    each other in space. Source: Steinbach, Karypis & Kumar 2000, as implemented by scikit-learn. Where data have heavy
+    tails k-means cuts outliers off, and nearly all points stay in one cell: cells that would hold more than LARGEST
+    times the mean are cut at medians instead, so that there are up to twice n_cells.
     """
     n_cells = min(n_cells, len(sample))
     if n_cells < 2:
@@ -41,7 +44,28 @@ def fit_cells(sample: Floats, n_cells: int, seed: int) -> npt.NDArray[np.float64
 
     model = BisectingKMeans(n_cells, random_state=seed, bisecting_strategy="largest_cluster", max_iter=20, tol=1e-3)
     model.fit(sample)
-    return np.asarray(model.cluster_centers_, dtype=np.float64)
+    centers = np.asarray(model.cluster_centers_, dtype=np.float64)
+    mean = len(sample) / n_cells
+    for _ in range(ROUNDS_OF_CUTS):
+        owners = nearest_cells(sample, centers, 1)[:, 0]
+        sizes = np.bincount(owners, minlength=len(centers))
+        if sizes.max() <= LARGEST * mean:
+            break
+        parts = [cut_at_medians(sample[owners == cell], round(size / mean)) if size > LARGEST * mean
+                 else centers[cell : cell + 1] for cell, size in enumerate(sizes.tolist())]  # fmt: skip
+        centers = np.concatenate(parts)
+    return centers
+
+
+def cut_at_medians(points: Floats, n_parts: int) -> npt.NDArray[np.float64]:
+    """Medians (n_parts, d) of parts of equal size, each cut across the feature whose quartiles lie farthest apart."""
+    if n_parts < 2:
+        return np.asarray(np.median(points, axis=0)[None, :], np.float64)
+    low, high = np.percentile(points, [25, 75], axis=0)
+    order = np.argsort(points[:, int(np.argmax(high - low))], kind="stable")
+    left = n_parts // 2
+    below, above = np.split(points[order], [len(points) * left // n_parts])
+    return np.concatenate([cut_at_medians(below, left), cut_at_medians(above, n_parts - left)])
 
 
 def nearest_cells(points: Floats, centers: npt.NDArray[np.float64], n_nearest: int) -> npt.NDArray[np.int32]:

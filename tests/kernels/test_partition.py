@@ -11,6 +11,7 @@ from pipeline.kernels.partition import (
     Boxes,
     bounding_boxes,
     boxes_within,
+    cut_at_medians,
     first_distinct,
     fit_cells,
     group_cells,
@@ -34,6 +35,25 @@ class TestFitCells:
         points = np.concatenate([rng.normal(size=(900, 2)), rng.normal(size=(20, 2)) + 40])  # dense and sparse
         counts = np.bincount(nearest_cells(points, fit_cells(points, 16, seed=5), 1)[:, 0])
         assert counts.max() <= 5 * 920 / 16
+
+    @pytest.mark.parametrize("seed", [1, 6])
+    @pytest.mark.parametrize("d", [20, 50])
+    @pytest.mark.parametrize("tails", [lambda normal, other: normal / other, lambda normal, other: np.exp(3 * normal)])
+    def test_heavy_tails_leave_no_cell_with_most_points(self, tails, d, seed):
+        """k-means alone leaves half of them or more in one cell."""
+        rng = np.random.default_rng(seed)
+        points = tails(rng.normal(size=(30_000, d)), rng.normal(size=(30_000, d)))
+        centers = fit_cells(points[:1200], 30, seed)
+        counts = np.bincount(nearest_cells(points, centers, 1)[:, 0], minlength=len(centers))
+        assert counts.max() <= 5 * 1000
+        assert 30 <= len(centers) <= 60
+
+    def test_cuts_at_medians_make_equal_parts(self, rng):
+        points = np.column_stack([100 * rng.random(70), rng.random(70)])
+        points[0] = 1e9, 0  # no direction of its own
+        centers = cut_at_medians(points, 7)
+        order = np.argsort(points[:, 0])
+        np.testing.assert_allclose(centers, [np.median(points[part], axis=0) for part in np.split(order, 7)])
 
     def test_same_seed_same_cells(self, rng):
         points = rng.normal(size=(300, 4))
