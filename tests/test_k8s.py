@@ -3,73 +3,40 @@
 import copy
 import importlib.metadata
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from manifest_parts import (
+    PARTS,
+    allowed_places,
+    by_name,
+    config_of,
+    container,
+    custom_resources,
+    driver_pod,
+    pods,
+    selects,
+)
 from manifest_schemas import K8S, OVERLAYS, REPOSITORY, check_custom_resource, check_native, rendered
 from typer.main import get_command
 
-from pipeline import cli, confine, run
+from pipeline import cli, confine
 from pipeline.checkpoint import STALE_SECONDS
 from pipeline.clusters import kubernetes, manifests
-from pipeline.clusters.manifests import Pods, Size, dask_cluster, fitting_name, memory_group
-from pipeline.config import Config, KubernetesCluster, load_config, parse_size
+from pipeline.clusters.manifests import Pods, Size, dask_cluster, fitting_name
+from pipeline.config import KubernetesCluster, load_config, parse_size
 from pipeline.errors import BoundsNotMet, ConfigError
-from pipeline.kernels.pardiso import reproducible_environment
 
 VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
-PARTS = ("scheduler", "worker", "memory")
 ROOTS = [*(f"overlays/{name}" for name in OVERLAYS), "base"]
 
 
 @pytest.fixture(params=OVERLAYS)
 def objects(request):
-    """The rendered overlay by (kind, name)."""
-    return {(each["kind"], each["metadata"]["name"]): each for each in rendered(f"overlays/{request.param}")}
-
-
-def driver_pod(objects):
-    return objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["template"]
-
-
-def pods(objects):
-    """{component: pod template} of everything that runs."""
-    found = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
-    return {"driver": driver_pod(objects), **found}
-
-
-def allowed_places(objects) -> list[str]:
-    """What the driver's environment says about the places that a config may name."""
-    [given] = [each for each in container(driver_pod(objects))["env"] if each["name"] == confine.VARIABLE]
-    return str(given.get("value", "")).split()
-
-
-def config_of(objects, *overrides: str) -> tuple[KubernetesCluster, Config]:
-    """The config that the driver's arguments name, read from the repository."""
-    name = Path(container(driver_pod(objects))["args"][2]).name
-    config = load_config(REPOSITORY / "configs" / name, overrides)
-    return config.execution.cluster, config
-
-
-def container(pod):
-    [only] = pod["spec"]["containers"]
-    return only
-
-
-def custom_resources(objects, name="lle-29041235"):
-    """What the driver makes of the overlay's templates and config."""
-    cluster, _ = config_of(objects)
-    size = Size(cluster.workers, cluster.memory, cluster.high_memory, cluster.idle_timeout)
-    templates = Pods(*(objects["PodTemplate", f"{cluster.templates}-{part}"]["template"] for part in PARTS))
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "1-2"}
-    return dask_cluster(name, templates, size, owner), memory_group(name, templates, size, owner)
+    return by_name(f"overlays/{request.param}")
 
 
 class TestSchemas:
@@ -88,7 +55,7 @@ class TestSchemas:
             (folder / "kustomization.yaml").write_text(text)
             for name in ("network.yaml", "accounts.yaml", "config.yaml"):
                 (folder / name).write_text((K8S / "overlays/s3" / name).read_text())
-            made = {(each["kind"], each["metadata"]["name"]): each for each in rendered(f"overlays/{folder.name}")}
+            made = by_name(f"overlays/{folder.name}")
         finally:
             for path in folder.iterdir():
                 path.unlink()
@@ -219,57 +186,6 @@ class TestArguments:
         }
 
 
-class TestSizes:
-    def test_memory_is_reserved_in_full_and_processors_are_not_limited(self, objects):
-        for pod in pods(objects).values():
-            resources = container(pod)["resources"]
-            assert resources["requests"]["memory"] == resources["limits"]["memory"]
-            assert set(resources["limits"]) == {"memory"}
-
-    def test_the_config_agrees_with_the_templates(self, objects):
-        cluster, _ = config_of(objects)
-        for part, asked in (("worker", cluster.memory), ("memory", cluster.high_memory)):
-            assert parse_size(f"{container(pods(objects)[part])['resources']['limits']['memory']}B") == asked
-
-    def test_the_config_decides_the_resources(self, objects):
-        cluster, group = custom_resources(objects)
-        asked, _ = config_of(objects)
-        for resource, size in ((cluster, asked.memory), (group, asked.high_memory)):
-            bounds = resource["spec"]["worker"]["spec"]["containers"][0]["resources"]
-            assert int(bounds["requests"]["memory"]) == int(bounds["limits"]["memory"]) == size
-        assert cluster["spec"]["worker"]["replicas"] == asked.workers
-
-    def test_the_planned_tasks_fit(self, objects, tmp_path):
-        _, config = config_of(objects)
-        if config.input.kind != "synthetic":
-            given = "input={kind: synthetic, name: swiss_roll, n_points: 2000000}"
-            _, config = config_of(objects, given, f"output.store={tmp_path}/run.zarr", "eigensolver.n_components=2")
-        cluster = config.execution.cluster
-        for step in run.forecast(config).steps:
-            bound = cluster.high_memory if step.on_driver else 0.9 * cluster.memory
-            assert step.bytes_per_task < 0.8 * bound, f"{step.stage}.{step.name}"
-
-    def test_solver_threads_are_the_processors_asked_for(self, objects):
-        [cores] = [each for each in container(pods(objects)["memory"])["env"] if each["name"] == "LLE_CORES"]
-        assert cores["valueFrom"]["resourceFieldRef"]["resource"] == "requests.cpu"
-        assert int(container(pods(objects)["memory"])["resources"]["requests"]["cpu"]) >= 1
-
-    def test_what_is_written_lies_on_volumes(self, objects):
-        environment = image_environment()
-        for part, pod in pods(objects).items():
-            writable = [Path(m["mountPath"]) for m in container(pod)["volumeMounts"] if not m.get("readOnly")]
-            for name in ("NUMBA_CACHE_DIR", "MPLCONFIGDIR", "HOME"):
-                path = Path(environment[name])
-                assert any(path == place or place in path.parents for place in writable), (part, name)
-
-    def test_data_paths_of_the_config_are_mounted_where_it_is_read_and_written(self, objects):
-        _, config = config_of(objects)
-        store = config.output.store
-        for part in ("driver", "worker", "memory"):
-            places = [mount["mountPath"] for mount in container(pods(objects)[part])["volumeMounts"]]
-            assert store.startswith("s3://") or any(store.startswith(f"{place}/") for place in places), part
-
-
 class TestSafety:
     def test_pods_are_restricted(self, objects):
         for pod in pods(objects).values():
@@ -295,7 +211,7 @@ class TestSafety:
                     load_config(REPOSITORY / "configs" / name, (key % place,))
 
     def test_without_an_overlay_it_reaches_nothing(self, monkeypatch):
-        base = {(each["kind"], each["metadata"]["name"]): each for each in rendered("base")}
+        base = by_name("base")
         monkeypatch.setenv(confine.VARIABLE, " ".join(allowed_places(base)))
         with pytest.raises(ConfigError, match="outside the places"):
             load_config(REPOSITORY / "configs" / "kubernetes.yaml")
@@ -310,18 +226,6 @@ class TestSafety:
                 [term] = node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
                 assert {each["operator"] for each in term["matchExpressions"]} == {"DoesNotExist", "NotIn"}
                 assert "tolerations" not in pod["spec"]
-
-    def test_every_pod_is_under_the_network_policy_and_only_the_scheduler_open_to_the_operator(self, objects):
-        policies = {name: each["spec"] for (kind, name), each in objects.items() if kind == "NetworkPolicy"}
-        labels = {part: pod["metadata"]["labels"] for part, pod in pods(objects).items()}
-        assert all(selects(policies["lle"]["podSelector"], each) for each in labels.values())
-        assert set(policies["lle"]["policyTypes"]) == {"Ingress", "Egress"}
-        chosen = {name: {part for part in labels if selects(spec["podSelector"], labels[part])}
-                  for name, spec in policies.items()}  # fmt: skip
-        assert chosen["lle-operator"] == {"scheduler"}
-        assert chosen["lle-api"] == {"driver"}
-        opened = {each["port"] for each in policies["lle-operator"]["ingress"][0]["ports"]}
-        assert opened == set(manifests.PORTS.values())
 
     def test_budgets_keep_what_must_not_move(self, objects):
         labels = {part: pod["metadata"]["labels"] for part, pod in pods(objects).items()}
@@ -408,80 +312,6 @@ class TestTemplates:
             assert not manifests.same_spec(made, dask_cluster("x", templates, size, None))
 
 
-def selects(selector, labels) -> bool:
-    return all(labels.get(key) == value for key, value in selector["matchLabels"].items())
-
-
-def image_environment() -> dict[str, str]:
-    """ENV of the image's last stage."""
-    text = re.sub(r"\\\n\s*", " ", (K8S / "Dockerfile").read_text())
-    [line] = [line for line in text.splitlines() if line.startswith("ENV ")]
-    return dict(part.split("=", 1) for part in line.removeprefix("ENV ").split())
-
-
-class TestImage:
-    def test_runs_as_the_user_of_the_pods(self, objects):
-        users = re.findall(r"^USER (\d+):(\d+)$", (K8S / "Dockerfile").read_text(), flags=re.MULTILINE)
-        for pod in pods(objects).values():
-            context = pod["spec"]["securityContext"]
-            assert users == [(str(context["runAsUser"]), str(context["runAsGroup"]))]
-
-    def test_sets_what_mkl_reads_when_it_loads(self):
-        environment = image_environment()
-        assert {name: environment.get(name) for name in reproducible_environment()} == reproducible_environment()
-
-    def test_installs_what_was_tested(self):
-        text = (K8S / "Dockerfile").read_text()
-        assert "--constraint constraints.txt '.[k8s,s3]'" in text
-        pinned = {line.split("==")[0].lower() for line in (REPOSITORY / "constraints.txt").read_text().splitlines()}
-        assert {"kubernetes", "obstore", "dask", "distributed", "numpy", "zarr", "prometheus-client"} <= pinned
-
-    def test_copies_only_what_the_context_holds(self):
-        allowed = {line[1:] for line in (K8S / "Dockerfile.dockerignore").read_text().splitlines() if line[0] == "!"}
-        copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (K8S / "Dockerfile").read_text(), flags=re.MULTILINE)
-        sources = {source for line in copied for source in line.split()}
-        assert sources == allowed
-        assert all((REPOSITORY / source).exists() for source in sources)
-
-    def test_the_linter_has_nothing_to_say(self):
-        linter = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-        if linter is None:
-            pytest.skip("NOT CHECKED: hadolint is not installed")
-        done = subprocess.run([linter, str(K8S / "Dockerfile")], capture_output=True, text=True, timeout=60)
-        assert (done.returncode, done.stdout) == (0, "")
-
-    def test_python_is_one_that_is_supported(self):
-        [version] = re.findall(r"python:(\d+\.\d+)-slim", (K8S / "Dockerfile").read_text())
-        assert "3.11" <= version <= "3.13"
-
-
-class TestStart:
-    """The image's entry: numba gets a copy of the baked cache that it can write to."""
-
-    def start(self, folder: Path) -> str:
-        places = {"LLE_BAKED_CACHE": str(folder / "baked"), "NUMBA_CACHE_DIR": str(folder / "cache/n")}
-        done = subprocess.run(
-            ["sh", str(K8S / "start.sh"), "sh", "-c", 'echo "$1"', "sh", "a b"], env={**os.environ, **places},
-            capture_output=True, text=True, timeout=30, check=True,
-        )  # fmt: skip
-        return done.stdout
-
-    def test_copies_once_and_runs_the_command(self, tmp_path):
-        (tmp_path / "baked").mkdir()
-        (tmp_path / "baked" / "x.nbi").write_text("1")
-        (tmp_path / "baked" / "x.nbi").chmod(0o444)
-        os.utime(tmp_path / "baked" / "x.nbi", (10**9, 10**9))
-        assert self.start(tmp_path) == "a b\n"
-        copied = tmp_path / "cache/n/x.nbi"
-        assert (copied.read_text(), copied.stat().st_mtime, copied.stat().st_mode & 0o200) == ("1", 10**9, 0o200)
-        copied.write_text("2")
-        assert self.start(tmp_path) == "a b\n"  # a container that starts again keeps what it compiled
-        assert copied.read_text() == "2"
-
-    def test_works_without_a_baked_cache(self, tmp_path):
-        assert self.start(tmp_path) == "a b\n"
-
-
 class TestReadme:
     def test_the_paths_and_the_version_it_names_are_there(self):
         text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
@@ -494,7 +324,7 @@ class TestReadme:
 
     def test_the_pod_to_look_with_is_valid_and_allowed(self):
         look = json.loads((K8S / "look.json").read_text())
-        objects = {(each["kind"], each["metadata"]["name"]): each for each in rendered("overlays/local-path")}
+        objects = by_name("overlays/local-path")
         check_native({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "look"}, **look})
         [worker] = pods(objects)["worker"]["spec"]["containers"]
         [only] = look["spec"]["containers"]

@@ -1,0 +1,66 @@
+"""The parts of rendered manifests that several tests look at, and the custom resources the driver makes of them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from manifest_schemas import K8S, REPOSITORY, rendered
+
+from pipeline import confine
+from pipeline.clusters.manifests import Pods, Size, dask_cluster, memory_group
+from pipeline.config import Config, KubernetesCluster, load_config
+
+PARTS = ("scheduler", "worker", "memory")
+
+
+def by_name(folder: str) -> dict[tuple[str, str], Any]:
+    """A rendered folder below k8s/ by (kind, name)."""
+    return {(each["kind"], each["metadata"]["name"]): each for each in rendered(folder)}
+
+
+def driver_pod(objects):
+    return objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["template"]
+
+
+def pods(objects):
+    """{component: pod template} of everything that runs."""
+    found = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
+    return {"driver": driver_pod(objects), **found}
+
+
+def allowed_places(objects) -> list[str]:
+    """What the driver's environment says about the places that a config may name."""
+    [given] = [each for each in container(driver_pod(objects))["env"] if each["name"] == confine.VARIABLE]
+    return str(given.get("value", "")).split()
+
+
+def config_of(objects, *overrides: str) -> tuple[KubernetesCluster, Config]:
+    """The config that the driver's arguments name, read from the repository."""
+    name = Path(container(driver_pod(objects))["args"][2]).name
+    config = load_config(REPOSITORY / "configs" / name, overrides)
+    return config.execution.cluster, config
+
+
+def container(pod):
+    [only] = pod["spec"]["containers"]
+    return only
+
+
+def custom_resources(objects, name="lle-29041235"):
+    """What the driver makes of the overlay's templates and config."""
+    cluster, _ = config_of(objects)
+    size = Size(cluster.workers, cluster.memory, cluster.high_memory, cluster.idle_timeout)
+    templates = Pods(*(objects["PodTemplate", f"{cluster.templates}-{part}"]["template"] for part in PARTS))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "1-2"}
+    return dask_cluster(name, templates, size, owner), memory_group(name, templates, size, owner)
+
+
+def selects(selector, labels) -> bool:
+    return all(labels.get(key) == value for key, value in selector["matchLabels"].items())
+
+
+def image_environment() -> dict[str, str]:
+    """ENV of the image's last stage."""
+    text = re.sub(r"\\\n\s*", " ", (K8S / "Dockerfile").read_text())
+    [line] = [line for line in text.splitlines() if line.startswith("ENV ")]
+    return dict(part.split("=", 1) for part in line.removeprefix("ENV ").split())

@@ -1,0 +1,66 @@
+"""What the pods of k8s/ ask for: enough for the planned steps, and no more than the nodes that are named have."""
+
+from pathlib import Path
+
+import pytest
+from manifest_parts import by_name, config_of, container, custom_resources, image_environment, pods
+from manifest_schemas import OVERLAYS
+
+from pipeline import run
+from pipeline.config import parse_size
+
+
+@pytest.fixture(params=OVERLAYS)
+def objects(request):
+    return by_name(f"overlays/{request.param}")
+
+
+class TestSizes:
+    def test_memory_is_reserved_in_full_and_processors_are_not_limited(self, objects):
+        for pod in pods(objects).values():
+            resources = container(pod)["resources"]
+            assert resources["requests"]["memory"] == resources["limits"]["memory"]
+            assert set(resources["limits"]) == {"memory"}
+
+    def test_the_config_agrees_with_the_templates(self, objects):
+        cluster, _ = config_of(objects)
+        for part, asked in (("worker", cluster.memory), ("memory", cluster.high_memory)):
+            assert parse_size(f"{container(pods(objects)[part])['resources']['limits']['memory']}B") == asked
+
+    def test_the_config_decides_the_resources(self, objects):
+        cluster, group = custom_resources(objects)
+        asked, _ = config_of(objects)
+        for resource, size in ((cluster, asked.memory), (group, asked.high_memory)):
+            bounds = resource["spec"]["worker"]["spec"]["containers"][0]["resources"]
+            assert int(bounds["requests"]["memory"]) == int(bounds["limits"]["memory"]) == size
+        assert cluster["spec"]["worker"]["replicas"] == asked.workers
+
+    def test_the_planned_tasks_fit(self, objects, tmp_path):
+        _, config = config_of(objects)
+        if config.input.kind != "synthetic":
+            given = "input={kind: synthetic, name: swiss_roll, n_points: 2000000}"
+            _, config = config_of(objects, given, f"output.store={tmp_path}/run.zarr", "eigensolver.n_components=2")
+        cluster = config.execution.cluster
+        for step in run.forecast(config).steps:
+            bound = cluster.high_memory if step.on_driver else 0.9 * cluster.memory
+            assert step.bytes_per_task < 0.8 * bound, f"{step.stage}.{step.name}"
+
+    def test_solver_threads_are_the_processors_asked_for(self, objects):
+        [cores] = [each for each in container(pods(objects)["memory"])["env"] if each["name"] == "LLE_CORES"]
+        assert cores["valueFrom"]["resourceFieldRef"]["resource"] == "requests.cpu"
+        assert int(container(pods(objects)["memory"])["resources"]["requests"]["cpu"]) >= 1
+
+    def test_what_is_written_lies_on_volumes(self, objects):
+        environment = image_environment()
+        for part, pod in pods(objects).items():
+            writable = [Path(m["mountPath"]) for m in container(pod)["volumeMounts"] if not m.get("readOnly")]
+            for name in ("NUMBA_CACHE_DIR", "MPLCONFIGDIR", "HOME"):
+                path = Path(environment[name])
+                assert any(path == place or place in path.parents for place in writable), (part, name)
+
+    def test_data_paths_of_the_config_are_mounted_where_it_is_read_and_written(self, objects):
+        _, config = config_of(objects)
+        store = config.output.store
+        for part in ("driver", "worker", "memory"):
+            places = [mount["mountPath"] for mount in container(pods(objects)[part])["volumeMounts"]]
+            assert store.startswith("s3://") or any(store.startswith(f"{place}/") for place in places), part
