@@ -5,17 +5,19 @@ Absolute paths of the image lie below a temporary folder; everything else is wha
 
 import json
 import os
+import py_compile
 import re
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCKERFILE = REPOSITORY / "k8s" / "Dockerfile"
-PATHS = re.compile(r"(?<![\w.}])/(opt|cache|src|tmp|usr/local/bin)(?=[/:\s'\"]|$)")
+PATHS = re.compile(r"(?<![\w.}])/(opt|cache|src|tmp|usr/local/bin|usr/local/lib)(?=[/:\s'\"]|$)")
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -60,6 +62,33 @@ class TestText:
                 assert isinstance(json.loads(rest), list)
 
 
+def test_python_compiles_nothing_again(tmp_path):
+    """What pip compiled before the times of files were set, and what the base image left uncompiled."""
+    venv.create(tmp_path / "opt/lle")
+    installed, own = tmp_path / "opt/lle/lib/installed.py", tmp_path / "usr/local/lib/own.py"
+    own.parent.mkdir(parents=True)
+    for path in (installed, own):
+        path.write_text("x = 1\n")
+    py_compile.compile(str(installed), doraise=True)
+    commands = [each for kind, rest in instructions() if kind == "RUN" for each in rest.split("&&")]
+    environment = {**os.environ, "PATH": f"{tmp_path}/opt/lle/bin:/usr/bin:/bin"}
+    for command in (each for each in commands if "touch --no-dereference" in each or "compileall" in each):
+        step(PATHS.sub(rf"{tmp_path}/\1", command), tmp_path, environment)
+    assert installed.stat().st_mtime == 10**9  # numba's key
+    imported = subprocess.run(
+        [str(tmp_path / "opt/lle/bin/python"), "-v", "-c", "import installed, own"],
+        env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{installed.parent}:{own.parent}"},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert compiled_anew(imported.stderr, tmp_path) == []
+    assert len(re.findall(r"# code object from '.*/(?:installed|own)\.cpython-\d+\.pyc'", imported.stderr)) == 2
+
+
+def compiled_anew(verbose: str, folder: Path) -> list[str]:
+    """Sources below a folder that `python -v` says it read instead of their compiled form."""
+    return re.findall(rf"# code object from '?({folder}/.*\.py)'?$", verbose, flags=re.MULTILINE)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_steps_run(tmp_path):
@@ -67,7 +96,7 @@ def test_the_steps_run(tmp_path):
     root = str(tmp_path)
     environment = {"PATH": f"{Path(sys._base_executable).parent}:{os.environ['PATH']}", "HOME": f"{root}/tmp"}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-    for name in ("opt", "cache", "tmp", "usr/local/bin"):
+    for name in ("opt", "cache", "tmp", "usr/local/bin", "usr/local/lib"):
         (tmp_path / name).mkdir(parents=True)
     folder = tmp_path
     for kind, rest in instructions():
@@ -89,6 +118,9 @@ def test_the_steps_run(tmp_path):
     shown = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
     assert "Usage: lle" in shown.stdout
     assert list((tmp_path / "cache/numba").rglob("*.nbi"))
+    start = [f"{root}/opt/lle/bin/python", "-v", "-c", "import distributed, pipeline.cli"]
+    shown = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
+    assert compiled_anew(shown.stderr, tmp_path) == []
 
 
 def copy(words: list[str], folder: Path) -> None:
