@@ -4,6 +4,7 @@ set -eu
 baked=${LLE_BAKED_CACHE:-/opt/numba-cache}
 if [ -d "$baked" ] && [ ! -d "$NUMBA_CACHE_DIR" ]; then
     mkdir -p "$(dirname "$NUMBA_CACHE_DIR")"
+    rm -rf "$NUMBA_CACHE_DIR.copy" # of a start that was killed; a second copy would go inside it
     cp -R -p "$baked" "$NUMBA_CACHE_DIR.copy"
     chmod -R u+w "$NUMBA_CACHE_DIR.copy"
     mv "$NUMBA_CACHE_DIR.copy" "$NUMBA_CACHE_DIR"

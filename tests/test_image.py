@@ -74,5 +74,12 @@ class TestStart:
         assert self.start(tmp_path) == "a b\n"  # a container that starts again keeps what it compiled
         assert copied.read_text() == "2"
 
+    def test_begins_anew_after_one_that_was_killed_while_it_copied(self, tmp_path):
+        for place in ("baked", "cache/n.copy"):
+            (tmp_path / place).mkdir(parents=True)
+            (tmp_path / place / f"of-{place[:5]}.nbi").write_text("1")
+        assert self.start(tmp_path) == "a b\n"
+        assert [path.name for path in (tmp_path / "cache").rglob("*")] == ["n", "of-baked.nbi"]
+
     def test_works_without_a_baked_cache(self, tmp_path):
         assert self.start(tmp_path) == "a b\n"
