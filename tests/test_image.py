@@ -22,6 +22,12 @@ class TestImage:
             context = pod["spec"]["securityContext"]
             assert users == [(str(context["runAsUser"]), str(context["runAsGroup"]))]
 
+    @pytest.mark.parametrize("overlay", OVERLAYS)
+    def test_pods_run_on_processors_the_image_is_compiled_for(self, overlay):
+        assert image_environment()["NUMBA_CPU_NAME"].startswith("x86-64")
+        for pod in pods(by_name(f"overlays/{overlay}")).values():
+            assert pod["spec"]["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
+
     def test_sets_what_mkl_reads_when_it_loads(self):
         environment = image_environment()
         assert {name: environment.get(name) for name in reproducible_environment()} == reproducible_environment()
