@@ -1,9 +1,11 @@
 """The parts of rendered manifests that several tests look at, and the custom resources the driver makes of them."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
+import yaml
 from manifest_schemas import K8S, REPOSITORY, rendered
 
 from pipeline import confine
@@ -16,6 +18,15 @@ PARTS = ("scheduler", "worker", "memory")
 def by_name(folder: str) -> dict[tuple[str, str], Any]:
     """A rendered folder below k8s/ by (kind, name)."""
     return {(each["kind"], each["metadata"]["name"]): each for each in rendered(folder)}
+
+
+def with_components(folder: Path, *names: str) -> dict[tuple[str, str], Any]:
+    """The overlay s3 with some of k8s/components, rendered in a folder of the test's own."""
+    overlay, *components = (os.path.relpath(K8S / path, folder) for path in ("overlays/s3", *names))
+    said = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    said |= {"namespace": "lle", "resources": [overlay], "components": components}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(said))
+    return by_name(str(folder))
 
 
 def driver_pod(objects):
@@ -56,7 +67,9 @@ def custom_resources(objects, name="lle-29041235"):
 
 
 def selects(selector, labels) -> bool:
-    return all(labels.get(key) == value for key, value in selector["matchLabels"].items())
+    assert {each["operator"] for each in selector.get("matchExpressions", ())} <= {"NotIn"}
+    refused = any(labels.get(each["key"]) in each["values"] for each in selector.get("matchExpressions", ()))
+    return not refused and all(labels.get(key) == value for key, value in selector["matchLabels"].items())
 
 
 def image_environment() -> dict[str, str]:

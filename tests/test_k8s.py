@@ -19,6 +19,7 @@ from manifest_parts import (
     driver_pod,
     pods,
     selects,
+    with_components,
 )
 from manifest_schemas import K8S, OVERLAYS, REPOSITORY, check_custom_resource, check_native, rendered
 from typer.main import get_command
@@ -31,6 +32,7 @@ from pipeline.config import KubernetesCluster, load_config, parse_size
 from pipeline.errors import BoundsNotMet, ConfigError
 
 VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+COMPONENTS = sorted(f"components/{path.name}" for path in (K8S / "components").iterdir())
 ROOTS = [*(f"overlays/{name}" for name in OVERLAYS), "base"]
 
 
@@ -45,25 +47,21 @@ class TestSchemas:
         for each in rendered(folder):
             check_native(each)
 
-    def test_the_secret_component_is_valid(self, tmp_path):
-        overlay = (K8S / "overlays/s3/kustomization.yaml").read_text()
-        text = re.sub(r"^# (components:|  - )", r"\1", overlay, flags=re.MULTILINE)
-        assert text.count("components/s3-secret") == 1
-        folder = K8S / "overlays" / "s3-secret-under-test"
-        folder.mkdir()
-        try:
-            (folder / "kustomization.yaml").write_text(text)
-            for name in ("network.yaml", "accounts.yaml", "config.yaml"):
-                (folder / name).write_text((K8S / "overlays/s3" / name).read_text())
-            made = by_name(f"overlays/{folder.name}")
-        finally:
-            for path in folder.iterdir():
-                path.unlink()
-            folder.rmdir()
-        for each in made.values():
+    @pytest.mark.parametrize("component", COMPONENTS)
+    def test_components_are_valid(self, component, tmp_path):
+        for each in with_components(tmp_path, component).values():
             check_native(each)
-        with_secret = {part for part, pod in pods(made).items() if container(pod).get("envFrom")}
-        assert with_secret == {"driver", "worker", "memory"}
+
+    def test_the_overlay_names_every_component(self):
+        """In lines that need but the comment sign taken away."""
+        text = (K8S / "overlays/s3/kustomization.yaml").read_text()
+        said = yaml.safe_load(re.sub(r"^# (components:|  - )", r"\1", text, flags=re.MULTILINE))
+        assert sorted(said["components"]) == [f"../../{component}" for component in COMPONENTS]
+
+    def test_the_secret_goes_to_the_pods_that_read_and_write(self, tmp_path):
+        made = with_components(tmp_path, "components/s3-secret")
+        given = {part for part, pod in pods(made).items() if container(pod).get("envFrom")}
+        assert given == {"driver", "worker", "memory"}
 
     def test_the_custom_resources_are_valid_strictly(self, objects):
         for each in custom_resources(objects):
