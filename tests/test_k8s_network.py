@@ -1,10 +1,18 @@
-"""What the pods of k8s/ may reach, and who may reach them."""
+"""What the pods of k8s/ may reach, who may reach them, and what the operator finds when it does."""
 
+import asyncio
+import json
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 
+import dask
+import distributed
 import pytest
-from manifest_parts import by_name, pods, selects, with_components
+import yaml
+from distributed import Scheduler
+from manifest_parts import by_name, container, pods, selects, with_components
 from manifest_schemas import OVERLAYS
+from tornado.httpclient import AsyncHTTPClient
 
 from pipeline.clusters import manifests
 
@@ -81,3 +89,30 @@ class TestEgress:
         asking = {part for part, pod in pods(made).items()
                   if pod["metadata"]["labels"].get("azure.workload.identity/use") == "true"}  # fmt: skip
         assert asking == WITH_DATA
+
+
+class TestIdle:
+    """The operator asks by HTTP whether a cluster is idle; where it cannot, it sets the scheduler a time limit."""
+
+    @pytest.fixture
+    def routes(self, objects) -> list[str]:
+        given = {each["name"]: each["value"] for each in container(pods(objects)["scheduler"])["env"]}
+        made = dask.config.collect_env(given)
+        return list(made["distributed"]["scheduler"]["http"]["routes"])
+
+    def test_the_routes_are_those_of_distributed_and_the_operators(self, routes):
+        text = (Path(distributed.__file__).parent / "distributed.yaml").read_text()
+        usual = yaml.safe_load(text)["distributed"]["scheduler"]["http"]["routes"]
+        assert routes == [*usual, "distributed.http.scheduler.api"]
+
+    def test_a_scheduler_with_them_says_since_when_it_is_idle(self, routes):
+        async def ask() -> tuple[dict[str, float], float | None]:
+            async with Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler:
+                address = f"http://127.0.0.1:{scheduler.http_server.port}/api/v1/check_idle"
+                answer = await AsyncHTTPClient().fetch(address)
+                return json.loads(answer.body), scheduler.idle_timeout
+
+        with dask.config.set({"distributed.scheduler.http.routes": routes}):
+            said, limit = asyncio.run(ask())
+        assert isinstance(said["idle_since"], float)
+        assert limit is None
