@@ -1,10 +1,11 @@
 """What the pods of k8s/ ask for: enough for the planned steps, and no more than the nodes that are named have."""
 
+import re
 from pathlib import Path
 
 import pytest
 from manifest_parts import by_name, config_of, container, custom_resources, image_environment, pods
-from manifest_schemas import OVERLAYS
+from manifest_schemas import OVERLAYS, REPOSITORY
 
 from pipeline import run
 from pipeline.config import parse_size
@@ -13,6 +14,43 @@ from pipeline.config import parse_size
 @pytest.fixture(params=OVERLAYS)
 def objects(request):
     return by_name(f"overlays/{request.param}")
+
+
+def processors(quantity: str) -> float:
+    return int(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
+
+
+def asked_in_all(objects) -> tuple[int, float, float]:
+    """(pods, GiB, processors) that a run requests from the nodes together."""
+    many = dict.fromkeys(pods(objects), 1) | {"worker": config_of(objects)[0].workers}
+    requests = {part: container(pod)["resources"]["requests"] for part, pod in pods(objects).items()}
+    memory = sum(number * parse_size(f"{requests[part]['memory']}B") for part, number in many.items())
+    cores = sum(number * processors(requests[part]["cpu"]) for part, number in many.items())
+    return sum(many.values()), memory / 2**30, round(cores, 3)
+
+
+class TestInAll:
+    """What the requests come to, beside what is said about them."""
+
+    @pytest.mark.parametrize("overlay", OVERLAYS)
+    def test_the_documentation_says_what_is_asked_for(self, overlay):
+        text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
+        said = re.search(rf"^\| `{overlay}` \| (\d+) \| ([\d.]+) GiB \| ([\d.]+) \|", text, flags=re.MULTILINE)
+        assert said is not None
+        assert asked_in_all(by_name(f"overlays/{overlay}")) == tuple(map(float, said.groups()))
+
+    def test_one_node_holds_a_run_beside_its_system(self):
+        """Nodes keep up to a fifth of such a size for themselves, and the system's pods take nearly a processor."""
+        text = (REPOSITORY / "k8s/overlays/local-path/kustomization.yaml").read_text()
+        gib, cores = map(int, re.search(r"node of (\d+) GiB and (\d+) processors", text).groups())
+        _, memory, asked = asked_in_all(by_name("overlays/local-path"))
+        assert memory <= 0.75 * gib
+        assert asked <= 0.75 * cores
+
+    def test_its_volume_is_of_the_class_that_the_cluster_has(self):
+        """k3s, kind and minikube each give their default class another name."""
+        claim = by_name("overlays/local-path")["PersistentVolumeClaim", "lle-data"]
+        assert "storageClassName" not in claim["spec"]
 
 
 class TestSizes:
