@@ -311,6 +311,11 @@ class TestTemplates:
 
 
 class TestReadme:
+    def test_it_says_how_long_a_run_may_take(self, objects):
+        seconds = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"]
+        said = re.search(r"(\d+) h \(`activeDeadlineSeconds`", (REPOSITORY / "docs" / "kubernetes.md").read_text())
+        assert int(said[1]) * 3600 == seconds
+
     def test_the_paths_and_the_version_it_names_are_there(self):
         text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
         named = set(re.findall(r"(?<![/\w])((?:k8s|configs)/[\w./-]*[\w])", text))
@@ -321,12 +326,18 @@ class TestReadme:
         assert f"dask-kubernetes=={operator}" in (REPOSITORY / "constraints.txt").read_text().splitlines()
 
     def test_the_pod_to_look_with_is_valid_and_allowed(self):
+        """`kubectl run` makes a container named like the pod, into which the file's is merged."""
         look = json.loads((K8S / "look.json").read_text())
         objects = by_name("overlays/local-path")
+        worker = pods(objects)["worker"]
         check_native({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "look"}, **look})
-        [worker] = pods(objects)["worker"]["spec"]["containers"]
         [only] = look["spec"]["containers"]
-        assert (only["image"], only["securityContext"]) == (worker["image"], worker["securityContext"])
+        assert only["securityContext"] == container(worker)["securityContext"]
+        assert look["spec"]["nodeSelector"] == worker["spec"]["nodeSelector"]
+        text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
+        [command] = re.findall(r"kubectl run (\S+) .*--override-type=strategic", text)
+        assert (command, "image" in only) == (only["name"], False)
+        assert "get podtemplate -n lle lle-worker" in text
         claims = {each["persistentVolumeClaim"]["claimName"] for each in look["spec"]["volumes"] if len(each) == 2
                   and "persistentVolumeClaim" in each}  # fmt: skip
         assert claims == {name for kind, name in objects if kind == "PersistentVolumeClaim"}
