@@ -153,7 +153,7 @@ class _Crowd:
 
     def size(self) -> int:
         if time.monotonic() - self._asked > CROWD_SECONDS:
-            self._size = max(1, len(self._client.scheduler_info()["workers"]))
+            self._size = max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
             self._asked = time.monotonic()
         return self._size
 

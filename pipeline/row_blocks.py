@@ -53,7 +53,7 @@ class RowBlocks:
     def __init__(self, factor: csr_array, client: Client) -> None:
         """Take A (n, n) or (rows, n); its blocks are sent to the workers at the first product."""
         self._client = client
-        n_blocks = BLOCKS_PER_WORKER * max(1, len(client.scheduler_info()["workers"]))
+        n_blocks = BLOCKS_PER_WORKER * max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
         self._columns, self._rows = (
             np.linspace(0, length, min(n_blocks, length) + 1).astype(np.int64) for length in factor.shape[::-1]
         )
@@ -96,7 +96,7 @@ class RowBlocks:
 
     def _send(self) -> tuple[list[Any], list[Any], list[str]]:
         if self._sent is None:
-            places = sorted(self._client.scheduler_info()["workers"])
+            places = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
             if not places:
                 raise OSError("the cluster has no workers")
             forward, backward = (

@@ -342,9 +342,9 @@ class TestCrowd:
         class Scheduler:
             workers, asked = 1, 0
 
-            def scheduler_info(self):
+            def scheduler_info(self, n_workers=5):
                 self.asked += 1
-                return {"workers": dict.fromkeys(range(self.workers))}
+                return {"workers": dict.fromkeys(range(self.workers)[:n_workers if n_workers >= 0 else None])}
 
         scheduler, now = Scheduler(), [100.0]
         monkeypatch.setattr(execute.time, "monotonic", lambda: now[0])

@@ -165,6 +165,14 @@ def test_lower_layers_import_only_those_below(name, allowed):
     assert own_modules(name) <= allowed
 
 
+@pytest.mark.parametrize("name", sorted(name for name in FILES if "distributed" in packages(name)))
+def test_no_worker_is_left_out_of_what_the_scheduler_is_asked(name):
+    """Dask 2026.6 describes five workers unless it is asked for all."""
+    for call in ast.walk(tree(name)):
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("scheduler_info"):
+            assert {word.arg: ast.unparse(word.value) for word in call.keywords} == {"n_workers": "-1"}, call.lineno
+
+
 def test_no_import_cycle():
     graph = {module_name(name): own_modules(name) - {"__init__", module_name(name)} for name in FILES}
     try:

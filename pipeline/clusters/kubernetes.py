@@ -109,7 +109,7 @@ def _scheduler_address(api: KubernetesApi, name: str, deadline: float) -> str:
 def _wait_for_workers(client: Client, deadline: float, where: str) -> None:
     """Until one ordinary and the high-memory worker are there; more may come while the run goes on."""
     while True:
-        workers = client.scheduler_info()["workers"].values()
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
         memory = [worker for worker in workers if worker["resources"].get(MEMORY_RESOURCE, 0) >= 1]
         if memory and len(workers) > len(memory):
             return
