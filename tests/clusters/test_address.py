@@ -1,7 +1,9 @@
 """A scheduler by its address: TLS, versions that differ, nobody there, and workers that alone may take some steps."""
 
+import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -68,6 +70,13 @@ def encrypted(tmp_path_factory, certificates):
         yield found
 
 
+def hang_up(server: socket.socket) -> None:
+    """Close each connection as soon as it is there."""
+    with contextlib.suppress(OSError):  # the server is closed at the end of the test
+        while True:
+            server.accept()[0].close()
+
+
 def refused(expected, **given) -> str:
     with pytest.raises(LleError) as caught, connect(Cluster(kind="address", **given)):
         pass
@@ -83,10 +92,32 @@ class TestTls:
             assert client.scheduler.address.startswith("tls://")
             assert client.submit(os.getpid).result() != os.getpid()
 
-    def test_a_stranger_is_not_spoken_to(self, encrypted, certificates, monkeypatch):
-        monkeypatch.setattr(address, "ANSWER_SECONDS", 3)
-        said = refused(LleError, address=encrypted, tls=Tls(**certificates["other"]))
-        assert "no scheduler answers within 3 s" in said
+    def test_a_scheduler_of_another_authority_is_not_spoken_to(self, encrypted, certificates):
+        """The scheduler would accept this client: it is the client that has to refuse."""
+        files = {**certificates["ours"], "ca": certificates["other"]["ca"]}
+        said = refused(ConfigError, address=encrypted, tls=Tls(**files))
+        assert "the scheduler's certificate does not hold by execution.cluster.tls.ca" in said
+
+    def test_a_client_of_another_authority_is_told_which_file_is_wrong(self, encrypted, certificates):
+        files = {**certificates["other"], "ca": certificates["ours"]["ca"]}
+        said = refused(ConfigError, address=encrypted, tls=Tls(**files))
+        assert "does not accept the certificate of execution.cluster.tls.cert and tls.key" in said
+
+    def test_one_side_without_tls_is_told_to_use_it_or_not(self, encrypted, plain, certificates):
+        there = encrypted.removeprefix("tls://")
+        assert f"speaks TLS; write tls://{there} and give" in refused(ConfigError, address=f"tcp://{there}")
+        without = plain.replace("tcp://", "tls://")
+        for _ in range(8):  # which side speaks first is a matter of chance, and so is Dask's own error
+            said = refused(ConfigError, address=without, tls=Tls(**certificates["ours"]))
+            assert "speaks no TLS" in said
+            assert "write tcp://" in said
+
+    def test_nobody_is_asked_for_the_password_of_a_key(self, certificates, tmp_path):
+        ours, key = certificates["ours"], tmp_path / "encrypted.key"
+        encrypt = ["openssl", "pkey", "-in", ours["key"], "-aes256", "-passout", "pass:none", "-out", str(key)]
+        subprocess.run(encrypt, check=True, capture_output=True, timeout=60)
+        said = refused(ConfigError, address="tls://127.0.0.1:1", tls=Tls(**{**ours, "key": str(key)}))
+        assert f"execution.cluster.tls.key: {key}: the key is encrypted" in said
 
     def test_files_that_are_missing_or_wrong_are_named(self, certificates, tmp_path):
         ours, other = certificates["ours"], certificates["other"]
@@ -105,15 +136,23 @@ class TestAddress:
         monkeypatch.setattr(address, "ANSWER_SECONDS", 1)
         assert "no scheduler answers within 1 s" in refused(LleError, address="tcp://127.0.0.1:9")
 
+    def test_who_closes_the_connection_is_not_said_to_be_away(self):
+        """No error of the config: it may be a scheduler that is just ending."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            threading.Thread(target=hang_up, args=(server,), daemon=True).start()
+            said = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        assert "the connection was closed" in said
+
     def test_workers_that_come_late_are_waited_for(self, monkeypatch):
-        with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as scheduler:
+        options = {"processes": False, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
+        with LocalCluster(n_workers=0, **options) as scheduler:
             monkeypatch.setattr(address, "WAIT_SECONDS", 0.5)
             said = refused(LleError, address=scheduler.scheduler_address)
             assert "the scheduler has no workers" in said
             monkeypatch.setattr(address, "WAIT_SECONDS", 30)
             threading.Timer(1, scheduler.scale, (1,)).start()
             with connect(Cluster(kind="address", address=scheduler.scheduler_address)) as client:
-                assert len(client.scheduler_info()["workers"]) == 1
+                assert len(client.scheduler_info(n_workers=-1)["workers"]) == 1
 
     def test_whole_data_steps_can_be_sent_to_workers_with_the_memory(self, plain):
         cluster = Cluster(kind="address", address=plain, memory_resource="BIG")
