@@ -3,11 +3,17 @@
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from pipeline.config_fields import Model, Size
 
 DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+ADDRESS = r"(tcp|tls)://([\w.-]+|\[[\w.:%]+\]):[0-9]{1,5}"
+# What becomes part of the lines of a job's script, unquoted, must stay one word of them: not a line, option or command.
+SCRIPT_NAME = r"^\w[\w.,:@+-]*$"
+SCRIPT_FOLDER = r"(~\w*/|[\w./])[\w.,:@+=/-]*"
+VARIABLE = r"\$\w+|\$\{\w+\}"
+SCRIPT_SCRATCH = rf"(~\w*/|[\w./]|{VARIABLE})([\w.,:@+=/-]|{VARIABLE})*"
 
 
 def parse_seconds(value: object) -> object:
@@ -33,6 +39,28 @@ Seconds = Annotated[
 ]
 
 
+def parse_address(value: str) -> str:
+    """An address that Dask can be asked for, checked here since Dask itself would only go on trying."""
+    if re.fullmatch(ADDRESS, value) is None:
+        raise ValueError("expected tcp://HOST:PORT or tls://HOST:PORT, for instance tcp://10.0.0.1:8786")
+    return value
+
+
+def parse_folder(value: str, pattern: str = SCRIPT_FOLDER, besides: str = "") -> str:
+    """A folder that the job's script names."""
+    if re.fullmatch(pattern, value) is None:
+        raise ValueError(
+            f"expected a folder of letters, digits and . _ - , : @ + = /{besides} only, without spaces, as it becomes "
+            f"part of a line of the job's script"
+        )
+    return value
+
+
+def parse_scratch(value: str) -> str:
+    """The same on a node, where the shell may fill in a variable: often only the node knows where its scratch is."""
+    return parse_folder(value, SCRIPT_SCRATCH, " and $NAME")
+
+
 class Tls(Model):
     """PEM files of this client: the authority that signed the scheduler's certificate, own certificate, own key."""
 
@@ -47,7 +75,9 @@ class Cluster(Model):
     kind: Literal["serial", "local", "address"] = "local"
     workers: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto"
     memory: Size = "auto"
-    address: str | None = None
+    address: Annotated[str, AfterValidator(parse_address)] | None = Field(
+        None, description="of the scheduler: tcp://HOST:PORT or tls://HOST:PORT"
+    )
     tls: Tls | None = Field(None, description="files for an address that begins with tls://")
     memory_resource: str | None = Field(
         None, min_length=1, description="resource of the workers that take whole-data steps; null: the driver does"
@@ -89,14 +119,16 @@ class SlurmCluster(Model):
     workers: int = Field(4, gt=0)
     memory: Size = Field(4 * 2**30, description="of each worker")
     workers_per_job: int = Field(1, gt=0)
-    partition: str | None = Field(None, min_length=1)
-    account: str | None = Field(None, min_length=1)
+    partition: str | None = Field(None, pattern=SCRIPT_NAME)
+    account: str | None = Field(None, pattern=SCRIPT_NAME)
     walltime: Seconds = Field(4 * 3600, description="of a worker's job; another one follows it")
-    interface: str | None = Field(None, min_length=1, description="network between the nodes, for instance ib0")
+    interface: str | None = Field(None, pattern=SCRIPT_NAME, description="network between the nodes, for instance ib0")
     directives: tuple[str, ...] = Field((), description="more options of sbatch, for instance --constraint=avx512")
     prologue: tuple[str, ...] = Field((), description="shell lines before a worker starts")
-    log_directory: str | None = Field(None, min_length=1)
-    local_directory: str | None = Field(None, min_length=1, description="node-local scratch of the workers")
+    log_directory: Annotated[str, AfterValidator(parse_folder)] | None = None
+    local_directory: Annotated[str, AfterValidator(parse_scratch)] | None = Field(
+        None, description="node-local scratch of the workers, for instance $TMPDIR"
+    )
     start_timeout: Seconds = Field(1800, description="how long to wait for the first worker in the queue")
 
     @model_validator(mode="after")

@@ -19,6 +19,7 @@ PLACES = {
 LABELS = {"input.labels", "neighbors.k_per_point"}
 FILES = {"npy", "idx"}  # kinds of input whose labels are a file of their own; of others an array, a key or a column
 PREVIOUS = ("embedding.align", "previous")  # under output.store
+FILLED_IN = "execution.cluster.local_directory"  # by the shell of a node, where nobody can check it
 COMMANDS = {  # what in a config runs as code, or hands code to whoever answers
     "execution.cluster.address": "a scheduler may run code in this process and on its workers",
     "execution.cluster.prologue": "its lines are shell commands",
@@ -38,6 +39,8 @@ def check_places(config: dict[str, Any]) -> None:
     for key, value in _strings(config):
         if key in COMMANDS:
             raise ConfigError(f"{key}: not from a config while {VARIABLE} is set: {COMMANDS[key]}. Remove the key")
+        if key == FILLED_IN and "$" in value:
+            raise ConfigError(f"{key}: {value}: no variables while {VARIABLE} is set: write the folder itself")
         named = (key in LABELS and config["input"]["kind"] not in FILES) or (key, value) == PREVIOUS
         if key not in PLACES or named:
             continue

@@ -129,6 +129,15 @@ WRONG = [
     ("execution: {cluster: {kind: address, address: 'tls://x:1'}}", ["tls {ca, cert, key} goes with", "'tls://x:1'"]),
     ("execution: {cluster: {kind: address, address: 'tcp://x:1', tls: {ca: a, cert: b, key: c}}}", ["'tcp://x:1'"]),
     ("execution: {cluster: {kind: address, address: 'tls://x:1', tls: {cat: a}}}", ["tls.cat: unknown", "ca, cert"]),
+    *((f"execution: {{cluster: {{kind: address, address: '{wrong}'}}}}", ["expected tcp://HOST:PORT", repr(wrong)])
+      for wrong in ("foo", "http://x:1", "tcp://x", "TLS://x:1", "tcp://:1", "tcp://x:1/y")),
+    *((f"execution: {{cluster: {{kind: slurm, {key}: {json.dumps(wrong)}}}}}", [f"cluster.{key}: ", "should match"])
+      for key in ("partition", "account", "interface")
+      for wrong in ("main\ntouch EVIL", "main\n", "a b", "a;b", "$(a)", "--wrap=a", "")),
+    *((f"execution: {{cluster: {{kind: slurm, {key}: {json.dumps(wrong)}}}}}", [f"cluster.{key}: ", "letters"])
+      for key in ("log_directory", "local_directory")
+      for wrong in ("/a\ntouch EVIL", "/a\n", "/a b", "/a;b", "/$(a)", "/`a`", "/${A:-b}", "--preload=a", "~+/a", "")),
+    ("execution: {cluster: {kind: slurm, log_directory: $HOME/logs}}", ["cluster.log_directory: ", "letters"]),
     ("execution: {cluster: {memory_resource: BIG}}", ["memory_resource goes with kind: address"]),
     ("execution: {cluster: {kind: mesos}}", ["execution.cluster.kind: ", "'mesos'", "'kubernetes' or 'slurm'"]),
     ("execution: {cluster: {kind: kubernetes, image: x}}", ["cluster.image: unknown key", "kind, workers, memory"]),

@@ -165,11 +165,21 @@ class TestConfinement:
         {"execution": {"cluster": {"kind": "slurm", "prologue": ["rm -rf ~"]}}},
         {"execution": {"cluster": {"kind": "slurm", "directives": ["--wrap=x"]}}},
         {"execution": {"cluster": {"kind": "slurm", "log_directory": "/tmp"}}},
+        {"execution": {"cluster": {"kind": "slurm", "local_directory": "/tmp"}}},
+        {"execution": {"cluster": {"kind": "slurm", "local_directory": "data/$NOTHING/.."}}},
     ])  # fmt: skip
     def test_outside(self, load, sections):
         with pytest.raises(ConfigError, match=VARIABLE) as caught:
             load(**sections)
         assert caught.value.exit_code == 2
+
+    @pytest.mark.parametrize("key", ["partition", "account", "interface", "log_directory", "local_directory"])
+    @pytest.mark.parametrize("text", ["data\ntouch EVIL", "data EVIL", "data;touch EVIL", "data$(touch EVIL)"])
+    def test_no_other_key_brings_a_line_or_a_command_into_the_script_of_a_job(self, load, key, text):
+        with pytest.raises(ConfigError, match=key) as caught:
+            load(execution={"cluster": {"kind": "slurm", key: text}})
+        assert caught.value.exit_code == 2
+        assert load(execution={"cluster": {"kind": "slurm", key: "data"}})
 
     def test_links_and_what_a_pattern_matches(self, load):
         os.symlink("../elsewhere", "data/way_out")

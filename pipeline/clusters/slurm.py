@@ -8,11 +8,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
 from distributed import Client
 
+from pipeline.clusters.address import innermost
 from pipeline.clusters.versions import check_versions
 from pipeline.config import SlurmCluster
 from pipeline.errors import ConfigError, LleError
@@ -45,8 +47,20 @@ def slurm_cluster(cluster: SlurmCluster) -> Iterator[Client]:
         raise ConfigError(
             "execution.cluster.kind: slurm needs the extra slurm: pip install 'lle-pipeline[slurm]'"
         ) from None
+    options = job_options(cluster)
+    try:
+        if cluster.log_directory is not None:
+            Path(options["log_directory"]).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"execution.cluster.log_directory: {cluster.log_directory}: {error.strerror}") from None
     with dask.config.set({"distributed.comm.timeouts.connect": "60s"}):
-        jobs = dask_jobqueue.SLURMCluster(**job_options(cluster))
+        try:
+            jobs = dask_jobqueue.SLURMCluster(**options)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise ConfigError(
+                f"execution.cluster: the scheduler for SLURM's workers cannot be started on this machine "
+                f"({innermost(error)}); execution.cluster.interface is {cluster.interface}"
+            ) from None
         with jobs, Client(jobs) as client:
             _try_submission(jobs.job_script())
             n_jobs = math.ceil(cluster.workers / cluster.workers_per_job)
@@ -73,7 +87,7 @@ def job_options(cluster: SlurmCluster) -> dict[str, Any]:
         "worker_extra_args": [
             "--lifetime", f"{lifetime}s", "--lifetime-stagger", f"{math.ceil(LIFETIME_STAGGER * cluster.walltime)}s",
         ],
-        "log_directory": cluster.log_directory,
+        "log_directory": cluster.log_directory and str(Path(cluster.log_directory).expanduser()),
         "local_directory": cluster.local_directory,
         "python": sys.executable,
         "scheduler_options": {"dashboard_address": "127.0.0.1:0"},
@@ -107,7 +121,7 @@ def _try_submission(script: str) -> None:
 def _wait_for_a_worker(client: Client, jobs: Any, seconds: int) -> None:
     """One worker is enough to begin; the others come as the queue lets them."""
     deadline = time.monotonic() + seconds
-    while not client.scheduler_info()["workers"]:
+    while not client.scheduler_info(n_workers=-1)["workers"]:
         if time.monotonic() > deadline:
             raise LleError(
                 f"no SLURM job of a worker started within {seconds} s (execution.cluster.start_timeout); `squeue --me "

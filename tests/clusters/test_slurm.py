@@ -1,5 +1,6 @@
 """Worker jobs on a real SLURM of one node: a worker cancelled in mid-stage, a driver that is told its time is over."""
 
+import gc
 import json
 import os
 import subprocess
@@ -148,9 +149,9 @@ class TestOnSlurm:
         monkeypatch.chdir(tmp_path)
         with slurm_cluster(SlurmCluster(kind="slurm", workers=2, memory="1GiB", start_timeout=60)) as client:
             client.wait_for_workers(2, timeout=60)
-            before = set(client.scheduler_info()["workers"])
+            before = set(client.scheduler_info(n_workers=-1)["workers"])
             cancel_a_worker(slurm)
-            wait_for(lambda: set(client.scheduler_info()["workers"]) - before, 60, lambda: queue(slurm))
+            wait_for(lambda: set(client.scheduler_info(n_workers=-1)["workers"]) - before, 60, lambda: queue(slurm))
             assert client.submit(sum, [1, 2]).result(30) == 3
         wait_for(lambda: not queue(slurm), 30, lambda: queue(slurm))
 
@@ -158,6 +159,15 @@ class TestOnSlurm:
         refused = SlurmCluster(kind="slurm", workers=1, partition="no-such-partition", start_timeout=20)
         with pytest.raises(ConfigError, match="no-such-partition"), slurm_cluster(refused):
             pass
+
+
+def script_of(cluster: SlurmCluster) -> str:
+    """The script of a worker's job."""
+    from dask_jobqueue.slurm import SLURMJob  # noqa: PLC0415 (skipped above where it is missing)
+
+    options = job_options(cluster)
+    options.pop("scheduler_options")
+    return SLURMJob("tcp://127.0.0.1:1", "one", **options).job_script().rstrip("\n")
 
 
 class TestOptions:
@@ -173,18 +183,41 @@ class TestOptions:
         assert (options["memory"], options["processes"], options["cores"]) == (f"{15 * 2**30}B", 5, 5)
 
     def test_the_script_says_what_the_config_says(self):
-        from dask_jobqueue.slurm import SLURMJob  # noqa: PLC0415 (skipped above where it is missing)
-
         cluster = load_config(REPOSITORY / "configs" / "slurm.yaml").execution.cluster
-        options = job_options(cluster)
-        options.pop("scheduler_options")
-        options["log_directory"] = None
-        script = SLURMJob("tcp://127.0.0.1:1", "one", **options).job_script()
+        script = script_of(cluster.model_copy(update={"log_directory": None, "directives": ("--exclude=node013",)}))
         for line in ("-p normal", "--cpus-per-task=16", "--mem=64G", "-t 0-04:00:00", "--exclude=node013"):
             assert f"#SBATCH {line}\n" in script
         assert "export NUMBA_NUM_THREADS=1\n" in script
         assert "--nworkers 16" in script
         assert "--nthreads 1 " in script
+
+    def test_names_and_folders_add_no_line_to_the_script(self, tmp_path):
+        """Each stands on a line of its own kind, as one word; the lines without it stay as they are."""
+        given = {"partition": "a-1,b", "account": "lab_2.x", "interface": "ib0:1", "log_directory": f"{tmp_path}/logs",
+                 "local_directory": "${TMPDIR}/x"}  # fmt: skip
+        plain, full = (script_of(SlurmCluster(kind="slurm", **each)).splitlines() for each in ({}, given))
+        added = [f"#SBATCH -e {tmp_path}/logs/lle-worker-%J.err", f"#SBATCH -o {tmp_path}/logs/lle-worker-%J.out",
+                 "#SBATCH -p a-1,b", "#SBATCH -A lab_2.x"]  # fmt: skip
+        assert [line for line in full[:-1] if line not in plain] == added
+        assert [line for line in full if line not in added][:-1] == plain[:-1]
+        words, before = full[-1].split(), plain[-1].split()
+        assert len(words) == len(before) + 4
+        assert set(words) - set(before) == {"--local-directory", "${TMPDIR}/x", "--interface", "ib0:1"}
+
+    def test_the_folder_of_the_logs_may_be_below_the_home_folder(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        options = job_options(SlurmCluster(kind="slurm", log_directory="~/logs"))
+        assert options["log_directory"] == f"{tmp_path}/logs"
+
+    @pytest.mark.parametrize(("key", "wrong", "said"), [
+        ("interface", "none0", r"'none0' is not a valid network interface.*execution\.cluster\.interface"),
+        ("log_directory", "/proc/none", r"execution\.cluster\.log_directory: /proc/none: "),
+    ])  # fmt: skip
+    def test_what_this_machine_does_not_have_is_a_config_error(self, monkeypatch, key, wrong, said):
+        monkeypatch.setattr(slurm_module.shutil, "which", lambda command: command)
+        with pytest.raises(ConfigError, match=said), slurm_cluster(SlurmCluster(kind="slurm", **{key: wrong})):
+            pass
+        gc.collect()  # a scheduler that was left half open would warn here
 
     def test_without_slurm_it_is_a_config_error(self, monkeypatch, tmp_path):
         monkeypatch.setenv("PATH", str(tmp_path))
