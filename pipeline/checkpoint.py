@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import os
-import socket
 import threading
 import time
 import uuid
@@ -20,6 +19,7 @@ from typing import Any
 import psutil
 
 from pipeline.errors import CorruptChunk, StageIncomplete, StoreError
+from pipeline.machine import is_seen, process_place
 from pipeline.plan import BlockReport, Step
 from pipeline.store import Store
 
@@ -265,7 +265,7 @@ class RunLock:
 
     def __init__(self, store: Store, name: str = LOCK) -> None:
         self.store, self.name = store, name
-        self.me = {"host": socket.gethostname(), "pid": os.getpid(), "token": uuid.uuid4().hex,
+        self.me = {**process_place(), "pid": os.getpid(), "token": uuid.uuid4().hex,
                    "started": psutil.Process().create_time()}  # fmt: skip
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._show_life, daemon=True)
@@ -325,11 +325,11 @@ class RunLock:
 
 
 def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:
-    """Whether the process that holds a lock lives: known on this host, else judged by its last sign of life.
+    """Whether the process that holds a lock lives: known where it would be seen, else judged by its last sign of life.
 
     Times are the store's: the clocks of the two hosts may differ by any amount.
     """
-    if holder["host"] != socket.gethostname():
+    if not is_seen(holder):
         return store.objects.age(name) < STALE_SECONDS
     try:
         process = psutil.Process(holder["pid"])
@@ -342,6 +342,6 @@ def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:
 def running(store: Store) -> bool:
     """Whether a living driver holds the store."""
     holder = store.get_json(LOCK)
-    if holder is not None and holder["host"] != socket.gethostname():
+    if holder is not None and not is_seen(holder):
         return bool(time.time() - holder["alive"] < STALE_SECONDS)  # only told to people: asking leaves no trace
     return holder is not None and holder_alive(store, LOCK, holder)

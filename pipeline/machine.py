@@ -3,9 +3,11 @@
 import contextlib
 import importlib.metadata
 import os
+import socket
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -82,6 +84,22 @@ def _given(name: str) -> int:
 def memory_limit(requested: int | str) -> int:
     """Bytes the eigensolver may take: as asked, else 80 % of what is left."""
     return requested if isinstance(requested, int) else int(SOLVER_SHARE * available_memory())
+
+
+def process_place() -> dict[str, Any]:
+    """Where this process's number means something: the host by name, and there the count of processes it belongs to.
+
+    Containers of one host name may each count their own. `numbers` is None where the system does not say.
+    """
+    numbers = None
+    with contextlib.suppress(OSError):
+        numbers = os.stat("/proc/self/ns/pid").st_ino
+    return {"host": socket.gethostname(), "numbers": numbers}
+
+
+def is_seen(place: dict[str, Any]) -> bool:
+    """Whether a process's number means here what it meant at a place; one without `numbers` is known by its host."""
+    return all(place.get(key, mine) == mine for key, mine in process_place().items())
 
 
 @cache

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline import checkpoint
+from pipeline import checkpoint, machine
 from pipeline.checkpoint import (
     LOCK,
     STALE_SECONDS,
@@ -305,6 +305,12 @@ def written_before(store: Store, seconds: float) -> None:
     os.utime(path, (path.stat().st_mtime - seconds,) * 2)
 
 
+def move_to(monkeypatch, numbers: int) -> None:
+    """Pretend that this process is in a container that counts its own."""
+    for module in (checkpoint, machine):
+        monkeypatch.setattr(module, "process_place", lambda: {"host": socket.gethostname(), "numbers": numbers})
+
+
 class TestRunLock:
     def test_a_second_run_is_refused(self, store):
         with RunLock(store), pytest.raises(StoreError) as caught, RunLock(Store(store.url)):
@@ -363,6 +369,27 @@ class TestRunLock:
         else:
             with RunLock(store):
                 assert running(store)
+
+    def test_of_a_container_of_the_same_host_name_is_judged_so_too(self, store, monkeypatch):
+        """Its processes are counted apart, so a number that is free here may be alive there."""
+        move_to(monkeypatch, 1)
+        with RunLock(store):
+            theirs = store.get_json(LOCK)
+        store.objects.put(LOCK, json.dumps({**theirs, "pid": 2**22 - 1}).encode())
+        assert not running(store)
+        move_to(monkeypatch, 2)
+        assert running(store)
+        with pytest.raises(StoreError, match=f"on {socket.gethostname()}\\)"), RunLock(store):
+            pass
+        written_before(store, STALE_SECONDS + 60)
+        with RunLock(store):
+            assert store.get_json(LOCK)["numbers"] == 2
+
+    def test_of_before_processes_were_told_apart_so_is_judged_by_the_number(self, store):
+        assert "numbers" not in json.loads(holder())
+        for pid, alive in ((os.getpid(), True), (2**22 - 1, False)):
+            store.objects.put(LOCK, holder(pid=pid))
+            assert running(store) == alive
 
     @pytest.mark.parametrize("skew", [-86_400, 86_400])
     def test_of_a_host_whose_clock_is_a_day_off(self, store, skew):

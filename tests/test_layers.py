@@ -146,7 +146,7 @@ def test_nothing_imports_the_command_line():
      ("objects.py", {"credentials", "errors", "object_protocol", "refusals"}),
      ("places.py", {"object_protocol", "schema"}), ("whole_chunks.py", {"errors"}),
      ("store.py", {"errors", "objects", "places", "refusals", "plan", "schema", "whole_chunks"}),
-     ("checkpoint.py", {"errors", "plan", "store"}), ("memory.py", {"errors", "plan"}),
+     ("checkpoint.py", {"errors", "machine", "plan", "store"}), ("memory.py", {"errors", "plan"}),
      ("execute.py", {"checkpoint", "errors", "isolated", "machine", "memory", "plan", "store"}),
      ("array_input.py", {"errors"}), ("opened.py", {"errors", "schema", "store", "versions"}),
      ("isolated.py", {"errors"}), ("task_tree.py", {"errors"}),
