@@ -19,6 +19,7 @@ from distributed.scheduler import KilledWorker
 from threadpoolctl import threadpool_limits
 
 from pipeline import checkpoint, isolated, memory
+from pipeline.clusters.versions import check_versions, expected, require
 from pipeline.errors import CorruptChunk, LleError, StageIncomplete, StoreError
 from pipeline.machine import available_memory
 from pipeline.plan import BlockReport, Step
@@ -62,6 +63,7 @@ class Executor:
     ) -> None:
         self.client, self.memory_resource = client, memory_resource
         self.memory, self.high_memory = memory, high_memory
+        self._programs = None if client is None else expected(client)
 
     def runs_here(self, step: Step) -> bool:
         """Whether the tasks of a step run in this process."""
@@ -94,6 +96,8 @@ class Executor:
     def outcomes(self, step: Step, url: str, mark: str, blocks: Iterable[int]) -> Iterator[Outcome]:
         """Each block with its report or its error, as they come."""
         if self.client is None or self.runs_here(step):
+            if self.client is not None and step.uses_client and self._programs is not None:
+                check_versions(self.client, f"{step.stage}.{step.name}")  # its tasks are not those of this module
             for block in blocks:
                 yield block, _attempt(run_task, url, step, mark, block)
         else:
@@ -126,8 +130,9 @@ class Executor:
         def submit(block: int) -> Any:
             key = f"{step.stage}.{step.name}-{block}-{mark[:8]}-{time.monotonic_ns()}"
             future = client.submit(
-                _task_or_error, url, step, mark, block, key=key, pure=False, retries=RETRIES, resources=needs
-            )
+                _task_or_error, url, step, mark, block, self._programs, key=key, pure=False, retries=RETRIES,
+                resources=needs,
+            )  # fmt: skip
             submitted[future.key] = block
             return future
 
@@ -227,9 +232,12 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
     return result
 
 
-def _task_or_error(url: str, step: Step, mark: str, block: int) -> BlockReport | LleError:
+def _task_or_error(
+    url: str, step: Step, mark: str, block: int, programs: dict[str, str] | None
+) -> BlockReport | LleError:
     """What a worker runs: errors that no retry changes are results, since Dask would only try them again."""
     try:
+        require(programs)
         return run_task(url, step, mark, block)
     except LleError as error:
         if not _is_final(error):

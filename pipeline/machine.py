@@ -1,6 +1,7 @@
 """What this machine, or the container around this process, still has to give, and which versions are installed."""
 
 import contextlib
+import hashlib
 import importlib.metadata
 import os
 import socket
@@ -100,6 +101,15 @@ def process_place() -> dict[str, Any]:
 def is_seen(place: dict[str, Any]) -> bool:
     """Whether a process's number means here what it meant at a place; one without `numbers` is known by its host."""
     return all(place.get(key, mine) == mine for key, mine in process_place().items())
+
+
+@cache
+def own_sources() -> str:
+    """Digest of this package's own files: its version is the same from one release to the next."""
+    folder, digest = Path(__file__).parent, hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(b"%s\0%s\0" % (path.relative_to(folder).as_posix().encode(), path.read_bytes()))
+    return digest.hexdigest()[:12]
 
 
 @cache

@@ -17,6 +17,7 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from scipy.sparse import csr_array
 
+from pipeline.clusters.versions import check_versions, expected
 from pipeline.errors import LleError
 from pipeline.kernels.normal_operator import F64, Factors, NormalOperator, Operator, multiply_rows, recur_rows
 
@@ -99,6 +100,8 @@ class RowBlocks:
             places = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
             if not places:
                 raise OSError("the cluster has no workers")
+            if expected(self._client) is not None:  # workers that came since the step began are among them
+                check_versions(self._client, "eigensolver")
             forward, backward = (
                 [self._place(matrix, places, i) for i, matrix in enumerate(matrices)]
                 for matrices in (self._forward, self._backward)

@@ -18,6 +18,7 @@ import numpy as np
 from pipeline import checkpoint, memory, schema
 from pipeline import run as runs
 from pipeline.cluster import memory_of_workers, n_workers
+from pipeline.clusters.versions import expected, require
 from pipeline.config import Cluster, Config, check_config, read_settings
 from pipeline.config_sweep import apply_value, experiment_name, experiments, short_names
 from pipeline.errors import ConfigError, ExperimentsFailed, Interrupted, LleError
@@ -294,13 +295,19 @@ def _on_workers(executor: Executor, ready: list[Experiment], stores: dict[str, s
     children: dict[str, list[str]] = {}
     for experiment in ready:
         children.setdefault(experiment.parent, []).append(experiment.name)
-    arguments = {name: (one, stores.get(one.parent), fresh, executor.memory) for name, one in named.items()}
+    same = (fresh, executor.memory, expected(executor.client) if executor.client else None)
+    arguments = {name: (one, stores.get(one.parent), *same) for name, one in named.items()}
     for name, found in run_tree(executor.client, children, _task, arguments):
-        lost = isinstance(found, BaseException)
-        yield _row(named[name], StepCounts(), "failed", 1, f"{type(found).__name__}: {found}", 0.0) if lost else found
+        if isinstance(found, BaseException):
+            code = found.exit_code if isinstance(found, LleError) else 1
+            found = _row(named[name], StepCounts(), "failed", code, f"{type(found).__name__}: {found}", 0.0)
+        yield found
 
 
-def _task(experiment: Experiment, donor: str | None, fresh: bool, limit: int | None) -> Row:
+def _task(
+    experiment: Experiment, donor: str | None, fresh: bool, limit: int | None, programs: dict[str, str] | None
+) -> Row:
+    require(programs)
     return run_experiment(experiment, donor, fresh, Executor(None, memory=limit))
 
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,10 +14,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline import execute, objects, reuse
+from pipeline import execute, objects, reuse, sweep
 from pipeline import run as runs
 from pipeline.checkpoint import read_reports, recorded_steps
 from pipeline.cli import app
+from pipeline.clusters.versions import programs
 from pipeline.config import load_config
 from pipeline.config_sweep import experiment_name
 from pipeline.errors import ConfigError, ExperimentsFailed, Interrupted
@@ -344,3 +346,18 @@ def test_reports_travel_with_what_is_taken(swept):
     names = [row["experiment"] for row in result.rows if row["n_neighbors"] == 10]
     first, second = (read_reports(Store(f"{result.url}/{name}.zarr")) for name in names)
     assert first["mend_graph", "measure_recall"] == second["mend_graph", "measure_recall"]
+
+
+class TestOtherVersions:
+    """A worker that came late with another numpy than this process."""
+
+    def test_it_runs_no_experiment(self):
+        with pytest.raises(ConfigError, match=r"numpy: 1\.2\.3 here"):
+            sweep._task(None, None, False, None, {**programs(), "numpy": "1.2.3"})
+
+    def test_the_row_says_that_no_retry_cures_it(self, monkeypatch):
+        experiment = sweep.Experiment("one", {}, None)
+        monkeypatch.setattr(sweep, "run_tree", lambda *given: [("one", ConfigError("numpy"))])
+        executor = SimpleNamespace(client=None, memory=None)
+        [row] = sweep._on_workers(executor, [experiment], {}, False)
+        assert (row["state"], row["exit_code"], row["message"]) == ("failed", 2, "ConfigError: numpy")
