@@ -91,7 +91,7 @@ def test_a_store_is_aligned_with_what_it_held(job, scale):
     assert component["residual_after"] < 1e-6 < component["residual_before"]
 
 
-@pytest.mark.parametrize("rng", [83, 211], indirect=True)
+@pytest.mark.parametrize("rng", [83, pytest.param(211, marks=pytest.mark.slow)], indirect=True)
 def test_appended_rows_do_not_turn_the_others(tmp_path, rng):
     points = bowl(1010, rng)
     first, free = Job(tmp_path / "first", points[:1000]), Job(tmp_path / "free", points)

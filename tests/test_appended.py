@@ -224,7 +224,7 @@ def test_a_damaged_version_is_named_and_then_not_built_on(night):
     assert "keep_cells" not in steps(night(N + MORE))
 
 
-@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
+@pytest.mark.parametrize("method", [pytest.param("kdtree", marks=pytest.mark.slow), "pynndescent"])
 def test_failed_and_resumed_gives_the_same_bytes(tmp_path, points, method, monkeypatch):
     night = Night(tmp_path, points, method)
     night.root = tmp_path / "undisturbed"

@@ -45,7 +45,9 @@ def untied_digits() -> np.ndarray:
     return X + 1e-6 * np.random.default_rng(9).normal(size=X.shape)
 
 
-@pytest.mark.parametrize(("name", "n"), [("swiss_roll", 2000), ("swiss_roll", 5000), ("digits", 1797)])
+@pytest.mark.parametrize(("name", "n"), [
+    ("swiss_roll", 2000), pytest.param("swiss_roll", 5000, marks=pytest.mark.slow), ("digits", 1797),
+])
 def test_equals_scikit_learn(tmp_path, name, n):
     k, m = 12, 2
     X = sample(name, 0, n, 11, 0.0, 0.0).points if name == "swiss_roll" else untied_digits()

@@ -181,7 +181,9 @@ class TestGiven:
         for row, found in enumerate(listed_rows(store)):
             assert found == nearest[row, : wanted[row]].tolist()
 
-    @pytest.mark.parametrize("dtype", [np.int64, np.float32, np.uint8])
+    @pytest.mark.parametrize("dtype", [
+        np.int64, pytest.param(np.float32, marks=pytest.mark.slow), pytest.param(np.uint8, marks=pytest.mark.slow),
+    ])  # fmt: skip
     @pytest.mark.parametrize("route", EVERY_ROUTE)
     def test_from_an_array(self, tmp_path, route, dtype):
         X, wanted = roll(), np.random.default_rng(5).integers(4, 15, N)

@@ -108,8 +108,10 @@ def plain(tmp_path_factory, make_config, few_candidates):
     return suggestions.suggest(make_config(tmp_path_factory.mktemp("plain"), SLANTED), 200)
 
 
-@pytest.mark.parametrize("rule", [{"radius": 2.0, "k_max": 40}, {"eta": 0.1}, {"k_per_point": "k.npy"},
-                                  {"precomputed": {"kind": "npy", "path": "lists.npy"}}])  # fmt: skip
+@pytest.mark.parametrize("rule", [
+    {"radius": 2.0, "k_max": 40}, pytest.param({"eta": 0.1}, marks=pytest.mark.slow), {"k_per_point": "k.npy"},
+    pytest.param({"precomputed": {"kind": "npy", "path": "lists.npy"}}, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_rules_about_the_whole_input_are_not_those_of_the_sample(tmp_path, make_config, plain, rule):
     """Neither files of other rows nor a radius of another spacing: n_neighbors is tried, but not suggested."""
     ruled = suggestions.suggest(make_config(tmp_path, SLANTED, neighbors=rule), 200)

@@ -57,7 +57,10 @@ def coordinates(table: pd.DataFrame) -> np.ndarray:
     return table[["y1", "y2"]].to_numpy()
 
 
-@pytest.mark.parametrize("rule", [{"radius": 1.5}, {"radius": 0.5}, {"eta": 0.05}])
+@pytest.mark.parametrize("rule", [
+    pytest.param({"radius": 1.5}, marks=pytest.mark.slow), {"radius": 0.5},
+    pytest.param({"eta": 0.05}, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_new_points_between_lists_of_varying_length_are_not_far(tmp_path, rule):
     """Points of the same sample, whether the lists there end before or after the n_neighbors-th."""
     points = swiss_roll(2000, np.random.default_rng(8))

@@ -192,7 +192,7 @@ def test_the_solver_of_an_earlier_run_is_that_of_the_same_input(tmp_path, monkey
     assert lle("plan", config)["solver"] is None
 
 
-@pytest.mark.parametrize("family", ["ltsa", "laplacian"])
+@pytest.mark.parametrize("family", [pytest.param("ltsa", marks=pytest.mark.slow), "laplacian"])
 def test_plan_predicts_the_solver_of_other_methods(tmp_path, family):
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 600})
     method = ("--set", f"method={family}")
