@@ -53,7 +53,8 @@ def test_processes(tmp_path, serial, n_workers):
 def test_threads_of_one_process(tmp_path, serial, threads):
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=threads, processes=False, dashboard_address="127.0.0.1:0"
+            n_workers=1, threads_per_worker=threads, processes=False, protocol="tcp", host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
         ) as cluster,
         Client(cluster) as client,
     ):

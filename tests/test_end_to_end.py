@@ -217,6 +217,7 @@ def test_plan_and_status_agree_with_the_run(tmp_path):
     assert lle("plan", config)["solver"]["method"]
 
 
+@pytest.mark.slow
 def test_another_way_to_the_same_arrays_never_passes_for_the_first(tmp_path):
     """kdtree and pynndescent write the same arrays by different steps; each change computes them anew."""
     config = write_config(

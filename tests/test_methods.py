@@ -74,8 +74,9 @@ def test_pca_equals_scikit_learn(tmp_path, name, seed):
 class TestLaplacian:
     @pytest.mark.parametrize("seed", SEEDS)
     @pytest.mark.parametrize(("name", "keys", "t"), [
-        ("swiss_roll", [], None), ("digits", [], None), ("swiss_roll", ["weights.edges=binary"], 0.0),
-        ("digits", ["weights.t=300"], 300.0),
+        pytest.param("swiss_roll", [], None, marks=pytest.mark.slow), ("digits", [], None),
+        ("swiss_roll", ["weights.edges=binary"], 0.0),
+        pytest.param("digits", ["weights.t=300"], 300.0, marks=pytest.mark.slow),
     ])  # fmt: skip
     def test_equals_scikit_learn(self, tmp_path, name, keys, t, seed):
         """scikit-learn averages A and A' for its own neighbour graph, so it is given the graph symmetrised by OR."""

@@ -125,6 +125,7 @@ class TestWholeJob:
 
 @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
 class TestSweep:
+    @pytest.mark.slow
     def test_steps_are_shared_between_stores_of_a_bucket(self, bucket, tmp_path):
         source = {"kind": "synthetic", "name": "s_curve", "n_points": 120, "seed": 5}
         config = config_at(tmp_path / "sweep.yaml", source, bucket.url("runs/sweep"))

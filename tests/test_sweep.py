@@ -238,6 +238,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path):
     assert [row["state"] for row in result.rows] == ["done"] * 3
 
 
+@pytest.mark.slow
 def test_workers_give_the_bytes_of_serial_runs(tmp_path):
     grid, results = {"grid": {"weights.reg": [0.1, 0.01]}}, []
     for name, cluster in (("serial", {"kind": "serial"}), ("local", {"kind": "local", "workers": 2, "memory": "1GiB"})):

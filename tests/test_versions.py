@@ -359,6 +359,7 @@ def test_plan_says_what_is_kept(job):
     assert computed == {stage: blocks for stage, blocks in expected.items() if blocks}
 
 
+@pytest.mark.slow
 def test_through_an_object_store(job, tmp_path, monkeypatch):
     """The same through obstore: lists by folder, copies by the service, one put for the pointer."""
     pytest.importorskip("obstore", reason="object stores need the extra s3")

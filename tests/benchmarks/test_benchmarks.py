@@ -56,7 +56,7 @@ def test_solvers():
     assert float(peer.split("|")[-2]) < 1e-3  # the same eigenvalues
 
 
-@pytest.mark.parametrize("data", ["swiss_roll", "wide"])
+@pytest.mark.parametrize("data", ["swiss_roll", pytest.param("wide", marks=pytest.mark.slow)])
 def test_appended(data, tmp_path):
     *stages, total, said = appended.compare(data, 1200, 0.02, tmp_path, workers=0)
     kept = {cells[2]: cells[6] for cells in ([cell.strip() for cell in row.split("|")[1:]] for row in stages)}

@@ -45,6 +45,7 @@ def run(program, **environment):
     return found.stdout.split()
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_nothing_and_finds_the_same():
     first, second = run(SEARCH), run(SEARCH)
     assert second[:2] == ["1", "0"]  # read from the cache; pynndescent's own function not even asked for
