@@ -113,6 +113,7 @@ def test_rows_left_out_among_old_and_new(tmp_path, points, method):  # noqa: F81
         assert store.array("points").dtype == np.float32
 
 
+@pytest.mark.slow
 def test_lists_of_further_rounds_are_kept_and_raised_again(tmp_path, monkeypatch):
     monkeypatch.setattr(groups, "GROUP_POINTS", 100)
     monkeypatch.setattr(plan, "CELL_POINTS", 20)

@@ -34,7 +34,7 @@ def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ["swiss_roll", "digits"])
+@pytest.mark.parametrize("name", [pytest.param("swiss_roll", marks=pytest.mark.slow), "digits"])
 @pytest.mark.parametrize("method", FAMILY)
 def test_equals_scikit_learn(tmp_path, method, name, seed):
     X = points(name, 1300, seed)
@@ -193,7 +193,7 @@ class TestEachMethod:
         assert np.isfinite(np.delete(Y, [50, 51], axis=0)).all()
 
 
-@pytest.mark.parametrize("method", FAMILY)
+@pytest.mark.parametrize("method", [pytest.param("modified", marks=pytest.mark.slow), "hessian", "ltsa"])
 class TestFactor:
     def test_stored_matrix_is_that_of_the_stored_rows(self, tmp_path, method):
         X = sample("swiss_roll", 0, 700, 9, 0.0, 0.0).points

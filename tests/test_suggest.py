@@ -120,6 +120,7 @@ def test_rules_about_the_whole_input_are_not_those_of_the_sample(tmp_path, make_
     assert any(f"neighbors.{next(iter(rule))} decides" in reason for reason in ruled["reasons"])
 
 
+@pytest.mark.slow
 def test_cosine_candidates_are_those_of_the_unit_rows(tmp_path, make_config):
     rng = np.random.default_rng(14)
     points = sample("punctured_sphere", 0, 900, 3, 0.0, 0.0).points
