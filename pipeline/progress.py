@@ -3,22 +3,32 @@
 import io
 import json
 import sys
+import threading
 import time
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from pipeline.plan import BlockReport, Step
 from pipeline.reuse import is_cut
 
-LINE_SECONDS = 10.0
+LINE_SECONDS, WAIT_SECONDS = 10.0, 30.0
 
 
 class RunProgress:
     """Bars while a step runs on a terminal, one line when it ends; without a terminal a line now and then.
 
+    A step of which no block ends for long (an eigensolve, a search that is compiled first) says that it is at work.
     Steps of which nothing was left to compute are counted, and told together before the next one that computes.
     """
 
@@ -28,13 +38,14 @@ class RunProgress:
         self.reused: dict[str, int] = {}
         self._bars = Progress(
             TextColumn("{task.description:<32}"), BarColumn(30), MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), console=self.console, transient=True,
-            disable=not self.console.is_terminal,
+            TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn(),
+            console=self.console, transient=True, disable=not self.console.is_terminal,
         )  # fmt: skip
         self._task: TaskID | None = None
         self._done = self._fresh = 0
         self._started = self._spoken = 0.0
         self._kept: list[Step] = []
+        self._ended = threading.Event()
 
     def say(self, text: str) -> None:
         """One line for people."""
@@ -52,6 +63,9 @@ class RunProgress:
         if self.console.is_terminal:
             self._bars.start()
             self._task = self._bars.add_task(f"{step.stage}.{step.name}", total=step.n_blocks, completed=done, rate="")
+        else:
+            self._ended = threading.Event()
+            threading.Thread(target=self._tell_waiting, args=(step, self._ended), daemon=True).start()
 
     def advance(self, step: Step, report: BlockReport) -> None:
         self._done += 1
@@ -71,7 +85,7 @@ class RunProgress:
         if not computed:
             self._kept.append(step)
             return
-        self._remove_bar()
+        self._end_waiting()
         kept = f", {step.n_blocks - computed} kept" if computed < step.n_blocks else ""
         took = f"{computed:>4} of {step.n_blocks} blocks in {seconds:.1f} s"
         self.say(f"  {step.stage + '.' + step.name:<34} {took}{kept}")
@@ -84,12 +98,12 @@ class RunProgress:
         self._tell_kept()
         kept = f", {reused} kept from before" if reused else ""
         now = datetime.now().astimezone().strftime("%H:%M:%S")
-        self.say(f"{now} {stage}: {computed} blocks in {seconds:.1f} s, largest process {peak_bytes / 2**30:.2f} GiB"
-                 f"{kept}")  # fmt: skip
+        blocks = _counted(computed, "block")
+        self.say(f"{now} {stage}: {blocks} in {seconds:.1f} s, largest process {peak_bytes / 2**30:.2f} GiB{kept}")
 
     def stop(self) -> None:
         """Take the bar off the screen (also after an error), and tell of steps not told of yet."""
-        self._remove_bar()
+        self._end_waiting()
         self._tell_kept()
 
     def _tell_kept(self) -> None:
@@ -97,15 +111,32 @@ class RunProgress:
         if self._kept:
             stages, blocks = len({step.stage for step in self._kept}), sum(step.n_blocks for step in self._kept)
             counts = ((stages, "stage"), (len(self._kept), "step"), (blocks, "block"))
-            said = ", ".join(f"{count:,} {noun}{'s' * (count != 1)}" for count, noun in counts)
+            said = ", ".join(_counted(count, noun) for count, noun in counts)
             self.say(f"kept: {said} of the earlier run")
             self._kept = []
 
-    def _remove_bar(self) -> None:
+    def _tell_waiting(self, step: Step, ended: threading.Event) -> None:
+        while not ended.wait(WAIT_SECONDS):
+            now = time.perf_counter()
+            if now - self._spoken >= WAIT_SECONDS:
+                self._spoken = now
+                counts = f"{self._done}/{step.n_blocks} blocks after {now - self._started:.0f} s"
+                self.say(f"  {step.stage}.{step.name}: {counts}")
+
+    def _end_waiting(self) -> None:
+        self._ended.set()
         if self._task is not None:
             self._bars.remove_task(self._task)
             self._bars.stop()
             self._task = None
+
+
+def _counted(count: int, noun: str) -> str:
+    """
+    >>> _counted(1, "block"), _counted(1200, "block")
+    ('1 block', '1,200 blocks')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 class JsonProgress(RunProgress):
@@ -134,6 +165,7 @@ class JsonProgress(RunProgress):
         )  # fmt: skip
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
+        self._end_waiting()
         self._tell("step_done", stage=step.stage, step=step.name, seconds=round(seconds, 3), blocks=step.n_blocks,
                    computed=computed)  # fmt: skip
 
@@ -159,4 +191,5 @@ class StepCounts(RunProgress):
         """Nothing: many runs go on at once."""
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
+        self._end_waiting()
         self.steps["reused" if not computed else "cut" if is_cut(step) else "computed"] += 1

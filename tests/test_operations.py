@@ -12,11 +12,12 @@ import pytest
 from test_end_to_end import write_config
 from typer.testing import CliRunner
 
-from pipeline import cli
+from pipeline import cli, progress
 from pipeline import run as runs
 from pipeline.checkpoint import marker_name, recorded_steps
 from pipeline.config import load_config
-from pipeline.progress import JsonProgress
+from pipeline.plan import Step
+from pipeline.progress import JsonProgress, RunProgress
 from pipeline.run import STAGES
 from pipeline.store import Store
 
@@ -76,10 +77,32 @@ def test_a_client_that_aborts_at_the_end_changes_no_exit_code(arguments, code, s
     assert ended.stdout.endswith("at the end\n")
 
 
+@pytest.mark.parametrize("kind", [RunProgress, JsonProgress])
+def test_a_step_of_which_no_block_ends_says_that_it_is_at_work(monkeypatch, kind):
+    monkeypatch.setattr(progress, "WAIT_SECONDS", 0.05)
+    stream, waited = io.StringIO(), lambda: stream.getvalue().count("solve_embedding.solve: 0/1 blocks after ")
+    step = Step("solve_embedding", "solve", lambda store, block: {}, 1, 0, {})
+    told = kind(stream)
+    told.begin(step, 1)  # all is there
+    time.sleep(0.2)
+    assert waited() == 0
+    told.begin(step, 0)
+    deadline = time.monotonic() + 20
+    while waited() < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert waited() >= 2
+    told.end(step, 0.2, 1)
+    time.sleep(0.1)
+    before = waited()
+    time.sleep(0.2)
+    assert waited() == before
+
+
 def test_a_line_for_every_stage(config):
     text = invoke("run", config).stderr
     for stage in STAGES:
-        assert re.search(rf"^\d\d:\d\d:\d\d {stage}: \d+ blocks in [\d.]+ s, largest process \d\.\d\d GiB$", text, re.M)
+        took = rf"{stage}: (1 block|\d+ blocks) in [\d.]+ s, largest process \d\.\d\d GiB"
+        assert re.search(rf"^\d\d:\d\d:\d\d {took}$", text, re.M)
 
 
 def test_what_is_kept_is_told_in_one_line_and_what_is_computed_in_one_each(config, tmp_path):
