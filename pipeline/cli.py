@@ -236,7 +236,7 @@ def main() -> None:
     try:
         app()
     except SystemExit as ended:
-        _leave(ended.code if isinstance(ended.code, int) else 0)
+        _leave(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
 
 
 def _leave(code: int) -> None:
