@@ -5,9 +5,11 @@ The task itself writes the block's marker after its data, so a block that finish
 
 import contextlib
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +18,7 @@ import psutil
 from distributed import Client, as_completed
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from pipeline import checkpoint, isolated, memory
 from pipeline.clusters.versions import check_versions, expected, require
@@ -222,9 +224,11 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
         return finished  # done by another worker that died before it could say so
     base_bytes = _reset_peak()
     started = time.perf_counter()
-    limits: Any = contextlib.nullcontext() if step.all_cores else threadpool_limits(1)
+    limits: Any = contextlib.nullcontext() if step.all_cores else _pools(len(sys.modules)).limit(limits=1)
     with limits:
         report = step.function(store, block, **step.parameters, **step.resources)
+    if step.all_cores:
+        _pools.cache_clear()  # MKL is loaded there, which is no module
     seconds = time.perf_counter() - started
     peak = max(_peak_bytes(), report.pop("peak_bytes", 0))  # the step may have worked in another process
     result = BlockReport(block, round(seconds, 4), peak, report, base_bytes)
@@ -294,6 +298,12 @@ def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:
     more = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
     head = f"{step.stage}.{step.name}: {len(failures)} of {step.n_blocks} blocks failed; the others are kept:"
     return "\n".join([head, *shown, *more, "Run the same command again to try the failed blocks once more."])
+
+
+@lru_cache(maxsize=1)
+def _pools(n_modules: int) -> ThreadpoolController:
+    """The libraries here that keep threads, looked for again once more modules are loaded: it takes milliseconds."""
+    return ThreadpoolController()
 
 
 def _reset_peak() -> int:

@@ -3,6 +3,8 @@
 import gc
 import os
 import pickle
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -64,6 +66,30 @@ def look(store, block, **given):
     """Where and how a task runs."""
     threads = [pool["num_threads"] for pool in threadpool_info()]
     return {"pid": os.getpid(), "threads": max(threads), "given": given}
+
+
+LOADS_LATE = """
+import sys
+from unittest.mock import Mock
+from threadpoolctl import threadpool_info
+from pipeline.execute import Executor, run_step
+from pipeline.plan import Step
+from pipeline.store import Store
+
+def load(store, block):
+    import sklearn.utils._openmp_helpers
+    return {}
+
+def look(store, block):
+    return {pool["internal_api"]: pool["num_threads"] for pool in threadpool_info()}
+
+def run(name, function):
+    return run_step(Step("t", name, function, 1, 1, {}), "", Store(sys.argv[1]), Executor(None), Mock())[0].report
+
+print(run("before", look))
+run("load", load)
+print(run("after", look))
+"""
 
 
 def allocate(store, block, sizes):
@@ -242,6 +268,11 @@ class TestSerial:
         threads = max(pool["num_threads"] for pool in threadpool_info())
         [report] = run_step(Step("t", "look", look, 1, 1, {}, all_cores=True), "", store, serial, Progress())
         assert report.report["threads"] == threads
+
+    def test_a_library_loaded_on_the_way_has_one_thread_too(self, tmp_path):
+        done = subprocess.run([sys.executable, "-c", LOADS_LATE, str(tmp_path)], capture_output=True, text=True,
+                              env=os.environ | {"OMP_NUM_THREADS": "2"}, check=True)  # fmt: skip
+        assert done.stdout.splitlines() == ["{'openblas': 1}", "{'openblas': 1, 'openmp': 1}"]
 
     def test_a_task_that_exits_is_a_failure_of_its_block(self, store, serial):
         def leave(store, block):
