@@ -2,6 +2,8 @@
 
 import ast
 import graphlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,10 @@ OWNERS = {
     "typer": {"cli.py"},
     "xarray": {"opened.py"},
 }
+LATE = {
+    "dask.array", "dask_ml", "datashader", "kubernetes", "matplotlib", "pandas", "pyarrow", "pynndescent",
+    "pypardiso", "scipy.stats", "sklearn",
+}  # fmt: skip
 NOT_IN_KERNELS = {"dask", "distributed", "zarr", "yaml", "pydantic", "logging", "typer", "rich"}
 
 
@@ -172,6 +178,13 @@ def test_no_worker_is_left_out_of_what_the_scheduler_is_asked(name):
     for call in ast.walk(tree(name)):
         if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("scheduler_info"):
             assert {word.arg: ast.unparse(word.value) for word in call.keywords} == {"n_workers": "-1"}, call.lineno
+
+
+def test_a_command_starts_without_what_few_steps_need():
+    """Loading these takes as long as everything else together, in each worker again."""
+    code = f"import sys, pipeline.cli; print(*(name for name in {sorted(LATE)} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def test_no_import_cycle():

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import chi2
+from scipy.special import gammaincinv  # scipy.stats takes a second to load
 
 from pipeline.errors import InputError
 
@@ -52,7 +52,7 @@ def two_nearest(distances: Float64) -> Dimension:
             "intrinsic dimension: the two nearest neighbours of nearly all sampled points are equally far, so their "
             "distances say nothing (coordinates on a grid?)"
         )
-    low, high = (float(chi2.ppf(tail, 2 * kept)) / (2 * total) for tail in (0.025, 0.975))
+    low, high = (float(gammaincinv(kept, tail)) / total for tail in (0.025, 0.975))
     return Dimension(max(kept - 1, 1) / total, low, high)
 
 
