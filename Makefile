@@ -30,7 +30,8 @@ azurite:
 
 test: $(VENV)/.installed lint
 	@$(MAKE) servers || echo "no object stores here: their tests are skipped" >&2
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not benchmark"
+	@# Three at once on two cores: some tests wait for pods, jobs and workers that are started.
+	$(BIN)/pytest -n 3 --dist loadfile -m "not slow and not benchmark"
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check pipeline tests

@@ -17,7 +17,8 @@ from pipeline.plan import Earlier, PlannedArray
 from pipeline.store import Store
 
 
-@pytest.mark.parametrize("method", ["kdtree", pytest.param("pynndescent", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
 def test_nothing_is_missing_where_it_was_not_needed(tmp_path, points, method):  # noqa: F811
     night = Night(tmp_path, points, method)  # noqa: F811
     night(N)
@@ -68,7 +69,8 @@ def test_damage_of_ones_own_is_not_laid_at_anothers_door(night, monkeypatch):  #
     assert "keep_cells" in steps(night(N + MORE))
 
 
-@pytest.mark.parametrize("keep", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [1, 3])
 def test_another_number_of_coordinates_keeps_weights_and_matrix(night, keep):  # noqa: F811
     settings = (f"output.keep={keep}",)
     for n in (N, N + MORE):
@@ -166,6 +168,7 @@ def test_the_plan_spreads_new_points_over_the_groups():
     assert planned["search_new"].bytes_per_task < 2 * anew["search_cells"].bytes_per_task
 
 
+@pytest.mark.slow
 def test_boxes_of_every_night_are_planned_for(night, monkeypatch):  # noqa: F811
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
     planned, figure = [], memory.search_tree

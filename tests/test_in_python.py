@@ -93,7 +93,7 @@ class TestEmbed:
             embed(roll)
 
 
-@pytest.mark.parametrize(("keep", "left"), [(None, 1), (2, 2)])
+@pytest.mark.parametrize(("keep", "left"), [(None, 1), pytest.param(2, 2, marks=pytest.mark.slow)])
 def test_arrays_that_no_version_names_are_removed(roll, tmp_path, keep, left):
     output = {"store": str(tmp_path / "run.zarr")} | ({} if keep is None else {"keep": keep})
     found = []

@@ -99,7 +99,9 @@ def test_workers_give_the_same_bytes_as_one_process(tmp_path, undisturbed):
     assert digests(config.parent / "run.zarr") == undisturbed
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [
+    pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130),
+])
 def test_a_signal_stops_cleanly(tmp_path, number, code):
     config = job(tmp_path / "stopped")
     store = config.parent / "run.zarr"

@@ -60,6 +60,7 @@ def test_neighbors_all_over_the_place(reads):
     assert max(found.values()) <= MOST, found
 
 
+@pytest.mark.slow
 def test_neighbors_nearby(reads):
     found = reads(swiss_roll(8192, np.random.default_rng(6)), 1024, method="kdtree")
     assert max(found.values()) <= MOST, found

@@ -141,7 +141,10 @@ class TestDamage:
         lle("run", job(), "--set", "eigensolver.n_components=3")
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
-    @pytest.mark.parametrize("name", ["embedding", "weights", "_work/eigen/00000.npz"])
+    @pytest.mark.parametrize("name", [
+        "embedding", pytest.param("weights", marks=pytest.mark.slow),
+        pytest.param("_work/eigen/00000.npz", marks=pytest.mark.slow),
+    ])  # fmt: skip
     def test_that_versions_share_is_not_taken_over(self, job, tmp_path, name):  # noqa: F811
         lle("run", job())
         second = lle("run", job(), *OTHER_QUALITY)
@@ -150,7 +153,7 @@ class TestDamage:
         assert not lle("run", job(), *OTHER_QUALITY)["unchanged"]
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
-    @pytest.mark.parametrize("keep", [1, 3])
+    @pytest.mark.parametrize("keep", [pytest.param(1, marks=pytest.mark.slow), 3])
     def test_of_the_embedding_to_align_with(self, job, tmp_path, keep):  # noqa: F811
         more = ("--set", "embedding.align=previous")
         lle("run", job(keep=keep), *more)

@@ -109,7 +109,8 @@ def plain(tmp_path_factory, make_config, few_candidates):
 
 
 @pytest.mark.parametrize("rule", [
-    {"radius": 2.0, "k_max": 40}, pytest.param({"eta": 0.1}, marks=pytest.mark.slow), {"k_per_point": "k.npy"},
+    {"radius": 2.0, "k_max": 40}, pytest.param({"eta": 0.1}, marks=pytest.mark.slow),
+    pytest.param({"k_per_point": "k.npy"}, marks=pytest.mark.slow),
     pytest.param({"precomputed": {"kind": "npy", "path": "lists.npy"}}, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_rules_about_the_whole_input_are_not_those_of_the_sample(tmp_path, make_config, plain, rule):
@@ -201,7 +202,9 @@ class TestCommand:
         assert "weights.reg" not in json.loads(out)["suggested"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [
+    pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130),
+])
 def test_a_signal_leaves_no_folder_behind(path, tmp_path, number, code):
     """It comes between two of the runs, when none of them listens."""
     program = (

@@ -126,6 +126,7 @@ def test_an_unknown_release_is_left_alone(original, monkeypatch):
     assert original.nn_descent is descent.ORIGINAL
 
 
+@pytest.mark.slow
 def test_the_search_of_a_cell_is_the_kept_one(original):
     X = np.random.default_rng(5).normal(size=(600, 6)).astype(np.float32)
     cell_neighbors(X, np.arange(600), 5, 100, 3)

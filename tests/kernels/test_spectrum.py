@@ -56,7 +56,10 @@ def check(found, A, m):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("name", "seed"), [("swiss_roll", 19), ("s_curve", 83), ("sheet", 19), ("cube", 83)])
+@pytest.mark.parametrize(("name", "seed"), [
+    ("swiss_roll", 19), pytest.param("s_curve", 83, marks=pytest.mark.slow),
+    pytest.param("sheet", 19, marks=pytest.mark.slow), ("cube", 83),
+])  # fmt: skip
 def test_every_route_finds_the_dense_vectors(method, name, seed):
     A = lle_factor(points(name, 480, seed), 12, 1e-3)
     values, V = oracle(A, 3)

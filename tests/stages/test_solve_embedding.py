@@ -69,7 +69,8 @@ def test_the_next_route_takes_over_where_one_was_killed(solved, monkeypatch):
     np.testing.assert_allclose(report["eigenvalues"], right, rtol=1e-6)
 
 
-@pytest.mark.parametrize("method", [pytest.param("auto", marks=pytest.mark.slow), "factored"])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["auto", "factored"])
 def test_a_process_killed_in_every_route_is_want_of_memory(solved, monkeypatch, method):
     monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
     monkeypatch.setattr(solve_embedding, "_solve", killed_always)
@@ -81,7 +82,7 @@ def test_a_process_killed_in_every_route_is_want_of_memory(solved, monkeypatch, 
     assert failure.value.exit_code == 1
 
 
-@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_a_killed_iteration_goes_on_with_the_same_bytes(solved, monkeypatch, steps):
     undisturbed, whole = solve(solved, "chebyshev")
     kept = []
@@ -192,7 +193,8 @@ def test_the_solver_of_an_earlier_run_is_that_of_the_same_input(tmp_path, monkey
     assert lle("plan", config)["solver"] is None
 
 
-@pytest.mark.parametrize("family", [pytest.param("ltsa", marks=pytest.mark.slow), "laplacian"])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["ltsa", "laplacian"])
 def test_plan_predicts_the_solver_of_other_methods(tmp_path, family):
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 600})
     method = ("--set", f"method={family}")
