@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from pipeline.config import resolved
-from pipeline.report import charts, pictures
+from pipeline.report import charts, pictures, raster
 from pipeline.report.figures import MISSING, to_png
 from pipeline.report.pictures import ColorSource, classify, count_outside, draw_embedding, robust_range
 from pipeline.report.side_by_side import shelves
@@ -276,7 +276,7 @@ class TestColor:
 
 
 class TestAggregation:
-    """Above SCATTER_POINTS: a raster on the same axes, made by datashader."""
+    """Above SCATTER_POINTS: a raster on the same axes."""
 
     @pytest.fixture(autouse=True)
     def _always_aggregate(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,6 +330,21 @@ class TestAggregation:
         assert np.nanmin(raster) == 1.0
         assert figures[0].axes[1].get_ylabel() == "points in 3 x 3 pixels"
         assert figures[0].axes[1].get_ylim()[1] == pytest.approx(max(10.0, np.nanmax(raster)))
+
+    def test_all_parts_of_many_points_and_no_missing_value(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(raster, "POINTS_AT_ONCE", 300)
+        rng = np.random.default_rng(81)
+        points, values = rng.uniform(1.5, 8.5, size=(1000, 2)), rng.normal(size=1000)
+        values[::9] = np.nan
+        grid = raster.Grid((10, 10), (0.0, 10.0), (0.0, 10.0))
+        near = [
+            [(np.abs(np.floor(points) - (column, row)).max(axis=1) <= 1) for column in range(10)] for row in range(10)
+        ]
+        counts = raster.count_points(grid, *points.T)
+        np.testing.assert_array_equal(counts, np.sum(near, axis=2))
+        means = raster.mean_values(grid, *points.T, values)
+        np.testing.assert_allclose(means[5, 3], np.nanmean(values[near[5][3]]))
+        assert np.isnan(raster.mean_values(grid, *points.T, np.full(1000, np.nan))).all()
 
     @pytest.mark.parametrize("kind", ["none", "continuous", "classes"])
     @pytest.mark.parametrize("n_coordinates", [1, 3])

@@ -1,11 +1,9 @@
 """Pictures of a run as PNG bytes: the embedding, the eigenvalue spectrum, the seconds of each stage.
 
 Figures are plain objects, without pyplot's global state, so that any process or thread can draw them. Up to
-`SCATTER_POINTS` points are drawn one by one; above that datashader aggregates them on the pixels of the axes,
-since overplotting would show only whatever was drawn last.
+`SCATTER_POINTS` points are drawn one by one; above that they are aggregated on the pixels of the axes.
 """
 
-import importlib
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal, NamedTuple
@@ -31,6 +29,7 @@ from pipeline.report.figures import (
     plain_text,
     to_png,
 )
+from pipeline.report.raster import Grid, count_points, mean_values, shade_classes
 from pipeline.report.side_by_side import Box, arrange, draw_frame
 
 FloatArray = npt.NDArray[np.float64]
@@ -275,32 +274,15 @@ def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:
 
 def _aggregate(ax: Axes, panel: Panel, paint: Paint) -> npt.NDArray[Any]:
     """Raster of a panel: RGBA for classes, else mean value or number of points around a pixel; NaN for none."""
-    # Importing these takes seconds, which small pictures should not cost.
-    datashader, pandas = importlib.import_module("datashader"), importlib.import_module("pandas")
-    shaders = datashader.transfer_functions
     box = ax.get_window_extent()
-    width, height = max(1, round(box.width)), max(1, round(box.height))
-    canvas = datashader.Canvas(width, height, panel.x_range, panel.y_range)
-    points = pandas.DataFrame({"x": panel.x, "y": panel.y})
-
-    def spread(reduction: Any) -> Any:
-        # Each point takes 3 x 3 pixels: at 150 dpi one that stands alone would hardly be seen.
-        return shaders.spread(canvas.points(points, "x", "y", reduction), px=1, shape="square", how="add")
-
+    grid = Grid((max(1, round(box.height)), max(1, round(box.width))), panel.x_range, panel.y_range)
     if paint.classes is not None:
-        codes, names = paint.classes.codes[panel.rows], range(len(paint.classes.names))
-        points["class"] = pandas.Categorical.from_codes(codes, categories=names)
-        keys = [to_hex(color) for color in paint.classes.colors]
-        counts = spread(datashader.count_cat("class"))
-        shaded = shaders.shade(counts, color_key=keys, how="eq_hist", min_alpha=110)
-        return np.asarray(shaded.to_pil(origin="upper"))
-    if paint.values is None:
-        counts = np.asarray(spread(datashader.count()), dtype=np.float64)
-        return np.where(counts > 0.0, counts, np.nan)
-    points["value"] = paint.values[panel.rows]
-    # The mean of spread points is the spread sum over the spread count.
-    counts = np.asarray(spread(datashader.count("value")), dtype=np.float64)
-    return np.asarray(spread(datashader.sum("value"))) / np.where(counts > 0.0, counts, np.nan)
+        colors = [to_hex(color) for color in paint.classes.colors]
+        return shade_classes(grid, panel.x, panel.y, paint.classes.codes[panel.rows], colors)
+    if paint.values is not None:
+        return mean_values(grid, panel.x, panel.y, paint.values[panel.rows])
+    counts = count_points(grid, panel.x, panel.y)
+    return np.where(counts > 0.0, counts, np.nan)
 
 
 def _add_key(figure: Figure, axes: Sequence[Axes], paint: Paint) -> None:

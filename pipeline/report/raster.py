@@ -1,0 +1,58 @@
+"""Points aggregated on the pixels of their axes, since overplotting would show only whatever was drawn last."""
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.ndimage import convolve
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+POINTS_AT_ONCE = 2**20
+
+
+class Grid(NamedTuple):
+    """Pixels of a panel: rows and columns, and what they span from the lowest row up and from the left."""
+
+    shape: tuple[int, int]
+    x_range: tuple[float, float]
+    y_range: tuple[float, float]
+
+
+def count_points(grid: Grid, x: Array, y: Array, values: Array | None = None) -> Float64:
+    """Number of points, or sum of their values, in the 3 x 3 pixels around each pixel, lowest row first.
+
+    On one pixel, at 150 dpi, a point that stands alone would hardly be seen.
+    """
+    total = np.zeros(grid.shape)
+    for start in range(0, len(x), POINTS_AT_ONCE):
+        part = slice(start, start + POINTS_AT_ONCE)
+        weights = None if values is None else values[part]
+        total += np.histogram2d(y[part], x[part], grid.shape, (grid.y_range, grid.x_range), weights=weights)[0]
+    return np.asarray(convolve(total, np.ones((3, 3)), mode="constant"))
+
+
+def mean_values(grid: Grid, x: Array, y: Array, values: Array) -> Float64:
+    """Mean of the finite values in the 3 x 3 pixels around each pixel; NaN where there is none."""
+    known = np.isfinite(values)
+    x, y = x[known], y[known]
+    counts = count_points(grid, x, y)
+    return count_points(grid, x, y, values[known]) / np.where(counts > 0.0, counts, np.nan)
+
+
+def shade_classes(grid: Grid, x: Array, y: Array, codes: Array, colors: Sequence[str]) -> npt.NDArray[np.uint8]:
+    """RGBA, lowest row first: the classes' colours mixed by their numbers around a pixel, opaque by rank of density.
+
+    Args:
+        codes: (n,) class of each point, a number from 0 on that `colors` has a colour (#rrggbb) for.
+    """
+    # These take seconds to import, which pictures without classes should not cost.
+    shaders, xarray = importlib.import_module("datashader.transfer_functions"), importlib.import_module("xarray")
+    each = [count_points(grid, x[codes == code], y[codes == code]).astype(np.uint32) for code in range(len(colors))]
+    classes = {"class": list(range(len(colors)))}
+    stacked = xarray.DataArray(np.stack(each, axis=-1), dims=("y", "x", "class"), coords=classes)
+    shaded = shaders.shade(stacked, color_key=list(colors), how="eq_hist", min_alpha=110)
+    return np.asarray(shaded.to_pil(origin="upper"))
