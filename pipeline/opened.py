@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline import schema
-from pipeline.errors import ConfigError
 from pipeline.store import Store, block_of
 from pipeline.versions import published_url
 
@@ -49,11 +48,9 @@ class OpenedRun:
         return self.arrays[name]
 
     def dataset(self) -> Any:
-        """The arrays with their dimensions, units and meanings as an xarray.Dataset (needs xarray)."""
-        try:
-            import xarray  # noqa: PLC0415 (not a dependency)
-        except ImportError:
-            raise ConfigError("open_run(...).dataset() needs the package xarray: pip install xarray") from None
+        """The arrays with their dimensions, units and meanings as an xarray.Dataset."""
+        import xarray  # noqa: PLC0415 (takes half a second)
+
         variables = {}
         for spec in schema.ARRAYS:
             if spec.name in self.arrays:  # a dimension may not have the name of an array that does not number it

@@ -13,6 +13,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray
 import zarr
 from conftest import swiss_roll
 
@@ -200,17 +201,13 @@ class TestOpenRun:
         with pytest.raises(KeyError, match="no array 'degree'; there are points"):
             run["degree"]
 
-    def test_xarray_where_it_is_there(self, store, monkeypatch):
-        xarray = pytest.importorskip("xarray")
+    def test_dataset(self, store):
         found = open_run(store).dataset()
         assert isinstance(found, xarray.Dataset)
         assert found["embedding"].dims == ("input row", "coordinate")
         assert found["eigenvalues"].dims == ("component number", "coordinate")
         assert "internal ids" in found["neighbor_indices"].attrs["meaning"]
         np.testing.assert_array_equal(found["component"], Store(store).read_all("component"))
-        monkeypatch.setitem(sys.modules, "xarray", None)
-        with pytest.raises(ConfigError, match="pip install xarray"):
-            open_run(store).dataset()
 
     def test_damage_is_not_read_as_numbers(self, store, tmp_path):
         chunk = Path(store) / "embedding" / "c" / "1" / "0"

@@ -36,7 +36,7 @@ OWNERS = {
     "dask_jobqueue": {"clusters/slurm.py"},
     "dask_ml": {"preprocess.py"},
     "typer": {"cli.py"},
-    "xarray": {"opened.py"},
+    "xarray": {"opened.py", "report/raster.py"},
 }
 LATE = {
     "dask.array", "dask_ml", "datashader", "kubernetes", "matplotlib", "pandas", "pyarrow", "pynndescent",

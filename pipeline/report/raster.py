@@ -1,6 +1,5 @@
 """Points aggregated on the pixels of their axes, since overplotting would show only whatever was drawn last."""
 
-import importlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -49,10 +48,12 @@ def shade_classes(grid: Grid, x: Array, y: Array, codes: Array, colors: Sequence
     Args:
         codes: (n,) class of each point, a number from 0 on that `colors` has a colour (#rrggbb) for.
     """
-    # These take seconds to import, which pictures without classes should not cost.
-    shaders, xarray = importlib.import_module("datashader.transfer_functions"), importlib.import_module("xarray")
+    # These take seconds, which pictures without classes should not cost.
+    import xarray  # noqa: PLC0415
+    from datashader.transfer_functions import shade  # noqa: PLC0415
+
     each = [count_points(grid, x[codes == code], y[codes == code]).astype(np.uint32) for code in range(len(colors))]
     classes = {"class": list(range(len(colors)))}
     stacked = xarray.DataArray(np.stack(each, axis=-1), dims=("y", "x", "class"), coords=classes)
-    shaded = shaders.shade(stacked, color_key=list(colors), how="eq_hist", min_alpha=110)
+    shaded = shade(stacked, color_key=list(colors), how="eq_hist", min_alpha=110)
     return np.asarray(shaded.to_pil(origin="upper"))
