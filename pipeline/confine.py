@@ -65,11 +65,12 @@ def _strings(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 def _meant(text: str) -> Iterator[str]:
     """The place a path or URL means, all that it matches where it is a pattern, and where links below lead."""
-    matches = [] if _is_url(text) else glob.glob(os.path.expanduser(text), recursive=True)
-    for each in (text, *matches):
-        yield (found := _settled(each))
-        if not _is_url(found):
-            yield from _links_below(found)
+    if _is_url(text):
+        yield text
+        return
+    for each in (_local(text), *glob.glob(_local(text), recursive=True)):
+        yield (found := os.path.realpath(each))
+        yield from _links_below(found)
 
 
 def _links_below(folder: str) -> Iterator[str]:
@@ -88,10 +89,12 @@ def _links_below(folder: str) -> Iterator[str]:
 
 def _settled(text: str) -> str:
     """A path without links and dots, a URL as it is."""
-    if _is_url(text):
-        return text
-    path = unquote(urlsplit(text).path) if text.startswith("file:") else text
-    return os.path.realpath(os.path.expanduser(path))
+    return text if _is_url(text) else os.path.realpath(_local(text))
+
+
+def _local(text: str) -> str:
+    """The path, or the pattern, that a text means on this machine: file:// URLs are read as patterns too."""
+    return os.path.expanduser(unquote(urlsplit(text).path) if text.startswith("file:") else text)
 
 
 def _is_url(text: str) -> bool:

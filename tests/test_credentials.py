@@ -184,7 +184,9 @@ class TestConfinement:
     def test_links_and_what_a_pattern_matches(self, load):
         os.symlink("../elsewhere", "data/way_out")
         Path("elsewhere/x.npy").touch()
-        for path in ("data/way_out/x.npy", "data/*/x.npy", "data/**/x.npy"):
+        folder = Path("data").resolve()
+        urls = [f"file://{folder}/way_out/x.npy", f"file://{folder}/*/x.npy", f"file://{folder}/%2A/x.npy"]
+        for path in ("data/way_out/x.npy", "data/*/x.npy", "data/**/x.npy", *urls):
             with pytest.raises(ConfigError, match=VARIABLE):
                 load(input={"kind": "npy", "path": path})
 
