@@ -11,9 +11,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 SECRET_NAME = re.compile(
-    r"secret|passw|token|credential|(access|account|api|private|shared|sas)_?key|connection_?string|(^|_)(pwd|sas)$",
+    r"secret|passw|token|credential|connection_?string|(^|_)(pwd|sas)$|"
+    r"(access|account|api|customer|encryption|master|private|sas|shared|storage)_?key",
     re.IGNORECASE,
 )
+PLACE_NAME = re.compile(r"(credentials|dir|file|folder|home|path)$", re.IGNORECASE)
 SECRET_TEXT = {
     "the id of an AWS access key": re.compile(r"(?<![A-Z0-9])(AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Z0-9])"),
     "the id of a Google storage key": re.compile(r"(?<![A-Z0-9])GOOG1?[A-Z0-9]{20,}"),
@@ -76,4 +78,10 @@ def without_user(url: str) -> str:
 
 def _environment() -> set[str]:
     return {value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST
-            and not value.startswith(("/", "~"))}  # fmt: skip
+            and not _is_place(name, value)}  # fmt: skip
+
+
+def _is_place(name: str, value: str) -> bool:
+    """Whether a variable tells where a secret lies. One secret access key of AWS in 64 begins with a slash too."""
+    begins = value.startswith(("/", "~"))
+    return begins and (bool(PLACE_NAME.search(name)) or os.path.exists(os.path.expanduser(value)))

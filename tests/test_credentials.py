@@ -61,6 +61,23 @@ class TestFinding:
         assert find_secret(f"x-{PASSWORD}") is not None
         assert redact(f"failed with {PASSWORD}, s3://a:b@c/d") == "failed with ***, s3://***@c/d"
 
+    @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "AWS_SSE_CUSTOMER_KEY_BASE64", "AZURE_STORAGE_MASTER_KEY",
+                                      "AZURE_ENCRYPTION_KEY", "GOOGLE_SERVICE_ACCOUNT_KEY"])  # fmt: skip
+    @pytest.mark.parametrize("value", [PASSWORD, f"/{PASSWORD}", f"~{PASSWORD}"])
+    def test_every_variable_that_obstore_takes_a_secret_from(self, monkeypatch, name, value):
+        """Some secrets look like paths."""
+        monkeypatch.setenv(name, value)
+        assert find_secret(f"x-{value}") is not None
+        assert redact(f"failed with {value}") == "failed with ***"
+
+    def test_where_a_secret_lies_is_none(self, tmp_path, monkeypatch):
+        (tmp_path / "token").touch()
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/of/another/pod")
+        monkeypatch.setenv("MY_TOKEN", str(tmp_path / "token"))
+        for text in ("/var/run/of/another/pod", str(tmp_path / "token")):
+            assert find_secret(text) is None
+            assert redact(text) == text
+
     def test_no_key_of_the_config_is_named_like_a_secret(self):
         text = json.dumps(json_schema())
         names = {name for model in json_schema()["$defs"].values() for name in model.get("properties", {})}
