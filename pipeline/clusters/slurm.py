@@ -25,6 +25,7 @@ REPLACE_SECONDS = 10  # how often jobs that ended (cancelled, preempted, out of 
 LIFETIME_SHARE = 0.9  # workers leave before SLURM kills them, and hand over what they hold
 LIFETIME_STAGGER = 0.05  # and not all at once
 JOB_NAME = "lle-worker"
+OWN_DASHBOARD = "127.0.0.1:0"
 COMMANDS = ("sbatch", "scancel", "squeue")
 
 
@@ -86,11 +87,12 @@ def job_options(cluster: SlurmCluster) -> dict[str, Any]:
         "job_script_prologue": ["export NUMBA_NUM_THREADS=1", *cluster.prologue],
         "worker_extra_args": [
             "--lifetime", f"{lifetime}s", "--lifetime-stagger", f"{math.ceil(LIFETIME_STAGGER * cluster.walltime)}s",
+            "--dashboard-address", OWN_DASHBOARD,  # without it on every network of the node
         ],
         "log_directory": cluster.log_directory and str(Path(cluster.log_directory).expanduser()),
         "local_directory": cluster.local_directory,
         "python": sys.executable,
-        "scheduler_options": {"dashboard_address": "127.0.0.1:0"},
+        "scheduler_options": {"dashboard_address": OWN_DASHBOARD},
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -190,6 +191,11 @@ class TestOptions:
         assert "export NUMBA_NUM_THREADS=1\n" in script
         assert "--nworkers 16" in script
         assert "--nthreads 1 " in script
+
+    def test_dashboards_listen_on_their_own_machine_only(self):
+        cluster = SlurmCluster(kind="slurm")
+        assert job_options(cluster)["scheduler_options"]["dashboard_address"].startswith("127.0.0.1:")
+        assert re.search(r"--dashboard-address 127\.0\.0\.1:\d", script_of(cluster).splitlines()[-1])
 
     def test_names_and_folders_add_no_line_to_the_script(self, tmp_path):
         """Each stands on a line of its own kind, as one word; the lines without it stay as they are."""
