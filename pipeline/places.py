@@ -49,12 +49,12 @@ def has_versions(objects: Objects) -> bool:
 
 
 def is_id(version: str) -> bool:
-    """Whether it can be a version's: a name, and no way to another folder.
+    """Whether it can be a version's: its time and four letters. Other folders beside them are somebody else's.
 
-    >>> is_id("20260102T030405Z-9f3e"), is_id("../other"), is_id("")
-    (True, False, False)
+    >>> is_id("20260102T030405Z-9f3e"), is_id("../other"), is_id("notes"), is_id("")
+    (True, False, False, False)
     """
-    return re.fullmatch(r"\w[\w-]*", version) is not None
+    return re.fullmatch(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}", version) is not None
 
 
 def _shown(names: list[str]) -> str:

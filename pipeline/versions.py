@@ -56,7 +56,7 @@ class Versions:
 
     def ids(self) -> list[str]:
         """All versions, published or not, the oldest first."""
-        return self.objects.folders(VERSIONS)
+        return list(filter(is_id, self.objects.folders(VERSIONS)))
 
     def open(self, version: str) -> Store:
         """Raises StoreError for what is no version's id, but a way out of the root."""

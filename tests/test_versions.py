@@ -336,6 +336,16 @@ class TestPlaces:
         (tmp_path / "run.zarr/letter.txt").write_text("dear")
         assert "other files" in refused(2, "run", job())
 
+    @pytest.mark.parametrize("name", ["notes", ".ipynb_checkpoints", "20260102T030405Z-9f3e-copy"])
+    def test_folders_of_others_among_the_versions_stay(self, job, tmp_path, name):
+        lle("run", job(keep=1))
+        theirs = tmp_path / "run.zarr/versions" / name / "letter.txt"
+        theirs.parent.mkdir()
+        theirs.write_text("dear")
+        second = lle("run", job(keep=1), "--set", "weights.reg=0.1")
+        assert theirs.read_text() == "dear"
+        assert Versions(str(tmp_path / "run.zarr")).ids() == [second["published"]]
+
     def test_nothing_there(self, tmp_path):
         with pytest.raises(ConfigError, match="no run"), reading(str(tmp_path / "none")):
             pass
