@@ -65,6 +65,15 @@ def test_chunks(tmp_path, points, zarr_format, shards):
     assert len(stamps()) == 6
 
 
+def test_a_file_that_is_written_meanwhile_is_not_looked_for(tmp_path, points):
+    """Listed under the name that it has while it is written, and gone by then: here a link to nothing."""
+    zarr.save(str(tmp_path / "x.zarr"), points)
+    source = open_source("zarr", url=str(tmp_path / "x.zarr"))
+    before = source.fingerprint(), source.stamps(50)
+    (tmp_path / "x.zarr" / ".0.partial").symlink_to("nothing")
+    assert (source.fingerprint(), source.stamps(50)) == before
+
+
 def test_another_choice_of_columns_is_another_input(tmp_path, points):
     np.save(tmp_path / "x.npy", points)
     both = open_source("npy", path=str(tmp_path / "x.npy")).stamps(50)

@@ -117,9 +117,13 @@ def _digest(text: str) -> str:
 
 
 def _list_folder(folder: Path) -> Iterator[tuple[str, int, str]]:
+    """What goes away meanwhile is not there: writers of chunks give them their names last."""
     for directory, _, names in os.walk(folder):
         for name in names:
-            status = os.stat(os.path.join(directory, name))
+            try:
+                status = os.stat(os.path.join(directory, name))
+            except FileNotFoundError:
+                continue
             yield (
                 os.path.relpath(os.path.join(directory, name), folder),
                 status.st_size,
