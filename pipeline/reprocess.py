@@ -5,6 +5,7 @@ done. Where they differ, only the blocks whose files or chunks differ are read, 
 version's copy. Then the digests of the blocks decide: equal bytes are the input of before, whatever their date.
 """
 
+import contextlib
 import hashlib
 import json
 import time
@@ -191,7 +192,8 @@ def begin(
     if not forecast:
         for version in left:
             if version != mine and (fresh or version != other):
-                root.drop(version)
+                with contextlib.suppress(StoreError):  # pruning tries again, and says why
+                    root.drop(version)
     older = (root.pointer() or {}).get("history", [])[1:]
     others = [root.open(version) for version in [*([] if other is None else [other]), *older]]
     donors = () if fresh else tuple(filter(_is_run, [*([] if published is None else [published]), *others]))
@@ -219,7 +221,8 @@ def _same_bytes(root: Versions, store: Store, mark: str) -> None:
     """Let the published version know the files under which its input now lies; the version begun for them goes."""
     root.published().put_json(INPUT, store.get_json(INPUT))
     root.amend(fingerprint=mark)
-    root.drop(version_id(store))
+    with contextlib.suppress(StoreError):  # pruning tries again, and says why
+        root.drop(version_id(store))
 
 
 def _unchanged(root: Versions, computed: dict[str, int], reused: dict[str, int], started: float) -> RunResult:
@@ -245,10 +248,13 @@ def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> di
 def _prune(root: Versions, config: Config, say: Callable[[str], None]) -> None:
     """What is published stays so when an old version cannot be deleted; the next run tries again."""
     try:
-        if gone := root.prune(config.output.keep or 1):
-            say(f"pruned: {', '.join(gone)}")
+        gone, refused = root.prune(config.output.keep or 1)
     except StoreError as error:
-        say(f"not pruned: {error}")
+        gone, refused = [], [str(error)]
+    if gone:
+        say(f"pruned: {', '.join(gone)}")
+    for why in refused:
+        say(f"not pruned: {why}")
 
 
 def version_id(store: Store) -> str:

@@ -98,23 +98,27 @@ class Versions:
         """Correct what the pointer says of the published version."""
         self.store.put_json(POINTER, {**(self.pointer() or {}), **facts})
 
-    def prune(self, keep: int) -> list[str]:
-        """Delete all but the newest `keep` published versions, and what runs left unfinished; returns what went.
+    def prune(self, keep: int) -> tuple[list[str], list[str]]:
+        """Delete all but the newest `keep` published versions, and what runs left unfinished.
 
         A version that is read or written stays until it is not: it is marked first, and whoever begins to read looks
         for the mark after leaving a sign of its own.
+
+        Returns what went, and why what did not could not be deleted.
         """
-        pointer = self.pointer()
+        pointer, gone, refused = self.pointer(), list[str](), list[str]()
         if pointer is None:
-            return []
+            return gone, refused
         kept = pointer["history"][:keep]
         if kept != pointer["history"]:
             self.amend(history=kept)
-        gone = []
         for version in self.ids():
-            if version not in kept and self.drop(version):
-                gone.append(version)
-        return gone
+            try:
+                if version not in kept and self.drop(version):
+                    gone.append(version)
+            except StoreError as error:  # the others go all the same, or one would let the disk fill up
+                refused.append(str(error))
+        return gone, refused
 
     def drop(self, version: str) -> bool:
         """Delete a version, the mark last, unless somebody reads or writes it."""

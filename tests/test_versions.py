@@ -393,15 +393,28 @@ def test_through_an_object_store(job, tmp_path, monkeypatch):
     assert np.load(tmp_path / "y.npy").shape == (N, 3)
 
 
-def test_an_unreadable_old_version_does_not_cost_the_new_one(job, tmp_path, monkeypatch):
-    lle("run", job(keep=1))
+def test_versions_that_cannot_be_deleted_cost_neither_the_new_one_nor_room(job, tmp_path, monkeypatch):
+    root = Versions(str(tmp_path / "run.zarr"))
+    published = [lle("run", job(keep=2), "--set", f"weights.reg={reg}")["published"] for reg in (0.1, 0.2)]
+    left = []
+    for _ in range(2):  # killed before they began
+        left.append(root.new_id())
+        root.open(left[-1]).put_json("_run/lock.json", {"host": "elsewhere", "pid": 1, "started": 0, "token": "0"})
+        os.utime(tmp_path / "run.zarr/versions" / left[-1] / "_run/lock.json", (0, 0))
+    stuck, drop = (published[0], left[0]), Versions.drop
 
     def refuse(self, version):
-        raise StoreError("may not be deleted")
+        if version in stuck:
+            raise StoreError(f"{version} may not be deleted")
+        return drop(self, version)
 
     monkeypatch.setattr(Versions, "drop", refuse)
-    second = lle("run", job(keep=1), "--set", "weights.reg=0.1")
-    assert Versions(str(tmp_path / "run.zarr")).pointer()["version"] == second["published"]
+    result = CliRunner().invoke(app, ["run", str(job(keep=1)), "--set", "weights.reg=0.3", "--json"])
+    assert result.exit_code == 0, result.output
+    third = json.loads(result.stdout)["published"]
+    assert root.pointer()["history"] == [third]
+    assert root.ids() == sorted([*stuck, third])
+    assert all(f"not pruned: {version} may not be deleted" in " ".join(result.stderr.split()) for version in stuck)
 
 
 @pytest.mark.parametrize("remote", [False, True])
