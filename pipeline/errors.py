@@ -30,6 +30,10 @@ class InputError(LleError):
     exit_code = 2
 
 
+class InputChanged(LleError):
+    """The input was changed while it was read: its rows are not those of one state. The next run reads them again."""
+
+
 class BoundsNotMet(LleError):
     """The job ran, but a bound of the config (recall, residual, components) was not met; results so far are kept.
 

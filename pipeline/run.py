@@ -16,7 +16,7 @@ from pipeline.cluster import (
     performance,
 )
 from pipeline.config import Cluster, Config, resolved
-from pipeline.errors import BoundsNotMet
+from pipeline.errors import BoundsNotMet, InputChanged
 from pipeline.execute import Executor, run_step
 from pipeline.forecast import Forecast
 from pipeline.interrupts import interruptible
@@ -230,6 +230,9 @@ def _run_stages(
                              for report in reports if not report.report["converged"]]  # fmt: skip
                     upstream = f"{upstream}-{time.time_ns()}"  # what rests on it is computed again too
                 step = steps.send(found)
+        except InputChanged:  # blocks of two states, under the name of one that may come back
+            checkpoint.forget_step(store, step.stage, step.name)
+            raise
         except StopIteration as stop:
             layout = stop.value
         checkpoint.forget_unused(store, name, used)

@@ -61,8 +61,10 @@ class TestFinding:
         assert find_secret(f"x-{PASSWORD}") is not None
         assert redact(f"failed with {PASSWORD}, s3://a:b@c/d") == "failed with ***, s3://***@c/d"
 
-    @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "AWS_SSE_CUSTOMER_KEY_BASE64", "AZURE_STORAGE_MASTER_KEY",
-                                      "AZURE_ENCRYPTION_KEY", "GOOGLE_SERVICE_ACCOUNT_KEY"])  # fmt: skip
+    @pytest.mark.parametrize("name", [
+        "AWS_SECRET_ACCESS_KEY", "AWS_SSE_CUSTOMER_KEY_BASE64", "AZURE_STORAGE_MASTER_KEY", "AZURE_ENCRYPTION_KEY",
+        "GOOGLE_SERVICE_ACCOUNT_KEY",
+    ])  # fmt: skip
     @pytest.mark.parametrize("value", [PASSWORD, f"/{PASSWORD}", f"~{PASSWORD}"])
     def test_every_variable_that_obstore_takes_a_secret_from(self, monkeypatch, name, value):
         """Some secrets look like paths."""

@@ -16,7 +16,7 @@ from test_sources import data, inputs  # noqa: F401 (fixtures)
 from test_stamps import changed
 from test_versions import FEW, read_blocks
 
-from pipeline.errors import InputError, LleError
+from pipeline.errors import InputChanged, InputError, LleError
 from pipeline.objects import open_objects
 from pipeline.sources import mapped, open_source, remote, streams
 from tests.traffic import counted
@@ -163,7 +163,7 @@ class TestChanges:
         source = open_source("npy", path=f"{folder.url}/x.npy")
         time.sleep(1.1)  # headers tell seconds
         folder.put("x.npy", saved(np.save, np.ones((50, 2))))
-        with pytest.raises(InputError, match=r"x\.npy: the object was replaced while it was read"):
+        with pytest.raises(InputChanged, match=r"x\.npy: the object was replaced while it was read"):
             source.read(0, 10)
         assert open_source("npy", path=f"{folder.url}/x.npy").read(0, 10).all()
         folder.delete("x.npy")

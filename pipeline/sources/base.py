@@ -74,13 +74,18 @@ class Source(ABC):
         """Whether fingerprint and stamps notice changed data; False where the storage says nothing about its files."""
         return True
 
-    def stamps(self, size: int) -> list[str]:
+    def stamps(self, size: int, n_rows: int | None = None) -> list[str]:
         """One text per block of `size` rows. While it stays the same, so do the rows; nothing is read to tell it.
 
-        Here for the input as a whole; an input of many files or chunks says it of those that hold the rows.
+        Here for the input as a whole; an input of many files or chunks says it of those that hold the rows. With
+        `n_rows` for the first so many rows.
         """
-        whole = json.dumps(self.fingerprint(), sort_keys=True)
-        return [stamp_text([whole, start, min(start + size, self.n_rows)]) for start in range(0, self.n_rows, size)]
+        whole, n = json.dumps(self.fingerprint(), sort_keys=True), n_rows or self.n_rows
+        return [stamp_text([whole, start, min(start + size, n)]) for start in range(0, n, size)]
+
+    def state(self, start: int, stop: int) -> str:
+        """Which rows of which files, in what state, `read` takes, as far as opening the input has told; else empty."""
+        return ""
 
 
 Stamper = Callable[[int, int], Any]
@@ -108,6 +113,10 @@ class Rows(ABC):
     def can_tell(self) -> bool:
         """As Source.can_tell, of this array alone."""
         return True
+
+    def told(self) -> Fingerprint:
+        """What opening it has told of its state; the storage is not asked again."""
+        return self.fingerprint()
 
     def stamper(self) -> Stamper:
         """A function from rows [start, stop) to what tells, unread, whether they changed; the whole file here."""

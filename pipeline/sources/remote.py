@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from fsspec.utils import glob_translate
 
-from pipeline.errors import ConfigError, InputError, LleError
+from pipeline.errors import ConfigError, InputChanged, InputError, LleError
 from pipeline.objects import open_remote
 from pipeline.refusals import answer_of
 from pipeline.sources.stamp import Stamp
@@ -55,7 +55,7 @@ def find_objects(url: str, key: str) -> list[Stamp]:
 def read_range(stamp: Stamp, start: int, target: memoryview) -> None:
     """Fill `target` with the object's bytes from `start` on.
 
-    Raises InputError where the object is gone or no longer the one of the stamp.
+    Raises InputError where the object is gone, InputChanged where it is no longer the one of the stamp.
     """
     starts = range(0, len(target), PIECE_BYTES)
 
@@ -205,7 +205,7 @@ def _ask(stamp: Stamp, start: int, count: int) -> Any:
         now = _stamp(place, {**answer.meta, "path": name})
         same_time = now.mtime_ns // 10**9 == stamp.mtime_ns // 10**9  # headers tell seconds only
         if now.size != stamp.size or (now.tag != stamp.tag and not same_time):
-            raise InputError(f"{stamp.path}: the object was replaced while it was read; run the same command again")
+            raise InputChanged(f"{stamp.path}: the object was replaced while it was read; run the same command again")
         data = memoryview(answer.bytes())
     if len(data) != count:
         raise LleError(f"{stamp.path}: expected {count} bytes from byte {start} on, found {len(data)}; try again")

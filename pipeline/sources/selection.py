@@ -60,6 +60,10 @@ class SelectedRows(Source):
         row = int(self._rows[0])
         return np.full(stop - start, np.asarray(self._source.read_labels(row, row + 1)).item())
 
+    def state(self, start: int, stop: int) -> str:
+        """That of the whole source, whose labels choose the rows."""
+        return self._source.state(0, self._source.n_rows)
+
     def fingerprint(self) -> Fingerprint:
         """That of the source, and the label."""
         return {"where": self._where, "of": self._source.fingerprint()}

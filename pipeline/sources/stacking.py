@@ -1,7 +1,7 @@
 """Several files as one input: rows one after the other, in the order of the file names."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,14 @@ class Piece(NamedTuple):
     block: AnyArray
 
 
+class Share(NamedTuple):
+    """Rows [low, high) of one of several files."""
+
+    number: int
+    low: int
+    high: int
+
+
 class StackedRows:
     """Several Rows one after the other.
 
@@ -55,28 +63,35 @@ class StackedRows:
         self._starts = np.cumsum([0] + [part.shape[0] for part in self.parts]).tolist()
         self.n_rows: int = self._starts[-1]
 
+    def _shares(self, start: int, stop: int) -> Iterator[Share]:
+        """Which rows of which parts make up rows [start, stop), in order."""
+        for number in range(max(0, bisect_right(self._starts, start) - 1), len(self.parts)):
+            first, end = self._starts[number], self._starts[number + 1]
+            if first >= stop:
+                return
+            if max(start, first) < min(stop, end):
+                yield Share(number, max(start, first) - first, min(stop, end) - first)
+
     def pieces(self, start: int, stop: int) -> Iterator[Piece]:
         """The blocks that make up rows [start, stop), in order."""
-        for part, (first, end) in zip(self.parts, pairwise(self._starts), strict=True):
-            low, high = max(start, first), min(stop, end)
-            if low < high:
-                yield Piece(slice(low - start, high - start), part.read(low - first, high - first))
+        for number, low, high in self._shares(start, stop):
+            target = self._starts[number] + low - start
+            yield Piece(slice(target, target + high - low), self.parts[number].read(low, high))
 
     @property
     def can_tell(self) -> bool:
         """Whether all parts can."""
         return all(part.can_tell for part in self.parts)
 
-    def stamps(self, size: int) -> list[Any]:
+    def stamps(self, size: int, n_rows: int) -> list[Any]:
         """For each block of `size` rows, the stamps of the pieces that make it up."""
         stampers = [part.stamper() for part in self.parts]
+        return [[stampers[number](low, high) for number, low, high in self._shares(start, min(start + size, n_rows))]
+                for start in range(0, n_rows, size)]  # fmt: skip
 
-        def stamp(start: int, stop: int) -> list[Any]:
-            found = zip(stampers, pairwise(self._starts), strict=True)
-            return [of(max(start, first) - first, min(stop, end) - first)
-                    for of, (first, end) in found if max(start, first) < min(stop, end)]  # fmt: skip
-
-        return [stamp(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size)]
+    def state(self, start: int, stop: int) -> list[Any]:
+        """The same of rows [start, stop), as far as it is known without asking."""
+        return [[self.parts[number].told(), low, high] for number, low, high in self._shares(start, stop)]
 
     def fingerprint(self) -> list[Fingerprint]:
         """One entry per file, in the order of the rows."""
@@ -153,10 +168,14 @@ class FileSource(Source):
         """Whether every file has a size and a time, or a tag."""
         return self._points.can_tell and (self._labels is None or self._labels.can_tell)
 
-    def stamps(self, size: int) -> list[str]:
+    def stamps(self, size: int, n_rows: int | None = None) -> list[str]:
         """Of the points alone, by the files or chunks that hold the rows."""
         taken = [self.dtype.name, self._columns]
-        return [stamp_text([taken, found]) for found in self._points.stamps(size)]
+        return [stamp_text([taken, found]) for found in self._points.stamps(size, n_rows or self.n_rows)]
+
+    def state(self, start: int, stop: int) -> str:
+        """By the files that hold the rows."""
+        return stamp_text([self.dtype.name, self._columns, self._points.state(start, stop)])
 
     def fingerprint(self) -> Fingerprint:
         """The files of the points and of the labels."""

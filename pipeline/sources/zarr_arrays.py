@@ -67,6 +67,7 @@ class ZarrRows(Rows):
         self.dtype = np.dtype(array.dtype)
         self.shape = array.shape if columns is None else (array.shape[0], len(columns))
         self._location, self._array, self._columns = location, array, columns
+        self._listed: list[tuple[str, int, str]] | None = None
 
     def read(self, start: int, stop: int) -> AnyArray:
         """Rows [start, stop); decodes the chunks that they touch."""
@@ -77,15 +78,23 @@ class ZarrRows(Rows):
             return np.asarray(self._array.get_orthogonal_selection((rows, np.array(self._columns))))
 
     def _entries(self) -> list[tuple[str, int, str]]:
-        """Name, size and time (remote: tag) of its files."""
-        if self._location.folder is not None:
-            return list(_list_folder(Path(self._location.folder) / self._array.path))
-        return _list_remote(self._location, self._array.path)
+        """Name, size and time (remote: tag) of its files, as they were when they were first asked for."""
+        if self._listed is None:
+            folder = self._location.folder
+            self._listed = (
+                _list_remote(self._location, self._array.path) if folder is None
+                else list(_list_folder(Path(folder) / self._array.path))
+            )  # fmt: skip
+        return self._listed
 
     @property
     def can_tell(self) -> bool:
         """Plain web servers do not list the chunks."""
         return self._location.can_list
+
+    def told(self) -> Fingerprint:
+        """Its place and how it is coded: what its chunks are is a question to the storage."""
+        return {"where": self.where, "dtype": str(self._array.dtype), "chunks": list(self._array.chunks)}
 
     def stamper(self) -> Stamper:
         """By the chunks (or shards) that hold the rows, and how they are coded."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pipeline import appended, memory, schema
 from pipeline.config import Config
-from pipeline.errors import CorruptChunk, InputError
+from pipeline.errors import CorruptChunk, InputChanged, InputError
 from pipeline.kernels.duplicates import merge_duplicates, row_hashes
 from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_points, block_rows, sample_rows
 from pipeline.preprocess import fit_transform, valid_array
@@ -72,16 +72,19 @@ def steps(config: Config, layout: Layout) -> Steps:
     def planned(spec: schema.ArraySpec, dtype: str, *tail: int) -> PlannedArray:
         return PlannedArray(spec, (n, *tail), dtype, block)
 
+    opened = open_source(kind, **plain)
     reports = yield Step(
         "ingest", "read", read_block, n_blocks,
         memory.read_input(block=block, row=row, d=d, sample=sample_rows(layout)),
         {"kind": kind, "source": plain, "sample_rows": sample_rows(layout), **size},
-        open_source(kind, **plain).fingerprint(),
+        opened.fingerprint(),
         arrays=(planned(schema.RAW, layout.dtype, d), planned(schema.ROW_HASH, "uint64", 2),
                 planned(schema.VALID, "uint8")),
         bundles=("_work/sample",), expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
         digested=("kind", "source"),
     )  # fmt: skip
+    if any(report.get("read") for report in reports):
+        _require_one_state(opened, open_source(kind, **plain), block, n, reports)
     _check_invalid(reports, config)
     if layout.label_width:
         yield Step(
@@ -120,10 +123,11 @@ def read_block(
     `earlier` names a store (`url`) that holds the rows of some `blocks` as they still are: those are copied from there.
     """
     start, stop = block_rows(block, size, n_rows)
+    told: Report = {"read": False}
     rows = _earlier_rows(earlier, block, start, stop)
-    read = rows is None
     if rows is None:
-        rows = open_source(kind, **source).read(start, stop)
+        opened = open_source(kind, **source)
+        rows, told = opened.read(start, stop), {"read": True, "state": opened.state(start, stop)}
     with np.errstate(over="ignore", invalid="ignore"):  # squares beyond float64 would make distances infinite
         valid = np.asarray(np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1)))
     store.write(schema.RAW.name, start, rows)
@@ -134,7 +138,25 @@ def read_block(
     store.write_bundle(f"_work/sample/{block:05d}", rows=chosen + start, points=rows[chosen])
     invalid = np.flatnonzero(~valid) + start
     return {"rows": len(rows), "invalid": len(invalid), "first_invalid": invalid[:NAMED_ROWS].tolist(),
-            "digest": array_digest(rows), "read": read}  # fmt: skip
+            "digest": array_digest(rows), **told}  # fmt: skip
+
+
+def _require_one_state(before: Source, after: Source, size: int, n: int, reports: list[Report]) -> None:
+    """Raises InputChanged unless all blocks come from the input as it was before, and still is for its first n rows.
+
+    A file that comes among others moves the rows of all that follow it: some would be read twice and others never.
+    """
+    wanted = [before.state(*block_rows(block, size, n)) for block in range(len(reports))]
+    same = before.n_rows == n and all(
+        report.get("state", state) == state for report, state in zip(reports, wanted, strict=True)
+    )
+    if same and after.fingerprint() != before.fingerprint():
+        same = after.n_rows >= n and after.stamps(size, n) == before.stamps(size, n)
+    if not same:
+        raise InputChanged(
+            "input: files were changed, added or taken away while they were read. What was read is forgotten; run the "
+            "same command again, best when nobody writes there"
+        )
 
 
 def _earlier_rows(earlier: Json | None, block: int, start: int, stop: int) -> npt.NDArray[Any] | None:

@@ -1,0 +1,140 @@
+"""An input that others write to while it is read: rows of one state are taken, or none, and the next run is right."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from conftest import swiss_roll
+from test_end_to_end import lle, write_config
+from test_versions import FEW, read_blocks, refused
+
+from pipeline import checkpoint
+from pipeline.stages import ingest
+from pipeline.store import Store
+from pipeline.versions import Versions
+
+N, BLOCK = 600, 200
+
+
+@pytest.fixture
+def points():
+    return swiss_roll(N + 100, np.random.default_rng(29))
+
+
+@pytest.fixture
+def folder(tmp_path, points):
+    """Two files of 300 rows."""
+    made = tmp_path / "in"
+    made.mkdir()
+    np.save(made / "b.npy", points[:300])
+    np.save(made / "c.npy", points[300:N])
+    return made
+
+
+@pytest.fixture
+def during(monkeypatch):
+    """`during(block, act)`: act as soon as this block of the input is read, once."""
+
+    def arrange(wanted, act):
+        read = ingest.read_block
+
+        def reading(store, block, **parameters):
+            report = read(store, block, **parameters)
+            if block == wanted:
+                monkeypatch.setattr(ingest, "read_block", read)
+                act()
+            return report
+
+        monkeypatch.setattr(ingest, "read_block", reading)
+
+    return arrange
+
+
+def config(tmp_path: Path, keep: int | None, **source) -> Path:
+    source = source or {"kind": "npy", "path": str(tmp_path / "in" / "*.npy")}
+    return write_config(
+        tmp_path, input=source, output={"keep": keep, "report": False}, execution={"block_points": BLOCK}, **FEW
+    )
+
+
+def raw(result) -> np.ndarray:
+    return Store(result["store"]).read_all("_work/raw")
+
+
+@pytest.mark.parametrize("keep", [None, 2])
+def test_a_file_that_comes_among_others(tmp_path, points, folder, during, keep):
+    """It moves the rows behind it: without a look those before it would be read twice, and the last ones never."""
+    job = config(tmp_path, keep)
+    during(0, lambda: np.save(folder / "a.npy", points[N:]))
+    assert "changed, added or taken away while they were read" in refused(1, "run", job)
+    if keep:
+        assert Versions(str(tmp_path / "run.zarr")).pointer() is None
+    np.testing.assert_array_equal(raw(lle("run", job)), np.concatenate([points[N:], points[:N]]))
+
+
+@pytest.mark.parametrize("keep", [None, 2])
+def test_a_file_that_comes_and_goes(tmp_path, points, folder, during, monkeypatch, keep):
+    """At the end the input is what it was at the beginning, and still the second block is of another state."""
+    job, read = config(tmp_path, keep), ingest.read_block
+
+    def reading(store, block, **parameters):
+        if block == 1:
+            np.save(folder / "a.npy", points[N:])
+        report = read(store, block, **parameters)
+        (folder / "a.npy").unlink(missing_ok=True)
+        return report
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ingest, "read_block", reading)
+        refused(1, "run", job)
+    np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
+
+
+def test_a_file_that_is_replaced(tmp_path, points, folder, during):
+    job = config(tmp_path, 2)
+    first = lle("run", job)
+    np.save(folder / "c.npy", points[300:N] + 0.01)
+    during(1, lambda: np.save(folder / "b.npy", points[:300] - 0.01))
+    refused(1, "run", job)
+    assert Versions(str(tmp_path / "run.zarr")).pointer()["version"] == first["published"]
+    np.testing.assert_array_equal(raw(lle("run", job)), np.concatenate([points[:300] - 0.01, points[300:N] + 0.01]))
+
+
+def test_files_that_come_after_the_others_are_for_the_next_run(tmp_path, points, folder, during):
+    job = config(tmp_path, 2)
+    during(0, lambda: np.save(folder / "d.npy", points[N:]))
+    np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
+    again = lle("run", job)
+    assert not again["unchanged"]
+    np.testing.assert_array_equal(raw(again), points)
+
+
+def test_chunks(tmp_path, points, during):
+    array = zarr.create_array(str(tmp_path / "in.zarr"), shape=(N, 3), chunks=(100, 3), dtype="f8")
+    array[:] = points[:N]
+    job = config(tmp_path, 2, kind="zarr", url=str(tmp_path / "in.zarr"))
+
+    def append():
+        array.resize((N + 100, 3))
+        array[N:] = points[N:]
+
+    during(0, append)
+    np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
+
+    def change():
+        array[:100] = points[:100] + 0.01
+        os.utime(tmp_path / "in.zarr" / "c" / "0" / "0", ns=(1, 1))
+
+    during(3, change)
+    refused(1, "run", job)
+    found = lle("run", job)
+    np.testing.assert_array_equal(raw(found), np.concatenate([points[:100] + 0.01, points[100:]]))
+    assert read_blocks(found["store"]) == [True, False, False, True]
+
+
+def test_what_was_read_says_of_which_state_it_is(tmp_path, folder):
+    found = Store(lle("run", config(tmp_path, None))["store"])
+    states = [report.report["state"] for report in checkpoint.read_reports(found)["ingest", "read"]]
+    assert len(set(states)) == 3
