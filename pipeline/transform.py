@@ -8,11 +8,12 @@ from typing import Any
 from pipeline import checkpoint, memory, plan, schema
 from pipeline.cluster import connect, memory_of_high_memory, memory_of_workers, memory_resource
 from pipeline.config import Cluster, Execution, Input, parse_input
-from pipeline.errors import ConfigError, InputError, StoreError
+from pipeline.errors import ConfigError, InputChanged, InputError, StoreError
 from pipeline.execute import Executor, run_step
 from pipeline.export import check_out, export_embedding
 from pipeline.groups import KEPT_CELLS
 from pipeline.interrupts import interruptible
+from pipeline.one_state import require_one_state
 from pipeline.plan import Json, Layout, Report
 from pipeline.progress import RunProgress
 from pipeline.sources import Source, open_source
@@ -54,7 +55,7 @@ def transform(
     for workers that do not see the folder of `out`.
 
     Raises ConfigError for a store without a finished embedding, InputError where the columns are not those of the run,
-    StoreError where the run was changed meanwhile.
+    StoreError where the run was changed meanwhile, InputChanged where the new rows were.
     """
     check_out(out)
     with reading(run_url) as run:
@@ -82,6 +83,11 @@ def _transform(
                 reports = _run_steps(job, layout, work, executor, progress)
         finally:
             progress.stop()
+        try:
+            require_one_state(source, _open(section), layout.block_points, source.n_rows, reports)
+        except InputChanged:
+            checkpoint.forget_step(work, "transform", "embed")
+            raise
         if _state_of(run) != state:
             raise StoreError(f"{run.url}: was computed anew meanwhile; run the same command again")
         export_embedding(work, out)

@@ -11,7 +11,7 @@ from test_end_to_end import lle, write_config
 from test_versions import FEW, read_blocks, refused
 
 from pipeline import checkpoint
-from pipeline.stages import ingest
+from pipeline.stages import embed_new, ingest
 from pipeline.store import Store
 from pipeline.versions import Versions
 
@@ -138,3 +138,27 @@ def test_what_was_read_says_of_which_state_it_is(tmp_path, folder):
     found = Store(lle("run", config(tmp_path, None))["store"])
     states = [report.report["state"] for report in checkpoint.read_reports(found)["ingest", "read"]]
     assert len(set(states)) == 3
+
+
+def test_new_points(tmp_path, points, folder, monkeypatch):
+    store, new = lle("run", config(tmp_path, None))["store"], str(folder / "*.npy")
+    execution = tmp_path / "execution.yaml"
+    execution.write_text(
+        f"input: {{kind: npy, path: x}}\noutput: {{store: y}}\n"
+        f"execution: {{block_points: {BLOCK}, cluster: {{kind: serial}}}}\n"
+    )
+    command = ["transform", store, new, tmp_path / "y.npy", "--config", execution]
+    read = embed_new.read_new
+
+    def reading(*arguments):
+        if not (folder / "a.npy").exists():
+            np.save(folder / "a.npy", points[N:])
+        return read(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(embed_new, "read_new", reading)
+        assert "while they were read" in refused(1, *command)
+    assert not (tmp_path / "y.npy").exists()
+    (folder / "a.npy").unlink()
+    assert lle(*command)["training_points"] == N
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], Store(store).read_all("embedding"))

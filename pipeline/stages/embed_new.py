@@ -128,7 +128,8 @@ def embed_block(
     start, stop = block_rows(block, size, n_rows)
     trained = Store(run)
     with read_elsewhere(trained):
-        points, valid = read_new(trained, open_source(kind, **source).read(start, stop), dtype, transform, unit)
+        opened = open_source(kind, **source)
+        points, valid = read_new(trained, opened.read(start, stop), dtype, transform, unit)
         lists = nearest_points(trained, points, n_neighbors, n_embedded)
         coordinates, component, ratio, counts = _embed(trained, points, lists, n_neighbors, reg, rule)
     far = ratio > max_ratio
@@ -139,7 +140,7 @@ def embed_block(
     _write(store, schema.DISTANCE_RATIO, start, valid, ratio, np.nan)
     invalid = np.flatnonzero(~valid) + start
     return {**counts, "far": int(far.sum()), "invalid": len(invalid), "limit": max_ratio,
-            "first_invalid": invalid[:NAMED_ROWS].tolist()}  # fmt: skip
+            "state": opened.state(start, stop), "first_invalid": invalid[:NAMED_ROWS].tolist()}  # fmt: skip
 
 
 def _write(

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from pipeline import appended, memory, schema
 from pipeline.config import Config
-from pipeline.errors import CorruptChunk, InputChanged, InputError
+from pipeline.errors import CorruptChunk, InputError
 from pipeline.kernels.duplicates import merge_duplicates, row_hashes
+from pipeline.one_state import require_one_state
 from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_points, block_rows, sample_rows
 from pipeline.preprocess import fit_transform, valid_array
 from pipeline.sources import Source, open_source
@@ -84,7 +85,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         digested=("kind", "source"),
     )  # fmt: skip
     if any(report.get("read") for report in reports):
-        _require_one_state(opened, open_source(kind, **plain), block, n, reports)
+        require_one_state(opened, open_source(kind, **plain), block, n, reports)
     _check_invalid(reports, config)
     if layout.label_width:
         yield Step(
@@ -139,24 +140,6 @@ def read_block(
     invalid = np.flatnonzero(~valid) + start
     return {"rows": len(rows), "invalid": len(invalid), "first_invalid": invalid[:NAMED_ROWS].tolist(),
             "digest": array_digest(rows), **told}  # fmt: skip
-
-
-def _require_one_state(before: Source, after: Source, size: int, n: int, reports: list[Report]) -> None:
-    """Raises InputChanged unless all blocks come from the input as it was before, and still is for its first n rows.
-
-    A file that comes among others moves the rows of all that follow it: some would be read twice and others never.
-    """
-    wanted = [before.state(*block_rows(block, size, n)) for block in range(len(reports))]
-    same = before.n_rows == n and all(
-        report.get("state", state) == state for report, state in zip(reports, wanted, strict=True)
-    )
-    if same and after.fingerprint() != before.fingerprint():
-        same = after.n_rows >= n and after.stamps(size, n) == before.stamps(size, n)
-    if not same:
-        raise InputChanged(
-            "input: files were changed, added or taken away while they were read. What was read is forgotten; run the "
-            "same command again, best when nobody writes there"
-        )
 
 
 def _earlier_rows(earlier: Json | None, block: int, start: int, stop: int) -> npt.NDArray[Any] | None:
