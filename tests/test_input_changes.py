@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from conftest import swiss_roll
@@ -138,6 +139,26 @@ def test_what_was_read_says_of_which_state_it_is(tmp_path, folder):
     found = Store(lle("run", config(tmp_path, None))["store"])
     states = [report.report["state"] for report in checkpoint.read_reports(found)["ingest", "read"]]
     assert len(set(states)) == 3
+
+
+def test_labels_stay_with_their_rows(tmp_path, points, monkeypatch):
+    def put(name, rows):
+        table = pd.DataFrame(rows, columns=["x", "y", "z"])
+        table.assign(height=rows[:, 1]).to_parquet(tmp_path / f"{name}.parquet")
+
+    put("b", points[:N])
+    job = config(tmp_path, 2, kind="parquet", path=str(tmp_path / "*.parquet"), columns=["x", "y", "z"], label="height")
+    read = ingest.read_labels
+
+    def reading(*arguments, **parameters):
+        put("a", points[N:])
+        return read(*arguments, **parameters)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ingest, "read_labels", reading)
+        refused(1, "run", job)
+    found = Store(lle("run", job)["store"])
+    np.testing.assert_array_equal(found.read_all("_work/raw")[:, 1], found.read_all("label")[:, 0])
 
 
 def test_new_points(tmp_path, points, folder, monkeypatch):

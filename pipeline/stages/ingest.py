@@ -88,11 +88,13 @@ def steps(config: Config, layout: Layout) -> Steps:
         require_one_state(opened, open_source(kind, **plain), block, n, reports)
     _check_invalid(reports, config)
     if layout.label_width:
-        yield Step(
+        labelled = yield Step(
             "ingest", "read_labels", read_labels, n_blocks, memory.read_labels(block=block, width=layout.label_width),
             {"kind": kind, "source": source, **size}, open_source(kind, **source).fingerprint(),
             arrays=(planned(schema.LABEL, "float64", layout.label_width),), feeds=False, digested=("kind", "source"),
         )  # fmt: skip
+        if any("digest" in report for report in labelled):  # a file that came since would part them from their rows
+            require_one_state(opened, open_source(kind, **plain), block, n, [])
     [merged] = yield Step(
         "ingest", "merge_duplicates", merge_rows, 1, memory.merge_duplicates(n=n),
         {"invalid": config.preprocess.invalid}, arrays=(planned(schema.REPRESENTATIVE, "int64"),), on_driver=True,
