@@ -45,12 +45,16 @@ class Versions:
         Raises StoreError where it cannot be read.
         """
         data = self.objects.get(POINTER)
+        if data is None:
+            return None
         try:
-            found: Pointer | None = None if data is None else json.loads(data)
-        except ValueError:
+            found: Pointer = json.loads(data)
+            if not ({"version", "fingerprint", "history"} <= dict(found).keys() and list(found["history"])):
+                raise ValueError
+        except (ValueError, TypeError):
             raise StoreError(
-                f"{self.url}/{POINTER}: cannot be read as JSON. Delete it, and the next run publishes anew; the "
-                f"versions themselves are stores to read meanwhile"
+                f"{self.url}/{POINTER}: is not what a run has written there. Delete it, and the next run publishes "
+                f"anew; the versions themselves are stores to read meanwhile"
             ) from None
         return found
 

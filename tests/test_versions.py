@@ -295,8 +295,11 @@ class TestReaders:
 
     def test_a_torn_pointer_is_said(self, job, tmp_path):
         lle("run", job())
-        (tmp_path / "run.zarr/published.json").write_text('{"version": ')
-        assert "Delete it" in refused(1, "export", tmp_path / "run.zarr", tmp_path / "y.npy")
+        for text in ('{"version": ', "", "null", "[]", "7", "{}", '{"version": "20260102T030405Z-9f3e"}'):
+            (tmp_path / "run.zarr/published.json").write_text(text)
+            for command in (("export", tmp_path / "run.zarr", tmp_path / "y.npy"), ("status", tmp_path / "run.zarr"),
+                            ("run", job()), ("plan", job())):  # fmt: skip
+                assert "Delete it" in refused(1, *command), (text, command)
 
 
 class TestDrivers:
