@@ -20,7 +20,7 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from threadpoolctl import ThreadpoolController
 
-from pipeline import checkpoint, isolated, memory
+from pipeline import checkpoint, isolated, kept, memory
 from pipeline.clusters.versions import check_versions, expected, require
 from pipeline.errors import CorruptChunk, LleError, StageIncomplete, StoreError
 from pipeline.machine import available_memory
@@ -222,6 +222,7 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
     store = Store(url)
     if (finished := checkpoint.read_marker(store, step, mark, block)) is not None:
         return finished  # done by another worker that died before it could say so
+    kept.begin_stage(step.stage)
     base_bytes = _reset_peak()
     started = time.perf_counter()
     limits: Any = contextlib.nullcontext() if step.all_cores else _pools(len(sys.modules)).limit(limits=1)

@@ -94,7 +94,7 @@ def search_groups(
         bundles=(f"{place}/groups.npz",), on_driver=True,
         expected=lambda b: {"n_groups": max(1, round(n / target))}, remark=searched.remark,
     )  # fmt: skip
-    scores = memory.SCORE_BYTES if searched.previous else 0
+    scores = memory.SCORE_BYTES + 40 * layout.n_cells * d if searched.previous else 0
     sent = yield Step(
         stage, searched.name("send_members"), send_members, layout.point_blocks(),
         memory.send_members(block=block, row=row) + scores,

@@ -1,10 +1,9 @@
 """Bytes that one task of each step takes, as a function of the plan's integers, and what is done when they do not fit.
 
 A figure counts everything a task holds at its worst moment besides the process that runs it (`PROCESS_BYTES`): what it
-reads (a chunk is held up to three times while it is decoded), its work arrays, what it writes (three times while it is
-encoded). `tests/test_memory.py` runs every step, measures, and fails when one takes more than its figure.
-
-Sizes: `block` rows of a block, `row` bytes of a stored point, `d` features, `k` neighbour slots, `n` points.
+reads and writes (a chunk up to three times while it is decoded or encoded) and its work arrays. `tests/test_memory.py`
+runs every step, measures, and fails when one takes more than its figure. Sizes: `block` rows of a block, `row` bytes of
+a stored point, `d` features, `k` neighbour slots, `n` points, `beside` the rows read what the input's files add.
 """
 
 from collections.abc import Iterable, Mapping
@@ -54,7 +53,7 @@ def check_worker(step: Step, limit: int | None) -> None:
     refused = NotEnoughMemory(
         f"{step.stage}.{step.name}: a task needs {gib(step.bytes_per_task)}, and a worker of {gib(limit)} has room for "
         f"{gib(task_room(limit))} beside the process itself. Nothing of this step was started. Give each worker "
-        f"{gib(needed)} (execution.cluster.memory, or fewer workers on the machine), or lower execution.block_points"
+        f"{gib(needed)} (execution.cluster.memory, or fewer workers on the machine), or {step.cure}"
     )
     refused.exit_code = 2  # a limit of the config: trying again ends the same way
     raise refused
@@ -120,12 +119,12 @@ def _tree(rows: int, d: int) -> int:
 # --- ingest
 
 
-def read_input(*, block: int, row: int, d: int, sample: int) -> int:
-    return TASK_BYTES + block * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row
+def read_input(*, block: int, row: int, d: int, sample: int, beside: int) -> int:
+    return TASK_BYTES + block * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row + beside
 
 
-def read_labels(*, block: int, width: int) -> int:
-    return TASK_BYTES + block * (64 * width + 128)
+def read_labels(*, block: int, width: int, beside: int) -> int:
+    return TASK_BYTES + block * (64 * width + 128) + beside
 
 
 def merge_duplicates(*, n: int) -> int:
@@ -144,8 +143,9 @@ def find_cells(*, sample: int, row: int, d: int) -> int:
     return TASK_BYTES + LIBRARY_BYTES + sample * (3 * row + 48 * d + 32)
 
 
-def sort(*, block: int, row_in: int, row: int, d: int, nearest: int, transform: bool) -> int:
-    return TASK_BYTES + SCORE_BYTES + block * (3 * row_in + 4 * row + 32 * d * transform + 24 * nearest + 64)
+def sort(*, block: int, row_in: int, row: int, d: int, nearest: int, transform: bool, n_cells: int) -> int:
+    rows = block * (3 * row_in + 4 * row + 32 * d * transform + 24 * nearest + 64)
+    return TASK_BYTES + SCORE_BYTES + 40 * n_cells * d + rows
 
 
 def gather(*, block: int, row: int, nearest: int, n_blocks: int, n_cells: int) -> int:
@@ -219,8 +219,8 @@ def sample_exact(*, sample: int, block: int, row: int, d: int, k: int) -> int:
     return TASK_BYTES + 3 * block * row + _tree(block, d) + sample * (3 * row + 24 * d) + hits + 4096 * 24 * d
 
 
-def measure_recall(*, sample: int, k: int) -> int:
-    return TASK_BYTES + sample * k * 300
+def measure_recall(*, sample: int, k: int, hits: int) -> int:
+    return TASK_BYTES + sample * k * 300 + 100 * hits
 
 
 def analyse_graph(*, n: int, k: int) -> int:

@@ -49,7 +49,8 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
     if n_blocks:
         sent = yield Step(
             "find_neighbors", "send_new", send_new, n_blocks,
-            memory.send_members(block=block, row=row) + 2 * memory.SCORE_BYTES + 3 * MOST_BOUNDING * row,
+            memory.send_members(block=block, row=row) + 2 * memory.SCORE_BYTES + 3 * MOST_BOUNDING * row
+            + 40 * layout.n_cells * d,
             {"n_neighbors": k, **kept, **size},
             bundles=(f"{PLACE}/group_members",), expected=lambda b: {"new": {"0": min(late, spread) if b == 0 else 0}},
         )  # fmt: skip

@@ -54,6 +54,7 @@ class Layout:
     dtype: str
     block_points: int
     label_width: int = 0
+    beside: int = 0  # bytes that reading a block of the input holds beside its rows
     n_points: int = 0
     n_features: int = 0
     n_cells: int = 0
@@ -81,8 +82,8 @@ class Step:
     memory is, in the calling process or on a cluster's high-memory worker; those that use the Dask client themselves
     (`uses_client`) always in the calling process. `all_cores` lifts the limit of one thread. `digested` names the
     parameters that only say where data come from: the digests in the reports tell what the data are. `remark` is said
-    in the log when the step begins. What `shows_records` writes is about the store's records and attributes:
-    their state is part of its identity (`checkpoint.with_records`).
+    in the log when the step begins, `cure` where it does not fit the workers. What `shows_records` writes is about the
+    store's records and attributes: their state is part of its identity (`checkpoint.with_records`).
     """
 
     stage: str
@@ -103,6 +104,7 @@ class Step:
     digested: tuple[str, ...] = ()
     version: int = 1
     remark: str = ""
+    cure: str = "lower execution.block_points"
     shows_records: bool = False
 
     @property

@@ -9,7 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
+import zarr
 from conftest import Progress
 from test_end_to_end import lle, write_config
 from test_plan import config_of, make_layout, walk_all
@@ -32,15 +35,15 @@ PRIMES = {
     "width": 2, "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "members": 4001, "lists": 23,
     "foreign": 3001, "batch": 70001, "entries": 90001, "rows": 20011, "pca": True, "transform": True,
     "factor": 37, "links": 80021, "k_max": 41, "stored": 1511, "products": 50021,
-    "old": 5003, "late": 151, "d_in": 43,
+    "old": 5003, "late": 151, "d_in": 43, "beside": 60013, "hits": 70009,
 }  # fmt: skip
 EXPECTED = {
-    "read_input": 1009 * (2 * 53 + 106 + 128) + 5 * 211 * 53,
-    "read_labels": 1009 * 256,
+    "read_input": 1009 * (2 * 53 + 106 + 128) + 5 * 211 * 53 + 60013,
+    "read_labels": 1009 * 256 + 60013,
     "merge_duplicates": 1300910,
     "fit": LIBRARY_BYTES + 8 * 7 * 5 * 10007,
     "find_cells": LIBRARY_BYTES + 211 * (159 + 336 + 32),
-    "sort": SCORE_BYTES + 1009 * (183 + 212 + 224 + 120 + 64),
+    "sort": SCORE_BYTES + 40 * 17 * 7 + 1009 * (183 + 212 + 224 + 120 + 64),
     "gather": 1009 * (318 + 120 + 64) + 24 * 64 * 17 + 16 * (13 + 17),
     "keep_cells": 32 * 221 + 40 * 7 * (17 + 43),
     "search_tree": 1009 * (159 + 56 + 1650) + 3012 * (159 + 112 + 32) + 64 * 19 * 7,
@@ -55,7 +58,7 @@ EXPECTED = {
     "cut_lists": 6 * 70001 + 4010 * 93 + 2 * 1009 * 53 + 3 * 1009 * 53 + 1009 * 704,
     "choose_recall_sample": SCORE_BYTES + 3 * 1009 * 53 + (211 + 2321) * 61 + 211 * (212 + 704),
     "sample_exact": 3 * 1009 * 53 + 1009 * 88 + 211 * (159 + 168 + 2200 + 1848) + 4096 * 168,
-    "measure_recall": 211 * 3300,
+    "measure_recall": 211 * 3300 + 7000900,
     "analyse_graph": 10007 * 760,
     "apply_repair": 1009 * 880,
     "request_rows": 1009 * 440,
@@ -367,6 +370,37 @@ def test_a_point_that_is_everybodys_neighbor(tmp_path):
     check_peaks(found, last="assemble_cost")
     listed = Store(str(tmp_path / "run.zarr")).read_all("neighbor_indices")
     assert np.bincount(listed[listed >= 0]).max() == 12_000 - 1
+
+
+def written(folder: Path, kind: str, x: np.ndarray) -> dict:
+    """The input section of a file of that kind whose rows cannot all be read by themselves."""
+    names = [f"c{i}" for i in range(x.shape[1])]
+    if kind == "parquet":
+        pyarrow.parquet.write_table(pyarrow.table(dict(zip(names, x.T, strict=True))), folder / "x.parquet")
+    elif kind == "zarr":
+        zarr.create_array(folder / "x.zarr", name="p", shape=x.shape, dtype=x.dtype, chunks=x.shape)[:] = x
+        return {"kind": "zarr", "url": str(folder / "x.zarr"), "array": "p"}
+    else:
+        np.savetxt(folder / "x.csv", x, delimiter=",", header=",".join(names), comments="")
+    return {"kind": kind, "path": str(folder / f"x.{kind}")}
+
+
+@pytest.mark.parametrize(("kind", "n"), [("parquet", 100_000), ("zarr", 100_000), ("csv", 33_000)])
+def test_inputs_of_large_units(tmp_path, kind, n):
+    """One row group, one chunk; lines of text: they count, and nothing of them stays when they are read."""
+    source = written(tmp_path, kind, gaussian(n, 120, "float64"))
+    found = probe(tmp_path, {"input": source}, "order_points")
+    check_peaks(found, last="order_points")
+    assert max(entry["base"] for entry in found if entry["stage"] == "order_points") < PROCESS_BYTES
+
+
+def test_a_unit_that_does_not_fit_is_refused_with_its_cure(tmp_path):
+    source = written(tmp_path, "parquet", gaussian(30_000, 120, "float64"))
+    config = write_config(tmp_path, input=source, execution={"cluster": {"kind": "serial", "memory": "512MiB"}})
+    result = CliRunner().invoke(app, ["run", str(config)])
+    assert result.exit_code == 2
+    assert "ingest.read: a task needs" in result.output
+    assert "write the input in smaller chunks or row groups" in result.output
 
 
 @pytest.mark.slow

@@ -161,16 +161,25 @@ def points_within(
     return Hits(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
-def nearest_hits(hits: Hits, n_sample: int, k: int) -> NeighborLists:
-    """The k nearest of the points found for each sample point, by distance, then by id; short lists are padded."""
+def nearest_of_each(hits: Hits, k: int) -> Hits:
+    """The k nearest of the points found for each sample point, all where there are fewer; by distance, then by id."""
     order = np.lexsort((hits.ids, hits.distances, hits.sample))
-    sample = hits.sample[order]
-    rank = np.arange(len(sample)) - np.searchsorted(sample, sample)
-    kept, order = rank < k, order[rank < k]
+    kept = order[_ranks(hits.sample[order]) < k]
+    return Hits(hits.sample[kept], hits.ids[kept], hits.distances[kept])
+
+
+def nearest_hits(hits: Hits, n_sample: int, k: int) -> NeighborLists:
+    """The same as lists, short ones padded."""
+    sample, ids, distances = nearest_of_each(hits, k)
+    rank = _ranks(sample)
     lists = NeighborLists(np.full((n_sample, k), -1, np.int64), np.full((n_sample, k), np.inf))
-    lists.ids[sample[kept], rank[kept]] = hits.ids[order]
-    lists.distances[sample[kept], rank[kept]] = hits.distances[order]
+    lists.ids[sample, rank], lists.distances[sample, rank] = ids, distances
     return lists
+
+
+def _ranks(sample: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Position of each entry of a sorted array among those that equal it."""
+    return np.arange(len(sample)) - np.searchsorted(sample, sample)
 
 
 def _points_within_by_tree(

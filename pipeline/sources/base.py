@@ -62,6 +62,10 @@ class Source(ABC):
         """
         return None
 
+    def bytes_beside(self, n_rows: int) -> int:
+        """The most that reading n_rows rows holds beside them: what can only be decoded as a whole, and what stays."""
+        return 0
+
     @abstractmethod
     def fingerprint(self) -> Fingerprint:
         """JSON-able; changes when the input does, as far as names, sizes and times tell.
@@ -104,6 +108,10 @@ class Rows(ABC):
 
         Raises InputError.
         """
+
+    def bytes_beside(self, n_rows: int) -> int:
+        """As Source.bytes_beside, of this array alone; 0 where every row can be read by itself."""
+        return 0
 
     @abstractmethod
     def fingerprint(self) -> Fingerprint:

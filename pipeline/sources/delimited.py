@@ -76,6 +76,13 @@ class CsvRows(FileRows):
         self.shape = (n,) if self._is_text else (n, len(columns))
         self.dtype = np.dtype(object if self._is_text else np.float64)
 
+    def bytes_beside(self, n_rows: int) -> int:
+        """The text of the rows, and what it is parsed to."""
+        n_marks = min(-(-n_rows // ROWS_PER_MARK) + 1, len(self._index.marks) - 1)
+        text = int(np.diff(self._index.marks).max(initial=0)) * n_marks
+        parsed = 160 if self._is_text else 16 * len(self._columns)
+        return 2 * text + n_marks * ROWS_PER_MARK * parsed
+
     def read(self, start: int, stop: int) -> AnyArray:
         """Rows [start, stop); parses up to ROWS_PER_MARK rows more on either side."""
         first = start // ROWS_PER_MARK
@@ -87,11 +94,14 @@ class CsvRows(FileRows):
         base = first * ROWS_PER_MARK
         expected = min(last * ROWS_PER_MARK, self._index.n_rows) - base
         table = self._parse(text, base, expected).slice(start - base, stop - start)
+        del text
         if self._is_text:
             return np.asarray(table.column(0).fill_null("").to_numpy())
         numbers = np.empty((stop - start, len(self._columns)))
         for position, column in enumerate(table.columns):
             numbers[:, position] = column.to_numpy()
+        del table, column
+        pa.default_memory_pool().release_unused()
         return numbers
 
     def _parse(self, text: bytes, base: int, expected: int) -> Any:

@@ -13,6 +13,7 @@ from pipeline.sources.base import AnyArray, Fingerprint, FloatArray, LabelKind, 
 SCAN_ROWS = 1 << 18
 MAX_INTEGER_CLASSES = 64
 MAX_TEXT_CLASSES = 1000
+SCANNED_TEXT_BYTES = 240  # of a text of ten characters: an object, and twice of fixed width
 _CACHED_CODINGS = 32
 
 
@@ -23,6 +24,8 @@ class Stack(Protocol):
     n_rows: int
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[slice, AnyArray]]: ...
+
+    def bytes_beside(self, n_rows: int) -> int: ...
 
     def fingerprint(self) -> list[Fingerprint]: ...
 
@@ -73,6 +76,12 @@ class Labels:
             raise InputError(
                 f"{first.where}: expected one text label per row, found shape {shape}; choose one column"
             )
+
+    def bytes_beside(self, n_rows: int) -> int:
+        """What reading them holds besides, and what telling their kind does: SCAN_ROWS at a time, texts in two ways."""
+        n_scanned = min(SCAN_ROWS, self._stack.n_rows)
+        scanned = n_scanned * (SCANNED_TEXT_BYTES if self._is_text else 32)
+        return scanned + self._stack.bytes_beside(max(n_rows, n_scanned))
 
     @property
     def can_tell(self) -> bool:

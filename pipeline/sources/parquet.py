@@ -12,10 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import InputError
+from pipeline.kept import released_with
 from pipeline.sources.base import AnyArray, Source
 from pipeline.sources.files import FileRows, Stamp, find_files, path_or_file, reading
 from pipeline.sources.names import TableColumns, choose_columns
 from pipeline.sources.stacking import FileSource
+
+BUNCH_BYTES = 1 << 25  # of a row group's columns, decoded, at one time
+WIDEST_NUMBER = 32  # bytes of a decimal with 76 digits
+LABEL_BYTES = 160  # of a text: as Arrow's, as an object, and where that points to
 
 
 def open_parquet(
@@ -54,6 +59,17 @@ class ParquetRows(FileRows):
             )
         else:
             self.shape, self.dtype = (self._starts[-1],), _label_dtype(schema.field(label).type, self.where)
+
+    def bytes_beside(self, n_rows: int) -> int:
+        """The numbers of the largest row group, which stay for the blocks that follow, and a bunch of its columns.
+
+        Of a bunch there are at one time its bytes in the file, its columns, and one of them in another type.
+        """
+        rows = max((end - first for first, end in pairwise(self._starts)), default=0)
+        if self._label is not None:
+            return rows * LABEL_BYTES
+        bunch = max(BUNCH_BYTES, rows * WIDEST_NUMBER)
+        return rows * len(self._columns) * self.dtype.itemsize + 3 * bunch
 
     def read(self, start: int, stop: int) -> AnyArray:
         """Rows [start, stop) out of the row groups that hold them; the last group read stays in memory."""
@@ -109,16 +125,24 @@ def _footer(stamp: Stamp) -> Any:
 
 
 # One cache each, of one row group: a row group can be large, and reads of numbers and labels alternate.
+@released_with
 @lru_cache(maxsize=1)
 def _numbers_of_group(stamp: Stamp, group: int, columns: tuple[str, ...], dtype: np.dtype[Any]) -> AnyArray:
-    table = _read_group(stamp, group, list(columns))
-    numbers = np.empty((table.num_rows, len(columns)), dtype)
-    for position, name in enumerate(columns):
-        # Missing entries become NaN, as any other invalid number.
-        numbers[:, position] = table.column(name).cast(pa.from_numpy_dtype(dtype), safe=False).to_numpy()
+    first, end = _outline(stamp).starts[group : group + 2]
+    numbers = np.empty((end - first, len(columns)), dtype)
+    each = max(1, BUNCH_BYTES // (8 * max(1, end - first)))
+    for start in range(0, len(columns), each):
+        bunch = columns[start : start + each]
+        table = _read_group(stamp, group, list(bunch))
+        for position, name in enumerate(bunch, start):
+            # Missing entries become NaN, as any other invalid number.
+            numbers[:, position] = table.column(name).cast(pa.from_numpy_dtype(dtype), safe=False).to_numpy()
+        del table
+        pa.default_memory_pool().release_unused()
     return numbers
 
 
+@released_with
 @lru_cache(maxsize=1)
 def _labels_of_group(stamp: Stamp, group: int, label: str, dtype: np.dtype[Any]) -> AnyArray:
     column = _read_group(stamp, group, [label]).column(label)

@@ -64,6 +64,10 @@ class SelectedRows(Source):
         """That of the whole source, whose labels choose the rows."""
         return self._source.state(0, self._source.n_rows)
 
+    def bytes_beside(self, n_rows: int) -> int:
+        """That of a window of the source, and the numbers of all rows selected."""
+        return self._source.bytes_beside(min(WINDOW_ROWS, self._source.n_rows)) + 24 * self._source.n_rows
+
     def fingerprint(self) -> Fingerprint:
         """That of the source, and the label."""
         return {"where": self._where, "of": self._source.fingerprint()}

@@ -78,6 +78,10 @@ class StackedRows:
             target = self._starts[number] + low - start
             yield Piece(slice(target, target + high - low), self.parts[number].read(low, high))
 
+    def bytes_beside(self, n_rows: int) -> int:
+        """That of the part which needs most: they are read one after the other."""
+        return max(part.bytes_beside(min(n_rows, part.shape[0])) for part in self.parts)
+
     @property
     def can_tell(self) -> bool:
         """Whether all parts can."""
@@ -162,6 +166,11 @@ class FileSource(Source):
         """The labels of rows [start, stop)."""
         check_range(start, stop, self.n_rows)
         return None if self._labels is None else self._labels.read(start, stop)
+
+    def bytes_beside(self, n_rows: int) -> int:
+        """Of the points or the labels, whichever needs more: steps of their own read them."""
+        labels = 0 if self._labels is None else self._labels.bytes_beside(n_rows)
+        return max(self._points.bytes_beside(n_rows), labels)
 
     @property
     def can_tell(self) -> bool:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from pipeline.sources.base import AnyArray, Fingerprint, Rows, Source, Stamper, 
 from pipeline.sources.files import find_paths
 from pipeline.sources.stacking import FileSource
 
+IN_FLIGHT = 10  # chunks that zarr decodes at one time
 NOT_CODING = {"shape", "attributes", "consolidated_metadata"}  # they change when rows are appended
 
 
@@ -68,6 +70,13 @@ class ZarrRows(Rows):
         self.shape = array.shape if columns is None else (array.shape[0], len(columns))
         self._location, self._array, self._columns = location, array, columns
         self._listed: list[tuple[str, int, str]] | None = None
+
+    def bytes_beside(self, n_rows: int) -> int:
+        """Chunks in flight, each as stored and as decoded."""
+        chunks = self._array.chunks
+        down, *across = (-(-extent // size) for extent, size in zip(self._array.shape, chunks, strict=True))
+        n_chunks = min(-(-n_rows // chunks[0]) + 1, down) * math.prod(across)
+        return 2 * min(n_chunks, IN_FLIGHT) * math.prod(chunks) * self.dtype.itemsize
 
     def read(self, start: int, stop: int) -> AnyArray:
         """Rows [start, stop); decodes the chunks that they touch."""

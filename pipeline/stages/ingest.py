@@ -50,7 +50,8 @@ def first_layout(config: Config, source: Source) -> Layout:
     if config.preprocess.pca is not None and config.preprocess.pca > min(n, d):
         raise InputError(f"preprocess.pca is {config.preprocess.pca}, but the input has {n} rows of {d} features")
     size = block_points(config.execution.block_points, n, d * source.dtype.itemsize)
-    return Layout(n, d, source.dtype.name, size, label_width=source.label_width)
+    beside = source.bytes_beside(min(size, n))
+    return Layout(n, d, source.dtype.name, size, label_width=source.label_width, beside=beside)
 
 
 def stored_block(store: Store, layout: Layout) -> int | None:
@@ -69,6 +70,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     plain = _without_labels(source)
     row = d * np.dtype(layout.dtype).itemsize
     size = {"size": block, "n_rows": n}
+    cure = "write the input in smaller chunks or row groups" if layout.beside > block * row else Step.cure
 
     def planned(spec: schema.ArraySpec, dtype: str, *tail: int) -> PlannedArray:
         return PlannedArray(spec, (n, *tail), dtype, block)
@@ -76,22 +78,24 @@ def steps(config: Config, layout: Layout) -> Steps:
     opened = open_source(kind, **plain)
     reports = yield Step(
         "ingest", "read", read_block, n_blocks,
-        memory.read_input(block=block, row=row, d=d, sample=sample_rows(layout)),
+        memory.read_input(block=block, row=row, d=d, sample=sample_rows(layout), beside=layout.beside),
         {"kind": kind, "source": plain, "sample_rows": sample_rows(layout), **size},
         opened.fingerprint(),
         arrays=(planned(schema.RAW, layout.dtype, d), planned(schema.ROW_HASH, "uint64", 2),
                 planned(schema.VALID, "uint8")),
         bundles=("_work/sample",), expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
-        digested=("kind", "source"),
+        digested=("kind", "source"), cure=cure,
     )  # fmt: skip
     if any(report.get("read") for report in reports):
         require_one_state(opened, open_source(kind, **plain), block, n, reports)
     _check_invalid(reports, config)
     if layout.label_width:
         labelled = yield Step(
-            "ingest", "read_labels", read_labels, n_blocks, memory.read_labels(block=block, width=layout.label_width),
+            "ingest", "read_labels", read_labels, n_blocks,
+            memory.read_labels(block=block, width=layout.label_width, beside=layout.beside),
             {"kind": kind, "source": source, **size}, open_source(kind, **source).fingerprint(),
             arrays=(planned(schema.LABEL, "float64", layout.label_width),), feeds=False, digested=("kind", "source"),
+            cure=cure,
         )  # fmt: skip
         if any("digest" in report for report in labelled):  # a file that came since would part them from their rows
             require_one_state(opened, open_source(kind, **plain), block, n, [])

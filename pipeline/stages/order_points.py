@@ -69,7 +69,9 @@ def steps(config: Config, layout: Layout) -> Steps:
         [cells] = yield appended.keep_cells(earlier, layout, transform)
         n_nearest = earlier.n_nearest
     found, kept = cells["n_cells"], {} if earlier is None else {"kept": earlier.n_input}
-    sort_bytes = partial(memory.sort, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit)
+    sort_bytes = partial(
+        memory.sort, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit, n_cells=found
+    )
     together = blocks_together(layout, sort_bytes)
     shard = together * block
     first = kept.get("kept", 0) // shard  # shards before that would hold nothing new

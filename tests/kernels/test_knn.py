@@ -12,6 +12,7 @@ from pipeline.kernels.knn import (
     cell_neighbors,
     exact_distances,
     kdtree_neighbors,
+    nearest_of_each,
     points_within,
     recall_per_point,
     select_nearest,
@@ -251,6 +252,31 @@ class TestPointsWithin:
     def test_the_point_at_the_radius_is_within(self):
         hits = points_within(np.array([[1e6, 0.0]]), np.array([0]), np.array([3e-3]), np.array([[1e6, 3e-3]]), 5)
         np.testing.assert_array_equal(hits.ids, [5])
+
+
+class TestNearestOfEach:
+    @pytest.mark.parametrize("k", [1, 3, 500])
+    def test_equals_a_loop(self, rng, k):
+        sample, ids = rng.integers(0, 9, 400), rng.permutation(400)
+        distances = rng.integers(0, 4, 400).astype(float)  # many as far as each other
+        triples = list(zip(sample.tolist(), ids.tolist(), distances.tolist(), strict=True))
+        each = [sorted((t for t in triples if t[0] == s), key=lambda t: (t[2], t[1])) for s in range(9)]
+        expected = [t for found in each for t in found[:k]]
+        found = nearest_of_each(Hits(sample, ids, distances), k)
+        assert list(zip(*map(np.ndarray.tolist, found), strict=True)) == expected
+
+    def test_of_every_block_they_are_enough_for_the_recall(self, rng):
+        points = rng.integers(0, 3, (600, 6)).astype(float)  # few different distances
+        points = np.unique(points, axis=0)
+        rows = np.arange(0, len(points), 7)
+        found = brute_force(points, 9)[0][rows]
+        found[::2, 5:] = rng.integers(0, len(points), found[::2, 5:].shape)
+        hits, distances = hits_of(points, rows, found, 1)
+        parts = [nearest_of_each(Hits(*(column[hits.ids % 4 == part] for column in hits)), 9) for part in range(4)]
+        few = Hits(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        assert len(few.ids) < len(hits.ids)
+        of_few, of_all = (recall_per_point(found, distances, len(rows), 9) for found in (few, hits))
+        np.testing.assert_array_equal(of_few, of_all)
 
 
 def recall_by_sets(points: np.ndarray, rows: np.ndarray, found: np.ndarray) -> np.ndarray:

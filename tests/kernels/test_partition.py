@@ -1,5 +1,7 @@
 """Cells: they cover all points, neighbours share them, and their boxes hold what they say."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from pipeline.kernels.partition import (
     nearest_cells,
     nearest_groups,
 )
+from pipeline.memory import SCORE_BYTES
 
 
 class TestFitCells:
@@ -103,6 +106,16 @@ class TestNearestCells:
     def test_the_lowest_of_equal_scores_are_the_first(self, rng, n):
         scores = rng.integers(0, 5, (50, 200)).astype(float)
         np.testing.assert_array_equal(partition._lowest(scores, n), np.argsort(scores, axis=1, kind="stable")[:, :n])
+
+    def test_centers_are_held_five_times_at_most(self, rng):
+        """As the plan of the steps that look for them has it, besides chunks of scores."""
+        n_cells, d = 4096, 700
+        points, centers = rng.normal(size=(64, d)), rng.normal(size=(n_cells, d))
+        tracemalloc.start()
+        nearest_cells(points, centers, 2)
+        peak = tracemalloc.get_traced_memory()[1] + centers.nbytes
+        tracemalloc.stop()
+        assert 24 * n_cells * d < peak < 40 * n_cells * d + SCORE_BYTES
 
     def test_equal_rows_go_to_equal_cells_whatever_the_chunk(self, rng, monkeypatch):
         points, centers = rng.normal(size=(64, 2)), rng.normal(size=(5, 2))
