@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
+from threadpoolctl import threadpool_limits
 
 Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
@@ -43,7 +44,8 @@ def fit_cells(sample: Floats, n_cells: int, seed: int) -> npt.NDArray[np.float64
     from sklearn.cluster import BisectingKMeans  # noqa: PLC0415 (a second of imports, for this one step)
 
     model = BisectingKMeans(n_cells, random_state=seed, bisecting_strategy="largest_cluster", max_iter=20, tol=1e-3)
-    model.fit(sample)
+    with threadpool_limits(1):  # scikit-learn's sums depend on their number; a limit from before its import misses them
+        model.fit(sample)
     centers = np.asarray(model.cluster_centers_, dtype=np.float64)
     mean = len(sample) / n_cells
     for _ in range(ROUNDS_OF_CUTS):

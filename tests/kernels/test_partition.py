@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from threadpoolctl import threadpool_limits
 
 from pipeline.kernels import partition
 from pipeline.kernels.partition import (
@@ -61,6 +62,15 @@ class TestFitCells:
     def test_same_seed_same_cells(self, rng):
         points = rng.normal(size=(300, 4))
         np.testing.assert_array_equal(fit_cells(points, 8, seed=3), fit_cells(points, 8, seed=3))
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_the_number_of_threads_changes_no_bit(self, rng, dtype):
+        points = rng.normal(size=(6000, 5)).astype(dtype)
+        found = []
+        for threads in (1, 2):
+            with threadpool_limits(threads):  # scikit-learn is imported by the tests above, so this reaches it
+                found.append(fit_cells(points, 60, seed=3))
+        np.testing.assert_array_equal(*found)
 
     @pytest.mark.parametrize(("n_sample", "n_cells", "n_found"), [(5, 9, 5), (7, 1, 1), (1, 4, 1)])
     def test_no_more_cells_than_points(self, rng, n_sample, n_cells, n_found):
