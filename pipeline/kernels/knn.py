@@ -85,7 +85,8 @@ def cell_neighbors(points: Floats, ids: Ids, k: int, exact_below: int, seed: int
             for start in range(0, len(points), 2048)
         ]
         return NeighborLists(np.concatenate([p.ids for p in lists]), np.concatenate([p.distances for p in lists]))
-    positions = _nn_descent(np.ascontiguousarray(points, np.float32), k + 1, seed)
+    near_zero = points if points.dtype == np.float32 else points - points.mean(axis=0)  # float32 keeps seven digits
+    positions = _nn_descent(np.ascontiguousarray(near_zero, np.float32), k + 1, seed)
     found = np.where(positions >= 0, ids[positions], -1).astype(np.int64)
     return select_nearest(found, exact_distances(points, points, positions), ids, k)
 

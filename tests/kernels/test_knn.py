@@ -159,6 +159,13 @@ class TestApproximateCell:
         cell_neighbors(rng.normal(size=(60, 5)), np.arange(60), 6, exact_below, seed=1)
         assert len(nearest_of_a_few) == n_searches
 
+    def test_points_far_from_zero_keep_their_neighbors(self, nearest_of_a_few, rng):
+        """NN-descent sees float32, whose numbers near 1e8 are eight apart."""
+        points = rng.normal(size=(60, 5)) + 1e8
+        found = cell_neighbors(points, np.arange(60), 6, exact_below=10, seed=29)
+        whole = np.arange(60) % 3 > 0
+        np.testing.assert_array_equal(found.ids[whole], brute_force(points, 6)[0][whole])
+
     @pytest.mark.slow  # compiles for half a minute
     @pytest.mark.filterwarnings("default")
     def test_nn_descent_finds_most_and_repeats_itself(self):
