@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
+from pipeline import groups, plan
+from pipeline.checkpoint import read_reports
 from pipeline.cluster import connect
 from pipeline.config import Cluster
 from tests.benchmarks.faults import Job
 
 pytestmark = pytest.mark.timeout(300)
 
+SMALL = ((plan, "CELL_POINTS", 60), (groups, "GROUP_POINTS", 250), (groups, "EXACT_CELL", 150))
 SECTIONS = {
     "kdtree": {"neighbors": {"method": "kdtree", "n_neighbors": 8}},
     "cells": {"neighbors": {"method": "pynndescent", "n_neighbors": 8, "min_recall": 0.0},
@@ -24,8 +27,17 @@ def contents(job: Job) -> dict[str, bytes]:
 
 
 def run(folder, address, name) -> dict[str, bytes]:
+    """With cells and groups so small that there are several, of which NN-descent searches the large ones."""
     job = Job(folder, address, **SECTIONS[name])
-    assert job.run() == ""
+    with pytest.MonkeyPatch.context() as patch:  # the driver decides: workers get the sizes with their tasks
+        for module, size, value in SMALL:
+            patch.setattr(module, size, value)
+        assert job.run() == ""
+    reports = read_reports(job.store)
+    assert reports["order_points", "find_cells"][0].report["n_cells"] == 15
+    members = [report.report["members"] for report in reports.get(("find_neighbors", "search_cells"), [])]
+    assert len(members) == (4 if name == "cells" else 0)
+    assert all(number > 150 for number in members)
     return contents(job)
 
 
