@@ -79,9 +79,8 @@ def begin_step(
             store.objects.delete(bundle)
         for array in step.arrays:
             store.create(array)
-        arrays = [array.spec.name for array in step.arrays]
-        content = {"begun": time.time(), "fingerprint": mark, "n_blocks": step.n_blocks, "arrays": arrays,
-                   "bundles": list(step.bundles)}  # fmt: skip
+        content = {"begun": time.time(), "fingerprint": mark, "n_blocks": step.n_blocks,
+                   "arrays": [array.spec.name for array in step.arrays], "bundles": list(step.bundles)}  # fmt: skip
         store.put_json(f"_run/steps/{step.stage}.{step.name}.json", content)
         return {}
     return finished_blocks(store, step.stage, step.name, mark)
@@ -189,11 +188,16 @@ def read_marker(store: Store, step: Step, mark: str, block: int) -> BlockReport 
     return BlockReport(**content) if content is not None and content.pop("fingerprint", None) == mark else None
 
 
-def mark_done(store: Store, step: Step, mark: str, report: BlockReport) -> None:
-    """Write a block's marker; call it after the block's data. Raises StageIncomplete if the step has changed since."""
+def require_current(store: Store, step: Step, mark: str, block: int) -> None:
+    """Raises StageIncomplete if a run with another config or input has begun the step anew."""
     record = store.get_json(f"_run/steps/{step.stage}.{step.name}.json")
     if record is None or record["fingerprint"] != mark:
-        raise StageIncomplete(f"{step.stage}.{step.name}, block {report.block}: a newer run has taken over the store")
+        raise StageIncomplete(f"{step.stage}.{step.name}, block {block}: a newer run has taken over the store")
+
+
+def mark_done(store: Store, step: Step, mark: str, report: BlockReport) -> None:
+    """Write a block's marker; call it after the block's data. Raises StageIncomplete if the step has changed since."""
+    require_current(store, step, mark, report.block)
     store.put_json(marker_name(step.stage, step.name, report.block), {"fingerprint": mark, **asdict(report)})
 
 
@@ -333,8 +337,7 @@ def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:
         return store.objects.age(name) < STALE_SECONDS
     try:
         process = psutil.Process(holder["pid"])
-        alive = abs(process.create_time() - holder["started"]) < 1.0
-        return bool(alive and process.status() != psutil.STATUS_ZOMBIE)
+        return bool(abs(process.create_time() - holder["started"]) < 1.0 and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

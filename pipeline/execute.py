@@ -31,6 +31,7 @@ RETRIES = 2
 WINDOW_PER_WORKER = 3
 WAKE_SECONDS = 0.2
 CROWD_SECONDS = 5.0
+CURRENT_SECONDS = 1.0
 BLOCK_THREAD = "block of a step"
 
 Outcome = tuple[int, BlockReport | BaseException]
@@ -222,6 +223,7 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
     store = Store(url)
     if (finished := checkpoint.read_marker(store, step, mark, block)) is not None:
         return finished  # done by another worker that died before it could say so
+    store.before_write = _Current(store, step, mark, block)
     kept.begin_stage(step.stage)
     base_bytes = _reset_peak()
     started = time.perf_counter()
@@ -235,6 +237,22 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
     result = BlockReport(block, round(seconds, 4), peak, report, base_bytes)
     checkpoint.mark_done(store, step, mark, result)
     return result
+
+
+class _Current:
+    """Keeps a task from writing over what a newer run of another config has begun.
+
+    The workers of a cluster outlive a driver that was killed, and finish what they are at. Asked for again when some
+    time has passed, so that short tasks cost no request.
+    """
+
+    def __init__(self, store: Store, step: Step, mark: str, block: int) -> None:
+        self._whose, self._asked = (store, step, mark, block), time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._asked >= CURRENT_SECONDS:
+            checkpoint.require_current(*self._whose)
+            self._asked = time.monotonic()
 
 
 def _task_or_error(

@@ -10,7 +10,7 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -43,6 +43,8 @@ class Store:
         self.objects = open_objects(url)
         self.url = self.objects.url
         self._arrays: dict[str, zarr.Array[Any]] = {}
+        self.before_write: Callable[[], None] = _nothing
+        """Called before data are written; what it raises keeps them from it."""
 
     # --- the group
 
@@ -182,6 +184,7 @@ class Store:
         stop = start + len(values)
         if start % block or stop > array.shape[0] or (stop % block and stop != array.shape[0]):
             raise ValueError(f"{name}[{start}:{stop}] is not a whole number of blocks of {block} rows")
+        self.before_write()
 
         def write() -> None:
             try:
@@ -234,6 +237,7 @@ class Store:
         """A block of CSR rows as `<group>/<block>/{indptr,indices,data}`; attributes say which rows of what shape."""
         name = f"{group}/{block:05d}"
         attributes: Any = {"first_row": first_row, "shape": list(rows.shape)}
+        self.before_write()
 
         def write() -> None:
             self.objects.delete(name)
@@ -261,6 +265,7 @@ class Store:
 
     def write_bundle(self, name: str, **arrays: Array) -> None:
         """Several small arrays as one object: an .npz, and its CRC-32 in four more bytes."""
+        self.before_write()
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)
         buffer.write(zlib.crc32(buffer.getbuffer()).to_bytes(CRC_BYTES, "little"))
@@ -302,6 +307,10 @@ def read_elsewhere(store: Store) -> Iterator[None]:
             f"{store.url}: {error}. Nothing was computed from it: `lle verify` there forgets what is damaged, and its "
             f"job, run again, computes that anew"
         ) from None
+
+
+def _nothing() -> None:
+    """Nothing stands against writing."""
 
 
 def _compressors(kind: str) -> list[Any]:

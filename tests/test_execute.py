@@ -68,6 +68,16 @@ def look(store, block, **given):
     return {"pid": os.getpid(), "threads": max(threads), "given": given}
 
 
+def overtaken(store, block, value):
+    """Before it writes, a run with another value does the block; that of a killed driver would, on another worker."""
+    if value == 0.5:
+        newer = Step("make", "produce", overtaken, N_BLOCKS, 0, {"value": 7.0}, arrays=(spec("x"),))
+        checkpoint.begin_step(store, newer, "newer")
+        run_task(store.url, newer, "newer", block)
+    store.write("x", block * BLOCK, np.full(BLOCK, value))
+    return {}
+
+
 LOADS_LATE = """
 import sys
 from unittest.mock import Mock
@@ -286,6 +296,15 @@ class TestSerial:
         checkpoint.begin_step(store, PRODUCE, mark)
         done = run_task(store.url, PRODUCE, mark, 4)
         assert checkpoint.begin_step(store, PRODUCE, mark) == {4: done}
+
+    def test_a_late_task_of_an_older_run_writes_nothing(self, store, monkeypatch):
+        monkeypatch.setattr(execute, "CURRENT_SECONDS", 0.0)
+        older = Step("make", "produce", overtaken, N_BLOCKS, 0, {"value": 0.5}, arrays=(spec("x"),))
+        checkpoint.begin_step(store, older, "older")
+        with pytest.raises(StageIncomplete, match="newer run"):
+            run_task(store.url, older, "older", 2)
+        assert checkpoint.read_marker(store, older, "newer", 2) is not None
+        np.testing.assert_array_equal(store.read("x", 2 * BLOCK, 3 * BLOCK), 7.0)
 
     def test_a_failed_block_has_no_marker(self, store):
         mark = checkpoint.fingerprint("", PRODUCE)
