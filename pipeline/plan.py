@@ -20,6 +20,7 @@ CHUNK_BYTES = 32 * 2**20
 MAX_BLOCK_POINTS = 65_536
 MIN_BLOCK_POINTS = 1_024
 KDTREE_FEATURES = 10
+KDTREE_FEATURES_OF_MANY, KDTREE_POINTS = 5, 50_000  # beyond so many points trees of fewer features
 BRUTE_POINTS = 20_000
 CELL_POINTS = 2048
 MAX_CELLS = 4096
@@ -206,12 +207,17 @@ def sample_rows(layout: Layout) -> int:
 def neighbor_method(requested: str, n_points: int, n_features: int) -> str:
     """auto: the k-d tree where it is exact and fast, brute force for few points, else NN-descent in cells.
 
+    A block of points that fill many dimensions has nearly all others within its reach, and time grows with their
+    square: 120,000 Gaussian points in ten dimensions take minutes, where NN-descent takes seconds.
+
     >>> neighbor_method("auto", 10**6, 3), neighbor_method("auto", 1797, 64), neighbor_method("auto", 70_000, 784)
     ('kdtree', 'brute', 'pynndescent')
+    >>> neighbor_method("auto", 50_000, 10), neighbor_method("auto", 10**6, 10)
+    ('kdtree', 'pynndescent')
     """
     if requested != "auto":
         return requested
-    if n_features <= KDTREE_FEATURES:
+    if n_features <= (KDTREE_FEATURES if n_points <= KDTREE_POINTS else KDTREE_FEATURES_OF_MANY):
         return "kdtree"
     return "brute" if n_points <= BRUTE_POINTS else "pynndescent"
 

@@ -63,7 +63,8 @@ class TestBlocks:
 class TestChoices:
     @pytest.mark.parametrize(
         ("requested", "n_points", "n_features", "expected"),
-        [("auto", 10**7, 10, "kdtree"), ("auto", 20_000, 11, "brute"), ("auto", 20_001, 11, "pynndescent"),
+        [("auto", 50_000, 10, "kdtree"), ("auto", 50_001, 6, "pynndescent"), ("auto", 10**7, 5, "kdtree"),
+         ("auto", 20_000, 11, "brute"), ("auto", 20_001, 11, "pynndescent"),
          ("brute", 10**7, 2, "brute"), ("kdtree", 10, 784, "kdtree"), ("pynndescent", 10, 2, "pynndescent")],
     )  # fmt: skip
     def test_neighbor_method(self, requested, n_points, n_features, expected):
@@ -156,7 +157,7 @@ class TestWalk:
         wider = {**config.neighbors.model_dump(), "n_neighbors": config.neighbors.n_neighbors + 9}
         larger = [
             (config, replace(layout, n_input=3 * layout.n_input)),
-            (config, replace(layout, n_features_input=2 * layout.n_features_input)),
+            (config, replace(layout, n_features_input=2 + layout.n_features_input)),  # by the same search
             (config_of(**{**sections, "neighbors": wider}), layout),
         ]
         small = {(step.stage, step.name): step for step in walk_all(config, layout)[0]}
