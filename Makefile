@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 SERVERS ?= .servers
 BIN = $(VENV)/bin
+# Tests start hundreds of processes, each of which would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run servers azurite test lint test-slow benchmark schema clean
 

@@ -76,9 +76,11 @@ class Executor:
         """Raises NotEnoughMemory when a task of the step does not fit where it would run."""
         if step.all_cores:
             return  # the eigensolve keeps to a limit of its own
-        if not step.on_driver:
+        if not step.on_driver or step.uses_client:
             memory.check_worker(step, self.worker_limit())
-        elif self.runs_here(step):
+        if not step.on_driver:
+            return
+        if self.runs_here(step):
             memory.check_driver(step, available_memory())
         else:
             memory.check_high_memory(step, self.high_memory_limit())

@@ -131,9 +131,9 @@ def merge_duplicates(*, n: int) -> int:
     return TASK_BYTES + 130 * n
 
 
-def fit(*, n: int, block: int, d: int, pca: bool) -> int:
-    """dask-ml's PCA keeps the factors of all rows."""
-    return TASK_BYTES + LIBRARY_BYTES + 8 * d * (5 * n if pca else 8 * block)
+def fit(*, block: int, d: int, tall: int) -> int:
+    """`tall` rows in a block of the QR; 0 without components."""
+    return TASK_BYTES + LIBRARY_BYTES + 8 * d * (8 * block + 6 * tall)
 
 
 # --- order_points

@@ -1,4 +1,4 @@
-"""Scaling and principal components through dask-ml, fitted over the stored blocks without ever holding the input."""
+"""Scaling through dask-ml and principal components through Dask, over the stored blocks: nothing holds the input."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +73,7 @@ def stored_rows(url: str, start: int, stop: int) -> npt.NDArray[np.float64]:
 def principal_components(
     store: Store, n_points: int, n_features: int, size: int, n_components: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Mean (d,) and leading principal components (n_components, d) of the stored points, by dask-ml."""
+    """Mean (d,) and leading principal components (n_components, d) of the stored points."""
     import dask.array as da  # noqa: PLC0415
     from dask.delayed import delayed  # noqa: PLC0415
 
@@ -126,9 +126,19 @@ def _standard(X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def _components(X: Any, n_components: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    from dask_ml.decomposition import PCA  # noqa: PLC0415 (slow to import, rarely needed)
+    """Mean, and right singular vectors of the centred rows: those of R in their tall-skinny QR (Benson, Gleich & Demmel
+    2013, IEEE Big Data). Q, which would be as large as the rows and with which dask-ml's PCA begins, is never kept.
+    """
+    import dask.array as da  # noqa: PLC0415
 
     n, d = X.shape
-    tall = X.rechunk({0: min(n, max(4 * d, X.chunksize[0])), 1: -1})  # tall-skinny QR needs blocks taller than wide
-    model = PCA(n_components=n_components, svd_solver="full").fit(tall)
-    return np.asarray(model.mean_), np.asarray(model.components_)
+    mean = np.asarray(X.mean(axis=0).compute())
+    tall = (X - mean).rechunk({0: tall_block(X.chunksize[0], d, n), 1: -1})
+    vectors = np.linalg.svd(da.linalg.qr(tall)[1].compute(), full_matrices=False)[2][:n_components]
+    largest = np.abs(vectors).argmax(axis=1)[:, None]
+    return mean, vectors * np.sign(np.take_along_axis(vectors, largest, axis=1))
+
+
+def tall_block(block: int, d: int, n: int) -> int:
+    """Rows that QR takes at a time: the factors of a few blocks must make one that is no taller."""
+    return min(n, max(4 * d, block))

@@ -75,7 +75,7 @@ def exact(points):
     return np.sort(np.argsort(distances, axis=1)[:, :K], axis=1)
 
 
-@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
+@pytest.mark.parametrize("method", ["kdtree", pytest.param("pynndescent", marks=pytest.mark.slow)])
 def test_lists_are_exact_after_several_nights(tmp_path, points, method, monkeypatch):
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
     monkeypatch.setattr(order_points, "MOST_SHARDS", 2)  # blocks with and without new points are sorted together
@@ -179,6 +179,7 @@ def test_fewer_rows_mean_all_anew(night, points):
     np.testing.assert_array_equal(lists(store), exact(points[: N - 1]))
 
 
+@pytest.mark.slow
 def test_other_weights_after_rows_were_appended_search_nothing(night):
     night(N)
     before, after = night(N + MORE), night(N + MORE, "weights.reg=0.01")
@@ -188,7 +189,8 @@ def test_other_weights_after_rows_were_appended_search_nothing(night):
         assert all(path.samefile(other) for path, other in zip(mine, theirs, strict=True))
 
 
-@pytest.mark.parametrize("method", [pytest.param("kdtree", marks=pytest.mark.slow), "pynndescent"])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
 def test_appended_copies_of_old_rows_are_merged(tmp_path, points, method):
     night = Night(tmp_path, points, method)
     night(N)
@@ -202,7 +204,8 @@ def test_appended_copies_of_old_rows_are_merged(tmp_path, points, method):
     np.testing.assert_array_equal(only.read_all("embedding")[: N + 30], embedding)
 
 
-@pytest.mark.parametrize("metric", [pytest.param("euclidean", marks=pytest.mark.slow), "cosine"])
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_the_scale_is_that_of_the_last_search(night, points, metric):
     settings = ("preprocess.scale=standard", f"neighbors.metric={metric}")
     night(N, *settings)

@@ -26,7 +26,7 @@ def test_nothing_is_missing_where_it_was_not_needed(tmp_path, points, method):  
 
 
 @pytest.mark.parametrize("name", [
-    "points",
+    pytest.param("points", marks=pytest.mark.slow),
     pytest.param("_work/boxes/00000.npz", marks=pytest.mark.slow),
     pytest.param("_work/boxes/00004.npz", marks=pytest.mark.slow),
     pytest.param("_work/cells.npz", marks=pytest.mark.slow),
@@ -55,6 +55,7 @@ def test_what_is_gone_is_named_where_it_was(night):  # noqa: F811
     assert "lle verify" in said
 
 
+@pytest.mark.slow
 def test_damage_of_ones_own_is_not_laid_at_anothers_door(night, monkeypatch):  # noqa: F811
     first = night(N)
     find = appended.find_kept
@@ -88,6 +89,7 @@ def test_another_number_of_coordinates_keeps_weights_and_matrix(night, keep):  #
     assert "keep_cells" in steps(night(N + 2 * MORE, *settings))
 
 
+@pytest.mark.slow
 def test_another_value_in_an_appended_row(night, points):  # noqa: F811
     """What an equal number of rows was built on need not be there any more."""
     for n in (N, N + MORE):

@@ -1,5 +1,7 @@
 """The same bytes for 1, 2 and 4 workers, threads or processes, serial or distributed."""
 
+import functools
+
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -12,12 +14,11 @@ from tests.benchmarks.faults import Job
 
 pytestmark = pytest.mark.timeout(300)
 
-SMALL = ((plan, "CELL_POINTS", 60), (groups, "GROUP_POINTS", 250), (groups, "EXACT_CELL", 150))
-SECTIONS = {
-    "kdtree": {"neighbors": {"method": "kdtree", "n_neighbors": 8}},
-    "cells": {"neighbors": {"method": "pynndescent", "n_neighbors": 8, "min_recall": 0.0},
-              "preprocess": {"scale": "standard", "pca": 3}},
-}  # fmt: skip
+SMALL = ((plan, "CELL_POINTS", 60), (groups, "GROUP_POINTS", 250))
+GROUPS = {"neighbors": {"method": "pynndescent", "n_neighbors": 8, "min_recall": 0.0},
+          "preprocess": {"scale": "standard", "pca": 3}}  # fmt: skip
+SECTIONS = {"kdtree": {"neighbors": {"method": "kdtree", "n_neighbors": 8}}, "exact": GROUPS, "nn_descent": GROUPS}
+FAST = ("kdtree", "exact")  # NN-descent is compiled for half a minute
 
 
 def contents(job: Job) -> dict[str, bytes]:
@@ -27,23 +28,23 @@ def contents(job: Job) -> dict[str, bytes]:
 
 
 def run(folder, address, name) -> dict[str, bytes]:
-    """With cells and groups so small that there are several, of which NN-descent searches the large ones."""
+    """With cells and groups so small that there are several, searched exactly or by NN-descent."""
     job = Job(folder, address, **SECTIONS[name])
     with pytest.MonkeyPatch.context() as patch:  # the driver decides: workers get the sizes with their tasks
-        for module, size, value in SMALL:
+        for module, size, value in (*SMALL, (groups, "EXACT_CELL", 150 if name == "nn_descent" else 1000)):
             patch.setattr(module, size, value)
         assert job.run() == ""
     reports = read_reports(job.store)
     assert reports["order_points", "find_cells"][0].report["n_cells"] == 15
     members = [report.report["members"] for report in reports.get(("find_neighbors", "search_cells"), [])]
-    assert len(members) == (4 if name == "cells" else 0)
-    assert all(number > 150 for number in members)
+    assert len(members) == (0 if name == "kdtree" else 4)
+    assert all(150 < number < 1000 for number in members)
     return contents(job)
 
 
 @pytest.fixture(scope="module")
 def serial(tmp_path_factory):
-    return {name: run(tmp_path_factory.mktemp(name), None, name) for name in SECTIONS}
+    return functools.cache(lambda name: run(tmp_path_factory.mktemp(name), None, name))
 
 
 def check(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
@@ -58,11 +59,13 @@ def test_processes(tmp_path, serial, n_workers):
     cluster = Cluster(kind="local", workers=n_workers, memory="2GiB")
     with connect(cluster) as client:
         for name in SECTIONS:
-            check(run(tmp_path / name, client.scheduler.address, name), serial[name])
+            check(run(tmp_path / name, client.scheduler.address, name), serial(name))
 
 
-@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 4])
-def test_threads_of_one_process(tmp_path, serial, threads):
+@pytest.mark.parametrize(("threads", "names"), [
+    (4, FAST), pytest.param(1, SECTIONS, marks=pytest.mark.slow), pytest.param(4, SECTIONS, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_threads_of_one_process(tmp_path, serial, threads, names):
     with (
         LocalCluster(
             n_workers=1, threads_per_worker=threads, processes=False, protocol="tcp", host="127.0.0.1",
@@ -70,13 +73,13 @@ def test_threads_of_one_process(tmp_path, serial, threads):
         ) as cluster,
         Client(cluster) as client,
     ):
-        for name in SECTIONS:
-            check(run(tmp_path / name, client.scheduler.address, name), serial[name])
+        for name in names:
+            check(run(tmp_path / name, client.scheduler.address, name), serial(name))
 
 
 def test_another_block_size_changes_bytes_so_that_the_test_can_fail(tmp_path, serial):
     job = Job(tmp_path, None, execution={"block_points": 140, "cluster": {"kind": "serial"}}, **SECTIONS["kdtree"])
     assert job.run() == ""
     found = contents(job)
-    assert any(found.get(name) != data for name, data in serial["kdtree"].items())
+    assert any(found.get(name) != data for name, data in serial("kdtree").items())
     np.testing.assert_array_equal(job.store.read_all("original_index").shape, (900,))

@@ -71,7 +71,7 @@ def test_equals_scikit_learn(tmp_path, name, n):
     assert largest_angle(embedding[::-1].copy(), reference.embedding_) > 1.0
 
 
-@pytest.mark.parametrize("scale", ["unit_covariance", "unit_norm"])
+@pytest.mark.parametrize("scale", ["unit_covariance", pytest.param("unit_norm", marks=pytest.mark.slow)])
 def test_stored_eigenvalues_are_those_of_the_stored_factor(tmp_path, scale):
     config = write_config(
         tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 3000, "seed": 3},
@@ -99,6 +99,7 @@ def sum_rows(store: Store, n: int):
     return M
 
 
+@pytest.mark.slow
 def test_a_changed_config_reuses_what_it_does_not_affect(tmp_path):
     config = write_config(
         tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 1500}, execution={"block_points": 500}

@@ -36,6 +36,7 @@ def fitted(roll) -> LocallyLinearEmbedding:
     return LocallyLinearEmbedding(config=PLAIN).fit(roll)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:n_neighbors is:UserWarning", "ignore:.*rows are NaN:UserWarning")
 @parametrize_with_checks([LocallyLinearEmbedding()])
 def test_scikit_learn_has_no_objection(estimator, check):

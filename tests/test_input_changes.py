@@ -11,7 +11,7 @@ from conftest import swiss_roll
 from test_end_to_end import lle, write_config
 from test_versions import FEW, read_blocks, refused
 
-from pipeline import checkpoint
+from pipeline import checkpoint, list_sizes
 from pipeline.stages import embed_new, ingest
 from pipeline.store import Store
 from pipeline.versions import Versions
@@ -183,3 +183,32 @@ def test_new_points(tmp_path, points, folder, monkeypatch):
     (folder / "a.npy").unlink()
     assert lle(*command)["training_points"] == N
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], Store(store).read_all("embedding"))
+
+
+def test_a_column_that_says_how_many_neighbors_stays_with_its_rows(tmp_path, points, monkeypatch):
+    """It is read after the rows: a file that came among the others meanwhile would move it."""
+    (tmp_path / "in").mkdir()
+
+    def save(name, part):
+        table = pd.DataFrame(part, columns=["x", "y", "z"]).assign(k=np.arange(len(part)) % 5 + 6)
+        table.to_parquet(tmp_path / "in" / name)
+
+    def late(store, block, **given):
+        save("a.parquet", points[N:])
+        monkeypatch.setattr(list_sizes, "read_k", read)
+        return read(store, block, **given)
+
+    save("b.parquet", points[:300])
+    save("c.parquet", points[300:N])
+    source = {"kind": "parquet", "path": str(tmp_path / "in" / "*.parquet"), "columns": ["x", "y", "z"]}
+    few = {**FEW, "neighbors": {"k_per_point": "k", "k_max": 10}}
+    job = write_config(tmp_path, input=source, output={"report": False}, execution={"block_points": BLOCK}, **few)
+    read = list_sizes.read_k
+    monkeypatch.setattr(list_sizes, "read_k", late)
+    assert "k_per_point no longer goes with them" in refused(1, "run", job)
+    result = lle("run", job)
+    np.testing.assert_array_equal(raw(result), np.concatenate([points[N:], points[:N]]))
+    store = Store(result["store"])
+    wanted = np.concatenate([np.arange(100), np.arange(300), np.arange(300)]) % 5 + 6
+    kept = store.read_all("_work/k_per_point")
+    np.testing.assert_array_equal(kept, wanted[store.read_all("original_index")])

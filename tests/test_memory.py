@@ -18,7 +18,7 @@ from test_end_to_end import lle, write_config
 from test_plan import config_of, make_layout, walk_all
 from typer.testing import CliRunner
 
-from pipeline import memory
+from pipeline import execute, memory
 from pipeline.cli import app
 from pipeline.config import Config
 from pipeline.errors import NotEnoughMemory
@@ -33,7 +33,7 @@ from pipeline.store import Store
 PRIMES = {
     "block": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
     "width": 2, "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "members": 4001, "lists": 23,
-    "foreign": 3001, "batch": 70001, "entries": 90001, "rows": 20011, "pca": True, "transform": True,
+    "foreign": 3001, "batch": 70001, "entries": 90001, "rows": 20011, "tall": 47, "transform": True,
     "factor": 37, "links": 80021, "k_max": 41, "stored": 1511, "products": 50021,
     "old": 5003, "late": 151, "d_in": 43, "beside": 60013, "hits": 70009,
 }  # fmt: skip
@@ -41,7 +41,7 @@ EXPECTED = {
     "read_input": 1009 * (2 * 53 + 106 + 128) + 5 * 211 * 53 + 60013,
     "read_labels": 1009 * 256 + 60013,
     "merge_duplicates": 1300910,
-    "fit": LIBRARY_BYTES + 8 * 7 * 5 * 10007,
+    "fit": LIBRARY_BYTES + 8 * 7 * (8 * 1009 + 6 * 47),
     "find_cells": LIBRARY_BYTES + 211 * (159 + 336 + 32),
     "sort": SCORE_BYTES + 40 * 17 * 7 + 1009 * (183 + 212 + 224 + 120 + 64),
     "gather": 1009 * (318 + 120 + 64) + 24 * 64 * 17 + 16 * (13 + 17),
@@ -204,7 +204,7 @@ class TestRefused:
         run_step(step, "", store, Executor(None, memory=GIB), Progress())  # finished: nothing to start
 
     @pytest.mark.parametrize(("told", "configured"), [(2 * GIB, None), (0, 2 * GIB)])
-    def test_the_high_memory_worker(self, told, configured):
+    def test_the_high_memory_worker(self, told, configured, monkeypatch):
         """By its own limit where it has one, else by the config's; the ordinary workers do not count."""
 
         class Client:
@@ -217,8 +217,13 @@ class TestRefused:
         with pytest.raises(NotEnoughMemory, match=r"the high-memory worker of 2\.00 GiB has room for 1\.42") as caught:
             executor.require_memory(Step("s", "t", dict, 1, 3 * GIB, {}, on_driver=True))
         assert caught.value.exit_code == 2
+        shared = {"on_driver": True, "uses_client": True}  # the driver waits for what the workers do
+        with pytest.raises(NotEnoughMemory, match="and a worker of"):
+            executor.require_memory(Step("s", "t", dict, 1, GIB, {}, **shared))
+        executor.require_memory(Step("s", "t", dict, 1, GIB // 64, {}, **shared))
+        monkeypatch.setattr(execute, "available_memory", lambda: GIB // 128)
         with pytest.raises(NotEnoughMemory, match="runs in the driver"):
-            executor.require_memory(Step("s", "t", dict, 1, 2**60, {}, on_driver=True, uses_client=True))
+            executor.require_memory(Step("s", "t", dict, 1, GIB // 64, {}, **shared))
         executor.require_memory(Step("s", "t", dict, 1, 2**60, {}, on_driver=True, all_cores=True))
 
     def test_the_plan_of_pods(self):
@@ -385,7 +390,10 @@ def written(folder: Path, kind: str, x: np.ndarray) -> dict:
     return {"kind": kind, "path": str(folder / f"x.{kind}")}
 
 
-@pytest.mark.parametrize(("kind", "n"), [("parquet", 100_000), ("zarr", 100_000), ("csv", 33_000)])
+@pytest.mark.parametrize(("kind", "n"), [
+    ("parquet", 100_000), pytest.param("zarr", 100_000, marks=pytest.mark.slow),
+    pytest.param("csv", 33_000, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_inputs_of_large_units(tmp_path, kind, n):
     """One row group, one chunk; lines of text: they count, and nothing of them stays when they are read."""
     source = written(tmp_path, kind, gaussian(n, 120, "float64"))

@@ -143,7 +143,7 @@ def test_flat_data_are_unfolded_exactly(tmp_path, method, n):
 
 @pytest.mark.parametrize("method", [
     "lle", pytest.param("modified", marks=pytest.mark.slow), "hessian", pytest.param("ltsa", marks=pytest.mark.slow),
-    "laplacian", "pca",
+    "laplacian", pytest.param("pca", marks=pytest.mark.slow),
 ])  # fmt: skip
 class TestEachMethod:
     def test_runs_resumes_and_reports(self, tmp_path, method):

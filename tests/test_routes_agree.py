@@ -38,6 +38,7 @@ def test_s_curve(seed):
     assert_agree(lle_factor(points("s_curve", 1500, seed), 12, 1e-3), 2, ROUTES, (1, 2))
 
 
+@pytest.mark.slow
 def test_digits():
     X = load_digits().data
     assert_agree(lle_factor(X + 1e-6 * np.random.default_rng(9).normal(size=X.shape), 12, 1e-3), 4, ROUTES, (1, 2))

@@ -16,7 +16,7 @@ from pipeline.errors import CorruptChunk, InputError
 from pipeline.kernels.duplicates import merge_duplicates, row_hashes
 from pipeline.one_state import require_one_state
 from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_points, block_rows, sample_rows
-from pipeline.preprocess import fit_transform, valid_array
+from pipeline.preprocess import fit_transform, tall_block, valid_array
 from pipeline.sources import Source, open_source
 from pipeline.store import Store
 
@@ -114,7 +114,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         counts = [report["rows"] - report["invalid"] for report in reports]
         yield Step(
             "ingest", "fit", fit_preprocess, 1,
-            memory.fit(n=n, block=block, d=d, pca=pca is not None),
+            memory.fit(block=block, d=d, tall=0 if pca is None else tall_block(block, d, n)),
             {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size},
             bundles=("_work/transform.npz",), on_driver=True, uses_client=True,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import isolated, schema
+from pipeline import isolated, memory, schema
 from pipeline.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from pipeline.config import Config
 from pipeline.errors import BoundsNotMet, NotEnoughMemory
@@ -23,7 +23,7 @@ from pipeline.kernels.spectrum import PATIENCE, bottom_eigenpairs
 from pipeline.machine import available_cores, memory_limit
 from pipeline.matrices import closed_point, load_cost_matrix, load_factor, load_local_factors, null_vector
 from pipeline.plan import Layout, PlannedArray, Report, Step, Steps
-from pipeline.preprocess import principal_components
+from pipeline.preprocess import principal_components, tall_block
 from pipeline.row_blocks import operator_on_workers
 from pipeline.solver_state import forget_state, keeper, read_state
 from pipeline.store import Store
@@ -46,7 +46,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     size = {"size": block, "n_points": n}
     if config.method == "pca":
         yield Step(
-            "solve_embedding", "solve", project_points, 1, 8 * n * (3 * layout.n_features + m),
+            "solve_embedding", "solve", project_points, 1,
+            _pca_bytes(n, layout.n_features, m, block),
             {"n_components": m, "n_features": layout.n_features, "tol": config.eigensolver.tol, **size},
             bundles=("_work/eigen",), on_driver=True,
         )  # fmt: skip
@@ -69,6 +70,11 @@ def steps(config: Config, layout: Layout) -> Steps:
     )  # fmt: skip
     yield from _write_steps(config, layout, chosen["n_components"], config.embedding.scale)
     return layout
+
+
+def _pca_bytes(n: int, d: int, n_components: int, block: int) -> int:
+    """What method pca takes: a block of the QR at a time, and the scores of all points."""
+    return memory.fit(block=block, d=d, tall=tall_block(block, d, n)) + 24 * n * n_components
 
 
 def least_bytes(n_points: int, row_entries: int, n_components: int) -> int:
@@ -221,9 +227,9 @@ def project_points(
     vectors = fix_signs(scores)
     store.write_bundle("_work/eigen/00000", rows=np.arange(n_points), vectors=vectors, eigenvalues=variances)
     stats = {
-        "method": "pca", "reason": f"pca: singular values of all {n_points:,} points by dask-ml", "factor_nnz": 0,
-        "predicted_bytes": 24 * n_points * n_features, "n_solves": 0, "n_degrees": 0, "n_refinements": 0,
-        "rounding_floor": floor,
+        "method": "pca", "reason": f"pca: singular values of all {n_points:,} points by QR in blocks", "factor_nnz": 0,
+        "predicted_bytes": _pca_bytes(n_points, n_features, n_components, size), "n_solves": 0, "n_degrees": 0,
+        "n_refinements": 0, "rounding_floor": floor,
     }  # fmt: skip
     return {
         "n_points": n_points, "eigenvalues": variances.tolist(), "residuals": residuals.tolist(),
