@@ -13,13 +13,14 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import psutil
 
 from pipeline.errors import CorruptChunk, StageIncomplete, StoreError
 from pipeline.machine import is_seen, process_place
+from pipeline.markers import pack, unpack
 from pipeline.plan import BlockReport, Step
 from pipeline.store import Store
 
@@ -175,17 +176,15 @@ def finished_blocks(store: Store, stage: str, name: str, mark: str) -> dict[int,
     """Reports of the blocks whose marker carries this fingerprint."""
     done = {}
     for marker in store.objects.names(f"_done/{stage}"):
-        if marker.rsplit("/", 1)[1].startswith(f"{name}."):
-            content = store.get_json(marker)
-            if content is not None and content.pop("fingerprint", None) == mark:
-                done[content["block"]] = BlockReport(**content)
+        named = marker.rsplit("/", 1)[1].startswith(f"{name}.")
+        if named and (report := unpack(store.get_json(marker), mark)) is not None:
+            done[report.block] = report
     return done
 
 
 def read_marker(store: Store, step: Step, mark: str, block: int) -> BlockReport | None:
     """The report of a block that is done under this fingerprint, else None."""
-    content = store.get_json(marker_name(step.stage, step.name, block))
-    return BlockReport(**content) if content is not None and content.pop("fingerprint", None) == mark else None
+    return unpack(store.get_json(marker_name(step.stage, step.name, block)), mark)
 
 
 def require_current(store: Store, step: Step, mark: str, block: int) -> None:
@@ -198,7 +197,7 @@ def require_current(store: Store, step: Step, mark: str, block: int) -> None:
 def mark_done(store: Store, step: Step, mark: str, report: BlockReport) -> None:
     """Write a block's marker; call it after the block's data. Raises StageIncomplete if the step has changed since."""
     require_current(store, step, mark, report.block)
-    store.put_json(marker_name(step.stage, step.name, report.block), {"fingerprint": mark, **asdict(report)})
+    store.put_json(marker_name(step.stage, step.name, report.block), pack(mark, report))
 
 
 def is_whole(store: Store) -> bool:

@@ -102,6 +102,21 @@ class TestMarkers:
         store.objects.put(name, store.objects.get(name)[:-5])
         assert set(begin_step(store, STEP, "a1")) == {0, 2}
 
+    def test_markers_with_a_flipped_bit_do_not_count(self, store):
+        """Each bit of a marker once: it is no JSON, has another key, or another number than the task gave."""
+        begin_step(store, STEP, "a1")
+        report = BlockReport(1, 0.5, 7, {"members": {"4": 31}, "recall": 0.97})
+        mark_done(store, STEP, "a1", report)
+        name = checkpoint.marker_name("make", "fill", 1)
+        whole = store.objects.get(name)
+        for bit in range(8 * len(whole)):
+            damaged = bytearray(whole)
+            damaged[bit // 8] ^= 1 << bit % 8
+            store.objects.put(name, bytes(damaged))
+            assert checkpoint.read_marker(store, STEP, "a1", 1) in (None, report), damaged
+        store.objects.put(name, whole)
+        assert checkpoint.read_marker(store, STEP, "a1", 1) == report
+
     def test_steps_with_like_names_are_kept_apart(self, store):
         other = replace(STEP, name="fill_more", arrays=(), bundles=())
         begin_step(store, other, "a1")

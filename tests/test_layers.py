@@ -152,7 +152,7 @@ def test_nothing_imports_the_command_line():
      ("objects.py", {"credentials", "errors", "object_protocol", "refusals"}),
      ("places.py", {"object_protocol", "schema"}), ("whole_chunks.py", {"errors"}),
      ("store.py", {"errors", "objects", "places", "refusals", "plan", "schema", "whole_chunks"}),
-     ("checkpoint.py", {"errors", "machine", "plan", "store"}), ("memory.py", {"errors", "plan"}),
+     ("checkpoint.py", {"markers", "errors", "machine", "plan", "store"}), ("memory.py", {"errors", "plan"}),
      ("clusters/versions.py", {"errors", "machine"}),
      ("execute.py", {"checkpoint", "clusters.versions", "errors", "isolated", "kept", "machine", "memory", "plan",
                      "store"}), ("kept.py", set()),

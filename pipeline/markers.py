@@ -1,0 +1,35 @@
+"""What the marker of a block holds: the step's fingerprint, what the task said, and a checksum of both."""
+
+import json
+import zlib
+from dataclasses import asdict
+from typing import Any
+
+from pipeline.plan import BlockReport, Json
+
+
+def pack(mark: str, report: BlockReport) -> Json:
+    """The marker of a finished block, as JSON gives it back."""
+    content = json.loads(json.dumps({"fingerprint": mark, **asdict(report)}))
+    return {**content, "crc32": _checksum(content)}
+
+
+def unpack(content: Any, mark: str) -> BlockReport | None:
+    """The report in a marker; None where the fingerprint is another one or the marker is damaged.
+
+    Later steps go by numbers that are nowhere else than here, so damage means that the block is computed again.
+    """
+    if not isinstance(content, dict) or content.get("fingerprint") != mark:
+        return None
+    stored = {key: value for key, value in content.items() if key != "crc32"}
+    if content.get("crc32", _checksum(stored)) != _checksum(stored):  # releases before wrote none
+        return None
+    del stored["fingerprint"]
+    try:
+        return BlockReport(**stored)
+    except TypeError:
+        return None
+
+
+def _checksum(content: Json) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
