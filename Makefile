@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 SERVERS ?= .servers
 BIN = $(VENV)/bin
-# Tests start hundreds of processes, each of which would compile the package anew.
+# Tests start hundreds of processes, each of which would compile the package anew. Threads of BLAS that have nothing to do
+# spin for a while, which small calls of three test processes on two cores cannot spare.
 unexport PYTHONDONTWRITEBYTECODE
+test: export OPENBLAS_THREAD_TIMEOUT = 4
+test: export KMP_BLOCKTIME = 0
 
 .PHONY: run servers azurite test lint test-slow benchmark schema clean
 

@@ -29,8 +29,7 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 # Commands that tests call in this process give the bytes of the installed one, which sets this before MKL loads.
 os.environ.update({name: os.environ.get(name, value) for name, value in reproducible_environment().items()})
-# Threads of Intel's libraries that wait spin for 0.2 s after each call, which small calls side by side cannot spare.
-os.environ.setdefault("KMP_BLOCKTIME", "0")
+
 
 # A loaded machine is slow, not wrong.
 settings.register_profile("pipeline", deadline=None, max_examples=50)

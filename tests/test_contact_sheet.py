@@ -72,7 +72,7 @@ GRIDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("one_range", [True, False])
+@pytest.mark.parametrize("one_range", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("values", [*LISTS, *GRIDS], ids=["alone", "parts", "one key", "many", "two keys", "four keys"])
 def test_labels_cover_neither_each_other_nor_points_nor_the_edge(drawn, values, one_range):
     cells = [cell(one, rising(1 if one_range else number + 1)) for number, one in enumerate(values)]

@@ -97,7 +97,7 @@ class TestLaplacian:
         np.testing.assert_allclose(degree @ embedding, 0, atol=1e-6 * degree.sum())
 
     @pytest.mark.parametrize("solver", ["chebyshev", "shift_invert"])
-    @pytest.mark.parametrize("n", [300, 900])
+    @pytest.mark.parametrize("n", [300, pytest.param(900, marks=pytest.mark.slow)])
     def test_routes_agree_with_the_dense_problem(self, tmp_path, solver, n):
         X = sample("s_curve", 0, n, 5, 0.0, 0.0).points
         store, result = run_on(tmp_path, X, "laplacian", "--set", f"eigensolver.method={solver}",
@@ -130,7 +130,7 @@ class TestLaplacian:
 
 
 @pytest.mark.parametrize("method", ["hessian", "ltsa"])
-@pytest.mark.parametrize("n", [300, 1200])
+@pytest.mark.parametrize("n", [300, pytest.param(1200, marks=pytest.mark.slow)])
 def test_flat_data_are_unfolded_exactly(tmp_path, method, n):
     """Their coordinates are null vectors of M besides the constant: an answer, not an error."""
     rng = np.random.default_rng(5)
@@ -172,6 +172,7 @@ class TestEachMethod:
         assert 0 < sum(resumed["blocks_computed"].values()) < sum(first["blocks_computed"].values())
         assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == before
 
+    @pytest.mark.slow
     def test_block_size_changes_nothing(self, tmp_path, method):
         X = sample("swiss_roll", 0, 800, 7, 0.0, 0.0).points
         embeddings = []

@@ -81,7 +81,7 @@ def test_two_closed_classes_in_one_component(tmp_path, method, m, seed):
     assert mended["metrics"]["participation"][0][0] > 15
 
 
-@pytest.mark.parametrize("seed", [2, 7])
+@pytest.mark.parametrize("seed", [2, pytest.param(7, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("method", "k", "dimension"),
     [("lle", 3, 2), ("modified", 5, 1), ("modified", 2, 2), ("laplacian", 3, 1)],

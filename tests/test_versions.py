@@ -339,7 +339,10 @@ class TestPlaces:
         (tmp_path / "run.zarr/letter.txt").write_text("dear")
         assert "other files" in refused(2, "run", job())
 
-    @pytest.mark.parametrize("name", ["notes", ".ipynb_checkpoints", "20260102T030405Z-9f3e-copy"])
+    @pytest.mark.parametrize("name", [
+        "notes", pytest.param(".ipynb_checkpoints", marks=pytest.mark.slow),
+        pytest.param("20260102T030405Z-9f3e-copy", marks=pytest.mark.slow),
+    ])
     def test_folders_of_others_among_the_versions_stay(self, job, tmp_path, name):
         lle("run", job(keep=1))
         theirs = tmp_path / "run.zarr/versions" / name / "letter.txt"

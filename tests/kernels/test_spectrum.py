@@ -204,7 +204,7 @@ def test_auto_falls_from_a_bad_pin_to_shift_invert():
 
 @pytest.mark.parametrize(("n", "n_rolls"), [(150, 2), (500, 2), (300, 4), (50, 12)])
 @pytest.mark.parametrize("method", ["auto", *METHODS])
-@pytest.mark.parametrize("pin", [None, 3])
+@pytest.mark.parametrize("pin", [pytest.param(None, marks=pytest.mark.slow), 3])
 def test_more_null_vectors_than_the_constant_are_never_returned(n, n_rolls, method, pin):
     A = separate_rolls(n, n_rolls, 5)
     with pytest.raises((InputError, FactorizationError), match="closed class"):
