@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from pipeline import groups, plan
+from pipeline import groups
 from pipeline.checkpoint import read_reports
 from pipeline.cluster import connect
 from pipeline.config import Cluster
@@ -14,7 +14,6 @@ from tests.benchmarks.faults import Job
 
 pytestmark = pytest.mark.timeout(300)
 
-SMALL = ((plan, "CELL_POINTS", 60), (groups, "GROUP_POINTS", 250))
 GROUPS = {"neighbors": {"method": "pynndescent", "n_neighbors": 8, "min_recall": 0.0},
           "preprocess": {"scale": "standard", "pca": 3}}  # fmt: skip
 SECTIONS = {"kdtree": {"neighbors": {"method": "kdtree", "n_neighbors": 8}}, "exact": GROUPS, "nn_descent": GROUPS}
@@ -28,11 +27,10 @@ def contents(job: Job) -> dict[str, bytes]:
 
 
 def run(folder, address, name) -> dict[str, bytes]:
-    """With cells and groups so small that there are several, searched exactly or by NN-descent."""
+    """Its several groups of cells searched exactly or by NN-descent."""
     job = Job(folder, address, **SECTIONS[name])
-    with pytest.MonkeyPatch.context() as patch:  # the driver decides: workers get the sizes with their tasks
-        for module, size, value in (*SMALL, (groups, "EXACT_CELL", 150 if name == "nn_descent" else 1000)):
-            patch.setattr(module, size, value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "EXACT_CELL", 150 if name == "nn_descent" else 1000)
         assert job.run() == ""
     reports = read_reports(job.store)
     assert reports["order_points", "find_cells"][0].report["n_cells"] == 15

@@ -31,13 +31,15 @@ from tests.benchmarks.scaling import DATA, WIDE_BLOCK, wide_rows
 
 SERIAL = {"kind": "serial"}
 LAST = {"wide": "assemble_cost"}
-HEADER = ("data", "points", "stage", "appended: seconds", "afresh: seconds", "times", "points kept")
+HEADER = ("data", "points", "stage", "appended: seconds", "afresh: seconds", "times", "appended: blocks computed",
+          "afresh: blocks computed", "points kept")  # fmt: skip
 
 
 class Night(NamedTuple):
     """What one job took and found."""
 
     seconds: dict[str, float]
+    computed: dict[str, int]
     kept: dict[str, int]
     recall: float
     residual: float | None
@@ -86,7 +88,8 @@ def night(data: str, folder: Path, root: str, workers: int) -> Night:
     })  # fmt: skip
     progress = Clock()
     with up_to(LAST.get(data)):
-        store = Store(runs.run(config, False, progress).store)
+        result = runs.run(config, False, progress)
+    store = Store(result.store)
     reports = checkpoint.read_reports(store)
     kept: dict[str, int] = {}
     for (stage, _), found in reports.items():
@@ -95,7 +98,8 @@ def night(data: str, folder: Path, root: str, workers: int) -> Night:
         kept[stage] = max(kept.get(stage, 0), sum(report.report.get("kept", 0) for report in found))
     [recall] = reports["mend_graph", "measure_recall"]
     aligned = [part for found in reports.get(("solve_embedding", "align"), []) for part in found.report["components"]]
-    return Night(progress.seconds, kept, recall.report["value"], aligned[0]["residual_after"] if aligned else None)
+    residual = aligned[0]["residual_after"] if aligned else None
+    return Night(progress.seconds, result.computed, kept, recall.report["value"], residual)
 
 
 def apart(*arguments: Any) -> Night:
@@ -115,9 +119,13 @@ def compare(data: str, n: int, share: float, folder: Path, workers: int) -> list
     for stage in grown.seconds:
         short, full = grown.seconds[stage], afresh.seconds[stage]
         kept = f"{grown.kept[stage]:,}" if grown.kept.get(stage) else ""
-        lines.append((data, f"{total:,}", stage, f"{short:.1f}", f"{full:.1f}", f"{full / max(short, 0.05):.1f}", kept))
+        blocks = [str(found.computed.get(stage, 0)) for found in (grown, afresh)]
+        times = f"{full / max(short, 0.05):.1f}"
+        lines.append((data, f"{total:,}", stage, f"{short:.1f}", f"{full:.1f}", times, *blocks, kept))
     both = [sum(found.seconds.values()) for found in (grown, afresh)]
-    lines.append((data, f"{total:,}", "all", *(f"{seconds:.1f}" for seconds in both), f"{both[1] / both[0]:.1f}", ""))
+    blocks = [str(sum(found.computed.values())) for found in (grown, afresh)]
+    spent = [f"{seconds:.1f}" for seconds in both]
+    lines.append((data, f"{total:,}", "all", *spent, f"{both[1] / both[0]:.1f}", *blocks, ""))
     said = f"recall {grown.recall:.4f}, afresh {afresh.recall:.4f}"
     if grown.residual is not None:
         said += f"; residual of the alignment {grown.residual:.2g}"

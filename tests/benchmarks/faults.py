@@ -27,7 +27,7 @@ import dask
 import yaml
 from distributed import Client, LocalCluster, WorkerPlugin
 
-from pipeline import checkpoint, execute
+from pipeline import checkpoint, execute, groups, plan
 from pipeline import run as runs
 from pipeline.cli import main as lle
 from pipeline.config import load_config
@@ -197,7 +197,10 @@ class Poison(WorkerPlugin):
 
 @contextlib.contextmanager
 def logged_starts(log: Path) -> Iterator[None]:
-    """Log the blocks that run in this process."""
+    """Log the blocks that run in this process. Cells and groups are so small that there are several.
+
+    The driver decides on the sizes, and workers get them with their tasks.
+    """
     run_task = execute.run_task
 
     def logged(url: str, step: Step, mark: str, block: int) -> BlockReport:
@@ -205,7 +208,11 @@ def logged_starts(log: Path) -> Iterator[None]:
             file.write(f"{step.stage}.{step.name}-{block} {os.getpid()}\n")
         return run_task(url, step, mark, block)
 
-    with mock.patch.object(execute, "run_task", logged):
+    with (
+        mock.patch.object(execute, "run_task", logged),
+        mock.patch.object(plan, "CELL_POINTS", 60),
+        mock.patch.object(groups, "GROUP_POINTS", 250),
+    ):
         yield
 
 

@@ -59,8 +59,10 @@ def test_solvers():
 @pytest.mark.parametrize("data", ["swiss_roll", pytest.param("wide", marks=pytest.mark.slow)])
 def test_appended(data, tmp_path):
     *stages, total, said = appended.compare(data, 1200, 0.02, tmp_path, workers=0)
-    kept = {cells[2]: cells[6] for cells in ([cell.strip() for cell in row.split("|")[1:]] for row in stages)}
-    assert kept["order_points"] == "1,200"
+    cells = {row.split("|")[3].strip(): [cell.strip() for cell in row.split("|")[1:]] for row in stages}
+    assert cells["order_points"][8] == "1,200"
+    assert min(int(cells["solve_weights"][6]), int(cells["solve_weights"][7])) > 0
+    assert 0 < int(cells["ingest"][6]) <= int(cells["ingest"][7])
     assert " 1,224 | all |" in total
     assert "recall" in said
     assert ("residual" in said) == (data == "swiss_roll")
