@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from pipeline import schema
 from pipeline.array_input import input_section, remove_unnamed
-from pipeline.checkpoint import RunLock
 from pipeline.config import Config, check_config
 from pipeline.errors import ConfigError, Interrupted, LleError, StoreError
 from pipeline.kernels.pardiso import reproducible_environment
+from pipeline.lock import RunLock
 from pipeline.plan import RunResult
 from pipeline.progress import RunProgress
 from pipeline.run import run

@@ -18,6 +18,7 @@ from pipeline.alignment import state_of_other
 from pipeline.config import Config, resolved
 from pipeline.errors import ConfigError, LleError, StoreError
 from pipeline.list_sizes import state_of_files
+from pipeline.lock import RunLock, running
 from pipeline.machine import versions
 from pipeline.plan import Layout, Report, RunResult, Step
 from pipeline.sources import Source
@@ -152,7 +153,7 @@ def reprocess(
     """
     started, root, mark = time.perf_counter(), Versions(config.output.store), identity(config, source)
     root.check_place()
-    with checkpoint.RunLock(root.store) as lock:
+    with RunLock(root.store) as lock:
         if not fresh and is_current(root, mark, source):
             say("nothing has changed: the files of the input and the config are those of the published version")
             _prune(root, config, say)
@@ -239,7 +240,7 @@ def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> di
     if pointer is None and work is None:
         raise ConfigError(f"{root.url}: no version has been begun there")
     shown = work or {} if pointer is None else status(root.published())
-    state = "running" if checkpoint.running(root.store) else shown["state"]
+    state = "running" if running(root.store) else shown["state"]
     now = work["now"] if work and state == "running" else None
     return {**shown, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,
             "versions": root.ids()}  # fmt: skip

@@ -20,6 +20,7 @@ from pipeline.errors import BoundsNotMet, InputChanged
 from pipeline.execute import Executor, run_step
 from pipeline.forecast import Forecast
 from pipeline.interrupts import interruptible
+from pipeline.lock import RunLock, running
 from pipeline.machine import versions
 from pipeline.plan import BlockReport, Layout, RunResult, Stage, Step, walk
 from pipeline.progress import RunProgress
@@ -117,7 +118,7 @@ def _run(
     layout = history.begun(shared.layout if shared else choose_layout(config, source, earlier), progress.say)
     if not resumed and not shared:
         _check_plan(config, layout)
-    with interruptible(), checkpoint.RunLock(store):
+    with interruptible(), RunLock(store):
         if fresh:
             store.erase()
         store.objects.sweep()
@@ -331,7 +332,7 @@ def status(store: Store) -> dict[str, Any]:
     names = stages_of(store.attributes()["config"]["method"])
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
-    state = "running" if checkpoint.running(store) else "done" if finished else "stopped"
+    state = "running" if running(store) else "done" if finished else "stopped"
     return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered,
             "filters": kept_heads(store, "_work/eigen")}  # fmt: skip
 

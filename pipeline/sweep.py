@@ -24,6 +24,7 @@ from pipeline.config_sweep import apply_value, experiment_name, experiments, sho
 from pipeline.errors import ConfigError, ExperimentsFailed, Interrupted, LleError
 from pipeline.execute import Executor
 from pipeline.interrupts import interruptible
+from pipeline.lock import RunLock
 from pipeline.plan import Layout, Step, walk
 from pipeline.progress import RunProgress, StepCounts
 from pipeline.report.sweep_table import flat_metrics, render_sweep, table_bytes
@@ -204,7 +205,7 @@ def run_sweep(url: str, found: list[Experiment], fresh: bool, progress: RunProgr
     if root.objects.exists("zarr.json"):
         raise ConfigError(f"{root.url}: holds one run, a sweep wants a folder of its own; choose another output.store")
     rows: dict[str, Row] = {}
-    with interruptible(), checkpoint.RunLock(root):
+    with interruptible(), RunLock(root):
         limit = worker_limit(found)
         for row in _rows(plan_sweep(found, limit), limit, fresh, progress):
             rows[row["experiment"]] = row

@@ -13,6 +13,7 @@ from pipeline.execute import Executor, run_step
 from pipeline.export import check_out, export_embedding
 from pipeline.groups import KEPT_CELLS
 from pipeline.interrupts import interruptible
+from pipeline.lock import RunLock
 from pipeline.one_state import require_one_state
 from pipeline.plan import Json, Layout, Report
 from pipeline.progress import RunProgress
@@ -73,7 +74,7 @@ def _transform(
     job = _job(run, run_config, state, section, source, max_ratio, far_as_nan)
     layout, cluster = _layout(run, job, source, execution)
     _require_own(work)
-    with interruptible(), checkpoint.RunLock(work):
+    with interruptible(), RunLock(work):
         work.create_group({"transform": {"run": run.url, "input": section.model_dump(mode="json")}})
         try:
             with connect(cluster) as client:

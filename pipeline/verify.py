@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline import checkpoint, schema
 from pipeline.errors import CorruptChunk, StoreError
+from pipeline.lock import RunLock
 from pipeline.store import Store, block_of
 
 Read = Callable[[], Any]
@@ -29,7 +30,7 @@ def find_damage(store: Store) -> list[CorruptChunk]:
 
 def forget_damage(store: Store, damage: list[CorruptChunk]) -> list[str]:
     """Forget the blocks that wrote it; says which. Raises StoreError while a run holds the store."""
-    with checkpoint.RunLock(store):
+    with RunLock(store):
         return sorted({checkpoint.invalidate(store, error.array, error.chunk) for error in damage})
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pipeline.checkpoint import LOCK, RunLock, holder_alive
 from pipeline.errors import ConfigError, StoreError
+from pipeline.lock import LOCK, RunLock, holder_alive
 from pipeline.places import POINTER, VERSIONS, is_id
 from pipeline.store import Store
 

@@ -1,24 +1,13 @@
-"""Markers count only for what decided them and is on disk; one driver at a time holds a store."""
+"""Markers count only for what decided them and is on disk."""
 
-import json
-import os
-import socket
-import subprocess
-import sys
-import threading
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
-from pipeline import checkpoint, machine
+from pipeline import checkpoint
 from pipeline.checkpoint import (
-    LOCK,
-    STALE_SECONDS,
-    RunLock,
     add_seconds,
     begin_step,
     fingerprint,
@@ -29,9 +18,8 @@ from pipeline.checkpoint import (
     mark_done,
     read_reports,
     recorded_steps,
-    running,
 )
-from pipeline.errors import StageIncomplete, StoreError
+from pipeline.errors import StageIncomplete
 from pipeline.plan import BlockReport, PlannedArray, Step
 from pipeline.schema import ArraySpec
 from pipeline.store import Store
@@ -305,206 +293,6 @@ class TestInvalidate:
         compute(store, STEP, "a1")
         assert "no step wrote it" in invalidate(store, "xy", "0")
         assert kept(store, STEP, "a1") == {0, 1, 2}
-
-
-def holder(**changes) -> bytes:
-    """The content of a lock that this living process would hold."""
-    me = {"host": socket.gethostname(), "pid": os.getpid(), "token": "t", "alive": time.time(),
-          "started": psutil.Process().create_time()}  # fmt: skip
-    return json.dumps({**me, **changes}).encode()
-
-
-def written_before(store: Store, seconds: float) -> None:
-    """Make the lock as old as that, by the clock of the file system."""
-    path = Path(store.url, LOCK)
-    os.utime(path, (path.stat().st_mtime - seconds,) * 2)
-
-
-def move_to(monkeypatch, numbers: int) -> None:
-    """Pretend that this process is in a container that counts its own."""
-    for module in (checkpoint, machine):
-        monkeypatch.setattr(module, "process_place", lambda: {"host": socket.gethostname(), "numbers": numbers})
-
-
-class TestRunLock:
-    def test_a_second_run_is_refused(self, store):
-        with RunLock(store), pytest.raises(StoreError) as caught, RunLock(Store(store.url)):
-            pass
-        for part in (store.url, str(os.getpid()), socket.gethostname(), "another run holds this store"):
-            assert part in str(caught.value)
-
-    def test_given_back_at_the_end_and_after_errors(self, store):
-        with RunLock(store):
-            assert running(store)
-        assert not store.objects.exists(LOCK)
-        with pytest.raises(ZeroDivisionError), RunLock(store):
-            1 / 0  # noqa: B018
-        assert not running(store)
-        with RunLock(Store(store.url)):
-            assert running(store)
-
-    def test_of_a_dead_process_is_taken_over(self, store):
-        dead = subprocess.Popen([sys.executable, "-c", ""])
-        dead.wait()
-        store.objects.create(LOCK, holder(pid=dead.pid))
-        assert not running(store)
-        with RunLock(store):
-            assert store.get_json(LOCK)["pid"] == os.getpid()
-        assert not store.objects.exists(LOCK)
-
-    def test_of_a_number_used_again_is_taken_over(self, store):
-        store.objects.create(LOCK, holder(started=psutil.Process().create_time() - 3600))
-        with RunLock(store):
-            assert store.get_json(LOCK)["token"] != "t"
-
-    @pytest.mark.skipif(not hasattr(os, "fork"), reason="zombies are of POSIX")
-    def test_of_a_zombie_is_taken_over(self, store):
-        child = subprocess.Popen([sys.executable, "-c", ""])
-        process = psutil.Process(child.pid)
-        started = process.create_time()
-        deadline = time.monotonic() + 30
-        while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-            time.sleep(0.01)
-        store.objects.create(LOCK, holder(pid=child.pid, started=started))
-        try:
-            assert not running(store)
-        finally:
-            child.wait()
-
-    @pytest.mark.parametrize(("silent", "alive"), [(0, True), (STALE_SECONDS - 60, True), (STALE_SECONDS + 60, False)])
-    def test_of_another_host_is_judged_by_its_last_sign_of_life(self, store, silent, alive):
-        # The number of a living process here says nothing about the other host, nor does one of a dead process.
-        for pid in (os.getpid(), 2**22 - 1):
-            store.objects.put(LOCK, holder(host="elsewhere", pid=pid, alive=time.time() - silent))
-            written_before(store, silent)
-            assert running(store) == alive
-        if alive:
-            with pytest.raises(StoreError, match="on elsewhere"), RunLock(store):
-                pass
-        else:
-            with RunLock(store):
-                assert running(store)
-
-    def test_of_a_container_of_the_same_host_name_is_judged_so_too(self, store, monkeypatch):
-        """Its processes are counted apart, so a number that is free here may be alive there."""
-        move_to(monkeypatch, 1)
-        with RunLock(store):
-            theirs = store.get_json(LOCK)
-        store.objects.put(LOCK, json.dumps({**theirs, "pid": 2**22 - 1}).encode())
-        assert not running(store)
-        move_to(monkeypatch, 2)
-        assert running(store)
-        with pytest.raises(StoreError, match=f"on {socket.gethostname()}\\)"), RunLock(store):
-            pass
-        written_before(store, STALE_SECONDS + 60)
-        with RunLock(store):
-            assert store.get_json(LOCK)["numbers"] == 2
-
-    def test_of_before_processes_were_told_apart_so_is_judged_by_the_number(self, store):
-        assert "numbers" not in json.loads(holder())
-        for pid, alive in ((os.getpid(), True), (2**22 - 1, False)):
-            store.objects.put(LOCK, holder(pid=pid))
-            assert running(store) == alive
-
-    @pytest.mark.parametrize("skew", [-86_400, 86_400])
-    def test_of_a_host_whose_clock_is_a_day_off(self, store, skew):
-        """What counts is when the file system says the lock was written."""
-        store.objects.put(LOCK, holder(host="elsewhere", alive=time.time() + skew))
-        with pytest.raises(StoreError, match="on elsewhere"), RunLock(store):
-            pass
-        written_before(store, STALE_SECONDS + 60)
-        with RunLock(store):
-            assert store.get_json(LOCK)["pid"] == os.getpid()
-        assert store.objects.names("_run") == []
-
-    def test_torn_lock_is_taken_over(self, store):
-        store.objects.create(LOCK, b'{"host": ')
-        with RunLock(store):
-            assert store.get_json(LOCK)["pid"] == os.getpid()
-
-    def test_shows_life(self, store, monkeypatch):
-        monkeypatch.setattr(checkpoint, "HEARTBEAT_SECONDS", 0.02)
-        with RunLock(store):
-            first = store.get_json(LOCK)["alive"]
-            deadline = time.monotonic() + 30
-            while store.get_json(LOCK)["alive"] == first and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert store.get_json(LOCK)["alive"] > first
-
-    def test_leaves_the_lock_of_another_run_alone(self, store):
-        with RunLock(store):
-            store.objects.put(LOCK, holder(token="other"))
-        assert store.get_json(LOCK)["token"] == "other"
-
-    def test_one_of_several_at_once_gets_it(self, store):
-        barrier, entered, refused = threading.Barrier(6), [], []
-        ended = threading.Event()
-
-        def start():
-            lock = RunLock(Store(store.url))
-            barrier.wait()
-            try:
-                with lock:
-                    entered.append(lock)
-                    ended.wait(30)
-            except StoreError:
-                refused.append(lock)
-                if len(refused) == 5:
-                    ended.set()
-
-        threads = [threading.Thread(target=start) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert (len(entered), len(refused)) == (1, 5)
-
-    def test_sign_of_life_of_a_run_that_slept_is_no_takeover(self, store, monkeypatch):
-        monkeypatch.setattr(checkpoint, "HEARTBEAT_SECONDS", 0.02)
-        with RunLock(store):
-            store.objects.put(LOCK, holder(token="other", host="elsewhere"))
-            time.sleep(0.3)
-            assert store.get_json(LOCK)["token"] == "other"
-
-    def test_two_runs_that_find_a_dead_lock_do_not_both_get_it(self, store, monkeypatch):
-        store.objects.create(LOCK, holder(pid=2**22 - 1))
-        quick, slow = RunLock(Store(store.url)), RunLock(store)
-        delete = store.objects.delete
-
-        def overtaken(name):
-            monkeypatch.setattr(store.objects, "delete", delete)
-            quick.__enter__()
-            delete(name)
-
-        monkeypatch.setattr(store.objects, "delete", overtaken)
-        try:
-            with pytest.raises(StoreError, match="another run"):
-                slow.__enter__()
-        finally:
-            slow.__exit__()
-            quick.__exit__()
-
-    def test_lock_released_and_taken_meanwhile_is_not_removed(self, store, monkeypatch):
-        first, second, third = RunLock(Store(store.url)), RunLock(Store(store.url)), RunLock(store)
-        first.__enter__()
-        get_json, looks = store.get_json, []
-
-        def look(name):
-            looks.append(name)
-            if len(looks) == 1:
-                first.__exit__()
-                found = get_json(name)
-                second.__enter__()
-                return found
-            return get_json(name)
-
-        monkeypatch.setattr(store, "get_json", look)
-        try:
-            with pytest.raises(StoreError, match="another run"):
-                third.__enter__()
-        finally:
-            third.__exit__()
-            second.__exit__()
 
 
 class TestChanges:

@@ -25,11 +25,11 @@ from manifest_schemas import K8S, OVERLAYS, REPOSITORY, check_custom_resource, c
 from typer.main import get_command
 
 from pipeline import cli, confine
-from pipeline.checkpoint import STALE_SECONDS
 from pipeline.clusters import kubernetes, manifests
 from pipeline.clusters.manifests import Pods, Size, dask_cluster, fitting_name
 from pipeline.config import KubernetesCluster, load_config, parse_size
 from pipeline.errors import BoundsNotMet, ConfigError
+from pipeline.lock import STALE_SECONDS
 
 VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
 COMPONENTS = sorted(f"components/{path.name}" for path in (K8S / "components").iterdir())

@@ -21,11 +21,11 @@ from conftest import swiss_roll
 from object_servers import KEY, SECRET, azurite_server, swift_server
 from test_store import planned
 
-from pipeline import checkpoint
 from pipeline import objects as objects_module
 from pipeline import run as runs
 from pipeline.config import load_config
 from pipeline.errors import ConfigError, CorruptChunk, StoreError
+from pipeline.lock import LOCK, RunLock
 from pipeline.objects import open_objects
 from pipeline.progress import RunProgress
 from pipeline.store import Store
@@ -208,11 +208,11 @@ class TestCreate:
 
     def test_one_driver_at_a_time(self, bucket):
         store = Store(bucket.url("locked.zarr"))
-        with checkpoint.RunLock(store):
-            with pytest.raises(StoreError, match="another run holds this store"), checkpoint.RunLock(store):
+        with RunLock(store):
+            with pytest.raises(StoreError, match="another run holds this store"), RunLock(store):
                 pass
-            assert store.get_json(checkpoint.LOCK)["pid"] == os.getpid()
-        assert not store.objects.exists(checkpoint.LOCK)
+            assert store.get_json(LOCK)["pid"] == os.getpid()
+        assert not store.objects.exists(LOCK)
 
 
 class TestRequests:

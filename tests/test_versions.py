@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 import pipeline.store as store_module
 from pipeline import checkpoint
-from pipeline.checkpoint import RunLock
 from pipeline.cli import app
 from pipeline.errors import ConfigError, StoreError
+from pipeline.lock import RunLock
 from pipeline.objects import RemoteObjects, open_objects
 from pipeline.store import Store
 from pipeline.versions import RETIRED, Versions, published_url, reading

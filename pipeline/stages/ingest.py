@@ -189,7 +189,7 @@ def merge_rows(store: Store, block: int, invalid: str) -> Report:
 def fit_preprocess(
     store: Store, block: int, scale: str, pca: int | None, n_valid: list[int], n_features: int, size: int, n_rows: int
 ) -> Report:
-    """Fit scaler and components with dask-ml on the running cluster."""
+    """Fit scaler and components on the running cluster."""
     X = valid_array(store, n_valid, size, n_rows, n_features)
     transform = fit_transform(X, scale, pca)
     arrays: dict[str, Any] = {"mean": transform.mean, "scale": transform.scale}

@@ -1,0 +1,106 @@
+"""Who is running: one driver at a time holds a store, and a dead one's lock is taken over."""
+
+import contextlib
+import json
+import os
+import threading
+import time
+import uuid
+from typing import Any
+
+import psutil
+
+from pipeline.errors import StoreError
+from pipeline.machine import is_seen, process_place
+from pipeline.store import Store
+
+LOCK = "_run/lock.json"
+HEARTBEAT_SECONDS = 15.0
+STALE_SECONDS = 300.0
+
+
+class RunLock:
+    """One driver at a time. The holder is told apart by host, process and start time, and shows life every 15 s."""
+
+    def __init__(self, store: Store, name: str = LOCK) -> None:
+        self.store, self.name = store, name
+        self.me = {**process_place(), "pid": os.getpid(), "token": uuid.uuid4().hex,
+                   "started": psutil.Process().create_time()}  # fmt: skip
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._show_life, daemon=True)
+
+    def __enter__(self) -> "RunLock":
+        while not self.store.objects.create(self.name, self._content()):
+            holder = self.store.get_json(self.name)
+            if holder is None and not self.store.objects.exists(self.name):
+                continue  # released meanwhile
+            if holder is not None and holder_alive(self.store, self.name, holder):
+                raise self._refused(holder)
+            self._remove_dead(holder or {"token": "torn"})
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with contextlib.suppress(StoreError):
+            if self.held():
+                self.store.objects.delete(self.name)
+
+    def held(self) -> bool:
+        """Whether the lock is still this run's: one that slept for long may have lost it to another."""
+        holder = self.store.get_json(self.name)
+        return holder is not None and holder.get("token") == self.me["token"]
+
+    def _remove_dead(self, holder: dict[str, Any]) -> None:
+        """Remove a dead holder's lock. Of several runs that want to, the one that creates the claim on it does."""
+        claim = f"_run/claim-{holder['token']}.json"
+        if not self.store.objects.create(claim, self._content()):
+            rival = self.store.get_json(claim)
+            if rival is not None and holder_alive(self.store, claim, rival):
+                raise self._refused(rival)
+            self.store.objects.delete(claim)
+            return
+        current = self.store.get_json(self.name)
+        if (current or {"token": "torn"}).get("token") == holder["token"]:
+            self.store.objects.delete(self.name)
+        self.store.objects.delete(claim)
+
+    def _refused(self, holder: dict[str, Any]) -> StoreError:
+        return StoreError(
+            f"{self.store.url}: another run holds this store (process {holder['pid']} on {holder['host']}). Wait for "
+            f"it, or stop it, or choose another output.store"
+        )
+
+    def _content(self) -> bytes:
+        return json.dumps({**self.me, "alive": time.time()}).encode()
+
+    def _show_life(self) -> None:
+        while not self._stop.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(StoreError):
+                if self.held():
+                    self.store.objects.put(self.name, self._content())
+
+
+def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:
+    """Whether the process that holds a lock lives: known where it would be seen, else judged by its last sign of life.
+
+    Times are the store's: the clocks of the two hosts may differ by any amount.
+    """
+    if not is_seen(holder):
+        return store.objects.age(name) < STALE_SECONDS
+    try:
+        process = psutil.Process(holder["pid"])
+        alive = abs(process.create_time() - holder["started"]) < 1.0
+        return bool(alive and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def running(store: Store) -> bool:
+    """Whether a living driver holds the store."""
+    holder = store.get_json(LOCK)
+    if holder is not None and not is_seen(holder):
+        return bool(time.time() - holder["alive"] < STALE_SECONDS)  # only told to people: asking leaves no trace
+    return holder is not None and holder_alive(store, LOCK, holder)
