@@ -14,17 +14,17 @@ import numpy.typing as npt
 
 from pipeline import memory, schema
 from pipeline.config import Config
-from pipeline.errors import InputChanged, InputError
+from pipeline.errors import InputError
 from pipeline.exchange import exchange, receive_rows
 from pipeline.kernels.knn import NeighborLists, exact_distances, select_nearest
 from pipeline.kernels.list_lengths import counts_within, cut_lists, flat_counts
+from pipeline.one_state import require_same_rows
 from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype
-from pipeline.sources import Source, open_source
+from pipeline.sources import open_source
 from pipeline.store import Store
 
 BATCH_BYTES = 16 * 2**20
 NAMED_ROWS = 5
-LOOKS = 16
 LONG = schema.SEARCHED_INDICES.name
 
 Ids = npt.NDArray[np.int64]
@@ -172,7 +172,7 @@ def read_k(
 ) -> Report:
     """The number of neighbours that each point asks for, in internal order; of equal rows the first one's."""
     opened = open_source(kind, **source)
-    _require_same_rows(store, opened, n_rows)
+    require_same_rows(store, opened, n_rows)
     values = np.concatenate([_numbers(opened, *block_rows(b, size, n_rows)) for b in range(-(-n_rows // size))])
     original = store.read_all(schema.ORIGINAL_INDEX.name)
     wrong = ~((values >= k_min) & (values <= k_max) & (values == np.floor(values)))
@@ -186,17 +186,6 @@ def read_k(
         )
     store.write(schema.K_PER_POINT.name, 0, values[original].astype(np.int32))
     return {"least": int(values[original].min()), "most": int(values[original].max())}
-
-
-def _require_same_rows(store: Store, opened: Source, n_rows: int) -> None:
-    """Raises InputChanged where files have come among others since the rows were read: all rows behind them moved."""
-    for row in np.unique(np.linspace(0, n_rows - 1, LOOKS).astype(int)).tolist():
-        known = store.read(schema.RAW.name, row, row + 1)
-        if opened.n_rows < n_rows or not np.array_equal(opened.read(row, row + 1).astype(known.dtype), known, True):
-            raise InputChanged(
-                "input: files were changed, added or taken away since their rows were read, so neighbors.k_per_point "
-                "no longer goes with them. Run the same command again, best when nobody writes there"
-            )
 
 
 def _numbers(opened: Any, start: int, stop: int) -> npt.NDArray[np.float64]:

@@ -1,8 +1,14 @@
-"""Whether what the blocks of an input were read from is one state of it: others may write there meanwhile."""
+"""Whether all that is read of an input is one state of it: others may write there meanwhile."""
 
+import numpy as np
+
+from pipeline import schema
 from pipeline.errors import InputChanged
 from pipeline.plan import Report, block_rows
 from pipeline.sources import Source
+from pipeline.store import Store
+
+LOOKS = 16
 
 
 def require_one_state(before: Source, after: Source, size: int, n: int, reports: list[Report]) -> None:
@@ -20,4 +26,23 @@ def require_one_state(before: Source, after: Source, size: int, n: int, reports:
         raise InputChanged(
             "input: files were changed, added or taken away while they were read. What was read is forgotten; run the "
             "same command again, best when nobody writes there"
+        )
+
+
+def require_same_rows(store: Store, opened: Source, n: int) -> None:
+    """Raises InputChanged where some of the n rows stored are no longer those of the input.
+
+    For what a later stage reads beside them. A few are looked at, the last among them: a file that came among others
+    moves all rows behind it.
+    """
+
+    def moved(row: int) -> bool:
+        known = store.read(schema.RAW.name, row, row + 1)
+        return not np.array_equal(opened.read(row, row + 1).astype(known.dtype), known, equal_nan=True)
+
+    looks = np.unique(np.linspace(0, n - 1, LOOKS).astype(int)).tolist()
+    if opened.n_rows < n or any(map(moved, looks)):
+        raise InputChanged(
+            "input: files were changed, added or taken away since their rows were read, so neighbors.k_per_point no "
+            "longer goes with them. Run the same command again, best when nobody writes there"
         )
