@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import checkpoint, schema
+from pipeline import checkpoint, disk, schema
 from pipeline.config import Config
 from pipeline.errors import ConfigError, CorruptChunk
 from pipeline.kernels.procrustes import align
@@ -60,7 +60,9 @@ def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> Step
     return Step(
         "solve_embedding", "align", align_components, 1, 8 * layout.n_points * (4 * m + 4) + 40 * layout.n_input * m,
         {"n_components": m, "n_graph": n_graph, "scale": scale}, _state_of(url) if url and elsewhere else {},
-        bundles=(f"{ROTATION}.npz",), resources={"previous": url if elsewhere else None}, on_driver=True,
+        bundles=(f"{ROTATION}.npz",),
+        bundle_bytes=disk.files(1, 8 * n_graph * m * m), resources={"previous": url if elsewhere else None},
+        on_driver=True,
     )  # fmt: skip
 
 

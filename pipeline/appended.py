@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline import memory, schema
+from pipeline import disk, memory, schema
 from pipeline.config import Config
 from pipeline.groups import KEPT_CELLS, write_lists
 from pipeline.new_in_groups import FLOAT32_ERROR, FOUND, earlier_lists, planned_lists, search_among_groups
@@ -61,7 +61,10 @@ def keep_cells(earlier: Earlier, layout: Layout, transform: bool) -> Step:
     )  # fmt: skip
     return Step(
         "order_points", "keep_cells", keep_cells_of, 1, need, {"copied": copied}, {"version": earlier.version},
-        bundles=tuple(f"{name}.npz" for name in (*copied, KEPT_CELLS)), resources={"earlier": earlier.url},
+        bundles=tuple(f"{name}.npz" for name in (*copied, KEPT_CELLS)),
+        bundle_bytes=disk.cells(n_cells=earlier.n_cells, d=layout.n_features)
+        + disk.transform(d=layout.n_features_input),
+        resources={"earlier": earlier.url},
         on_driver=True, expected=lambda b: {"n_cells": earlier.n_cells},
         remark=f"rows were appended: the {earlier.n_points:,} points of version {earlier.version} keep their order and "
         f"their lists, and only new ones are searched",

@@ -301,6 +301,9 @@ def _plan(config: Config) -> dict[str, Any]:
         }
         for step in found.steps
     ]
-    disk_bytes = sum(step.disk_bytes for step in found.steps)
-    return {"steps": rows, "disk_bytes": disk_bytes, "solver": found.solver, "worker_memory": limit,
+    sizes = {
+        "disk_bytes": sum(step.disk_bytes for step in found.steps),
+        "array_bytes": sum(step.disk_bytes - step.bundle_bytes for step in found.steps),
+    }
+    return {"steps": rows, **sizes, "solver": found.solver, "worker_memory": limit,
             "worker_room": room, **found.summary()}  # fmt: skip

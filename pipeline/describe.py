@@ -18,7 +18,10 @@ def describe_plan(found: dict[str, Any]) -> str:
     if found["worker_room"] is not None:
         limit, room = memory.gib(found["worker_memory"]), memory.gib(found["worker_room"])
         lines.append(f"a worker of {limit} has room for {room} a task")
-    lines.append(f"arrays on disk in all: {found['disk_bytes'] / GIB:.2f} GiB")
+    lines.append(
+        f"on disk in all: {found['array_bytes'] / GIB:.2f} GiB of arrays; with M and what lies between the steps at "
+        f"most {found['disk_bytes'] / GIB:.2f} GiB"
+    )
     lines += [found["says"]] if found["says"] else []
     solver = found["solver"]
     known = "at least what stands above; a factor's size is known once the weights are solved"

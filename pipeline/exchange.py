@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import memory, schema
+from pipeline import disk, memory, schema
 from pipeline.plan import Layout, Report, Step, block_rows
 from pipeline.store import Store
 
@@ -43,13 +43,16 @@ def exchange(
     block = layout.block_points
     size = {"size": block, "n_points": n, **({} if lists == LISTS else {"lists": lists})}
     asked, sent = folders(lists)
+    most = min(n - min(n, block), block * layout.k_max)
     requests = yield Step(
         stage, "request", request_rows, n_blocks, memory.request_rows(block=block, k=layout.k_max), size,
-        bundles=(asked,), expected=lambda b: {"rows": min(n, 4 * block) if n_blocks > 1 else 0},
+        bundles=(asked,), bundle_bytes=disk.request_rows(blocks=n_blocks, rows=n_blocks * most),
+        expected=lambda b: {"rows": min(n, 4 * block) if n_blocks > 1 else 0, "most": most},
     )  # fmt: skip
+    asked_for = sum(report["most" if "most" in report else "rows"] for report in requests)
     yield Step(
         stage, "send", send_rows, n_blocks, memory.send_rows(block=block, row=row), {"array": array, **size},
-        bundles=(sent,),
+        bundles=(sent,), bundle_bytes=disk.send_rows(blocks=n_blocks, rows=asked_for, row=row),
     )  # fmt: skip
     return max((report["rows"] for report in requests), default=0)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import memory, schema
+from pipeline import disk, memory, schema
 from pipeline.kernels.knn import NeighborLists, cell_neighbors, select_nearest
 from pipeline.kernels.partition import first_distinct, group_cells, nearest_groups
 from pipeline.plan import Layout, PlannedArray, Report, Step, block_rows, index_dtype, largest_total
@@ -91,14 +91,16 @@ def search_groups(
         stage, searched.name("group_cells"), group_all_cells, 1,
         memory.group_cells(n_blocks=layout.input_blocks(), n_cells=layout.n_cells),
         searched.parameters(target=target, **({"kept": True} if layout.earlier else {})),
-        bundles=(f"{place}/groups.npz",), on_driver=True,
+        bundles=(f"{place}/groups.npz",), bundle_bytes=disk.groups(n_cells=layout.n_cells), on_driver=True,
         expected=lambda b: {"n_groups": max(1, round(n / target))}, remark=searched.remark,
     )  # fmt: skip
+    visits = {"blocks": layout.point_blocks(), "groups": groups["n_groups"], "visits": overlap * n}
     scores = memory.SCORE_BYTES + 40 * layout.n_cells * d if searched.previous else 0
     sent = yield Step(
         stage, searched.name("send_members"), send_members, layout.point_blocks(),
         memory.send_members(block=block, row=row) + scores,
         searched.parameters(n_groups_each=overlap, **size), bundles=(f"{place}/group_members",),
+        bundle_bytes=disk.members(row=row, **visits),
         expected=lambda b: {"members": {"0": min(n, overlap * target) if b == 0 else 0}},
     )  # fmt: skip
     members = largest_total([report["members"] for report in sent])
@@ -106,7 +108,7 @@ def search_groups(
         stage, searched.name("search_cells"), search_group, groups["n_groups"],
         memory.search_cells(members=members, row=row, d=d, k=k),
         searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, size=block),
-        bundles=(f"{place}/group_neighbors",), version=2,
+        bundles=(f"{place}/group_neighbors",), bundle_bytes=disk.lists(k=k, **visits), version=2,
     )  # fmt: skip
     ids, distances = found or lists_at(place)
     into = {"into": [ids.name, distances.name]} if found else {}

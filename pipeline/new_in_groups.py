@@ -9,7 +9,7 @@ from collections.abc import Generator
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import memory, schema
+from pipeline import disk, memory, schema
 from pipeline.groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
 from pipeline.kernels.knn import NeighborLists, brute_neighbors, select_nearest
 from pipeline.kernels.mutual import mutual_neighbors
@@ -39,12 +39,14 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
     whose = {"earlier": earlier.url, "lists": earlier.lists}
     [groups] = yield Step(
         "find_neighbors", "group_cells", group_all_cells, 1, memory.group_cells(n_blocks=1, n_cells=layout.n_cells),
-        {"target": target, "place": PLACE, "kept": True}, bundles=(f"{PLACE}/groups.npz",), on_driver=True,
+        {"target": target, "place": PLACE, "kept": True}, bundles=(f"{PLACE}/groups.npz",),
+        bundle_bytes=disk.groups(n_cells=layout.n_cells), on_driver=True,
         expected=lambda b: {"n_groups": max(1, round(earlier.n_searched / target)), "largest": target},
     )  # fmt: skip
     n_blocks = layout.point_blocks() - earlier.n_searched // block
     # New points lie where old ones do, as far as is known.
-    spread = -(-(N_GROUPS_NEW * (n - earlier.n_points) + late) // groups["n_groups"])
+    sent_in_all = N_GROUPS_NEW * (n - earlier.n_points) + late
+    spread = -(-sent_in_all // groups["n_groups"])
     sent: list[Report] = []
     if n_blocks:
         sent = yield Step(
@@ -52,13 +54,19 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
             memory.send_members(block=block, row=row) + 2 * memory.SCORE_BYTES + 3 * MOST_BOUNDING * row
             + 40 * layout.n_cells * d,
             {"n_neighbors": k, **kept, **size},
-            bundles=(f"{PLACE}/group_members",), expected=lambda b: {"new": {"0": min(late, spread) if b == 0 else 0}},
+            bundles=(f"{PLACE}/group_members",),
+            bundle_bytes=disk.members(blocks=n_blocks, groups=groups["n_groups"], visits=sent_in_all, row=row),
+            expected=lambda b: {"new": {"0": min(late, spread) if b == 0 else 0}},
         )  # fmt: skip
     visits = largest_total([report["new"] for report in sent])
     yield Step(
         "find_neighbors", "search_new", search_new, groups["n_groups"],
         memory.search_new(old=groups["largest"], late=visits, row=row, d=d, k=k),
-        {"n_neighbors": k, **kept, **size}, bundles=(f"{PLACE}/group_neighbors",), resources=whose,
+        {"n_neighbors": k, **kept, **size}, bundles=(f"{PLACE}/group_neighbors",),
+        bundle_bytes=disk.lists(
+            blocks=layout.point_blocks(), groups=groups["n_groups"], visits=n + sent_in_all, k=k
+        ),
+        resources=whose,
     )  # fmt: skip
     yield Step(
         "find_neighbors", "merge_new", merge_new, layout.point_blocks(),

@@ -84,7 +84,8 @@ class Step:
     (`uses_client`) always in the calling process. `all_cores` lifts the limit of one thread. `digested` names the
     parameters that only say where data come from: the digests in the reports tell what the data are. `remark` is said
     in the log when the step begins, `cure` where it does not fit the workers. What `shows_records` writes is about the
-    store's records and attributes: their state is part of its identity (`checkpoint.with_records`).
+    store's records and attributes: their state is part of its identity (`checkpoint.with_records`). `bundle_bytes` is
+    the most that all blocks together leave in `bundles`.
     """
 
     stage: str
@@ -96,6 +97,7 @@ class Step:
     identity: Json = field(default_factory=dict)
     arrays: tuple["PlannedArray", ...] = ()
     bundles: tuple[str, ...] = ()
+    bundle_bytes: int = 0
     resources: Json = field(default_factory=dict)
     expected: Callable[[int], Report] = lambda block: {}
     on_driver: bool = False
@@ -110,7 +112,8 @@ class Step:
 
     @property
     def disk_bytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays)
+        """What the step leaves in the store, all blocks together, at most."""
+        return sum(array.nbytes for array in self.arrays) + self.bundle_bytes
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def test_nothing_imports_the_command_line():
      ("places.py", {"object_protocol", "schema"}), ("whole_chunks.py", {"errors"}),
      ("store.py", {"errors", "objects", "places", "refusals", "plan", "schema", "whole_chunks"}),
      ("checkpoint.py", {"errors", "markers", "plan", "store"}), ("lock.py", {"errors", "machine", "store"}),
-     ("memory.py", {"errors", "plan"}),
+     ("memory.py", {"errors", "plan"}), ("disk.py", set()),
      ("clusters/versions.py", {"errors", "machine"}),
      ("execute.py", {"checkpoint", "clusters.versions", "errors", "isolated", "kept", "machine", "memory", "plan",
                      "store"}), ("kept.py", set()),
@@ -165,9 +165,9 @@ def test_nothing_imports_the_command_line():
                        "plan", "sources", "store", "versions"}),
      ("lineage.py", {"checkpoint", "config", "groups", "machine", "places", "plan", "schema", "store"}),
      ("tree_search.py", {"kernels.knn", "kernels.partition", "schema", "store"}),
-     ("appended.py", {"config", "groups", "memory", "new_in_groups", "plan", "schema", "store", "tree_search"}),
-     ("new_in_groups.py", {"groups", "kernels.knn", "kernels.mutual", "kernels.partition", "memory", "plan", "schema",
-                           "store"}),
+     ("appended.py", {"config", "disk", "groups", "memory", "new_in_groups", "plan", "schema", "store", "tree_search"}),
+     ("new_in_groups.py", {"disk", "groups", "kernels.knn", "kernels.mutual", "kernels.partition", "memory", "plan",
+                          "schema", "store"}),
      ("metrics.py", {"plan"}), ("textfile.py", {"errors"})],
 )  # fmt: skip
 def test_lower_layers_import_only_those_below(name, allowed):

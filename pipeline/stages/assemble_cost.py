@@ -6,7 +6,7 @@ merge: each block of rows adds its parts in the order of their sources, so that 
 
 import numpy as np
 
-from pipeline import memory, schema
+from pipeline import disk, memory, schema
 from pipeline.config import Config
 from pipeline.kernels.cost_matrix import (
     RowContribution,
@@ -29,16 +29,20 @@ def steps(config: Config, layout: Layout) -> Steps:
     factor = min(most, layout.factor_entries or most)
     width = 2 if config.method == "laplacian" else k + 1
     products = min(max(PART_ENTRIES, block * (k + 1)), block * (k + 1) ** 2, width * factor)
+    in_all = n * min((k + 1) ** 2, width * factor_entries(config.method, k, config.eigensolver.n_components))
     sent = yield Step(
         "assemble_cost", "contribute", contribute_block, n_blocks,
         memory.contribute(factor=factor, products=products),
         {"method": config.method, **size}, bundles=("_work/contributions",),
+        bundle_bytes=disk.contributions(n=n, blocks=n_blocks, parts=-(-products // PART_ENTRIES), entries=in_all),
         expected=lambda b: {"entries": {str(b): block * (k + 1) ** 2}},
     )  # fmt: skip
     entries = largest_total([report["entries"] for report in sent])
+    in_all = min(in_all, sum(sum(report["entries"].values()) for report in sent))
     yield Step(
         "assemble_cost", "merge", merge_block, n_blocks, memory.merge_rows(entries=entries),
-        {"n_blocks": n_blocks, **size}, bundles=(schema.COST_MATRIX,), expected=lambda b: {"nnz": block * 4 * k},
+        {"n_blocks": n_blocks, **size}, bundles=(schema.COST_MATRIX,),
+        bundle_bytes=disk.sparse_rows(n=n, blocks=n_blocks, entries=in_all), expected=lambda b: {"nnz": block * 4 * k},
     )  # fmt: skip
     return layout
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import appended, memory, schema
+from pipeline import appended, disk, memory, schema
 from pipeline.config import Config
 from pipeline.errors import CorruptChunk, InputError
 from pipeline.kernels.duplicates import merge_duplicates, row_hashes
@@ -83,7 +83,8 @@ def steps(config: Config, layout: Layout) -> Steps:
         opened.fingerprint(),
         arrays=(planned(schema.RAW, layout.dtype, d), planned(schema.ROW_HASH, "uint64", 2),
                 planned(schema.VALID, "uint8")),
-        bundles=("_work/sample",), expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
+        bundles=("_work/sample",), bundle_bytes=disk.sample(blocks=n_blocks, rows=sample_rows(layout), row=row),
+        expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
         digested=("kind", "source"), cure=cure,
     )  # fmt: skip
     if any(report.get("read") for report in reports):
@@ -116,7 +117,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             "ingest", "fit", fit_preprocess, 1,
             memory.fit(block=block, d=d, tall=0 if pca is None else tall_block(block, d, n)),
             {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size},
-            bundles=("_work/transform.npz",), on_driver=True, uses_client=True,
+            bundles=("_work/transform.npz",), bundle_bytes=disk.transform(d=d), on_driver=True, uses_client=True,
         )  # fmt: skip
     return layout
 

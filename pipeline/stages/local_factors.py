@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import memory, schema
+from pipeline import disk, memory, schema
 from pipeline.config import Config
 from pipeline.config_neighbors import least_neighbors
 from pipeline.errors import InputError
@@ -37,11 +37,13 @@ def steps(config: Config, layout: Layout) -> Steps:
     foreign = yield from exchange("local_factors", layout, schema.POINTS.name, row)
     held = {"block": block, "foreign": foreign, "row": row, "k": k, "batch": BATCH_BYTES}
     most = block * factor_entries(method, k, m)
+    each = factor_entries(method, k, m)
+    left = disk.sparse_rows(n=n * max(1, each // (k + 1)), blocks=n_blocks, entries=n * each)
     solve_bytes = memory.solve_factors(factor=factor_entries(method, k, m), **held)
     if method == "modified":
         yield Step(
             "local_factors", "spread", spread_block, n_blocks, memory.spread(**held), {"n_components": m, **size},
-            bundles=("_work/spread",),
+            bundles=("_work/spread",), bundle_bytes=disk.per_point(n=n, blocks=n_blocks),
         )  # fmt: skip
         [found] = yield Step(
             "local_factors", "threshold", find_threshold, 1, memory.find_threshold(n=n),
@@ -51,15 +53,16 @@ def steps(config: Config, layout: Layout) -> Steps:
         solved = yield Step(
             "local_factors", "solve", modified_block, n_blocks, solve_bytes,
             {"threshold": found["threshold"], **weights, **size}, bundles=(schema.LOCAL_FACTORS,),
+            bundle_bytes=left,
         )  # fmt: skip
         return replace(layout, factor_entries=max(report.get("entries", most) for report in solved))
     yield Step(
         "local_factors", "list_unlisted", list_unlisted, 1, memory.list_unlisted(n=n, k=k),
-        {"n_points": n}, bundles=("_work/unlisted.npz",), on_driver=True,
+        {"n_points": n}, bundles=("_work/unlisted.npz",), bundle_bytes=disk.per_point(n=n, blocks=1), on_driver=True,
     )  # fmt: skip
     solved = yield Step(
         "local_factors", "solve", tangent_block, n_blocks, solve_bytes, {"method": method, "n_components": m, **size},
-        bundles=(schema.LOCAL_FACTORS,),
+        bundles=(schema.LOCAL_FACTORS,), bundle_bytes=left,
     )  # fmt: skip
     return replace(layout, factor_entries=max(report.get("entries", most) for report in solved))
 

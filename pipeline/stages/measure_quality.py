@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from pipeline import checkpoint, memory, schema
+from pipeline import checkpoint, disk, memory, schema
 from pipeline.config import Config
 from pipeline.groups import FIRST, lists_at
 from pipeline.kernels.bootstrap import Estimate, correlation_interval, ratio_interval
@@ -41,12 +41,15 @@ def steps(config: Config, layout: Layout) -> Steps:
     yield Step(
         "measure_quality", "sample", choose_sample, 1, memory.choose_quality_sample(n=n, block=block, row=row, **sizes),
         {**drawn, "n_neighbors": k, "size": block, "n_points": n, **place},
-        bundles=("_work/quality_sample.npz", "_work/embedded"), on_driver=True, feeds=False, version=2,
+        bundles=("_work/quality_sample.npz", "_work/embedded"),
+        bundle_bytes=disk.quality_sample(n=n, blocks=layout.point_blocks(), sample=sample, row=row, m=m, k=k),
+        on_driver=True, feeds=False, version=2,
     )  # fmt: skip
     yield Step(
         "measure_quality", "count", count_block, layout.point_blocks(),
         memory.count_closer(block=block, row=row, **sizes), {"size": block, "n_points": n, **drawn},
-        bundles=("_work/closer",), feeds=False,
+        bundles=("_work/closer",), bundle_bytes=disk.closer(blocks=layout.point_blocks(), sample=sample, k=k),
+        feeds=False,
     )  # fmt: skip
     yield Step(
         "measure_quality", "score", score_sample, 1, memory.score(n=n, n_blocks=layout.point_blocks(), **sizes),

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import memory, schema
+from pipeline import disk, memory, schema
 from pipeline.config import Config
 from pipeline.errors import BoundsNotMet
 from pipeline.groups import FIRST, Round, first_round, lists_at, next_round, search_groups
@@ -42,6 +42,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         "mend_graph", "analyse", analyse_graph, 1, memory.analyse_graph(n=n, k=k),
         {"reverse": reverse, "min_component": config.graph.min_component, **size, **place},
         arrays=(PlannedArray(schema.POINT_COMPONENT, (n,), "int32", block),), bundles=("_work/additions",),
+        bundle_bytes=disk.additions(n=n, blocks=layout.point_blocks(), reverse=max(1, reverse or 0)),
         on_driver=True, expected=lambda b: {"k_max": k + (reverse or 0), "n_components_weak": 1},
     )  # fmt: skip
     k_max = graph["k_max"]
@@ -101,12 +102,14 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step,
     yield Step(
         "mend_graph", searched.name("choose_sample"), choose_sample, 1,
         memory.choose_recall_sample(block=block, n=n, row=row, d=d, **drawn),
-        searched.parameters(**sample, n_points=n, **lists), bundles=(f"{place}/recall_sample.npz",), feeds=False,
+        searched.parameters(**sample, n_points=n, **lists), bundles=(f"{place}/recall_sample.npz",),
+        bundle_bytes=disk.recall_sample(row=row, **drawn), feeds=False,
     )  # fmt: skip
     near = yield Step(
         "mend_graph", searched.name("sample_exact"), sample_exact, layout.point_blocks(),
         memory.sample_exact(block=block, row=row, d=d, **drawn), searched.parameters(**sample, **size),
-        bundles=(f"{place}/exact",), feeds=False, expected=lambda b: {"hits": 0},
+        bundles=(f"{place}/exact",), bundle_bytes=disk.exact(blocks=layout.point_blocks(), **drawn), feeds=False,
+        expected=lambda b: {"hits": 0},
     )  # fmt: skip
     hits = sum(report["hits"] for report in near)
     [recall] = yield Step(

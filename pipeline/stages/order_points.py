@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import appended, memory, schema
+from pipeline import appended, disk, memory, schema
 from pipeline.config import Config
 from pipeline.errors import InputError, StoreError
 from pipeline.kernels.partition import bounding_boxes, fit_cells, nearest_cells
@@ -62,7 +62,8 @@ def steps(config: Config, layout: Layout) -> Steps:
         [cells] = yield Step(
             "order_points", "find_cells", find_cells, 1, memory.find_cells(sample=sample, row=row_in, d=widest),
             {"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, **prepared},
-            bundles=("_work/cells.npz",), on_driver=True, expected=lambda b: {"n_cells": wanted},
+            bundles=("_work/cells.npz",), bundle_bytes=disk.cells(n_cells=wanted, d=d), on_driver=True,
+            expected=lambda b: {"n_cells": wanted},
         )  # fmt: skip
         n_nearest = min(n_nearest, cells["n_cells"])
     else:
@@ -90,13 +91,14 @@ def steps(config: Config, layout: Layout) -> Steps:
             arrays=(*planned(SORTED, rows_sorted, shard), counts),
         )  # fmt: skip
         _require_directions(sorted_blocks, layout.n_points)
-    points = layout.n_points
+    points, n_boxes = layout.n_points, found * (1 if earlier is None else earlier.generations + 2)
     yield Step(
         "order_points", "gather", gather_block, layout.point_blocks(),
         memory.gather(block=block, row=row, nearest=n_nearest, n_blocks=-(-n // shard), n_cells=found),
         {"size": block, "n_points": points, **({} if earlier is None else {"kept": earlier.n_points})},
         arrays=planned(GATHERED, points, block),
-        bundles=("_work/boxes",), resources={} if earlier is None else {"earlier": earlier.url},
+        bundles=("_work/boxes",), bundle_bytes=disk.boxes(blocks=layout.point_blocks(), n_boxes=n_boxes, d=d),
+        resources={} if earlier is None else {"earlier": earlier.url},
     )  # fmt: skip
     return replace(layout, n_cells=found, dtype=dtype)
 

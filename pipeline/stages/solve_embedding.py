@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import isolated, memory, schema
+from pipeline import disk, isolated, memory, schema
 from pipeline.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from pipeline.config import Config
 from pipeline.errors import BoundsNotMet, NotEnoughMemory
@@ -49,7 +49,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             "solve_embedding", "solve", project_points, 1,
             _pca_bytes(n, layout.n_features, m, block),
             {"n_components": m, "n_features": layout.n_features, "tol": config.eigensolver.tol, **size},
-            bundles=("_work/eigen",), on_driver=True,
+            bundles=("_work/eigen",), bundle_bytes=disk.eigenvectors(n=n, width=m, components=1), on_driver=True,
         )  # fmt: skip
         yield from _write_steps(config, layout, 1, "scores")
         return layout
@@ -64,7 +64,9 @@ def steps(config: Config, layout: Layout) -> Steps:
         least_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), m),
         {"family": config.method, "n_components": m, "method": solver.method, "tol": solver.tol, "sigma": solver.sigma,
          "max_memory": solver.max_memory, **size},
-        bundles=("_work/eigen",), on_driver=True, all_cores=True,
+        bundles=("_work/eigen",),
+        bundle_bytes=disk.eigenvectors(n=n, width=block_width(m), components=chosen["n_components"]),
+        on_driver=True, all_cores=True,
         resources={"max_degrees": solver.max_degrees, "distributed": solver.distributed},
         uses_client=solver.distributed,
     )  # fmt: skip
@@ -96,7 +98,7 @@ def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str) -> It
                 PlannedArray(schema.COMPONENT, (rows,), "int32", block),
                 PlannedArray(schema.EIGENVALUES, (n_graph, m), "float64", n_graph),
                 *([PlannedArray(schema.EMBEDDED_HASH, (rows, 2), "uint64", block)] if aligned else [])),
-        bundles=(f"{EMBEDDED}.npz",), on_driver=True,
+        bundles=(f"{EMBEDDED}.npz",), bundle_bytes=disk.per_point(n=n, blocks=1, numbers=m), on_driver=True,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline import memory, schema
+from pipeline import disk, memory, schema
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.exchange import exchange, receive_rows
@@ -40,7 +40,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     yield Step(
         "local_factors", "edges", weigh_block, n_blocks,
         memory.weigh_edges(block=block, foreign=foreign, row=row, k=k, links=BATCH_LINKS), {"t": t, **size},
-        bundles=("_work/edges",),
+        bundles=("_work/edges",), bundle_bytes=disk.edges(n=n, blocks=n_blocks, k=k),
     )  # fmt: skip
     yield Step(
         "local_factors", "degrees", add_degrees, 1, memory.add_degrees(n=n, block=block, k=k),
@@ -49,7 +49,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     )  # fmt: skip
     solved = yield Step(
         "local_factors", "solve", solve_block, n_blocks, memory.factor_edges(block=block, k=k), size,
-        bundles=(schema.LOCAL_FACTORS,), expected=lambda b: {"rows": block * k},
+        bundles=(schema.LOCAL_FACTORS,),
+        bundle_bytes=disk.sparse_rows(n=n * k, blocks=n_blocks, entries=2 * n * k),
+        expected=lambda b: {"rows": block * k},
     )  # fmt: skip
     return replace(layout, factor_entries=2 * max(report["rows"] for report in solved))
 

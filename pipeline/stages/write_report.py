@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline import checkpoint, memory, metrics, schema
+from pipeline import checkpoint, disk, memory, metrics, schema
 from pipeline.config import Config, to_yaml
 from pipeline.plan import Layout, Report, Step, Steps
 from pipeline.store import Store
@@ -32,6 +32,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         "write_report", "write", write_report, 1,
         memory.write_report(rows=layout.n_input, m=config.eigensolver.n_components), {},
         identity={"store": config.output.store}, resources={"pictures": config.output.report}, bundles=("report",),
+        bundle_bytes=disk.REPORT_BYTES,
         on_driver=True, feeds=False, shows_records=True,
     )  # fmt: skip
     return layout

@@ -1,0 +1,107 @@
+"""The most bytes that the steps leave in the store beside their arrays, all blocks of a step together: integers only.
+
+Bundles and blocks of sparse rows stay there after a run, as later ones with other settings go on from them. Names say
+which step; `row` is the bytes of a point's coordinates, k the neighbours of a point.
+"""
+
+FILE_BYTES = 6 * 2**10
+"""A file takes whole pages of 4 KiB, and holds names and headers of its arrays."""
+REPORT_BYTES = 16 * 2**20
+"""Pictures and a page, whatever the size."""
+ID = NUMBER = 8
+MATRIX_ENTRY = 12
+"""A column and a value."""
+HITS = 4
+"""Points as near as the farthest listed neighbour, to each listed one: more where lists miss many."""
+
+
+def files(count: int, n_bytes: int) -> int:
+    """``count`` files that hold ``n_bytes`` of arrays together.
+
+    >>> files(2, 1000)
+    13288
+    """
+    return FILE_BYTES * count + n_bytes
+
+
+def sample(*, blocks: int, rows: int, row: int) -> int:
+    return files(blocks, blocks * rows * (row + ID))
+
+
+def transform(*, d: int) -> int:
+    return files(1, NUMBER * d * (d + 4))
+
+
+def cells(*, n_cells: int, d: int) -> int:
+    return files(3, NUMBER * n_cells * (d + 2))
+
+
+def boxes(*, blocks: int, n_boxes: int, d: int) -> int:
+    return files(blocks, (n_boxes + 2 * blocks) * 2 * (ID + NUMBER * d))
+
+
+def groups(*, n_cells: int) -> int:
+    return files(1, ID * n_cells)
+
+
+def members(*, blocks: int, groups: int, visits: int, row: int) -> int:
+    """`visits`: points that the groups are sent, those that come to several counted in each."""
+    return files(blocks * groups, visits * (row + 2 * ID + 2))
+
+
+def lists(*, blocks: int, groups: int, visits: int, k: int) -> int:
+    return files(blocks * groups, visits * (ID + (ID + NUMBER) * k))
+
+
+def recall_sample(*, sample: int, row: int, k: int) -> int:
+    return files(1, sample * (row + 3 * ID + NUMBER * k))
+
+
+def exact(*, blocks: int, sample: int, k: int) -> int:
+    return files(blocks, sample * min(HITS, blocks) * k * (2 * ID + NUMBER))
+
+
+def additions(*, n: int, blocks: int, reverse: int) -> int:
+    return files(blocks, n * reverse * (2 * ID + NUMBER))
+
+
+def request_rows(*, blocks: int, rows: int) -> int:
+    """`rows` that blocks ask of others, in all."""
+    return files(blocks**2, ID * rows)
+
+
+def send_rows(*, blocks: int, rows: int, row: int) -> int:
+    return files(blocks**2, (ID + row) * rows)
+
+
+def per_point(*, n: int, blocks: int, numbers: int = 1) -> int:
+    """So many numbers of each point, and where it belongs."""
+    return files(blocks, n * (ID + NUMBER * numbers))
+
+
+def edges(*, n: int, blocks: int, k: int) -> int:
+    return files(blocks, n * k * (4 * ID + 2 * NUMBER))
+
+
+def sparse_rows(*, n: int, blocks: int, entries: int) -> int:
+    """Blocks of `n` CSR rows with so many entries in all: three arrays of a group each."""
+    return files(7 * blocks, MATRIX_ENTRY * entries + ID * n)
+
+
+def contributions(*, blocks: int, parts: int, entries: int, n: int) -> int:
+    """Entries of M in `parts` for each of the blocks that a block of points touches."""
+    return files(blocks**2 * parts, MATRIX_ENTRY * entries + ID * min(entries, n * blocks * parts))
+
+
+def quality_sample(*, n: int, blocks: int, sample: int, row: int, m: int, k: int) -> int:
+    own = sample * (row + NUMBER * (m + 8) + 4 * NUMBER * (k + 1))
+    return files(blocks + 1, own + n * (ID + NUMBER * m))
+
+
+def closer(*, blocks: int, sample: int, k: int) -> int:
+    return files(blocks, 2 * blocks * sample * NUMBER * k)
+
+
+def eigenvectors(*, n: int, width: int, components: int) -> int:
+    """What is found of each component, and the state of an iteration with so many columns, twice while it is kept."""
+    return files(components * (4 + 2 * (n // 65_536 + 2)), n * (ID + NUMBER * 3 * width))
