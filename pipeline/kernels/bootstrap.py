@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 RESAMPLES = 500
 """2.5 % tails then hold a dozen resamples each."""
+TOGETHER = 50
 
 Float64 = npt.NDArray[np.float64]
 Estimate = tuple[float, float, float]
@@ -43,18 +44,22 @@ def correlation_interval(first: Float64, second: Float64, rows: npt.NDArray[np.i
     x, y = (np.where(used, table - table[used].mean(), 0.0) if used.any() else table for table in (x, y))
     tables = (used.astype(np.float64), x, y, x * x, y * y, x * y)
 
-    def uncorrelated(left: Float64, right: Float64) -> float:
-        n, sx, sy, sxx, syy, sxy = (float(left @ table @ right) for table in tables)
+    def uncorrelated(left: Float64, right: Float64) -> Float64:
+        """Of every resample: columns of counts (p, r) and (s, r)."""
+        n, sx, sy, sxx, syy, sxy = (((table @ right) * left).sum(axis=0) for table in tables)
         spread = (n * sxx - sx * sx) * (n * syy - sy * sy)
-        return 1.0 if spread <= 0 else float(np.clip(1 - (n * sxy - sx * sy) ** 2 / spread, 0.0, 1.0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(spread <= 0, 1.0, np.clip(1 - (n * sxy - sx * sy) ** 2 / spread, 0.0, 1.0))
 
     together = len(rows) == first.shape[1]
     columns, sources = _counts(first.shape[1], seed), _counts(len(rows), seed + 1)
-    found = np.empty(RESAMPLES)
-    for number in range(RESAMPLES):
-        right = next(columns)
-        found[number] = uncorrelated(right[rows] if together else next(sources), right)
-    return uncorrelated(np.ones(len(rows)), np.ones(first.shape[1])), *_tails(found)
+    found = []
+    for _ in range(0, RESAMPLES, TOGETHER):  # a table is read once for many resamples
+        right = np.column_stack([next(columns) for _ in range(TOGETHER)])
+        left = right[rows] if together else np.column_stack([next(sources) for _ in range(TOGETHER)])
+        found.append(uncorrelated(left, right))
+    [value] = uncorrelated(np.ones((len(rows), 1)), np.ones((first.shape[1], 1)))
+    return float(value), *_tails(np.concatenate(found))
 
 
 def _counts(n: int, seed: int) -> Iterator[Float64]:
