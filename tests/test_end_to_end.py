@@ -20,7 +20,9 @@ from pipeline.store import Store
 
 
 def write_config(folder: Path, **sections) -> Path:
-    config = {"output": {"store": str(folder / "run.zarr")}, "execution": {"cluster": {"kind": "serial"}}}
+    """A serial run without pictures, unless sections say otherwise."""
+    output = {"store": str(folder / "run.zarr"), "report": False}
+    config = {"output": output, "execution": {"cluster": {"kind": "serial"}}}
     for name, section in sections.items():
         config[name] = {**config.get(name, {}), **section}
     path = folder / "config.yaml"
@@ -166,7 +168,7 @@ def test_duplicates_invalid_rows_and_two_components_come_back_in_input_order(tmp
 
 
 def test_the_picture_and_the_page_are_there_and_the_report_can_be_made_again(tmp_path):
-    config = write_config(tmp_path, input={"kind": "synthetic", "name": "digits"})
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "digits"}, output={"report": True})
     lle("run", config)
     report = tmp_path / "run.zarr" / "report"
     assert (report / "embedding.png").read_bytes().startswith(b"\x89PNG")
@@ -185,15 +187,20 @@ def test_the_picture_and_the_page_are_there_and_the_report_can_be_made_again(tmp
     assert {"method", "reason", "factor_nnz", "predicted_bytes", "n_solves"} <= set(metrics["solver"])
 
 
+@pytest.fixture(scope="module")
+def s_curve(tmp_path_factory) -> Path:
+    """The store of a finished run of 400 points."""
+    folder = tmp_path_factory.mktemp("s_curve")
+    source = {"kind": "synthetic", "name": "s_curve", "n_points": 400}
+    lle("run", write_config(folder, input=source, execution={"block_points": 150}))
+    return folder / "run.zarr"
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".parquet", ".csv"])
-def test_export(tmp_path, suffix):
-    config = write_config(
-        tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 400}, execution={"block_points": 150}
-    )
-    lle("run", config)
+def test_export(tmp_path, s_curve, suffix):
     out = tmp_path / f"y{suffix}"
-    assert lle("export", tmp_path / "run.zarr", out)["rows"] == 400
-    Y = Store(str(tmp_path / "run.zarr")).read_all("embedding")
+    assert lle("export", s_curve, out)["rows"] == 400
+    Y = Store(str(s_curve)).read_all("embedding")
     if suffix == ".npy":
         np.testing.assert_array_equal(np.load(out), Y)
     else:

@@ -4,6 +4,7 @@ import ast
 import graphlib
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,11 +46,13 @@ LATE = {
 NOT_IN_KERNELS = {"dask", "distributed", "zarr", "yaml", "pydantic", "logging", "typer", "rich"}
 
 
+@cache
 def tree(name: str) -> ast.Module:
     return ast.parse((PACKAGE / name).read_text(), name)
 
 
-def imports(name: str) -> set[str]:
+@cache
+def imports(name: str) -> frozenset[str]:
     """Dotted names of all that a file imports, anywhere in it; `from a import b` gives a.b."""
     found = set()
     for node in ast.walk(tree(name)):
@@ -58,7 +61,7 @@ def imports(name: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}: relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def packages(name: str) -> set[str]:

@@ -354,7 +354,9 @@ class TestPrecomputed:
         assert found == wanted
         assert largest_angle(store.read_all("embedding"), searched.read_all("embedding")) < 1e-4
 
-    @pytest.mark.parametrize("dtype", [np.int16, np.int64, np.float64])
+    @pytest.mark.parametrize("dtype", [
+        np.int16, *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in (np.int64, np.float64)),
+    ])  # fmt: skip
     def test_lists_of_varying_length_from_zarr(self, tmp_path, dtype):
         X = roll()
         lists = exact_neighbors(X, 12)[0]

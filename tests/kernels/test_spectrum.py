@@ -202,7 +202,9 @@ def test_auto_falls_from_a_bad_pin_to_shift_invert():
     assert largest_angle(found.vectors, solve(A, 2, "factored").vectors) < 1e-4
 
 
-@pytest.mark.parametrize(("n", "n_rolls"), [(150, 2), (500, 2), (300, 4), (50, 12)])
+@pytest.mark.parametrize(("n", "n_rolls"), [
+    (150, 2), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((500, 2), (300, 4))), (50, 12),
+])  # fmt: skip
 @pytest.mark.parametrize("method", ["auto", *METHODS])
 @pytest.mark.parametrize("pin", [pytest.param(None, marks=pytest.mark.slow), 3])
 def test_more_null_vectors_than_the_constant_are_never_returned(n, n_rolls, method, pin):
