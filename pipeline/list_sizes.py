@@ -79,10 +79,11 @@ def state_of_files(config: Config) -> Json:
 
 
 def _column(config: Config) -> tuple[str, Json]:
-    """What `open_source` takes for the numbers of neighbours as the labels of the input."""
+    """What `open_source` takes for the numbers of neighbours as the labels of the input, whose own choose the rows."""
     source = config.input.model_dump(mode="json")
-    source["label" if "label" in source else "labels"] = config.neighbors.k_per_point
-    return source.pop("kind"), source
+    labels = "label" if "label" in source else "labels"
+    chosen = {"chosen_by": source.get(labels)} if source.get("where") is not None else {}
+    return source.pop("kind"), {**source, labels: config.neighbors.k_per_point, **chosen}
 
 
 def _graph(config: Config) -> tuple[str, Json]:

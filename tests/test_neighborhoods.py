@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from method_oracle import hessian_matrix, laplacian_matrices, ltsa_matrix, modified_matrix, modified_spread
@@ -207,6 +208,17 @@ class TestGiven:
         source = {"kind": "csv", "path": str(tmp_path / "x.csv"), "columns": ["a", "b", "c"]}
         store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
         self.check(store, X, wanted)
+
+    @pytest.mark.parametrize("kind", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
+    def test_of_the_rows_that_another_column_chooses(self, tmp_path, kind):
+        X, rng = roll(), np.random.default_rng(6)
+        wanted, side = rng.integers(5, 12, N), rng.integers(0, 2, N)
+        table = pd.DataFrame({**dict(zip("abc", X.T, strict=True)), "k": wanted, "side": side})
+        path = tmp_path / f"x.{kind}"
+        table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
+        source = {"kind": kind, "path": str(path), "columns": ["a", "b", "c"], "label": "side", "where": 1}
+        store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
+        self.check(store, X[side == 1], wanted[side == 1])
 
     def test_from_an_array_of_the_group(self, tmp_path):
         X, wanted = roll(), np.random.default_rng(6).integers(5, 12, N)

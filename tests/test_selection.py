@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from pipeline.config import Config
@@ -67,3 +68,47 @@ def test_the_label_is_part_of_the_fingerprint_and_leaves_others_as_they_were():
     assert len(set(prints)) == 3
     assert "where" not in source_parameters(config())[1]
     assert source_parameters(config(where=1))[1]["where"] == 1
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def table(tmp_path, request):
+    """(open the table with a label and where, points, columns): p is 1 in some rows, q in others, k a number each."""
+    rng = np.random.default_rng(83)
+    points = rng.normal(size=(900, 2))
+    columns = {"p": rng.integers(0, 2, 900), "q": rng.integers(0, 3, 900), "k": rng.integers(5, 12, 900)}
+    frame = pd.DataFrame({"a": points[:, 0], "b": points[:, 1], **columns})
+    path = str(tmp_path / f"t.{request.param}")
+    frame.to_csv(path, index=False) if request.param == "csv" else frame.to_parquet(path)
+
+    def opened(label, **keys):
+        return open_source(request.param, path=path, columns=["a", "b"], label=label, **keys)
+
+    return opened, points, columns
+
+
+def test_another_label_column_chooses_other_rows(table):
+    opened, points, columns = table
+    for label in ("p", "q", "p"):
+        source = opened(label, where=1)
+        np.testing.assert_allclose(source.read(0, source.n_rows), points[columns[label] == 1], rtol=1e-12)
+    assert opened("p").fingerprint() != opened("q").fingerprint()
+
+
+def test_rows_are_chosen_by_one_column_and_labelled_by_another(table, monkeypatch):
+    opened, points, columns = table
+    for window in (7, 4096):
+        monkeypatch.setattr(selection, "WINDOW_ROWS", window)
+        source = opened("k", where=1, chosen_by="q")
+        chosen = columns["q"] == 1
+        np.testing.assert_allclose(source.read(0, source.n_rows), points[chosen], rtol=1e-12)
+        names = np.array(source.label_names, float)
+        labels = np.concatenate([source.read_labels(low, high) for low, high in ((0, 100), (100, source.n_rows))])
+        np.testing.assert_array_equal(names[labels.astype(int)], columns["k"][chosen])
+    assert source.fingerprint() != opened("q", where=1).fingerprint()
+
+
+def test_labels_of_other_rows_are_refused(labelled, tmp_path):
+    path, label_path, *_ = labelled
+    np.save(tmp_path / "k.npy", np.arange(7))
+    with pytest.raises(InputError, match="expected one label per row, 1000 in all, found 7"):
+        open_source("npy", path=path, labels=str(tmp_path / "k.npy"), columns=None, where=5, chosen_by=label_path)

@@ -26,14 +26,16 @@ _OPENERS = {
 def open_source(kind: str, **params: Any) -> Source:
     """The input of this kind; params are the other keys of the config's input section, None where left out.
 
-    `where` keeps only the rows with this label.
+    `where` keeps only the rows with this label. `chosen_by` names the labels that it goes by, where those of the
+    other keys hold something else (numbers of neighbours).
 
     Cheap: reads headers only (csv: scans the file once per process for its line breaks), so every task may
     call it anew.
 
     Raises InputError where the input is missing, damaged, or not a numeric matrix.
     """
-    where = params.pop("where", None)
+    where, labels = params.pop("where", None), "label" if "label" in params else "labels"
+    chosen_by = params.pop("chosen_by", params.get(labels))
     if kind not in _OPENERS:
         raise InputError(f"input.kind: '{kind}' is not known; choose one of {', '.join(_OPENERS)}")
     module, function = _OPENERS[kind]
@@ -50,4 +52,6 @@ def open_source(kind: str, **params: Any) -> Source:
             f"input of kind {kind}: {error}; its keys are {', '.join(inspect.signature(opener).parameters)}"
         ) from error
     source = opener(**params)
-    return source if where is None else SelectedRows(source, where)
+    if where is None:
+        return source
+    return SelectedRows(opener(**params | {labels: chosen_by}) if labels in params else source, where, source)

@@ -69,6 +69,7 @@ class CsvRows(FileRows):
     def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None) -> None:
         self.where = stamp.path if label is None else f"{stamp.path}, column '{label}'"
         self._stamp, self._index = stamp, index_rows(stamp)
+        self._member = label or ""
         position = {name: i for i, name in enumerate(self._index.names)}
         self._columns = [position[name] for name in (columns if label is None else (label,))]
         self._is_text = label is not None

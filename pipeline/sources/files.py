@@ -19,7 +19,7 @@ HEADER_BYTES = 1 << 14  # of a remote file at a time, where a header is read in 
 
 
 class FileRows(Rows):
-    """Rows of one file; `_member` names the array in it where it holds several."""
+    """Rows of one file; `_member` names the array in it where it holds several, the column where it is of labels."""
 
     _stamp: Stamp
     _member: str = ""

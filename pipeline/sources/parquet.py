@@ -52,6 +52,7 @@ class ParquetRows(FileRows):
         schema, self._starts = _outline(stamp)
         self.where = stamp.path if label is None else f"{stamp.path}, column '{label}'"
         self._stamp, self._label, self._columns = stamp, label, columns
+        self._member = label or ""
         if label is None:
             self.shape, self.dtype = (
                 (self._starts[-1], len(columns)),

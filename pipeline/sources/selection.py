@@ -1,6 +1,7 @@
 """The rows of an input that have one label, as an input of its own."""
 
 import json
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -17,48 +18,55 @@ _rows_by_key: dict[str, npt.NDArray[np.int64]] = {}
 class SelectedRows(Source):
     """Those rows of a source whose label is `where`: a name of its classes, or a number.
 
-    The labels are read once per process. Raises InputError where the source has no labels, or no row that matches.
+    `labelled` is the same input with the labels to return, which need not be those that choose. The labels are read
+    once per process. Raises InputError where the source has no labels, or no row that matches.
     """
 
-    def __init__(self, source: Source, where: float | str) -> None:
+    def __init__(self, source: Source, where: float | str, labelled: Source) -> None:
         if source.label_width != 1:
             found = "no labels" if not source.label_width else f"{source.label_width} label columns"
             raise InputError(f"input.where: needs an input with one label per row, found {found}; give labels")
-        self._source, self._where = source, where
+        self._source, self._where, self._labelled = source, where, labelled
         self._rows = _matching(source, where)
         self.n_rows, self.n_features, self.dtype = len(self._rows), source.n_features, source.dtype
 
     @property
     def label_kind(self) -> LabelKind:
-        """That of the source."""
-        return self._source.label_kind
+        """That of the labels returned."""
+        return self._labelled.label_kind
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """Those of the source."""
-        return self._source.label_names
+        """Those of the labels returned."""
+        return self._labelled.label_names
 
     @property
     def label_width(self) -> int:
-        """One."""
-        return 1
+        """That of the labels returned."""
+        return self._labelled.label_width
 
     def read(self, start: int, stop: int) -> AnyArray:
         """Selected rows [start, stop); of the source no more than a window at a time."""
         check_range(start, stop, self.n_rows)
-        wanted = self._rows[start:stop]
-        out = np.empty((len(wanted), self.n_features), self.dtype)
-        for window in np.unique(wanted // WINDOW_ROWS):
-            first, past = np.searchsorted(wanted, [window * WINDOW_ROWS, (window + 1) * WINDOW_ROWS])
-            low = int(wanted[first])
-            out[first:past] = self._source.read(low, int(wanted[past - 1]) + 1)[wanted[first:past] - low]
+        out = np.empty((stop - start, self.n_features), self.dtype)
+        for part, low, high, rows in self._windows(start, stop):
+            out[part] = self._source.read(low, high)[rows]
         return out
 
     def read_labels(self, start: int, stop: int) -> FloatArray:
-        """The one label, for each row."""
+        """The labels of selected rows [start, stop)."""
         check_range(start, stop, self.n_rows)
-        row = int(self._rows[0])
-        return np.full(stop - start, np.asarray(self._source.read_labels(row, row + 1)).item())
+        parts = [np.asarray(self._labelled.read_labels(low, high))[rows]
+                 for _, low, high, rows in self._windows(start, stop)]  # fmt: skip
+        return np.concatenate(parts) if parts else np.empty((0, *([self.label_width] * (self.label_width > 1))))
+
+    def _windows(self, start: int, stop: int) -> Iterator[tuple[slice, int, int, npt.NDArray[np.int64]]]:
+        """(part of the selected rows [start, stop), the source's rows from where to where that hold it, which)."""
+        wanted = self._rows[start:stop]
+        for window in np.unique(wanted // WINDOW_ROWS):
+            first, past = np.searchsorted(wanted, [window * WINDOW_ROWS, (window + 1) * WINDOW_ROWS])
+            low, high = int(wanted[first]), int(wanted[past - 1]) + 1
+            yield slice(first, past), low, high, wanted[first:past] - low
 
     def state(self, start: int, stop: int) -> str:
         """That of the whole source, whose labels choose the rows."""
@@ -69,8 +77,10 @@ class SelectedRows(Source):
         return self._source.bytes_beside(min(WINDOW_ROWS, self._source.n_rows)) + 24 * self._source.n_rows
 
     def fingerprint(self) -> Fingerprint:
-        """That of the source, and the label."""
-        return {"where": self._where, "of": self._source.fingerprint()}
+        """That of the source, and the label; that of other labels where these are returned."""
+        found = {"where": self._where, "of": self._source.fingerprint()}
+        labelled = self._labelled.fingerprint()
+        return found if labelled == found["of"] else {**found, "labelled": labelled}
 
 
 def _matching(source: Source, where: float | str) -> npt.NDArray[np.int64]:

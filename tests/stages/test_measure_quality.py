@@ -137,6 +137,22 @@ def test_other_labels_change_only_what_reads_them(tmp_path, make_config, run_sta
     assert "neighborhood_hit" not in measured(run_stages(config, "measure_quality"))
 
 
+def test_labels_of_another_column_are_compared_anew(tmp_path, make_config, run_stages):
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(400, 3))
+    table = np.column_stack([points, points[:, 0] > 0, rng.integers(0, 2, 400)])
+    np.savetxt(tmp_path / "x.csv", table, "%.17g", ",", header="a,b,c,side,noise", comments="")
+
+    def hit(label: str) -> float:
+        source = {"kind": "csv", "path": str(tmp_path / "x.csv"), "columns": ["a", "b", "c"], "label": label}
+        config = make_config(tmp_path, points, 200, input=source, output={"store": str(tmp_path / "run.zarr")})
+        return measured(run_stages(config, "measure_quality"))["neighborhood_hit_input"]["value"]
+
+    side, noise = hit("side"), hit("noise")
+    assert side > 0.8 > 0.6 > noise
+    assert (hit("side"), hit("noise")) == (side, noise)
+
+
 def test_geodesics_can_be_left_out(measure):
     assert "residual_variance" not in measured(measure(geodesic_sources=0))
 
