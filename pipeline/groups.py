@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from pipeline import disk, memory, schema
 from pipeline.kernels.knn import NeighborLists, cell_neighbors, select_nearest
+from pipeline.kernels.list_lengths import as_stored
 from pipeline.kernels.partition import first_distinct, group_cells, nearest_groups
 from pipeline.plan import Layout, PlannedArray, Report, Step, block_rows, index_dtype, largest_total
 from pipeline.store import Store
@@ -211,4 +212,4 @@ def write_lists(store: Store, start: int, lists: NeighborLists, into: Sequence[s
     """Store the lists of the rows from `start` on in two arrays."""
     ids, distances = into
     store.write(ids, start, lists.ids.astype(store.array(ids).dtype))
-    store.write(distances, start, lists.distances.astype(np.float32))
+    store.write(distances, start, as_stored(lists.distances))

@@ -17,7 +17,7 @@ from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.exchange import exchange, receive_rows
 from pipeline.kernels.knn import NeighborLists, exact_distances, select_nearest
-from pipeline.kernels.list_lengths import counts_within, cut_lists, flat_counts
+from pipeline.kernels.list_lengths import as_stored, counts_within, cut_lists, flat_counts
 from pipeline.one_state import require_same_rows
 from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype
 from pipeline.sources import open_source
@@ -236,7 +236,7 @@ def cut_block(
         kept = _flat_counts(rows, points, lists.ids, listed, m, k_min, value)
     lists = cut_lists(lists, kept)
     store.write(schema.KNN_INDICES.name, start, lists.ids.astype(store.array(schema.KNN_INDICES.name).dtype))
-    store.write(schema.KNN_DISTANCES.name, start, lists.distances.astype(np.float32))
+    store.write(schema.KNN_DISTANCES.name, start, as_stored(lists.distances))
     report = {"neighbors": int(kept.sum()), "least": int(kept.min()), "most": int(kept.max()), "raised": raised,
               "full": int((kept == k_max).sum()) if rule == "radius" else 0}  # fmt: skip
     short = np.flatnonzero(kept < k_min)

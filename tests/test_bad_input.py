@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from pipeline import groups, plan
 from pipeline.cli import app
+from pipeline.store import Store
 
 ROLL = {"kind": "synthetic", "name": "swiss_roll", "n_points": 600}
 
@@ -252,3 +253,23 @@ def test_yaml_is_read_safely(tmp_path):
     path.write_text("input: !!python/object/apply:os.system ['true']\noutput: {store: x}\n")
     refused(path, 2, "YAML")
     assert yaml.safe_load("1") == 1
+
+
+@pytest.mark.parametrize(("method", "neighbors"), [("laplacian", {}), ("lle", {"radius": 3.0, "k_max": 30})])
+def test_distances_beyond_float32_are_neighbors_too(tmp_path, method, neighbors):
+    """A fill value far away: its nearest points are its neighbours, however far."""
+    points = np.random.default_rng(5).uniform(size=(500, 3)) * 4
+    points[5] = 1e39
+    np.save(tmp_path / "x.npy", points)
+    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, neighbors=neighbors)
+    result = CliRunner().invoke(app, ["run", str(config), "--set", f"method={method}"])
+    if method == "laplacian":  # the mean of squared distances is no scale of anything then
+        assert result.exit_code == 2
+        assert "raise weights.t to the squared distance of neighbours" in result.output
+    else:
+        assert result.exit_code in {0, 3}, result.output
+    store = Store(str(tmp_path / "run.zarr"))
+    own = store.read_all("original_index").tolist().index(5)
+    assert (store.read_all("neighbor_indices")[own] >= 0).sum() >= 3
+    distances = store.read_all("neighbor_distances")[own]
+    assert distances[0] == np.finfo(np.float32).max

@@ -86,6 +86,11 @@ class TestFit:
         found = fit_transform(da.from_array(X, chunks=(13, 2)), "standard", None)(X)
         np.testing.assert_allclose(found, StandardScaler().fit_transform(X), atol=1e-6)
 
+    def test_what_varies_in_the_thirteenth_digit_is_scaled(self, rng):
+        X = 1.7e12 + rng.integers(0, 4096, (400, 2)) / 4096  # seconds as milliseconds since 1970, say
+        found = fit_transform(da.from_array(X, chunks=(130, 2)), "standard", None)(X)
+        np.testing.assert_allclose(found, StandardScaler().fit_transform(X - 1.7e12), atol=2e-3)
+
     @pytest.mark.parametrize("shape", [(40, 3), (3, 9)])
     def test_more_components_than_there_are(self, rng, shape):
         with pytest.raises(InputError, match="at most 3 components") as caught:

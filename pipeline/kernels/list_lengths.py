@@ -9,6 +9,21 @@ F64 = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 
+def as_stored(distances: F64) -> npt.NDArray[np.float32]:
+    """Distances (b, k) as they are stored; those beyond float32 as its largest number, since inf is an empty slot.
+
+    >>> as_stored(np.array([[1.0, 1e39, np.inf]])).tolist()
+    [[1.0, 3.4028234663852886e+38, inf]]
+    """
+    largest = np.finfo(np.float32).max
+    return np.where(np.isfinite(distances), np.minimum(distances, largest), np.inf).astype(np.float32)
+
+
+def _rounded(distances: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # what float32 does not hold is farther than any radius
+        return distances.astype(np.float32)
+
+
 def cut_lists(lists: NeighborLists, counts: npt.NDArray[np.integer]) -> NeighborLists:
     """The first counts (b,) neighbours of each list (b, k); ids of -1 and infinite distances in the slots behind.
 
@@ -25,7 +40,7 @@ def counts_within(distances: npt.NDArray[np.floating], radius: float, k_min: int
     Compared as float32, the precision in which distances are stored: a neighbour exactly at the radius is within it,
     whatever the rounding of its distance.
     """
-    within = (distances.astype(np.float32) <= np.float32(radius)).sum(axis=1)
+    within = (_rounded(distances) <= np.float32(radius)).sum(axis=1)
     return np.asarray(np.maximum(within, np.minimum(k_min, np.isfinite(distances).sum(axis=1))))
 
 
@@ -84,5 +99,5 @@ def exact_reach(distances: F64, radius: float | None) -> F64:
 
 def true_counts(hits: Hits, radius: float, k_min: int, k_max: int, n_sample: int) -> Counts:
     """How many neighbours (s,) exact search would have kept within the radius, by all hits within ``exact_reach``."""
-    within = hits.distances.astype(np.float32) <= np.float32(radius)
+    within = _rounded(hits.distances) <= np.float32(radius)
     return np.asarray(np.clip(np.bincount(hits.sample[within], minlength=n_sample), k_min, k_max))

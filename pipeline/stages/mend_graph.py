@@ -157,7 +157,8 @@ def choose_sample(
     radii = exact_reach(stored, lists["radius"] if lists else None)
     short = np.isfinite(stored).sum(axis=1) < wanted  # a list with empty slots has no reach of its own
     radii[short] = radii[~short].max(initial=0.0)
-    radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
+    with np.errstate(over="ignore"):  # beyond float32 everything is within reach
+        radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
     found = store.gather(listed.name, rows).astype(np.int64)
     unique, positions = np.unique(found, return_inverse=True)
     neighbors = store.gather(schema.POINTS.name, unique[unique >= 0])
