@@ -44,6 +44,11 @@ def find_earlier(config: Config, layout: Layout, donor: Store) -> tuple[Earlier 
     if ("mend_graph", "apply") not in steps or not _decided_alike(config, donor):
         return None, ""
     earlier, grown = _describe(donor, steps), ("order_points", "keep_cells") in steps
+    if layout.n_input < earlier.n_input:
+        return None, (
+            f"the input has {layout.n_input:,} rows, {earlier.n_input - layout.n_input:,} fewer than version "
+            f"{earlier.version}: all points are searched again"
+        )
     if not _same_arrays(layout, donor) or layout.n_input < earlier.n_input + (not grown):
         return None, ""
     if _method(config, layout, layout.n_input) != _method(config, layout, earlier.n_points):
