@@ -35,6 +35,12 @@ class Source(ABC):
     n_rows: int
     n_features: int
     dtype: np.dtype[Any]
+    feature_names: tuple[str, ...] | None = None
+    """The columns of a table that `read` gives."""
+
+    def locate(self, row: int) -> str:
+        """Where a row stands, for messages: the file that holds it and its number there, counted from 0."""
+        return f"row {row}"
 
     @property
     def label_kind(self) -> LabelKind:

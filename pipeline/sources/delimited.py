@@ -60,6 +60,7 @@ def open_csv(
     return FileSource(
         [CsvRows(stamp, chosen, None) for stamp in stamps],
         [CsvRows(stamp, (), label) for stamp in stamps] if label is not None else None,
+        names=chosen,
     )
 
 

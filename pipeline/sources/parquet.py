@@ -42,6 +42,7 @@ def open_parquet(
     return FileSource(
         [ParquetRows(stamp, chosen, None) for stamp in stamps],
         [ParquetRows(stamp, (), label) for stamp in stamps] if label is not None else None,
+        names=chosen,
     )
 
 

@@ -29,6 +29,11 @@ class SelectedRows(Source):
         self._source, self._where, self._labelled = source, where, labelled
         self._rows = _matching(source, where)
         self.n_rows, self.n_features, self.dtype = len(self._rows), source.n_features, source.dtype
+        self.feature_names = source.feature_names
+
+    def locate(self, row: int) -> str:
+        """That of the source."""
+        return self._source.locate(int(self._rows[row]))
 
     @property
     def label_kind(self) -> LabelKind:

@@ -78,6 +78,11 @@ class StackedRows:
             target = self._starts[number] + low - start
             yield Piece(slice(target, target + high - low), self.parts[number].read(low, high))
 
+    def locate(self, row: int) -> str:
+        """The part that holds a row, and its number there."""
+        [share] = self._shares(row, row + 1)
+        return f"row {share.low} of {self.parts[share.number].where}"
+
     def bytes_beside(self, n_rows: int) -> int:
         """That of the part which needs most: they are read one after the other."""
         return max(part.bytes_beside(min(n_rows, part.shape[0])) for part in self.parts)
@@ -115,8 +120,9 @@ class FileSource(Source):
     """
 
     def __init__(
-        self, points: Sequence[Rows], labels: Sequence[Rows] | None, columns: Sequence[int] | None = None
-    ) -> None:
+        self, points: Sequence[Rows], labels: Sequence[Rows] | None, columns: Sequence[int] | None = None,
+        names: tuple[str, ...] | None = None,
+    ) -> None:  # fmt: skip
         for part in points:
             check_matrix(part)
         self._points = StackedRows(points)
@@ -131,6 +137,11 @@ class FileSource(Source):
         self._stored_row = width * max(part.dtype.itemsize for part in points)
         self.n_features = width if self._columns is None else len(self._columns)
         self._labels = None if labels is None else Labels(StackedRows(labels), self.n_rows)
+        self.feature_names = names
+
+    def locate(self, row: int) -> str:
+        """The file of a row, and its number there."""
+        return self._points.locate(row)
 
     @property
     def label_kind(self) -> LabelKind:

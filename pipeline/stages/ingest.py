@@ -89,7 +89,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     )  # fmt: skip
     if any(report.get("read") for report in reports):
         require_one_state(opened, open_source(kind, **plain), block, n, reports)
-    _check_invalid(reports, config)
+    _check_invalid(reports, config, opened)
     if layout.label_width:
         labelled = yield Step(
             "ingest", "read_labels", read_labels, n_blocks,
@@ -212,15 +212,24 @@ def _without_labels(source: Json) -> Json:
     return {key: value for key, value in source.items() if key not in names}
 
 
-def _check_invalid(reports: list[Report], config: Config) -> None:
+def _check_invalid(reports: list[Report], config: Config, opened: Source) -> None:
     count = sum(report["invalid"] for report in reports)
     if count and config.preprocess.invalid == "error":
         rows = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
         raise InputError(
             f"input: {count} rows hold NaN or infinity, or numbers whose squares overflow (rows "
-            f"{', '.join(map(str, rows))}{', ...' if count > len(rows) else ''}, counted from 0). Mend them, or set "
-            f"preprocess.invalid: drop to leave them out (their embedding is NaN)"
+            f"{', '.join(map(str, rows))}{', ...' if count > len(rows) else ''}, counted from 0; the first is "
+            f"{_place_of_fault(opened, rows[0])}). Mend them, or set preprocess.invalid: drop to leave them out (their "
+            f"embedding is NaN)"
         )
+
+
+def _place_of_fault(opened: Source, row: int) -> str:
+    """The file and row, and the columns that are not finite there."""
+    columns = np.flatnonzero(~np.isfinite(opened.read(row, row + 1)[0])).tolist()[:NAMED_ROWS]
+    names = opened.feature_names
+    shown = ", ".join(str(column) if names is None else f"'{names[column]}'" for column in columns)
+    return opened.locate(row) + (f", column {shown}" if shown else "")
 
 
 def _check_size(merged: Report, config: Config) -> None:

@@ -1,6 +1,7 @@
 """What enters a run: every row of the input once, invalid ones refused or left out, repeated ones merged."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import swiss_roll
 from sklearn.decomposition import PCA
@@ -92,8 +93,22 @@ class TestInvalidRows:
 class TestInvalidNames:
     def test_few_rows_are_all_named(self, take_in, points):
         points[[7, 9]] = np.nan
-        with pytest.raises(InputError, match=r"2 rows hold NaN or infinity.* \(rows 7, 9, counted from 0\)"):
+        first = r"the first is row 7 of .*npy, column 0, 1, 2"
+        with pytest.raises(InputError, match=rf"2 rows hold NaN or infinity.* \(rows 7, 9, counted from 0; {first}"):
             take_in(points)
+
+    @pytest.mark.parametrize("kind", ["csv", "parquet"])
+    @pytest.mark.parametrize("where", [None, 1])
+    def test_the_file_and_the_column_of_a_table_are_named(self, take_in, points, tmp_path, kind, where):
+        frame = pd.DataFrame(points[:, :3], columns=["a", "b", "c"]).assign(side=1)
+        frame.loc[130, "b"] = np.nan
+        for number, part in enumerate((frame[:100], frame[100:])):
+            path = tmp_path / f"t{number}.{kind}"
+            part.to_csv(path, index=False) if kind == "csv" else part.to_parquet(path, index=False)
+        source = {"kind": kind, "path": str(tmp_path / f"t*.{kind}"), "label": "side", "where": where}
+        first = rf"the first is row 30 of .*t1\.{kind}, column 'b'"
+        with pytest.raises(InputError, match=rf"rows 130, counted from 0; {first}"):
+            take_in(points, input=source)
 
 
 @pytest.mark.parametrize("block_points", BLOCKS)
