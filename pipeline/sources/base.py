@@ -42,6 +42,10 @@ class Source(ABC):
         """Where a row stands, for messages: the file that holds it and its number there, counted from 0."""
         return f"row {row}"
 
+    def remark(self) -> str:
+        """What people should know of the points before they are read, as far as a listing tells; else empty."""
+        return ""
+
     @property
     def label_kind(self) -> LabelKind:
         """What the labels are. The first use may read the labels once (never the points)."""
@@ -127,6 +131,10 @@ class Rows(ABC):
     def can_tell(self) -> bool:
         """As Source.can_tell, of this array alone."""
         return True
+
+    def remark(self) -> str:
+        """As Source.remark, of this array alone."""
+        return ""
 
     def told(self) -> Fingerprint:
         """What opening it has told of its state; the storage is not asked again."""

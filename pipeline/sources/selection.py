@@ -35,6 +35,10 @@ class SelectedRows(Source):
         """That of the source."""
         return self._source.locate(int(self._rows[row]))
 
+    def remark(self) -> str:
+        """That of the source."""
+        return self._source.remark()
+
     @property
     def label_kind(self) -> LabelKind:
         """That of the labels returned."""

@@ -143,6 +143,10 @@ class FileSource(Source):
         """The file of a row, and its number there."""
         return self._points.locate(row)
 
+    def remark(self) -> str:
+        """Those of the files of points."""
+        return "; ".join(filter(None, (part.remark() for part in self._points.parts)))
+
     @property
     def label_kind(self) -> LabelKind:
         """What the labels are."""

@@ -23,6 +23,7 @@ from pipeline.sources.files import find_paths
 from pipeline.sources.stacking import FileSource
 
 IN_FLIGHT = 10  # chunks that zarr decodes at one time
+HEADS = ("zarr.json", ".z")  # names of files that hold no chunk
 NOT_CODING = {"shape", "attributes", "consolidated_metadata"}  # they change when rows are appended
 
 
@@ -100,6 +101,19 @@ class ZarrRows(Rows):
     def can_tell(self) -> bool:
         """Plain web servers do not list the chunks."""
         return self._location.can_list
+
+    def remark(self) -> str:
+        """How many chunks are not there: Zarr reads the fill value then, whether none was written or one was lost."""
+        stored = self._array.shards or self._array.chunks
+        wanted = math.prod(-(-extent // size) for extent, size in zip(self._array.shape, stored, strict=True))
+        names = [name.rsplit("/", 1)[-1] for name, *_ in self._entries()] if self.can_tell else []
+        there = sum(not name.startswith(HEADS) for name in names)
+        if not self.can_tell or there >= wanted:
+            return ""
+        return (
+            f"{self.where}: {wanted - there:,} of {wanted:,} chunks are not there; their rows are read as the fill "
+            f"value {self._array.fill_value}, as Zarr does for chunks that were never written"
+        )
 
     def told(self) -> Fingerprint:
         """Its place and how it is coded: what its chunks are is a question to the storage."""

@@ -85,7 +85,7 @@ def steps(config: Config, layout: Layout) -> Steps:
                 planned(schema.VALID, "uint8")),
         bundles=("_work/sample",), bundle_bytes=disk.sample(blocks=n_blocks, rows=sample_rows(layout), row=row),
         expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
-        digested=("kind", "source"), cure=cure,
+        digested=("kind", "source"), cure=cure, remark=opened.remark(),
     )  # fmt: skip
     if any(report.get("read") for report in reports):
         require_one_state(opened, open_source(kind, **plain), block, n, reports)

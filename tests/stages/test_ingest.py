@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 from conftest import swiss_roll
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
@@ -10,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from pipeline import schema
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.sources import open_source
 from pipeline.stages import ingest
 
 N = 260
@@ -259,3 +261,20 @@ class TestFirstLayout:
             self.layout(**sections)
         assert all(part in str(caught.value) for part in said)
         assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_chunks_that_are_not_there_are_said(tmp_path, points, zarr_format):
+    array = zarr.create_array(tmp_path / "x.zarr", name="p", shape=points.shape, dtype=points.dtype,
+                              chunks=(50, points.shape[1]), zarr_format=zarr_format)  # fmt: skip
+    array[:] = points
+    source = open_source("zarr", url=str(tmp_path / "x.zarr"), array="p", labels=None, columns=None)
+    assert source.remark() == ""
+    first = tmp_path / "x.zarr" / "p" / ("c/1/0" if zarr_format == 3 else "1.0")
+    first.unlink()
+    source = open_source("zarr", url=str(tmp_path / "x.zarr"), array="p", labels=None, columns=None)
+    assert "array 'p': 1 of 6 chunks are not there; their rows are read as the fill value 0" in source.remark()
+    config = Config.model_validate({"input": {"kind": "zarr", "url": str(tmp_path / "x.zarr"), "array": "p"},
+                                    "output": {"store": str(tmp_path / "run.zarr")}})  # fmt: skip
+    step = next(ingest.steps(config, ingest.first_layout(config, ingest.open_input(config))))
+    assert step.remark == source.remark()
