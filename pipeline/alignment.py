@@ -76,7 +76,7 @@ def _written(store: Store) -> Json | None:
     """The record of a finished embedding; None where the store has none, or one that did not converge."""
     found: list[Json] = []
     for name in ("solve", "write"):
-        record = store.get_json(f"_run/steps/solve_embedding.{name}.json") if store.is_run() else None
+        record = checkpoint.current_record(store, "solve_embedding", name) if store.is_run() else None
         if record is None:
             return None
         done = checkpoint.finished_blocks(store, "solve_embedding", name, record["fingerprint"])

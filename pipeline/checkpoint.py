@@ -2,6 +2,9 @@
 
 A marker `_done/<stage>/<step>.<block>.json` is written after the block's data and holds the step's fingerprint. It
 counts only while the fingerprint matches, so a changed config, input or step invalidates exactly what it affects.
+
+A run with another config than the last one writes it into the store first, and gets to its steps one by one. What it
+has not got to is not known to be of this config: `_run/current.json` lists what is, until the run ends.
 """
 
 import contextlib
@@ -13,12 +16,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline.errors import CorruptChunk, StageIncomplete, StoreError
+from pipeline.errors import ConfigError, CorruptChunk, StageIncomplete, StoreError
 from pipeline.markers import pack, unpack
 from pipeline.plan import BlockReport, Step
 from pipeline.store import Store
 
 Before = Collection[tuple[str, str]] | None
+
+CURRENT = "_run/current.json"
 
 
 def fingerprint(upstream: str, step: Step) -> str:
@@ -218,6 +223,86 @@ def recorded_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     found = {_stage_and_step(name): store.get_json(name) for name in store.objects.names("_run/steps")}
     steps = {key: record for key, record in found.items() if record is not None}
     return dict(sorted(steps.items(), key=lambda item: item[1]["begun"]))
+
+
+def begin_run(store: Store, config: dict[str, Any], input_fingerprint: Any) -> None:
+    """Let no step count as one of this config until the run gets to it, unless the store's last run had the same.
+
+    Call it before the store is given the new config: a kill in between then shows less than there is, not more.
+    """
+    attributes = store.attributes()
+    then = [attributes.get("config"), attributes.get("input_fingerprint")]
+    if json.dumps(then, sort_keys=True) != json.dumps([config, input_fingerprint], sort_keys=True):
+        store.put_json(CURRENT, {"steps": [], "metrics": False})
+
+
+def got_to(store: Store, done: Collection[tuple[str, str]]) -> None:
+    """Let steps count as those of the store's config; nothing to do where all do."""
+    if (current := store.get_json(CURRENT)) is not None:
+        steps = {*map(tuple, current["steps"]), *done}
+        store.put_json(CURRENT, {**current, "steps": sorted(steps)})
+
+
+def end_run(store: Store) -> None:
+    """All steps of the store are those of its config."""
+    store.objects.delete(CURRENT)
+
+
+def metrics_written(store: Store) -> None:
+    """Let metrics.json count as that of the store's config."""
+    if (current := store.get_json(CURRENT)) is not None:
+        store.put_json(CURRENT, {**current, "metrics": True})
+
+
+def has_metrics(store: Store) -> bool:
+    """Whether a metrics.json that lies in the store tells of its config, and not of the one before."""
+    current = store.get_json(CURRENT)
+    return current is None or bool(current["metrics"])
+
+
+def current_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
+    """The records of the steps that are known to be of the store's config, as `recorded_steps` has them."""
+    records, current = recorded_steps(store), store.get_json(CURRENT)
+    if current is None:
+        return records
+    known = set(map(tuple, current["steps"]))
+    return {key: record for key, record in records.items() if key in known}
+
+
+def current_record(store: Store, stage: str, name: str) -> dict[str, Any] | None:
+    """One of `current_steps`, without reading the others; None where it is not among them."""
+    current = store.get_json(CURRENT)
+    if current is not None and [stage, name] not in current["steps"]:
+        return None
+    record: dict[str, Any] | None = store.get_json(f"_run/steps/{stage}.{name}.json")
+    return record
+
+
+def current_arrays(store: Store, among: Collection[tuple[str, str]] | None = None) -> set[str]:
+    """Names of the arrays that the steps of the store's config write, or some of them. Others may lie there still."""
+    return {name for key, record in current_steps(store).items() if among is None or key in among
+            for name in record["arrays"]}  # fmt: skip
+
+
+def embedding_record(store: Store) -> dict[str, Any] | None:
+    """The record of the step that wrote the embedding of the store's config; None where it has none that is finished.
+
+    Eigenpairs that did not converge are written too.
+    """
+    record = current_record(store, "solve_embedding", "write") if store.is_run() else None
+    if record is None or not finished_blocks(store, "solve_embedding", "write", record["fingerprint"]):
+        return None
+    return record
+
+
+def require_embedding(store: Store) -> dict[str, Any]:
+    """As `embedding_record`. Raises ConfigError where there is none: what lies there may be of an earlier config."""
+    if (record := embedding_record(store)) is None:
+        raise ConfigError(
+            f"{store.url}: has no finished embedding of its config (`lle status` says how far it is); run the job "
+            f"again, to its end"
+        )
+    return record
 
 
 def _stage_and_step(record: str) -> tuple[str, str]:

@@ -30,7 +30,7 @@ from pipeline.describe import (
     describe_transform,
 )
 from pipeline.errors import ConfigError, LleError, StoreError
-from pipeline.export import export_embedding
+from pipeline.export import export_run
 from pipeline.kernels.pardiso import reproducible_environment
 from pipeline.progress import JsonProgress, RunProgress
 from pipeline.stages import write_report
@@ -185,7 +185,7 @@ def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", h
 
     def act() -> dict[str, Any]:
         with reading(store) as opened:
-            return {"rows": export_embedding(opened, out), "path": str(out), "store": opened.url}
+            return {"rows": export_run(opened, out), "path": str(out), "store": opened.url}
 
     _finish(act, as_json, lambda found: f"{found['rows']} rows written to {found['path']}")
 

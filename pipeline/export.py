@@ -6,12 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import schema
+from pipeline import checkpoint, schema
 from pipeline.errors import ConfigError
 from pipeline.refusals import storage_errors
 from pipeline.store import Store, block_of
 
 SUFFIXES = (".npy", ".parquet", ".csv")
+
+
+def export_run(store: Store, out: Path) -> int:
+    """As `export_embedding`, of a run's store. Raises ConfigError where it has no finished embedding of its config.
+
+    The arrays of an earlier config lie in the store until the steps of the new one replace them.
+    """
+    check_out(out)
+    checkpoint.require_embedding(store)
+    return export_embedding(store, out)
 
 
 def export_embedding(store: Store, out: Path) -> int:

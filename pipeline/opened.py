@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import schema
+from pipeline import checkpoint, schema
 from pipeline.store import Store, block_of
 from pipeline.versions import published_url
 
@@ -31,9 +31,10 @@ class StoredArray:
 class OpenedRun:
     """A run's store: `run["embedding"]` is a Dask array, `run.metrics` what metrics.json holds.
 
-    `metrics` is None before the run's first report; `config` is the resolved one; `arrays` holds those of the store's
-    arrays that are there, by name (the README's table), and reading one raises CorruptChunk where a chunk is damaged or
-    not yet written.
+    `config` is the resolved one, and all else is of this config: what a run with another one has left in the store is
+    left out until it is computed anew. `metrics` is None before the run's first report; `arrays` holds those arrays
+    that the run has got to, by name (the README's table), and reading one raises CorruptChunk where a chunk is damaged
+    or not yet written.
     """
 
     store: str
@@ -62,7 +63,9 @@ class OpenedRun:
 def open_run(store: str) -> OpenedRun:
     """Open a run's store, a path or any URL, for reading; nothing is written, and no array is read yet.
 
-    Of a store with output.keep the published version is opened.
+    Of a store with output.keep the published version is opened. After a run with a changed config that has not ended
+    (killed, refused, or still going on) the arrays and metrics it has not got to are left out: those in the store are
+    of the config before. The embedding of a run whose eigenpairs did not converge is there.
 
     Raises ConfigError where no run has been started or the place is of another program, StoreError where it cannot be
     read.
@@ -72,10 +75,10 @@ def open_run(store: str) -> OpenedRun:
         opened = Store(published_url(store))
     opened.require_run()
     attributes = opened.attributes()
-    arrays = {}
+    arrays, current = {}, checkpoint.current_arrays(opened)
     for spec in schema.ARRAYS:
-        if opened.has_array(spec.name):
+        if spec.name in current and opened.has_array(spec.name):
             stored = StoredArray(opened.url, spec.name)
             arrays[spec.name] = da.from_array(stored, chunks=stored.chunks, name=False, asarray=False)
-    metrics = opened.get_json("report/metrics.json")
+    metrics = opened.get_json("report/metrics.json") if checkpoint.has_metrics(opened) else None
     return OpenedRun(opened.url, attributes["config"], attributes["versions"], metrics, arrays)

@@ -123,6 +123,8 @@ def _run(
             store.erase()
         store.objects.sweep()
         identity = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
+        if not fresh and store.is_run():
+            checkpoint.begin_run(store, identity["config"], identity["input_fingerprint"])
         store.create_group({**identity, **history.attributes})
         done = set[tuple[str, str]]()
         try:
@@ -135,6 +137,7 @@ def _run(
             if profile:
                 _save_profile(store, profiled, progress)
         except BoundsNotMet as missed:
+            checkpoint.got_to(store, done)
             write_report.write_metrics(store, time.perf_counter() - started, done)
             missed.result = _result(store, progress, started)
             raise
@@ -237,12 +240,14 @@ def _run_stages(
         except StopIteration as stop:
             layout = stop.value
         checkpoint.forget_unused(store, name, used)
+        checkpoint.got_to(store, before)
         progress.end_stage(name, time.perf_counter() - started, peak_bytes)
         if name == "ingest" and history.is_known(store, digests):
             return None
     for marker in again:  # after the report, which says how far it got; the next run tries again
         store.objects.delete(marker)
     checkpoint.delete_unrecorded(store, METHOD_ARRAYS)
+    checkpoint.end_run(store)
     return unmet
 
 

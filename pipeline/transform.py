@@ -156,9 +156,7 @@ def _open(section: Input) -> Source:
 
 def _state_of(run: Store) -> Json:
     """What changes with the run's embedding. Raises ConfigError where there is none that is finished."""
-    record = checkpoint.recorded_steps(run).get(("solve_embedding", "write")) if run.is_run() else None
-    if record is None or not checkpoint.finished_blocks(run, "solve_embedding", "write", record["fingerprint"]):
-        raise ConfigError(f"{run.url}: has no finished embedding (`lle status` says how far it is); run the job first")
+    record = checkpoint.require_embedding(run)
     return {"fingerprint": record["fingerprint"], "begun": record["begun"]}
 
 

@@ -160,7 +160,7 @@ def test_nothing_imports_the_command_line():
      ("clusters/versions.py", {"errors", "machine"}),
      ("execute.py", {"checkpoint", "clusters.versions", "errors", "isolated", "kept", "machine", "memory", "plan",
                      "store"}), ("kept.py", set()),
-     ("array_input.py", {"errors"}), ("opened.py", {"errors", "schema", "store", "versions"}),
+     ("array_input.py", {"errors"}), ("opened.py", {"checkpoint", "errors", "schema", "store", "versions"}),
      ("isolated.py", {"errors"}), ("task_tree.py", {"errors"}),
      ("versions.py", {"errors", "lock", "places", "store"}),
      ("reuse.py", {"checkpoint", "errors", "kernels.knn", "plan", "schema", "store"}),

@@ -44,7 +44,7 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
     found = gather_metrics(store)
     config = store.attributes()["config"]
     drawn: dict[str, bytes] = {}
-    if pictures and store.has_array(schema.EMBEDDING.name):
+    if pictures and checkpoint.embedding_record(store) is not None:
         drawn = draw(store, config, found)
         for name, data in drawn.items():
             store.objects.put(f"report/{name}.png", data)
@@ -57,6 +57,7 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
         page = render_page(found, to_yaml(config), shown, describe_arrays(store))
         store.objects.put("report/index.html", page.encode())
     store.put_json("report/metrics.json", found)
+    checkpoint.metrics_written(store)
     return {}
 
 
@@ -65,20 +66,22 @@ def write_metrics(store: Store, seconds: float, done: Collection[tuple[str, str]
     checkpoint.forget_step(store, "write_report", "write")
     store.objects.delete("report")
     store.put_json("report/metrics.json", {**gather_metrics(store, done), "seconds_of_this_run": round(seconds, 3)})
+    checkpoint.metrics_written(store)
 
 
 def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = None) -> dict[str, Any]:
-    """All metrics that the markers of the store's steps tell, or of some of them, with warnings and versions."""
+    """All metrics that the markers of the steps of the store's config tell, or of some of them, with warnings."""
     attributes = store.attributes()
     n_input, n_features = 0, None
-    if store.has_array(schema.RAW.name):
+    current = checkpoint.current_steps(store)
+    arrays = checkpoint.current_arrays(store, among)
+    if schema.RAW.name in arrays:
         n_input = store.array(schema.RAW.name).shape[0]
-    if store.has_array(schema.POINTS.name):
+    if schema.POINTS.name in arrays:
         n_features = store.array(schema.POINTS.name).shape[1]
-    reports, records = checkpoint.read_reports(store), checkpoint.recorded_steps(store)
-    if among is not None:
-        reports = {key: done for key, done in reports.items() if key in among}
-    found = metrics.collect(reports, records, n_input, n_features)
+    reports = {key: done for key, done in checkpoint.read_reports(store).items()
+               if key in current and (among is None or key in among)}  # fmt: skip
+    found = metrics.collect(reports, current, n_input, n_features)
     found["method"] = attributes["config"]["method"]
     found["version"] = attributes.get("version")
     found["min_recall"] = attributes["config"]["neighbors"]["min_recall"]
@@ -135,10 +138,11 @@ def label_name(section: dict[str, Any], kind: str) -> str:
 
 
 def describe_arrays(store: Store) -> list[dict[str, Any]]:
-    """Name, shape, dtype, unit and meaning of every array the store holds."""
+    """Name, shape, dtype, unit and meaning of every array of the store's config that it holds."""
     rows: list[dict[str, Any]] = []
+    current = checkpoint.current_arrays(store)
     for spec in schema.ARRAYS:
-        if store.has_array(spec.name):
+        if spec.name in current and store.has_array(spec.name):
             array = store.array(spec.name)
             rows.append({"name": spec.name, "shape": array.shape, "dtype": str(array.dtype), "unit": spec.unit,
                          "meaning": spec.meaning})  # fmt: skip
