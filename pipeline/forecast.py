@@ -27,6 +27,7 @@ class Forecast:
         self.matrices: Store | None = None
         self.solver: dict[str, Any] | None = None
         self._upstream, self._history, self._unread = "", History(), 0
+        self._unread_files = False
         self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
         self._whole = self._fed = True  # all steps so far, and those that others build on
         self._now = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
@@ -66,6 +67,8 @@ class Forecast:
         if (step.stage, step.name) == ("ingest", "read") and len(best) < step.n_blocks:
             best |= self._unread_blocks(step)
             self._unread = step.n_blocks - len(best)
+        elif step.digested and step.feeds:
+            self._unread_files = len(best) < step.n_blocks
         self.reused[step.stage, step.name] = step.n_blocks if self.unchanged else len(best)
         self._whole &= len(best) == step.n_blocks
         self._fed &= len(best) == step.n_blocks or not step.feeds
@@ -101,6 +104,11 @@ class Forecast:
                 says += (
                     f"; {self._unread} blocks of the input have other files or dates and are read: if their bytes are "
                     f"the same, what follows is kept too"
+                )
+            if self._unread_files:
+                says += (
+                    "; the file of neighbors.k_per_point or neighbors.precomputed has another date or place, or rows "
+                    "before it are read anew: it is read, and if it says the same, what follows is kept too"
                 )
             if self._appended:
                 says += (

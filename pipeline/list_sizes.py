@@ -18,7 +18,7 @@ from pipeline.errors import InputError
 from pipeline.exchange import exchange, receive_rows
 from pipeline.kernels.knn import NeighborLists, exact_distances, select_nearest
 from pipeline.kernels.list_lengths import as_stored, counts_within, cut_lists, flat_counts
-from pipeline.one_state import require_same_rows
+from pipeline.one_state import array_digest, require_same_rows
 from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype
 from pipeline.sources import open_source
 from pipeline.store import Store
@@ -42,9 +42,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     rule, n, block = config.neighbors.rule, layout.n_points, layout.block_points
     row = layout.n_features * np.dtype(layout.dtype).itemsize
     size = {"size": block, "n_points": n}
-    identity: Json = {}
     if rule == "k_per_point":
-        identity = yield from _read_k(config, layout)
+        yield from _read_k(config, layout)
     foreign = 0
     if rule == "eta" or measured:
         foreign = yield from exchange("find_neighbors", replace(layout, k_max=width), schema.POINTS.name, row, LONG)
@@ -53,7 +52,6 @@ def steps(config: Config, layout: Layout) -> Steps:
         memory.cut_lists(block=block, foreign=foreign, row=row, k=width, batch=BATCH_BYTES),
         {"rule": rule, "value": value_of(config), "k_min": k_min, "m": config.eigensolver.n_components, "k_max": k_max,
          "measured": measured, **size},
-        identity,
         arrays=(PlannedArray(schema.KNN_INDICES, (n, k_max), index_dtype(n), block),
                 PlannedArray(schema.KNN_DISTANCES, (n, k_max), "float32", block)),
         expected=lambda b: {"neighbors": 0, "least": k_max, "most": k_max, "raised": 0, "full": 0},
@@ -71,8 +69,14 @@ def value_of(config: Config) -> float | None:
     return n.radius if n.radius is not None else n.eta
 
 
+def names_files(config: Config) -> bool:
+    """Whether the lists come from other files than the input's points."""
+    return config.neighbors.precomputed is not None or config.neighbors.k_per_point is not None
+
+
 def state_of_files(config: Config) -> Json:
-    """What tells the files apart that the lists come from, besides the input's own; {} where there are none."""
+    """What tells the files apart, unread, that the lists come from, besides the input's own; {} where there are none.
+    """
     files = {"precomputed": _graph, "k_per_point": _column}
     named = {name: source(config) for name, source in files.items() if getattr(config.neighbors, name) is not None}
     return {name: open_source(kind, **source).fingerprint() for name, (kind, source) in named.items()}
@@ -92,24 +96,31 @@ def _graph(config: Config) -> tuple[str, Json]:
     return source.pop("kind"), source
 
 
-def _read_k(config: Config, layout: Layout) -> Generator[Step, list[Report], Json]:
-    """Read the numbers of neighbours as labels of the input are read; returns what tells these files apart."""
+def _read_k(config: Config, layout: Layout) -> Steps:
+    """Read the numbers of neighbours as labels of the input are read.
+
+    The digest decides what follows, so that a file that was touched or copied is only read. Version 2: reports of the
+    first have none.
+    """
     kind, source = _column(config)
     k_min, k_max = config.k_bounds
-    identity = open_source(kind, **source).fingerprint()
     yield Step(
         "find_neighbors", "read_k", read_k, 1,
         memory.read_k(n=layout.n_input, block=layout.block_points) + layout.beside,
         {"kind": kind, "source": source, "k_min": k_min, "k_max": k_max, "size": layout.block_points,
          "n_rows": layout.n_input, "needed": f"{config.method} needs at least {config.least_neighbors}"},
-        identity, arrays=(PlannedArray(schema.K_PER_POINT, (layout.n_points,), "int32", layout.block_points),),
-        on_driver=True,
+        open_source(kind, **source).fingerprint(),
+        arrays=(PlannedArray(schema.K_PER_POINT, (layout.n_points,), "int32", layout.block_points),),
+        on_driver=True, digested=("kind", "source"), version=2,
     )  # fmt: skip
-    return identity
+    return layout
 
 
 def _read_graph(config: Config, layout: Layout) -> Generator[Step, list[Report], int]:
-    """Read the lists of a precomputed graph; returns how many neighbours they have at most."""
+    """Read the lists of a precomputed graph; returns how many neighbours they have at most.
+
+    Its digest decides what follows, as of `_read_k`.
+    """
     kind, source = _graph(config)
     opened = open_source(kind, **source)
     if opened.n_rows != layout.n_input:
@@ -122,6 +133,7 @@ def _read_graph(config: Config, layout: Layout) -> Generator[Step, list[Report],
         "find_neighbors", "read_graph", read_graph, 1, memory.read_graph(n=layout.n_input, block=block, k=width),
         {"kind": kind, "source": source, "size": block, "n_rows": layout.n_input}, opened.fingerprint(),
         arrays=(PlannedArray(schema.SEARCHED_INDICES, (n, width), index_dtype(n), block),), on_driver=True,
+        digested=("kind", "source"), version=2,
     )  # fmt: skip
     return width
 
@@ -142,7 +154,8 @@ def _require_neighbors(reports: list[Report], config: Config) -> None:
 def read_graph(store: Store, block: int, kind: str, source: Json, size: int, n_rows: int) -> Report:
     """The lists of a graph by internal ids, in internal order; of equal rows the first one's.
 
-    Ids of dropped rows become empty slots; those of equal rows become the id of the point that stands for them.
+    Ids of dropped rows become empty slots; those of equal rows become the id of the point that stands for them. The
+    digest is one of the file's ids (n_rows, width) in its order. Raises InputError for ids that are no rows'.
     """
     opened = open_source(kind, **source)
     representative = store.read_all(schema.REPRESENTATIVE.name)
@@ -151,9 +164,10 @@ def read_graph(store: Store, block: int, kind: str, source: Json, size: int, n_r
     point_of = np.append(np.where(representative >= 0, internal[representative], -1), -1)  # the last serves id -1
     array = store.array(LONG)
     lists = np.empty(array.shape, array.dtype)
-    wrong: list[int] = []
+    wrong, digest = list[int](), ""
     for start in range(0, n_rows, size):
         ids, rows = opened.read(start, min(start + size, n_rows)), np.arange(start, min(start + size, n_rows))
+        digest = array_digest(ids, digest)
         valid = (ids >= -1) & (ids < n_rows) & (ids == np.floor(ids))
         wrong += rows[~valid.all(axis=1)].tolist()
         own = representative[rows] == rows
@@ -165,13 +179,17 @@ def read_graph(store: Store, block: int, kind: str, source: Json, size: int, n_r
             f"counted from 0); ids count the rows of this input from 0"
         )
     store.write(LONG, 0, lists)
-    return {"rows": n_rows}
+    return {"rows": n_rows, "digest": digest}
 
 
 def read_k(
     store: Store, block: int, kind: str, source: Json, k_min: int, k_max: int, size: int, n_rows: int, needed: str
 ) -> Report:
-    """The number of neighbours that each point asks for, in internal order; of equal rows the first one's."""
+    """The number of neighbours that each point asks for, in internal order; of equal rows the first one's.
+
+    The digest is one of the numbers of all points in the order of the input. Raises InputError for other numbers than
+    whole ones from k_min to k_max, InputChanged where the rows are no longer those that were read.
+    """
     opened = open_source(kind, **source)
     require_same_rows(store, opened, n_rows)
     values = np.concatenate([_numbers(opened, *block_rows(b, size, n_rows)) for b in range(-(-n_rows // size))])
@@ -185,8 +203,10 @@ def read_k(
             f"{needed}), found others for {len(rows)} of {len(original)} points: {shown}, counted from 0. Correct "
             f"them, or change k_min or k_max"
         )
-    store.write(schema.K_PER_POINT.name, 0, values[original].astype(np.int32))
-    return {"least": int(values[original].min()), "most": int(values[original].max())}
+    asked = values[original].astype(np.int32)
+    store.write(schema.K_PER_POINT.name, 0, asked)
+    digest = array_digest(asked[np.argsort(original)])
+    return {"least": int(asked.min()), "most": int(asked.max()), "digest": digest}
 
 
 def _numbers(opened: Any, start: int, stop: int) -> npt.NDArray[np.float64]:

@@ -1,6 +1,10 @@
-"""Whether all that is read of an input is one state of it: others may write there meanwhile."""
+"""Whether all that is read of an input is one state of it: others may write there meanwhile; and digests of states."""
+
+import hashlib
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline import schema
 from pipeline.errors import InputChanged
@@ -9,6 +13,13 @@ from pipeline.sources import Source
 from pipeline.store import Store
 
 LOOKS = 16
+
+
+def array_digest(values: npt.NDArray[Any], *more: Any) -> str:
+    """A digest of an array's bytes, shape and dtype, and of what else is given."""
+    digest = hashlib.blake2b(repr((values.dtype.str, values.shape, *more)).encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(values).data)
+    return digest.hexdigest()
 
 
 def require_one_state(before: Source, after: Source, size: int, n: int, reports: list[Report]) -> None:

@@ -2,7 +2,8 @@
 
 Whether the input has changed is asked at three prices. Names, sizes and times (or tags) of its files: all equal, all
 done. Where they differ, only the blocks whose files or chunks differ are read, the others come from the published
-version's copy. Then the digests of the blocks decide: equal bytes are the input of before, whatever their date.
+version's copy. Then the digests of the blocks decide: equal bytes are the input of before, whatever their date. The
+same holds for files of numbers of neighbours or of a graph, but these are read as a whole, where the run needs them.
 """
 
 import contextlib
@@ -17,10 +18,10 @@ from pipeline import checkpoint, lineage
 from pipeline.alignment import state_of_other
 from pipeline.config import Config, resolved
 from pipeline.errors import ConfigError, LleError, StoreError
-from pipeline.list_sizes import state_of_files
+from pipeline.list_sizes import names_files, state_of_files
 from pipeline.lock import RunLock, running
 from pipeline.machine import versions
-from pipeline.plan import Layout, Report, RunResult, Step
+from pipeline.plan import Json, Layout, Report, RunResult, Step
 from pipeline.sources import Source
 from pipeline.store import Store
 from pipeline.versions import Versions
@@ -46,8 +47,11 @@ class History:
         """The fingerprint that the steps after this one build on."""
         return checkpoint.fingerprint(upstream, step)
 
-    def is_known(self, store: Store, digests: list[str]) -> bool:
-        """Whether the digests of the blocks read are those of the published version: then the run may end here."""
+    def is_known(self, store: Store, stage: str, digests: list[str]) -> bool:
+        """Whether the digests of all that was read are those of the published version: then the run may end here.
+
+        Asked at the end of each stage, with the digests of what was read by then.
+        """
         return False
 
 
@@ -92,10 +96,13 @@ class VersionHistory(History):
             step = replace(step, parameters=parameters, identity={"digests": digests})
         return checkpoint.fingerprint(upstream, step)
 
-    def is_known(self, store: Store, digests: list[str]) -> bool:
-        content = _hash([config_key(self._config), digests])
-        store.put_json(INPUT, {**self._input, "content": content})
-        return content == self._content
+    def is_known(self, store: Store, stage: str, digests: list[str]) -> bool:
+        last = "find_neighbors" if names_files(self._config) else "ingest"
+        if stage not in {"ingest", last}:
+            return False
+        content = _hash([config_key(self._config, None), digests]) if stage == last else ""
+        store.put_json(INPUT, {**self._input, "content": content})  # after ingest: what the next run may take
+        return stage == last and content == self._content
 
 
 def describe_input(config: Config, source: Source, size: int) -> dict[str, Any]:
@@ -113,22 +120,27 @@ def earlier_blocks(donor: Store, now: dict[str, Any]) -> list[int]:
     return sorted(same & checkpoint.finished_blocks(donor, "ingest", "read", record["fingerprint"]).keys())
 
 
-def config_key(config: Config) -> str:
+def config_key(config: Config, files: Json | None) -> str:
     """A hash over what the config says about the result: all but the input, where to write, and on what machines.
 
-    Of what it names besides (a graph, numbers of neighbours, another run to align with) the state counts.
+    Of what it names besides the state counts: of another run to align with, and `files` is that of a graph or of
+    numbers of neighbours. None where their digests are compared: then neither their dates nor their names count.
     """
     content = resolved(config)
     content["output"] = {"report": config.output.report}
     content["execution"] = {"block_points": config.execution.block_points}
     content["program"] = versions().get("lle-pipeline")  # which may have learnt better since
-    content["other_files"] = {**state_of_files(config), **state_of_other(config)}
+    content["other_files"] = {**(files or {}), **state_of_other(config)}
+    if files is None:
+        named = {key: True for key in ("k_per_point", "precomputed") if content["neighbors"][key] is not None}
+        content["neighbors"] |= named
     return _hash({key: value for key, value in content.items() if key != "input"})
 
 
 def identity(config: Config, source: Source) -> str:
-    """A hash over the config and the names, sizes and times of the input's files."""
-    return _hash([config_key(config), config.input.model_dump(mode="json"), source.fingerprint()])
+    """A hash over the config and the names, sizes and times of the input's files and of those it names besides."""
+    key = config_key(config, state_of_files(config))
+    return _hash([key, config.input.model_dump(mode="json"), source.fingerprint()])
 
 
 def _hash(content: Any) -> str:

@@ -242,7 +242,7 @@ def _run_stages(
         checkpoint.forget_unused(store, name, used)
         checkpoint.got_to(store, before)
         progress.end_stage(name, time.perf_counter() - started, peak_bytes)
-        if name == "ingest" and history.is_known(store, digests):
+        if history.is_known(store, name, digests):
             return None
     for marker in again:  # after the report, which says how far it got; the next run tries again
         store.objects.delete(marker)

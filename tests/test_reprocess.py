@@ -1,11 +1,14 @@
 """What a later version takes from earlier ones, and what it must not: half-made, damaged, or of other files."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import yaml
 from test_end_to_end import lle
 from test_versions import N, job, points, put_input, refused  # noqa: F401 (fixtures)
 
@@ -62,6 +65,11 @@ def test_the_store_with_most_blocks_gives_them(job, tmp_path):  # noqa: F811
     np.testing.assert_array_equal(Store(third["store"]).read_all("weights"), Store(first["store"]).read_all("weights"))
 
 
+def same_lists(first: str, second: str) -> None:
+    for name in ("neighbor_indices", "neighbor_distances"):
+        np.testing.assert_array_equal(Store(first).read_all(name), Store(second).read_all(name))
+
+
 class TestOtherFiles:
     """Not only the input decides."""
 
@@ -92,6 +100,68 @@ class TestOtherFiles:
             zarr.create_array(group.store, name="k", data=np.full(N, 7 + turn), overwrite=True)
 
         self.twice(write, job, "--set", "neighbors.k_per_point=k")
+
+    def touched(self, job, name, path, write):  # noqa: F811
+        """Run, touch the file, copy it elsewhere, then change it: read each time, computed anew the last time only."""
+        first = lle("run", job(), "--set", f"neighbors.{name}={path(0)}")
+        os.utime(self.folder / "0.npy", ns=(1, 10**18))
+        shutil.copyfile(self.folder / "0.npy", self.folder / "1.npy")
+        for turn in (0, 1):
+            settings = ("--set", f"neighbors.{name}={path(turn)}")
+            says = lle("plan", job(), *settings)["says"]
+            assert "if it says the same, what follows is kept too" in says
+            found = lle("run", job(), *settings)
+            assert found["unchanged"]
+            assert (found["published"], found["store"]) == (first["published"], first["store"])
+            assert found["blocks_computed"] == {**dict.fromkeys(found["blocks_computed"], 0), "find_neighbors": 1}
+            assert lle("run", job(), *settings)["blocks_computed"] == {}, "the new date is known by now"
+        more = lle("run", job(), *settings, "--set", "weights.reg=0.02")
+        assert (more["blocks_computed"]["find_neighbors"], more["blocks_computed"].get("mend_graph", 0)) == (1, 0)
+        same_lists(first["store"], more["store"])
+        write(self.folder / "1.npy")
+        changed = lle("run", job(), *settings)
+        assert changed["published"] > more["published"]
+        assert changed["blocks_computed"]["mend_graph"]
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path):
+        self.folder = tmp_path
+
+    def test_a_graph_that_was_touched_or_copied_is_only_read(self, job, points):  # noqa: F811
+        near = np.square(points[:, None] - points[None]).sum(axis=2).argsort(axis=1)[:, 1:11]
+        np.save(self.folder / "0.npy", near)
+
+        def path(turn):
+            return json.dumps({"kind": "npy", "path": str(self.folder / f"{turn}.npy")})
+
+        self.touched(job, "precomputed", path, lambda file: np.save(file, near[:, :9]))
+
+    def test_numbers_of_neighbours_that_were_touched_or_copied_are_only_read(self, job, points):  # noqa: F811
+        np.save(self.folder / "x.npy", points)
+        np.save(self.folder / "0.npy", np.full(N, 7))
+
+        def of_file(**output):
+            config = job(**output)
+            content = yaml.safe_load(config.read_text())
+            content["input"] = {"kind": "npy", "path": str(self.folder / "x.npy")}
+            config.write_text(yaml.safe_dump(content))
+            return config
+
+        self.touched(of_file, "k_per_point", lambda turn: self.folder / f"{turn}.npy",
+                     lambda file: np.save(file, np.full(N, 8)))  # fmt: skip
+
+    def test_an_input_touched_with_its_column_of_numbers_is_only_read(self, job, points, tmp_path):  # noqa: F811
+        frame = pd.DataFrame(points, columns=["a", "b", "c"]).assign(k=7)
+        frame.to_parquet(tmp_path / "x.parquet")
+        settings = ("--set", "neighbors.k_per_point=k", "--set", "input=" + json.dumps(
+            {"kind": "parquet", "path": str(tmp_path / "x.parquet"), "columns": ["a", "b", "c"]}))  # fmt: skip
+        config = job()
+        first = lle("run", config, *settings)
+        os.utime(tmp_path / "x.parquet", ns=(1, 10**18))
+        found = lle("run", config, *settings)
+        assert found["unchanged"]
+        assert found["published"] == first["published"]
+        assert found["blocks_computed"]["find_neighbors"] == 1
 
     def test_a_run_to_align_with(self, job, tmp_path):  # noqa: F811
         other = str(tmp_path / "other.zarr")

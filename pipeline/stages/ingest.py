@@ -3,7 +3,6 @@
 Nothing here holds more than a block of the input; merging duplicates holds a 16-byte hash for each row.
 """
 
-import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from pipeline import appended, disk, memory, schema
 from pipeline.config import Config
 from pipeline.errors import CorruptChunk, InputError
 from pipeline.kernels.duplicates import merge_duplicates, row_hashes
-from pipeline.one_state import require_one_state
+from pipeline.one_state import array_digest, require_one_state
 from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_points, block_rows, sample_rows
 from pipeline.preprocess import fit_transform, tall_block, valid_array
 from pipeline.sources import Source, open_source
@@ -157,13 +156,6 @@ def _earlier_rows(earlier: Json | None, block: int, start: int, stop: int) -> np
         return Store(earlier["url"]).read(schema.RAW.name, start, stop)
     except CorruptChunk:
         return None
-
-
-def array_digest(values: npt.NDArray[Any], *more: Any) -> str:
-    """A digest of an array's bytes, shape and dtype, and of what else is given."""
-    digest = hashlib.blake2b(repr((values.dtype.str, values.shape, *more)).encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(values).data)
-    return digest.hexdigest()
 
 
 def read_labels(store: Store, block: int, kind: str, source: Json, size: int, n_rows: int) -> Report:
