@@ -1,7 +1,8 @@
 """Points appended to those of an earlier version: its cells, order and neighbour lists stay, new points come after.
 
 The new points are searched for, and every old list takes in those that are nearer than what it holds. By k-d tree the
-lists are those that a search of all points finds; new_in_groups.py has the way of the approximate search.
+lists are those that a search of all points finds; new_in_groups.py has the way of the approximate search. Brute force
+keeps cells and order only, and searches all points.
 """
 
 from dataclasses import replace
@@ -52,8 +53,11 @@ def find_kept(store: Store, block: int, n_rows: int, size: int, earlier: str) ->
     return {"kept": True}
 
 
-def keep_cells(earlier: Earlier, layout: Layout, transform: bool) -> Step:
-    """Take over the cells, with the preprocessing that was fitted then."""
+def keep_cells(earlier: Earlier, layout: Layout, transform: bool, method: str) -> Step:
+    """Take over the cells, with the preprocessing that was fitted then; `method` is that of the search to come."""
+    lists = "; all points are searched (neighbors.method brute)" if method == "brute" else (
+        " and their lists, and only new ones are searched"
+    )  # fmt: skip
     copied = [CELLS, *([TRANSFORM] if transform else [])]
     need = memory.keep_cells(
         n_blocks=-(-earlier.n_input // layout.block_points), n_cells=earlier.n_cells, d=layout.n_features,
@@ -66,8 +70,8 @@ def keep_cells(earlier: Earlier, layout: Layout, transform: bool) -> Step:
         + disk.transform(d=layout.n_features_input),
         resources={"earlier": earlier.url},
         on_driver=True, expected=lambda b: {"n_cells": earlier.n_cells},
-        remark=f"rows were appended: the {earlier.n_points:,} points of version {earlier.version} keep their order and "
-        f"their lists, and only new ones are searched",
+        remark=f"rows were appended: the {earlier.n_points:,} points of version {earlier.version} keep their order"
+        f"{lists}",
     )  # fmt: skip
 
 

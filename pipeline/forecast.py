@@ -111,9 +111,12 @@ class Forecast:
                     "before it are read anew: it is read, and if it says the same, what follows is kept too"
                 )
             if self._appended:
-                says += (
-                    "; if the input begins with the same rows, cells, order and neighbour lists are kept: only new "
-                    "points are searched, and what follows the lists is computed anew"
+                says += "; if the input begins with the same rows, " + (
+                    "cells and order are kept: by brute force all points are searched, and what follows the lists is "
+                    "computed anew"
+                    if any((step.stage, step.name) == ("find_neighbors", "search") for step in self.steps) else
+                    "cells, order and neighbour lists are kept: only new points are searched, and what follows the "
+                    "lists is computed anew"
                 )
             says += f"; {self._why}" * bool(self._why)
         return {"unchanged": self.unchanged, "from": self._built_on or None, "says": says}

@@ -15,6 +15,7 @@ from pipeline import appended, checkpoint, groups, new_in_groups, plan
 from pipeline.cli import app
 from pipeline.stages import order_points
 from pipeline.store import Store
+from pipeline.versions import Versions
 
 N, BLOCK, MORE, K = 900, 200, 45, 8
 
@@ -155,6 +156,23 @@ def test_the_plan_says_what_is_kept_and_why_nothing_is(night):
     assert "keep_cells" not in steps(night(N + 2 * MORE + 1))
     assert "only new points are searched" in lle("plan", night.config(N + 3 * MORE))["says"]
     assert "keep_cells" in steps(night(N + 3 * MORE))
+
+
+def test_brute_force_says_that_it_searches_all_points(tmp_path, points):
+    night = Night(tmp_path, points, "brute")
+    night(N)
+    config = night.config(N + MORE)
+    says = lle("plan", config)["says"]
+    assert "cells and order are kept: by brute force all points are searched" in says
+    assert "only new" not in says
+    result = CliRunner().invoke(app, ["run", str(config), "--store", str(night.root)])
+    assert result.exit_code == 0, result.output
+    assert "keep their order; all points are searched (neighbors.method brute)" in result.output
+    assert "only new" not in result.output
+    second = Versions(str(night.root)).published()
+    assert {"keep_cells", "search"} <= steps(second)
+    assert [report["rows_read"] for report in reports(second, "find_neighbors", "search")] == 5 * [N + MORE]
+    np.testing.assert_array_equal(lists(second), exact(points[: N + MORE]))
 
 
 @pytest.mark.parametrize("row", [pytest.param(0, marks=pytest.mark.slow), N - 1])

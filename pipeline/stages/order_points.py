@@ -67,7 +67,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         )  # fmt: skip
         n_nearest = min(n_nearest, cells["n_cells"])
     else:
-        [cells] = yield appended.keep_cells(earlier, layout, transform)
+        [cells] = yield appended.keep_cells(earlier, layout, transform, method)
         n_nearest = earlier.n_nearest
     found, kept = cells["n_cells"], {} if earlier is None else {"kept": earlier.n_input}
     sort_bytes = partial(
