@@ -22,6 +22,7 @@ from pipeline.cluster import memory_of_workers
 from pipeline.config import Cluster, Config, Execution, json_schema, load_config
 from pipeline.credentials import redact
 from pipeline.describe import (
+    describe_check,
     describe_plan,
     describe_run,
     describe_status,
@@ -29,12 +30,12 @@ from pipeline.describe import (
     describe_sweep,
     describe_transform,
 )
-from pipeline.errors import ConfigError, LleError, StoreError
+from pipeline.errors import ConfigError, LleError
 from pipeline.export import export_run
 from pipeline.kernels.pardiso import reproducible_environment
 from pipeline.progress import JsonProgress, RunProgress
 from pipeline.stages import write_report
-from pipeline.verify import find_damage, forget_damage
+from pipeline.verify import check
 from pipeline.versions import others, reading
 
 app = typer.Typer(
@@ -153,17 +154,9 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
 
     def act() -> dict[str, Any]:
         with reading(store) as opened:
-            damage = find_damage(opened)
-            if damage:
-                for other in others(store, opened):  # versions share files, and the next one would take them from here
-                    forget_damage(other, find_damage(other))
-                forgotten = forget_damage(opened, damage)
-                lines = [f"{len(damage)} damaged:", *map(str, damage[:10]), *(["..."] if len(damage) > 10 else [])]
-                cure = f"forgotten: {', '.join(forgotten)}; run the job again to compute this anew"
-                raise StoreError("\n".join([*lines, cure]))
-            return {"store": opened.url, "damaged": 0}
+            return check(opened, lambda: others(store, opened))
 
-    _finish(act, as_json, lambda found: f"{found['store']}: every chunk matches its checksum")
+    _finish(act, as_json, describe_check)
 
 
 @app.command()

@@ -81,6 +81,12 @@ def describe_status(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def describe_check(found: dict[str, Any]) -> str:
+    """What `lle verify` says of a store without damage."""
+    left = ", ".join(f"{count} block{'s' * (count > 1)} of {step}" for step, count in found["unfinished"].items())
+    return f"{found['store']}: every chunk matches its checksum" + (f"; not finished: {left}" if left else "")
+
+
 def describe_transform(found: dict[str, Any]) -> str:
     lines = [f"{found['rows']} rows written to {found['path']} in {found['seconds']} s"]
     if found["training_points"]:

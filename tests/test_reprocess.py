@@ -11,8 +11,10 @@ import pytest
 import yaml
 from test_end_to_end import lle
 from test_versions import N, job, points, put_input, refused  # noqa: F401 (fixtures)
+from typer.testing import CliRunner
 
 from pipeline import checkpoint, solver_state
+from pipeline.cli import app
 from pipeline.stages import solve_embedding
 from pipeline.store import Store
 from pipeline.versions import Versions
@@ -204,6 +206,40 @@ class TestDamage:
         refused(1, "verify", tmp_path / "run.zarr")
         assert not lle("run", job())["unchanged"]
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
+
+    @pytest.mark.parametrize("head", [False, True])
+    def test_is_said_again_until_it_is_mended(self, job, tmp_path, head):  # noqa: F811
+        first = lle("run", job())
+        if head:
+            Path(first["store"], "embedding/zarr.json").write_text("{")
+        else:
+            damage(first["store"], "weights")
+        assert "damaged:" in refused(1, "verify", tmp_path / "run.zarr")
+        for _ in range(2):
+            said = refused(1, "verify", tmp_path / "run.zarr")
+            assert "run the job again" in said
+            assert head or "1 block of solve_weights.solve was forgotten earlier" in said
+        assert not lle("run", job())["unchanged"]
+        assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
+
+    def test_what_is_not_finished_or_did_not_converge_is_none(self, job, tmp_path):  # noqa: F811
+        refused(3, "run", job(), *CHEBYSHEV, "eigensolver.max_degrees=5")
+        root = Versions(str(tmp_path / "run.zarr"))
+        [left] = root.unpublished()
+        store = root.open(left)
+        assert lle("verify", store.url)["unfinished"] == {"solve_embedding.solve": 1}
+        checkpoint.forget_step(store, "write_report", "write")
+        store.objects.delete("_done/solve_weights/solve.00001.json")
+        assert lle("verify", store.url)["unfinished"]["solve_weights.solve"] == 1
+
+    def test_a_step_begun_after_the_report_is_work_to_do(self, job):  # noqa: F811
+        store = Store(lle("run", job())["store"])
+        store.objects.delete("_done/measure_quality/score.00000.json")
+        assert "forgotten earlier" in refused(1, "verify", store.url)
+        record = store.get_json("_run/steps/measure_quality.score.json")
+        store.put_json("_run/steps/measure_quality.score.json", {**record, "begun": record["begun"] + 3600})
+        found = CliRunner().invoke(app, ["verify", store.url])
+        assert (found.exit_code, "not finished: 1 block of measure_quality.score" in found.output) == (0, True)
 
     def test_of_the_head_of_an_array_is_not_taken_over(self, job, tmp_path):  # noqa: F811
         first = lle("run", job())
