@@ -106,7 +106,8 @@ def align_components(
     """The rotation of each component onto the earlier embedding; the identity where there is nothing to align with."""
     earlier = _held_before(store) if previous is None else _held_elsewhere(Store(previous))
     rotations = np.tile(np.eye(n_components), (n_graph, 1, 1))
-    found: Report = {"previous": previous or "this store", "rows": 0, "points_compared": False, "components": []}
+    found: Report = {"previous": previous or "this store", "scale": scale, "rows": 0, "points_compared": False,
+                     "components": []}  # fmt: skip
     reason = ""
     if earlier is None:
         reason = "no earlier embedding"
@@ -124,7 +125,11 @@ def align_components(
 def _align_component(
     store: Store, number: int, earlier: Earlier, scale: str
 ) -> tuple[Report, npt.NDArray[np.float64]]:
-    """One component against the earlier component that shares most of its points."""
+    """One component against the earlier component that shares most of its points.
+
+    `size_ratio` is that of the norms of the new and the earlier coordinates of these points: at `unit_norm` it falls
+    with every point that is added, and the residuals hold that too.
+    """
     part = store.read_bundle(f"_work/eigen/{number:05d}")
     original = store.gather(schema.ORIGINAL_INDEX.name, part["rows"])
     known = np.flatnonzero(original < len(earlier.embedding))
@@ -134,7 +139,8 @@ def _align_component(
         known = known[(hashes[original[known]] == earlier.hashes[original[known]]).all(axis=1)]
     shared = earlier.component[original[known]]
     report: dict[str, Any] = {"component": number, "previous_component": None, "rows_shared": 0,
-                              "residual_before": None, "residual_after": None, "rotation": None}  # fmt: skip
+                              "size_ratio": None, "residual_before": None, "residual_after": None,
+                              "rotation": None}  # fmt: skip
     identity = np.eye(part["vectors"].shape[1])
     if not len(shared):
         return report, identity
@@ -142,9 +148,11 @@ def _align_component(
     rows = known[shared == common]
     report |= {"previous_component": common, "rows_shared": len(rows)}
     new = part["vectors"][rows] * coordinate_scale(scale, len(part["rows"]))
-    if (aligned := align(new, earlier.embedding[original[rows]])) is None:
+    previous = earlier.embedding[original[rows]]
+    if (aligned := align(new, previous)) is None:
         return report, identity
-    report |= {"residual_before": aligned.residual_before, "residual_after": aligned.residual_after,
+    report |= {"size_ratio": float(np.linalg.norm(new) / np.linalg.norm(previous)),
+               "residual_before": aligned.residual_before, "residual_after": aligned.residual_after,
                "rotation": aligned.rotation.tolist()}  # fmt: skip
     return report, aligned.rotation
 

@@ -1,5 +1,6 @@
 """metrics.json of a run, assembled from the reports of its finished blocks. Plain dicts in, one dict out."""
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,8 @@ QUALITY = (
     "trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error", "residual_variance",
     "residual_variance_truth", "residual_variance_affine", "neighborhood_hit", "neighborhood_hit_input",
 )  # fmt: skip
+MOVED = 0.3  # of the earlier coordinates' size: with more left after the alignment, the coordinates did not stay
+UNRELATED = math.sqrt(2.0)  # what is left between coordinates of one size that have nothing to do with each other
 REDUNDANT = 0.95  # R^2 of a coordinate predicted from those before it, from which on it shows nothing new
 
 
@@ -118,7 +121,42 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
         )
     if metrics["solver"] and not metrics["solver"]["converged"]:
         said.append("the eigensolver did not reach its tolerance; the vectors are the best it found")
+    return said + _of_alignment(metrics.get("alignment"))
+
+
+def _of_alignment(found: dict[str, Any] | None) -> list[str]:
+    """Sentences about an alignment that was asked for and did not keep the coordinates. None about a first run."""
+    if found is None or found.get("reason") == "no earlier embedding":
+        return []
+    if found.get("reason"):
+        return [f"embedding.align: nothing was aligned: {found['reason']}"]
+    if not any(one["rows_shared"] for one in found["components"]):
+        return [f"embedding.align: no rows are shared with the earlier embedding ({found['previous']}), so nothing was "
+                f"aligned"]  # fmt: skip
+    said = []
+    for one in found["components"]:
+        where = f"the {one['rows_shared']} shared rows of component {one['component']}"
+        change = _change(one, found.get("scale"))
+        if change is None and one["rows_shared"]:
+            said.append(f"embedding.align: {where} do not tell how to turn it onto the earlier embedding")
+        elif change is not None and change > MOVED:
+            said.append(
+                f"embedding.align: the coordinates of {where} did not stay: {change:.2f} of their size is left after "
+                f"the alignment (unrelated ones: {UNRELATED:.2f})"
+            )
     return said
+
+
+def _change(one: dict[str, Any], scale: str | None) -> float | None:
+    """What the alignment of a component left, of its size; None where it was not aligned.
+
+    Coordinates of unit norm shrink as points are added, by the same factor all: there it is what would be left were
+    both of one size, from ||s a - b||^2 = (s - 1)^2 + s ||a - b||^2 of a and b of norm 1.
+    """
+    left, ratio = one["residual_after"], one.get("size_ratio")
+    if scale != "unit_norm" or left is None or not ratio:
+        return None if left is None else float(left)
+    return math.sqrt(max(0.0, left**2 - (1.0 - ratio) ** 2) / ratio)
 
 
 def _recall(reports: Reports) -> dict[str, Any]:

@@ -33,6 +33,8 @@ HELP = {
     "lle_recall": "recall of the neighbours, with its 95 % interval",
     "lle_residual_max": "largest ||M v - lambda v|| / lambda of the last run's eigenpairs",
     "lle_converged": "1 when every eigenpair reached eigensolver.tol",
+    "lle_alignment_rows": "rows that the embedding shares with the earlier one it was aligned with (embedding.align)",
+    "lle_alignment_residual": "change of these rows of a component that the alignment left, of their size",
     "lle_warnings": "sentences under warnings in metrics.json",
     "lle_stage_seconds": "seconds of each stage over all runs of this store",
     "lle_stage_peak_bytes": "largest process of each stage",
@@ -123,6 +125,7 @@ def _of_result(
     """What metrics.json knows; keys that are missing or null give no sample."""
     recall, solver = metrics.get("recall") or {}, metrics.get("solver") or {}
     residuals = [value for row in metrics.get("residuals") or [] for value in row if math.isfinite(value)]
+    aligned = (metrics.get("alignment") or {}).get("components")
     stages = {key: sorted((metrics.get(key) or {}).items()) for key in ("seconds", "peak_bytes")}
     return {
         "lle_rows": [({"kind": "input"}, metrics.get("n_input")), ({"kind": "points"}, metrics.get("n_points"))],
@@ -130,6 +133,10 @@ def _of_result(
         "lle_recall": [({"bound": bound}, recall.get(bound)) for bound in ("value", "low", "high")],
         "lle_residual_max": [({}, max(residuals) if residuals else None)],
         "lle_converged": [({}, solver.get("converged"))],
+        "lle_alignment_rows": [({}, None if aligned is None else sum(one["rows_shared"] for one in aligned))],
+        "lle_alignment_residual": [
+            ({"component": str(one["component"])}, one["residual_after"]) for one in aligned or []
+        ],
         "lle_warnings": [({}, len(metrics.get("warnings") or []))],
         "lle_stage_seconds": [({"stage": stage}, value) for stage, value in stages["seconds"]],
         "lle_stage_peak_bytes": [({"stage": stage}, value) for stage, value in stages["peak_bytes"]],

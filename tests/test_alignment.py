@@ -89,6 +89,7 @@ def test_a_store_is_aligned_with_what_it_held(job, scale):
     assert (found["previous"], component["rows_shared"], component["previous_component"]) == ("this store", 900, 0)
     np.testing.assert_allclose(component["rotation"], TURN, atol=1e-6)
     assert component["residual_after"] < 1e-6 < component["residual_before"]
+    assert component["size_ratio"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("rng", [83, pytest.param(211, marks=pytest.mark.slow)], indirect=True)
@@ -141,6 +142,17 @@ def test_rows_of_other_points_are_not_shared(job, rng):
     found = job.alignment()
     assert found["points_compared"]
     assert found["components"][0]["rows_shared"] == 800
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_coordinates_that_did_not_stay_are_a_warning(job, rng):
+    """The earlier coordinates are noise: no rotation brings the new ones near."""
+    job.run("embedding.align=previous")
+    store, noise = Store(job.store.url), rng.normal(size=(900, 2))
+    for start in range(0, 900, 300):
+        store.write("embedding", start, noise[start : start + 300])
+    told = job.run("embedding.align=previous", "eigensolver.tol=1e-9")["metrics"]["warnings"]
+    assert any("of component 0 did not stay" in text for text in told)
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)

@@ -1,6 +1,7 @@
 """metrics.json from the reports of the blocks: every number where it belongs, and the sentences that warn."""
 
 import json
+import math
 
 import pytest
 
@@ -171,3 +172,36 @@ class TestWarnings:
         steps = {**QUIET, ("local_factors", "solve"): [{"rows": 5, "skipped": 2}, {"rows": 7, "skipped": 3}]}
         [sentence] = warnings(collected(steps))
         assert "5 neighbourhoods are too small" in sentence
+
+
+class TestAlignment:
+    """embedding.align was asked for, and the coordinates did not stay."""
+
+    @staticmethod
+    def said(reason="", scale="unit_covariance", **component):
+        one = {"component": 0, "rows_shared": 41, "residual_before": 1.43, "residual_after": 0.1, "size_ratio": 1.0}
+        report = {"previous": "this store", "scale": scale, "reason": reason,
+                  "components": [] if reason else [{**one, **component}]}  # fmt: skip
+        return warnings(collected({**QUIET, ("solve_embedding", "align"): [report]}))
+
+    def test_of_coordinates_that_stayed_and_of_a_first_run_nothing_is_said(self):
+        assert self.said() == self.said(reason="no earlier embedding") == []
+
+    def test_what_is_left(self):
+        [sentence] = self.said(residual_after=1.24)
+        assert "41 shared rows of component 0 did not stay: 1.24 of their size" in sentence
+        assert self.said(residual_after=metrics.MOVED) == []
+
+    @pytest.mark.parametrize(("ratio", "angle", "moved"), [(0.5, 0.1, False), (0.5, 1.0, True), (0.1, 0.2, False)])
+    def test_at_unit_norm_the_number_of_points_is_no_change(self, ratio, angle, moved):
+        """Half as large coordinates, turned in a direction that no rotation takes back."""
+        left = abs(ratio * complex(math.cos(angle), math.sin(angle)) - 1.0)
+        assert bool(self.said(scale="unit_norm", residual_after=left, size_ratio=ratio)) is moved
+
+    def test_what_could_not_be_aligned(self):
+        [sentence] = self.said(rows_shared=0, residual_after=None, size_ratio=None)
+        assert "no rows are shared" in sentence
+        [sentence] = self.said(residual_after=None, size_ratio=None)
+        assert "do not tell how to turn" in sentence
+        [sentence] = self.said(reason="the earlier embedding has 2 coordinates, this one 3")
+        assert "nothing was aligned: the earlier embedding has 2" in sentence

@@ -180,6 +180,15 @@ def test_everything_is_escaped() -> None:
     assert reader.text.count("<script>alert('x')</script>&") >= 14
 
 
+def test_an_alignment_with_its_change() -> None:
+    one = {"component": 0, "rows_shared": 41_234, "residual_before": 1.431, "residual_after": 0.0123}
+    text = Reader(render_page({**METRICS, "alignment": {"components": [one], "reason": ""}}, CONFIG, {}, [])).text
+    assert "Change before Change after 0 41,234 1.4 0.012" in text
+    first = {"components": [], "reason": "no earlier embedding"}
+    assert "Nothing was aligned: no earlier" in Reader(render_page({**METRICS, "alignment": first}, "", {}, [])).text
+    assert "Alignment" not in render_page(METRICS, CONFIG, {}, [])
+
+
 def test_warnings_are_shown_first() -> None:
     text = Reader(render_page({**METRICS, "warnings": ["first odd thing", "second & last"]}, CONFIG, {}, [])).text
     assert "2 warnings first odd thing second & last Rows read" in text

@@ -96,6 +96,14 @@ class TestFile:
             "lle_blocks", "lle_warnings",
         }  # fmt: skip
 
+    def test_of_an_alignment(self, tmp_path):
+        components = [{"component": 0, "rows_shared": 41, "residual_after": 0.02},
+                      {"component": 1, "rows_shared": 3, "residual_after": None}]  # fmt: skip
+        found = report(tmp_path / "lle.prom", Result({**METRICS, "alignment": {"components": components}}))
+        assert {key: value for key, value in found.items() if "alignment" in key[0]} == {
+            ("lle_alignment_rows",): 44, ("lle_alignment_residual", "0"): 0.02,
+        }  # fmt: skip
+
     def test_labels_are_escaped(self):
         text = render({"lle_rows": [({"store": 'a"b\\c\nd'}, 1.0)]})
         [family] = parser.text_string_to_metric_families(text)
