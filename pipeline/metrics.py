@@ -15,6 +15,8 @@ QUALITY = (
     "trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error", "residual_variance",
     "residual_variance_truth", "residual_variance_affine", "neighborhood_hit", "neighborhood_hit_input",
 )  # fmt: skip
+LOW_TRUSTWORTHINESS = 0.8
+DROPPED_SHARE = 0.01  # of the rows: from here on dropping them is worth a warning
 MOVED = 0.3  # of the earlier coordinates' size: with more left after the alignment, the coordinates did not stay
 UNRELATED = math.sqrt(2.0)  # what is left between coordinates of one size that have nothing to do with each other
 REDUNDANT = 0.95  # R^2 of a coordinate predicted from those before it, from which on it shows nothing new
@@ -88,11 +90,12 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
         said.append(
             f"{small} rows lie in components that were not embedded; they are NaN"
         )
-    if metrics["reverse_added"] and metrics["closed_classes"] > metrics["n_components_weak"]:
+    invalid, n_input = metrics["dropped"].get("invalid", 0), metrics.get("n_input")
+    if n_input and invalid and invalid >= DROPPED_SHARE * n_input:
         said.append(
-            f"{metrics['closed_classes']} closed classes were mended with {metrics['reverse_added']} reverse "
-            f"neighbours and {metrics['bridges_added']} bridges"
+            f"{invalid} of {n_input} rows hold NaN or infinity; they are not embedded"
         )
+    said += _of_null_space(metrics)
     for number, shares in enumerate(metrics["participation"] or []):
         size = metrics["component_points"][number]
         for coordinate, value in enumerate(shares, start=1):
@@ -102,12 +105,7 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
                     f"coordinate {coordinate} of component {number} is a clump: about {value:.0f} of {size} points "
                     f"carry it{cure}"
                 )
-    for coordinate, value in enumerate(metrics["redundancy"] or [], start=1):
-        if value > REDUNDANT:
-            said.append(
-                f"coordinate {coordinate} is nearly a function of those before it (R^2 {value:.2f}): it shows nothing "
-                f"new"
-            )
+    said += _of_quality(metrics)
     lowest = min((min(values) for values in metrics["eigenvalues"] or []), default=1.0)
     floor = (metrics["solver"] or {}).get("rounding_floor", 0.0)
     if metrics.get("method") in ("ltsa", "hessian") and lowest < EXACT * floor:
@@ -122,6 +120,41 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
     if metrics["solver"] and not metrics["solver"]["converged"]:
         said.append("the eigensolver did not reach its tolerance; the vectors are the best it found")
     return said + _of_alignment(metrics.get("alignment"))
+
+
+def _of_null_space(metrics: dict[str, Any]) -> list[str]:
+    """Sentences about closed classes: what mending them took, and what is left of them."""
+    said = []
+    if metrics["reverse_added"] and metrics["closed_classes"] > metrics["n_components_weak"]:
+        said.append(
+            f"{metrics['closed_classes']} closed classes were mended with {metrics['reverse_added']} reverse "
+            f"neighbours and {metrics['bridges_added']} bridges"
+        )
+    left, n_components = metrics.get("closed_classes_left"), metrics["n_components_weak"]
+    if metrics.get("method", "lle") == "lle" and left and n_components and left > n_components:
+        said.append(
+            f"{left} closed classes are left, where {n_components} is right: some coordinates only mark closed groups of "
+            f"points"
+        )
+    return said
+
+
+def _of_quality(metrics: dict[str, Any]) -> list[str]:
+    """Sentences about coordinates that show nothing new, and about an embedding that is not to be trusted."""
+    said = []
+    for coordinate, value in enumerate(metrics["redundancy"] or [], start=1):
+        if value > REDUNDANT:
+            said.append(
+                f"coordinate {coordinate} is nearly a function of those before it (R^2 {value:.2f}): it shows nothing "
+                f"new"
+            )
+    trust = (metrics.get("trustworthiness") or {}).get("value")
+    if trust is not None and trust < LOW_TRUSTWORTHINESS:
+        said.append(
+            f"the trustworthiness is low ({trust:.3f}): many neighbours in the embedding are none in the data; do not "
+            f"read clusters off the picture"
+        )
+    return said
 
 
 def _of_alignment(found: dict[str, Any] | None) -> list[str]:

@@ -107,8 +107,9 @@ class TestCollect:
 
 QUIET = {
     **STEPS,
-    ("mend_graph", "analyse"): [{**GRAPH, "n_components_weak": 1, "closed_classes": 1, "reverse_added": 0,
-                                 "bridges_added": 0}],
+    ("ingest", "read"): [{"rows": 84, "invalid": 0}],
+    ("mend_graph", "analyse"): [{**GRAPH, "n_components_weak": 1, "closed_classes": 1, "closed_classes_left": 1,
+                                 "reverse_added": 0, "bridges_added": 0}],
     ("solve_embedding", "solve"): SOLVED[:1],
     ("solve_embedding", "write"): [{"rows_in_small_components": 0}],
 }  # fmt: skip
@@ -130,8 +131,12 @@ class TestWarnings:
          (changed("solve_embedding", "solve", participation=[40.0, 0.6]),
           ["coordinate 2 of component 0", "of 67", "reverse: 4"]),
          (changed("measure_quality", "score", redundancy=[0.0, 0.99]), ["coordinate 2", "0.99"]),
+         (changed("measure_quality", "score", trustworthiness={"value": 0.71}), ["trustworthiness is low (0.710)"]),
+         (changed("mend_graph", "analyse", closed_classes_left=3), ["3 closed classes are left, where 1 is right"]),
+         (changed("ingest", "read", invalid=5), ["5 of 84 rows hold NaN"]),
          (changed("solve_embedding", "solve", converged=False), ["eigensolver did not reach"])],
-        ids=["components", "dropped", "mended", "clump", "redundant", "not converged"],
+        ids=["components", "dropped", "mended", "clump", "redundant", "low trustworthiness", "classes left", "invalid",
+             "not converged"],
     )  # fmt: skip
     def test_one_for_each_finding(self, steps, said):
         [sentence] = warnings(collected(steps))

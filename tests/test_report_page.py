@@ -195,10 +195,12 @@ def test_warnings_are_shown_first() -> None:
     assert "no warnings" not in text
 
 
-def test_alarming_tile_without_a_warning_is_counted() -> None:
-    html = render_page({**METRICS, "residuals": [[1e-3, 1e-12]], "solver": {"converged": False}}, CONFIG, {}, [])
-    assert "1 warning " in Reader(html).text
-    assert len(re.findall(r'class="tile warning"', html)) == 1
+def test_the_badge_counts_the_sentences_and_not_the_tiles() -> None:
+    low = {**METRICS, "trustworthiness": {"value": 0.7}, "closed_classes_left": 2}
+    html = render_page({**low, "warnings": ["low"]}, CONFIG, {}, [])
+    assert "1 warning low" in Reader(html).text
+    assert len(re.findall(r'class="tile warning"', html)) == 2
+    assert "no warnings" in Reader(render_page(low, CONFIG, {}, [])).text
 
 
 @pytest.mark.parametrize(

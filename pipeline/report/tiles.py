@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+from pipeline.metrics import DROPPED_SHARE, LOW_TRUSTWORTHINESS
 from pipeline.report.words import (
     NOT_MEASURED,
     duration,
@@ -17,9 +18,6 @@ from pipeline.report.words import (
 
 Metrics = Mapping[str, Any]
 State = Literal["good", "note", "warning", "unknown"]
-
-LOW_TRUSTWORTHINESS = 0.8
-DROPPED_SHARE = 0.01  # from this share of the rows on, dropping them is a warning and not a note
 
 
 class Tile(NamedTuple):
