@@ -13,11 +13,20 @@ import uuid
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.errors import BoundsNotMet, ConfigError, LleError
 
 Sample = tuple[dict[str, str], float]
+
+
+class Published(NamedTuple):
+    """What was found of the pointer at the end of a run."""
+
+    pointer: dict[str, Any] | None
+    readable: bool
+
+
 LAST_SUCCESS = "lle_last_success_timestamp_seconds"
 HELP = {
     "lle_run_success": "1 when the last run ended with exit code 0",
@@ -86,15 +95,15 @@ def render(samples: dict[str, list[Sample]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _asked(published: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
-    """The pointer; None where it cannot be read, which the run itself has said."""
+def _asked(published: Callable[[], dict[str, Any] | None]) -> Published:
+    """The pointer (None where nothing is published), and whether it can be read: if not, the run itself has said so."""
     with contextlib.suppress(LleError):
-        return published()
-    return None
+        return Published(published(), True)
+    return Published(None, False)
 
 
 def _samples(
-    path: str, store: str, started: float, code: int, result: Any, pointer: dict[str, Any] | None
+    path: str, store: str, started: float, code: int, result: Any, published: Published
 ) -> dict[str, list[Sample]]:
     now = time.time()
     base = {"store": store}
@@ -106,9 +115,12 @@ def _samples(
         LAST_SUCCESS: [({}, success)],
         "lle_run_seconds": [({}, now - started)],
     }
-    if pointer is not None:
+    if not published.readable:
+        found |= _previous_version(path, store)
+    elif (pointer := published.pointer) is not None:
         found["lle_published"] = [({"version": pointer["version"]}, 1)]
         found["lle_published_timestamp_seconds"] = [({}, datetime.fromisoformat(pointer["when"]).timestamp())]
+    if "lle_published" in found:
         found["lle_run_unchanged"] = [({}, float(result is not None and result.unchanged))]
     if result is not None:
         found |= _of_result(result.metrics, result.computed, result.reused)
@@ -149,6 +161,21 @@ def _previous_success(path: str) -> float | None:
         found = re.search(rf"^{LAST_SUCCESS}(?:{{.*}})? (\S+)$", Path(path).read_text(), re.MULTILINE)
         return float(found[1]) if found else None
     return None
+
+
+def _previous_version(path: str, store: str) -> dict[str, list[tuple[dict[str, str], Any]]]:
+    """The version of this store that the file still tells: a place that is down has published no other."""
+    text = ""
+    with contextlib.suppress(OSError, ValueError):
+        text = Path(path).read_text()
+    label = f'store="{re.escape(_escaped(store))}"'
+    version = re.search(rf'^lle_published{{{label},version="([^"\\]+)"}} 1$', text, re.MULTILINE)
+    when = re.search(rf"^lle_published_timestamp_seconds{{{label}}} (\S+)$", text, re.MULTILINE)
+    found: dict[str, list[tuple[dict[str, str], Any]]] = {}
+    if version and when:
+        found["lle_published"] = [({"version": version[1]}, 1)]
+        found["lle_published_timestamp_seconds"] = [({}, float(when[1]))]
+    return found
 
 
 def _check_place(path: str) -> None:

@@ -1,5 +1,6 @@
 """The file for Prometheus: read back by Prometheus' own parser, after runs that went well and runs that did not."""
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from test_end_to_end import lle, write_config
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.errors import BoundsNotMet, ConfigError, Interrupted, LleError
+from pipeline.errors import BoundsNotMet, ConfigError, Interrupted, LleError, StoreError
 from pipeline.textfile import HELP, LAST_SUCCESS, render, reported
 
 parser = pytest.importorskip("prometheus_client.parser", reason="NOT CHECKED: prometheus-client is not installed")
@@ -20,6 +21,7 @@ class Result:
     metrics: dict = field(default_factory=dict)
     computed: dict = field(default_factory=dict)
     reused: dict = field(default_factory=dict)
+    unchanged: bool = False
 
 
 METRICS = {
@@ -103,6 +105,33 @@ class TestFile:
         assert {key: value for key, value in found.items() if "alignment" in key[0]} == {
             ("lle_alignment_rows",): 44, ("lle_alignment_residual", "0"): 0.02,
         }  # fmt: skip
+
+    def test_the_published_version_stays_while_the_store_is_down(self, tmp_path):
+        path = tmp_path / "lle.prom"
+
+        def up():
+            return {"version": "20260102T030405Z-9f3e", "when": "2026-01-02T03:05:00+00:00"}
+
+        def down():
+            raise StoreError("the store is down")
+
+        def after(published, error=None, store='runs/"x".zarr') -> dict:
+            with contextlib.suppress(LleError), reported(str(path), store, published) as done:
+                if error is not None:
+                    raise error
+                done(Result(METRICS, unchanged=True))
+            return read(path)
+
+        good = after(up)
+        assert good["lle_run_unchanged",] == 1
+        for _ in range(2):
+            found = after(down, StoreError("refused"))
+            for name in (("lle_published", "20260102T030405Z-9f3e"), ("lle_published_timestamp_seconds",)):
+                assert found[name] == good[name]
+            assert found["lle_run_unchanged",] == 0, "a run that failed has not found that nothing changed"
+        assert ("lle_published_timestamp_seconds",) not in after(down, StoreError("refused"), store="another")
+        after(up)
+        assert ("lle_published_timestamp_seconds",) not in after(lambda: None, StoreError("none is published"))
 
     def test_labels_are_escaped(self):
         text = render({"lle_rows": [({"store": 'a"b\\c\nd'}, 1.0)]})
