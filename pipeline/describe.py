@@ -64,7 +64,7 @@ def describe_solver(solver: dict[str, Any]) -> str:
 
 
 def describe_status(found: dict[str, Any]) -> str:
-    lines = [f"{found['store']}: {found['state']}"]
+    lines = [f"{found['store']}: {found['state']}{_place(found)}"]
     if published := found.get("published"):
         lines[0] += f", published {published['version']} of {published['when']}, {published['rows']} rows"
     if now := found["now"]:
@@ -76,9 +76,16 @@ def describe_status(found: dict[str, Any]) -> str:
         values = ", ".join(f"{value:.3g}" for value in head["values"])
         lines.append(f"  filters: {head['n_degrees']:,} products so far, eigenvalues at most {values}")
     if work := found.get("unpublished"):
-        done, blocks = (sum(entry[key] or 0 for entry in work["stages"].values()) for key in ("done", "blocks"))
-        lines.append(f"not published, {work['state']}: {work['store']}, {done} of the {blocks} blocks begun")
+        done = sum(entry["done"] for entry in work["stages"].values())
+        lines.append(f"not published, {work['state']}{_place(work)}, {done} blocks done: {work['store']}")
     return "\n".join(lines)
+
+
+def _place(found: dict[str, Any]) -> str:
+    """Where a run was stopped: how many blocks it would still have had is not known."""
+    if not (at := found.get("stopped_in")):
+        return ""
+    return f" {'in' if at['done'] < at['blocks'] else 'after'} {at['stage']}.{at['step']}"
 
 
 def describe_check(found: dict[str, Any]) -> str:

@@ -133,8 +133,8 @@ def _of_null_space(metrics: dict[str, Any]) -> list[str]:
     left, n_components = metrics.get("closed_classes_left"), metrics["n_components_weak"]
     if metrics.get("method", "lle") == "lle" and left and n_components and left > n_components:
         said.append(
-            f"{left} closed classes are left, where {n_components} is right: some coordinates only mark closed groups of "
-            f"points"
+            f"{left} closed classes are left, where {n_components} is right: some coordinates only mark closed groups "
+            f"of points"
         )
     return said
 

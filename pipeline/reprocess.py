@@ -24,7 +24,7 @@ from pipeline.machine import versions
 from pipeline.plan import Json, Layout, Report, RunResult, Step
 from pipeline.sources import Source
 from pipeline.store import Store
-from pipeline.versions import Versions
+from pipeline.versions import Versions, unreadable
 
 INPUT = "_run/input.json"
 
@@ -251,8 +251,11 @@ def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> di
     work = status(left[0]) if left else None
     if pointer is None and work is None:
         raise ConfigError(f"{root.url}: no version has been begun there")
-    shown = work or {} if pointer is None else status(root.published())
-    state = "running" if running(root.store) else shown["state"]
+    gone, busy = pointer is not None and not root.published().objects.exists("zarr.json"), running(root.store)
+    if gone and not (busy and work):  # one that is being computed anew is shown
+        raise unreadable(root.published())
+    shown = work or {} if pointer is None or gone else status(root.published())
+    state = "running" if busy else shown["state"]
     now = work["now"] if work and state == "running" else None
     return {**shown, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,
             "versions": root.ids()}  # fmt: skip

@@ -325,6 +325,7 @@ def status(store: Store) -> dict[str, Any]:
     store.require_run()
     stages: dict[str, dict[str, Any]] = {}
     now: dict[str, Any] | None = None
+    last: dict[str, Any] | None = None
     for (stage, step), record in checkpoint.recorded_steps(store).items():
         done = len(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
         entry = stages.setdefault(stage, {"done": 0, "blocks": 0, "seconds": 0.0, "steps": {}})
@@ -332,13 +333,14 @@ def status(store: Store) -> dict[str, Any]:
         entry["blocks"] += record["n_blocks"]
         entry["seconds"] = round(entry["seconds"] + record.get("seconds", 0.0), 3)
         entry["steps"][step] = {"done": done, "blocks": record["n_blocks"]}
-        if done < record["n_blocks"]:
-            now = {"stage": stage, "step": step, "done": done, "blocks": record["n_blocks"]}
+        last = {"stage": stage, "step": step, "done": done, "blocks": record["n_blocks"]}
+        now = last if done < record["n_blocks"] else now
     names = stages_of(store.attributes()["config"]["method"])
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
     state = "running" if running(store) else "done" if finished else "stopped"
     return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered,
+            "stopped_in": (now or last) if state == "stopped" else None,
             "filters": kept_heads(store, "_work/eigen")}  # fmt: skip
 
 

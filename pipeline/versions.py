@@ -157,6 +157,13 @@ def others(url: str, store: Store) -> list[Store]:
     return [other for other in map(root.open, ids) if other.url != store.url and other.objects.exists("zarr.json")]
 
 
+def unreadable(store: Store) -> StoreError:
+    """For whoever would read a published version that is gone."""
+    return StoreError(
+        f"{store.url}: is published, but cannot be read (no zarr.json). Run the job again to compute it anew"
+    )
+
+
 @contextlib.contextmanager
 def reading(url: str) -> Iterator[Store]:
     """The store to read at a URL; a published version is not pruned meanwhile. Raises ConfigError where no run is.
@@ -179,6 +186,4 @@ def reading(url: str) -> Iterator[Store]:
                 return
         time.sleep(0.1)  # another version is published by now
         store, before = root.published(), store.url
-    raise StoreError(
-        f"{store.url}: is published, but cannot be read (no zarr.json). Run the job again to compute it anew"
-    )
+    raise unreadable(store)

@@ -195,6 +195,7 @@ class TestHalfAVersion:
         first = lle("run", job())
         Path(first["store"], "zarr.json").unlink()
         assert "Run the job again" in refused(1, "export", tmp_path / "run.zarr", tmp_path / "y.npy")
+        assert "is published, but cannot be read" in refused(1, "status", tmp_path / "run.zarr")
         assert not lle("run", job())["unchanged"]
         assert lle("export", tmp_path / "run.zarr", tmp_path / "y.npy")["rows"] == N
 
@@ -227,6 +228,9 @@ class TestDamage:
         root = Versions(str(tmp_path / "run.zarr"))
         [left] = root.unpublished()
         store = root.open(left)
+        found = lle("status", root.url)["unpublished"]
+        assert (found["state"], found["stopped_in"]["step"]) == ("stopped", "solve")
+        assert "stopped in solve_embedding.solve" in CliRunner().invoke(app, ["status", root.url]).output
         assert lle("verify", store.url)["unfinished"] == {"solve_embedding.solve": 1}
         checkpoint.forget_step(store, "write_report", "write")
         store.objects.delete("_done/solve_weights/solve.00001.json")

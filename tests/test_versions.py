@@ -210,6 +210,10 @@ class TestPublishing:
         assert (found["state"], found["published"]["version"]) == ("done", first["published"])
         left = found["unpublished"]["store"]
         assert found["unpublished"]["state"] == "stopped"
+        at = found["unpublished"]["stopped_in"]
+        said = CliRunner().invoke(app, ["status", root.url]).output
+        assert f"not published, stopped {'in' if at['done'] < at['blocks'] else 'after'} {at['stage']}." in said
+        assert "blocks begun" not in said
         second = lle("run", config, "--set", "neighbors.n_neighbors=9")
         assert second["store"] == left
         assert second["blocks_reused"]["find_neighbors"] == 3
