@@ -7,7 +7,6 @@ into a ConfigError that names the key, what was found and what is allowed.
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from pipeline.config_clusters import KINDS, AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls
@@ -23,6 +22,7 @@ from pipeline.config_neighbors import (
     least_neighbors,
 )
 from pipeline.config_sweep import Sweep, apply_value
+from pipeline.config_yaml import parse_value, read_mapping, to_yaml
 from pipeline.confine import check_places
 from pipeline.credentials import HIDDEN, find_secret, secrets_in
 from pipeline.errors import ConfigError
@@ -205,7 +205,7 @@ def load_config(path: str | Path, overrides: tuple[str, ...] = (), store: str | 
 
 def read_settings(path: Path, overrides: tuple[str, ...]) -> tuple[dict[str, Any], Sweep | None]:
     """What a YAML file and the overrides say, unchecked, and its sweep. Raises ConfigError."""
-    data = _read_yaml(path)
+    data = read_mapping(path)
     for override in overrides:
         _apply_override(data, override)
     sweep = data.pop("sweep", None)
@@ -248,11 +248,6 @@ def resolved(config: Config) -> dict[str, Any]:
     return config.model_dump(mode="json")
 
 
-def to_yaml(data: dict[str, Any]) -> str:
-    """Plain data as YAML text in the order given."""
-    return yaml.safe_dump(data, sort_keys=False)
-
-
 def json_schema() -> dict[str, Any]:
     """JSON schema of the config file, as committed in configs/schema.json."""
     return SweptConfig.model_json_schema()
@@ -269,32 +264,13 @@ def _refuse_secrets(data: dict[str, Any], where: str) -> None:
         )
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"config {path}: no such file (working directory {Path.cwd()})") from None
-    except OSError as error:
-        raise ConfigError(f"config {path}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        said = str(error)
-        said = said if find_secret(said) is None else f"{HIDDEN} (the place holds what looks like a secret)"
-        raise ConfigError(f"config {path}: not valid YAML: {said}") from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"config {path}: expected a mapping with input and output, found {type(data).__name__}")
-    return data
-
-
 def _apply_override(data: dict[str, Any], override: str, option: str = "--set") -> None:
     key, sign, text = override.partition("=")
     override = override if find_secret(override) is None else HIDDEN
     if not sign or not all(key.split(".")):
         raise ConfigError(f"{option} {override}: expected a.b=value, for instance neighbors.n_neighbors=10")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"{option} {override}: the value is not valid YAML; quote it") from None
-    apply_value(data, key, value, f"{option} {override}")
+    where = f"{option} {override}"
+    apply_value(data, key, parse_value(text, where), where)
 
 
 def _describe(error: Any, model: Any = Config) -> str:

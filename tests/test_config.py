@@ -7,7 +7,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from pipeline.config import Config, json_schema, load_config, parse_size, resolved, to_yaml
+from pipeline.config import Config, json_schema, load_config, parse_size, read_settings, resolved, to_yaml
 from pipeline.errors import ConfigError
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -176,8 +176,13 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         ("content", "said"),
-        [(b"", "found NoneType"), (b"[1, 2]", "found list"), (b"a: [", "not valid YAML"), (b"\xff", "not valid YAML")],
-        ids=["empty", "list", "torn", "not UTF-8"],
+        [(b"", "the file is empty"), (b"# no more\n", "the file is empty"), (b"[1, 2]", "found list"),
+         (b"a: [", "not valid YAML: line 1, column 5: "), (b"[" * 2000, "levels deep"),
+         (b"a: 1\nb: \xe9\n", "not valid YAML: byte 0xe9 in line 2 is not UTF-8 text; save it as UTF-8"),
+         ("a: b".encode("utf-16"), "save it as UTF-8"), ("a: b".encode("utf-16-le"), "save it as UTF-8"),
+         (b"a:\n\tb: 1\n", "line 2, column 1: .*; use spaces"),
+         (b"weights: {reg: 2020-13-45}", "not valid YAML: month must be in")],
+        ids=["empty", "comment", "list", "torn", "deep", "Latin-1", "UTF-16", "UTF-16 without mark", "tab", "date"],
     )
     def test_file_that_is_no_mapping(self, tmp_path, content, said):
         path = tmp_path / "c.yaml"
@@ -185,6 +190,30 @@ class TestRefusals:
         with pytest.raises(ConfigError, match=said) as caught:
             load_config(path)
         assert str(path) in str(caught.value)
+        assert "unicode string" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [("neighbors: {n_neighbors: 12}\nweights: {}\nneighbors: {}", "neighbors is given twice, in lines 3 and 5;"),
+         ("output: {store: a.zarr}\n\noutput: {keep: 3}", "output is given twice, in lines 2 and 4;"),
+         ("neighbors: {n_neighbors: 12, 'n_neighbors': 13}", "n_neighbors is given twice, in line 3;"),
+         ("execution:\n  cluster:\n    workers: 2\n    workers: 2", "workers is given twice, in lines 5 and 6;")],
+    )  # fmt: skip
+    def test_a_key_given_twice(self, load, text, said):
+        """YAML forbids it; PyYAML would take the last one, and half of a section would be lost."""
+        assert said in refusal(load, text)
+
+    def test_what_a_merge_key_brings_may_be_overridden(self, tmp_path):
+        """`<<` is how YAML shares a part, also where the part itself is made so and used before it is read."""
+        path = tmp_path / "c.yaml"
+        path.write_text(
+            "input: &given {kind: synthetic, name: s_curve, n_points: 100}\n"
+            "output: {store: x.zarr}\nsweep:\n  list:\n  - {input: &more {<<: *given, n_points: 200}}\n"
+            "  - {input: {<<: *more, n_points: 300, noise: 0.1}}\n"
+        )
+        data, sweep = read_settings(path, ())
+        assert data["input"]["n_points"] == 100
+        assert [entry["input"]["n_points"] for entry in sweep.list] == [200, 300]
 
     def test_file_that_cannot_be_read(self, tmp_path):
         with pytest.raises(ConfigError, match="no such file"):
@@ -217,6 +246,10 @@ class TestOverrides:
 
     def test_value_must_be_yaml(self, load):
         assert "not valid YAML" in refusal(load, "", "neighbors.n_neighbors=[")
+
+    def test_a_key_given_twice(self, load):
+        message = refusal(load, "", "neighbors={k_min: 3, k_min: 4}")
+        assert "--set neighbors={k_min: 3, k_min: 4}: k_min is given twice" in message
 
     def test_into_something_that_is_no_section(self, load):
         message = refusal(load, "", "input.name.first=3")

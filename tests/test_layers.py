@@ -24,7 +24,7 @@ SOURCES = {name for name in FILES if name.startswith("sources/")}
 
 # Packages that only some files may import.
 OWNERS = {
-    "yaml": {"config.py"},
+    "yaml": {"config_yaml.py"},
     "pydantic": {"config.py", "config_clusters.py", "config_fields.py", "config_inputs.py", "config_neighbors.py",
                  "config_sweep.py"},
     "zarr": {"array_input.py", "store.py", "whole_chunks.py"} | SOURCES,
@@ -148,8 +148,9 @@ def test_nothing_imports_the_command_line():
      ("config_clusters.py", {"config_fields"}), ("config_neighbors.py", {"config_fields"}), ("credentials.py", set()),
      ("config_inputs.py", {"config_fields"}), ("config_sweep.py", {"config_fields", "credentials", "errors"}),
      ("confine.py", {"errors"}),
-     ("config.py", {"config_clusters", "config_fields", "config_inputs", "config_neighbors", "config_sweep", "confine",
-                    "credentials", "errors"}),
+     ("config_yaml.py", {"credentials", "errors"}),
+     ("config.py", {"config_clusters", "config_fields", "config_inputs", "config_neighbors", "config_sweep",
+                    "config_yaml", "confine", "credentials", "errors"}),
      ("clusters/manifests.py", {"errors"}), ("clusters/kubernetes_api.py", {"errors"}),
      ("machine.py", set()), ("refusals.py", {"credentials", "errors"}),
      ("objects.py", {"credentials", "errors", "object_protocol", "refusals"}),

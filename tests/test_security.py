@@ -118,7 +118,7 @@ class TestSource:
 
     def test_the_rule_sees_the_calls(self):
         assert "np.load" in {ast.unparse(call.func) for call in calls(PACKAGE / "store.py")}
-        assert "yaml.safe_load" in {ast.unparse(call.func) for call in calls(PACKAGE / "config.py")}
+        assert "yaml.safe_dump" in {ast.unparse(call.func) for call in calls(PACKAGE / "config_yaml.py")}
 
 
 class TestPickles:
