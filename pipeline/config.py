@@ -5,23 +5,21 @@ into a ConfigError that names the key, what was found and what is allowed.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from pipeline.config_clusters import KINDS, AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls
+from pipeline.config_clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls
 from pipeline.config_fields import Model, Size, parse_size
-from pipeline.config_inputs import KINDS as INPUTS
 from pipeline.config_inputs import Input
 from pipeline.config_neighbors import (
     Neighbors,
-    NpyGraph,
-    ZarrGraph,
     bounds_of_lists,
     check_lists,
     least_neighbors,
 )
 from pipeline.config_sweep import Sweep, apply_value
+from pipeline.config_words import describe
 from pipeline.config_yaml import parse_value, read_mapping, to_yaml
 from pipeline.confine import check_places
 from pipeline.credentials import HIDDEN, find_secret, secrets_in
@@ -214,7 +212,7 @@ def read_settings(path: Path, overrides: tuple[str, ...]) -> tuple[dict[str, Any
     try:
         return data, Sweep.model_validate(sweep)
     except ValidationError as error:
-        lines = [f"sweep.{_describe(e, Sweep)}".replace("sweep.the file as a whole: ", "") for e in error.errors()]
+        lines = [f"sweep.{describe(e, Sweep)}".replace("sweep.the file as a whole: ", "") for e in error.errors()]
         raise ConfigError(f"config {path}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
 
 
@@ -224,7 +222,7 @@ def check_config(data: dict[str, Any], where: str) -> Config:
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
-        lines = [_describe(e) for e in error.errors()]
+        lines = [describe(e, Config) for e in error.errors()]
         raise ConfigError(f"{where}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
     check_places(resolved(config))
     return config
@@ -238,7 +236,7 @@ def parse_input(data: dict[str, Any], settings: tuple[str, ...]) -> Input:
     try:
         section = TypeAdapter[Input](Input).validate_python(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"--input: {_describe(e)}" for e in error.errors())) from None
+        raise ConfigError("\n".join(f"--input: {describe(e, Config)}" for e in error.errors())) from None
     check_places({"input": section.model_dump(mode="json")})
     return section
 
@@ -271,36 +269,3 @@ def _apply_override(data: dict[str, Any], override: str, option: str = "--set") 
         raise ConfigError(f"{option} {override}: expected a.b=value, for instance neighbors.n_neighbors=10")
     where = f"{option} {override}"
     apply_value(data, key, parse_value(text, where), where)
-
-
-def _describe(error: Any, model: Any = Config) -> str:
-    kinds = {*INPUTS, *KINDS}
-    location = [str(part) for part in error["loc"] if str(part) not in kinds and not str(part).startswith("function-")]
-    location = [part for part in location if part not in {"int", "constrained-int", "literal['auto']"}]
-    key = ".".join(location) or "the file as a whole"
-    found = error.get("input")
-    if error["type"] == "extra_forbidden":
-        return f"{key}: unknown key (found value {found!r}); allowed: {_siblings(error['loc'], model)}"
-    if error["type"] == "missing":
-        return f"{key}: required, but not given"
-    message = str(error["msg"]).removeprefix("Value error, ").replace("Input should", "should")
-    if location == ["execution", "cluster", "kind"]:
-        message = "should be 'serial', 'local', 'address', 'kubernetes' or 'slurm'"
-    if isinstance(found, dict):
-        return f"{key}: {message}"
-    return f"{key}: {message}; found {found!r}"
-
-
-def _siblings(location: tuple[Any, ...], model: Any) -> str:
-    """The keys allowed where the unknown key was found."""
-    for part in location[:-1]:
-        if "precomputed" in location and part in {"npy", "zarr"}:
-            model = NpyGraph if part == "npy" else ZarrGraph
-        elif part in INPUTS:
-            model = INPUTS[part]
-        elif part in KINDS:
-            model = KINDS[part]
-        elif part in model.model_fields and part not in {"input", "cluster", "precomputed"}:
-            annotation = model.model_fields[part].annotation
-            model = next((kind for kind in get_args(annotation) if hasattr(kind, "model_fields")), annotation)
-    return ", ".join(model.model_fields)

@@ -141,7 +141,7 @@ class SlurmCluster(Model):
 def kind_of(section: Any) -> str:
     """The tag of the model that reads a section: local where none is given, as everywhere in this section."""
     kind = section.get("kind", "local") if isinstance(section, dict) else getattr(section, "kind", "local")
-    return kind if kind in {"kubernetes", "slurm"} else "dask"
+    return kind if kind in ("kubernetes", "slurm") else "dask"  # a list has no hash
 
 
 AnyCluster = Annotated[

@@ -1,12 +1,15 @@
 """What the models of the config are made of: frozen models that refuse unknown keys, and sizes such as "4GiB"."""
 
 import re
-from typing import Annotated, Any, Literal
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
+from pydantic_core import PydanticCustomError
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+LEAST = 2**20  # no amount of memory in a config is smaller: who writes 2 means 2 GiB
 
 
 def parse_size(value: object) -> object:
@@ -19,19 +22,102 @@ def parse_size(value: object) -> object:
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 
+def parse_memory(value: object) -> object:
+    """The same of an amount of memory, which is a MiB at least."""
+    size = parse_size(value)
+    if isinstance(size, int) and 0 < size < LEAST:
+        raise ValueError(f'{size} bytes are less than 1 MiB; give the unit, for instance "4GiB" or "500MB"')
+    return size
+
+
 Size = Annotated[
     Annotated[int, Field(gt=0)] | Literal["auto"],
-    BeforeValidator(parse_size),
+    BeforeValidator(parse_memory),
     WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string"}]}),
 ]
 
 
 def as_number(value: Any) -> Any:
     """YAML 1.1 reads 1e-3 as text (it wants 1.0e-3); people who type 1e-3 mean the number."""
-    if isinstance(value, str) and re.fullmatch(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+", value):
+    if isinstance(value, str) and re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+)[eE][+-]?\d+", value):
         return float(value)
     return value
 
 
-class Model(BaseModel):
+def shown(value: Any) -> str:
+    """A value as YAML writes it, where Python's way would puzzle, and no more than fits a line or two.
+
+    >>> shown(True), shown(None), shown("a"), shown([1, 2])
+    ('true', 'nothing', "'a'", '[1, 2]')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return "nothing"
+    text = f"the date {value.isoformat()}" if hasattr(value, "isoformat") else repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+class Tagged(BaseModel):
+    """A section whose key `kind` tells its model; pydantic lets no validator go before it, so these name theirs."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Model(Tagged):
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        return checked_number(cls, value, info)
+
+
+def checked_number(model: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
+    """The value of a field; true, false and numbers in quotes are refused where it is a number.
+
+    Pydantic would take true for 1, and "500" for 500: whoever writes them means something else.
+    """
+    field = model.model_fields[str(info.field_name)]
+    if any(isinstance(data, BeforeValidator) for data in field.metadata):
+        return value  # sizes and times are text, too, and look for themselves
+    annotation: Any = field.annotation
+    return _checked(value, *_plain_types(annotation))
+
+
+@cache
+def _plain_types(annotation: Any) -> tuple[frozenset[Any], frozenset[str]]:
+    """The types of plain values in an annotation, and its words such as auto; models are not looked into."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return frozenset(), frozenset(map(str, arguments))
+    if origin is Annotated:
+        return _plain_types(arguments[0])
+    if origin is tuple or origin is Union or (origin is not None and origin.__name__ == "UnionType"):
+        parts = [_plain_types(part) for part in arguments if part is not ...]
+        return frozenset().union(*(types for types, _ in parts)), frozenset().union(*(words for _, words in parts))
+    return frozenset({annotation} if annotation in {int, float, str, bool} else ()), frozenset()
+
+
+def _checked(value: Any, types: frozenset[Any], words: frozenset[str]) -> Any:
+    """The value, 1e6 as a number, or of a list each part."""
+    if not types & {int, float} or bool in types:
+        return value
+    if isinstance(value, list | tuple):
+        return [_checked(part, types, words) for part in value]
+    if str not in types:
+        value = as_number(value)
+    if isinstance(value, bool) or (str not in types and isinstance(value, str) and _is_number(value)):
+        wanted = ["a number" if float in types else "a whole number", *(["text"] if str in types else []), *words]
+        cure = " in quotes; take them off" if isinstance(value, str) else ""
+        raise PydanticCustomError(
+            "no_number", "expected {wanted}, found {found}",
+            {"wanted": " or ".join(wanted), "found": f"{shown(value)}{cure}"},
+        )  # fmt: skip
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

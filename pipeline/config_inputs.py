@@ -2,15 +2,20 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
 
-from pipeline.config_fields import Model
+from pipeline.config_fields import Tagged, checked_number
 
 
-class AnyInput(Model):
+class AnyInput(Tagged):
     """What all kinds of input have."""
 
     where: int | float | str | None = Field(None, description="keep only the rows with this label")
+
+    @field_validator("where", "n_points", "noise", "seed", "phi", "columns", mode="before", check_fields=False)
+    @classmethod
+    def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        return checked_number(cls, value, info)
 
 
 class SyntheticInput(AnyInput):

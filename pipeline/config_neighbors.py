@@ -4,15 +4,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline.config_fields import Model
+from pipeline.config_fields import Model, Tagged
 
 
-class NpyGraph(Model):
+class NpyGraph(Tagged):
     kind: Literal["npy"]
     path: str
 
 
-class ZarrGraph(Model):
+class ZarrGraph(Tagged):
     kind: Literal["zarr"]
     url: str
     array: str | None = None

@@ -325,7 +325,7 @@ class TestRuns:
     @pytest.mark.slow
     def test_a_config_error_deletes_it_and_says_so_by_its_exit_code(self, api, job):
         process = subprocess.run(
-            [sys.executable, "-m", "pipeline", "run", str(job), "--set", "eigensolver.max_memory=1000", "--set",
+            [sys.executable, "-m", "pipeline", "run", str(job), "--set", "eigensolver.max_memory=1MiB", "--set",
              "eigensolver.method=factored"], capture_output=True, text=True, timeout=SECONDS,
         )  # fmt: skip
         assert process.returncode == 2, process.stderr

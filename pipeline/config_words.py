@@ -1,0 +1,96 @@
+"""What is wrong with a config, in words: which key, what was found, what is allowed, which near word may be meant."""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pipeline.config_clusters import KINDS as CLUSTERS
+from pipeline.config_fields import shown
+from pipeline.config_inputs import KINDS as INPUTS
+from pipeline.config_neighbors import NpyGraph, ZarrGraph
+
+GRAPHS: dict[Any, Any] = {"npy": NpyGraph, "zarr": ZarrGraph}
+SECTION = "expected a section, keys with their values"
+# What pydantic says in terms of Python, in terms of the file.
+WORDS = {
+    "model_type": SECTION, "model_attributes_type": SECTION, "dict_type": SECTION,
+    "tuple_type": "expected a list such as {example}", "list_type": "expected a list such as {example}",
+    "int_type": "should be a whole number (integer)", "int_parsing": "should be a whole number (integer)",
+    "int_from_float": "should be a whole number (integer)", "float_type": "should be a number",
+    "float_parsing": "should be a number", "string_type": "should be text (in quotes where it looks like a number)",
+    "bool_type": "should be true or false", "bool_parsing": "should be true or false",
+    "invalid_key": "keys should be text",
+}  # fmt: skip
+# Parts of a location that are no keys: which of the types that a value may have was tried.
+TRIED = re.compile(r"(constrained-)?(int|float|str)|(literal|tuple|function-\w+)\[.*|function-.*|NoneType")
+
+
+def describe(error: Any, model: Any) -> str:
+    """One of a ValidationError's errors as a line."""
+    location, kind, found = error["loc"], error["type"], error.get("input")
+    key = ".".join(_keys(location, kind)) or "the file as a whole"
+    if kind == "extra_forbidden":
+        allowed = _siblings(location, model)
+        return (f"{key}: unknown key (found value {shown(found)}); allowed: {', '.join(allowed)}"
+                f"{_meant(str(location[-1]), allowed)}")  # fmt: skip
+    if kind == "missing":
+        return f"{key}: required, but not given"
+    if kind == "no_number":
+        return f"{key}: {error['msg']}"
+    kinds = {"execution.cluster": _cluster_kinds(), "neighbors.precomputed": list(GRAPHS)}.get(key, list(INPUTS))
+    if kind == "union_tag_not_found":
+        return f"{_child(key)}: required; one of {', '.join(kinds)}"
+    if kind == "union_tag_invalid":
+        given = found.get("kind") if isinstance(found, dict) else found
+        return f"{_child(key)}: should be {_either(kinds)}; found {shown(given)}{_meant(str(given), kinds)}"
+    if key == "execution.cluster.kind":  # pydantic knows only the kinds that share the section's model
+        kinds = _cluster_kinds()
+        return f"{key}: should be {_either(kinds)}; found {shown(found)}{_meant(str(found), kinds)}"
+    message = str(error["msg"]).removeprefix("Value error, ").replace("Input should", "should")
+    message = WORDS.get(kind, message).format(example=f"[{found}]") if kind in WORDS else message
+    if isinstance(found, dict):
+        return f"{key}: {message}"
+    near = _meant(str(found), re.findall(r"'(.*?)'", str(error["ctx"]["expected"]))) if kind == "literal_error" else ""
+    return f"{key}: {message}; found {shown(found)}{near}"
+
+
+def _keys(location: tuple[Any, ...], kind: str) -> list[str]:
+    """The keys of a location, without what only tells which model or type was tried."""
+    inner = location[:-1] if kind == "extra_forbidden" else location
+    tags = {*INPUTS, *CLUSTERS}
+    keys = [str(part) for part in inner if str(part) not in tags and not TRIED.fullmatch(str(part))]
+    return keys + [str(part) for part in location[len(inner) :]]
+
+
+def _child(key: str) -> str:
+    return "kind" if key == "the file as a whole" else f"{key}.kind"
+
+
+def _cluster_kinds() -> list[str]:
+    return [*get_args(CLUSTERS["dask"].model_fields["kind"].annotation), *(kind for kind in CLUSTERS if kind != "dask")]
+
+
+def _either(words: list[str]) -> str:
+    quoted = [repr(word) for word in words]
+    return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def _meant(word: str, allowed: Iterable[str]) -> str:
+    close = get_close_matches(word, list(allowed), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close and close[0] != word else ""
+
+
+def _siblings(location: tuple[Any, ...], model: Any) -> list[str]:
+    """The keys allowed where the unknown key was found."""
+    for part in location[:-1]:
+        if "precomputed" in location and part in GRAPHS:
+            model = GRAPHS[part]
+        elif part in INPUTS:
+            model = INPUTS[part]
+        elif part in CLUSTERS:
+            model = CLUSTERS[part]
+        elif part in model.model_fields and part not in {"input", "cluster", "precomputed"}:
+            annotation = model.model_fields[part].annotation
+            model = next((kind for kind in get_args(annotation) if hasattr(kind, "model_fields")), annotation)
+    return list(model.model_fields)
