@@ -244,6 +244,8 @@ def _costs(reports: Reports, records: Records) -> dict[str, Any]:
     blocks: dict[str, int] = {}
     for (stage, step), done in reports.items():
         seconds[stage] = round(seconds.get(stage, 0.0) + records[stage, step].get("seconds", 0.0), 3)
+        if not done:  # the report, which is being written
+            continue
         peak_bytes[stage] = max([peak_bytes.get(stage, 0), *(report.peak_bytes for report in done)])
         blocks[stage] = blocks.get(stage, 0) + len(done)
     return {"seconds": seconds, "peak_bytes": peak_bytes, "blocks": blocks}

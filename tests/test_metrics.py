@@ -83,6 +83,12 @@ class TestCollect:
         assert found["blocks"] == {"ingest": 3, "mend_graph": 2, "solve_weights": 2, "assemble_cost": 3,
                                    "solve_embedding": 3, "measure_quality": 3}  # fmt: skip
 
+    def test_the_report_that_is_being_written_has_cost_nothing_yet(self):
+        reports, key = reports_of(STEPS) | {("write_report", "write"): []}, ("write_report", "write")
+        found = collect(reports, {step: {} for step in reports}, 84, 6)
+        assert key[0] in found["seconds"]
+        assert key[0] not in found["peak_bytes"].keys() | found["blocks"].keys()
+
     def test_the_documented_keys_are_there_from_the_start(self):
         promised = {
             "n_input", "n_points", "n_features", "duplicates_merged", "invalid_dropped", "recall", "n_components_weak",

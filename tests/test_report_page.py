@@ -180,6 +180,27 @@ def test_everything_is_escaped() -> None:
     assert reader.text.count("<script>alert('x')</script>&") >= 14
 
 
+def test_when_it_was_finished_and_which_version_it_is() -> None:
+    told = {**METRICS, "finished": "2026-01-02T03:04:05+00:00", "version": "20260102T030405Z-9f3e"}
+    text = Reader(render_page(told, CONFIG, {}, [])).text
+    assert "Version 20260102T030405Z-9f3e · finished 2026-01-02 03:04 UTC · published if" in text
+    text = Reader(render_page({**told, "version": None}, CONFIG, {}, [])).text
+    assert "Finished 2026-01-02 03:04 UTC" in text
+    assert "published" not in text
+
+
+def test_the_report_itself_has_no_cost_yet() -> None:
+    seconds = {**METRICS["seconds"], "write_report": 0.5}
+    assert "write report 0.50 s 0.013 % – –" in Reader(render_page({**METRICS, "seconds": seconds}, "", {}, [])).text
+
+
+def test_a_picture_has_a_caption_where_something_is_to_be_said() -> None:
+    picture = {"embedding": draw_timings({"ingest": 1.0})}
+    assert "figcaption>" not in render_page(METRICS, CONFIG, picture, [])
+    page = render_page(METRICS, CONFIG, picture, [], {"embedding": "Look here."})
+    assert "<figcaption>Look here.</figcaption>" in page
+
+
 def test_an_alignment_with_its_change() -> None:
     one = {"component": 0, "rows_shared": 41_234, "residual_before": 1.431, "residual_after": 0.0123}
     text = Reader(render_page({**METRICS, "alignment": {"components": [one], "reason": ""}}, CONFIG, {}, [])).text

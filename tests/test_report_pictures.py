@@ -87,7 +87,7 @@ def test_dropped_rows_are_not_shown(figures: list[Figure]) -> None:
     draw_embedding(embedding, component, None, "t")
     shown = np.asarray(figures[0].axes[0].collections[0].get_offsets())
     np.testing.assert_allclose(np.sort(shown[:, 0]), np.sort(embedding[10:, 0]))
-    assert figures[0].axes[0].get_title(loc="left") == "40 points"
+    assert figures[0].axes[0].get_title(loc="left") == "40 rows"
 
 
 def test_coordinates_of_the_three_panels(figures: list[Figure]) -> None:
@@ -134,12 +134,12 @@ class TestSideBySide:
         self.draw()
         texts = [text.get_text() for text in figures[0].axes[0].texts]
         assert texts[:6] == ["1: 40", "3: 30", "5: 20", "2: 10", "4: 5", "0: 3"]
-        assert figures[0].axes[0].get_title(loc="left") == "108 points in 6 components, side by side"
+        assert figures[0].axes[0].get_title(loc="left") == "108 rows in 6 components, side by side"
 
     def test_no_more_than_fit(self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pictures, "MAX_EMBEDDED_COMPONENTS", 4)
         self.draw()
-        assert figures[0].get_supxlabel() == "the 4 largest of 6 components: 100 of 108 points"
+        assert figures[0].get_supxlabel() == "the 4 largest of 6 components: 100 of 108 rows"
 
     @pytest.mark.parametrize("kind", ["none", "continuous", "classes"])
     def test_one_coordinate_shares_the_other_axis(self, figures: list[Figure], kind: str) -> None:
@@ -214,6 +214,17 @@ class TestView:
         assert ax.get_title(loc="right") == f"{expected} outside the view"
         assert 9 <= expected < 100
         assert max(map(abs, (*ax.get_xlim(), *ax.get_ylim()))) < 1.2
+
+    @pytest.mark.parametrize("spike", [False, True])
+    @pytest.mark.parametrize("n_components", [1, 2])
+    def test_the_caption_says_only_what_is_so(self, spike: bool, n_components: int) -> None:
+        embedding = np.random.default_rng(77).uniform(size=(4000, 2))
+        embedding[:2] += 90.0 * spike
+        component = (np.arange(4000) % n_components).astype(np.int32)
+        caption = pictures.draw_captioned(embedding, component, None, "t").caption
+        assert ("outside the view" in caption) == spike
+        assert ("component has coordinates of its own" in caption) == (n_components == 2)
+        assert bool(caption) == (spike or n_components == 2)
 
     def test_no_note_without_spikes(self, figures: list[Figure]) -> None:
         draw_embedding(np.random.default_rng(76).uniform(size=(500, 2)), one_component(500), None, "t")

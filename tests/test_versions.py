@@ -190,6 +190,14 @@ class TestReuse:
 
 
 class TestPublishing:
+    def test_the_report_says_which_version_it_is_and_what_units_it_has(self, job):
+        found = lle("run", job(report=True), "--set", "preprocess.scale=standard")
+        page = Path(found["store"], "report/index.html").read_text()
+        assert f"Version {found['published']} · finished {found['metrics']['finished'][:10]}" in page
+        assert "standardised units" in page
+        assert "input units" not in page
+        assert "write_report" not in found["metrics"]["blocks"]
+
     def test_killed_runs_are_resumed_and_never_seen(self, job, tmp_path):
         config, root = job(), Versions(str(tmp_path / "run.zarr"))
         first = lle("run", config)

@@ -38,6 +38,7 @@ from pipeline.report.words import (
     size,
     text,
     thousands,
+    when,
 )
 
 Metrics = Mapping[str, Any]
@@ -69,16 +70,18 @@ class Spectrum(NamedTuple):
 
 
 def render_page(
-    metrics: Metrics, config_yaml: str, pictures: Mapping[str, bytes], arrays: Sequence[Mapping[str, Any]]
-) -> str:
+    metrics: Metrics, config_yaml: str, pictures: Mapping[str, bytes], arrays: Sequence[Mapping[str, Any]],
+    captions: Mapping[str, str] | None = None,
+) -> str:  # fmt: skip
     """Self-contained HTML of the report: pictures inline, no links, no scripts, light and dark.
 
     metrics: the content of metrics.json, any key of which may be missing. config_yaml: the resolved config.
     pictures: PNG bytes by name; "embedding" leads, "spectrum" and "timings" stand by their tables, others
-    follow the embedding. arrays: name, shape, dtype, unit and meaning of each array of the store.
+    follow the embedding. captions: what stands below a picture, where something is to be said. arrays: name, shape,
+    dtype, unit and meaning of each array of the store.
     """
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    filters = (thousands, number, percent, size, duration, estimate, text, share_of, known_sum)
+    filters = (thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when)
     environment.filters.update({function.__name__: function for function in filters})
     source = resources.files(__package__).joinpath("template.html.j2").read_text(encoding="utf-8")
     metrics = {key: value for key, value in metrics.items() if not (isinstance(value, float) and math.isnan(value))}
@@ -95,6 +98,7 @@ def render_page(
         n_coordinates=config_value(config_yaml, "n_components"),
         config_yaml=config_yaml,
         arrays=arrays,
+        captions=captions or {},
     )
 
 

@@ -96,9 +96,23 @@ class Panel(NamedTuple):
 PLAIN = Paint(None, None, Normalize(0.0, 1.0), "")
 
 
+class Captioned(NamedTuple):
+    """A PNG and what is to be said below it; "" for nothing."""
+
+    png: bytes
+    caption: str
+
+
 def draw_embedding(
     embedding: FloatArray, component: npt.NDArray[np.int32], color: ColorSource | None, title: str
 ) -> bytes:
+    """The PNG of `draw_captioned`."""
+    return draw_captioned(embedding, component, color, title).png
+
+
+def draw_captioned(
+    embedding: FloatArray, component: npt.NDArray[np.int32], color: ColorSource | None, title: str
+) -> Captioned:
     """PNG of the first (up to three) coordinates of an embedding.
 
     embedding: (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points. Each graph
@@ -115,7 +129,7 @@ def draw_embedding(
         shown &= np.isfinite(columns[1].values)
     groups = largest_components(component, shown, MAX_EMBEDDED_COMPONENTS)
     if not groups:
-        return to_png(message_figure(title, "no point was embedded"))
+        return Captioned(to_png(message_figure(title, "no point was embedded")), "")
     pairs = [(columns[0], columns[0])] if len(columns) == 1 else list(combinations(columns, 2))
     figure, axes = _panel_figure(title, len(pairs))
     _add_footnote(figure, component[shown], groups, embedding.shape[1])
@@ -125,10 +139,10 @@ def draw_embedding(
     else:
         flat = embedding.shape[1] == 1
         panels = [_side_by_side(ax, groups, x, y, flat) for ax, (x, y) in zip(axes, pairs, strict=True)]
-    n_points = sum(rows.size for rows in groups.values())
-    points = "1 point" if n_points == 1 else f"{n_points:,} points"
+    n_rows = sum(rows.size for rows in groups.values())  # equal rows are one point, and each is drawn
+    drawn = "1 row" if n_rows == 1 else f"{n_rows:,} rows"
     parts = f" in {len(groups)} components, side by side" if len(groups) > 1 else ""
-    axes[0].set_title(points + parts, loc="left", fontsize=10, color=INK)
+    axes[0].set_title(drawn + parts, loc="left", fontsize=10, color=INK)
     if len(columns) == 1:
         _draw_histograms(axes, panels)
     else:
@@ -136,7 +150,15 @@ def draw_embedding(
     if embedding.shape[1] == 1 and paint.classes is not None:
         for ax in axes:
             ax.set_yticks(range(len(paint.classes.names)), [plain_text(name) for name in paint.classes.names])
-    return to_png(figure)
+    return Captioned(to_png(figure), _caption(axes, len(groups)))
+
+
+def _caption(axes: Sequence[Axes], n_groups: int) -> str:
+    """What a reader of this picture has to know: only what is so."""
+    outside = any(ax.get_title(loc="right") for ax in axes)
+    said = ["points outside the view are counted above their panel"] if outside else []
+    said += ["each component has coordinates of its own"] if n_groups > 1 else []
+    return f"{'; '.join(said).capitalize()}." if said else ""
 
 
 def largest_components(component: npt.NDArray[np.int32], shown: BoolArray, limit: int) -> dict[int, IntArray]:
@@ -308,7 +330,7 @@ def _add_footnote(
     notes = []
     n_components = len(np.unique(component))
     if n_components > len(groups):
-        drawn = f"{sum(rows.size for rows in groups.values()):,} of {component.size:,} points"
+        drawn = f"{sum(rows.size for rows in groups.values()):,} of {component.size:,} rows"
         notes.append(f"the {len(groups)} largest of {n_components:,} components: {drawn}")
     if n_coordinates > 3:
         notes.append(f"the first 3 of {n_coordinates} coordinates")

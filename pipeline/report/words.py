@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from numbers import Real
 from typing import Any, TypeGuard
 
@@ -59,6 +60,18 @@ def duration(value: Any) -> str:
         return f"{value:.2f} s" if value < 10.0 else f"{value:.1f} s"
     minutes, seconds = divmod(round(value), 60)
     return f"{minutes} min {seconds:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def when(value: Any) -> str:
+    """A time in ISO's form as people write it.
+
+    >>> when("2026-01-02T03:04:05+00:00")
+    '2026-01-02 03:04 UTC'
+    """
+    try:
+        return datetime.fromisoformat(value).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (TypeError, ValueError):
+        return NOT_MEASURED
 
 
 def estimate(measured: Any) -> str:

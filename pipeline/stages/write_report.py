@@ -5,6 +5,7 @@ Matplotlib is imported where something is drawn: every command and process would
 
 import time
 from collections.abc import Collection
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,18 +44,20 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
     started = time.perf_counter()
     found = gather_metrics(store)
     config = store.attributes()["config"]
-    drawn: dict[str, bytes] = {}
+    drawn, captions = dict[str, bytes](), dict[str, str]()
     if pictures and checkpoint.embedding_record(store) is not None:
-        drawn = draw(store, config, found)
+        drawn, captions = draw(store, config, found)
         for name, data in drawn.items():
             store.objects.put(f"report/{name}.png", data)
     found["picture"] = "report/embedding.png" if "embedding" in drawn else None
+    record = store.get_json("_run/steps/write_report.write.json") or {"begun": time.time()}
+    found["finished"] = datetime.fromtimestamp(record["begun"], UTC).isoformat(timespec="seconds")
     found["seconds"]["write_report"] = round(time.perf_counter() - started, 3)
     if pictures:
         from pipeline.report.page import render_page  # noqa: PLC0415
 
         shown = {name: data for name, data in drawn.items() if name != "timings"}  # the page has bars of its own
-        page = render_page(found, to_yaml(config), shown, describe_arrays(store))
+        page = render_page(found, to_yaml(config), shown, describe_arrays(store), captions)
         store.objects.put("report/index.html", page.encode())
     store.put_json("report/metrics.json", found)
     checkpoint.metrics_written(store)
@@ -88,10 +91,12 @@ def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = Non
     return {**found, "warnings": metrics.warnings(found), "versions": attributes["versions"]}
 
 
-def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> dict[str, bytes]:
-    """PNGs by name. The embedding is coloured by the input's labels or true coordinate where it has one."""
+def draw(
+    store: Store, config: dict[str, Any], found: dict[str, Any]
+) -> tuple[dict[str, bytes], dict[str, str]]:
+    """PNGs and captions by name. The labels or the true coordinate of the input, if any, colour the embedding."""
     from pipeline.report.charts import draw_spectrum, draw_timings  # noqa: PLC0415
-    from pipeline.report.pictures import draw_embedding  # noqa: PLC0415
+    from pipeline.report.pictures import draw_captioned  # noqa: PLC0415
 
     embedding = store.read_all(schema.EMBEDDING.name)
     component = store.read_all(schema.COMPONENT.name)
@@ -102,11 +107,13 @@ def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> dict[st
     residuals = np.array(found["residuals"], np.float64)
     floor = (found["solver"] or {}).get("rounding_floor")
     quantity = "variance" if found["method"] == "pca" else "eigenvalue of M"
-    return {
-        "embedding": draw_embedding(embedding, component, color_source(store), title),
+    picture = draw_captioned(embedding, component, color_source(store), title)
+    pictures = {
+        "embedding": picture.png,
         "spectrum": draw_spectrum(eigenvalues, residuals, floor, quantity),
         "timings": draw_timings(found["seconds"]),
     }
+    return pictures, {"embedding": picture.caption}
 
 
 def color_source(store: Store) -> "ColorSource | None":
@@ -141,9 +148,11 @@ def describe_arrays(store: Store) -> list[dict[str, Any]]:
     """Name, shape, dtype, unit and meaning of every array of the store's config that it holds."""
     rows: list[dict[str, Any]] = []
     current = checkpoint.current_arrays(store)
+    standard = store.attributes()["config"]["preprocess"]["scale"] == "standard"
     for spec in schema.ARRAYS:
         if spec.name in current and store.has_array(spec.name):
             array = store.array(spec.name)
-            rows.append({"name": spec.name, "shape": array.shape, "dtype": str(array.dtype), "unit": spec.unit,
+            unit = spec.unit.replace("input units", "standardised units") if standard else spec.unit
+            rows.append({"name": spec.name, "shape": array.shape, "dtype": str(array.dtype), "unit": unit,
                          "meaning": spec.meaning})  # fmt: skip
     return rows
