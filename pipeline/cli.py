@@ -30,16 +30,17 @@ from pipeline.describe import (
     describe_sweep,
     describe_transform,
 )
-from pipeline.errors import ConfigError, LleError
+from pipeline.errors import ConfigError, LleError, NotEnoughMemory
 from pipeline.export import export_run
 from pipeline.kernels.pardiso import reproducible_environment
 from pipeline.progress import JsonProgress, RunProgress
 from pipeline.stages import write_report
+from pipeline.usage import Commands, failure_json
 from pipeline.verify import check
 from pipeline.versions import others, reading
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Locally Linear Embedding of millions of points as a distributed, resumable batch job.",
 )  # fmt: skip
@@ -259,6 +260,10 @@ def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable
     except LleError as error:
         reached = getattr(error, "result", None)
         known = {} if reached is None else {"store": reached.store, "metrics": reached.metrics}
+        planned = getattr(error, "plan", None)
+        if planned is not None and not as_json:
+            typer.echo(describe(planned))
+        known |= planned or {}
         _fail(type(error).__name__, str(error), error.exit_code, as_json, resumes, known)
     except Exception as error:
         if os.environ.get("LLE_DEBUG"):
@@ -277,13 +282,13 @@ def _fail(
     if code in {130, 143} and resumes:
         typer.echo("Everything finished is kept; run the same command again to resume.", err=True)
     if as_json:
-        content = {"status": "failed", "error": kind, "message": message, "exit_code": code, **(known or {})}
-        typer.echo(json.dumps(content))
+        typer.echo(failure_json(kind, message, code, known))
     sys.stdout.flush()
     raise typer.Exit(code)
 
 
 def _plan(config: Config) -> dict[str, Any]:
+    """What a run would do. Raises NotEnoughMemory, which holds the same, where a step would not fit its workers."""
     found, limit = runs.forecast(config), memory_of_workers(config.execution.cluster)
     room = None if limit is None else memory.task_room(limit)
     rows = [
@@ -298,5 +303,12 @@ def _plan(config: Config) -> dict[str, Any]:
         "disk_bytes": sum(step.disk_bytes for step in found.steps),
         "array_bytes": sum(step.disk_bytes - step.bundle_bytes for step in found.steps),
     }
-    return {"steps": rows, **sizes, "solver": found.solver, "worker_memory": limit,
+    told = {"steps": rows, **sizes, "solver": found.solver, "worker_memory": limit,
             "worker_room": room, **found.summary()}  # fmt: skip
+    try:
+        left = (step for step in found.steps if found.reused.get((step.stage, step.name), 0) < step.n_blocks)
+        memory.check_plan(left, limit)
+    except NotEnoughMemory as refused:
+        refused.plan = told
+        raise
+    return told

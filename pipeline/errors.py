@@ -64,7 +64,12 @@ class CorruptChunk(StoreError):
 
 
 class NotEnoughMemory(LleError):
-    """A step or a solver needs more memory than it may use."""
+    """A step or a solver needs more memory than it may use.
+
+    `plan` is what `lle plan` found nevertheless: its table is what tells where else there is no room.
+    """
+
+    plan: dict[str, Any] | None = None
 
 
 class ExperimentsFailed(LleError):

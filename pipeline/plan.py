@@ -107,7 +107,7 @@ class Step:
     digested: tuple[str, ...] = ()
     version: int = 1
     remark: str = ""
-    cure: str = "lower execution.block_points"
+    cure: str = "set execution.block_points: auto where it is a number, which takes the largest blocks that fit"
     shows_records: bool = False
 
     @property

@@ -13,6 +13,7 @@ from pipeline.errors import InputError, LleError, StoreError
 FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_IDENTITY = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")  # there clouds tell who a machine is
 DENIED = re.compile(r"status code: 40[13] ")  # lists are refused by no error of their own
+PLAIN = re.compile(r"Generic (S3|MicrosoftAzure) error: .*?(http://[^/\s]+)")  # never sent: https alone is allowed
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 WRITE_PAUSES = (0.02, 0.1, 0.5, 2.0)  # seconds between attempts; object stores have retries of their own
 
@@ -96,6 +97,12 @@ def answer_of(error: Exception) -> Answer | None:
         )
     if kind in {"NotFoundError", "FileNotFoundError"} or "404 Not Found" in said:
         return Answer(f"there is no such bucket or container ({said}). Create it, or correct the URL", True)
+    if "HTTP error: builder error" in said and (plain := PLAIN.search(said)):
+        variable = "AZURE_ALLOW_HTTP" if plain[1] == "MicrosoftAzure" else "AWS_ALLOW_HTTP"
+        return Answer(
+            f"the endpoint is {plain[2]}, and plain HTTP is refused unless {variable} is true in the environment "
+            f"({said}). Set {variable}=true, or let the endpoint begin with https://", True
+        )  # fmt: skip
     if kind in {"UnauthenticatedError", "PermissionDeniedError", "PermissionError"} or DENIED.search(said):
         return Answer(
             f"the object store does not allow it ({said}). Check the credentials in the environment, or the rights of "

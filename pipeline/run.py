@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline import checkpoint, memory, schema
+from pipeline import checkpoint, memory, schema, textfile
 from pipeline.cluster import (
     Section,
     connect,
@@ -317,6 +317,8 @@ def validate(config: Config) -> Layout:
     """Check the config against the input's header. Raises ConfigError, InputError or NotEnoughMemory."""
     layout = choose_layout(config, ingest.open_input(config), None)
     _check_plan(config, layout)
+    if config.output.prometheus is not None:
+        textfile._check_place(config.output.prometheus)
     return layout
 
 

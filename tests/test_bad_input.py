@@ -248,6 +248,40 @@ def test_export_refuses_other_suffixes(tmp_path):
     assert ".parquet" in result.output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [(["run", "--json"], "CONFIG"), (["run", "c.yaml", "--jsn", "--json"], "--jsn"), (["--json"], "--json"),
+     (["rnu", "c.yaml", "--json"], "rnu"), (["suggest", "--json", "c.yaml", "--sample", "x"], "--sample")],
+)  # fmt: skip
+def test_wrong_arguments_are_said_as_json_too(arguments, word):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    found = json.loads(result.stdout)
+    assert {**found, "message": ""} == {"status": "failed", "error": "UsageError", "message": "", "exit_code": 2}
+    assert word in found["message"]
+    assert word in result.stderr
+    plain = CliRunner().invoke(app, [argument for argument in arguments if argument != "--json"] or ["run"])
+    assert plain.stdout == ""
+
+
+def test_plain_http_is_refused_with_its_variable(tmp_path, monkeypatch):
+    """The client sends nothing, and says "builder error": trying again would end the same way."""
+    for name, value in {"ENDPOINT_URL": "http://127.0.0.1:9", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b",
+                        "REGION": "us-east-1"}.items():  # fmt: skip
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.delenv("AWS_ALLOW_HTTP", raising=False)
+    config = write_config(tmp_path, input=ROLL, output={"store": "s3://bucket/run.zarr"})
+    refused(config, 2, "the endpoint is http://127.0.0.1:9", "Set AWS_ALLOW_HTTP=true")
+    config = write_config(tmp_path, input={"kind": "npy", "path": "s3://bucket/x.npy"})
+    refused(config, 2, "Set AWS_ALLOW_HTTP=true", command="validate")
+
+
+def test_no_folder_for_prometheus(tmp_path):
+    config = write_config(tmp_path, input=ROLL, output={"prometheus": str(tmp_path / "none" / "lle.prom")})
+    said = {refused(config, 2, "output.prometheus", "is not there", command=command) for command in ("run", "validate")}
+    assert len(said) == 1
+
+
 def test_yaml_is_read_safely(tmp_path):
     path = tmp_path / "evil.yaml"
     path.write_text("input: !!python/object/apply:os.system ['true']\noutput: {store: x}\n")

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 import zarr
 from conftest import Progress
-from test_end_to_end import lle, write_config
+from test_end_to_end import write_config
 from test_plan import config_of, make_layout, walk_all
 from typer.testing import CliRunner
 
@@ -181,8 +181,14 @@ class TestRefused:
                      "execution.block_points"):  # fmt: skip
             assert part in said["message"]
         assert not list(tmp_path.glob("run.zarr/_done/**/*.json"))
-        rows = [row for row in lle("plan", config)["steps"] if not row["fits"]]
-        assert {"contribute", "search"} <= {row["step"] for row in rows}
+        code, planned = self.refusal("plan", config)
+        assert (code, planned["status"], planned["message"]) == (2, "failed", said["message"])
+        assert {"contribute", "search"} <= {row["step"] for row in planned["steps"] if not row["fits"]}
+        table = CliRunner().invoke(app, ["plan", str(config)])
+        assert table.exit_code == 2
+        assert "worker: does not fit" in table.stdout
+        assert table.stderr == f"lle: {said['message']}\n"
+        assert "set execution.block_points: auto" in said["message"]
 
     def test_the_cure_it_names_cures(self):
         step = Step("s", "t", dict, 1, 5 * GIB, {})
