@@ -109,7 +109,7 @@ def search_groups(
         stage, searched.name("search_cells"), search_group, groups["n_groups"],
         memory.search_cells(members=members, row=row, d=d, k=k),
         searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, size=block),
-        bundles=(f"{place}/group_neighbors",), bundle_bytes=disk.lists(k=k, **visits), version=2,
+        bundles=(f"{place}/group_neighbors",), bundle_bytes=disk.lists(k=k, **visits), version=3,
     )  # fmt: skip
     ids, distances = found or lists_at(place)
     into = {"into": [ids.name, distances.name]} if found else {}

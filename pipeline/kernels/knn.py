@@ -5,12 +5,14 @@ distances computed in float64 from the coordinates of the ids returned.
 """
 
 import warnings
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
+from pipeline.kernels.pairs import pair_distances, square_rounding, typical_point
 from pipeline.kernels.partition import TREE_FEATURES
 
 Floats = npt.NDArray[np.floating]
@@ -19,6 +21,7 @@ Ids = npt.NDArray[np.integer]
 CHUNK_ELEMENTS = 2**20
 TILE_POINTS, TILE_PAIRS = 4096, 2**17  # pairs whose distances stay in the cache
 SPARE = 4
+AS_NEAR = 1e-9  # relative difference below which distances count as equal when recall is measured
 
 
 class NeighborLists(NamedTuple):
@@ -55,23 +58,57 @@ def nearest_distances(queries: Floats, points: Floats) -> npt.NDArray[np.float64
 
 
 def brute_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
-    """Exact neighbours by matrix products over chunks of points; a few spare candidates absorb their rounding."""
-    middle = points.mean(axis=0, dtype=np.float64)
+    """Exact neighbours by matrix products over chunks of points, with a few spare candidates for their rounding.
+
+    What the products keep is the lower bound of each squared distance that their rounding leaves. Queries to which a
+    point that was not kept can be as near as the k-th nearest found are searched again, so that the lists (b, k) do not
+    depend on how far off some rows lie, nor on which queries are asked for together.
+    """
+    rounding, middle = square_rounding(points.shape[1]), typical_point(points)
     left = queries.astype(np.float64) - middle
-    left_squares = np.einsum("bd,bd->b", left, left)
+    bound_squares = (1 - rounding) * np.einsum("bd,bd->b", left, left)
+    left *= -2.0
     keep = min(k + 1 + SPARE, len(points))
     best = np.full((len(queries), 0), 0, np.int64)
     scores = np.empty((len(queries), 0))
-    step = max(keep, CHUNK_ELEMENTS // max(1, len(queries)))
+    step = max(keep, min(TILE_POINTS, CHUNK_ELEMENTS // max(1, len(queries))))
     for start in range(0, len(points), step):
         right = points[start : start + step].astype(np.float64) - middle
-        new = left_squares[:, None] + np.einsum("cd,cd->c", right, right) - 2.0 * (left @ right.T)
+        new = left @ right.T
+        new += (1 - rounding) * np.einsum("cd,cd->c", right, right)
         scores = np.concatenate([scores, new], axis=1)
         best = np.concatenate([best, np.broadcast_to(np.arange(start, start + len(right)), new.shape)], axis=1)
         if scores.shape[1] > keep:
             chosen = np.argpartition(scores, keep - 1, axis=1)[:, :keep]
             scores, best = np.take_along_axis(scores, chosen, axis=1), np.take_along_axis(best, chosen, axis=1)
-    return select_nearest(point_ids[best].astype(np.int64), exact_distances(queries, points, best), query_ids, k)
+    lists = select_nearest(point_ids[best].astype(np.int64), exact_distances(queries, points, best), query_ids, k)
+    if k > 0 and keep < len(points):
+        farthest = (1 + 2 * rounding) * lists.distances[:, -1] ** 2
+        doubtful = np.flatnonzero(~(farthest < scores.max(axis=1) + bound_squares))  # of what is not a number too
+        again = _search_again(
+            queries[doubtful], np.asarray(query_ids)[doubtful], lists.distances[doubtful, -1], points, point_ids, k
+        )
+        lists.ids[doubtful], lists.distances[doubtful] = again
+    return lists
+
+
+def _search_again(
+    queries: Floats, query_ids: Ids, reach: npt.NDArray[np.float64], points: Floats, point_ids: Ids, k: int
+) -> NeighborLists:
+    """The k nearest points (c, d) to each query (b, d), all of them within its reach (b,), by differences."""
+    lists = NeighborLists(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
+    for sample, positions, distances in _pairs_within(queries, reach, points):
+        ids = point_ids[positions].astype(np.int64)
+        other = ids != query_ids[sample]
+        if not other.any():
+            continue
+        first, past = int(sample[0]), int(sample[-1]) + 1
+        more = nearest_hits(Hits(sample[other] - first, ids[other], distances[other]), past - first, k)
+        both = [np.hstack([had[first:past], new]) for had, new in zip(lists, more, strict=True)]
+        lists.ids[first:past], lists.distances[first:past] = select_nearest(
+            both[0], both[1], query_ids[first:past], k
+        )  # fmt: skip
+    return lists
 
 
 def cell_neighbors(points: Floats, ids: Ids, k: int, exact_below: int, seed: int) -> NeighborLists:
@@ -85,7 +122,7 @@ def cell_neighbors(points: Floats, ids: Ids, k: int, exact_below: int, seed: int
             for start in range(0, len(points), 2048)
         ]
         return NeighborLists(np.concatenate([p.ids for p in lists]), np.concatenate([p.distances for p in lists]))
-    near_zero = points if points.dtype == np.float32 else points - points.mean(axis=0)  # float32 keeps seven digits
+    near_zero = points if points.dtype == np.float32 else points - typical_point(points)  # float32 keeps seven digits
     positions = _nn_descent(np.ascontiguousarray(near_zero, np.float32), k + 1, seed)
     found = np.where(positions >= 0, ids[positions], -1).astype(np.int64)
     return select_nearest(found, exact_distances(points, points, positions), ids, k)
@@ -134,32 +171,45 @@ def points_within(
 ) -> Hits:
     """All points of a block (b, d) that lie within `radii` (s,) of the sample points (s, d), self left out by id.
 
-    With the distance of the k-th neighbour found as radius, the true k nearest are among them: exact search at the
-    price of one matrix product, or of a k-d tree where there are few features.
+    Distances are differences of the coordinates as given, in float64; what is as near as the radius counts. With the
+    distance of the k-th neighbour found as radius, the true k nearest are among them: exact search at the price of one
+    matrix product, or of a k-d tree where there are few features.
     """
     if block.shape[1] <= TREE_FEATURES:
         return _points_within_by_tree(sample, sample_ids, radii, block, first_row)
-    middle = sample.mean(axis=0, dtype=np.float64)
-    left = sample.astype(np.float64) - middle
-    left_squares = np.einsum("sd,sd->s", left, left)
     own = np.asarray(sample_ids) - first_row
-    found: list[Hits] = []
-    for start in range(0, len(block), TILE_POINTS):
-        right = block[start : start + TILE_POINTS].astype(np.float64) - middle
-        right_squares = np.einsum("bd,bd->b", right, right)
-        limits = radii**2 - left_squares + 1e-9 * (left_squares + right_squares.max())
-        extended = np.vstack([right.T, right_squares])
+    found = [Hits(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
+    for hits in _pairs_within(sample, radii * (1 + AS_NEAR), block):
+        other = hits.ids != own[hits.sample]
+        found.append(Hits(hits.sample[other], hits.ids[other] + first_row, hits.distances[other]))
+    return Hits(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def _pairs_within(queries: Floats, reach: npt.NDArray[np.float64], points: Floats) -> Iterator[Hits]:
+    """Pairs (position of a query (b, d), position of a point (c, d), distance), tile by tile: all within reach (b,).
+
+    A tile has a run of queries, each of its pairs in the order of these. One matrix product leaves those whose squared
+    distance can be within the reach, its rounding taken off; the rest is differences of the coordinates as given. Many
+    pairs are left only to queries far from most of the others.
+    """
+    rounding, middle = square_rounding(points.shape[1]), typical_point(queries)
+    left = queries.astype(np.float64) - middle
+    limits = (1 + 2 * rounding) * reach**2 - (1 - rounding) * np.einsum("bd,bd->b", left, left)
+    left *= -2.0
+    step = max(1, min(TILE_POINTS, CHUNK_ELEMENTS // max(1, points.shape[1])))
+    for start in range(0, len(points), step):
+        part = points[start : start + step]
+        right = part.astype(np.float64) - middle
+        squares = (1 - rounding) * np.einsum("cd,cd->c", right, right)
         n_rows = max(1, TILE_PAIRS // len(right))
         for top in range(0, len(left), n_rows):
-            part = np.column_stack([-2.0 * left[top : top + n_rows], np.ones(len(left[top : top + n_rows]))])
-            near = np.flatnonzero(part @ extended <= limits[top : top + n_rows, None])
+            scores = left[top : top + n_rows] @ right.T
+            scores += squares
+            near = np.flatnonzero(~(scores > limits[top : top + n_rows, None]))  # what is not a number is in doubt
             rows, columns = near // len(right) + top, near % len(right)
-            keep = columns + start != own[rows]
-            rows, columns = rows[keep], columns[keep]
-            difference = right[columns] - left[rows]
-            distances = np.sqrt(np.einsum("hd,hd->h", difference, difference))
-            found.append(Hits(rows, columns + start + first_row, distances))
-    return Hits(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+            distances = pair_distances(queries, rows, part, columns)
+            within = distances <= reach[rows]
+            yield Hits(rows[within], columns[within] + start, distances[within])
 
 
 def nearest_of_each(hits: Hits, k: int) -> Hits:
@@ -187,14 +237,15 @@ def _points_within_by_tree(
     sample: Floats, sample_ids: Ids, radii: npt.NDArray[np.float64], block: Floats, first_row: int
 ) -> Hits:
     left, right = sample.astype(np.float64), block.astype(np.float64)
-    reach = radii * (1 + 1e-9) + 1e-12 * np.abs(left).max(axis=1)  # as near as the radius, rounding apart
+    reach = radii * (1 + AS_NEAR) + 1e-12 * np.abs(left).max(axis=1)  # the tree's own rounding
     listed = cKDTree(right).query_ball_point(left, reach)
     rows = np.repeat(np.arange(len(left)), [len(ids) for ids in listed])
     columns = np.concatenate([np.sort(np.asarray(ids, np.int64)) for ids in listed])
     keep = columns + first_row != np.asarray(sample_ids)[rows]
     rows, columns = rows[keep], columns[keep]
-    difference = right[columns] - left[rows]
-    return Hits(rows, columns + first_row, np.sqrt(np.einsum("hd,hd->h", difference, difference)))
+    distances = pair_distances(sample, rows, block, columns)
+    within = distances <= radii[rows] * (1 + AS_NEAR)
+    return Hits(rows[within], columns[within] + first_row, distances[within])
 
 
 def recall_per_point(
@@ -213,6 +264,6 @@ def recall_per_point(
     kth = np.full(n_sample, np.inf)
     enough = count >= k
     kth[enough] = distances[(first + k - 1)[enough]]
-    right = found <= (kth * (1 + 1e-9))[:, None]
+    right = found <= (kth * (1 + AS_NEAR))[:, None]
     right &= np.isfinite(found)
     return np.asarray(np.minimum(right.sum(axis=1) / k, 1.0))

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 from threadpoolctl import threadpool_limits
 
+from pipeline.kernels.pairs import typical_point
+
 Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
 
@@ -99,7 +101,7 @@ def _lowest_scores(
     square, gathered to the columns wanted; some rows at a time.
     """
     out = np.empty((len(points), n_nearest), np.int32)
-    middle = centers.mean(axis=0)
+    middle = typical_point(centers)  # a far centre must not take the digits of near ones
     shifted = centers - middle
     columns = np.vstack([-2.0 * shifted.T, np.einsum("cd,cd->c", shifted, shifted)])
     step = max(1, min(CHUNK_ROWS, CHUNK_SCORES // len(centers)))

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from pipeline.errors import InputError
+from pipeline.kernels.pairs import typical_point
 
 PAIRS_AT_ONCE = 1 << 19
 """Distances held at one time by ``count_closer`` (8 bytes each); changes no result."""
@@ -110,7 +111,7 @@ def count_closer(
     limits = thresholds * (1 - ROUNDING)
     if block.shape[1] <= TREE_FEATURES:
         return _count_by_tree(sample, sample_ids, block, first_row, limits)
-    center = sample.mean(axis=0, dtype=np.float64)  # small coordinates lose fewer digits in the product
+    center = typical_point(sample)  # small coordinates lose fewer digits in the product
     counts = np.zeros(thresholds.shape, dtype=np.int64)
     for start in range(0, len(block), POINTS_AT_ONCE):
         points = block[start : start + POINTS_AT_ONCE]

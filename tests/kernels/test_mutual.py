@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.kernels import mutual
+from pipeline.kernels import mutual, pairs
 from pipeline.kernels.mutual import mutual_neighbors
 
 
@@ -23,7 +23,7 @@ def test_both_ways_as_by_brute_force(seed, d, at_a_time, monkeypatch):
     monkeypatch.setattr(mutual, "TILE_POINTS", 50)
     monkeypatch.setattr(mutual, "TILE_QUERIES", 30)
     monkeypatch.setattr(mutual, "QUERIES_AT_A_TIME", at_a_time)
-    monkeypatch.setattr(mutual, "DIFFERENCES", 11 * d)
+    monkeypatch.setattr(pairs, "DIFFERENCES", 11 * d)
     rng = np.random.default_rng(seed)
     points = (rng.normal(size=(170, d)) + 1e3).astype(np.float32)  # far from the origin: rounding shows
     new = rng.permutation(170)[:70]

@@ -1,0 +1,247 @@
+"""A few rows far off, such as fill values, take no digits from the distances among all others."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from pipeline.kernels import knn, pairs
+from pipeline.kernels.knn import brute_neighbors, cell_neighbors, exact_distances, points_within, recall_per_point
+from pipeline.kernels.mutual import mutual_neighbors
+from pipeline.kernels.pairs import pair_distances, square_rounding, typical_point
+from pipeline.kernels.partition import nearest_cells, nearest_groups
+from pipeline.kernels.quality import count_closer, neighbor_thresholds
+
+SEEDS = [3, 11, pytest.param(29, marks=pytest.mark.slow)]
+FAR = [1e10, 1e12, 1e20]
+DTYPES = [np.float32, np.float64]
+
+
+def all_distances(queries: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """(b, c), by differences of the coordinates in long doubles."""
+    left, right = queries.astype(np.longdouble), points.astype(np.longdouble)
+    squares = np.zeros((len(left), len(right)), np.longdouble)
+    for column in range(left.shape[1]):
+        squares += np.square(left[:, column, None] - right[:, column])
+    return np.sqrt(squares).astype(np.float64)
+
+
+def with_far_rows(seed: int, far: float, dtype: type, n_points: int = 600, n_features: int = 16) -> np.ndarray:
+    """Normal points; the first row and some others are fill values in all features or in a single one."""
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(n_points, n_features))
+    rows = np.append(0, rng.choice(np.arange(1, n_points), 8, replace=False))
+    points[rows[:3]] = far
+    points[rows[3:6], 2] = far  # equal there, and near each other in the other features
+    points[rows[6:]] *= far
+    return points.astype(dtype)
+
+
+def assert_exact(found: knn.NeighborLists, queries: np.ndarray, query_ids: np.ndarray, points: np.ndarray) -> None:
+    """The lists of those of the points that are nearest, with the right distances; ties by id."""
+    truth = all_distances(queries, points)
+    truth[query_ids[:, None] == np.arange(len(points))] = np.inf
+    k = found.ids.shape[1]
+    np.testing.assert_allclose(found.distances, np.sort(truth, axis=1)[:, :k], rtol=1e-12)
+    np.testing.assert_allclose(found.distances, np.take_along_axis(truth, found.ids, axis=1), rtol=1e-12)
+    tied = np.diff(found.distances, axis=1) == 0
+    assert (np.diff(found.ids, axis=1)[tied] > 0).all()
+    near = truth.copy()  # where no two lie as far as float64 can tell, the lists are these
+    order = np.argsort(near, axis=1, kind="stable")[:, : k + 1]
+    gaps = np.diff(np.take_along_axis(truth, order, axis=1), axis=1)
+    clear = (gaps > 1e-12 * np.take_along_axis(truth, order[:, 1:], axis=1)).all(axis=1)
+    np.testing.assert_array_equal(found.ids[clear], order[clear, :k])
+    assert clear.mean() > 0.9
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("far", FAR)
+@pytest.mark.parametrize("seed", SEEDS)
+class TestBruteForce:
+    def test_exact(self, seed, far, dtype):
+        points, ids = with_far_rows(seed, far, dtype), np.arange(600)
+        assert_exact(brute_neighbors(points, ids, points, ids, 7), points, ids, points)
+
+    def test_same_for_any_batch_and_chunk(self, seed, far, dtype, monkeypatch):
+        points, ids = with_far_rows(seed, far, dtype), np.arange(600)
+        whole = brute_neighbors(points, ids, points, ids, 7)
+        for name, size in [("CHUNK_ELEMENTS", 16 * 37), ("TILE_POINTS", 53), ("TILE_PAIRS", 53 * 5)]:
+            monkeypatch.setattr(knn, name, size)
+        monkeypatch.setattr(pairs, "DIFFERENCES", 16 * 19)
+        for size in (1, 7, 600):
+            slices = [slice(first, first + size) for first in range(0, 60, size)]
+            parts = [brute_neighbors(points[part], ids[part], points, ids, 7) for part in slices]
+            for column, expected in zip(zip(*parts, strict=True), whole, strict=True):
+                together = np.concatenate(column)
+                np.testing.assert_array_equal(together, expected[: len(together)])
+
+    def test_a_point_among_them_is_found_at_no_distance(self, seed, far, dtype):
+        points = with_far_rows(seed, far, dtype)
+        found = brute_neighbors(points, np.full(600, -1), points, np.arange(600), 4)
+        assert (found.distances[:, 0] == 0).all()
+        alone = all_distances(points, points)
+        np.fill_diagonal(alone, np.inf)
+        alone = alone.min(axis=1) > 0
+        np.testing.assert_array_equal(found.ids[alone, 0], np.flatnonzero(alone))
+
+    def test_far_clusters(self, seed, far, dtype):
+        """Whichever of them the middle of all lies in."""
+        points = np.random.default_rng(seed).normal(size=(200, 12))
+        points[120:, 0] = far
+        points[160:, 1] = -far
+        points, ids = points.astype(dtype), np.arange(200)
+        assert_exact(brute_neighbors(points, ids, points, ids, 7), points, ids, points)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+class TestTies:
+    def test_the_lowest_ids_of_many_as_near(self, seed):
+        points = np.random.default_rng(seed).integers(0, 3, size=(400, 6)).astype(np.float64)
+        ids = np.arange(400)
+        found = brute_neighbors(points, ids, points, ids, 5)
+        truth = all_distances(points, points)
+        np.fill_diagonal(truth, np.inf)
+        np.testing.assert_array_equal(found.ids, np.argsort(truth, axis=1, kind="stable")[:, :5])
+
+    def test_all_alike(self, seed):
+        points, ids = np.full((300, 12), float(seed)), np.arange(300)
+        found = brute_neighbors(points, ids, points, ids, 3)
+        np.testing.assert_array_equal(found.ids[:4], [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
+        np.testing.assert_array_equal(found.ids[4:], np.tile([0, 1, 2], (296, 1)))
+
+
+def test_normal_points_are_searched_once(rng, monkeypatch):
+    asked = []
+    search = knn._search_again
+    monkeypatch.setattr(knn, "_search_again", lambda some, *rest: asked.append(len(some)) or search(some, *rest))
+    for dtype in DTYPES:
+        points, ids = rng.normal(size=(500, 64)).astype(dtype), np.arange(500)
+        brute_neighbors(points, ids, points, ids, 12)
+        points[[4, 77]] = 1e12
+        brute_neighbors(points, ids, points, ids, 12)
+    assert asked == [0, 2, 0, 2]
+
+
+def test_memory_is_bounded_where_all_are_searched_again():
+    points, ids = np.zeros((20_000, 16), np.float32), np.arange(20_000)
+    tracemalloc.start()
+    brute_neighbors(points[:128], ids[:128], points, ids, 5)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 * 2**20, peak
+
+
+def test_cells_searched_by_descent_keep_float64_points_apart(monkeypatch):
+    points = with_far_rows(3, 1e12, np.float64, n_features=5)
+
+    def nearest(points, k, seed):
+        return np.argsort(all_distances(points, points), axis=1, kind="stable")[:, :k].astype(np.int32)
+
+    monkeypatch.setattr(knn, "_nn_descent", nearest)
+    found = cell_neighbors(points, np.arange(600), 6, exact_below=10, seed=1)
+    exact = brute_neighbors(points, np.arange(600), points, np.arange(600), 6)
+    ordinary = np.abs(points).max(axis=1) < 100
+    assert (found.ids[ordinary] == exact.ids[ordinary]).mean() > 0.99
+
+
+@pytest.mark.parametrize("n_features", [3, 16])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("far", FAR)
+@pytest.mark.parametrize("seed", SEEDS)
+class TestPointsWithin:
+    def test_distances_of_the_coordinates_as_given(self, seed, far, dtype, n_features):
+        points, rows = with_far_rows(seed, far, dtype, n_features=n_features), np.arange(0, 600, 2)
+        truth = all_distances(points[rows], points)
+        truth[np.arange(300), rows] = np.inf
+        radii = np.sort(truth, axis=1)[:, 6]
+        hits = points_within(points[rows], rows, radii, points, 0)
+        found = np.zeros(truth.shape, bool)
+        found[hits.sample, hits.ids] = True
+        assert not (found & (truth > radii[:, None] * (1 + 2e-9))).any()
+        assert found[truth <= radii[:, None]].all()
+        np.testing.assert_allclose(hits.distances, truth[hits.sample, hits.ids], rtol=1e-12)
+
+    def test_recall_of_exact_lists_is_one(self, seed, far, dtype, n_features):
+        points, rows = with_far_rows(seed, far, dtype, n_features=n_features), np.arange(0, 600, 3)
+        truth = all_distances(points[rows], points)
+        truth[np.arange(200), rows] = np.inf
+        listed = np.argsort(truth, axis=1, kind="stable")[:, :6]
+        distances = exact_distances(points[rows], points, listed)
+        hits = [points_within(points[rows], rows, distances[:, -1], points[a : a + 250], a) for a in (0, 250, 500)]
+        together = knn.Hits(*(np.concatenate(column) for column in zip(*hits, strict=True)))
+        np.testing.assert_array_equal(recall_per_point(together, distances, 200, 6), 1.0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("far", FAR)
+@pytest.mark.parametrize("seed", SEEDS)
+class TestOtherSearches:
+    def test_both_ways(self, seed, far, dtype):
+        points, k = with_far_rows(seed, far, dtype), 5
+        old, new, ids = points[:450], points[450:], np.arange(600)
+        old_reach = np.partition(all_distances(old, old), k, axis=1)[:, k]
+        reach = np.sort(all_distances(new, points), axis=1)[:, k]
+        found, reached = mutual_neighbors(new, ids[450:], reach, old, ids[:450], old_reach, k)
+        truth = all_distances(new, old)
+        for lists, away, far_out in ((found, truth, reach), (reached, truth.T, old_reach)):
+            expected = np.sort(np.where(away <= far_out[:, None], away, np.inf), axis=1)[:, :k]
+            listed = np.where(lists.distances <= far_out[:, None] * (1 - 1e-12), lists.distances, np.inf)
+            np.testing.assert_allclose(
+                listed, np.where(expected <= far_out[:, None] * (1 - 1e-12), expected, np.inf), rtol=1e-12
+            )
+
+    def test_ranks(self, seed, far, dtype):
+        points, rows = with_far_rows(seed, far, dtype), np.arange(0, 600, 30)
+        truth = all_distances(points[rows], points)
+        order = np.argsort(truth, axis=1, kind="stable")[:, 3:300:60]
+        thresholds = neighbor_thresholds(points[rows], points[order])
+        counts = count_closer(points[rows], rows, points, 0, thresholds)
+        truth[np.arange(20), rows] = np.inf
+        squares = np.square(truth)
+        expected = [[(one < limit * (1 - 1e-12)).sum() for limit in limits] for one, limits in
+                    zip(squares, thresholds, strict=True)]  # fmt: skip
+        ordinary = np.abs(points[rows]).max(axis=1) < 100  # in float64 all others lie as far from a far row
+        np.testing.assert_array_equal(counts[ordinary], np.array(expected)[ordinary])
+
+    def test_cells(self, seed, far, dtype):
+        points = with_far_rows(seed, far, dtype)
+        rng = np.random.default_rng(seed)
+        centers = rng.normal(size=(150, 16))
+        centers[7] = far
+        ordinary = np.abs(points).max(axis=1) < 100
+        truth = np.argsort(all_distances(points, centers), axis=1, kind="stable")[:, :4]
+        np.testing.assert_array_equal(nearest_cells(points, centers, 4)[ordinary], truth[ordinary])
+        alone = nearest_groups(points, centers, np.arange(150, dtype=np.int32), 4)
+        np.testing.assert_array_equal(alone[ordinary], truth[ordinary])
+
+
+class TestPairs:
+    @pytest.mark.parametrize("n_points", [1, 2, 255, 256, 257, 5000])
+    def test_typical_point_is_a_median(self, rng, n_points):
+        points = rng.normal(size=(n_points, 3)).astype(np.float32)
+        middle = typical_point(points)
+        assert middle.dtype == np.float64
+        some = points[:: -(-n_points // 256)]
+        np.testing.assert_array_equal((some < middle).sum(axis=0), len(some) // 2)
+
+    def test_typical_point_of_none(self):
+        np.testing.assert_array_equal(typical_point(np.empty((0, 3))), np.zeros(3))
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    @pytest.mark.parametrize("n_features", [1, 12, 700])
+    def test_square_rounding_bounds_the_error(self, seed, n_features):
+        rng = np.random.default_rng(seed)
+        left, right = rng.normal(size=(60, n_features)), rng.normal(size=(80, n_features)) + 10.0 ** rng.integers(-3, 9)
+        squares = [np.square(part).sum(axis=1) for part in (left, right)]
+        sizes = squares[0][:, None] + squares[1]
+        error = np.abs(sizes - 2 * left @ right.T - np.square(all_distances(left, right)))
+        assert (error <= square_rounding(n_features) * sizes).all()
+
+    def test_distances_are_those_of_the_lists_to_the_last_digit(self, rng):
+        for n_features in (1, 3, 16, 65):
+            left, right = rng.normal(size=(30, n_features)), rng.normal(size=(40, n_features)).astype(np.float32)
+            positions = rng.integers(0, 40, size=(30, 5))
+            flat = pair_distances(left, np.repeat(np.arange(30), 5), right, positions.ravel())
+            np.testing.assert_array_equal(flat.reshape(30, 5), exact_distances(left, right, positions))
+            single = [exact_distances(left[i : i + 1], right, positions[i : i + 1, :1])[0, 0] for i in range(30)]
+            np.testing.assert_array_equal(single, flat[::5])
