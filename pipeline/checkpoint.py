@@ -269,6 +269,11 @@ def current_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     return {key: record for key, record in records.items() if key in known}
 
 
+def is_mixed(store: Store) -> bool:
+    """Whether something in the store may be of an earlier config than the store's own."""
+    return store.get_json(CURRENT) is not None
+
+
 def current_record(store: Store, stage: str, name: str) -> dict[str, Any] | None:
     """One of `current_steps`, without reading the others; None where it is not among them."""
     current = store.get_json(CURRENT)

@@ -18,7 +18,7 @@ from pipeline import run as runs
 from pipeline import suggest as suggestions
 from pipeline import sweep as sweeps
 from pipeline import transform as transforms
-from pipeline.cluster import memory_of_workers
+from pipeline.cluster import fits, memory_of_workers, where
 from pipeline.config import Cluster, Config, Execution, json_schema, load_config
 from pipeline.credentials import redact
 from pipeline.describe import (
@@ -294,7 +294,7 @@ def _plan(config: Config) -> dict[str, Any]:
     rows = [
         {
             "stage": step.stage, "step": step.name, "tasks": step.n_blocks, "bytes_per_task": step.bytes_per_task,
-            "disk_bytes": step.disk_bytes, "where": runs.where(step, config), "fits": runs.fits(step, config),
+            "disk_bytes": step.disk_bytes, "where": where(step, config), "fits": fits(step, config),
             "reused": found.reused.get((step.stage, step.name), 0),
         }
         for step in found.steps

@@ -23,7 +23,7 @@ from threadpoolctl import ThreadpoolController
 from pipeline import checkpoint, isolated, kept, memory
 from pipeline.clusters.versions import check_versions, expected, require
 from pipeline.errors import CorruptChunk, LleError, StageIncomplete, StoreError
-from pipeline.machine import available_memory
+from pipeline.machine import available_memory, peak_bytes
 from pipeline.plan import BlockReport, Step
 from pipeline.store import Store
 
@@ -235,7 +235,7 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
     if step.all_cores:
         _pools.cache_clear()  # MKL is loaded there, which is no module
     seconds = time.perf_counter() - started
-    peak = max(_peak_bytes(), report.pop("peak_bytes", 0))  # the step may have worked in another process
+    peak = max(peak_bytes(), report.pop("peak_bytes", 0))  # the step may have worked in another process
     result = BlockReport(block, round(seconds, 4), peak, report, base_bytes)
     checkpoint.mark_done(store, step, mark, result)
     return result
@@ -334,12 +334,4 @@ def _reset_peak() -> int:
     """
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    return int(psutil.Process().memory_info().rss)
-
-
-def _peak_bytes() -> int:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
     return int(psutil.Process().memory_info().rss)

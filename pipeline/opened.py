@@ -75,9 +75,11 @@ def open_run(store: str) -> OpenedRun:
         opened = Store(published_url(store))
     opened.require_run()
     attributes = opened.attributes()
-    arrays, current = {}, checkpoint.current_arrays(opened)
+    # Plain web servers do not list the steps; all there is counts, but after a run with another config.
+    known = checkpoint.current_arrays(opened) if checkpoint.is_mixed(opened) else None
+    arrays = {}
     for spec in schema.ARRAYS:
-        if spec.name in current and opened.has_array(spec.name):
+        if (known is None or spec.name in known) and opened.has_array(spec.name):
             stored = StoredArray(opened.url, spec.name)
             arrays[spec.name] = da.from_array(stored, chunks=stored.chunks, name=False, asarray=False)
     metrics = opened.get_json("report/metrics.json") if checkpoint.has_metrics(opened) else None

@@ -297,28 +297,12 @@ def forecast(config: Config) -> Forecast:
     return found
 
 
-def where(step: Step, config: Config) -> str:
-    """Where a step's tasks run: driver, worker, or high-memory worker."""
-    if not step.on_driver:
-        return "worker"
-    elsewhere = memory_resource(config.execution.cluster) is not None and not step.uses_client
-    return "high-memory worker" if elsewhere else "driver"
-
-
-def fits(step: Step, config: Config) -> bool:
-    """Whether a step's task fits the worker it runs on, as far as is known; the driver looks when it gets there."""
-    cluster, place = config.execution.cluster, where(step, config)
-    limits = {"worker": memory_of_workers(cluster), "high-memory worker": memory_of_high_memory(cluster)}
-    limit = limits.get(place)
-    return step.all_cores or limit is None or step.bytes_per_task <= memory.task_room(limit)
-
-
 def validate(config: Config) -> Layout:
     """Check the config against the input's header. Raises ConfigError, InputError or NotEnoughMemory."""
     layout = choose_layout(config, ingest.open_input(config), None)
     _check_plan(config, layout)
     if config.output.prometheus is not None:
-        textfile._check_place(config.output.prometheus)
+        textfile.check_place(config.output.prometheus)
     return layout
 
 

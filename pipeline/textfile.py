@@ -61,7 +61,7 @@ def reported(
     at once when the file could not be written at the end.
     """
     if path is not None:
-        _check_place(path)
+        check_place(path)
     given: list[Any] = []
     started, code = time.time(), 1
     try:
@@ -178,7 +178,7 @@ def _previous_version(path: str, store: str) -> dict[str, list[tuple[dict[str, s
     return found
 
 
-def _check_place(path: str) -> None:
+def check_place(path: str) -> None:
     folder = Path(path).absolute().parent
     if not path.endswith(".prom"):
         raise ConfigError(f"output.prometheus: {path}: the textfile collector reads names that end in .prom")

@@ -185,6 +185,8 @@ def test_the_picture_and_the_page_are_there_and_the_report_can_be_made_again(tmp
     metrics = json.loads((report / "metrics.json").read_text())
     assert [key for key in required.split() if metrics.get(key) is None] == []
     assert {"method", "reason", "factor_nnz", "predicted_bytes", "n_solves"} <= set(metrics["solver"])
+    assert metrics["peak_bytes"].keys() == metrics["seconds"].keys() == metrics["blocks"].keys()
+    assert min(metrics["peak_bytes"].values()) > 2**26
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline import checkpoint, disk, memory, metrics, schema
 from pipeline.config import Config, to_yaml
+from pipeline.machine import peak_bytes
 from pipeline.plan import Layout, Report, Step, Steps
 from pipeline.store import Store
 
@@ -52,6 +53,7 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
     found["picture"] = "report/embedding.png" if "embedding" in drawn else None
     record = store.get_json("_run/steps/write_report.write.json") or {"begun": time.time()}
     found["finished"] = datetime.fromtimestamp(record["begun"], UTC).isoformat(timespec="seconds")
+    found["peak_bytes"]["write_report"], found["blocks"]["write_report"] = peak_bytes(), 1
     found["seconds"]["write_report"] = round(time.perf_counter() - started, 3)
     if pictures:
         from pipeline.report.page import render_page  # noqa: PLC0415
