@@ -233,14 +233,16 @@ def begin_run(store: Store, config: dict[str, Any], input_fingerprint: Any) -> N
     attributes = store.attributes()
     then = [attributes.get("config"), attributes.get("input_fingerprint")]
     if json.dumps(then, sort_keys=True) != json.dumps([config, input_fingerprint], sort_keys=True):
-        store.put_json(CURRENT, {"steps": [], "metrics": False})
+        store.put_json(CURRENT, {"steps": [], "arrays": [], "metrics": False})
 
 
 def got_to(store: Store, done: Collection[tuple[str, str]]) -> None:
     """Let steps count as those of the store's config; nothing to do where all do."""
     if (current := store.get_json(CURRENT)) is not None:
-        steps = {*map(tuple, current["steps"]), *done}
-        store.put_json(CURRENT, {**current, "steps": sorted(steps)})
+        before, arrays = set(map(tuple, current["steps"])), set(current["arrays"])
+        for stage, name in set(done) - before:
+            arrays |= set((store.get_json(f"_run/steps/{stage}.{name}.json") or {"arrays": []})["arrays"])
+        store.put_json(CURRENT, {**current, "steps": sorted(before | set(done)), "arrays": sorted(arrays)})
 
 
 def end_run(store: Store) -> None:
@@ -269,11 +271,6 @@ def current_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     return {key: record for key, record in records.items() if key in known}
 
 
-def is_mixed(store: Store) -> bool:
-    """Whether something in the store may be of an earlier config than the store's own."""
-    return store.get_json(CURRENT) is not None
-
-
 def current_record(store: Store, stage: str, name: str) -> dict[str, Any] | None:
     """One of `current_steps`, without reading the others; None where it is not among them."""
     current = store.get_json(CURRENT)
@@ -287,6 +284,12 @@ def current_arrays(store: Store, among: Collection[tuple[str, str]] | None = Non
     """Names of the arrays that the steps of the store's config write, or some of them. Others may lie there still."""
     return {name for key, record in current_steps(store).items() if among is None or key in among
             for name in record["arrays"]}  # fmt: skip
+
+
+def holds_array(store: Store, name: str) -> bool:
+    """Whether the store has an array, and of its config: nothing is listed, which not every place over HTTP allows."""
+    current = store.get_json(CURRENT)
+    return (current is None or name in current["arrays"]) and store.has_array(name)
 
 
 def embedding_record(store: Store) -> dict[str, Any] | None:

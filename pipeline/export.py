@@ -1,5 +1,6 @@
 """Write the embedding of a store to one file, in input order, a block at a time."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,9 @@ def export_embedding(store: Store, out: Path) -> int:
 
 
 def check_out(out: Path) -> None:
-    """Raises ConfigError where `out` has another suffix or no folder."""
+    """Raises ConfigError where `out` has another suffix or no folder, or is a URL (of which a path keeps one slash)."""
+    if re.match(r"\w+:/", str(out)):
+        raise ConfigError(f"{out}: expected a file on this machine, found a URL; write it here and copy it there")
     if out.suffix not in SUFFIXES:
         raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}")
     if not out.absolute().parent.is_dir():

@@ -12,6 +12,9 @@ from pipeline import checkpoint, schema
 from pipeline.store import Store, block_of
 from pipeline.versions import published_url
 
+EMBEDDED = (schema.EMBEDDING, schema.COMPONENT, schema.EIGENVALUES)
+"""What the step solve_embedding.write leaves."""
+
 
 class StoredArray:
     """An array of a store that a Dask task can carry: it opens the store where it is read, and checks what it reads."""
@@ -75,11 +78,10 @@ def open_run(store: str) -> OpenedRun:
         opened = Store(published_url(store))
     opened.require_run()
     attributes = opened.attributes()
-    # Plain web servers do not list the steps; all there is counts, but after a run with another config.
-    known = checkpoint.current_arrays(opened) if checkpoint.is_mixed(opened) else None
     arrays = {}
+    written = checkpoint.current_record(opened, "solve_embedding", "write") is not None
     for spec in schema.ARRAYS:
-        if (known is None or spec.name in known) and opened.has_array(spec.name):
+        if checkpoint.holds_array(opened, spec.name) and (written or spec not in EMBEDDED):
             stored = StoredArray(opened.url, spec.name)
             arrays[spec.name] = da.from_array(stored, chunks=stored.chunks, name=False, asarray=False)
     metrics = opened.get_json("report/metrics.json") if checkpoint.has_metrics(opened) else None

@@ -54,7 +54,7 @@ def _explain(error: OSError, where: str) -> StoreError:
         )
     if error.errno in FORBIDDEN:
         refused = StoreError(
-            f"{where}: access was refused: {error.strerror}. Mend its rights, or choose another output.store"
+            f"{where}: access was refused: {error.strerror}. Mend its rights, or choose another place"
         )
         refused.exit_code = 2
         return refused

@@ -113,3 +113,9 @@ def test_relative_name(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     export_embedding(store, Path("y.npy"))
     assert (tmp_path / "y.npy").exists()
+
+
+@pytest.mark.parametrize("out", ["s3://bucket/y.npy", "file:///tmp/y.csv"])
+def test_a_url_is_refused(store, out):
+    with pytest.raises(ConfigError, match="a file on this machine, found a URL; write it here and copy it there"):
+        export_embedding(store, Path(out))
