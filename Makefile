@@ -36,7 +36,7 @@ azurite:
 test: $(VENV)/.installed lint
 	@$(MAKE) servers || echo "no object stores here: their tests are skipped" >&2
 	@# Three at once on two cores: some tests wait for pods, jobs and workers that are started.
-	$(BIN)/pytest -n 3 --dist loadfile -m "not slow and not benchmark"
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow and not benchmark"
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check pipeline tests

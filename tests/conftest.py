@@ -95,6 +95,18 @@ def drive_stages(config: Config, upto: str, executor: Executor | None = None) ->
     return StagesRun(store, layout, reports)
 
 
+LONGEST = (
+    "test_versions", "test_slurm", "test_methods", "test_neighborhoods", "test_appended", "test_kubernetes",
+    "test_reprocess", "test_faults", "test_benchmarks", "test_object_storage", "test_interrupt", "test_alignment",
+)  # fmt: skip
+"""Files that take more than a minute: begun first, or the last of them would run while the other processes wait."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
+
+
 @pytest.fixture(params=SEEDS, ids="seed{}".format)
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """A generator for each of several seeds; `parametrize("rng", [..], indirect=True)` for other or fewer ones."""

@@ -51,7 +51,9 @@ def test_defaults_are_those_of_the_config():
     assert (model.reg, model.tol, model.method) == (defaults.weights.reg, defaults.eigensolver.tol, defaults.method)
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [("standard", "standard"), ("ltsa", "ltsa"), ("modified", "modified")])
+@pytest.mark.parametrize(("ours", "theirs"), [
+    ("standard", "standard"), ("ltsa", "ltsa"), pytest.param("modified", "modified", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_the_embedding_is_scikit_learns(roll, ours, theirs):
     model = LocallyLinearEmbedding(method=ours, config=PLAIN)
     reference = Reference(n_neighbors=12, n_components=2, method=theirs, eigen_solver="dense").fit(roll)

@@ -20,12 +20,13 @@ from typer.testing import CliRunner
 
 from pipeline import execute, memory
 from pipeline.cli import app
+from pipeline.cluster import fits
 from pipeline.config import Config
 from pipeline.errors import NotEnoughMemory
 from pipeline.execute import Executor, run_step
 from pipeline.memory import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, PROCESS_BYTES, SCORE_BYTES, TASK_BYTES
 from pipeline.plan import MIN_BLOCK_POINTS, Step, largest_total
-from pipeline.run import STAGES, choose_layout, fits, stages_of
+from pipeline.run import STAGES, choose_layout, stages_of
 from pipeline.stages.ingest import open_input
 from pipeline.store import Store
 

@@ -34,7 +34,7 @@ def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", [pytest.param("swiss_roll", marks=pytest.mark.slow), "digits"])
+@pytest.mark.parametrize("name", ["swiss_roll", pytest.param("digits", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", FAMILY)
 def test_equals_scikit_learn(tmp_path, method, name, seed):
     X = points(name, 1300, seed)

@@ -129,7 +129,9 @@ def test_nothing_measured_is_said_and_does_not_fail() -> None:
     assert all(tile.state == "unknown" and tile.value == "not measured" for tile in headline({}, ""))
 
 
-@pytest.mark.parametrize("absent", ["gone", "none", "empty"])
+@pytest.mark.parametrize("absent", [
+    "gone", *(pytest.param(absent, marks=pytest.mark.slow) for absent in ("none", "empty")),
+])  # fmt: skip
 @pytest.mark.parametrize("key", sorted(METRICS))
 def test_any_metric_may_be_missing(key: str, absent: str) -> None:
     metrics = dict(METRICS)

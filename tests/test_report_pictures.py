@@ -58,7 +58,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 
 @pytest.mark.parametrize("kind", ["none", "continuous", "classes", "partly unknown", "all unknown"])
-@pytest.mark.parametrize("n_coordinates", [1, 2, 5])
+@pytest.mark.parametrize("n_coordinates", [1, pytest.param(2, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 60])
 def test_every_shape_and_color_gives_a_png(n: int, n_coordinates: int, kind: str) -> None:
     embedding = np.random.default_rng(n + 7).normal(size=(n, n_coordinates))

@@ -52,6 +52,7 @@ def test_factors_that_are_not_square(client):
     assert found.tobytes() == by_one_process(A, block, 4).tobytes()
 
 
+@pytest.mark.slow
 def test_a_filter_on_workers_finds_the_same_vectors(client):
     A, m = roll_factor(450, 3), 2
     start = np.random.default_rng(1).standard_normal((450, block_width(m)))

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from conftest import swiss_roll
 
+from pipeline.cluster import where
 from pipeline.config import Cluster, Config, KubernetesCluster
 from pipeline.errors import BoundsNotMet
 from pipeline.plan import Layout, Step
 from pipeline.progress import RunProgress
-from pipeline.run import _worthwhile, run, where
+from pipeline.run import _worthwhile, run
 from pipeline.solver_state import kept_heads
 from pipeline.store import Store
 

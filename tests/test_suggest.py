@@ -109,7 +109,8 @@ def plain(tmp_path_factory, make_config, few_candidates):
 
 
 @pytest.mark.parametrize("rule", [
-    {"radius": 2.0, "k_max": 40}, pytest.param({"eta": 0.1}, marks=pytest.mark.slow),
+    pytest.param({"radius": 2.0, "k_max": 40}, marks=pytest.mark.slow),
+    pytest.param({"eta": 0.1}, marks=pytest.mark.slow),
     pytest.param({"k_per_point": "k.npy"}, marks=pytest.mark.slow),
     pytest.param({"precomputed": {"kind": "npy", "path": "lists.npy"}}, marks=pytest.mark.slow),
 ])  # fmt: skip

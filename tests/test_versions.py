@@ -196,7 +196,7 @@ class TestPublishing:
         assert f"Version {found['published']} · finished {found['metrics']['finished'][:10]}" in page
         assert "standardised units" in page
         assert "input units" not in page
-        assert "write_report" not in found["metrics"]["blocks"]
+        assert found["metrics"]["blocks"]["write_report"] == 1
 
     def test_killed_runs_are_resumed_and_never_seen(self, job, tmp_path):
         config, root = job(), Versions(str(tmp_path / "run.zarr"))

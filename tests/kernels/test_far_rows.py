@@ -12,7 +12,7 @@ from pipeline.kernels.pairs import pair_distances, square_rounding, typical_poin
 from pipeline.kernels.partition import nearest_cells, nearest_groups
 from pipeline.kernels.quality import count_closer, neighbor_thresholds
 
-SEEDS = [3, 11, pytest.param(29, marks=pytest.mark.slow)]
+SEEDS = [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (11, 29))]
 FAR = [1e10, 1e12, 1e20]
 DTYPES = [np.float32, np.float64]
 
