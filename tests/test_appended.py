@@ -158,6 +158,7 @@ def test_the_plan_says_what_is_kept_and_why_nothing_is(night):
     assert "keep_cells" in steps(night(N + 3 * MORE))
 
 
+@pytest.mark.slow
 def test_brute_force_says_that_it_searches_all_points(tmp_path, points):
     night = Night(tmp_path, points, "brute")
     night(N)

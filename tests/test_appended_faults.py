@@ -100,7 +100,8 @@ def test_another_value_in_an_appended_row(night, points):  # noqa: F811
     np.testing.assert_array_equal(lists(store), exact(other[: N + MORE]))
 
 
-@pytest.mark.parametrize("method", ["kdtree", pytest.param("pynndescent", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
 def test_rows_left_out_among_old_and_new(tmp_path, points, method):  # noqa: F811
     invalid = [3, N - 1, N, N + 7, N + MORE]
     rows = points.astype(np.float32)

@@ -373,6 +373,7 @@ class TestDistributed:
         done = checkpoint.begin_step(store, slow, checkpoint.fingerprint("", slow))
         assert set(done) == set(range(1, N_BLOCKS))
 
+    @pytest.mark.slow
     def test_same_bytes_as_serial(self, tmp_path, client, run_stages, make_config):
         points = swiss_roll(700, np.random.default_rng(29))
         points[650:] = points[:50]

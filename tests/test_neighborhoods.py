@@ -275,6 +275,7 @@ class TestGiven:
 
 
 class TestFlat:
+    @pytest.mark.slow
     def test_neighbourhoods_shrink_where_the_roll_bends(self, tmp_path):
         """The inner turns bend more, so points there keep fewer neighbours."""
         data = sample("swiss_roll", 0, 2000, 3, 0.0, 0.0)
