@@ -40,6 +40,8 @@ test: $(VENV)/.installed lint
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check pipeline tests
+	$(BIN)/ruff format --check --quiet pipeline tests
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 test-slow: $(VENV)/.installed

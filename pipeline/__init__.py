@@ -8,16 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.estimator import LocallyLinearEmbedding
-    from pipeline.in_python import embed
-    from pipeline.opened import OpenedRun, open_run
+    from pipeline.api.embed import embed
+    from pipeline.api.estimator import LocallyLinearEmbedding
+    from pipeline.api.open_run import OpenedRun, open_run
 
 __all__ = ["LocallyLinearEmbedding", "OpenedRun", "embed", "open_run"]
 
 _HOMES = {
-    "LocallyLinearEmbedding": "pipeline.estimator", "OpenedRun": "pipeline.opened", "embed": "pipeline.in_python",
-    "open_run": "pipeline.opened",
-}  # fmt: skip
+    "LocallyLinearEmbedding": "pipeline.api.estimator",
+    "OpenedRun": "pipeline.api.open_run",
+    "embed": "pipeline.api.embed",
+    "open_run": "pipeline.api.open_run",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """`python -m pipeline` is the command `lle`."""
 
-from pipeline.cli import main
+from pipeline.cli.commands import main
 
 if __name__ == "__main__":
     main()

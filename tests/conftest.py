@@ -12,13 +12,13 @@ import pytest
 from hypothesis import settings
 from object_servers import moto_server
 
-from pipeline import checkpoint
-from pipeline.config import Config
-from pipeline.execute import Executor, run_step
-from pipeline.kernels.pardiso import reproducible_environment
-from pipeline.plan import BlockReport, Layout, Report, Step
+from pipeline.config.models import Config
+from pipeline.engine import checkpoint
+from pipeline.engine.execute import Executor, run_step
+from pipeline.engine.plan import BlockReport, Layout, Report, Step
+from pipeline.kernels.eigensolver.pardiso import reproducible_environment
 from pipeline.stages import ingest
-from pipeline.store import Store
+from pipeline.storage.store import Store
 
 STAGES = (
     "ingest", "order_points", "find_neighbors", "mend_graph", "solve_weights", "assemble_cost", "solve_embedding",

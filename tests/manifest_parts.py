@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 from manifest_schemas import K8S, REPOSITORY, rendered
 
-from pipeline import confine
-from pipeline.clusters.manifests import Pods, Size, dask_cluster, memory_group
-from pipeline.config import Config, KubernetesCluster, load_config
+from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, memory_group
+from pipeline.config.allowed_places import VARIABLE
+from pipeline.config.models import Config, KubernetesCluster, load_config
 
 PARTS = ("scheduler", "worker", "memory")
 
@@ -41,7 +41,7 @@ def pods(objects):
 
 def allowed_places(objects) -> list[str]:
     """What the driver's environment says about the places that a config may name."""
-    [given] = [each for each in container(driver_pod(objects))["env"] if each["name"] == confine.VARIABLE]
+    [given] = [each for each in container(driver_pod(objects))["env"] if each["name"] == VARIABLE]
     return str(given.get("value", "")).split()
 
 

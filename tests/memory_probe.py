@@ -9,10 +9,11 @@ import gc
 import json
 import sys
 
-from pipeline import run as runs
-from pipeline.config import load_config
-from pipeline.plan import Step
-from pipeline.progress import RunProgress
+from pipeline.config.models import load_config
+from pipeline.engine.plan import Step
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
+from pipeline.stages import registry
 
 
 class Keep(RunProgress):
@@ -26,7 +27,7 @@ class Keep(RunProgress):
 
 
 if __name__ == "__main__":
-    names = list(runs.STAGES)
+    names = list(registry.STAGES)
     for name in names[names.index(sys.argv[2]) + 1 :] if len(sys.argv) > 2 else []:
-        del runs.STAGES[name]
+        del registry.STAGES[name]
     runs.run(load_config(sys.argv[1]), False, Keep())

@@ -8,9 +8,9 @@ import pytest
 from test_end_to_end import lle, write_config
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.store import Store
-from pipeline.versions import published_url
+from pipeline.cli.commands import app
+from pipeline.storage.store import Store
+from pipeline.storage.versions import published_url
 
 SECTIONS = {
     "output": {"report": False}, "graph": {"min_component": 20}, "execution": {"block_points": 300},

@@ -11,11 +11,13 @@ from test_reprocess import damage
 from test_versions import FEW, refused
 from typer.testing import CliRunner
 
-from pipeline import appended, checkpoint, groups, new_in_groups, plan
-from pipeline.cli import app
+from pipeline.cli.commands import app
+from pipeline.engine import checkpoint, plan
+from pipeline.search import cell_groups
+from pipeline.search.incremental import update_groups, update_lists
 from pipeline.stages import order_points
-from pipeline.store import Store
-from pipeline.versions import Versions
+from pipeline.storage.store import Store
+from pipeline.storage.versions import Versions
 
 N, BLOCK, MORE, K = 900, 200, 45, 8
 
@@ -91,14 +93,14 @@ def test_lists_are_exact_after_several_nights(tmp_path, points, method, monkeypa
 @pytest.mark.parametrize("seed", [3, pytest.param(17, marks=pytest.mark.slow)])
 def test_nearly_no_neighbour_is_lost_between_groups(tmp_path, seed, monkeypatch):
     """In groups of 100: a new point visits four of them, an old one is reached in its own."""
-    monkeypatch.setattr(groups, "GROUP_POINTS", 100)
+    monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
     points = np.random.default_rng(seed).normal(size=(N + 2 * MORE, 4))
     night = Night(tmp_path, points, "pynndescent")
     night(N)
     night(N + MORE)
     store = night(N + 2 * MORE)
-    assert store.read_bundle("_work/appended/groups")["groups"].max() >= new_in_groups.N_GROUPS_NEW
+    assert store.read_bundle("_work/appended/groups")["groups"].max() >= update_groups.N_GROUPS_NEW
     true, found = exact(points), lists(store)
     hits = np.array([len(np.intersect1d(*pair)) for pair in zip(true, found, strict=True)])
     assert hits[N:].mean() > 0.97 * K
@@ -255,7 +257,7 @@ def test_failed_and_resumed_gives_the_same_bytes(tmp_path, points, method, monke
     undisturbed = night(N + MORE)
     night.root = tmp_path / "failed"
     night(N)
-    module, calls = {"kdtree": appended, "pynndescent": new_in_groups}[method], []
+    module, calls = {"kdtree": update_lists, "pynndescent": update_groups}[method], []
     write = module.write_lists
 
     def failing(*arguments):

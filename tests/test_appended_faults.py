@@ -12,9 +12,14 @@ from test_plan import config_of, make_layout, walk_all
 from test_reprocess import damage, flip
 from test_versions import refused
 
-from pipeline import appended, groups, memory, new_in_groups, plan, schema, transform
-from pipeline.plan import Earlier, PlannedArray
-from pipeline.store import Store
+from pipeline.engine import plan, task_costs
+from pipeline.engine.plan import Earlier
+from pipeline.jobs import transform
+from pipeline.search import cell_groups
+from pipeline.search.incremental import update_groups, update_lists
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.store import Store
 
 
 @pytest.mark.slow
@@ -25,15 +30,18 @@ def test_nothing_is_missing_where_it_was_not_needed(tmp_path, points, method):  
     assert lle("verify", night(N + MORE).url)["damaged"] == 0
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param("points", marks=pytest.mark.slow),
-    pytest.param("_work/boxes/00000.npz", marks=pytest.mark.slow),
-    pytest.param("_work/boxes/00004.npz", marks=pytest.mark.slow),
-    pytest.param("_work/cells.npz", marks=pytest.mark.slow),
-    pytest.param("_work/cell_counts", marks=pytest.mark.slow),
-    pytest.param("original_index", marks=pytest.mark.slow),
-    "_work/row_hash",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("points", marks=pytest.mark.slow),
+        pytest.param("_work/boxes/00000.npz", marks=pytest.mark.slow),
+        pytest.param("_work/boxes/00004.npz", marks=pytest.mark.slow),
+        pytest.param("_work/cells.npz", marks=pytest.mark.slow),
+        pytest.param("_work/cell_counts", marks=pytest.mark.slow),
+        pytest.param("original_index", marks=pytest.mark.slow),
+        "_work/row_hash",
+    ],
+)
 def test_damage_in_what_is_taken_is_named_where_it_lies(night, name):  # noqa: F811
     """A run that looks again finds the cause, however often the damaged file has been taken before."""
     first = night(N)
@@ -58,14 +66,14 @@ def test_what_is_gone_is_named_where_it_was(night):  # noqa: F811
 @pytest.mark.slow
 def test_damage_of_ones_own_is_not_laid_at_anothers_door(night, monkeypatch):  # noqa: F811
     first = night(N)
-    find = appended.find_kept
+    find = update_lists.find_kept
 
     def found(store, *arguments, **named):
         flip(Path(store.url, "_work/row_hash/c/0/0"))
         return find(store, *arguments, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(appended, "find_kept", found)
+        patched.setattr(update_lists, "find_kept", found)
         assert first.url not in refused(1, "run", night.config(N + MORE), "--store", night.root)
     assert "keep_cells" in steps(night(N + MORE))
 
@@ -120,7 +128,7 @@ def test_rows_left_out_among_old_and_new(tmp_path, points, method):  # noqa: F81
 
 @pytest.mark.slow
 def test_lists_of_further_rounds_are_kept_and_raised_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(groups, "GROUP_POINTS", 100)
+    monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
     X = np.random.default_rng(7).normal(size=(N + 2 * MORE, 6))
     settings = ("neighbors.min_recall=0.99", "neighbors.max_overlap=16")
@@ -141,20 +149,20 @@ def test_a_group_that_nothing_was_searched_in(tmp_path):
     store = Store(str(tmp_path / "run"))
     store.create_group({})
     X, k = np.random.default_rng(3).normal(size=(12, 11)), 2
-    for spec, shape, dtype in ((schema.POINTS, (12, 11), "float64"), (schema.KNN_INDICES, (12, k), "int32"),
-                               (schema.KNN_DISTANCES, (12, k), "float32")):  # fmt: skip
+    for spec, shape, dtype in ((array_specs.POINTS, (12, 11), "float64"), (array_specs.KNN_INDICES, (12, k), "int32"),
+                               (array_specs.KNN_DISTANCES, (12, k), "float32")):  # fmt: skip
         store.create(PlannedArray(spec, shape, dtype, 20))
-        store.write(spec.name, 0, X if spec is schema.POINTS else np.ones(shape, dtype))
-    store.write_bundle(f"{new_in_groups.PLACE}/groups", groups=np.array([0, 1], np.int32))
-    store.write_bundle(groups.KEPT_CELLS, counts=np.array([0, 10]), generations=np.array(1))
+        store.write(spec.name, 0, X if spec is array_specs.POINTS else np.ones(shape, dtype))
+    store.write_bundle(f"{update_groups.PLACE}/groups", groups=np.array([0, 1], np.int32))
+    store.write_bundle(cell_groups.KEPT_CELLS, counts=np.array([0, 10]), generations=np.array(1))
     sizes = {"kept": 10, "searched": 10, "size": 20, "n_points": 12}
     new = {"members": np.array([10, 11]), "points": X[10:], "visits": np.array([True, True]),
            "reach": np.full(2, 9.0)}  # fmt: skip
     for group, own in enumerate((np.array([False, False]), np.array([True, True]))):
-        store.write_bundle(f"{new_in_groups.PLACE}/group_members/{group:05d}/00000", own=own, **new)
-        found = new_in_groups.search_new(store, group, k, **sizes, earlier=store.url, lists="_work")
+        store.write_bundle(f"{update_groups.PLACE}/group_members/{group:05d}/00000", own=own, **new)
+        found = update_groups.search_new(store, group, k, **sizes, earlier=store.url, lists="_work")
         assert found["new"] == 2
-    parts = [store.read_bundle(f"{new_in_groups.PLACE}/group_neighbors/00000/{group:05d}") for group in (0, 1)]
+    parts = [store.read_bundle(f"{update_groups.PLACE}/group_neighbors/00000/{group:05d}") for group in (0, 1)]
     assert parts[0]["members"].tolist() == [10, 11]
     assert (parts[0]["ids"] == -1).all()
     assert (parts[1]["ids"][-2:, 0] >= 0).all()
@@ -174,13 +182,13 @@ def test_the_plan_spreads_new_points_over_the_groups():
 @pytest.mark.slow
 def test_boxes_of_every_night_are_planned_for(night, monkeypatch):  # noqa: F811
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
-    planned, figure = [], memory.search_tree
+    planned, figure = [], task_costs.search_tree
 
     def noted(**sizes):
         planned.append(sizes["n_boxes"])
         return figure(**sizes)
 
-    monkeypatch.setattr(memory, "search_tree", noted)
+    monkeypatch.setattr(task_costs, "search_tree", noted)
     for n in (N, N + MORE, N + 2 * MORE, N + 2 * MORE + 1):
         store = night(n, "output.max_appended=0.5")
         assert ("keep_cells" in steps(store)) == (n > N)

@@ -12,9 +12,10 @@ import zarr
 from test_end_to_end import lle, write_config
 from typer.testing import CliRunner
 
-from pipeline import groups, plan
-from pipeline.cli import app
-from pipeline.store import Store
+from pipeline.cli.commands import app
+from pipeline.engine import plan
+from pipeline.search import cell_groups
+from pipeline.storage.store import Store
 
 ROLL = {"kind": "synthetic", "name": "swiss_roll", "n_points": 600}
 
@@ -140,8 +141,8 @@ def test_unknown_key_and_wrong_unit(tmp_path):
 
 def test_recall_below_its_bound(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(plan, "CELL_POINTS", 40)
-    monkeypatch.setattr(groups, "N_GROUPS_EACH", 1)
-    monkeypatch.setattr(groups, "GROUP_POINTS", 100)
+    monkeypatch.setattr(cell_groups, "N_GROUPS_EACH", 1)
+    monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
     X = np.random.default_rng(5).normal(size=(1500, 12))
     config = npy(tmp_path, X, neighbors={"method": "pynndescent", "min_recall": 0.99, "max_overlap": 2})
     message = refused(config, 3, "min_recall", "0.99", "brute")

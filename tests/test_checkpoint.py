@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import checkpoint
-from pipeline.checkpoint import (
+from pipeline.core.errors import StageIncomplete
+from pipeline.engine import checkpoint
+from pipeline.engine.checkpoint import (
     add_seconds,
     begin_step,
     fingerprint,
@@ -19,10 +20,9 @@ from pipeline.checkpoint import (
     read_reports,
     recorded_steps,
 )
-from pipeline.errors import StageIncomplete
-from pipeline.plan import BlockReport, PlannedArray, Step
-from pipeline.schema import ArraySpec
-from pipeline.store import Store
+from pipeline.engine.plan import BlockReport, Step
+from pipeline.storage.array_specs import ArraySpec, PlannedArray
+from pipeline.storage.store import Store
 
 ROWS, BLOCK = 12, 4
 SPEC = ArraySpec("x", ("point",), "float64", "")

@@ -7,32 +7,63 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from pipeline import config_fields, config_inputs
-from pipeline.config import Config, json_schema, load_config, parse_size, read_settings, resolved, to_yaml
-from pipeline.errors import ConfigError
+from pipeline.config import fields, inputs
+from pipeline.config.models import Config, json_schema, load_config, parse_size, read_settings, resolved, to_yaml
+from pipeline.core.errors import ConfigError
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 MINIMAL = "input: {kind: synthetic, name: s_curve, n_points: 100}\noutput: {store: x.zarr}\n"
 
 DEFAULTS = {
     "method": "lle",
-    "input": {"where": None, "kind": "synthetic", "name": "s_curve", "n_points": 100, "noise": 0.0, "seed": 7,
-              "phi": 0.0},
+    "input": {
+        "where": None,
+        "kind": "synthetic",
+        "name": "s_curve",
+        "n_points": 100,
+        "noise": 0.0,
+        "seed": 7,
+        "phi": 0.0,
+    },
     "preprocess": {"scale": "none", "pca": None, "invalid": "error", "duplicates": "merge"},
-    "neighbors": {"method": "auto", "metric": "euclidean", "n_neighbors": 12, "radius": None, "eta": None,
-                  "k_per_point": None, "precomputed": None, "k_min": "auto", "k_max": "auto", "reverse": "auto",
-                  "min_recall": 0.9, "seed": 0, "max_overlap": 8},
+    "neighbors": {
+        "method": "auto",
+        "metric": "euclidean",
+        "n_neighbors": 12,
+        "radius": None,
+        "eta": None,
+        "k_per_point": None,
+        "precomputed": None,
+        "k_min": "auto",
+        "k_max": "auto",
+        "reverse": "auto",
+        "min_recall": 0.9,
+        "seed": 0,
+        "max_overlap": 8,
+    },
     "weights": {"reg": 1e-3, "rule": "trace", "edges": "heat", "t": "auto"},
     "graph": {"components": "separate", "min_component": 100},
-    "eigensolver": {"n_components": 2, "method": "auto", "tol": 1e-8, "max_memory": "auto", "sigma": 0.0,
-                    "max_degrees": 20_000, "distributed": False},
+    "eigensolver": {
+        "n_components": 2,
+        "method": "auto",
+        "tol": 1e-8,
+        "max_memory": "auto",
+        "sigma": 0.0,
+        "max_degrees": 20_000,
+        "distributed": False,
+    },
     "embedding": {"scale": "unit_covariance", "align": None},
     "quality": {"sample": 2000, "seed": 0, "geodesic_sources": "auto"},
     "output": {"store": "x.zarr", "report": True, "keep": None, "max_appended": 0.1, "prometheus": None},
     "execution": {
         "block_points": "auto",
         "cluster": {
-            "kind": "local", "workers": "auto", "memory": "auto", "address": None, "tls": None, "memory_resource": None,
+            "kind": "local",
+            "workers": "auto",
+            "memory": "auto",
+            "address": None,
+            "tls": None,
+            "memory_resource": None,
         },
     },
 }
@@ -148,14 +179,20 @@ WRONG = [
     ("execution: {cluster: {kind: address, address: 'tls://x:1'}}", ["tls {ca, cert, key} goes with", "'tls://x:1'"]),
     ("execution: {cluster: {kind: address, address: 'tcp://x:1', tls: {ca: a, cert: b, key: c}}}", ["'tcp://x:1'"]),
     ("execution: {cluster: {kind: address, address: 'tls://x:1', tls: {cat: a}}}", ["tls.cat: unknown", "ca, cert"]),
-    *((f"execution: {{cluster: {{kind: address, address: '{wrong}'}}}}", ["expected tcp://HOST:PORT", repr(wrong)])
-      for wrong in ("foo", "http://x:1", "tcp://x", "TLS://x:1", "tcp://:1", "tcp://x:1/y")),
-    *((f"execution: {{cluster: {{kind: slurm, {key}: {json.dumps(wrong)}}}}}", [f"cluster.{key}: ", "should match"])
-      for key in ("partition", "account", "interface")
-      for wrong in ("main\ntouch EVIL", "main\n", "a b", "a;b", "$(a)", "--wrap=a", "")),
-    *((f"execution: {{cluster: {{kind: slurm, {key}: {json.dumps(wrong)}}}}}", [f"cluster.{key}: ", "letters"])
-      for key in ("log_directory", "local_directory")
-      for wrong in ("/a\ntouch EVIL", "/a\n", "/a b", "/a;b", "/$(a)", "/`a`", "/${A:-b}", "--preload=a", "~+/a", "")),
+    *(
+        (f"execution: {{cluster: {{kind: address, address: '{wrong}'}}}}", ["expected tcp://HOST:PORT", repr(wrong)])
+        for wrong in ("foo", "http://x:1", "tcp://x", "TLS://x:1", "tcp://:1", "tcp://x:1/y")
+    ),
+    *(
+        (f"execution: {{cluster: {{kind: slurm, {key}: {json.dumps(wrong)}}}}}", [f"cluster.{key}: ", "should match"])
+        for key in ("partition", "account", "interface")
+        for wrong in ("main\ntouch EVIL", "main\n", "a b", "a;b", "$(a)", "--wrap=a", "")
+    ),
+    *(
+        (f"execution: {{cluster: {{kind: slurm, {key}: {json.dumps(wrong)}}}}}", [f"cluster.{key}: ", "letters"])
+        for key in ("log_directory", "local_directory")
+        for wrong in ("/a\ntouch EVIL", "/a\n", "/a b", "/a;b", "/$(a)", "/`a`", "/${A:-b}", "--preload=a", "~+/a", "")
+    ),
     ("execution: {cluster: {kind: slurm, log_directory: $HOME/logs}}", ["cluster.log_directory: ", "letters"]),
     ("execution: {cluster: {memory_resource: BIG}}", ["memory_resource goes with kind: address"]),
     ("execution: {cluster: {kind: mesos}}", ["execution.cluster.kind: ", "'mesos'", "'kubernetes' or 'slurm'"]),
@@ -195,12 +232,18 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         ("content", "said"),
-        [(b"", "the file is empty"), (b"# no more\n", "the file is empty"), (b"[1, 2]", "found list"),
-         (b"a: [", "not valid YAML: line 1, column 5: "), (b"[" * 2000, "levels deep"),
-         (b"a: 1\nb: \xe9\n", "not valid YAML: byte 0xe9 in line 2 is not UTF-8 text; save it as UTF-8"),
-         ("a: b".encode("utf-16"), "save it as UTF-8"), ("a: b".encode("utf-16-le"), "save it as UTF-8"),
-         (b"a:\n\tb: 1\n", "line 2, column 1: .*; use spaces"),
-         (b"weights: {reg: 2020-13-45}", "not valid YAML: month must be in")],
+        [
+            (b"", "the file is empty"),
+            (b"# no more\n", "the file is empty"),
+            (b"[1, 2]", "found list"),
+            (b"a: [", "not valid YAML: line 1, column 5: "),
+            (b"[" * 2000, "levels deep"),
+            (b"a: 1\nb: \xe9\n", "not valid YAML: byte 0xe9 in line 2 is not UTF-8 text; save it as UTF-8"),
+            ("a: b".encode("utf-16"), "save it as UTF-8"),
+            ("a: b".encode("utf-16-le"), "save it as UTF-8"),
+            (b"a:\n\tb: 1\n", "line 2, column 1: .*; use spaces"),
+            (b"weights: {reg: 2020-13-45}", "not valid YAML: month must be in"),
+        ],
         ids=["empty", "comment", "list", "torn", "deep", "Latin-1", "UTF-16", "UTF-16 without mark", "tab", "date"],
     )
     def test_file_that_is_no_mapping(self, tmp_path, content, said):
@@ -344,15 +387,16 @@ class TestNumbers:
 
 def test_sections_told_by_their_kind_name_all_their_numbers():
     """Their validator cannot be for every field, as elsewhere: one that is left out takes true for 1."""
+
     def below(model):
         return {model}.union(*(below(one) for one in model.__subclasses__()))
 
-    decorators = config_inputs.AnyInput.__pydantic_decorators__.field_validators
+    decorators = inputs.AnyInput.__pydantic_decorators__.field_validators
     checked, found = set(decorators["_numbers_are_numbers"].info.fields), set()
-    for model in below(config_fields.Tagged) - below(config_fields.Model):
+    for model in below(fields.Tagged) - below(fields.Model):
         for name, field in model.model_fields.items():
-            types, _ = config_fields._plain_types(field.annotation)
+            types, _ = fields._plain_types(field.annotation)
             if types & {int, float}:
-                assert issubclass(model, config_inputs.AnyInput), f"{model.__name__}.{name}"
+                assert issubclass(model, inputs.AnyInput), f"{model.__name__}.{name}"
                 found.add(name)
     assert found == checked

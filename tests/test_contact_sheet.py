@@ -10,11 +10,11 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from pipeline.report import contact_sheet
+from pipeline.report import sweep_figure
 from pipeline.report.color_key import color_points, common_key
-from pipeline.report.contact_sheet import Cell, choose_grid, draw_contact_sheet
-from pipeline.report.figures import INK
-from pipeline.report.pictures import ColorSource
+from pipeline.report.embedding_figure import ColorSource
+from pipeline.report.figure_style import INK
+from pipeline.report.sweep_figure import Cell, choose_grid, draw_contact_sheet
 
 N_POINTS = 200
 
@@ -42,8 +42,8 @@ def drawn(monkeypatch):
         figures.append(figure)
         return to_png(figure)
 
-    to_png = contact_sheet.to_png
-    monkeypatch.setattr(contact_sheet, "to_png", keep)
+    to_png = sweep_figure.to_png
+    monkeypatch.setattr(sweep_figure, "to_png", keep)
     return figures
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config import json_schema, load_config
-from pipeline.confine import VARIABLE
-from pipeline.credentials import SECRET_NAME, find_secret, redact, secrets_in
-from pipeline.errors import ConfigError
-from pipeline.objects import open_objects
+from pipeline.config.allowed_places import VARIABLE
+from pipeline.config.models import json_schema, load_config
+from pipeline.core.credentials import SECRET_NAME, find_secret, redact, secrets_in
+from pipeline.core.errors import ConfigError
+from pipeline.storage.objects import open_objects
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 KEY_ID = "AKIA" + "IOSFODNN7EXAMPLE"

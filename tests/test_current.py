@@ -10,10 +10,9 @@ from test_end_to_end import lle, write_config
 from test_versions import UNMET, refused
 
 from pipeline import open_run
-from pipeline import run as runs
-from pipeline.errors import Interrupted
-from pipeline.stages import find_neighbors, mend_graph
-from pipeline.store import Store
+from pipeline.core.errors import Interrupted
+from pipeline.stages import find_neighbors, mend_graph, registry
+from pipeline.storage.store import Store
 
 N, BLOCK = 300, 150
 APART = ("--set", "neighbors.n_neighbors=6", "--set", "eigensolver.n_components=3", "--set", "graph.components=error")
@@ -100,7 +99,7 @@ def test_the_same_config_stopped_again_keeps_its_embedding(job, tmp_path, monkey
 
     before = open_run(str(tmp_path / "run.zarr")).metrics
     with monkeypatch.context() as patch:
-        patch.setitem(runs.STAGES, "mend_graph", stopped)
+        patch.setitem(registry.STAGES, "mend_graph", stopped)
         refused(130, "run", job)
     run = open_run(str(tmp_path / "run.zarr"))
     assert (run.metrics, run["embedding"].shape) == (before, (N, 2))

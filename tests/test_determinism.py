@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from pipeline import groups
-from pipeline.checkpoint import read_reports
-from pipeline.cluster import connect
-from pipeline.config import Cluster
+from pipeline.clusters.connect import connect
+from pipeline.config.models import Cluster
+from pipeline.engine.checkpoint import read_reports
+from pipeline.search import cell_groups
 from tests.benchmarks.faults import Job
 
 pytestmark = pytest.mark.timeout(300)
@@ -30,7 +30,7 @@ def run(folder, address, name) -> dict[str, bytes]:
     """Its several groups of cells searched exactly or by NN-descent."""
     job = Job(folder, address, **SECTIONS[name])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groups, "EXACT_CELL", 150 if name == "nn_descent" else 1000)
+        patch.setattr(cell_groups, "EXACT_CELL", 150 if name == "nn_descent" else 1000)
         assert job.run() == ""
     reports = read_reports(job.store)
     assert reports["order_points", "find_cells"][0].report["n_cells"] == 15
@@ -66,7 +66,11 @@ def test_processes(tmp_path, serial, n_workers):
 def test_threads_of_one_process(tmp_path, serial, threads, names):
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=threads, processes=False, protocol="tcp", host="127.0.0.1",
+            n_workers=1,
+            threads_per_worker=threads,
+            processes=False,
+            protocol="tcp",
+            host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
         ) as cluster,
         Client(cluster) as client,

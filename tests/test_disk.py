@@ -9,11 +9,11 @@ import pytest
 from test_end_to_end import lle, write_config
 from typer.testing import CliRunner
 
-from pipeline import run as runs
-from pipeline.cli import app
-from pipeline.config import load_config
-from pipeline.plan import Step
-from pipeline.progress import RunProgress
+from pipeline.cli.commands import app
+from pipeline.config.models import load_config
+from pipeline.engine.plan import Step
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
 
 N, PAGE = 4000, 4096
 BLOCKS = {"execution": {"block_points": 1000, "cluster": {"kind": "serial"}}, "output": {"report": False},
@@ -95,9 +95,7 @@ def test_no_step_leaves_more_than_its_plan(tmp_path, name):
 def test_no_step_of_appended_points_leaves_more_than_its_plan(tmp_path, method):
     own = {"neighbors": {"method": method, "min_recall": 0}, "output": {**BLOCKS["output"], "keep": 2}}
     rows = data(N + 300, 5)
-    config = write_config(
-        tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **{**BLOCKS, **own}
-    )
+    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **{**BLOCKS, **own})
     for n in (N, N + 100, N + 300):
         np.save(tmp_path / "x.npy", rows[:n])
         kept = Keep()

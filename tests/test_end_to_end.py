@@ -14,9 +14,9 @@ from sklearn.manifold import LocallyLinearEmbedding
 from sklearn.manifold._locally_linear import barycenter_weights
 from typer.testing import CliRunner
 
-from pipeline.cli import app
+from pipeline.cli.commands import app
 from pipeline.kernels.manifolds import sample
-from pipeline.store import Store
+from pipeline.storage.store import Store
 
 
 def write_config(folder: Path, **sections) -> Path:
@@ -47,9 +47,14 @@ def untied_digits() -> np.ndarray:
     return X + 1e-6 * np.random.default_rng(9).normal(size=X.shape)
 
 
-@pytest.mark.parametrize(("name", "n"), [
-    ("swiss_roll", 2000), pytest.param("swiss_roll", 5000, marks=pytest.mark.slow), ("digits", 1797),
-])
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        ("swiss_roll", 2000),
+        pytest.param("swiss_roll", 5000, marks=pytest.mark.slow),
+        ("digits", 1797),
+    ],
+)
 def test_equals_scikit_learn(tmp_path, name, n):
     k, m = 12, 2
     X = sample(name, 0, n, 11, 0.0, 0.0).points if name == "swiss_roll" else untied_digits()

@@ -20,8 +20,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pipeline import LocallyLinearEmbedding, open_run
-from pipeline.config import Config
-from pipeline.errors import BoundsNotMet, StoreError
+from pipeline.config.models import Config
+from pipeline.core.errors import BoundsNotMet, StoreError
 
 PLAIN = {"neighbors": {"reverse": 0}, "quality": {"sample": 50}}
 

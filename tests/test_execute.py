@@ -15,21 +15,14 @@ import pytest
 from conftest import Progress, swiss_roll
 from threadpoolctl import threadpool_info
 
-from pipeline import checkpoint, execute
-from pipeline.cluster import connect
-from pipeline.config import Cluster
-from pipeline.errors import (
-    BoundsNotMet,
-    CorruptChunk,
-    InputError,
-    NotEnoughMemory,
-    StageIncomplete,
-    StoreError,
-)
-from pipeline.execute import RETRIES, WINDOW_PER_WORKER, Executor, run_step, run_task
-from pipeline.plan import PlannedArray, Step
-from pipeline.schema import ArraySpec
-from pipeline.store import Store
+from pipeline.clusters.connect import connect
+from pipeline.config.models import Cluster
+from pipeline.core.errors import BoundsNotMet, CorruptChunk, InputError, NotEnoughMemory, StageIncomplete, StoreError
+from pipeline.engine import checkpoint, execute
+from pipeline.engine.execute import RETRIES, WINDOW_PER_WORKER, Executor, run_step, run_task
+from pipeline.engine.plan import Step
+from pipeline.storage.array_specs import ArraySpec, PlannedArray
+from pipeline.storage.store import Store
 
 ROWS, BLOCK = 36, 6
 N_BLOCKS = ROWS // BLOCK
@@ -400,7 +393,7 @@ class TestCrowd:
 
             def scheduler_info(self, n_workers=5):
                 self.asked += 1
-                return {"workers": dict.fromkeys(range(self.workers)[:n_workers if n_workers >= 0 else None])}
+                return {"workers": dict.fromkeys(range(self.workers)[: n_workers if n_workers >= 0 else None])}
 
         scheduler, now = Scheduler(), [100.0]
         monkeypatch.setattr(execute.time, "monotonic", lambda: now[0])

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline import schema
-from pipeline.errors import ConfigError, CorruptChunk, StoreError
-from pipeline.export import export_embedding
-from pipeline.plan import PlannedArray
-from pipeline.store import Store
+from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
+from pipeline.jobs.export import export_embedding
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.store import Store
 
 ROWS, BLOCK = 23, 5
 
@@ -33,7 +33,7 @@ def component():
 def store(tmp_path, embedding, component):
     store = Store(str(tmp_path / "run.zarr"))
     store.create_group({})
-    for spec, values in ((schema.EMBEDDING, embedding), (schema.COMPONENT, component)):
+    for spec, values in ((array_specs.EMBEDDING, embedding), (array_specs.COMPONENT, component)):
         store.create(PlannedArray(spec, values.shape, str(values.dtype), BLOCK))
         store.write(spec.name, 0, values)
     return store

@@ -9,7 +9,7 @@ import pytest
 from test_end_to_end import lle
 from typer.testing import CliRunner
 
-from pipeline.cli import app
+from pipeline.cli.commands import app
 from tests.benchmarks import faults
 
 pytestmark = pytest.mark.timeout(240)
@@ -128,7 +128,6 @@ class TestStorage:
         assert job.redone() == 2
         assert lle("verify", store)["damaged"] == 0
         assert job.digest() == faults.undisturbed()
-
 
     def test_verify_reads_the_local_factors_of_other_methods(self, tmp_path):
         store, config = tmp_path / "run.zarr", tmp_path / "job.yaml"

@@ -11,7 +11,7 @@ import pytest
 from manifest_parts import by_name, image_environment, pods
 from manifest_schemas import K8S, OVERLAYS, REPOSITORY
 
-from pipeline.kernels.pardiso import reproducible_environment
+from pipeline.kernels.eigensolver.pardiso import reproducible_environment
 
 
 class TestImage:

@@ -52,7 +52,7 @@ class TestText:
         assert not [each for each in commands if re.search(r"\b(apt-get|curl|wget|sudo|ADD)\b", each)]
 
     def test_no_secret_and_shell_form_only_where_a_shell_is_meant(self):
-        from pipeline.credentials import find_secret  # noqa: PLC0415
+        from pipeline.core.credentials import find_secret  # noqa: PLC0415
 
         text = DOCKERFILE.read_text()
         assert find_secret(text) is None
@@ -118,7 +118,7 @@ def test_the_steps_run(tmp_path):
     shown = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
     assert "Usage: lle" in shown.stdout
     assert list((tmp_path / "cache/numba").rglob("*.nbi"))
-    start = [f"{root}/opt/lle/bin/python", "-v", "-c", "import distributed, pipeline.cli"]
+    start = [f"{root}/opt/lle/bin/python", "-v", "-c", "import distributed, pipeline.cli.commands"]
     shown = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
     assert compiled_anew(shown.stderr, tmp_path) == []
 

@@ -19,10 +19,10 @@ from conftest import swiss_roll
 
 import pipeline
 from pipeline import embed, open_run
-from pipeline.array_input import input_section, row_blocks
-from pipeline.errors import ConfigError, CorruptChunk, InputError, Interrupted
-from pipeline.in_python import finished_run
-from pipeline.store import Store
+from pipeline.api.array_input import input_section, row_blocks
+from pipeline.api.embed import finished_run
+from pipeline.core.errors import ConfigError, CorruptChunk, InputError, Interrupted
+from pipeline.storage.store import Store
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 QUICK = {"quality": {"sample": 50}}
@@ -45,7 +45,9 @@ class TestImport:
         assert self.run(code) == "[] True"
 
     def test_the_command_does_not_load_the_estimator(self):
-        code = "import sys, pipeline.cli; print(sorted({'pipeline.estimator', 'xarray'} & set(sys.modules)))"
+        code = (
+            "import sys, pipeline.cli.commands; print(sorted({'pipeline.api.estimator', 'xarray'} & set(sys.modules)))"
+        )
         assert self.run(code) == "[]"
 
     def test_only_what_is_there(self):
@@ -89,7 +91,7 @@ class TestEmbed:
         def stopped(*arguments, **more):
             raise Interrupted(2)
 
-        monkeypatch.setattr("pipeline.in_python.run", stopped)
+        monkeypatch.setattr("pipeline.api.embed.run", stopped)
         with pytest.raises(KeyboardInterrupt, match="SIGINT"):
             embed(roll)
 

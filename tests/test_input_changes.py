@@ -11,10 +11,11 @@ from conftest import swiss_roll
 from test_end_to_end import lle, write_config
 from test_versions import FEW, read_blocks, refused
 
-from pipeline import checkpoint, list_sizes
+from pipeline.engine import checkpoint
+from pipeline.search import variable_neighborhoods
 from pipeline.stages import embed_new, ingest
-from pipeline.store import Store
-from pipeline.versions import Versions
+from pipeline.storage.store import Store
+from pipeline.storage.versions import Versions
 
 N, BLOCK = 600, 200
 
@@ -195,7 +196,7 @@ def test_a_column_that_says_how_many_neighbors_stays_with_its_rows(tmp_path, poi
 
     def late(store, block, **given):
         save("a.parquet", points[N:])
-        monkeypatch.setattr(list_sizes, "read_k", read)
+        monkeypatch.setattr(variable_neighborhoods, "read_k", read)
         return read(store, block, **given)
 
     save("b.parquet", points[:300])
@@ -203,8 +204,8 @@ def test_a_column_that_says_how_many_neighbors_stays_with_its_rows(tmp_path, poi
     source = {"kind": "parquet", "path": str(tmp_path / "in" / "*.parquet"), "columns": ["x", "y", "z"]}
     few = {**FEW, "neighbors": {"k_per_point": "k", "k_max": 10}}
     job = write_config(tmp_path, input=source, output={"report": False}, execution={"block_points": BLOCK}, **few)
-    read = list_sizes.read_k
-    monkeypatch.setattr(list_sizes, "read_k", late)
+    read = variable_neighborhoods.read_k
+    monkeypatch.setattr(variable_neighborhoods, "read_k", late)
     assert "k_per_point no longer goes with them" in refused(1, "run", job)
     result = lle("run", job)
     np.testing.assert_array_equal(raw(result), np.concatenate([points[N:], points[:N]]))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from test_end_to_end import lle, write_config
 
-from pipeline.run import STAGES
+from pipeline.stages.registry import STAGES
 
 N_POINTS, BLOCK = 6000, 500
 DATA = ("points", "original_index", "neighbor_indices", "neighbor_distances", "weights", "cost_matrix", "component",
@@ -99,9 +99,13 @@ def test_workers_give_the_same_bytes_as_one_process(tmp_path, undisturbed):
     assert digests(config.parent / "run.zarr") == undisturbed
 
 
-@pytest.mark.parametrize(("number", "code"), [
-    pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130),
-])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        (signal.SIGINT, 130),
+    ],
+)
 def test_a_signal_stops_cleanly(tmp_path, number, code):
     config = job(tmp_path / "stopped")
     store = config.parent / "run.zarr"

@@ -11,8 +11,8 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline import isolated
-from pipeline.errors import ConfigError, NotEnoughMemory
+from pipeline.core.errors import ConfigError, NotEnoughMemory
+from pipeline.engine import subprocess_call
 
 MIB = 2**20
 
@@ -41,33 +41,33 @@ def sleep(say):
 
 
 def test_gives_the_result_and_the_peak_of_the_process():
-    small, little = isolated.call(hold, (8,), None)
-    large, much = isolated.call(hold, (300 * MIB,), None)
+    small, little = subprocess_call.call(hold, (8,), None)
+    large, much = subprocess_call.call(hold, (300 * MIB,), None)
     assert (small, large) == (1, 300 * MIB // 8)
     assert much - little > 250 * MIB
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_a_death_says_how_far_it_was(number):
-    with pytest.raises(isolated.ProcessDied, match=number.name) as died:
-        isolated.call(say_and_end, (number,), None)
+    with pytest.raises(subprocess_call.ProcessDied, match=number.name) as died:
+        subprocess_call.call(say_and_end, (number,), None)
     assert died.value.said == "two"
-    assert isolated.call(add, (1, 2), None)[0] == 3
+    assert subprocess_call.call(add, (1, 2), None)[0] == 3
 
 
 def test_named_errors_come_back_as_they_are_and_others_as_text():
     with pytest.raises(ConfigError, match="no such key"):
-        isolated.call(refuse, ("config",), None)
-    with pytest.raises(isolated.LleError, match="KeyError: 'x'"):
-        isolated.call(refuse, ("fault",), None)
+        subprocess_call.call(refuse, ("config",), None)
+    with pytest.raises(subprocess_call.LleError, match="KeyError: 'x'"):
+        subprocess_call.call(refuse, ("fault",), None)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts data pages")
 def test_more_than_the_limit_is_refused():
     allowed = 400 * MIB
-    assert isolated.call(hold, (allowed // 2,), allowed)[0] > 0
+    assert subprocess_call.call(hold, (allowed // 2,), allowed)[0] > 0
     with pytest.raises(NotEnoughMemory, match="max_memory"):
-        isolated.call(hold, (2 * allowed + isolated.SLACK_BYTES,), allowed)
+        subprocess_call.call(hold, (2 * allowed + subprocess_call.SLACK_BYTES,), allowed)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -96,8 +96,8 @@ def test_stop_all_ends_what_is_going_on():
 
     def call():
         try:
-            isolated.call(sleep, (), None)
-        except isolated.ProcessDied as error:
+            subprocess_call.call(sleep, (), None)
+        except subprocess_call.ProcessDied as error:
             found.append(error)
 
     thread = threading.Thread(target=call)
@@ -106,7 +106,7 @@ def test_stop_all_ends_what_is_going_on():
     while not psutil.Process().children() and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(1)
-    isolated.stop_all()
+    subprocess_call.stop_all()
     thread.join(30)
     assert not thread.is_alive()
     assert "SIGKILL" in str(found[0])

@@ -24,12 +24,13 @@ from manifest_parts import (
 from manifest_schemas import K8S, OVERLAYS, REPOSITORY, check_custom_resource, check_native, rendered
 from typer.main import get_command
 
-from pipeline import cli, confine
-from pipeline.clusters import kubernetes, manifests
-from pipeline.clusters.manifests import Pods, Size, dask_cluster, fitting_name
-from pipeline.config import KubernetesCluster, load_config, parse_size
-from pipeline.errors import BoundsNotMet, ConfigError
-from pipeline.lock import STALE_SECONDS
+from pipeline.cli import commands
+from pipeline.clusters import kubernetes, kubernetes_manifests
+from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, fitting_name
+from pipeline.config.allowed_places import VARIABLE
+from pipeline.config.models import KubernetesCluster, load_config, parse_size
+from pipeline.core.errors import BoundsNotMet, ConfigError
+from pipeline.storage.lock import STALE_SECONDS
 
 VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
 COMPONENTS = sorted(f"components/{path.name}" for path in (K8S / "components").iterdir())
@@ -147,7 +148,7 @@ class TestArguments:
     def test_the_driver_runs_the_command_line(self, objects):
         program, *arguments = container(driver_pod(objects))["args"]
         assert program == "lle"
-        context = get_command(cli.app).commands[arguments[0]].make_context(arguments[0], arguments[1:])
+        context = get_command(commands.app).commands[arguments[0]].make_context(arguments[0], arguments[1:])
         assert arguments[0] == "run"
         assert context.params["as_json"] is True
 
@@ -172,7 +173,7 @@ class TestArguments:
         cluster, _ = custom_resources(objects)
         ports = {p["name"]: p["containerPort"] for p in container(pods(objects)["scheduler"])["ports"]}
         assert {each["targetPort"]: each["port"] for each in cluster["spec"]["scheduler"]["service"]["ports"]} == ports
-        assert ports == manifests.PORTS
+        assert ports == kubernetes_manifests.PORTS
 
     def test_the_cluster_is_named_after_the_job_and_owned_by_it(self, objects):
         given = container(driver_pod(objects))["env"]
@@ -200,17 +201,17 @@ class TestSafety:
         own = {mount["mountPath"] for mount in container(driver_pod(objects))["volumeMounts"]} - {"/data"}
         assert data
         assert all(place.startswith("s3://") or place == "/data" for place in data)
-        monkeypatch.setenv(confine.VARIABLE, " ".join(data))
+        monkeypatch.setenv(VARIABLE, " ".join(data))
         load_config(REPOSITORY / "configs" / name)
         secrets = "/var/run/secrets/kubernetes.io/serviceaccount"
         for place in (*own, secrets, "s3://another/rows.zarr", "/data/../etc", f"{data[0]}-of-others/rows.zarr"):
             for key in ("input={kind: zarr, url: %s}", "input={kind: npy, path: %s}", "output.store=%s"):
-                with pytest.raises(ConfigError, match=f"outside the places.*{confine.VARIABLE}"):
+                with pytest.raises(ConfigError, match=f"outside the places.*{VARIABLE}"):
                     load_config(REPOSITORY / "configs" / name, (key % place,))
 
     def test_without_an_overlay_it_reaches_nothing(self, monkeypatch):
         base = by_name("base")
-        monkeypatch.setenv(confine.VARIABLE, " ".join(allowed_places(base)))
+        monkeypatch.setenv(VARIABLE, " ".join(allowed_places(base)))
         with pytest.raises(ConfigError, match="outside the places"):
             load_config(REPOSITORY / "configs" / "kubernetes.yaml")
 
@@ -302,12 +303,12 @@ class TestTemplates:
     def test_any_change_is_another_making(self, objects):
         templates = Pods(**{part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS})
         made = dask_cluster("x", templates, Size(2, None, None, 60), None)
-        assert manifests.same_spec(made, dask_cluster("x", templates, Size(2, None, None, 60), None))
+        assert kubernetes_manifests.same_spec(made, dask_cluster("x", templates, Size(2, None, None, 60), None))
         other = dask_cluster("x", templates, Size(2, None, None, 60), {"uid": "of another job"})
-        assert not manifests.same_spec(made, other)
-        assert manifests.same_spec(other, made)
+        assert not kubernetes_manifests.same_spec(made, other)
+        assert kubernetes_manifests.same_spec(other, made)
         for size in (Size(3, None, None, 60), Size(2, 10**9, None, 60), Size(2, None, None, 61)):
-            assert not manifests.same_spec(made, dask_cluster("x", templates, size, None))
+            assert not kubernetes_manifests.same_spec(made, dask_cluster("x", templates, size, None))
 
 
 class TestReadme:

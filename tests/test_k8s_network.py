@@ -14,7 +14,7 @@ from manifest_parts import by_name, container, pods, selects, with_components
 from manifest_schemas import OVERLAYS
 from tornado.httpclient import AsyncHTTPClient
 
-from pipeline.clusters import manifests
+from pipeline.clusters import kubernetes_manifests
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -33,7 +33,7 @@ class TestPolicies:
         assert chosen["lle-operator"] == {"scheduler"}
         assert chosen["lle-api"] == {"driver"}
         opened = {each["port"] for each in policies["lle-operator"]["ingress"][0]["ports"]}
-        assert opened == set(manifests.PORTS.values())
+        assert opened == set(kubernetes_manifests.PORTS.values())
 
 
 def may_reach(objects, address: str, port: int, protocol: str = "TCP") -> set[str]:

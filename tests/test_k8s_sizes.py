@@ -7,8 +7,8 @@ import pytest
 from manifest_parts import by_name, config_of, container, custom_resources, image_environment, pods
 from manifest_schemas import OVERLAYS, REPOSITORY
 
-from pipeline import run
-from pipeline.config import parse_size
+from pipeline.config.models import parse_size
+from pipeline.jobs import plan_preview
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -79,7 +79,7 @@ class TestSizes:
             given = "input={kind: synthetic, name: swiss_roll, n_points: 2000000}"
             _, config = config_of(objects, given, f"output.store={tmp_path}/run.zarr", "eigensolver.n_components=2")
         cluster = config.execution.cluster
-        for step in run.forecast(config).steps:
+        for step in plan_preview.forecast(config).steps:
             bound = cluster.high_memory if step.on_driver else 0.9 * cluster.memory
             assert step.bytes_per_task < 0.8 * bound, f"{step.stage}.{step.name}"
 

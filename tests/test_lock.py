@@ -12,10 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline import lock, machine
-from pipeline.errors import StoreError
-from pipeline.lock import LOCK, STALE_SECONDS, RunLock, running
-from pipeline.store import Store
+from pipeline.core import machine
+from pipeline.core.errors import StoreError
+from pipeline.storage import lock
+from pipeline.storage.lock import LOCK, STALE_SECONDS, RunLock, running
+from pipeline.storage.store import Store
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from pipeline import machine
-from pipeline.machine import available_memory
+from pipeline.core import machine
+from pipeline.core.machine import available_memory
 
 GIB = 2**30
 

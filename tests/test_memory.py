@@ -18,17 +18,18 @@ from test_end_to_end import write_config
 from test_plan import config_of, make_layout, walk_all
 from typer.testing import CliRunner
 
-from pipeline import execute, memory
-from pipeline.cli import app
-from pipeline.cluster import fits
-from pipeline.config import Config
-from pipeline.errors import NotEnoughMemory
-from pipeline.execute import Executor, run_step
-from pipeline.memory import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, PROCESS_BYTES, SCORE_BYTES, TASK_BYTES
-from pipeline.plan import MIN_BLOCK_POINTS, Step, largest_total
-from pipeline.run import STAGES, choose_layout, stages_of
+from pipeline.cli.commands import app
+from pipeline.config.models import Config
+from pipeline.core.errors import NotEnoughMemory
+from pipeline.engine import execute, task_costs
+from pipeline.engine.execute import Executor, run_step
+from pipeline.engine.placement import fits
+from pipeline.engine.plan import MIN_BLOCK_POINTS, Step, largest_total
+from pipeline.engine.task_costs import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, PROCESS_BYTES, SCORE_BYTES, TASK_BYTES
+from pipeline.jobs.layout import choose_layout
 from pipeline.stages.ingest import open_input
-from pipeline.store import Store
+from pipeline.stages.registry import STAGES, stages_of
+from pipeline.storage.store import Store
 
 # Distinct primes, so that a term that is lost, doubled or of the wrong size shows.
 PRIMES = {
@@ -93,7 +94,9 @@ RULES = {
 
 
 def figures() -> dict:
-    return {name: f for name, f in inspect.getmembers(memory, inspect.isfunction) if name not in RULES | {"replace"}}
+    return {
+        name: f for name, f in inspect.getmembers(task_costs, inspect.isfunction) if name not in RULES | {"replace"}
+    }
 
 
 class TestFigures:
@@ -112,8 +115,8 @@ class TestFigures:
 
     @pytest.mark.parametrize("task", [1, 100 * MIB, 3 * GIB, 40 * GIB])
     def test_the_limit_asked_for_has_room_and_not_much_more(self, task):
-        limit = memory.limit_for(task)
-        assert task <= memory.task_room(limit) <= task + GIB // 5
+        limit = task_costs.limit_for(task)
+        assert task <= task_costs.task_room(limit) <= task + GIB // 5
 
 
 class TestBlocksFollowMemory:
@@ -124,19 +127,21 @@ class TestBlocksFollowMemory:
     def test_the_largest_power_of_two_that_fits(self, limit, dtype):
         config = config_of(neighbors={"n_neighbors": 12, "method": "pynndescent"})
         layout = replace(make_layout(config, n=1_750_016, d=64, block=65_536), dtype=dtype)
-        fitted = memory.fit_blocks(STAGES, config, layout, limit)
+        fitted = task_costs.fit_blocks(STAGES, config, layout, limit)
         worst = max(s.bytes_per_task for s in walk_all(config, fitted)[0] if not s.on_driver)
-        assert worst <= memory.task_room(limit) or fitted.block_points == MIN_BLOCK_POINTS
+        assert worst <= task_costs.task_room(limit) or fitted.block_points == MIN_BLOCK_POINTS
         if fitted.block_points < 65_536:
             larger = walk_all(config, replace(fitted, block_points=2 * fitted.block_points))[0]
-            assert max(s.bytes_per_task for s in larger if not s.on_driver) > memory.task_room(limit)
+            assert max(s.bytes_per_task for s in larger if not s.on_driver) > task_costs.task_room(limit)
 
     def test_smaller_workers_get_smaller_blocks(self):
         config = config_of(neighbors={"n_neighbors": 20})
         layout = make_layout(config, n=10**6, d=500, block=8192)
-        sizes = [memory.fit_blocks(STAGES, config, layout, limit).block_points for limit in (GIB, 2 * GIB, 64 * GIB)]
+        sizes = [
+            task_costs.fit_blocks(STAGES, config, layout, limit).block_points for limit in (GIB, 2 * GIB, 64 * GIB)
+        ]
         assert MIN_BLOCK_POINTS <= sizes[0] < sizes[1] <= sizes[2] == 8192
-        assert memory.fit_blocks(STAGES, config, layout, None) == layout
+        assert task_costs.fit_blocks(STAGES, config, layout, None) == layout
 
     def test_steps_before_the_eigensolve_do_not_grow_with_the_points(self):
         """The steps on workers; a step of the driver may hold a few numbers a point."""
@@ -194,10 +199,10 @@ class TestRefused:
     def test_the_cure_it_names_cures(self):
         step = Step("s", "t", dict, 1, 5 * GIB, {})
         with pytest.raises(NotEnoughMemory) as caught:
-            memory.check_worker(step, 2 * GIB)
+            task_costs.check_worker(step, 2 * GIB)
         asked = float(str(caught.value).split("Give each worker ")[1].split(" GiB")[0])
-        memory.check_worker(step, int(asked * GIB))
-        memory.check_worker(step, None)
+        task_costs.check_worker(step, int(asked * GIB))
+        task_costs.check_worker(step, None)
 
     def test_a_step_whose_size_shows_only_in_the_run(self, tmp_path, serial):
         """Nothing of it has started: no record, no array."""
@@ -283,8 +288,11 @@ GROUPS = {"x": (24_000, 30, "float32"), "rows": gaussian, "execution": {"block_p
           "neighbors": {"method": "pynndescent", "min_recall": 0.85}}  # fmt: skip
 NIGHTS = {
     "tree": {"x": (40_000, 3, "float64"), "neighbors": {"method": "kdtree"}, "execution": {"block_points": 16_000}},
-    "groups": {"x": (20_000, 40, "float32"), "neighbors": {"method": "pynndescent", "min_recall": 0},
-               "execution": {"block_points": 1500}},
+    "groups": {
+        "x": (20_000, 40, "float32"),
+        "neighbors": {"method": "pynndescent", "min_recall": 0},
+        "execution": {"block_points": 1500},
+    },
 }
 HUB = {"x": (12_000, 60, "float32"), "rows": star, "neighbors": {"method": "brute"},
        "execution": {"block_points": 3000}}  # fmt: skip

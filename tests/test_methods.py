@@ -11,9 +11,9 @@ from sklearn.manifold import LocallyLinearEmbedding, spectral_embedding
 from test_end_to_end import lle, sum_rows, write_config
 from typer.testing import CliRunner
 
-from pipeline.cli import app
+from pipeline.cli.commands import app
 from pipeline.kernels.manifolds import sample
-from pipeline.store import Store
+from pipeline.storage.store import Store
 from tests.benchmarks.methods import K, or_graph, points, reference
 
 FAMILY = ["modified", "hessian", "ltsa"]

@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from pipeline import metrics
-from pipeline.metrics import collect, warnings
-from pipeline.plan import BlockReport
+from pipeline.engine.plan import BlockReport
+from pipeline.report import metrics
+from pipeline.report.metrics import collect, warnings
 
 RECALL = {"value": 0.97, "low": 0.95, "high": 0.99, "sample": 101}
 GRAPH = {

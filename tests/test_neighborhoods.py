@@ -12,9 +12,9 @@ from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 from test_end_to_end import lle, sum_rows, write_config
 from typer.testing import CliRunner
 
-from pipeline.cli import app
+from pipeline.cli.commands import app
 from pipeline.kernels.manifolds import sample
-from pipeline.store import Store
+from pipeline.storage.store import Store
 
 RADIUS = 3.0
 METHODS = ["lle", "modified", "hessian", "ltsa", "laplacian"]

@@ -20,10 +20,10 @@ from oracle import dense_factor
 from test_end_to_end import lle, write_config
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.kernels.graph import closed_classes, neighbor_graph
+from pipeline.cli.commands import app
+from pipeline.kernels.graph.connectivity import closed_classes, neighbor_graph
 from pipeline.kernels.manifolds import sample
-from pipeline.store import Store
+from pipeline.storage.store import Store
 
 METHODS = ["lle", "modified", "hessian", "ltsa", "laplacian"]
 CASES = [(method, 1) for method in METHODS] + [("hessian", 2), ("ltsa", 2)]

@@ -21,16 +21,18 @@ from conftest import swiss_roll
 from object_servers import KEY, SECRET, azurite_server, swift_server
 from test_store import planned
 
-from pipeline import objects as objects_module
-from pipeline import run as runs
-from pipeline.config import load_config
-from pipeline.errors import ConfigError, CorruptChunk, StoreError
-from pipeline.lock import LOCK, RunLock
-from pipeline.objects import open_objects
-from pipeline.progress import RunProgress
-from pipeline.store import Store
-from pipeline.sweep import load_sweep, run_sweep
-from pipeline.verify import find_damage
+from pipeline.config.models import load_config
+from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
+from pipeline.jobs import status
+from pipeline.jobs.sweep import run_sweep
+from pipeline.jobs.sweep_plan import load_sweep
+from pipeline.jobs.verify import find_damage
+from pipeline.storage import objects as objects_module
+from pipeline.storage.lock import LOCK, RunLock
+from pipeline.storage.objects import open_objects
+from pipeline.storage.store import Store
 from tests.traffic import counted
 
 pytest.importorskip("obstore", reason="object stores need the extra s3")
@@ -114,7 +116,7 @@ class TestWholeJob:
         objects = open_objects(store)
         assert objects.get("report/index.html").startswith(b"<!doctype html>")
         assert objects.get("report/embedding.png").startswith(b"\x89PNG")
-        assert runs.status(Store(store))["state"] == "done"
+        assert status.status(Store(store))["state"] == "done"
         assert find_damage(Store(store)) == []
         again = runs.run(config, False, RunProgress())
         assert sum(again.computed.values()) <= 1  # the report, which is always made anew

@@ -12,14 +12,15 @@ import pytest
 from test_end_to_end import write_config
 from typer.testing import CliRunner
 
-from pipeline import cli, progress
-from pipeline import run as runs
-from pipeline.checkpoint import marker_name, recorded_steps
-from pipeline.config import load_config
-from pipeline.plan import Step
-from pipeline.progress import JsonProgress, RunProgress
-from pipeline.run import STAGES
-from pipeline.store import Store
+from pipeline.cli import commands
+from pipeline.config.models import load_config
+from pipeline.engine import progress
+from pipeline.engine.checkpoint import marker_name, recorded_steps
+from pipeline.engine.plan import Step
+from pipeline.engine.progress import JsonProgress, RunProgress
+from pipeline.jobs import run as runs
+from pipeline.stages.registry import STAGES
+from pipeline.storage.store import Store
 
 
 @pytest.fixture
@@ -31,16 +32,23 @@ def config(tmp_path):
 
 
 def invoke(*arguments):
-    result = CliRunner().invoke(cli.app, list(map(str, arguments)))
+    result = CliRunner().invoke(commands.app, list(map(str, arguments)))
     assert result.exit_code == 0, result.output
     return result
 
 
 def test_a_missed_bound_tells_what_was_reached(config, tmp_path):
     """Of a job by night, the last line and the collected file say how far it was from good, not only that it failed."""
-    settings = [part for setting in ("eigensolver.method=chebyshev", "eigensolver.max_degrees=100",
-                                     f"output.prometheus={tmp_path}/lle.prom") for part in ("--set", setting)]
-    result = CliRunner().invoke(cli.app, ["run", str(config), "--json", *settings])
+    settings = [
+        part
+        for setting in (
+            "eigensolver.method=chebyshev",
+            "eigensolver.max_degrees=100",
+            f"output.prometheus={tmp_path}/lle.prom",
+        )
+        for part in ("--set", setting)
+    ]
+    result = CliRunner().invoke(commands.app, ["run", str(config), "--json", *settings])
     said = json.loads(result.stdout)
     assert (result.exit_code, said["error"]) == (3, "BoundsNotMet")
     assert said["metrics"] == Store(said["store"]).get_json("report/metrics.json")
@@ -171,7 +179,7 @@ def test_log_as_json(config):
 
 
 def test_status_watches_a_run_to_its_end(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(commands, "WATCH_SECONDS", 0.05)
     store = Store(str(tmp_path / "run.zarr"))
     thread = threading.Thread(target=runs.run, args=(load_config(config), False, JsonProgress(io.StringIO())))
     thread.start()

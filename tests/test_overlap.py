@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from oracle import exact_neighbors
 
-from pipeline import groups, memory, plan
-from pipeline.errors import BoundsNotMet, StageIncomplete
-from pipeline.groups import Round, first_round, lists_at, next_round, read_members
-from pipeline.metrics import collect
-from pipeline.plan import BlockReport, Layout, Step
-from pipeline.progress import JsonProgress, RunProgress
-from pipeline.run import run
+from pipeline.core.errors import BoundsNotMet, StageIncomplete
+from pipeline.engine import plan, task_costs
+from pipeline.engine.plan import BlockReport, Layout, Step
+from pipeline.engine.progress import JsonProgress, RunProgress
+from pipeline.jobs.run import run
+from pipeline.report.metrics import collect
+from pipeline.search import cell_groups
+from pipeline.search.cell_groups import Round, first_round, lists_at, next_round, read_members
 
 N, K = 1000, 5
 
@@ -22,7 +23,7 @@ N, K = 1000, 5
 def search(tmp_path, run_stages, make_config, monkeypatch):
     """Runs the stages up to mend_graph on Gaussian points in 30 dimensions, in cells of 40 and groups of 150 points."""
     monkeypatch.setattr(plan, "CELL_POINTS", 40)
-    monkeypatch.setattr(groups, "GROUP_POINTS", 150)
+    monkeypatch.setattr(cell_groups, "GROUP_POINTS", 150)
     points = np.random.default_rng(19).normal(size=(N, 30))
 
     def run(min_recall, block=400, name="run", upto="mend_graph", **neighbors):
@@ -93,7 +94,7 @@ class TestRaised:
     def test_a_round_that_was_interrupted(self, search, monkeypatch):
         """Half of it is kept, and the lists have the bytes of a run that was not."""
         whole = search(0.95, name="whole")
-        search_group, left = groups.search_group, []
+        search_group, left = cell_groups.search_group, []
 
         def fail(store, block, *arguments, place="_work", **more):
             if place != "_work" and block == 5:
@@ -102,12 +103,12 @@ class TestRaised:
             return search_group(store, block, *arguments, place=place, **more)
 
         with monkeypatch.context() as patch:
-            patch.setattr(groups, "search_group", fail)
+            patch.setattr(cell_groups, "search_group", fail)
             with pytest.raises(StageIncomplete, match="search_cells_4: 1 of"):
                 search(0.95, name="resumed")
         again = []
         with monkeypatch.context() as patch:
-            patch.setattr(groups, "search_group", lambda s, block, **more: again.append(block) or
+            patch.setattr(cell_groups, "search_group", lambda s, block, **more: again.append(block) or
                           search_group(s, block, **more))  # fmt: skip
             resumed = search(0.95, name="resumed")
         assert len([block for block, place in left if place == "_work/overlap_4"]) > 5
@@ -135,7 +136,6 @@ class TestLimit:
         with pytest.raises(BoundsNotMet) as caught:
             search(0.95, max_overlap=2)
         assert "groups a point" not in str(caught.value)
-
 
     def test_of_another_run_is_not_told_with_the_recall_of_the_one_before(self, tmp_path, search, make_config):
         """Its lists, found with more overlap, are still there; the bound now ends the run before them."""
@@ -174,10 +174,10 @@ class TestRounds:
         assert [r.previous for r in seen] == ["", *(r.place for r in seen[:-1])]
         plans = [{s.name.rsplit("_", 1)[0]: s.bytes_per_task for s in self.steps(r)} for r in seen]
         for figures in plans[1:]:
-            assert figures["search_cells"] <= plans[0]["search"] + memory.TASK_BYTES
+            assert figures["search_cells"] <= plans[0]["search"] + task_costs.TASK_BYTES
 
     def steps(self, searched: Round) -> list[Step]:
-        walk = groups.search_groups("mend_graph", self.layout, 12, searched)
+        walk = cell_groups.search_groups("mend_graph", self.layout, 12, searched)
         steps = [next(walk)]
         try:
             while True:

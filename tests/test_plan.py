@@ -8,23 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import schema
-from pipeline.config import Config
-from pipeline.plan import (
+from pipeline.config.models import Config
+from pipeline.engine.plan import (
     CHUNK_BYTES,
     MAX_BLOCK_POINTS,
     MIN_BLOCK_POINTS,
     Layout,
-    PlannedArray,
     Step,
     block_points,
-    block_rows,
     index_dtype,
     neighbor_method,
     walk,
 )
-from pipeline.run import STAGES
-from pipeline.schema import ArraySpec
+from pipeline.stages.registry import STAGES
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import ArraySpec, PlannedArray
+from pipeline.storage.blocks import block_rows
 
 SPEC = ArraySpec("x", ("point",), "float64", "")
 
@@ -131,7 +130,9 @@ class TestWalk:
         steps, end = walk_all(config, layout)
         arrays = {array.spec.name: array for step in steps for array in step.arrays}
         assert len(arrays) == sum(len(step.arrays) for step in steps)
-        assert {spec.name for spec in schema.ARRAYS} - {schema.DEGREE.name} <= set(arrays)  # that of laplacian
+        assert {spec.name for spec in array_specs.ARRAYS} - {array_specs.DEGREE.name} <= set(
+            arrays
+        )  # that of laplacian
         n, m = layout.n_input, config.eigensolver.n_components
         assert arrays["embedding"].shape == (n, m)
         assert arrays["neighbor_indices"].shape == arrays["weights"].shape == (n, end.k_max)

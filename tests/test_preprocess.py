@@ -7,11 +7,11 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from pipeline import schema
-from pipeline.errors import InputError
-from pipeline.plan import PlannedArray
-from pipeline.preprocess import Transform, fit_transform, valid_array, valid_rows
-from pipeline.store import Store
+from pipeline.core.errors import InputError
+from pipeline.linalg.preprocess import Transform, fit_transform, valid_array, valid_rows
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +113,7 @@ class TestValidRows:
         raw = np.arange(22, dtype=np.float32).reshape(11, 2)
         raw[[1, 4, 5, 6, 7]] = np.nan  # all of the second block of four
         valid = np.isfinite(raw).all(axis=1)
-        for spec, values in ((schema.RAW, raw), (schema.VALID, valid.astype(np.uint8))):
+        for spec, values in ((array_specs.RAW, raw), (array_specs.VALID, valid.astype(np.uint8))):
             store.create(PlannedArray(spec, values.shape, str(values.dtype), 4))
             store.write(spec.name, 0, values)
         return store

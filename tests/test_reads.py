@@ -9,7 +9,7 @@ import pytest
 from conftest import swiss_roll
 from zarr.storage import LocalStore
 
-from pipeline import plan
+from pipeline.engine import plan
 
 MOST = 3.0
 STAGES = ("find_neighbors", "mend_graph", "solve_weights", "assemble_cost")

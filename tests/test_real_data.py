@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from test_end_to_end import lle, write_config
 
-from pipeline.store import Store
+from pipeline.storage.store import Store
 
 pytestmark = pytest.mark.slow
 

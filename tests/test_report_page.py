@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.report import words
+from pipeline.report import number_format
 from pipeline.report.charts import draw_timings
 from pipeline.report.page import Tile, config_number, config_value, headline, render_page, spectra
 
@@ -328,27 +328,27 @@ def test_config_number() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (words.thousands(1234567), "1,234,567"),
-        (words.thousands(np.int64(2048)), "2,048"),
-        (words.thousands(True), "not measured"),
-        (words.number(np.float64(1.5e-9), ".1e"), "1.5e-09"),
-        (words.percent(0.0), "0 %"),
-        (words.percent(1e-7), "< 0.005 %"),
-        (words.percent(0.0123), "1.23 %"),
-        (words.percent(0.99999), "> 99.95 %"),
-        (words.percent(1.0), "100 %"),
-        (words.size(0), "0 B"),
-        (words.size(1023), "1023 B"),
-        (words.size(1024), "1.0 KiB"),
-        (words.size(5 * 2**40), "5.0 TiB"),
-        (words.duration(0.004), "0.00 s"),
-        (words.duration(59.94), "59.9 s"),
-        (words.duration(60), "1 min 00 s"),
-        (words.duration(3599.9), "1 h 00 min"),
-        (words.estimate({"value": 0.5}), "0.5000"),
-        (words.estimate(None), "not measured"),
-        (words.text(False), "no"),
-        (words.text((1200, 3)), "1,200 × 3"),
+        (number_format.thousands(1234567), "1,234,567"),
+        (number_format.thousands(np.int64(2048)), "2,048"),
+        (number_format.thousands(True), "not measured"),
+        (number_format.number(np.float64(1.5e-9), ".1e"), "1.5e-09"),
+        (number_format.percent(0.0), "0 %"),
+        (number_format.percent(1e-7), "< 0.005 %"),
+        (number_format.percent(0.0123), "1.23 %"),
+        (number_format.percent(0.99999), "> 99.95 %"),
+        (number_format.percent(1.0), "100 %"),
+        (number_format.size(0), "0 B"),
+        (number_format.size(1023), "1023 B"),
+        (number_format.size(1024), "1.0 KiB"),
+        (number_format.size(5 * 2**40), "5.0 TiB"),
+        (number_format.duration(0.004), "0.00 s"),
+        (number_format.duration(59.94), "59.9 s"),
+        (number_format.duration(60), "1 min 00 s"),
+        (number_format.duration(3599.9), "1 h 00 min"),
+        (number_format.estimate({"value": 0.5}), "0.5000"),
+        (number_format.estimate(None), "not measured"),
+        (number_format.text(False), "no"),
+        (number_format.text((1200, 3)), "1,200 × 3"),
     ],
 )
 def test_how_numbers_are_written(text: str, expected: str) -> None:
@@ -363,8 +363,13 @@ def test_quality_on_a_sample_with_intervals():
     assert "from 37 points" in plain
     assert "neighbourhood hit" not in plain
     assert "residual variance, affine" not in plain
-    known = {"neighborhood_hit": measured, "neighborhood_hit_input": None, "residual_variance_truth": measured,
-             "residual_variance_affine": measured, "regression_residual": [measured, {**measured, "value": 0.0123}]}
+    known = {
+        "neighborhood_hit": measured,
+        "neighborhood_hit_input": None,
+        "residual_variance_truth": measured,
+        "residual_variance_affine": measured,
+        "regression_residual": [measured, {**measured, "value": 0.0123}],
+    }
     page = render_page({**METRICS, **known}, CONFIG, {}, ARRAYS)
     for said in ("neighbourhood hit in the data", "residual variance, affine", "coordinate 2: new", "0.0123 (0.4012"):
         assert said in page

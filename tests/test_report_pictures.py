@@ -13,11 +13,11 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from pipeline.config import resolved
-from pipeline.report import charts, pictures, raster
-from pipeline.report.figures import MISSING, to_png
-from pipeline.report.pictures import ColorSource, classify, count_outside, draw_embedding, robust_range
-from pipeline.report.side_by_side import shelves
+from pipeline.config.models import resolved
+from pipeline.report import charts, embedding_figure, rasterize
+from pipeline.report.component_layout import shelves
+from pipeline.report.embedding_figure import ColorSource, classify, count_outside, draw_embedding, robust_range
+from pipeline.report.figure_style import MISSING, to_png
 from pipeline.stages import write_report
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -52,7 +52,7 @@ def color_source(kind: str, n: int) -> ColorSource | None:
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Every figure drawn in the test, rendered as usual."""
     drawn: list[Figure] = []
-    for module in (pictures, charts):
+    for module in (embedding_figure, charts):
         monkeypatch.setattr(module, "to_png", lambda figure: drawn.append(figure) or to_png(figure))
     return drawn
 
@@ -137,7 +137,7 @@ class TestSideBySide:
         assert figures[0].axes[0].get_title(loc="left") == "108 rows in 6 components, side by side"
 
     def test_no_more_than_fit(self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pictures, "MAX_EMBEDDED_COMPONENTS", 4)
+        monkeypatch.setattr(embedding_figure, "MAX_EMBEDDED_COMPONENTS", 4)
         self.draw()
         assert figures[0].get_supxlabel() == "the 4 largest of 6 components: 100 of 108 rows"
 
@@ -203,7 +203,7 @@ class TestView:
     def test_note_counts_the_spikes(
         self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch, scatter_points: int
     ) -> None:
-        monkeypatch.setattr(pictures, "SCATTER_POINTS", scatter_points)
+        monkeypatch.setattr(embedding_figure, "SCATTER_POINTS", scatter_points)
         embedding = np.random.default_rng(75).uniform(-1.0, 1.0, (20_000, 2))
         embedding[:6, 0] = 50.0
         embedding[6:9, 1] = -50.0
@@ -221,7 +221,7 @@ class TestView:
         embedding = np.random.default_rng(77).uniform(size=(4000, 2))
         embedding[:2] += 90.0 * spike
         component = (np.arange(4000) % n_components).astype(np.int32)
-        caption = pictures.draw_captioned(embedding, component, None, "t").caption
+        caption = embedding_figure.draw_captioned(embedding, component, None, "t").caption
         assert ("outside the view" in caption) == spike
         assert ("component has coordinates of its own" in caption) == (n_components == 2)
         assert bool(caption) == (spike or n_components == 2)
@@ -252,7 +252,7 @@ class TestColor:
     def test_palette_has_a_color_for_each_class(self, n_classes: int, palette: str) -> None:
         classes = classify(ColorSource(np.arange(n_classes, dtype=np.float64), "categorical", None, "l"))
         assert classes is not None
-        np.testing.assert_allclose(classes.colors, pictures.colormaps[palette](np.arange(n_classes)))
+        np.testing.assert_allclose(classes.colors, embedding_figure.colormaps[palette](np.arange(n_classes)))
         assert len({tuple(color) for color in classes.colors}) == n_classes
 
     def test_too_many_classes_and_numbers_are_continuous(self) -> None:
@@ -291,7 +291,7 @@ class TestAggregation:
 
     @pytest.fixture(autouse=True)
     def _always_aggregate(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pictures, "SCATTER_POINTS", 100)
+        monkeypatch.setattr(embedding_figure, "SCATTER_POINTS", 100)
 
     def draw(self, figures: list[Figure], color: ColorSource | None) -> npt.NDArray[np.float64]:
         """Points on the square (0, 1)^2; gives the raster, lowest row first."""
@@ -318,7 +318,7 @@ class TestAggregation:
         embedding = np.random.default_rng(79).uniform(size=(40_000, 2))
         source = ColorSource(np.where(embedding[:, 1] < 0.5, -2.0, 4.0), "continuous", None, "v")
         pixels = imread(io.BytesIO(draw_embedding(embedding, one_component(40_000), source, "t")), format="png")
-        dark, bright = pictures.colormaps[pictures.COLOR_MAP]([0.0, 1.0])[:, :3]
+        dark, bright = embedding_figure.colormaps[embedding_figure.COLOR_MAP]([0.0, 1.0])[:, :3]
         for part, color in ((pixels[200:300, 400:600, :3], bright), (pixels[550:650, 400:600, :3], dark)):
             painted = part[part.min(axis=2) < 0.9]
             assert len(painted) > 1000
@@ -327,7 +327,7 @@ class TestAggregation:
     def test_class_colors(self, figures: list[Figure]) -> None:
         low = np.random.default_rng(79).uniform(size=(40_000, 2))[:, 1] < 0.5
         raster = self.draw(figures, ColorSource(low.astype(float), "categorical", ("up", "down"), "side"))
-        colors = np.round(255 * pictures.colormaps["tab10"](np.arange(2)))[:, :3]
+        colors = np.round(255 * embedding_figure.colormaps["tab10"](np.arange(2)))[:, :3]
         third = len(raster) // 3
         for part, color in ((raster[:third], colors[1]), (raster[-third:], colors[0])):
             painted = part[part[..., 3] > 0]
@@ -343,19 +343,19 @@ class TestAggregation:
         assert figures[0].axes[1].get_ylim()[1] == pytest.approx(max(10.0, np.nanmax(raster)))
 
     def test_all_parts_of_many_points_and_no_missing_value(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(raster, "POINTS_AT_ONCE", 300)
+        monkeypatch.setattr(rasterize, "POINTS_AT_ONCE", 300)
         rng = np.random.default_rng(81)
         points, values = rng.uniform(1.5, 8.5, size=(1000, 2)), rng.normal(size=1000)
         values[::9] = np.nan
-        grid = raster.Grid((10, 10), (0.0, 10.0), (0.0, 10.0))
+        grid = rasterize.Grid((10, 10), (0.0, 10.0), (0.0, 10.0))
         near = [
             [(np.abs(np.floor(points) - (column, row)).max(axis=1) <= 1) for column in range(10)] for row in range(10)
         ]
-        counts = raster.count_points(grid, *points.T)
+        counts = rasterize.count_points(grid, *points.T)
         np.testing.assert_array_equal(counts, np.sum(near, axis=2))
-        means = raster.mean_values(grid, *points.T, values)
+        means = rasterize.mean_values(grid, *points.T, values)
         np.testing.assert_allclose(means[5, 3], np.nanmean(values[near[5][3]]))
-        assert np.isnan(raster.mean_values(grid, *points.T, np.full(1000, np.nan))).all()
+        assert np.isnan(rasterize.mean_values(grid, *points.T, np.full(1000, np.nan))).all()
 
     @pytest.mark.parametrize("kind", ["none", "continuous", "classes"])
     @pytest.mark.parametrize("n_coordinates", [1, 3])
@@ -368,7 +368,7 @@ class TestAggregation:
 
 def test_small_picture_does_not_import_datashader() -> None:
     program = (
-        "import sys, numpy as np; from pipeline.report.pictures import draw_embedding;"
+        "import sys, numpy as np; from pipeline.report.embedding_figure import draw_embedding;"
         "draw_embedding(np.eye(5)[:, :2], np.zeros(5, np.int32), None, 't');"
         "assert 'datashader' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     )

@@ -13,11 +13,12 @@ from test_end_to_end import lle
 from test_versions import N, job, points, put_input, refused  # noqa: F401 (fixtures)
 from typer.testing import CliRunner
 
-from pipeline import checkpoint, solver_state
-from pipeline.cli import app
+from pipeline.cli.commands import app
+from pipeline.engine import checkpoint
+from pipeline.linalg import solver_checkpoint
 from pipeline.stages import solve_embedding
-from pipeline.store import Store
-from pipeline.versions import Versions
+from pipeline.storage.store import Store
+from pipeline.storage.versions import Versions
 
 CHEBYSHEV = ("--set", "eigensolver.method=chebyshev", "--set")
 OTHER_QUALITY = ("--set", "quality.sample=60")
@@ -42,11 +43,11 @@ def test_filters_go_on_in_another_version(job, tmp_path, monkeypatch):  # noqa: 
     refused(3, "run", job(), *CHEBYSHEV, "eigensolver.max_degrees=60")
     root = Versions(str(tmp_path / "run.zarr"))
     [left] = root.unpublished()
-    [head] = solver_state.kept_heads(root.open(left), "_work/eigen")
+    [head] = solver_checkpoint.kept_heads(root.open(left), "_work/eigen")
     found = []
 
     def listening(*arguments):
-        found.append(solver_state.read_state(*arguments))
+        found.append(solver_checkpoint.read_state(*arguments))
         return found[-1]
 
     monkeypatch.setattr(solve_embedding, "read_state", listening)

@@ -8,9 +8,9 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 from test_end_to_end import lle, write_config
 
-from pipeline.kernels.cost_matrix import local_factor
-from pipeline.kernels.spectrum import bottom_eigenpairs
-from pipeline.store import Store
+from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
+from pipeline.kernels.factors.cost_matrix import local_factor
+from pipeline.storage.store import Store
 
 ROUTES = ("factored", "shift_invert", "chebyshev")
 DEGREE = np.pi / 180

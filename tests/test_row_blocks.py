@@ -6,11 +6,11 @@ from distributed import Client, LocalCluster
 from local_factors import edge_factor, lle_factor, points, roll_factor
 from scipy.sparse import csr_array
 
-from pipeline import row_blocks
-from pipeline.kernels.chebyshev import block_width, filtered_subspace, first_state, largest_eigenvalue
-from pipeline.kernels.normal_operator import NormalOperator
-from pipeline.kernels.ritz import Tolerances
-from pipeline.row_blocks import RowBlocks, operator_on_workers
+from pipeline.kernels.eigensolver.chebyshev import block_width, filtered_subspace, first_state, largest_eigenvalue
+from pipeline.kernels.eigensolver.normal_operator import NormalOperator
+from pipeline.kernels.eigensolver.rayleigh_ritz import Tolerances
+from pipeline.linalg import distributed_operator
+from pipeline.linalg.distributed_operator import RowBlocks, operator_on_workers
 
 FIRST, LATER = (0.3, -0.8, 0.0), (0.5, -1.1, -1.0)
 
@@ -32,7 +32,7 @@ def by_one_process(A, block, n_products):
 @pytest.mark.parametrize("n_products", [1, 2, 11])
 @pytest.mark.parametrize("blocks_per_worker", [1, 4])
 def test_same_bytes_as_one_process(client, monkeypatch, n_products, blocks_per_worker):
-    monkeypatch.setattr(row_blocks, "BLOCKS_PER_WORKER", blocks_per_worker)
+    monkeypatch.setattr(distributed_operator, "BLOCKS_PER_WORKER", blocks_per_worker)
     A = lle_factor(points("cube", 701, 19), 12, 1e-3)
     block = np.random.default_rng(3).standard_normal((701, 5))
     found = RowBlocks(A, client).recurrence(block, FIRST, LATER, n_products)
@@ -70,7 +70,9 @@ def test_a_filter_on_workers_finds_the_same_vectors(client):
 
 def test_without_a_client_it_works_here(monkeypatch):
     A = roll_factor(200, 3)
-    monkeypatch.setattr(row_blocks.Client, "current", classmethod(lambda cls: (_ for _ in ()).throw(ValueError)))
+    monkeypatch.setattr(
+        distributed_operator.Client, "current", classmethod(lambda cls: (_ for _ in ()).throw(ValueError))
+    )
     with operator_on_workers(A, 1) as products:
         assert isinstance(products, NormalOperator)
 
@@ -88,7 +90,7 @@ def test_blocks_keep_every_entry_in_its_order():
     A = roll_factor(97, 7)
     rows, columns = np.array([0, 10, 60, 97]), np.array([0, 33, 34, 97])
     stacked = []
-    for number, block in enumerate(row_blocks._cut(A, rows, columns)):
+    for number, block in enumerate(distributed_operator._cut(A, rows, columns)):
         back = np.concatenate([np.arange(columns[t], columns[t + 1]) for t in block.touched])
         part = csr_array((block.data, back[block.indices], block.indptr), shape=(rows[number + 1] - rows[number], 97))
         assert (np.diff(block.touched) > 0).all()

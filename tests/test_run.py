@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from conftest import swiss_roll
 
-from pipeline.cluster import where
-from pipeline.config import Cluster, Config, KubernetesCluster
-from pipeline.errors import BoundsNotMet
-from pipeline.plan import Layout, Step
-from pipeline.progress import RunProgress
-from pipeline.run import _worthwhile, run
-from pipeline.solver_state import kept_heads
-from pipeline.store import Store
+from pipeline.config.models import Cluster, Config, KubernetesCluster
+from pipeline.core.errors import BoundsNotMet
+from pipeline.engine.placement import where
+from pipeline.engine.plan import Layout, Step
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs.run import _worthwhile, run
+from pipeline.linalg.solver_checkpoint import kept_heads
+from pipeline.storage.store import Store
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from test_end_to_end import lle, write_config
 from typer.testing import CliRunner
 
 import pipeline
-from pipeline import cluster as clusters
-from pipeline.cli import app
-from pipeline.config import Cluster
-from pipeline.errors import ConfigError, InputError, StoreError
-from pipeline.objects import LocalObjects
-from pipeline.sources import open_source
-from pipeline.store import Store
+from pipeline.cli.commands import app
+from pipeline.clusters import connect as clusters
+from pipeline.config.models import Cluster
+from pipeline.core.errors import ConfigError, InputError, StoreError
+from pipeline.inputs import open_source
+from pipeline.storage.objects import LocalObjects
+from pipeline.storage.store import Store
 
 PACKAGE = Path(pipeline.__file__).resolve().parent
 REPOSITORY = PACKAGE.parent
@@ -173,7 +173,7 @@ class TestPickles:
             Store(store.url).read_all("points")
 
     def test_yaml_tags(self, tmp_path, trap):
-        from pipeline.config import load_config  # noqa: PLC0415
+        from pipeline.config.models import load_config  # noqa: PLC0415
 
         path = tmp_path / "job.yaml"
         path.write_text(f"output: !!python/object/apply:os.mknod ['{trap.path}']")

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.config import Config
-from pipeline.errors import InputError
-from pipeline.sources import open_source, selection
+from pipeline.config.models import Config
+from pipeline.core.errors import InputError
+from pipeline.inputs import open_source, row_filter
 from pipeline.stages.ingest import open_input, source_parameters
 
 
@@ -26,7 +26,7 @@ def labelled(tmp_path):
 @pytest.mark.parametrize("where", [5, "5"])
 def test_rows_of_one_label_in_any_cut(labelled, monkeypatch, where, window):
     path, label_path, points, labels = labelled
-    monkeypatch.setattr(selection, "WINDOW_ROWS", window)
+    monkeypatch.setattr(row_filter, "WINDOW_ROWS", window)
     source = open_source("npy", path=path, labels=label_path, columns=None, where=where)
     expected = points[labels == 5]
     assert source.n_rows == len(expected)
@@ -97,7 +97,7 @@ def test_another_label_column_chooses_other_rows(table):
 def test_rows_are_chosen_by_one_column_and_labelled_by_another(table, monkeypatch):
     opened, points, columns = table
     for window in (7, 4096):
-        monkeypatch.setattr(selection, "WINDOW_ROWS", window)
+        monkeypatch.setattr(row_filter, "WINDOW_ROWS", window)
         source = opened("k", where=1, chosen_by="q")
         chosen = columns["q"] == 1
         np.testing.assert_allclose(source.read(0, source.n_rows), points[chosen], rtol=1e-12)

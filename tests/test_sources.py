@@ -22,9 +22,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from zarr.errors import UnstableSpecificationWarning
 
-from pipeline.errors import InputError, LleError
+from pipeline.core.errors import InputError, LleError
+from pipeline.inputs import (
+    compressed,
+    csv_files,
+    labels,
+    memory_mapped,
+    npy_npz_idx,
+    open_source,
+    parquet_files,
+    zarr_input,
+)
 from pipeline.kernels.manifolds import MANIFOLDS, sample
-from pipeline.sources import arrays, delimited, labels, mapped, open_source, parquet, streams, zarr_arrays
 
 N, D = 2500, 5
 IDX_CODES = {"u1": 0x08, "i1": 0x09, ">i2": 0x0B, ">i4": 0x0C, ">f4": 0x0D, ">f8": 0x0E}
@@ -33,7 +42,7 @@ IDX_CODES = {"u1": 0x08, "i1": 0x09, ">i2": 0x0B, ">i4": 0x0C, ">f4": 0x0D, ">f8
 @pytest.fixture(autouse=True)
 def _close_streams():
     yield
-    streams.STREAMS.close()
+    compressed.STREAMS.close()
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +126,7 @@ class TestEveryKind:
 
     @pytest.mark.parametrize("name", ALL_INPUTS)
     @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    @given(
-        ranges=st.lists(st.tuples(st.integers(0, N), st.integers(0, N)).map(sorted), min_size=1, max_size=4)
-    )
+    @given(ranges=st.lists(st.tuples(st.integers(0, N), st.integers(0, N)).map(sorted), min_size=1, max_size=4))
     def test_any_rows_in_any_order(self, inputs, data, name, ranges):
         kind, params = inputs[name]
         X, y = data
@@ -145,9 +152,7 @@ class TestEveryKind:
     @pytest.mark.parametrize("name", ALL_INPUTS)
     def test_no_labels(self, inputs, name):
         kind, params = inputs[name]
-        source = open_source(
-            kind, **{key: value for key, value in params.items() if key not in ("label", "labels")}
-        )
+        source = open_source(kind, **{key: value for key, value in params.items() if key not in ("label", "labels")})
         assert (source.label_kind, source.label_names, source.label_width) == ("none", None, 0)
         assert source.read_labels(0, 5) is None
 
@@ -192,11 +197,7 @@ def test_reading_dtype_keeps_every_value(tmp_path, kind, dtype, expected):
     if wide.kind == "f":
         extremes = [np.finfo(wide).max, np.finfo(wide).tiny]
     else:
-        extremes = (
-            [1, 0]
-            if wide.kind == "b"
-            else [np.iinfo(wide).max >> 11 * (wide.itemsize == 8), np.iinfo(wide).min]
-        )
+        extremes = [1, 0] if wide.kind == "b" else [np.iinfo(wide).max >> 11 * (wide.itemsize == 8), np.iinfo(wide).min]
     X = np.array([extremes, extremes[::-1]]).astype(wide)
     if kind == "npy":
         np.save(tmp_path / "x.npy", X)
@@ -206,9 +207,7 @@ def test_reading_dtype_keeps_every_value(tmp_path, kind, dtype, expected):
         source = open_source("zarr", url=tmp_path / "x.zarr")
     else:
         pq.write_table(
-            pa.table(
-                {"a": X[:, 0].astype(wide.newbyteorder("=")), "b": X[:, 1].astype(wide.newbyteorder("="))}
-            ),
+            pa.table({"a": X[:, 0].astype(wide.newbyteorder("=")), "b": X[:, 1].astype(wide.newbyteorder("="))}),
             tmp_path / "x.parquet",
         )
         source = open_source("parquet", path=tmp_path / "x.parquet")
@@ -283,9 +282,9 @@ class TestReadsOnlyWhatItNeeds:
     def test_block_after_block_opens_a_stream_once(self, inputs, data, name, monkeypatch):
         opened = []
         for function in ("_open_gzip", "_open_member"):
-            original = getattr(arrays, function)
+            original = getattr(npy_npz_idx, function)
             monkeypatch.setattr(
-                arrays, function, lambda *args, original=original: opened.append(args) or original(*args)
+                npy_npz_idx, function, lambda *args, original=original: opened.append(args) or original(*args)
             )
         kind, params = inputs[name]
         blocks = [open_source(kind, **params).read(start, min(start + 100, N)) for start in range(0, N, 100)]
@@ -300,9 +299,7 @@ class TestReadsOnlyWhatItNeeds:
 
         def read(first):
             for start in range(first, N - 50, 100):
-                if not np.array_equal(
-                    open_source(kind, **params).read(start, start + 50), data[0][start : start + 50]
-                ):
+                if not np.array_equal(open_source(kind, **params).read(start, start + 50), data[0][start : start + 50]):
                     wrong.append(start)
 
         threads = [threading.Thread(target=read, args=(first,)) for first in (0, 50, 25)]
@@ -319,7 +316,7 @@ class TestReadsOnlyWhatItNeeds:
             handles[name] = gzip.GzipFile(fileobj=io.BytesIO(gzip.compress(name.encode() * 10)))
             return handles[name]
 
-        pool = streams.StreamPool(2)
+        pool = compressed.StreamPool(2)
         for name in "abc":
             with pool.at((name,), 3, partial(opener, name)) as stream:
                 target = bytearray(2)
@@ -331,9 +328,9 @@ class TestReadsOnlyWhatItNeeds:
 
     def test_parquet_decodes_each_row_group_once(self, inputs, monkeypatch):
         decoded = []
-        original = parquet._read_group
-        monkeypatch.setattr(parquet, "_read_group", lambda *args: decoded.append(args[1:]) or original(*args))
-        parquet._numbers_of_group.cache_clear()
+        original = parquet_files._read_group
+        monkeypatch.setattr(parquet_files, "_read_group", lambda *args: decoded.append(args[1:]) or original(*args))
+        parquet_files._numbers_of_group.cache_clear()
         kind, params = inputs["parquet"]
         for start in range(700, 1400, 100):
             open_source(kind, **params, columns=["x1"]).read(start, start + 100)
@@ -350,20 +347,20 @@ class TestReadsOnlyWhatItNeeds:
 
     def test_csv_is_scanned_once(self, inputs, monkeypatch):
         scans = []
-        original = delimited._whole_lines
-        monkeypatch.setattr(delimited, "_whole_lines", lambda *args: scans.append(args) or original(*args))
-        delimited.index_rows.cache_clear()
+        original = csv_files._whole_lines
+        monkeypatch.setattr(csv_files, "_whole_lines", lambda *args: scans.append(args) or original(*args))
+        csv_files.index_rows.cache_clear()
         kind, params = inputs["csv"]
         for start in range(0, 2000, 500):
             open_source(kind, **params).read(start, start + 500)
         assert len(scans) == 1
 
     def test_npz_by_columns_is_unpacked_once(self, inputs, monkeypatch):
-        mapped._unpack.cache_clear()
+        memory_mapped._unpack.cache_clear()
         kind, params = inputs["npz by columns"]
         for start in range(0, 2000, 500):
             open_source(kind, **params).read(start, start + 500)
-        assert mapped._unpack.cache_info().misses == 1
+        assert memory_mapped._unpack.cache_info().misses == 1
 
 
 class TestLabels:
@@ -446,7 +443,7 @@ class TestLabels:
 class TestCsv:
     def test_any_layout_of_lines(self, tmp_path, monkeypatch):
         """Scanned in pieces of a few bytes, so every line is cut somewhere."""
-        monkeypatch.setattr(delimited, "ROWS_PER_MARK", 3)
+        monkeypatch.setattr(csv_files, "ROWS_PER_MARK", 3)
         rng = np.random.default_rng(5)
         X = rng.standard_normal((20, 3))
         lines = [",".join(map(repr, row)) for row in X.tolist()]
@@ -466,8 +463,8 @@ class TestCsv:
             path = tmp_path / f"{name}.csv"
             path.write_bytes(text.encode())
             for scan in (7, 64, 1 << 20):
-                monkeypatch.setattr(delimited, "SCAN_BYTES", scan)
-                delimited.index_rows.cache_clear()
+                monkeypatch.setattr(csv_files, "SCAN_BYTES", scan)
+                csv_files.index_rows.cache_clear()
                 source = open_source("csv", path=path, columns=["a", "b", "c"])
                 assert source.n_rows == 20, name
                 for start, stop in [(0, 20), (0, 1), (2, 3), (3, 6), (5, 11), (18, 20), (19, 20), (4, 4)]:
@@ -538,9 +535,7 @@ class TestParquet:
         np.testing.assert_array_equal(source.read_labels(0, 3), [1, np.nan, 0])
 
     def test_category_labels(self, tmp_path):
-        pd.DataFrame({"a": [1.0, 2.0], "y": pd.Categorical(["oak", "ash"])}).to_parquet(
-            tmp_path / "x.parquet"
-        )
+        pd.DataFrame({"a": [1.0, 2.0], "y": pd.Categorical(["oak", "ash"])}).to_parquet(tmp_path / "x.parquet")
         source = open_source("parquet", path=tmp_path / "x.parquet", label="y")
         assert source.read_labels(0, 2).tolist() == [1, 0]
 
@@ -550,9 +545,7 @@ class TestParquet:
         pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=index).to_parquet(tmp_path / "x.parquet")
         assert open_source("parquet", path=tmp_path / "x.parquet").read(0, 3).tolist() == [[1], [2], [3]]
         named = index_name or "__index_level_0__"
-        assert open_source("parquet", path=tmp_path / "x.parquet", columns=[named]).read(1, 2).tolist() == [
-            [9]
-        ]
+        assert open_source("parquet", path=tmp_path / "x.parquet", columns=[named]).read(1, 2).tolist() == [[9]]
 
     def test_empty_row_groups_and_files(self, tmp_path):
         with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema({"a": pa.float64()})) as writer:
@@ -579,10 +572,7 @@ class TestSynthetic:
     def test_fingerprint_holds_every_parameter(self, key):
         params = {"name": "sheet", "n_points": 300, "noise": 0.1, "seed": 5, "phi": 0.3}
         changed = params | {key: {"name": "cusp", "n_points": 301, "noise": 0.2, "seed": 6, "phi": 0.4}[key]}
-        assert (
-            open_source("synthetic", **params).fingerprint()
-            != open_source("synthetic", **changed).fingerprint()
-        )
+        assert open_source("synthetic", **params).fingerprint() != open_source("synthetic", **changed).fingerprint()
 
     @pytest.mark.parametrize("n_points", [None, 1797])
     def test_digits(self, n_points):
@@ -617,9 +607,7 @@ class TestRemoteZarr:
     @pytest.fixture
     def address(self, tmp_path):
         quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *args: None})
-        with http.server.ThreadingHTTPServer(
-            ("127.0.0.1", 0), partial(quiet, directory=str(tmp_path))
-        ) as server:
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=str(tmp_path))) as server:
             thread = threading.Thread(target=server.serve_forever)
             thread.start()
             yield f"http://127.0.0.1:{server.server_port}"
@@ -648,9 +636,7 @@ class TestRemoteZarr:
         before = first.fingerprint()["points"][0]
         assert (before["name"], before["files"]) == ("x.zarr", 7 * 3 + 1)
         (tmp_path / "x.zarr/points/c/2/1").write_bytes(b"garbage")
-        assert (
-            open_source("zarr", url="s3://bucket/x.zarr", array="points").fingerprint()["points"][0] != before
-        )
+        assert open_source("zarr", url="s3://bucket/x.zarr", array="points").fingerprint()["points"][0] != before
 
     def test_no_answer_may_be_tried_again(self, monkeypatch):
         store = pytest.importorskip("obstore.store")
@@ -665,7 +651,7 @@ class TestRemoteZarr:
         assert caught.value.exit_code == 1
 
     def test_missing_extra_is_named(self, monkeypatch):
-        monkeypatch.setattr(zarr_arrays, "find_spec", lambda name: None)
+        monkeypatch.setattr(zarr_input, "find_spec", lambda name: None)
         with pytest.raises(InputError, match=r"lle-pipeline\[s3\]"):
             open_source("zarr", url="s3://bucket/x.zarr", array="points")
 
@@ -674,7 +660,7 @@ def test_missing_package_is_named(monkeypatch):
     def import_module(name):
         raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
 
-    monkeypatch.setattr("pipeline.sources.import_module", import_module)
+    monkeypatch.setattr("pipeline.inputs.import_module", import_module)
     with pytest.raises(InputError, match="parquet needs the package 'pyarrow'"):
         open_source("parquet", path="x")
 
@@ -699,9 +685,7 @@ def idx(array, compress=False):
 
 
 def text(content, name="x.csv"):
-    return lambda folder: (folder / name).write_bytes(
-        content if isinstance(content, bytes) else content.encode()
-    )
+    return lambda folder: (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
 def table(frame, name="x.parquet"):
@@ -875,14 +859,12 @@ BAD_INPUTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "case"), [(kind, case) for kind, (_, cases) in BAD_INPUTS.items() for case in cases]
-)
+@pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind, (_, cases) in BAD_INPUTS.items() for case in cases])
 def test_bad_input_is_named(tmp_path, monkeypatch, kind, case):
     base, cases = BAD_INPUTS[kind]
     make, further, words = cases[case]
-    monkeypatch.setattr(delimited, "SCAN_BYTES", 1000)
-    monkeypatch.setattr(delimited, "MAX_LINE_BYTES", 2000)
+    monkeypatch.setattr(csv_files, "SCAN_BYTES", 1000)
+    monkeypatch.setattr(csv_files, "MAX_LINE_BYTES", 2000)
     monkeypatch.chdir(tmp_path)
     make(tmp_path)
 
@@ -902,9 +884,7 @@ def test_single_zarr_array(tmp_path):
     assert open_source("zarr", url=f"file://{tmp_path}/x.zarr").n_rows == 4
 
 
-@pytest.mark.parametrize(
-    "compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
-)
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_npz_of_any_zip_tool(tmp_path, compression):
     np.save(tmp_path / "x.npy", RANDOM)
     with zipfile.ZipFile(tmp_path / "x.npz", "w", compression) as archive:

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import zarr
 
-from pipeline.sources import open_source
-from pipeline.sources.synthetic import ManifoldSource
+from pipeline.inputs import open_source
+from pipeline.inputs.synthetic import ManifoldSource
 
 
 def changed(before: list[str], after: list[str]) -> list[int]:
@@ -92,5 +92,5 @@ def test_a_place_that_lists_nothing_cannot_tell(tmp_path, points, monkeypatch):
     zarr.save(str(tmp_path / "x.zarr"), points)
     source = open_source("zarr", url=str(tmp_path / "x.zarr"))
     assert source.can_tell
-    monkeypatch.setattr("pipeline.sources.zarr_arrays.Location.can_list", property(lambda self: False))
+    monkeypatch.setattr("pipeline.inputs.zarr_input.Location.can_list", property(lambda self: False))
     assert not source.can_tell

@@ -17,17 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-from pipeline import objects as objects_module
-from pipeline import refusals
-from pipeline.errors import ConfigError, CorruptChunk, StoreError
-from pipeline.objects import LocalObjects, RemoteObjects
-from pipeline.opened import open_run
-from pipeline.plan import PlannedArray
-from pipeline.refusals import storage_errors
-from pipeline.run import status_of
-from pipeline.schema import FORMAT_VERSION, ArraySpec
-from pipeline.store import Store, block_of
-from pipeline.versions import reading
+from pipeline.api.open_run import open_run
+from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
+from pipeline.jobs.status import status_of
+from pipeline.storage import objects as objects_module
+from pipeline.storage import storage_errors as storage_errors_module
+from pipeline.storage.array_specs import FORMAT_VERSION, ArraySpec, PlannedArray
+from pipeline.storage.objects import LocalObjects, RemoteObjects
+from pipeline.storage.storage_errors import storage_errors
+from pipeline.storage.store import Store, block_of
+from pipeline.storage.versions import reading
 
 # One array of each way to be stored: as it is, compressed, and both of them as shards of several chunks.
 KINDS = {
@@ -521,7 +520,7 @@ class TestPassingFaults:
     def failing(self, monkeypatch):
         """`failing(number, n_times)`: the next n renames fail with that error; how many did."""
         replace, failed = os.replace, []
-        monkeypatch.setattr(refusals, "WRITE_PAUSES", (0.0, 0.0, 0.0))
+        monkeypatch.setattr(storage_errors_module, "WRITE_PAUSES", (0.0, 0.0, 0.0))
 
         def arm(number, n_times):
             def refuse(source, target, **more):

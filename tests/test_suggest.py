@@ -11,13 +11,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline import suggest as suggestions
-from pipeline.cli import app
-from pipeline.config import Config, load_config
-from pipeline.kernels.dimension import Dimension
+from pipeline.cli.commands import app
+from pipeline.config.models import Config, load_config
+from pipeline.jobs import suggest as suggestions
+from pipeline.jobs.suggest import Candidate, choose
+from pipeline.jobs.suggest_trial import Pilot, faithfulness
 from pipeline.kernels.manifolds import sample
-from pipeline.pilot import Pilot, faithfulness
-from pipeline.suggest import Candidate, choose
+from pipeline.kernels.quality.intrinsic_dimension import Dimension
 
 SLANTED = np.random.default_rng(12).random((900, 2)) @ np.ones((2, 3)) + np.eye(3)[0]
 SLANTED[:, 1] += np.random.default_rng(13).random(900)
@@ -203,9 +203,13 @@ class TestCommand:
         assert "weights.reg" not in json.loads(out)["suggested"]
 
 
-@pytest.mark.parametrize(("number", "code"), [
-    pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130),
-])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        (signal.SIGINT, 130),
+    ],
+)
 def test_a_signal_leaves_no_folder_behind(path, tmp_path, number, code):
     """It comes between two of the runs, when none of them listens."""
     program = (

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from pipeline import survey as surveys
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
+from pipeline.jobs import suggest_sample as surveys
+from pipeline.jobs.suggest_sample import survey
 from pipeline.stages.ingest import open_input
-from pipeline.survey import survey
 
 SEEDS = [19, 83]
 

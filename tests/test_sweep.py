@@ -14,19 +14,22 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline import execute, objects, reuse, sweep
-from pipeline import run as runs
-from pipeline.checkpoint import read_reports, recorded_steps
-from pipeline.cli import app
-from pipeline.clusters.versions import programs
-from pipeline.config import load_config
-from pipeline.config_sweep import experiment_name
-from pipeline.errors import ConfigError, ExperimentsFailed, Interrupted
-from pipeline.objects import LocalObjects
-from pipeline.progress import StepCounts
+from pipeline.cli.commands import app
+from pipeline.clusters.version_check import programs
+from pipeline.config.models import load_config
+from pipeline.config.sweep import experiment_name
+from pipeline.core.errors import ConfigError, ExperimentsFailed, Interrupted
+from pipeline.engine import execute
+from pipeline.engine.checkpoint import read_reports, recorded_steps
+from pipeline.jobs import run as runs
+from pipeline.jobs import sweep, sweep_plan
+from pipeline.jobs.sweep import StepCounts, run_sweep
+from pipeline.jobs.sweep_plan import count_steps, load_sweep, plan_sweep
+from pipeline.search import shorter_lists
 from pipeline.stages import find_neighbors
-from pipeline.store import Store
-from pipeline.sweep import count_steps, load_sweep, plan_sweep, run_sweep
+from pipeline.storage import objects
+from pipeline.storage.objects import LocalObjects
+from pipeline.storage.store import Store
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "configs" / "experiments"
 GRID = {"neighbors.n_neighbors": [6, 10], "weights.reg": ["1e-1", 1e-3]}
@@ -168,12 +171,12 @@ def test_cut_lists_are_those_of_a_search_even_among_ties(tmp_path, method):
 
 def test_lists_without_ties_are_cut_and_not_searched(tmp_path, monkeypatch):
     searched = []
-    original = reuse.cut_lists
+    original = shorter_lists.cut_lists
 
     def cut(search, *arguments, **parameters):
         return original(lambda *a, **k: searched.append(a) or search(*a, **k), *arguments, **parameters)
 
-    monkeypatch.setattr(reuse, "cut_lists", cut)
+    monkeypatch.setattr(shorter_lists, "cut_lists", cut)
     assert sweep_of(write(tmp_path / "k.yaml", {"grid": {"neighbors.n_neighbors": [5, 9]}})).counts["cut"] == 1
     assert searched == []
 
@@ -357,7 +360,7 @@ class TestOtherVersions:
             sweep._task(None, None, False, None, {**programs(), "numpy": "1.2.3"})
 
     def test_the_row_says_that_no_retry_cures_it(self, monkeypatch):
-        experiment = sweep.Experiment("one", {}, None)
+        experiment = sweep_plan.Experiment("one", {}, None)
         monkeypatch.setattr(sweep, "run_tree", lambda *given: [("one", ConfigError("numpy"))])
         executor = SimpleNamespace(client=None, memory=None)
         [row] = sweep._on_workers(executor, [experiment], {}, False)

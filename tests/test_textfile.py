@@ -9,9 +9,9 @@ import pytest
 from test_end_to_end import lle, write_config
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import BoundsNotMet, ConfigError, Interrupted, LleError, StoreError
-from pipeline.textfile import HELP, LAST_SUCCESS, render, reported
+from pipeline.cli.commands import app
+from pipeline.core.errors import BoundsNotMet, ConfigError, Interrupted, LleError, StoreError
+from pipeline.report.prometheus import HELP, LAST_SUCCESS, render, reported
 
 parser = pytest.importorskip("prometheus_client.parser", reason="NOT CHECKED: prometheus-client is not installed")
 

@@ -10,10 +10,10 @@ from test_alignment import Job, bowl, rms
 from test_end_to_end import lle
 from typer.testing import CliRunner
 
-from pipeline import transform as transforms
-from pipeline.cli import app
+from pipeline.cli.commands import app
+from pipeline.jobs import transform as transforms
 from pipeline.kernels.procrustes import align
-from pipeline.store import Store
+from pipeline.storage.store import Store
 
 K, BLOCK = 12, 400
 HIGH = 15

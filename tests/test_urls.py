@@ -16,9 +16,9 @@ from test_sources import data, inputs  # noqa: F401 (fixtures)
 from test_stamps import changed
 from test_versions import FEW, read_blocks
 
-from pipeline.errors import InputChanged, InputError, LleError
-from pipeline.objects import open_objects
-from pipeline.sources import mapped, open_source, remote, streams
+from pipeline.core.errors import InputChanged, InputError, LleError
+from pipeline.inputs import compressed, memory_mapped, open_source, remote_files
+from pipeline.storage.objects import open_objects
 from tests.traffic import counted
 
 pytest.importorskip("obstore", reason="object stores need the extra s3")
@@ -31,7 +31,7 @@ KINDS = [
 @pytest.fixture
 def bucket(moto_bucket):
     yield moto_bucket
-    streams.STREAMS.close()
+    compressed.STREAMS.close()
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ class TestSameRows:
     def test_as_from_a_disk(self, inputs, data, folder, name, monkeypatch):  # noqa: F811
         kind, params = inputs[name]
         upload([file for file in Path(params["path"]).parent.iterdir() if file.is_file()], folder)
-        monkeypatch.setattr(remote, "PIECE_BYTES", 1000)  # many requests a read
+        monkeypatch.setattr(remote_files, "PIECE_BYTES", 1000)  # many requests a read
         there = {key: f"{folder.url}/{Path(value).name}" if os.sep in str(value) else value
                  for key, value in params.items()}  # fmt: skip
         here, source = open_source(kind, **params), open_source(kind, **there)
@@ -229,7 +229,7 @@ class TestRefusals:
         for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.delenv(variable)
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://169.254.0.0:9")
-        monkeypatch.setattr("pipeline.objects.RETRY", {"max_retries": 0})
+        monkeypatch.setattr("pipeline.storage.objects.RETRY", {"max_retries": 0})
         with pytest.raises(LleError, match="no credentials in the environment"):
             open_source("npy", path=bucket.url(name))
 
@@ -240,7 +240,7 @@ class TestRefusals:
             open_source(kind, path=f"{folder.url}/x")
 
     def test_missing_extra(self, monkeypatch):
-        monkeypatch.setattr(remote, "find_spec", lambda name: None)
+        monkeypatch.setattr(remote_files, "find_spec", lambda name: None)
         with pytest.raises(InputError, match=r"lle-pipeline\[s3\]"):
             open_source("npy", path="s3://bucket/x.npy")
 
@@ -262,14 +262,14 @@ def test_chosen_columns_come_by_windows(tmp_path, monkeypatch):
     """Whole rows are read, of which only the chosen columns are in the plan of memory."""
     X = np.arange(3000.0).reshape(100, 30)
     np.save(tmp_path / "x.npy", X)
-    monkeypatch.setattr("pipeline.sources.stacking.WINDOW_BYTES", 8 * 30 * 7)
-    read, sizes = mapped.MappedRows.read, []
+    monkeypatch.setattr("pipeline.inputs.stacked_files.WINDOW_BYTES", 8 * 30 * 7)
+    read, sizes = memory_mapped.MappedRows.read, []
 
     def counting(self, start, stop):
         sizes.append(stop - start)
         return read(self, start, stop)
 
-    monkeypatch.setattr(mapped.MappedRows, "read", counting)
+    monkeypatch.setattr(memory_mapped.MappedRows, "read", counting)
     block = open_source("npy", path=tmp_path / "x.npy", columns=[29, 3]).read(5, 95)
     np.testing.assert_array_equal(block, X[5:95][:, [29, 3]])
     assert max(sizes) == 7

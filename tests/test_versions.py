@@ -17,14 +17,14 @@ from conftest import swiss_roll
 from test_end_to_end import lle, write_config
 from typer.testing import CliRunner
 
-import pipeline.store as store_module
-from pipeline import checkpoint
-from pipeline.cli import app
-from pipeline.errors import ConfigError, StoreError
-from pipeline.lock import RunLock
-from pipeline.objects import RemoteObjects, open_objects
-from pipeline.store import Store
-from pipeline.versions import RETIRED, Versions, published_url, reading
+import pipeline.storage.store as store_module
+from pipeline.cli.commands import app
+from pipeline.core.errors import ConfigError, StoreError
+from pipeline.engine import checkpoint
+from pipeline.storage.lock import RunLock
+from pipeline.storage.objects import RemoteObjects, open_objects
+from pipeline.storage.store import Store
+from pipeline.storage.versions import RETIRED, Versions, published_url, reading
 
 N, BLOCK = 600, 200
 FEW = {"quality": {"sample": 50}, "neighbors": {"n_neighbors": 8}, "graph": {"min_component": 20}}
@@ -351,10 +351,14 @@ class TestPlaces:
         (tmp_path / "run.zarr/letter.txt").write_text("dear")
         assert "other files" in refused(2, "run", job())
 
-    @pytest.mark.parametrize("name", [
-        "notes", pytest.param(".ipynb_checkpoints", marks=pytest.mark.slow),
-        pytest.param("20260102T030405Z-9f3e-copy", marks=pytest.mark.slow),
-    ])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "notes",
+            pytest.param(".ipynb_checkpoints", marks=pytest.mark.slow),
+            pytest.param("20260102T030405Z-9f3e-copy", marks=pytest.mark.slow),
+        ],
+    )
     def test_folders_of_others_among_the_versions_stay(self, job, tmp_path, name):
         lle("run", job(keep=1))
         theirs = tmp_path / "run.zarr/versions" / name / "letter.txt"
@@ -479,7 +483,7 @@ def test_without_links_the_file_is_copied(tmp_path, monkeypatch):
 
 
 def test_an_input_that_cannot_tell_is_read_every_time(job, monkeypatch):
-    monkeypatch.setattr("pipeline.sources.stacking.FileSource.can_tell", property(lambda self: False))
+    monkeypatch.setattr("pipeline.inputs.stacked_files.FileSource.can_tell", property(lambda self: False))
     first, second = lle("run", job()), lle("run", job())
     assert second["unchanged"]
     assert second["published"] == first["published"]

@@ -13,17 +13,17 @@ from urllib.parse import urlparse
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import schema
-from pipeline.array_input import input_section, remove_unnamed
-from pipeline.config import Config, check_config
-from pipeline.errors import ConfigError, Interrupted, LleError, StoreError
-from pipeline.kernels.pardiso import reproducible_environment
-from pipeline.lock import RunLock
-from pipeline.plan import RunResult
-from pipeline.progress import RunProgress
-from pipeline.run import run
-from pipeline.store import Store
-from pipeline.versions import Versions
+from pipeline.api.array_input import input_section, remove_unnamed
+from pipeline.config.models import Config, check_config
+from pipeline.core.errors import ConfigError, Interrupted, LleError, StoreError
+from pipeline.engine.plan import RunResult
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs.run import run
+from pipeline.kernels.eigensolver.pardiso import reproducible_environment
+from pipeline.storage import array_specs
+from pipeline.storage.lock import RunLock
+from pipeline.storage.store import Store
+from pipeline.storage.versions import Versions
 
 SERIAL = {"kind": "serial"}
 OF_THIS_MACHINE = ("serial", "local")
@@ -40,7 +40,7 @@ def embed(X: Any, **config: Any) -> npt.NDArray[np.float64]:
     Raises ValueError where the config or the input is at fault, LleError for other failures.
     """
     with finished_run(X, config) as (store, _):
-        return store.read_all(schema.EMBEDDING.name)
+        return store.read_all(array_specs.EMBEDDING.name)
 
 
 @contextlib.contextmanager

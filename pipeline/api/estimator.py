@@ -12,13 +12,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pipeline import schema
-from pipeline.array_input import is_chunked, row_blocks
-from pipeline.config import Config, Eigensolver, Weights
-from pipeline.config_neighbors import Neighbors
-from pipeline.in_python import finished_run, python_errors
-from pipeline.placing import Training, read_training, state_of
-from pipeline.store import Store
+from pipeline.api.array_input import is_chunked, row_blocks
+from pipeline.api.embed import finished_run, python_errors
+from pipeline.api.place_in_memory import Training, read_training, state_of
+from pipeline.config.models import Config, Eigensolver, Weights
+from pipeline.config.neighbors import Neighbors
+from pipeline.storage import array_specs
+from pipeline.storage.store import Store
 
 Array = npt.NDArray[np.float64]
 
@@ -94,10 +94,10 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         """Run the stages on X (n, d); y is ignored. Raises ValueError for bad data or parameters, LleError else."""
         X = self._checked(X, reset=True)
         with finished_run(X, self._sections(X), self.verbose) as (store, result):
-            self.embedding_ = store.read_all(schema.EMBEDDING.name)
-            self.component_ = store.read_all(schema.COMPONENT.name)
-            self.eigenvalues_ = store.read_all(schema.EIGENVALUES.name)
-            self.n_features_in_ = store.array(schema.RAW.name).shape[1]
+            self.embedding_ = store.read_all(array_specs.EMBEDDING.name)
+            self.component_ = store.read_all(array_specs.COMPONENT.name)
+            self.eigenvalues_ = store.read_all(array_specs.EIGENVALUES.name)
+            self.n_features_in_ = store.array(array_specs.RAW.name).shape[1]
             self._state = state_of(store)
             self._training = read_training(store, self._state) if self.store is None else None
         self.metrics_, self.store_ = result.metrics, None if self.store is None else result.store

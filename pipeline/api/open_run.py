@@ -8,11 +8,12 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import checkpoint, schema
-from pipeline.store import Store, block_of
-from pipeline.versions import published_url
+from pipeline.engine import current_config
+from pipeline.storage import array_specs
+from pipeline.storage.store import Store, block_of
+from pipeline.storage.versions import published_url
 
-EMBEDDED = (schema.EMBEDDING, schema.COMPONENT, schema.EIGENVALUES)
+EMBEDDED = (array_specs.EMBEDDING, array_specs.COMPONENT, array_specs.EIGENVALUES)
 """What the step solve_embedding.write leaves."""
 
 
@@ -56,7 +57,7 @@ class OpenedRun:
         import xarray  # noqa: PLC0415 (takes half a second)
 
         variables = {}
-        for spec in schema.ARRAYS:
+        for spec in array_specs.ARRAYS:
             if spec.name in self.arrays:  # a dimension may not have the name of an array that does not number it
                 dims = [f"{dim} number" if dim in self.arrays else dim for dim in spec.dims]
                 variables[spec.name] = (dims, self.arrays[spec.name], {"meaning": spec.meaning, "unit": spec.unit})
@@ -79,10 +80,10 @@ def open_run(store: str) -> OpenedRun:
     opened.require_run()
     attributes = opened.attributes()
     arrays = {}
-    written = checkpoint.current_record(opened, "solve_embedding", "write") is not None
-    for spec in schema.ARRAYS:
-        if checkpoint.holds_array(opened, spec.name) and (written or spec not in EMBEDDED):
+    written = current_config.current_record(opened, "solve_embedding", "write") is not None
+    for spec in array_specs.ARRAYS:
+        if current_config.holds_array(opened, spec.name) and (written or spec not in EMBEDDED):
             stored = StoredArray(opened.url, spec.name)
             arrays[spec.name] = da.from_array(stored, chunks=stored.chunks, name=False, asarray=False)
-    metrics = opened.get_json("report/metrics.json") if checkpoint.has_metrics(opened) else None
+    metrics = opened.get_json("report/metrics.json") if current_config.has_metrics(opened) else None
     return OpenedRun(opened.url, attributes["config"], attributes["versions"], metrics, arrays)

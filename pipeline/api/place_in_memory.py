@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import checkpoint, schema
-from pipeline.errors import InputError, StoreError
-from pipeline.kernels.knn import NeighborLists, brute_neighbors, kdtree_neighbors
+from pipeline.core.errors import InputError, StoreError
+from pipeline.engine import checkpoint
+from pipeline.engine.plan import KDTREE_FEATURES
+from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors
 from pipeline.kernels.out_of_sample import of_one_component, place
 from pipeline.kernels.projection import project_like
-from pipeline.plan import KDTREE_FEATURES
-from pipeline.preprocess import Transform, unit_rows
-from pipeline.store import Store
+from pipeline.linalg.preprocess import Transform, unit_rows
+from pipeline.storage import array_specs
+from pipeline.storage.store import Store
 
 BATCH_BYTES = 16 * 2**20
 BRUTE_ROWS = 1024
@@ -94,12 +95,12 @@ def read_training(store: Store, state: str) -> Training:
             f"fit again, or give each estimator a store of its own"
         )
     config = store.attributes()["config"]
-    rows = store.read_all(schema.ORIGINAL_INDEX.name)
+    rows = store.read_all(array_specs.ORIGINAL_INDEX.name)
     preprocess = config["preprocess"]
     fitted = preprocess["scale"] != "none" or preprocess["pca"] is not None
     return Training(
-        store.read_all(schema.POINTS.name), store.read_all(schema.EMBEDDING.name)[rows],
-        store.read_all(schema.COMPONENT.name)[rows],
+        store.read_all(array_specs.POINTS.name), store.read_all(array_specs.EMBEDDING.name)[rows],
+        store.read_all(array_specs.COMPONENT.name)[rows],
         Transform(**store.read_bundle("_work/transform")) if fitted else None,
         config["neighbors"]["metric"] == "cosine", config["method"], config["neighbors"]["n_neighbors"],
         config["weights"]["reg"], config["weights"]["rule"],

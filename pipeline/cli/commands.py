@@ -13,15 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from pipeline import memory
-from pipeline import run as runs
-from pipeline import suggest as suggestions
-from pipeline import sweep as sweeps
-from pipeline import transform as transforms
-from pipeline.cluster import fits, memory_of_workers, where
-from pipeline.config import Cluster, Config, Execution, json_schema, load_config
-from pipeline.credentials import redact
-from pipeline.describe import (
+from pipeline.cli.output import (
     describe_check,
     describe_plan,
     describe_run,
@@ -30,14 +22,26 @@ from pipeline.describe import (
     describe_sweep,
     describe_transform,
 )
-from pipeline.errors import ConfigError, LleError, NotEnoughMemory
-from pipeline.export import export_run
-from pipeline.kernels.pardiso import reproducible_environment
-from pipeline.progress import JsonProgress, RunProgress
+from pipeline.cli.usage_errors import Commands, failure_json
+from pipeline.clusters.connect import memory_of_workers
+from pipeline.config.models import Cluster, Config, Execution, json_schema, load_config
+from pipeline.core.credentials import redact
+from pipeline.core.errors import ConfigError, LleError, NotEnoughMemory
+from pipeline.engine import task_costs
+from pipeline.engine.placement import fits, where
+from pipeline.engine.progress import JsonProgress, RunProgress
+from pipeline.jobs import plan_preview, sweep_plan
+from pipeline.jobs import run as runs
+from pipeline.jobs import suggest as suggestions
+from pipeline.jobs import sweep as sweeps
+from pipeline.jobs import transform as transforms
+from pipeline.jobs.export import export_run
+from pipeline.jobs.status import status_of
+from pipeline.jobs.validate import validate as validate_config
+from pipeline.jobs.verify import check
+from pipeline.kernels.eigensolver.pardiso import reproducible_environment
 from pipeline.stages import write_report
-from pipeline.usage import Commands, failure_json
-from pipeline.verify import check
-from pipeline.versions import others, reading
+from pipeline.storage.versions import others, reading
 
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -85,10 +89,10 @@ def sweep(configs: ConfigPaths,
     """Run many experiments that share what they have in common: each distinct step once; one table, one picture."""
 
     def act() -> dict[str, Any]:
-        url, found = sweeps.load_sweep(configs, tuple(set_ or ()), store)
+        url, found = sweep_plan.load_sweep(configs, tuple(set_ or ()), store)
         if dry_run:
-            planned = sweeps.plan_sweep(found, sweeps.worker_limit(found))
-            return {"store": url, **sweeps.count_steps(planned)}
+            planned = sweep_plan.plan_sweep(found, sweep_plan.worker_limit(found))
+            return {"store": url, **sweep_plan.count_steps(planned)}
         result = sweeps.run_sweep(url, found, fresh, RunProgress())
         return {"store": result.url, "seconds": round(result.seconds, 2), "experiments": len(result.rows),
                 "steps": result.counts}  # fmt: skip
@@ -107,7 +111,7 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
     """Check the config and the header of the input, without computing."""
 
     def act() -> dict[str, Any]:
-        layout = runs.validate(_load(config, set_, store))
+        layout = validate_config(_load(config, set_, store))
         return {"valid": True, "n_input": layout.n_input, "n_features": layout.n_features_input, "dtype": layout.dtype,
                 "block_points": layout.block_points}  # fmt: skip
 
@@ -139,11 +143,11 @@ def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> No
     """Say how far a run is: blocks done of each stage, seconds, running or stopped."""
 
     def act() -> dict[str, Any]:
-        found = runs.status_of(store)
+        found = status_of(store)
         while watch and found["state"] == "running":
             typer.echo(json.dumps(found) if as_json else describe_status(found))
             time.sleep(WATCH_SECONDS)
-            found = runs.status_of(store)
+            found = status_of(store)
         return found
 
     _finish(act, as_json, describe_status)
@@ -289,12 +293,17 @@ def _fail(
 
 def _plan(config: Config) -> dict[str, Any]:
     """What a run would do. Raises NotEnoughMemory, which holds the same, where a step would not fit its workers."""
-    found, limit = runs.forecast(config), memory_of_workers(config.execution.cluster)
-    room = None if limit is None else memory.task_room(limit)
+    found, limit = plan_preview.forecast(config), memory_of_workers(config.execution.cluster)
+    room = None if limit is None else task_costs.task_room(limit)
     rows = [
         {
-            "stage": step.stage, "step": step.name, "tasks": step.n_blocks, "bytes_per_task": step.bytes_per_task,
-            "disk_bytes": step.disk_bytes, "where": where(step, config), "fits": fits(step, config),
+            "stage": step.stage,
+            "step": step.name,
+            "tasks": step.n_blocks,
+            "bytes_per_task": step.bytes_per_task,
+            "disk_bytes": step.disk_bytes,
+            "where": where(step, config),
+            "fits": fits(step, config),
             "reused": found.reused.get((step.stage, step.name), 0),
         }
         for step in found.steps
@@ -307,7 +316,7 @@ def _plan(config: Config) -> dict[str, Any]:
             "worker_room": room, **found.summary()}  # fmt: skip
     try:
         left = (step for step in found.steps if found.reused.get((step.stage, step.name), 0) < step.n_blocks)
-        memory.check_plan(left, limit)
+        task_costs.check_plan(left, limit)
     except NotEnoughMemory as refused:
         refused.plan = told
         raise

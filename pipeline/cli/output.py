@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline import memory
+from pipeline.engine import task_costs
 
 GIB = 2**30
 
@@ -16,7 +16,7 @@ def describe_plan(found: dict[str, Any]) -> str:
         lines.append(f"{name:<34}{row['tasks']:>7}{row['reused']:>7}{size:>12.3f}{disk:>13.3f}  {row['where']}"
                      f"{'' if row['fits'] else ': does not fit'}")  # fmt: skip
     if found["worker_room"] is not None:
-        limit, room = memory.gib(found["worker_memory"]), memory.gib(found["worker_room"])
+        limit, room = task_costs.gib(found["worker_memory"]), task_costs.gib(found["worker_room"])
         lines.append(f"a worker of {limit} has room for {room} a task")
     lines.append(
         f"on disk in all: {found['array_bytes'] / GIB:.2f} GiB of arrays; with M and what lies between the steps at "

@@ -9,13 +9,11 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster, performance_report
 
-from pipeline import memory
-from pipeline.clusters.address import address_cluster
+from pipeline.clusters.existing_scheduler import address_cluster
 from pipeline.clusters.kubernetes import MEMORY_RESOURCE, kubernetes_cluster
 from pipeline.clusters.slurm import slurm_cluster
-from pipeline.config import Cluster, Config, KubernetesCluster, SlurmCluster
-from pipeline.machine import available_cores, available_memory
-from pipeline.plan import Step
+from pipeline.config.models import Cluster, KubernetesCluster, SlurmCluster
+from pipeline.core.machine import available_cores, available_memory
 
 MEMORY_SHARE = 0.8
 # no NUMBA_NUM_THREADS: Dask sets these in this process too while it spawns a worker, and numba, which reads its
@@ -115,19 +113,3 @@ def _local(cluster: Cluster) -> Iterator[Client]:
         )  # fmt: skip
         with local, Client(local) as client:
             yield client
-
-
-def where(step: Step, config: Config) -> str:
-    """Where a step's tasks run: driver, worker, or high-memory worker."""
-    if not step.on_driver:
-        return "worker"
-    elsewhere = memory_resource(config.execution.cluster) is not None and not step.uses_client
-    return "high-memory worker" if elsewhere else "driver"
-
-
-def fits(step: Step, config: Config) -> bool:
-    """Whether a step's task fits the worker it runs on, as far as is known; the driver looks when it gets there."""
-    cluster, place = config.execution.cluster, where(step, config)
-    limits = {"worker": memory_of_workers(cluster), "high-memory worker": memory_of_high_memory(cluster)}
-    limit = limits.get(place)
-    return step.all_cores or limit is None or step.bytes_per_task <= memory.task_room(limit)

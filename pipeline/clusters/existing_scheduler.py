@@ -12,9 +12,9 @@ from distributed.comm.core import CommClosedError
 from distributed.security import Security
 from distributed.versions import VersionMismatchWarning
 
-from pipeline.clusters.versions import check_versions
-from pipeline.config import Cluster, Tls
-from pipeline.errors import ConfigError, LleError
+from pipeline.clusters.version_check import check_versions
+from pipeline.config.models import Cluster, Tls
+from pipeline.core.errors import ConfigError, LleError
 
 ANSWER_SECONDS = 30
 WAIT_SECONDS = 30

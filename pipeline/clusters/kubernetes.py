@@ -15,12 +15,12 @@ from collections.abc import Iterator
 
 from distributed import Client
 
-from pipeline.clusters.address import connected
+from pipeline.clusters.existing_scheduler import connected
 from pipeline.clusters.kubernetes_api import CLUSTERS, GROUPS, Json, KubernetesApi
-from pipeline.clusters.manifests import Pods, Size, dask_cluster, fitting_name, memory_group, same_spec
-from pipeline.clusters.versions import check_versions
-from pipeline.config import KubernetesCluster
-from pipeline.errors import LleError
+from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, fitting_name, memory_group, same_spec
+from pipeline.clusters.version_check import check_versions
+from pipeline.config.models import KubernetesCluster
+from pipeline.core.errors import LleError
 
 MEMORY_RESOURCE = "MEMORY"
 POLL_SECONDS = 1.0

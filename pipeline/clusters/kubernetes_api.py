@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import ConfigError, LleError
+from pipeline.core.errors import ConfigError, LleError
 
 Json = dict[str, Any]
 

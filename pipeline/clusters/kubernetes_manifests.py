@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
 
 Json = dict[str, Any]
 
@@ -37,8 +37,7 @@ class Pods:
 
 @dataclass(frozen=True)
 class Size:
-    """What the config decides: how many workers, bytes of a worker's and of the high-memory pod (None: the template's).
-    """
+    """Number of workers, bytes of a worker pod and of the high-memory pod (None: as in the template)."""
 
     workers: int
     memory: int | None

@@ -14,10 +14,10 @@ from typing import Any
 import dask
 from distributed import Client
 
-from pipeline.clusters.address import innermost
-from pipeline.clusters.versions import check_versions
-from pipeline.config import SlurmCluster
-from pipeline.errors import ConfigError, LleError
+from pipeline.clusters.existing_scheduler import innermost
+from pipeline.clusters.version_check import check_versions
+from pipeline.config.models import SlurmCluster
+from pipeline.core.errors import ConfigError, LleError
 
 POLL_SECONDS = 0.5
 SBATCH_SECONDS = 60

@@ -8,8 +8,8 @@ from typing import Any
 from distributed import Client, LocalCluster
 from distributed.versions import get_versions
 
-from pipeline.errors import ConfigError
-from pipeline.machine import own_sources
+from pipeline.core.errors import ConfigError
+from pipeline.core.machine import own_sources
 
 # Those a scheduler runs, and those a worker computes with besides.
 MESSAGES = ("python", "dask", "distributed", "cloudpickle", "msgpack", "tornado")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pipeline.errors import ConfigError
+from pipeline.core.errors import ConfigError
 
 VARIABLE = "LLE_ALLOWED_PLACES"
 PLACES = {

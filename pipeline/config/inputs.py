@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
 
-from pipeline.config_fields import Tagged, checked_number
+from pipeline.config.fields import Tagged, checked_number
 
 
 class AnyInput(Tagged):
@@ -21,8 +21,15 @@ class AnyInput(Tagged):
 class SyntheticInput(AnyInput):
     kind: Literal["synthetic"]
     name: Literal[
-        "swiss_roll", "s_curve", "spiral_2d", "spiral_3d", "punctured_sphere", "elliptic_paraboloid", "cusp",
-        "sheet", "digits",
+        "swiss_roll",
+        "s_curve",
+        "spiral_2d",
+        "spiral_3d",
+        "punctured_sphere",
+        "elliptic_paraboloid",
+        "cusp",
+        "sheet",
+        "digits",
     ]
     n_points: int | None = Field(None, gt=0, description="rows to generate; digits has 1797 of its own")
     noise: float = Field(0.0, ge=0, description="standard deviation of Gaussian noise, in input units")

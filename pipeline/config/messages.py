@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, get_args
 
-from pipeline.config_clusters import KINDS as CLUSTERS
-from pipeline.config_fields import shown
-from pipeline.config_inputs import KINDS as INPUTS
-from pipeline.config_neighbors import NpyGraph, ZarrGraph
+from pipeline.config.clusters import KINDS as CLUSTERS
+from pipeline.config.fields import shown
+from pipeline.config.inputs import KINDS as INPUTS
+from pipeline.config.neighbors import NpyGraph, ZarrGraph
 
 GRAPHS: dict[Any, Any] = {"npy": NpyGraph, "zarr": ZarrGraph}
 SECTION = "expected a section, keys with their values"

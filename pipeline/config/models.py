@@ -9,21 +9,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from pipeline.config_clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls
-from pipeline.config_fields import Model, Size, parse_size
-from pipeline.config_inputs import Input
-from pipeline.config_neighbors import (
-    Neighbors,
-    bounds_of_lists,
-    check_lists,
-    least_neighbors,
-)
-from pipeline.config_sweep import Sweep, apply_value
-from pipeline.config_words import describe
-from pipeline.config_yaml import parse_value, read_mapping, to_yaml
-from pipeline.confine import check_places
-from pipeline.credentials import HIDDEN, find_secret, secrets_in
-from pipeline.errors import ConfigError
+from pipeline.config.allowed_places import check_places
+from pipeline.config.clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls
+from pipeline.config.fields import Model, Size, parse_size
+from pipeline.config.inputs import Input
+from pipeline.config.messages import describe
+from pipeline.config.neighbors import Neighbors, bounds_of_lists, check_lists, least_neighbors
+from pipeline.config.sweep import Sweep, apply_value
+from pipeline.config.yaml_io import parse_value, read_mapping, to_yaml
+from pipeline.core.credentials import HIDDEN, find_secret, secrets_in
+from pipeline.core.errors import ConfigError
 
 __all__ = [
     "Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Sweep", "Tls", "check_config",

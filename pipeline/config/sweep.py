@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from pipeline.config_fields import Model, as_number
-from pipeline.credentials import HIDDEN, find_secret
-from pipeline.errors import ConfigError
+from pipeline.config.fields import Model, as_number
+from pipeline.core.credentials import HIDDEN, find_secret
+from pipeline.core.errors import ConfigError
 
 Values = dict[str, Any]
 MAX_NAME = 120

@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 
-from pipeline.credentials import HIDDEN, find_secret
-from pipeline.errors import ConfigError
+from pipeline.core.credentials import HIDDEN, find_secret
+from pipeline.core.errors import ConfigError
 
 MERGE = "tag:yaml.org,2002:merge"
 DEEPEST = 50  # levels of brackets; a config has five

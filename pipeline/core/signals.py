@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from pipeline.errors import Interrupted
+from pipeline.core.errors import Interrupted
 
 
 @contextmanager

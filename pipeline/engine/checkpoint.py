@@ -16,14 +16,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline.errors import ConfigError, CorruptChunk, StageIncomplete, StoreError
-from pipeline.markers import pack, unpack
-from pipeline.plan import BlockReport, Step
-from pipeline.store import Store
+from pipeline.core.errors import CorruptChunk, StageIncomplete, StoreError
+from pipeline.engine.markers import pack, unpack
+from pipeline.engine.plan import BlockReport, Step
+from pipeline.storage.store import Store
 
 Before = Collection[tuple[str, str]] | None
-
-CURRENT = "_run/current.json"
 
 
 def fingerprint(upstream: str, step: Step) -> str:
@@ -200,8 +198,10 @@ def is_whole(store: Store) -> bool:
     """Whether it is a store and every block of every step begun has its marker. Names only: no marker is read."""
     done = Counter(name.removesuffix(".json").rpartition(".")[0] for name in store.objects.names("_done"))
     steps = recorded_steps(store)
-    return bool(steps) and store.objects.exists("zarr.json") and all(
-        done[f"_done/{stage}/{step}"] >= record["n_blocks"] for (stage, step), record in steps.items()
+    return (
+        bool(steps)
+        and store.objects.exists("zarr.json")
+        and all(done[f"_done/{stage}/{step}"] >= record["n_blocks"] for (stage, step), record in steps.items())
     )
 
 
@@ -223,94 +223,6 @@ def recorded_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     found = {_stage_and_step(name): store.get_json(name) for name in store.objects.names("_run/steps")}
     steps = {key: record for key, record in found.items() if record is not None}
     return dict(sorted(steps.items(), key=lambda item: item[1]["begun"]))
-
-
-def begin_run(store: Store, config: dict[str, Any], input_fingerprint: Any) -> None:
-    """Let no step count as one of this config until the run gets to it, unless the store's last run had the same.
-
-    Call it before the store is given the new config: a kill in between then shows less than there is, not more.
-    """
-    attributes = store.attributes()
-    then = [attributes.get("config"), attributes.get("input_fingerprint")]
-    if json.dumps(then, sort_keys=True) != json.dumps([config, input_fingerprint], sort_keys=True):
-        store.put_json(CURRENT, {"steps": [], "arrays": [], "metrics": False})
-
-
-def got_to(store: Store, done: Collection[tuple[str, str]]) -> None:
-    """Let steps count as those of the store's config; nothing to do where all do."""
-    if (current := store.get_json(CURRENT)) is not None:
-        before, arrays = set(map(tuple, current["steps"])), set(current["arrays"])
-        for stage, name in set(done) - before:
-            arrays |= set((store.get_json(f"_run/steps/{stage}.{name}.json") or {"arrays": []})["arrays"])
-        store.put_json(CURRENT, {**current, "steps": sorted(before | set(done)), "arrays": sorted(arrays)})
-
-
-def end_run(store: Store) -> None:
-    """All steps of the store are those of its config."""
-    store.objects.delete(CURRENT)
-
-
-def metrics_written(store: Store) -> None:
-    """Let metrics.json count as that of the store's config."""
-    if (current := store.get_json(CURRENT)) is not None:
-        store.put_json(CURRENT, {**current, "metrics": True})
-
-
-def has_metrics(store: Store) -> bool:
-    """Whether a metrics.json that lies in the store tells of its config, and not of the one before."""
-    current = store.get_json(CURRENT)
-    return current is None or bool(current["metrics"])
-
-
-def current_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
-    """The records of the steps that are known to be of the store's config, as `recorded_steps` has them."""
-    records, current = recorded_steps(store), store.get_json(CURRENT)
-    if current is None:
-        return records
-    known = set(map(tuple, current["steps"]))
-    return {key: record for key, record in records.items() if key in known}
-
-
-def current_record(store: Store, stage: str, name: str) -> dict[str, Any] | None:
-    """One of `current_steps`, without reading the others; None where it is not among them."""
-    current = store.get_json(CURRENT)
-    if current is not None and [stage, name] not in current["steps"]:
-        return None
-    record: dict[str, Any] | None = store.get_json(f"_run/steps/{stage}.{name}.json")
-    return record
-
-
-def current_arrays(store: Store, among: Collection[tuple[str, str]] | None = None) -> set[str]:
-    """Names of the arrays that the steps of the store's config write, or some of them. Others may lie there still."""
-    return {name for key, record in current_steps(store).items() if among is None or key in among
-            for name in record["arrays"]}  # fmt: skip
-
-
-def holds_array(store: Store, name: str) -> bool:
-    """Whether the store has an array, and of its config: nothing is listed, which not every place over HTTP allows."""
-    current = store.get_json(CURRENT)
-    return (current is None or name in current["arrays"]) and store.has_array(name)
-
-
-def embedding_record(store: Store) -> dict[str, Any] | None:
-    """The record of the step that wrote the embedding of the store's config; None where it has none that is finished.
-
-    Eigenpairs that did not converge are written too.
-    """
-    record = current_record(store, "solve_embedding", "write") if store.is_run() else None
-    if record is None or not finished_blocks(store, "solve_embedding", "write", record["fingerprint"]):
-        return None
-    return record
-
-
-def require_embedding(store: Store) -> dict[str, Any]:
-    """As `embedding_record`. Raises ConfigError where there is none: what lies there may be of an earlier config."""
-    if (record := embedding_record(store)) is None:
-        raise ConfigError(
-            f"{store.url}: has no finished embedding of its config (`lle status` says how far it is); run the job "
-            f"again, to its end"
-        )
-    return record
 
 
 def _stage_and_step(record: str) -> tuple[str, str]:

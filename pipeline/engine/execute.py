@@ -20,12 +20,13 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from threadpoolctl import ThreadpoolController
 
-from pipeline import checkpoint, isolated, kept, memory
-from pipeline.clusters.versions import check_versions, expected, require
-from pipeline.errors import CorruptChunk, LleError, StageIncomplete, StoreError
-from pipeline.machine import available_memory, peak_bytes
-from pipeline.plan import BlockReport, Step
-from pipeline.store import Store
+from pipeline.clusters.version_check import check_versions, expected, require
+from pipeline.core import stage_caches
+from pipeline.core.errors import CorruptChunk, LleError, StageIncomplete, StoreError
+from pipeline.core.machine import available_memory, peak_bytes
+from pipeline.engine import checkpoint, subprocess_call, task_costs
+from pipeline.engine.plan import BlockReport, Step
+from pipeline.storage.store import Store
 
 RETRIES = 2
 WINDOW_PER_WORKER = 3
@@ -77,13 +78,13 @@ class Executor:
         if step.all_cores:
             return  # the eigensolve keeps to a limit of its own
         if not step.on_driver or step.uses_client:
-            memory.check_worker(step, self.worker_limit())
+            task_costs.check_worker(step, self.worker_limit())
         if not step.on_driver:
             return
         if self.runs_here(step):
-            memory.check_driver(step, available_memory())
+            task_costs.check_driver(step, available_memory())
         else:
-            memory.check_high_memory(step, self.high_memory_limit())
+            task_costs.check_high_memory(step, self.high_memory_limit())
 
     def worker_limit(self) -> int | None:
         """Bytes for one task on the smallest worker, the worker's own process included."""
@@ -119,7 +120,7 @@ class Executor:
         for suspect in suspects:
             for block, outcome in self._windowed(client, step, url, mark, [suspect], 1):
                 if isinstance(outcome, KilledWorker):
-                    planned = memory.gib(step.bytes_per_task)
+                    planned = task_costs.gib(step.bytes_per_task)
                     outcome = StageIncomplete(f"it killed its worker each time it was tried (planned: {planned})")
                 yield block, outcome
 
@@ -226,7 +227,7 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
     if (finished := checkpoint.read_marker(store, step, mark, block)) is not None:
         return finished  # done by another worker that died before it could say so
     store.before_write = _Current(store, step, mark, block)
-    kept.begin_stage(step.stage)
+    stage_caches.begin_stage(step.stage)
     base_bytes = _reset_peak()
     started = time.perf_counter()
     limits: Any = contextlib.nullcontext() if step.all_cores else _pools(len(sys.modules)).limit(limits=1)
@@ -286,7 +287,7 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
         while thread.is_alive():
             thread.join(WAKE_SECONDS)
     except BaseException:
-        isolated.stop_all()
+        subprocess_call.stop_all()
         raise
     return found[0]
 

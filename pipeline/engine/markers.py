@@ -5,7 +5,7 @@ import zlib
 from dataclasses import asdict
 from typing import Any
 
-from pipeline.plan import BlockReport, Json
+from pipeline.engine.plan import BlockReport, Json
 
 
 def pack(mark: str, report: BlockReport) -> Json:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.schema import ArraySpec
+from pipeline.storage.array_specs import PlannedArray
 
 Report = dict[str, Any]
 Json = dict[str, Any]
@@ -117,21 +117,6 @@ class Step:
 
 
 @dataclass(frozen=True)
-class PlannedArray:
-    """An array of the schema with the sizes of this run."""
-
-    spec: ArraySpec
-    shape: tuple[int, ...]
-    dtype: str
-    block: int
-
-    @property
-    def nbytes(self) -> int:
-        itemsize = int("".join(c for c in self.dtype if c.isdigit()) or 8) // 8
-        return math.prod(self.shape) * max(itemsize, 1)
-
-
-@dataclass(frozen=True)
 class BlockReport:
     """What a task says when it is done: scalars only, kept in its marker.
 
@@ -176,15 +161,6 @@ def block_points(requested: int | str, n_rows: int, row_bytes: int) -> int:
     fitting = 1 << int(math.log2(max(CHUNK_BYTES // row_bytes, 1)))
     block = min(MAX_BLOCK_POINTS, max(MIN_BLOCK_POINTS, fitting))
     return min(block, max(n_rows, 1))
-
-
-def block_rows(block: int, size: int, n_rows: int) -> tuple[int, int]:
-    """First and past-the-last row of a block.
-
-    >>> block_rows(2, 10, 25)
-    (20, 25)
-    """
-    return block * size, min((block + 1) * size, n_rows)
 
 
 def n_cells(n_points: int) -> int:

@@ -1,6 +1,5 @@
 """How a run tells a person what it is doing: bars on a terminal, lines in a log, or JSON. Always on stderr."""
 
-import io
 import json
 import sys
 import threading
@@ -19,8 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from pipeline.plan import BlockReport, Step
-from pipeline.reuse import is_cut
+from pipeline.engine.plan import BlockReport, Step
 
 LINE_SECONDS, WAIT_SECONDS = 10.0, 30.0
 
@@ -176,20 +174,3 @@ class JsonProgress(RunProgress):
     def _tell(self, event: str, **facts: Any) -> None:
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
         print(json.dumps(line), file=self._stream, flush=True)
-
-
-class StepCounts(RunProgress):
-    """Says nothing; counts the steps of a run: computed, cut from longer neighbour lists, or there already."""
-
-    KINDS = ("computed", "cut", "reused")
-
-    def __init__(self) -> None:
-        super().__init__(io.StringIO())
-        self.steps = dict.fromkeys(self.KINDS, 0)
-
-    def say(self, text: str) -> None:
-        """Nothing: many runs go on at once."""
-
-    def end(self, step: Step, seconds: float, computed: int) -> None:
-        self._end_waiting()
-        self.steps["reused" if not computed else "cut" if is_cut(step) else "computed"] += 1

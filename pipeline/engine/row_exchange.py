@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import disk, memory, schema
-from pipeline.plan import Layout, Report, Step, block_rows
-from pipeline.store import Store
+from pipeline.engine import disk_costs, task_costs
+from pipeline.engine.plan import Layout, Report, Step
+from pipeline.storage import array_specs
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
 Ids = npt.NDArray[np.integer]
 
 REQUESTS, SENT = "_work/row_requests", "_work/sent_rows"
-LISTS = schema.NEIGHBOR_INDICES.name
+LISTS = array_specs.NEIGHBOR_INDICES.name
 
 
 def folders(lists: str) -> tuple[str, str]:
@@ -45,14 +47,14 @@ def exchange(
     asked, sent = folders(lists)
     most = min(n - min(n, block), block * layout.k_max)
     requests = yield Step(
-        stage, "request", request_rows, n_blocks, memory.request_rows(block=block, k=layout.k_max), size,
-        bundles=(asked,), bundle_bytes=disk.request_rows(blocks=n_blocks, rows=n_blocks * most),
+        stage, "request", request_rows, n_blocks, task_costs.request_rows(block=block, k=layout.k_max), size,
+        bundles=(asked,), bundle_bytes=disk_costs.request_rows(blocks=n_blocks, rows=n_blocks * most),
         expected=lambda b: {"rows": min(n, 4 * block) if n_blocks > 1 else 0, "most": most},
     )  # fmt: skip
     asked_for = sum(report["most" if "most" in report else "rows"] for report in requests)
     yield Step(
-        stage, "send", send_rows, n_blocks, memory.send_rows(block=block, row=row), {"array": array, **size},
-        bundles=(sent,), bundle_bytes=disk.send_rows(blocks=n_blocks, rows=asked_for, row=row),
+        stage, "send", send_rows, n_blocks, task_costs.send_rows(block=block, row=row), {"array": array, **size},
+        bundles=(sent,), bundle_bytes=disk_costs.send_rows(blocks=n_blocks, rows=asked_for, row=row),
     )  # fmt: skip
     return max((report["rows"] for report in requests), default=0)
 

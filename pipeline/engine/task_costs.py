@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pipeline.errors import NotEnoughMemory
-from pipeline.plan import KDTREE_FEATURES, MIN_BLOCK_POINTS, Layout, Stage, Step, walk
+from pipeline.core.errors import NotEnoughMemory
+from pipeline.engine.plan import KDTREE_FEATURES, MIN_BLOCK_POINTS, Layout, Stage, Step, walk
 
 MIB = 2**20
 GIB = 2**30
@@ -21,7 +21,7 @@ TASK_BYTES = 16 * MIB  # what any task takes: buffers of libraries, small arrays
 COMPILER_BYTES = 320 * MIB  # importing and compiling pynndescent
 LIBRARY_BYTES = 192 * MIB  # importing dask-ml, scikit-learn, or matplotlib and datashader
 USABLE_SHARE = 0.9  # dask's nanny ends a worker at 95 % of its limit
-SCORE_BYTES = 4 * 8 * 2**20  # chunks of distances, kernels/partition.py and kernels/knn.py
+SCORE_BYTES = 4 * 8 * 2**20  # chunks of distances, kernels/neighbors/cells.py and kernels/neighbors/knn.py
 COUNTED_BLOCKS = 64  # stages/order_points.py reads the counts of so many input blocks at one time
 IN_FLIGHT = 10  # chunks that zarr decodes at one time
 

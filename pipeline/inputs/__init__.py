@@ -5,20 +5,20 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from pipeline.errors import InputError
-from pipeline.sources.base import LabelKind, Source
-from pipeline.sources.selection import SelectedRows
+from pipeline.core.errors import InputError
+from pipeline.inputs.base import LabelKind, Source
+from pipeline.inputs.row_filter import SelectedRows
 
 __all__ = ["LabelKind", "Source", "open_source"]
 
 # kind -> module and function; imported when used, so that a run loads only what its own input needs.
 _OPENERS = {
-    "zarr": ("zarr_arrays", "open_zarr"),
-    "npy": ("arrays", "open_npy"),
-    "npz": ("arrays", "open_npz"),
-    "idx": ("arrays", "open_idx"),
-    "parquet": ("parquet", "open_parquet"),
-    "csv": ("delimited", "open_csv"),
+    "zarr": ("zarr_input", "open_zarr"),
+    "npy": ("npy_npz_idx", "open_npy"),
+    "npz": ("npy_npz_idx", "open_npz"),
+    "idx": ("npy_npz_idx", "open_idx"),
+    "parquet": ("parquet_files", "open_parquet"),
+    "csv": ("csv_files", "open_csv"),
     "synthetic": ("synthetic", "open_synthetic"),
 }
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
 
 AnyArray = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
@@ -174,13 +174,10 @@ def check_matrix(rows: Rows) -> None:
             if n_dims < 2
             else "flatten each sample to one row: x.reshape(len(x), -1)"
         )
-        raise InputError(
-            f"{rows.where}: expected a 2-D array of (rows, features), found shape {rows.shape}; {cure}"
-        )
+        raise InputError(f"{rows.where}: expected a 2-D array of (rows, features), found shape {rows.shape}; {cure}")
     if rows.shape[1] == 0:
         raise InputError(
-            f"{rows.where}: expected at least one column, found shape {rows.shape}; check how the file was "
-            "written"
+            f"{rows.where}: expected at least one column, found shape {rows.shape}; check how the file was written"
         )
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
 
 LISTED = 12
 
@@ -22,9 +22,7 @@ class TableColumns(NamedTuple):
         return [name for name in self.numeric if name != label and name not in self.row_index]
 
 
-def choose_columns(
-    tables: Sequence[TableColumns], columns: Sequence[str] | None, label: str | None
-) -> tuple[str, ...]:
+def choose_columns(tables: Sequence[TableColumns], columns: Sequence[str] | None, label: str | None) -> tuple[str, ...]:
     """The feature columns, in the order asked for or in that of the first file.
 
     Raises InputError where a file lacks one, holds a name twice, or a column is not numeric.

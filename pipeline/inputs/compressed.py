@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import InputError
-from pipeline.sources.base import AnyArray
-from pipeline.sources.files import FileRows, Stamp, reading
+from pipeline.core.errors import InputError
+from pipeline.inputs.base import AnyArray
+from pipeline.inputs.files import FileRows, Stamp, reading
 
 SKIP_BYTES = 1 << 20
 STREAM_BYTES = 1 << 22  # of a compressed file behind a URL at a time
@@ -70,9 +70,7 @@ class StreamPool:
         self._lock = threading.Lock()
 
     @contextmanager
-    def at(
-        self, key: tuple[Any, ...], offset: int, open_stream: Callable[[], io.BufferedIOBase]
-    ) -> Iterator[_Stream]:
+    def at(self, key: tuple[Any, ...], offset: int, open_stream: Callable[[], io.BufferedIOBase]) -> Iterator[_Stream]:
         """A stream of the file `key` standing at byte `offset` (or at its end, where it is shorter)."""
         # A forked child shares file positions with its parent, so streams belong to one process.
         key = (os.getpid(), *key)
@@ -134,9 +132,7 @@ class StreamedRows(FileRows):
         buffer = np.empty((stop - start) * self._row_bytes, np.uint8)
         with (
             decoding(self.where),
-            STREAMS.at(
-                (*self._stamp, self._member), self._offset + start * self._row_bytes, self._open
-            ) as stream,
+            STREAMS.at((*self._stamp, self._member), self._offset + start * self._row_bytes, self._open) as stream,
         ):
             filled = stream.read_into(buffer.data)
             # The checksum is tested when the end is reached, so the last block asks for one byte more.

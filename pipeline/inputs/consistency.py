@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import schema
-from pipeline.errors import InputChanged
-from pipeline.plan import Report, block_rows
-from pipeline.sources import Source
-from pipeline.store import Store
+from pipeline.core.errors import InputChanged
+from pipeline.inputs import Source
+from pipeline.storage import array_specs
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
 LOOKS = 16
 
@@ -22,7 +22,7 @@ def array_digest(values: npt.NDArray[Any], *more: Any) -> str:
     return digest.hexdigest()
 
 
-def require_one_state(before: Source, after: Source, size: int, n: int, reports: list[Report]) -> None:
+def require_one_state(before: Source, after: Source, size: int, n: int, reports: list[dict[str, Any]]) -> None:
     """Raises InputChanged unless all blocks come from the input as it was before, and still is for its first n rows.
 
     A file that comes among others moves the rows of all that follow it: some would be read twice and others never.
@@ -48,7 +48,7 @@ def require_same_rows(store: Store, opened: Source, n: int) -> None:
     """
 
     def moved(row: int) -> bool:
-        known = store.read(schema.RAW.name, row, row + 1)
+        known = store.read(array_specs.RAW.name, row, row + 1)
         return not np.array_equal(opened.read(row, row + 1).astype(known.dtype), known, equal_nan=True)
 
     looks = np.unique(np.linspace(0, n - 1, LOOKS).astype(int)).tolist()

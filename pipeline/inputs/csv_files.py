@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from pipeline.errors import InputError
-from pipeline.sources.base import AnyArray, Source
-from pipeline.sources.files import FileRows, Stamp, find_files, open_file, reading
-from pipeline.sources.names import TableColumns, choose_columns
-from pipeline.sources.stacking import FileSource
+from pipeline.core.errors import InputError
+from pipeline.inputs.base import AnyArray, Source
+from pipeline.inputs.column_names import TableColumns, choose_columns
+from pipeline.inputs.files import FileRows, Stamp, find_files, open_file, reading
+from pipeline.inputs.stacked_files import FileSource
 
 SCAN_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 28
@@ -36,9 +36,7 @@ class RowIndex(NamedTuple):
     marks: npt.NDArray[np.int64]
 
 
-def open_csv(
-    path: str | os.PathLike[str], columns: Sequence[str] | None = None, label: str | None = None
-) -> Source:
+def open_csv(path: str | os.PathLike[str], columns: Sequence[str] | None = None, label: str | None = None) -> Source:
     """The named columns of CSV files with a header, or all but the label; labels from a column.
 
     Every column is taken for numeric; the first rows are parsed here to see whether it is. Empty entries read
@@ -215,9 +213,7 @@ def _row_starts(block: bytes, lines_before: int, path: str) -> tuple[npt.NDArray
 
 def _header(line: bytes, path: str) -> tuple[str, ...]:
     if line[:2] == b"\x1f\x8b":
-        raise InputError(
-            f"{path}: gzip-compressed CSV is not supported; decompress it, or convert it to Parquet"
-        )
+        raise InputError(f"{path}: gzip-compressed CSV is not supported; decompress it, or convert it to Parquet")
     try:
         text = line.decode("utf-8-sig").rstrip("\r")
     except UnicodeDecodeError as error:
@@ -235,8 +231,7 @@ def _header(line: bytes, path: str) -> tuple[str, ...]:
         )
     if len(names) == 1 and (";" in text or "\t" in text):
         raise InputError(
-            f"{path}: expected columns separated by commas, found the header {text[:60]!r}; write the file "
-            "with commas"
+            f"{path}: expected columns separated by commas, found the header {text[:60]!r}; write the file with commas"
         )
     if all(_is_number(name) for name in names):
         raise InputError(

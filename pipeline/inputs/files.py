@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import IO, cast
 from urllib.parse import unquote, urlsplit
 
-from pipeline.errors import InputError, LleError
-from pipeline.sources.base import Fingerprint, Rows
-from pipeline.sources.remote import RangeFile, find_objects
-from pipeline.sources.stamp import Stamp, is_url
+from pipeline.core.errors import InputError, LleError
+from pipeline.inputs.base import Fingerprint, Rows
+from pipeline.inputs.file_stamp import Stamp, is_url
+from pipeline.inputs.remote_files import RangeFile, find_objects
 
 __all__ = ["FileRows", "Stamp", "find_files", "find_paths", "open_file", "path_or_file", "reading"]
 
@@ -78,8 +78,7 @@ def _stamp(path: str, key: str) -> Stamp:
         status = os.stat(path)
     if os.path.isdir(path):
         raise InputError(
-            f"input.{key}: expected a file, found the directory '{path}'; name the files in it, for instance "
-            f"'{path}/*'"
+            f"input.{key}: expected a file, found the directory '{path}'; name the files in it, for instance '{path}/*'"
         )
     return Stamp(path, status.st_size, status.st_mtime_ns)
 
@@ -95,6 +94,5 @@ def reading(where: str) -> Iterator[None]:
         ) from error
     except OSError as error:
         raise LleError(
-            f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens "
-            "again"
+            f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens again"
         ) from error

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pipeline.errors import InputError
-from pipeline.sources.base import AnyArray, Fingerprint, FloatArray, LabelKind, Rows
+from pipeline.core.errors import InputError
+from pipeline.inputs.base import AnyArray, Fingerprint, FloatArray, LabelKind, Rows
 
 SCAN_ROWS = 1 << 18
 MAX_INTEGER_CLASSES = 64
@@ -68,14 +68,11 @@ class Labels:
         self._is_text = kind in "USOT"
         if not self._is_text and kind not in "biuf":
             raise InputError(
-                f"{first.where}: expected labels that are numbers or text, found dtype {first.dtype}; "
-                "convert them"
+                f"{first.where}: expected labels that are numbers or text, found dtype {first.dtype}; convert them"
             )
         self.width = shape[1] if len(shape) == 2 else 1
         if self._is_text and self.width > 1:
-            raise InputError(
-                f"{first.where}: expected one text label per row, found shape {shape}; choose one column"
-            )
+            raise InputError(f"{first.where}: expected one text label per row, found shape {shape}; choose one column")
 
     def bytes_beside(self, n_rows: int) -> int:
         """What reading them holds besides, and what telling their kind does: SCAN_ROWS at a time, texts in two ways."""
@@ -125,9 +122,7 @@ class Labels:
         if len(values) > MAX_INTEGER_CLASSES:
             return Coding("continuous")
         ordered = sorted(int(value) for value in values)
-        return Coding(
-            "categorical", tuple(map(str, ordered)), {value: code for code, value in enumerate(ordered)}
-        )
+        return Coding("categorical", tuple(map(str, ordered)), {value: code for code, value in enumerate(ordered)})
 
     def _find_text_coding(self) -> Coding:
         texts = self._distinct(MAX_TEXT_CLASSES) - {""}
@@ -159,9 +154,7 @@ class Labels:
         found: set[Any] = set()
         for start in range(0, self._stack.n_rows, SCAN_ROWS):
             for _, block in self._stack.pieces(start, min(start + SCAN_ROWS, self._stack.n_rows)):
-                values = (
-                    _as_text(block, self._stack.parts[0].where) if self._is_text else block[block == block]
-                )
+                values = _as_text(block, self._stack.parts[0].where) if self._is_text else block[block == block]
                 found.update(np.unique(values).tolist())
             if len(found) > limit:
                 break
@@ -189,9 +182,7 @@ def _as_text(block: AnyArray, where: str) -> AnyArray:
     try:
         return np.strings.decode(block, "utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{where}: expected labels in UTF-8, found other bytes ({error}); convert them"
-        ) from error
+        raise InputError(f"{where}: expected labels in UTF-8, found other bytes ({error}); convert them") from error
 
 
 def _number(text: str) -> float | None:

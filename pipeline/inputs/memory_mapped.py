@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pipeline.errors import InputError
-from pipeline.sources.base import AnyArray
-from pipeline.sources.files import FileRows, Stamp, path_or_file, reading
-from pipeline.sources.remote import read_range
-from pipeline.sources.streams import SKIP_BYTES, STREAM_BYTES, decoding
+from pipeline.core.errors import InputError
+from pipeline.inputs.base import AnyArray
+from pipeline.inputs.compressed import SKIP_BYTES, STREAM_BYTES, decoding
+from pipeline.inputs.files import FileRows, Stamp, path_or_file, reading
+from pipeline.inputs.remote_files import read_range
 
 COLUMNS_AT_ONCE = 16
 
@@ -61,8 +61,7 @@ class MappedRows(FileRows):
                 mapped = np.memmap(self._stamp.path, self.dtype, "r", self._layout.offset, self.shape, order)
         except ValueError as error:
             raise InputError(
-                f"{self.where}: the file became shorter while it was used ({error}); restore it and start "
-                "again"
+                f"{self.where}: the file became shorter while it was used ({error}); restore it and start again"
             ) from error
         return mapped[start:stop]
 

@@ -11,12 +11,12 @@ from typing import IO, NamedTuple, cast
 
 import numpy as np
 
-from pipeline.errors import InputError
-from pipeline.sources.base import Rows, Source
-from pipeline.sources.files import HEADER_BYTES, Stamp, find_files, open_file, path_or_file, reading
-from pipeline.sources.mapped import Layout, UnpackedRows, stored_rows
-from pipeline.sources.stacking import FileSource
-from pipeline.sources.streams import STREAM_BYTES, StreamedRows, decoding
+from pipeline.core.errors import InputError
+from pipeline.inputs.base import Rows, Source
+from pipeline.inputs.compressed import STREAM_BYTES, StreamedRows, decoding
+from pipeline.inputs.files import HEADER_BYTES, Stamp, find_files, open_file, path_or_file, reading
+from pipeline.inputs.memory_mapped import Layout, UnpackedRows, stored_rows
+from pipeline.inputs.stacked_files import FileSource
 
 PathText = str | os.PathLike[str]
 
@@ -59,9 +59,7 @@ def _open_files(
     rows_of: Callable[[Stamp], Rows], path: PathText, labels: PathText | None, columns: Sequence[int] | None
 ) -> Source:
     points = [rows_of(stamp) for stamp in find_files(path, "path")]
-    return FileSource(
-        points, [rows_of(stamp) for stamp in find_files(labels, "labels")] if labels else None, columns
-    )
+    return FileSource(points, [rows_of(stamp) for stamp in find_files(labels, "labels")] if labels else None, columns)
 
 
 def _npy_rows(stamp: Stamp) -> Rows:
@@ -93,18 +91,12 @@ def read_npy_header(handle: IO[bytes], where: str) -> Layout:
             f"{where}: expected NumPy's .npy format, found something else ({error}); write it with np.save"
         ) from error
     if dtype.hasobject:
-        raise InputError(
-            f"{where}: expected real numbers, found dtype object; save it as x.astype('float64')"
-        )
+        raise InputError(f"{where}: expected real numbers, found dtype object; save it as x.astype('float64')")
     return Layout(shape, dtype, "F" if fortran else "C", handle.tell())
 
 
 def _npz_keys(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    return {
-        info.filename.removesuffix(".npy"): info
-        for info in archive.infolist()
-        if info.filename.endswith(".npy")
-    }
+    return {info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")}
 
 
 def _open_archive(stamp: Stamp) -> zipfile.ZipFile:
@@ -150,9 +142,7 @@ def _npz_member(stamp: Stamp, key: str) -> Member:
     with _open_archive(stamp) as archive:
         members = _npz_keys(archive)
         if key not in members:
-            raise InputError(
-                f"{stamp.path}: there is no array '{key}'; its arrays are: {', '.join(members) or 'none'}"
-            )
+            raise InputError(f"{stamp.path}: there is no array '{key}'; its arrays are: {', '.join(members) or 'none'}")
         info = members[key]
         with decoding(where), archive.open(info) as member:
             layout = read_npy_header(member, where)

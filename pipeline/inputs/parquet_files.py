@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.errors import InputError
-from pipeline.kept import released_with
-from pipeline.sources.base import AnyArray, Source
-from pipeline.sources.files import FileRows, Stamp, find_files, path_or_file, reading
-from pipeline.sources.names import TableColumns, choose_columns
-from pipeline.sources.stacking import FileSource
+from pipeline.core.errors import InputError
+from pipeline.core.stage_caches import released_with
+from pipeline.inputs.base import AnyArray, Source
+from pipeline.inputs.column_names import TableColumns, choose_columns
+from pipeline.inputs.files import FileRows, Stamp, find_files, path_or_file, reading
+from pipeline.inputs.stacked_files import FileSource
 
 BUNCH_BYTES = 1 << 25  # of a row group's columns, decoded, at one time
 WIDEST_NUMBER = 32  # bytes of a decimal with 76 digits
@@ -151,9 +151,7 @@ def _labels_of_group(stamp: Stamp, group: int, label: str, dtype: np.dtype[Any])
     if dtype.kind == "O":
         return np.asarray(column.cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False))
     missing = column.null_count > 0
-    return np.asarray(
-        column.cast(pa.from_numpy_dtype(np.float64 if missing else dtype), safe=False).to_numpy()
-    )
+    return np.asarray(column.cast(pa.from_numpy_dtype(np.float64 if missing else dtype), safe=False).to_numpy())
 
 
 def _read_group(stamp: Stamp, group: int, columns: list[str]) -> Any:
@@ -177,10 +175,7 @@ def _is_numeric(kind: Any) -> bool:
 
 def _common_dtype(kinds: Sequence[Any]) -> np.dtype[Any]:
     """float32 where it holds every value of these columns exactly, else float64."""
-    fits = (
-        not pa.types.is_decimal(kind) and np.can_cast(kind.to_pandas_dtype(), np.float32, "safe")
-        for kind in kinds
-    )
+    fits = (not pa.types.is_decimal(kind) and np.can_cast(kind.to_pandas_dtype(), np.float32, "safe") for kind in kinds)
     return np.dtype(np.float32 if all(fits) else np.float64)
 
 
@@ -192,6 +187,5 @@ def _label_dtype(kind: Any, where: str) -> np.dtype[Any]:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return np.dtype(object)
     raise InputError(
-        f"{where}: expected a label of numbers or text, found the type {kind}; convert the column, or choose "
-        "another"
+        f"{where}: expected a label of numbers or text, found the type {kind}; convert the column, or choose another"
     )

@@ -16,10 +16,10 @@ from urllib.parse import unquote
 
 from fsspec.utils import glob_translate
 
-from pipeline.errors import ConfigError, InputChanged, InputError, LleError
-from pipeline.objects import open_remote
-from pipeline.refusals import answer_of
-from pipeline.sources.stamp import Stamp
+from pipeline.core.errors import ConfigError, InputChanged, InputError, LleError
+from pipeline.inputs.file_stamp import Stamp
+from pipeline.storage.objects import open_remote
+from pipeline.storage.storage_errors import answer_of
 
 MAGIC = re.compile(r"[*?\[]")
 PIECE_BYTES = 1 << 24  # of one request, since the client gives up on an answer that takes longer than 30 seconds

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import InputError
-from pipeline.sources.base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
+from pipeline.core.errors import InputError
+from pipeline.inputs.base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
 
 WINDOW_ROWS = 4096
 """Rows of the whole input in memory at a time; changes no result."""

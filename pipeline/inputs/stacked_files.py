@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.errors import InputError
-from pipeline.sources.base import (
+from pipeline.core.errors import InputError
+from pipeline.inputs.base import (
     AnyArray,
     Fingerprint,
     FloatArray,
@@ -20,7 +20,7 @@ from pipeline.sources.base import (
     reading_dtype,
     stamp_text,
 )
-from pipeline.sources.labels import Labels
+from pipeline.inputs.labels import Labels
 
 WINDOW_BYTES = 1 << 25
 

@@ -4,9 +4,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
+from pipeline.inputs.base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
 from pipeline.kernels.manifolds import MANIFOLDS, check_parameters, sample
-from pipeline.sources.base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
 
 N_DIGITS, N_PIXELS = 1797, 64
 
@@ -32,9 +32,7 @@ class ManifoldSource(Source):
 
     def __init__(self, name: str, n_points: int | None, noise: float, seed: int, phi: float) -> None:
         if n_points is None or n_points < 1:
-            raise InputError(
-                f"input.n_points: expected a number of points >= 1 for {name}, found {n_points}; set it"
-            )
+            raise InputError(f"input.n_points: expected a number of points >= 1 for {name}, found {n_points}; set it")
         check_parameters(name, seed, noise, phi)
         self.n_rows = n_points
         self.n_features, self._n_coordinates = MANIFOLDS[name]
@@ -81,9 +79,7 @@ class DigitsSource(Source):
 
     def __init__(self, n_points: int | None, noise: float) -> None:
         if n_points not in (None, N_DIGITS):
-            raise InputError(
-                f"input.n_points: digits has {N_DIGITS} points, found {n_points}; leave the key out"
-            )
+            raise InputError(f"input.n_points: digits has {N_DIGITS} points, found {n_points}; leave the key out")
         if noise != 0:
             raise InputError(f"input.noise: digits takes no noise, found {noise}; leave the key out")
 

@@ -15,12 +15,12 @@ from urllib.parse import unquote, urlparse
 import numpy as np
 import zarr
 
-from pipeline.errors import ConfigError, InputError, LleError
-from pipeline.objects import open_remote
-from pipeline.refusals import answer_of, said_by
-from pipeline.sources.base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix
-from pipeline.sources.files import find_paths
-from pipeline.sources.stacking import FileSource
+from pipeline.core.errors import ConfigError, InputError, LleError
+from pipeline.inputs.base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix
+from pipeline.inputs.files import find_paths
+from pipeline.inputs.stacked_files import FileSource
+from pipeline.storage.objects import open_remote
+from pipeline.storage.storage_errors import answer_of, said_by
 
 IN_FLIGHT = 10  # chunks that zarr decodes at one time
 HEADS = ("zarr.json", ".z")  # names of files that hold no chunk
@@ -210,8 +210,7 @@ def _decoding(where: str) -> Iterator[None]:
         ) from error
     except OSError as error:
         raise LleError(
-            f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens "
-            "again"
+            f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens again"
         ) from error
     except Exception as error:
         # Each codec and each storage client has exceptions of its own; none of them is worth a retry unless
@@ -247,9 +246,7 @@ def _member(location: Location, node: "zarr.Array[Any] | zarr.Group", name: str)
         found = node.get(name)
     if not isinstance(found, zarr.Array):
         listed = ", ".join(_arrays(location, node)) or "none that can be listed"
-        raise InputError(
-            f"{location.url}: there is no array '{name}' in this group; its arrays are: {listed}"
-        )
+        raise InputError(f"{location.url}: there is no array '{name}' in this group; its arrays are: {listed}")
     return found
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import checkpoint, schema
-from pipeline.errors import ConfigError
-from pipeline.refusals import storage_errors
-from pipeline.store import Store, block_of
+from pipeline.core.errors import ConfigError
+from pipeline.engine import current_config
+from pipeline.storage import array_specs
+from pipeline.storage.storage_errors import storage_errors
+from pipeline.storage.store import Store, block_of
 
 SUFFIXES = (".npy", ".parquet", ".csv")
 
@@ -21,7 +22,7 @@ def export_run(store: Store, out: Path) -> int:
     The arrays of an earlier config lie in the store until the steps of the new one replace them.
     """
     check_out(out)
-    checkpoint.require_embedding(store)
+    current_config.require_embedding(store)
     return export_embedding(store, out)
 
 
@@ -32,7 +33,7 @@ def export_embedding(store: Store, out: Path) -> int:
     Where the store holds distance ratios, all three have them as one more column.
     """
     check_out(out)
-    array = store.array(schema.EMBEDDING.name)
+    array = store.array(array_specs.EMBEDDING.name)
     partial = out.with_name(f".{out.name}.partial")
     with storage_errors(str(out)):
         try:
@@ -57,20 +58,20 @@ def check_out(out: Path) -> None:
 
 
 def _blocks(store: Store) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    array = store.array(schema.EMBEDDING.name)
+    array = store.array(array_specs.EMBEDDING.name)
     for start in range(0, array.shape[0], block_of(array)):
-        yield start, store.read(schema.EMBEDDING.name, start, min(start + block_of(array), array.shape[0]))
+        yield start, store.read(array_specs.EMBEDDING.name, start, min(start + block_of(array), array.shape[0]))
 
 
 def _write_npy(path: Path, store: Store) -> None:
-    ratios = store.has_array(schema.DISTANCE_RATIO.name)
-    n_rows, n_columns = store.array(schema.EMBEDDING.name).shape
+    ratios = store.has_array(array_specs.DISTANCE_RATIO.name)
+    n_rows, n_columns = store.array(array_specs.EMBEDDING.name).shape
     with path.open("wb") as file:
         header = {"descr": "<f8", "fortran_order": False, "shape": (n_rows, n_columns + ratios)}
         np.lib.format.write_array_header_1_0(file, header)
         for start, rows in _blocks(store):
             if ratios:
-                rows = np.column_stack([rows, store.read(schema.DISTANCE_RATIO.name, start, start + len(rows))])
+                rows = np.column_stack([rows, store.read(array_specs.DISTANCE_RATIO.name, start, start + len(rows))])
             file.write(np.ascontiguousarray(rows, "<f8").tobytes())
 
 
@@ -82,10 +83,10 @@ def _write_table(path: Path, store: Store, suffix: str) -> None:
     writer: pq.ParquetWriter | None = None
     for start, rows in _blocks(store):
         columns: dict[str, Any] = {"row": np.arange(start, start + len(rows))}
-        columns["component"] = store.read(schema.COMPONENT.name, start, start + len(rows))
+        columns["component"] = store.read(array_specs.COMPONENT.name, start, start + len(rows))
         columns |= {f"y{j + 1}": rows[:, j] for j in range(rows.shape[1])}
-        if store.has_array(schema.DISTANCE_RATIO.name):
-            columns["distance_ratio"] = store.read(schema.DISTANCE_RATIO.name, start, start + len(rows))
+        if store.has_array(array_specs.DISTANCE_RATIO.name):
+            columns["distance_ratio"] = store.read(array_specs.DISTANCE_RATIO.name, start, start + len(rows))
         if suffix == ".csv":
             pd.DataFrame(columns).to_csv(path, mode="w" if start == 0 else "a", header=start == 0, index=False)
             continue

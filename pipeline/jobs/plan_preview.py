@@ -2,14 +2,17 @@
 
 from typing import Any
 
-from pipeline import checkpoint
-from pipeline.config import Config, resolved
-from pipeline.machine import versions
-from pipeline.plan import BlockReport, Layout, Report, Step
-from pipeline.reprocess import History, begin, identity, is_current, version_id
-from pipeline.sources import Source
-from pipeline.store import Store
-from pipeline.versions import Versions
+from pipeline.config.models import Config, resolved
+from pipeline.core.machine import versions
+from pipeline.engine import checkpoint
+from pipeline.engine.plan import BlockReport, Layout, Report, Step, walk
+from pipeline.inputs import Source
+from pipeline.jobs.layout import choose_layout
+from pipeline.jobs.reprocess import History, begin, identity, is_current, version_id
+from pipeline.stages import ingest, solve_embedding
+from pipeline.stages.registry import stages_of
+from pipeline.storage.store import Store
+from pipeline.storage.versions import Versions
 
 
 class Forecast:
@@ -114,9 +117,22 @@ class Forecast:
                 says += "; if the input begins with the same rows, " + (
                     "cells and order are kept: by brute force all points are searched, and what follows the lists is "
                     "computed anew"
-                    if any((step.stage, step.name) == ("find_neighbors", "search") for step in self.steps) else
-                    "cells, order and neighbour lists are kept: only new points are searched, and what follows the "
-                    "lists is computed anew"
+                    if any((step.stage, step.name) == ("find_neighbors", "search") for step in self.steps)
+                    else "cells, order and neighbour lists are kept: only new points are searched, and what follows "
+                    "the lists is computed anew"
                 )
             says += f"; {self._why}" * bool(self._why)
         return {"unchanged": self.unchanged, "from": self._built_on or None, "says": says}
+
+
+def forecast(config: Config) -> Forecast:
+    """Every step a run would do, with the sizes that can be known before it and what it would take over."""
+    source = ingest.open_input(config)
+    found = Forecast(config, source)
+    layout = found.begun(choose_layout(config, source, found.stores[0] if found.stores else None))
+    found.steps = list(walk(stages_of(config.method), config, layout, found.known))
+    if (solved := found.reports.get(("solve_embedding", "solve"))) is not None:
+        found.solver = {**solved[0]["stats"], "basis": "an earlier run"}
+    elif found.matrices is not None and config.method != "pca":
+        found.solver = solve_embedding.predict_solver(config, found.matrices, layout)
+    return found

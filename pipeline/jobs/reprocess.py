@@ -14,17 +14,18 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from pipeline import checkpoint, lineage
-from pipeline.alignment import state_of_other
-from pipeline.config import Config, resolved
-from pipeline.errors import ConfigError, LleError, StoreError
-from pipeline.list_sizes import names_files, state_of_files
-from pipeline.lock import RunLock, running
-from pipeline.machine import versions
-from pipeline.plan import Json, Layout, Report, RunResult, Step
-from pipeline.sources import Source
-from pipeline.store import Store
-from pipeline.versions import Versions, unreadable
+from pipeline.config.models import Config, resolved
+from pipeline.core.errors import ConfigError, LleError, StoreError
+from pipeline.core.machine import versions
+from pipeline.engine import checkpoint
+from pipeline.engine.plan import Json, Layout, Report, RunResult, Step
+from pipeline.inputs import Source
+from pipeline.linalg.alignment import state_of_other
+from pipeline.search.incremental import base_version
+from pipeline.search.variable_neighborhoods import names_files, state_of_files
+from pipeline.storage.lock import RunLock, running
+from pipeline.storage.store import Store
+from pipeline.storage.versions import Versions, unreadable
 
 INPUT = "_run/input.json"
 
@@ -72,7 +73,7 @@ class VersionHistory(History):
         if not self.donors:
             self.attributes["built_on"] = None
             return layout
-        layout, why = lineage.begun(self._config, layout, self.donors[0])
+        layout, why = base_version.begun(self._config, layout, self.donors[0])
         self.attributes["built_on"] = None if layout.earlier is None else asdict(layout.earlier)
         if why:
             say(why)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline import checkpoint, memory, schema, textfile
-from pipeline.cluster import (
+from pipeline.clusters.connect import (
     Section,
     connect,
     memory_of_high_memory,
@@ -15,51 +14,26 @@ from pipeline.cluster import (
     memory_resource,
     performance,
 )
-from pipeline.config import Cluster, Config, resolved
-from pipeline.errors import BoundsNotMet, InputChanged
-from pipeline.execute import Executor, run_step
-from pipeline.forecast import Forecast
-from pipeline.interrupts import interruptible
-from pipeline.lock import RunLock, running
-from pipeline.machine import versions
-from pipeline.plan import BlockReport, Layout, RunResult, Stage, Step, walk
-from pipeline.progress import RunProgress
-from pipeline.reprocess import History, reprocess, root_status
-from pipeline.reuse import cut_step
-from pipeline.solver_state import kept_heads
-from pipeline.sources import Source
+from pipeline.config.models import Cluster, Config, resolved
+from pipeline.core.errors import BoundsNotMet, InputChanged
+from pipeline.core.machine import versions
+from pipeline.core.signals import interruptible
+from pipeline.engine import checkpoint, current_config
+from pipeline.engine.execute import Executor, run_step
+from pipeline.engine.plan import BlockReport, Layout, RunResult, Step
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs.layout import check_plan, choose_layout
+from pipeline.jobs.reprocess import History, reprocess
+from pipeline.report.prometheus import reported
+from pipeline.search.shorter_lists import cut_step
 from pipeline.stages import (
-    assemble_cost,
-    find_neighbors,
     ingest,
-    local_factors,
-    measure_quality,
-    mend_graph,
-    order_points,
-    solve_embedding,
-    solve_weights,
-    weigh_edges,
     write_report,
 )
-from pipeline.store import Store
-from pipeline.textfile import reported
-from pipeline.versions import Versions
-
-STAGES: dict[str, Stage] = {
-    "ingest": ingest.steps,
-    "order_points": order_points.steps,
-    "find_neighbors": find_neighbors.steps,
-    "mend_graph": mend_graph.steps,
-    "solve_weights": solve_weights.steps,
-    "assemble_cost": assemble_cost.steps,
-    "solve_embedding": solve_embedding.steps,
-    "measure_quality": measure_quality.steps,
-    "write_report": write_report.steps,
-}
-METHOD_ARRAYS = (
-    schema.WEIGHTS.name, schema.RECONSTRUCTION_ERROR.name, schema.DEGREE.name, schema.LOCAL_FACTORS, schema.COST_MATRIX,
-    schema.SEARCHED_INDICES.name, schema.SEARCHED_DISTANCES.name, schema.K_PER_POINT.name,
-)  # fmt: skip
+from pipeline.stages.registry import METHOD_ARRAYS, stages_of
+from pipeline.storage.lock import RunLock
+from pipeline.storage.store import Store
+from pipeline.storage.versions import Versions
 
 
 @dataclass(frozen=True)
@@ -117,14 +91,14 @@ def _run(
     earlier = next(iter([*([store] if resumed else []), *history.donors]), None)
     layout = history.begun(shared.layout if shared else choose_layout(config, source, earlier), progress.say)
     if not resumed and not shared:
-        _check_plan(config, layout)
+        check_plan(config, layout)
     with interruptible(), RunLock(store):
         if fresh:
             store.erase()
         store.objects.sweep()
         identity = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
         if not fresh and store.is_run():
-            checkpoint.begin_run(store, identity["config"], identity["input_fingerprint"])
+            current_config.begin_run(store, identity["config"], identity["input_fingerprint"])
         store.create_group({**identity, **history.attributes})
         done = set[tuple[str, str]]()
         try:
@@ -137,7 +111,7 @@ def _run(
             if profile:
                 _save_profile(store, profiled, progress)
         except BoundsNotMet as missed:
-            checkpoint.got_to(store, done)
+            current_config.got_to(store, done)
             write_report.write_metrics(store, time.perf_counter() - started, done)
             missed.result = _result(store, progress, started)
             raise
@@ -172,26 +146,6 @@ def _save_profile(store: Store, profiled: list[bytes], progress: RunProgress) ->
         progress.say(f"performance: {store.url}/report/performance.html")
     if not profiled:
         progress.say("performance: the run had no workers (kind: serial, or one block), so there is nothing to show")
-
-
-def choose_layout(config: Config, source: Source, store: Store | None, limit: int | None = None) -> Layout:
-    """Sizes of a run. auto blocks: those of the store if it has some, unless they no longer fit the workers.
-
-    `limit` is what a worker may take in bytes; None asks the config's cluster.
-    """
-    layout = ingest.first_layout(config, source)
-    if config.execution.block_points != "auto":
-        return layout
-    if store is not None and (size := ingest.stored_block(store, layout)):
-        layout = replace(layout, block_points=size)
-    if limit is None:
-        limit = memory_of_workers(config.execution.cluster)
-    return memory.fit_blocks(stages_of(config.method), config, layout, limit)
-
-
-def _check_plan(config: Config, layout: Layout) -> None:
-    """Raises NotEnoughMemory where the plan already tells that a step will not fit its workers."""
-    memory.check_plan(walk(stages_of(config.method), config, layout), memory_of_workers(config.execution.cluster))
 
 
 def _worthwhile(cluster: Section, layout: Layout) -> Section:
@@ -240,27 +194,15 @@ def _run_stages(
         except StopIteration as stop:
             layout = stop.value
         checkpoint.forget_unused(store, name, used)
-        checkpoint.got_to(store, before)
+        current_config.got_to(store, before)
         progress.end_stage(name, time.perf_counter() - started, peak_bytes)
         if history.is_known(store, name, digests):
             return None
     for marker in again:  # after the report, which says how far it got; the next run tries again
         store.objects.delete(marker)
     checkpoint.delete_unrecorded(store, METHOD_ARRAYS)
-    checkpoint.end_run(store)
+    current_config.end_run(store)
     return unmet
-
-
-def stages_of(method: str) -> dict[str, Stage]:
-    """The stages of a method in their order: what comes between the graph and M is its own, and pca has no M."""
-    own: dict[str, Stage] = {"local_factors": weigh_edges.steps if method == "laplacian" else local_factors.steps}
-    stages: dict[str, Stage] = {}
-    for name, stage in STAGES.items():
-        if name == "solve_weights" and method != "lle":
-            stages |= {} if method == "pca" else own
-        elif name != "assemble_cost" or method != "pca":
-            stages[name] = stage
-    return stages
 
 
 def _unmet(step: Step, reports: list[BlockReport]) -> str:
@@ -282,55 +224,3 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
                 f"{reached} ({report['stats']['reason']}). The vectors reached are stored. {cure}"
             )
     return "\n".join(lines)
-
-
-def forecast(config: Config) -> Forecast:
-    """Every step a run would do, with the sizes that can be known before it and what it would take over."""
-    source = ingest.open_input(config)
-    found = Forecast(config, source)
-    layout = found.begun(choose_layout(config, source, found.stores[0] if found.stores else None))
-    found.steps = list(walk(stages_of(config.method), config, layout, found.known))
-    if (solved := found.reports.get(("solve_embedding", "solve"))) is not None:
-        found.solver = {**solved[0]["stats"], "basis": "an earlier run"}
-    elif found.matrices is not None and config.method != "pca":
-        found.solver = solve_embedding.predict_solver(config, found.matrices, layout)
-    return found
-
-
-def validate(config: Config) -> Layout:
-    """Check the config against the input's header. Raises ConfigError, InputError or NotEnoughMemory."""
-    layout = choose_layout(config, ingest.open_input(config), None)
-    _check_plan(config, layout)
-    if config.output.prometheus is not None:
-        textfile.check_place(config.output.prometheus)
-    return layout
-
-
-def status(store: Store) -> dict[str, Any]:
-    """Per stage: blocks done and all, seconds, and whether a run is going on."""
-    store.require_run()
-    stages: dict[str, dict[str, Any]] = {}
-    now: dict[str, Any] | None = None
-    last: dict[str, Any] | None = None
-    for (stage, step), record in checkpoint.recorded_steps(store).items():
-        done = len(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
-        entry = stages.setdefault(stage, {"done": 0, "blocks": 0, "seconds": 0.0, "steps": {}})
-        entry["done"] += done
-        entry["blocks"] += record["n_blocks"]
-        entry["seconds"] = round(entry["seconds"] + record.get("seconds", 0.0), 3)
-        entry["steps"][step] = {"done": done, "blocks": record["n_blocks"]}
-        last = {"stage": stage, "step": step, "done": done, "blocks": record["n_blocks"]}
-        now = last if done < record["n_blocks"] else now
-    names = stages_of(store.attributes()["config"]["method"])
-    ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}
-    finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
-    state = "running" if running(store) else "done" if finished else "stopped"
-    return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered,
-            "stopped_in": (now or last) if state == "stopped" else None,
-            "filters": kept_heads(store, "_work/eigen")}  # fmt: skip
-
-
-def status_of(url: str) -> dict[str, Any]:
-    """As `status`; of a root of versions that of the published one, with the one being computed and the pointer."""
-    root = Versions(url)
-    return root_status(root, status) if root.store.has_versions() else status(root.store)

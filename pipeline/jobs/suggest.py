@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config import Config, to_yaml
-from pipeline.errors import ConfigError, InputError
-from pipeline.interrupts import interruptible
-from pipeline.kernels.barycenter import barycenter_weights
-from pipeline.kernels.bootstrap import Estimate
-from pipeline.kernels.dimension import Dimension, maximum_likelihood, two_nearest
-from pipeline.kernels.quality import NORMAL_QUANTILE_975, mean_interval
-from pipeline.pilot import Pilot, trial_folder, tried
+from pipeline.config.models import Config, to_yaml
+from pipeline.core.errors import ConfigError, InputError
+from pipeline.core.signals import interruptible
+from pipeline.jobs.suggest_sample import Survey, survey
+from pipeline.jobs.suggest_trial import Pilot, trial_folder, tried
+from pipeline.kernels.factors.lle_weights import barycenter_weights
+from pipeline.kernels.quality.bootstrap import Estimate
+from pipeline.kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
+from pipeline.kernels.quality.trustworthiness import NORMAL_QUANTILE_975, mean_interval
 from pipeline.stages.ingest import first_layout, open_input
-from pipeline.survey import Survey, survey
 
 NEIGHBORS = (6, 8, 10, 12, 16, 20, 30, 40)
 REGS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)

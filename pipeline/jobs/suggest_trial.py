@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import run as runs
-from pipeline.config import Config, load_config, resolved, to_yaml
-from pipeline.errors import Interrupted, LleError
-from pipeline.execute import wait_for_blocks
-from pipeline.kernels.knn import brute_neighbors, kdtree_neighbors
-from pipeline.kernels.quality import count_closer, neighbor_thresholds, trustworthiness
-from pipeline.plan import KDTREE_FEATURES
-from pipeline.progress import RunProgress
-from pipeline.store import Store
+from pipeline.config.models import Config, load_config, resolved, to_yaml
+from pipeline.core.errors import Interrupted, LleError
+from pipeline.engine.execute import wait_for_blocks
+from pipeline.engine.plan import KDTREE_FEATURES
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
+from pipeline.kernels.neighbors.knn import brute_neighbors, kdtree_neighbors
+from pipeline.kernels.quality.trustworthiness import count_closer, neighbor_thresholds, trustworthiness
+from pipeline.storage.store import Store
 
 COMPARED_NEIGHBORS = 12
 """Of trustworthiness and continuity, the same for all candidates, so that their values can be compared."""

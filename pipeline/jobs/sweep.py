@@ -5,57 +5,40 @@ agree, so each run takes what it can from the store of the one planned before it
 Small runs go whole to the workers, a run a task; larger ones follow each other and have all the workers.
 """
 
-import copy
+import io
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline import checkpoint, memory, schema
-from pipeline import run as runs
-from pipeline.cluster import memory_of_workers, n_workers
-from pipeline.clusters.versions import expected, require
-from pipeline.config import Cluster, Config, check_config, read_settings
-from pipeline.config_sweep import apply_value, experiment_name, experiments, short_names
-from pipeline.errors import ConfigError, ExperimentsFailed, Interrupted, LleError
-from pipeline.execute import Executor
-from pipeline.interrupts import interruptible
-from pipeline.lock import RunLock
-from pipeline.plan import Layout, Step, walk
-from pipeline.progress import RunProgress, StepCounts
-from pipeline.report.sweep_table import flat_metrics, render_sweep, table_bytes
-from pipeline.stages.ingest import open_input
+from pipeline.clusters.connect import n_workers
+from pipeline.clusters.version_check import expected, require
+from pipeline.config.models import Cluster
+from pipeline.core.errors import ConfigError, ExperimentsFailed, Interrupted, LleError
+from pipeline.core.signals import interruptible
+from pipeline.engine.execute import Executor
+from pipeline.engine.plan import Step
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
+from pipeline.jobs.sweep_plan import Experiment, Row, plan_sweep, worker_limit
+from pipeline.jobs.task_tree import run_tree
+from pipeline.report.sweep_page import flat_metrics, render_sweep, table_bytes
+from pipeline.search.shorter_lists import is_cut
 from pipeline.stages.write_report import color_source
-from pipeline.store import Store
-from pipeline.task_tree import run_tree
+from pipeline.storage import array_specs
+from pipeline.storage.lock import RunLock
+from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
-    from pipeline.report.contact_sheet import Cell
+    from pipeline.report.sweep_figure import Cell
 
-Row = dict[str, Any]
 
 NAMED = 10
 SMALL_POINTS = 20_000
 """Up to here a run is a task: starting its steps takes longer than computing them, and its memory is small."""
-ANY_K = "any k "
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One run of a sweep: its name, the values it has of its own, and its config or what is wrong with it."""
-
-    name: str
-    values: dict[str, Any]
-    config: Config | None
-    error: str = ""
-    marks: frozenset[str] = frozenset()
-    n_steps: int = 0
-    layout: Layout | None = None
-    parent: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,132 +51,21 @@ class SweepResult:
     seconds: float
 
 
-def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None) -> tuple[str, list[Experiment]]:
-    """The place of a sweep and its experiments: of each file's section `sweep`, or the file as it is.
+class StepCounts(RunProgress):
+    """Says nothing; counts the steps of a run: computed, cut from longer neighbour lists, or there already."""
 
-    Raises ConfigError for files that cannot be read, and where no experiment is a valid config.
-    """
-    found: list[Experiment] = []
-    url: Any = store
-    for path in paths:
-        data, sweep = read_settings(path, overrides)
-        output = data.get("output")
-        url = store or (output.get("store") if len(paths) == 1 and isinstance(output, dict) else None)
-        if not isinstance(url, str) or not url:
-            raise ConfigError("sweep: no place for runs and table: set output.store in the one config, or --store URL")
-        own: dict[str, Any] = {} if len(paths) == 1 else {"config": path.stem}
-        for values in [{}] if sweep is None else experiments(sweep):
-            short = short_names(list(values))
-            shown = own | {short[key]: value for key, value in values.items()}
-            found.append(_experiment(data, values, shown, path, url))
-    if len({experiment.name for experiment in found}) < len(found):
-        raise ConfigError("sweep: two experiments have the same name; let no value or file name occur twice")
-    if all(experiment.config is None for experiment in found):
-        raise ConfigError(found[0].error)
-    if any(experiment.config.output.keep is not None for experiment in found if experiment.config):
-        raise ConfigError("sweep: output.keep is for one job run again and again; leave it out")
-    if any(experiment.config.output.prometheus is not None for experiment in found if experiment.config):
-        raise ConfigError("sweep: output.prometheus is one file for one job, and has many here; leave it out")
-    if any(experiment.config.embedding.align == "previous" for experiment in found if experiment.config):
-        raise ConfigError(
-            "sweep: embedding.align: 'previous' is what one store held before, and here each experiment has a store of "
-            "its own that shares steps with the others; give the path or URL of one run to align them all with, or "
-            "leave it out"
-        )
-    clusters = {repr(experiment.config.execution.cluster) for experiment in found if experiment.config}
-    if len(clusters) > 1:
-        raise ConfigError("sweep: execution.cluster differs between experiments; one cluster serves them all")
-    return url.rstrip("/"), found
+    KINDS = ("computed", "cut", "reused")
 
+    def __init__(self) -> None:
+        super().__init__(io.StringIO())
+        self.steps = dict.fromkeys(self.KINDS, 0)
 
-def _experiment(data: dict[str, Any], values: Row, shown: Row, path: Path, url: str) -> Experiment:
-    settings, name = copy.deepcopy(data), experiment_name(shown)
-    try:
-        for key, value in values.items():
-            apply_value(settings, key, value, f"config {path}: sweep: {key}")
-        apply_value(settings, "output.store", f"{url.rstrip('/')}/{name}.zarr", f"config {path}: output")
-        return Experiment(name, shown, check_config(settings, f"config {path}, experiment {name}"))
-    except ConfigError as error:
-        return Experiment(name, shown, None, str(error))
+    def say(self, text: str) -> None:
+        """Nothing: many runs go on at once."""
 
-
-def plan_sweep(found: list[Experiment], limit: int | None) -> list[Experiment]:
-    """The experiments with the fingerprints of their steps, each after its parent; those that cannot run first.
-
-    limit: bytes of a worker, None where not known.
-    """
-    planned = _with_common_blocks([_with_layout(experiment, limit) for experiment in found])
-    ready = [_with_marks(experiment) for experiment in planned if experiment.layout is not None]
-    ready.sort(key=lambda experiment: -experiment.config.neighbors.n_neighbors if experiment.config else 0)
-    ordered: list[Experiment] = [experiment for experiment in planned if experiment.layout is None]
-    for number, experiment in enumerate(ready):
-        shared = [len(experiment.marks & other.marks) for other in ready[:number]]
-        most = max(shared, default=0)
-        parent = ready[shared.index(most)].name if most else ""
-        ordered.append(replace(experiment, parent=parent))
-    return ordered
-
-
-def worker_limit(found: list[Experiment]) -> int | None:
-    """What a worker may take in bytes. Asked once, since free memory comes and goes, and blocks follow it."""
-    configs = [experiment.config for experiment in found if experiment.config]
-    return memory_of_workers(configs[0].execution.cluster) if configs else None
-
-
-def _with_layout(experiment: Experiment, limit: int | None) -> Experiment:
-    config = experiment.config
-    if config is None:
-        return experiment
-    try:
-        store = Store(config.output.store)
-        layout = runs.choose_layout(config, open_input(config), store if store.is_run() else None, limit)
-        memory.check_plan(walk(runs.stages_of(config.method), config, layout), limit)
-        return replace(experiment, layout=layout)
-    except LleError as error:
-        return replace(experiment, config=None, error=str(error))
-
-
-def _with_common_blocks(planned: list[Experiment]) -> list[Experiment]:
-    """One size of blocks for all experiments with one input, the smallest: blocks of other sizes are other steps."""
-    smallest: dict[str, int] = {}
-    for experiment in planned:
-        if experiment.config and experiment.layout:
-            key = repr((experiment.config.input, experiment.config.execution))
-            size = experiment.layout.block_points
-            smallest[key] = min(size, smallest.get(key, size))
-    return [
-        replace(experiment, layout=replace(experiment.layout, block_points=smallest[
-            repr((experiment.config.input, experiment.config.execution))]))
-        if experiment.config and experiment.layout else experiment for experiment in planned
-    ]  # fmt: skip
-
-
-def _with_marks(experiment: Experiment) -> Experiment:
-    """Fingerprints of the steps as planned; equal plans have equal steps, whatever the run finds out on its way."""
-    assert experiment.config is not None
-    assert experiment.layout is not None
-    marks, upstream = [], ""
-    for step in walk(runs.stages_of(experiment.config.method), experiment.config, experiment.layout):
-        marks += [checkpoint.fingerprint(upstream, step), *_search_for_any_k(upstream, step)]
-        upstream = checkpoint.fingerprint(upstream, step) if step.feeds else upstream
-    n_steps = sum(1 for mark in marks if not mark.startswith(ANY_K))
-    return replace(experiment, marks=frozenset(marks), n_steps=n_steps)
-
-
-def _search_for_any_k(upstream: str, step: Step) -> list[str]:
-    """What an exact search has in common with those for other numbers of neighbours."""
-    if (step.stage, step.name) != ("find_neighbors", "search"):
-        return []
-    any_k = replace(step, parameters={**step.parameters, "n_neighbors": 0})
-    return [ANY_K + checkpoint.fingerprint(upstream, any_k)]
-
-
-def count_steps(planned: list[Experiment]) -> dict[str, Any]:
-    """How many steps the experiments ask for and how many different ones those are, before anything is run."""
-    distinct = {mark for experiment in planned for mark in experiment.marks if not mark.startswith(ANY_K)}
-    asked = sum(experiment.n_steps for experiment in planned)
-    cannot = sum(experiment.config is None for experiment in planned)
-    return {"experiments": len(planned), "cannot_run": cannot, "steps": {"asked": asked, "to_do": len(distinct)}}
+    def end(self, step: Step, seconds: float, computed: int) -> None:
+        self._end_waiting()
+        self.steps["reused" if not computed else "cut" if is_cut(step) else "computed"] += 1
 
 
 def run_sweep(url: str, found: list[Experiment], fresh: bool, progress: RunProgress) -> SweepResult:
@@ -231,7 +103,7 @@ def _line(row: Row, number: int, n_experiments: int) -> str:
 
 def _write_results(root: Store, found: list[Experiment], result: SweepResult) -> None:
     """sweep.parquet, contact_sheet.png and sweep.html beside the stores of the runs."""
-    from pipeline.report.contact_sheet import draw_contact_sheet  # noqa: PLC0415 (matplotlib)
+    from pipeline.report.sweep_figure import draw_contact_sheet  # noqa: PLC0415 (matplotlib)
 
     parameters = list(dict.fromkeys(name for experiment in found for name in experiment.values))
     title = f"{root.url.rsplit('/', 1)[-1]}: {len(found)} experiments"
@@ -248,13 +120,13 @@ def _write_results(root: Store, found: list[Experiment], result: SweepResult) ->
 def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
     """The largest component of an experiment's embedding for the contact sheet: a cell for each pair of up to three."""
     from pipeline.report.color_key import color_points  # noqa: PLC0415
-    from pipeline.report.contact_sheet import Cell, sampled_rows  # noqa: PLC0415
+    from pipeline.report.sweep_figure import Cell, sampled_rows  # noqa: PLC0415
 
     if experiment.config is None:
         return [Cell(experiment.values, None, None, "cannot run")]
     store = Store(experiment.config.output.store)
     try:
-        embedding, component = store.read_all(schema.EMBEDDING.name), store.read_all(schema.COMPONENT.name)
+        embedding, component = store.read_all(array_specs.EMBEDDING.name), store.read_all(array_specs.COMPONENT.name)
         color = color_source(store)
     except LleError:
         return [Cell(experiment.values, None, None, "failed")]

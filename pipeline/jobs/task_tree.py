@@ -7,7 +7,7 @@ import dask
 from distributed import as_completed
 from distributed.client import FutureCancelledError
 
-from pipeline.errors import LleError
+from pipeline.core.errors import LleError
 
 RETRIES = 2
 

@@ -5,22 +5,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import checkpoint, memory, plan, schema
-from pipeline.cluster import connect, memory_of_high_memory, memory_of_workers, memory_resource
-from pipeline.config import Cluster, Execution, Input, parse_input
-from pipeline.errors import ConfigError, InputChanged, InputError, StoreError
-from pipeline.execute import Executor, run_step
-from pipeline.export import check_out, export_embedding
-from pipeline.groups import KEPT_CELLS
-from pipeline.interrupts import interruptible
-from pipeline.lock import RunLock
-from pipeline.one_state import require_one_state
-from pipeline.plan import Json, Layout, Report
-from pipeline.progress import RunProgress
-from pipeline.sources import Source, open_source
+from pipeline.clusters.connect import connect, memory_of_high_memory, memory_of_workers, memory_resource
+from pipeline.config.models import Cluster, Execution, Input, parse_input
+from pipeline.core.errors import ConfigError, InputChanged, InputError, StoreError
+from pipeline.core.signals import interruptible
+from pipeline.engine import checkpoint, current_config, plan, task_costs
+from pipeline.engine.execute import Executor, run_step
+from pipeline.engine.plan import Json, Layout, Report
+from pipeline.engine.progress import RunProgress
+from pipeline.inputs import Source, open_source
+from pipeline.inputs.consistency import require_one_state
+from pipeline.jobs.export import check_out, export_embedding
+from pipeline.search.cell_groups import KEPT_CELLS
 from pipeline.stages import embed_new
-from pipeline.store import Store, block_of, read_elsewhere
-from pipeline.versions import reading
+from pipeline.storage import array_specs
+from pipeline.storage.lock import RunLock
+from pipeline.storage.store import Store, block_of, read_elsewhere
+from pipeline.storage.versions import reading
 
 KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".zarr": "zarr"}
 TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}
@@ -156,27 +157,27 @@ def _open(section: Input) -> Source:
 
 def _state_of(run: Store) -> Json:
     """What changes with the run's embedding. Raises ConfigError where there is none that is finished."""
-    record = checkpoint.require_embedding(run)
+    record = current_config.require_embedding(run)
     return {"fingerprint": record["fingerprint"], "begun": record["begun"]}
 
 
 def _n_features(run: Store) -> int:
     """Columns of the run's input."""
-    return int(run.array(schema.RAW.name).shape[1])
+    return int(run.array(array_specs.RAW.name).shape[1])
 
 
 def _job(
     run: Store, config: Json, state: Json, section: Input, source: Source, max_ratio: float | None, far_as_nan: bool
 ) -> embed_new.Job:
-    parameters, points = section.model_dump(mode="json"), run.array(schema.POINTS.name)
+    parameters, points = section.model_dump(mode="json"), run.array(array_specs.POINTS.name)
     kind = parameters.pop("kind")
     blocks = -(-points.shape[0] // block_of(points))
     return embed_new.Job(
         run=run.url, run_state=state, kind=kind, source=parameters, source_state=source.fingerprint(),
         n_neighbors=config["neighbors"]["n_neighbors"], reg=config["weights"]["reg"], rule=config["weights"]["rule"],
         seed=config["quality"]["seed"], n_embedded=_n_embedded(run),
-        n_coordinates=run.array(schema.EMBEDDING.name).shape[1], n_features_input=source.n_features,
-        dtype_input=run.array(schema.RAW.name).dtype.name,
+        n_coordinates=run.array(array_specs.EMBEDDING.name).shape[1], n_features_input=source.n_features,
+        dtype_input=run.array(array_specs.RAW.name).dtype.name,
         transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
         unit=config["neighbors"].get("metric") == "cosine",
         n_boxes=most_boxes(run, blocks), stored_block=block_of(points), max_ratio=max_ratio, far_as_nan=far_as_nan,
@@ -186,7 +187,7 @@ def _job(
 def most_boxes(run: Store, n_blocks: int) -> int:
     """The most bounding boxes of a run's points."""
     if not run.has_bundle(KEPT_CELLS):
-        return plan.most_boxes(plan.n_cells(run.array(schema.POINTS.name).shape[0]), n_blocks)
+        return plan.most_boxes(plan.n_cells(run.array(array_specs.POINTS.name).shape[0]), n_blocks)
     with read_elsewhere(run):
         kept = run.read_bundle(KEPT_CELLS)
     return plan.most_boxes(len(kept["counts"]), n_blocks, int(kept["generations"]))
@@ -203,20 +204,20 @@ def _n_embedded(run: Store) -> int:
 
 def _layout(run: Store, job: embed_new.Job, source: Source, execution: Execution | None) -> tuple[Layout, Any]:
     """Sizes, with blocks that fit the workers, and where to run. Raises NotEnoughMemory."""
-    points, asked = run.array(schema.POINTS.name), execution or Execution()
+    points, asked = run.array(array_specs.POINTS.name), execution or Execution()
     row = max(job.n_features_input * source.dtype.itemsize, points.shape[1] * points.dtype.itemsize)
     layout = Layout(
         source.n_rows, job.n_features_input, points.dtype.name,
         plan.block_points(asked.block_points, source.n_rows, row), n_points=points.shape[0],
-        n_features=points.shape[1], k_max=run.array(schema.NEIGHBOR_INDICES.name).shape[1],
+        n_features=points.shape[1], k_max=run.array(array_specs.NEIGHBOR_INDICES.name).shape[1],
     )  # fmt: skip
     cluster = asked.cluster
     stages = {"transform": embed_new.steps}
     if asked.block_points == "auto":
-        layout = memory.fit_blocks(stages, job, layout, memory_of_workers(cluster))
+        layout = task_costs.fit_blocks(stages, job, layout, memory_of_workers(cluster))
     if execution is None and layout.input_blocks() == 1:
         cluster = Cluster(kind="serial")
-    memory.check_plan(plan.walk(stages, job, layout), memory_of_workers(cluster))
+    task_costs.check_plan(plan.walk(stages, job, layout), memory_of_workers(cluster))
     return layout, cluster
 
 

@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from pipeline import checkpoint, schema
-from pipeline.errors import CorruptChunk, StoreError
-from pipeline.lock import RunLock, running
-from pipeline.store import Store, block_of
+from pipeline.core.errors import CorruptChunk, StoreError
+from pipeline.engine import checkpoint
+from pipeline.storage import array_specs
+from pipeline.storage.lock import RunLock, running
+from pipeline.storage.store import Store, block_of
 
 Read = Callable[[], Any]
 
-MATRICES = {schema.COST_MATRIX, schema.LOCAL_FACTORS}
+MATRICES = {array_specs.COST_MATRIX, array_specs.LOCAL_FACTORS}
 """Folders of blocks of CSR rows."""
 
 
@@ -36,9 +37,11 @@ def forget_damage(store: Store, damage: list[CorruptChunk]) -> list[str]:
 
 def missing_blocks(store: Store) -> dict[str, int]:
     """Blocks without a marker by step, of the steps begun: still to be computed, or forgotten."""
-    found = {f"{stage}.{step}": record["n_blocks"] - len(
-        checkpoint.finished_blocks(store, stage, step, record["fingerprint"])
-    ) for (stage, step), record in checkpoint.recorded_steps(store).items()}
+    found = {
+        f"{stage}.{step}": record["n_blocks"]
+        - len(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
+        for (stage, step), record in checkpoint.recorded_steps(store).items()
+    }
     return {step: missing for step, missing in found.items() if missing > 0}
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -104,9 +104,7 @@ def _swiss_roll(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
     t = 1.5 * np.pi * (1 + 2 * u)
     height = ROLL_HEIGHT * v
     along = archimedean_arc_length(t - 1.5 * np.pi, 1.5 * np.pi, 1.0)
-    return ManifoldSample(
-        np.column_stack([t * np.cos(t), height, t * np.sin(t)]), np.column_stack([along, height])
-    )
+    return ManifoldSample(np.column_stack([t * np.cos(t), height, t * np.sin(t)]), np.column_stack([along, height]))
 
 
 def _s_curve(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
@@ -129,9 +127,7 @@ def _spiral_2d(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
     theta = 2 * np.pi * SPIRAL_TURNS * u
     radius = SPIRAL_2D_RADIUS + SPIRAL_2D_GROWTH * theta
     along = archimedean_arc_length(theta, SPIRAL_2D_RADIUS, SPIRAL_2D_GROWTH)
-    return ManifoldSample(
-        np.column_stack([radius * np.cos(theta), radius * np.sin(theta)]), along[:, np.newaxis]
-    )
+    return ManifoldSample(np.column_stack([radius * np.cos(theta), radius * np.sin(theta)]), along[:, np.newaxis])
 
 
 def _spiral_3d(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:

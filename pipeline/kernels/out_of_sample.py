@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.kernels.barycenter import barycenter_weights
-from pipeline.kernels.partition import Boxes
+from pipeline.kernels.factors.lle_weights import barycenter_weights
+from pipeline.kernels.neighbors.cells import Boxes
 
 F64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]

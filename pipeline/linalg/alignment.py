@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import checkpoint, disk, schema
-from pipeline.config import Config
-from pipeline.errors import ConfigError, CorruptChunk
+from pipeline.config.models import Config
+from pipeline.core.errors import ConfigError, CorruptChunk
+from pipeline.engine import checkpoint, current_config, disk_costs
+from pipeline.engine.plan import Json, Layout, Report, Step
 from pipeline.kernels.procrustes import align
-from pipeline.plan import Json, Layout, Report, Step
-from pipeline.store import Store, read_elsewhere
-from pipeline.versions import Versions, published_url
+from pipeline.storage import array_specs
+from pipeline.storage.store import Store, read_elsewhere
+from pipeline.storage.versions import Versions, published_url
 
 PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
 EMBEDDED = "_work/embedding"
@@ -61,7 +62,7 @@ def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> Step
         "solve_embedding", "align", align_components, 1, 8 * layout.n_points * (4 * m + 4) + 40 * layout.n_input * m,
         {"n_components": m, "n_graph": n_graph, "scale": scale}, _state_of(url) if url and elsewhere else {},
         bundles=(f"{ROTATION}.npz",),
-        bundle_bytes=disk.files(1, 8 * n_graph * m * m), resources={"previous": url if elsewhere else None},
+        bundle_bytes=disk_costs.files(1, 8 * n_graph * m * m), resources={"previous": url if elsewhere else None},
         on_driver=True,
     )  # fmt: skip
 
@@ -76,7 +77,7 @@ def _written(store: Store) -> Json | None:
     """The record of a finished embedding; None where the store has none, or one that did not converge."""
     found: list[Json] = []
     for name in ("solve", "write"):
-        record = checkpoint.current_record(store, "solve_embedding", name) if store.is_run() else None
+        record = current_config.current_record(store, "solve_embedding", name) if store.is_run() else None
         if record is None:
             return None
         done = checkpoint.finished_blocks(store, "solve_embedding", name, record["fingerprint"])
@@ -122,20 +123,18 @@ def align_components(
     return {**found, "reason": reason}
 
 
-def _align_component(
-    store: Store, number: int, earlier: Earlier, scale: str
-) -> tuple[Report, npt.NDArray[np.float64]]:
+def _align_component(store: Store, number: int, earlier: Earlier, scale: str) -> tuple[Report, npt.NDArray[np.float64]]:
     """One component against the earlier component that shares most of its points.
 
     `size_ratio` is that of the norms of the new and the earlier coordinates of these points: at `unit_norm` it falls
     with every point that is added, and the residuals hold that too.
     """
     part = store.read_bundle(f"_work/eigen/{number:05d}")
-    original = store.gather(schema.ORIGINAL_INDEX.name, part["rows"])
+    original = store.gather(array_specs.ORIGINAL_INDEX.name, part["rows"])
     known = np.flatnonzero(original < len(earlier.embedding))
     known = known[earlier.component[original[known]] >= 0]
     if len(earlier.hashes):
-        hashes = store.read_all(schema.ROW_HASH.name)
+        hashes = store.read_all(array_specs.ROW_HASH.name)
         known = known[(hashes[original[known]] == earlier.hashes[original[known]]).all(axis=1)]
     shared = earlier.component[original[known]]
     report: dict[str, Any] = {"component": number, "previous_component": None, "rows_shared": 0,
@@ -169,14 +168,14 @@ def rotations(store: Store) -> npt.NDArray[np.float64]:
 
 def _held_elsewhere(other: Store) -> Earlier | None:
     with read_elsewhere(other):
-        return _read(other, schema.ROW_HASH)
+        return _read(other, array_specs.ROW_HASH)
 
 
 def _held_before(store: Store) -> Earlier | None:
     """What the last `write` of this store left; the copy made before it where that is a part, or did not converge."""
     try:
         converged = bool(store.read_bundle(EMBEDDED).get("converged", True))
-        earlier = _read(store, schema.EMBEDDED_HASH) if converged else None
+        earlier = _read(store, array_specs.EMBEDDED_HASH) if converged else None
     except CorruptChunk:
         earlier = None
     if earlier is not None:
@@ -188,10 +187,12 @@ def _held_before(store: Store) -> Earlier | None:
         return None
 
 
-def _read(store: Store, hashes: schema.ArraySpec) -> Earlier | None:
+def _read(store: Store, hashes: array_specs.ArraySpec) -> Earlier | None:
     """The embedding a store holds; None where it has none. Raises CorruptChunk where a part of it is missing."""
-    if not all(store.has_array(spec.name) for spec in (schema.EMBEDDING, schema.COMPONENT, schema.EIGENVALUES)):
+    if not all(
+        store.has_array(spec.name) for spec in (array_specs.EMBEDDING, array_specs.COMPONENT, array_specs.EIGENVALUES)
+    ):
         return None
-    store.read_all(schema.EIGENVALUES.name)  # what `write` writes last
+    store.read_all(array_specs.EIGENVALUES.name)  # what `write` writes last
     compared = store.read_all(hashes.name) if store.has_array(hashes.name) else np.empty((0, 2), np.uint64)
-    return Earlier(store.read_all(schema.EMBEDDING.name), store.read_all(schema.COMPONENT.name), compared)
+    return Earlier(store.read_all(array_specs.EMBEDDING.name), store.read_all(array_specs.COMPONENT.name), compared)

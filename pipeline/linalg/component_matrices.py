@@ -4,11 +4,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from pipeline import schema
-from pipeline.errors import BoundsNotMet
-from pipeline.kernels.cost_matrix import local_factor
-from pipeline.kernels.graph import closed_classes
-from pipeline.store import Store
+from pipeline.core.errors import BoundsNotMet
+from pipeline.kernels.factors.cost_matrix import local_factor
+from pipeline.kernels.graph.connectivity import closed_classes
+from pipeline.storage import array_specs
+from pipeline.storage.store import Store
 
 Ids = npt.NDArray[np.int64]
 
@@ -20,8 +20,8 @@ def load_factor(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
         stop = min(start + size, n_points)
         first, past = np.searchsorted(rows, [start, stop])
         if first < past:
-            indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
-            weights = store.read(schema.WEIGHTS.name, start, stop)
+            indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
+            weights = store.read(array_specs.WEIGHTS.name, start, stop)
             block = local_factor(indices, weights, start, n_points)
             blocks.append(block if past - first == stop - start else block[rows[first:past] - start])
     return _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
@@ -37,7 +37,7 @@ def load_local_factors(store: Store, rows: Ids, size: int, n_points: int) -> csr
     blocks = []
     for number, start in enumerate(range(0, n_points, size)):
         if inside[start : start + size].any():
-            block = store.read_rows(schema.LOCAL_FACTORS, number)
+            block = store.read_rows(array_specs.LOCAL_FACTORS, number)
             kept = inside[block.indices[block.indptr[:-1]]]
             blocks.append(block if kept.all() else block[np.flatnonzero(kept)])
     factor = _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
@@ -49,7 +49,7 @@ def load_local_factors(store: Store, rows: Ids, size: int, n_points: int) -> csr
 
 def null_vector(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
     """D^1/2 1 of the points `rows`, a unit vector: what D^-1/2 L D^-1/2 has in place of the constant."""
-    root = np.sqrt(store.gather(schema.DEGREE.name, rows))
+    root = np.sqrt(store.gather(array_specs.DEGREE.name, rows))
     return np.asarray(root / np.linalg.norm(root))
 
 
@@ -59,7 +59,7 @@ def load_cost_matrix(store: Store, rows: Ids, size: int, n_points: int) -> csr_a
     for number, start in enumerate(range(0, n_points, size)):
         first, past = np.searchsorted(rows, [start, min(start + size, n_points)])
         if first < past:
-            block = store.read_rows(schema.COST_MATRIX, number)
+            block = store.read_rows(array_specs.COST_MATRIX, number)
             blocks.append(block if past - first == block.shape[0] else block[rows[first:past] - start])
     return _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
 

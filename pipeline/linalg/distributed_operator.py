@@ -17,9 +17,16 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from scipy.sparse import csr_array
 
-from pipeline.clusters.versions import check_versions, expected
-from pipeline.errors import LleError
-from pipeline.kernels.normal_operator import F64, Factors, NormalOperator, Operator, multiply_rows, recur_rows
+from pipeline.clusters.version_check import check_versions, expected
+from pipeline.core.errors import LleError
+from pipeline.kernels.eigensolver.normal_operator import (
+    F64,
+    Factors,
+    NormalOperator,
+    Operator,
+    multiply_rows,
+    recur_rows,
+)
 
 BLOCKS_PER_WORKER = 2
 PRODUCTS_IN_FLIGHT = 8
@@ -135,9 +142,7 @@ def _recur(matrix: RowBlock, factors: Factors, current: F64, previous: F64, *hal
     return out
 
 
-def _cut(
-    matrix: csr_array, row_cuts: npt.NDArray[np.int64], column_cuts: npt.NDArray[np.int64]
-) -> list[RowBlock]:
+def _cut(matrix: csr_array, row_cuts: npt.NDArray[np.int64], column_cuts: npt.NDArray[np.int64]) -> list[RowBlock]:
     """Blocks of rows; `touched` names the blocks of columns, in ascending order, so that entries keep their order."""
     lengths, blocks = np.diff(column_cuts), []
     for first, past in pairwise(row_cuts):

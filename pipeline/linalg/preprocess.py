@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import InputError
-from pipeline.plan import block_rows
-from pipeline.store import Store
+from pipeline.core.errors import InputError
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
 TINY_RELATIVE_SPREAD = 1e-14
 """Of the mean: some fifty times what the rounding of a mean leaves of a constant column."""

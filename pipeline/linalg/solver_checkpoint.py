@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import CorruptChunk
-from pipeline.kernels.chebyshev import SubspaceState
-from pipeline.store import Store
+from pipeline.core.errors import CorruptChunk
+from pipeline.kernels.eigensolver.chebyshev import SubspaceState
+from pipeline.storage.store import Store
 
 KEEP_EVERY_SECONDS = 120.0
 ROWS = 65_536

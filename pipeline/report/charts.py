@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.report.figures import FAINT, INK, POINT, chart_figure, label_axes, message_figure, plain_text, to_png
+from pipeline.report.figure_style import FAINT, INK, POINT, chart_figure, label_axes, message_figure, plain_text, to_png
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -17,7 +17,8 @@ from matplotlib.colors import LogNorm, Normalize, to_hex, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipeline.report.figures import (
+from pipeline.report.component_layout import Box, arrange, draw_frame
+from pipeline.report.figure_style import (
     DPI,
     FAINT,
     INK,
@@ -29,8 +30,7 @@ from pipeline.report.figures import (
     plain_text,
     to_png,
 )
-from pipeline.report.raster import Grid, count_points, mean_values, shade_classes
-from pipeline.report.side_by_side import Box, arrange, draw_frame
+from pipeline.report.rasterize import Grid, count_points, mean_values, shade_classes
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

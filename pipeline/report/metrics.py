@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from pipeline.plan import BlockReport
+from pipeline.engine.plan import BlockReport
 
 Reports = dict[tuple[str, str], list[BlockReport]]
 Records = dict[tuple[str, str], dict[str, Any]]
@@ -87,14 +87,10 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
         )
     small = metrics["dropped"].get("small_component")
     if small:
-        said.append(
-            f"{small} rows lie in components that were not embedded; they are NaN"
-        )
+        said.append(f"{small} rows lie in components that were not embedded; they are NaN")
     invalid, n_input = metrics["dropped"].get("invalid", 0), metrics.get("n_input")
     if n_input and invalid and invalid >= DROPPED_SHARE * n_input:
-        said.append(
-            f"{invalid} of {n_input} rows hold NaN or infinity; they are not embedded"
-        )
+        said.append(f"{invalid} of {n_input} rows hold NaN or infinity; they are not embedded")
     said += _of_null_space(metrics)
     for number, shares in enumerate(metrics["participation"] or []):
         size = metrics["component_points"][number]

@@ -13,21 +13,8 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from pipeline.metrics import CLUMP_SHARE, REDUNDANT
-from pipeline.report.tiles import (
-    Tile,
-    by_component,
-    closed_classes_tile,
-    components_tile,
-    converged,
-    points_tile,
-    recall_tile,
-    residual_tile,
-    rows_tile,
-    time_tile,
-    trustworthiness_tile,
-)
-from pipeline.report.words import (
+from pipeline.report.metrics import CLUMP_SHARE, REDUNDANT
+from pipeline.report.number_format import (
     duration,
     estimate,
     is_known,
@@ -39,6 +26,19 @@ from pipeline.report.words import (
     text,
     thousands,
     when,
+)
+from pipeline.report.page_tiles import (
+    Tile,
+    by_component,
+    closed_classes_tile,
+    components_tile,
+    converged,
+    points_tile,
+    recall_tile,
+    residual_tile,
+    rows_tile,
+    time_tile,
+    trustworthiness_tile,
 )
 
 Metrics = Mapping[str, Any]

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from pipeline.metrics import DROPPED_SHARE, LOW_TRUSTWORTHINESS
-from pipeline.report.words import (
+from pipeline.report.metrics import DROPPED_SHARE, LOW_TRUSTWORTHINESS
+from pipeline.report.number_format import (
     NOT_MEASURED,
     duration,
     is_known,

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.errors import BoundsNotMet, ConfigError, LleError
+from pipeline.core.errors import BoundsNotMet, ConfigError, LleError
 
 Sample = tuple[dict[str, str], float]
 

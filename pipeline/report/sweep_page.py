@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from pipeline.report.words import duration, is_known
+from pipeline.report.number_format import duration, is_known
 
 Row = dict[str, Any]
 

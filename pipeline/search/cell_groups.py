@@ -12,15 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import disk, memory, schema
-from pipeline.kernels.knn import NeighborLists, cell_neighbors, select_nearest
-from pipeline.kernels.list_lengths import as_stored
-from pipeline.kernels.partition import first_distinct, group_cells, nearest_groups
-from pipeline.plan import Layout, PlannedArray, Report, Step, block_rows, index_dtype, largest_total
-from pipeline.store import Store
+from pipeline.engine import disk_costs, task_costs
+from pipeline.engine.plan import Layout, Report, Step, index_dtype, largest_total
+from pipeline.kernels.neighbors.cells import first_distinct, group_cells, nearest_groups
+from pipeline.kernels.neighbors.knn import NeighborLists, cell_neighbors, select_nearest
+from pipeline.kernels.neighbors.list_lengths import as_stored
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
 Ids = npt.NDArray[np.int64]
-Lists = tuple[schema.ArraySpec, schema.ArraySpec]
+Lists = tuple[array_specs.ArraySpec, array_specs.ArraySpec]
 
 GROUP_POINTS = 50_000
 GROUP_BYTES = 256 * 2**20
@@ -76,7 +79,8 @@ def next_round(before: Round, most: int, layout: Layout, k: int, seed: int, rema
 def lists_at(place: str) -> Lists:
     """Ids and distances of the lists that a round left."""
     ids, distances = (
-        replace(spec, name=spec.name.replace(FIRST, place, 1)) for spec in (schema.KNN_INDICES, schema.KNN_DISTANCES)
+        replace(spec, name=spec.name.replace(FIRST, place, 1))
+        for spec in (array_specs.KNN_INDICES, array_specs.KNN_DISTANCES)
     )
     return ids, distances
 
@@ -90,33 +94,33 @@ def search_groups(
     size = {"size": block, "n_points": n}
     [groups] = yield Step(
         stage, searched.name("group_cells"), group_all_cells, 1,
-        memory.group_cells(n_blocks=layout.input_blocks(), n_cells=layout.n_cells),
+        task_costs.group_cells(n_blocks=layout.input_blocks(), n_cells=layout.n_cells),
         searched.parameters(target=target, **({"kept": True} if layout.earlier else {})),
-        bundles=(f"{place}/groups.npz",), bundle_bytes=disk.groups(n_cells=layout.n_cells), on_driver=True,
+        bundles=(f"{place}/groups.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells), on_driver=True,
         expected=lambda b: {"n_groups": max(1, round(n / target))}, remark=searched.remark,
     )  # fmt: skip
     visits = {"blocks": layout.point_blocks(), "groups": groups["n_groups"], "visits": overlap * n}
-    scores = memory.SCORE_BYTES + 40 * layout.n_cells * d if searched.previous else 0
+    scores = task_costs.SCORE_BYTES + 40 * layout.n_cells * d if searched.previous else 0
     sent = yield Step(
         stage, searched.name("send_members"), send_members, layout.point_blocks(),
-        memory.send_members(block=block, row=row) + scores,
+        task_costs.send_members(block=block, row=row) + scores,
         searched.parameters(n_groups_each=overlap, **size), bundles=(f"{place}/group_members",),
-        bundle_bytes=disk.members(row=row, **visits),
+        bundle_bytes=disk_costs.members(row=row, **visits),
         expected=lambda b: {"members": {"0": min(n, overlap * target) if b == 0 else 0}},
     )  # fmt: skip
     members = largest_total([report["members"] for report in sent])
     yield Step(
         stage, searched.name("search_cells"), search_group, groups["n_groups"],
-        memory.search_cells(members=members, row=row, d=d, k=k),
+        task_costs.search_cells(members=members, row=row, d=d, k=k),
         searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, size=block),
-        bundles=(f"{place}/group_neighbors",), bundle_bytes=disk.lists(k=k, **visits), version=3,
+        bundles=(f"{place}/group_neighbors",), bundle_bytes=disk_costs.lists(k=k, **visits), version=3,
     )  # fmt: skip
     ids, distances = found or lists_at(place)
     into = {"into": [ids.name, distances.name]} if found else {}
     merged = searched.parameters(n_neighbors=k, n_groups_each=overlap, **into, **size)
     yield Step(
         stage, searched.name("merge"), merge_block, layout.point_blocks(),
-        memory.merge_lists(block=block, k=k, lists=overlap + bool(searched.previous)),
+        task_costs.merge_lists(block=block, k=k, lists=overlap + bool(searched.previous)),
         {**merged, "previous": searched.previous} if searched.previous else merged,
         arrays=(PlannedArray(ids, (n, k), index_dtype(n), block), PlannedArray(distances, (n, k), "float32", block)),
     )  # fmt: skip
@@ -124,21 +128,21 @@ def search_groups(
 
 def group_all_cells(store: Store, block: int, target: int, place: str = FIRST, kept: bool = False) -> Report:
     """Which group every cell belongs to; `kept` cells of an earlier version are counted as they were then."""
-    counts = store.read_bundle(KEPT_CELLS)["counts"] if kept else store.read_all(schema.CELL_COUNTS.name).sum(axis=0)
+    counts = (
+        store.read_bundle(KEPT_CELLS)["counts"] if kept else store.read_all(array_specs.CELL_COUNTS.name).sum(axis=0)
+    )
     groups = group_cells(counts, target)
     store.write_bundle(f"{place}/groups", groups=groups)
     return {"n_groups": int(groups.max()) + 1, "largest": int(np.bincount(groups, weights=counts).max())}
 
 
-def send_members(
-    store: Store, block: int, n_groups_each: int, size: int, n_points: int, place: str = FIRST
-) -> Report:
+def send_members(store: Store, block: int, n_groups_each: int, size: int, n_points: int, place: str = FIRST) -> Report:
     """Send every point of a block to the groups of cells nearest to it, a bundle for each group."""
     start, stop = block_rows(block, size, n_points)
     groups = store.read_bundle(f"{place}/groups")["groups"]
-    points = store.read(schema.POINTS.name, start, stop)
+    points = store.read(array_specs.POINTS.name, start, stop)
     if place == FIRST:
-        nearest = first_distinct(groups[store.read(schema.NEAREST_CELLS.name, start, stop)], n_groups_each)
+        nearest = first_distinct(groups[store.read(array_specs.NEAREST_CELLS.name, start, stop)], n_groups_each)
     else:  # more groups than the nearest cells on record lie in
         nearest = nearest_groups(points, store.read_bundle("_work/cells")["centers"], groups, n_groups_each)
     sent = {}

@@ -7,10 +7,10 @@ at a time.
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import schema
-from pipeline.kernels.knn import NeighborLists, kdtree_neighbors, nearest_distances, select_nearest
-from pipeline.kernels.partition import Boxes, boxes_within
-from pipeline.store import Store
+from pipeline.kernels.neighbors.cells import Boxes, boxes_within
+from pipeline.kernels.neighbors.knn import NeighborLists, kdtree_neighbors, nearest_distances, select_nearest
+from pipeline.storage import array_specs
+from pipeline.storage.store import Store
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
@@ -22,11 +22,11 @@ def search_by_tree(
     store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int, n_points: int
 ) -> tuple[NeighborLists, int]:
     """Against the block's own points first; then, if need be, against the cells within the reach these give."""
-    own, ids = store.read(schema.POINTS.name, start, stop), np.arange(start, stop)
+    own, ids = store.read(array_specs.POINTS.name, start, stop), np.arange(start, stop)
     boxes, near, points = read_boxes(store, n_blocks), ids, own
     if len(own) <= n_neighbors < n_points:
         near = np.sort(np.concatenate([ids, nearest_rows(boxes, start, stop, n_neighbors + 1)]))
-        points = store.gather(schema.POINTS.name, near)
+        points = store.gather(array_specs.POINTS.name, near)
     lists = kdtree_neighbors(own, ids, points, near, n_neighbors)
     chosen = boxes_within_reach(boxes, start, stop, own, lists.distances[:, -1])
     return lists, len(near) + improve(store, boxes, chosen, own, ids, lists)
@@ -46,7 +46,7 @@ def improve(
         gap = np.maximum(0.0, np.maximum(boxes.low[batch].min(axis=0) - own, own - boxes.high[batch].max(axis=0)))
         reach = (1 + (slack or 0.0)) * lists.distances[:, -1]
         rows = np.flatnonzero(np.einsum("bd,bd->b", gap, gap) <= reach**2)
-        others = store.gather(schema.POINTS.name, halo)
+        others = store.gather(array_specs.POINTS.name, halo)
         if slack is not None:
             rows = rows[nearest_distances(own[rows], others) <= reach[rows]]
         # the block's own points are in the tree too: without near ones a query would look through all the far ones

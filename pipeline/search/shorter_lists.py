@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import checkpoint, schema
-from pipeline.errors import CorruptChunk
-from pipeline.kernels.knn import exact_distances
-from pipeline.plan import Report, Step, block_rows
-from pipeline.store import Array, Store
+from pipeline.core.errors import CorruptChunk
+from pipeline.engine import checkpoint
+from pipeline.engine.plan import Report, Step
+from pipeline.kernels.neighbors.knn import exact_distances
+from pipeline.storage import array_specs
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Array, Store
 
 EXACT_SEARCH = {"method", "n_neighbors", "n_blocks", "size", "n_points"}
 """The parameters of an exact Euclidean search, whose lists for k neighbours begin those for more."""
@@ -27,7 +29,7 @@ def cut_step(step: Step, upstream: str, donors: Sequence[Store]) -> Step:
     """The step with cutting a donor's longer lists in place of its search, where a donor has them; else as it is."""
     if (step.stage, step.name) != ("find_neighbors", "search") or set(step.parameters) != EXACT_SEARCH:
         return step
-    if {array.spec.name for array in step.arrays} != {schema.KNN_INDICES.name, schema.KNN_DISTANCES.name}:
+    if {array.spec.name for array in step.arrays} != {array_specs.KNN_INDICES.name, array_specs.KNN_DISTANCES.name}:
         return step
     for donor in donors:
         wider = donor.attributes()["config"]["neighbors"]["n_neighbors"]
@@ -43,9 +45,7 @@ def is_cut(step: Step) -> bool:
     return isinstance(step.function, partial) and step.function.func is cut_lists
 
 
-def cut_lists(
-    search: Callable[..., Report], donor: str, store: Store, block: int, **parameters: Any
-) -> Report:
+def cut_lists(search: Callable[..., Report], donor: str, store: Store, block: int, **parameters: Any) -> Report:
     """The first n_neighbors columns of a donor's exact lists; the block is searched where a tie decides what is first,
     and where they are damaged.
 
@@ -55,22 +55,22 @@ def cut_lists(
     start, stop = block_rows(block, parameters["size"], parameters["n_points"])
     longer = Store(donor)
     try:
-        ids = longer.read(schema.KNN_INDICES.name, start, stop)
-        distances = longer.read(schema.KNN_DISTANCES.name, start, stop)
+        ids = longer.read(array_specs.KNN_INDICES.name, start, stop)
+        distances = longer.read(array_specs.KNN_DISTANCES.name, start, stop)
     except CorruptChunk:
         return search(store, block, **parameters)
     close = np.flatnonzero(distances[:, k - 1] == distances[:, k])  # equal in float32, as they are stored
     if len(close) and _has_ties(store, start + close, ids[close, k - 1 : k + 1]):
         return search(store, block, **parameters)
-    store.write(schema.KNN_INDICES.name, start, ids[:, :k])
-    store.write(schema.KNN_DISTANCES.name, start, distances[:, :k])
+    store.write(array_specs.KNN_INDICES.name, start, ids[:, :k])
+    store.write(array_specs.KNN_DISTANCES.name, start, distances[:, :k])
     return {"rows_read": 0}
 
 
 def _has_ties(store: Store, rows: Array, pairs: Array) -> bool:
     """Whether a point of `rows` (r,) is as far from one of its two neighbours (r, 2) as from the other."""
     wanted, positions = np.unique(np.concatenate([rows, pairs.ravel()]), return_inverse=True)
-    points = store.gather(schema.POINTS.name, wanted)
+    points = store.gather(array_specs.POINTS.name, wanted)
     own, others = positions[: len(rows)], positions[len(rows) :].reshape(pairs.shape)
     near, far = exact_distances(points[own], points, others).T
     return bool((far - near <= TIE * far).any())

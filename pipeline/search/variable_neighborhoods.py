@@ -12,20 +12,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import memory, schema
-from pipeline.config import Config
-from pipeline.errors import InputError
-from pipeline.exchange import exchange, receive_rows
-from pipeline.kernels.knn import NeighborLists, exact_distances, select_nearest
-from pipeline.kernels.list_lengths import as_stored, counts_within, cut_lists, flat_counts
-from pipeline.one_state import array_digest, require_same_rows
-from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype
-from pipeline.sources import open_source
-from pipeline.store import Store
+from pipeline.config.models import Config
+from pipeline.core.errors import InputError
+from pipeline.engine import task_costs
+from pipeline.engine.plan import Json, Layout, Report, Step, Steps, index_dtype
+from pipeline.engine.row_exchange import exchange, receive_rows
+from pipeline.inputs import open_source
+from pipeline.inputs.consistency import array_digest, require_same_rows
+from pipeline.kernels.neighbors.knn import NeighborLists, exact_distances, select_nearest
+from pipeline.kernels.neighbors.list_lengths import as_stored, counts_within, cut_lists, flat_counts
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
 BATCH_BYTES = 16 * 2**20
 NAMED_ROWS = 5
-LONG = schema.SEARCHED_INDICES.name
+LONG = array_specs.SEARCHED_INDICES.name
 
 Ids = npt.NDArray[np.int64]
 
@@ -46,14 +49,16 @@ def steps(config: Config, layout: Layout) -> Steps:
         yield from _read_k(config, layout)
     foreign = 0
     if rule == "eta" or measured:
-        foreign = yield from exchange("find_neighbors", replace(layout, k_max=width), schema.POINTS.name, row, LONG)
+        foreign = yield from exchange(
+            "find_neighbors", replace(layout, k_max=width), array_specs.POINTS.name, row, LONG
+        )
     reports = yield Step(
         "find_neighbors", "cut", cut_block, layout.point_blocks(),
-        memory.cut_lists(block=block, foreign=foreign, row=row, k=width, batch=BATCH_BYTES),
+        task_costs.cut_lists(block=block, foreign=foreign, row=row, k=width, batch=BATCH_BYTES),
         {"rule": rule, "value": value_of(config), "k_min": k_min, "m": config.eigensolver.n_components, "k_max": k_max,
          "measured": measured, **size},
-        arrays=(PlannedArray(schema.KNN_INDICES, (n, k_max), index_dtype(n), block),
-                PlannedArray(schema.KNN_DISTANCES, (n, k_max), "float32", block)),
+        arrays=(PlannedArray(array_specs.KNN_INDICES, (n, k_max), index_dtype(n), block),
+                PlannedArray(array_specs.KNN_DISTANCES, (n, k_max), "float32", block)),
         expected=lambda b: {"neighbors": 0, "least": k_max, "most": k_max, "raised": 0, "full": 0},
     )  # fmt: skip
     if measured:
@@ -75,8 +80,7 @@ def names_files(config: Config) -> bool:
 
 
 def state_of_files(config: Config) -> Json:
-    """What tells the files apart, unread, that the lists come from, besides the input's own; {} where there are none.
-    """
+    """Fingerprints of the files, besides the input's, that decide the lists; nothing is read; {} without such files."""
     files = {"precomputed": _graph, "k_per_point": _column}
     named = {name: source(config) for name, source in files.items() if getattr(config.neighbors, name) is not None}
     return {name: open_source(kind, **source).fingerprint() for name, (kind, source) in named.items()}
@@ -106,11 +110,11 @@ def _read_k(config: Config, layout: Layout) -> Steps:
     k_min, k_max = config.k_bounds
     yield Step(
         "find_neighbors", "read_k", read_k, 1,
-        memory.read_k(n=layout.n_input, block=layout.block_points) + layout.beside,
+        task_costs.read_k(n=layout.n_input, block=layout.block_points) + layout.beside,
         {"kind": kind, "source": source, "k_min": k_min, "k_max": k_max, "size": layout.block_points,
          "n_rows": layout.n_input, "needed": f"{config.method} needs at least {config.least_neighbors}"},
         open_source(kind, **source).fingerprint(),
-        arrays=(PlannedArray(schema.K_PER_POINT, (layout.n_points,), "int32", layout.block_points),),
+        arrays=(PlannedArray(array_specs.K_PER_POINT, (layout.n_points,), "int32", layout.block_points),),
         on_driver=True, digested=("kind", "source"), version=2,
     )  # fmt: skip
     return layout
@@ -130,9 +134,9 @@ def _read_graph(config: Config, layout: Layout) -> Generator[Step, list[Report],
         )
     width, n, block = opened.n_features, layout.n_points, layout.block_points
     yield Step(
-        "find_neighbors", "read_graph", read_graph, 1, memory.read_graph(n=layout.n_input, block=block, k=width),
+        "find_neighbors", "read_graph", read_graph, 1, task_costs.read_graph(n=layout.n_input, block=block, k=width),
         {"kind": kind, "source": source, "size": block, "n_rows": layout.n_input}, opened.fingerprint(),
-        arrays=(PlannedArray(schema.SEARCHED_INDICES, (n, width), index_dtype(n), block),), on_driver=True,
+        arrays=(PlannedArray(array_specs.SEARCHED_INDICES, (n, width), index_dtype(n), block),), on_driver=True,
         digested=("kind", "source"), version=2,
     )  # fmt: skip
     return width
@@ -158,9 +162,9 @@ def read_graph(store: Store, block: int, kind: str, source: Json, size: int, n_r
     digest is one of the file's ids (n_rows, width) in its order. Raises InputError for ids that are no rows'.
     """
     opened = open_source(kind, **source)
-    representative = store.read_all(schema.REPRESENTATIVE.name)
+    representative = store.read_all(array_specs.REPRESENTATIVE.name)
     internal = np.full(n_rows, -1, np.int64)
-    internal[store.read_all(schema.ORIGINAL_INDEX.name)] = np.arange((representative == np.arange(n_rows)).sum())
+    internal[store.read_all(array_specs.ORIGINAL_INDEX.name)] = np.arange((representative == np.arange(n_rows)).sum())
     point_of = np.append(np.where(representative >= 0, internal[representative], -1), -1)  # the last serves id -1
     array = store.array(LONG)
     lists = np.empty(array.shape, array.dtype)
@@ -193,7 +197,7 @@ def read_k(
     opened = open_source(kind, **source)
     require_same_rows(store, opened, n_rows)
     values = np.concatenate([_numbers(opened, *block_rows(b, size, n_rows)) for b in range(-(-n_rows // size))])
-    original = store.read_all(schema.ORIGINAL_INDEX.name)
+    original = store.read_all(array_specs.ORIGINAL_INDEX.name)
     wrong = ~((values >= k_min) & (values <= k_max) & (values == np.floor(values)))
     rows = np.sort(original[wrong[original]])
     if len(rows):
@@ -204,7 +208,7 @@ def read_k(
             f"them, or change k_min or k_max"
         )
     asked = values[original].astype(np.int32)
-    store.write(schema.K_PER_POINT.name, 0, asked)
+    store.write(array_specs.K_PER_POINT.name, 0, asked)
     digest = array_digest(asked[np.argsort(original)])
     return {"least": int(asked.min()), "most": int(asked.max()), "digest": digest}
 
@@ -238,30 +242,30 @@ def cut_block(
     rows: npt.NDArray[np.integer] = np.arange(0)
     points = np.empty((0, 1))
     if measured or rule == "eta":
-        rows, points = receive_rows(store, block, schema.POINTS.name, start, stop, ids, LONG)
+        rows, points = receive_rows(store, block, array_specs.POINTS.name, start, stop, ids, LONG)
     if measured:
         own = points[np.searchsorted(rows, np.arange(start, stop))]
         distances = exact_distances(own, points, np.where(ids >= 0, np.searchsorted(rows, ids), -1))
         lists = select_nearest(ids, distances, np.arange(start, stop), k_max)
     else:
-        lists = NeighborLists(ids, store.read(schema.SEARCHED_DISTANCES.name, start, stop))
+        lists = NeighborLists(ids, store.read(array_specs.SEARCHED_DISTANCES.name, start, stop))
     listed = (lists.ids >= 0).sum(axis=1)
     kept, raised = listed, 0
     if rule == "radius" and value is not None:
         kept = counts_within(lists.distances, value, k_min)
         raised = int((counts_within(lists.distances, value, 0) < kept).sum())
     elif rule == "k_per_point":
-        kept = np.minimum(listed, store.read(schema.K_PER_POINT.name, start, stop))
+        kept = np.minimum(listed, store.read(array_specs.K_PER_POINT.name, start, stop))
     elif rule == "eta" and value is not None:
         kept = _flat_counts(rows, points, lists.ids, listed, m, k_min, value)
     lists = cut_lists(lists, kept)
-    store.write(schema.KNN_INDICES.name, start, lists.ids.astype(store.array(schema.KNN_INDICES.name).dtype))
-    store.write(schema.KNN_DISTANCES.name, start, as_stored(lists.distances))
+    store.write(array_specs.KNN_INDICES.name, start, lists.ids.astype(store.array(array_specs.KNN_INDICES.name).dtype))
+    store.write(array_specs.KNN_DISTANCES.name, start, as_stored(lists.distances))
     report = {"neighbors": int(kept.sum()), "least": int(kept.min()), "most": int(kept.max()), "raised": raised,
               "full": int((kept == k_max).sum()) if rule == "radius" else 0}  # fmt: skip
     short = np.flatnonzero(kept < k_min)
     if measured and len(short):
-        rows = np.sort(store.read(schema.ORIGINAL_INDEX.name, start, stop)[short])
+        rows = np.sort(store.read(array_specs.ORIGINAL_INDEX.name, start, stop)[short])
         report |= {"short": len(rows), "first_short": rows[:NAMED_ROWS].tolist()}
     return report
 

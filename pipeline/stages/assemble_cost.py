@@ -6,17 +6,19 @@ merge: each block of rows adds its parts in the order of their sources, so that 
 
 import numpy as np
 
-from pipeline import disk, memory, schema
-from pipeline.config import Config
-from pipeline.kernels.cost_matrix import (
+from pipeline.config.models import Config
+from pipeline.engine import disk_costs, task_costs
+from pipeline.engine.plan import Layout, Report, Step, Steps, factor_entries, largest_total
+from pipeline.kernels.factors.cost_matrix import (
     RowContribution,
     gram_contributions,
     local_factor,
     merge_contributions,
     split_by_rows,
 )
-from pipeline.plan import Layout, Report, Step, Steps, block_rows, factor_entries, largest_total
-from pipeline.store import Store
+from pipeline.storage import array_specs
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
 PART_ENTRIES = 2**21  # of M that a task holds at one time while it computes its part
 
@@ -32,17 +34,18 @@ def steps(config: Config, layout: Layout) -> Steps:
     in_all = n * min((k + 1) ** 2, width * factor_entries(config.method, k, config.eigensolver.n_components))
     sent = yield Step(
         "assemble_cost", "contribute", contribute_block, n_blocks,
-        memory.contribute(factor=factor, products=products),
+        task_costs.contribute(factor=factor, products=products),
         {"method": config.method, **size}, bundles=("_work/contributions",),
-        bundle_bytes=disk.contributions(n=n, blocks=n_blocks, parts=-(-products // PART_ENTRIES), entries=in_all),
+        bundle_bytes=disk_costs.contributions(n=n, blocks=n_blocks, parts=-(-products // PART_ENTRIES), entries=in_all),
         expected=lambda b: {"entries": {str(b): block * (k + 1) ** 2}},
     )  # fmt: skip
     entries = largest_total([report["entries"] for report in sent])
     in_all = min(in_all, sum(sum(report["entries"].values()) for report in sent))
     yield Step(
-        "assemble_cost", "merge", merge_block, n_blocks, memory.merge_rows(entries=entries),
-        {"n_blocks": n_blocks, **size}, bundles=(schema.COST_MATRIX,),
-        bundle_bytes=disk.sparse_rows(n=n, blocks=n_blocks, entries=in_all), expected=lambda b: {"nnz": block * 4 * k},
+        "assemble_cost", "merge", merge_block, n_blocks, task_costs.merge_rows(entries=entries),
+        {"n_blocks": n_blocks, **size}, bundles=(array_specs.COST_MATRIX,),
+        bundle_bytes=disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=in_all),
+        expected=lambda b: {"nnz": block * 4 * k},
     )  # fmt: skip
     return layout
 
@@ -51,11 +54,11 @@ def contribute_block(store: Store, block: int, method: str, size: int, n_points:
     """What the points of a block add to M, one bundle for each block of rows it touches."""
     start, stop = block_rows(block, size, n_points)
     if method == "lle":
-        indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
-        weights = store.read(schema.WEIGHTS.name, start, stop)
+        indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
+        weights = store.read(array_specs.WEIGHTS.name, start, stop)
         factor = local_factor(indices, weights, start, n_points)
     else:
-        factor = store.read_rows(schema.LOCAL_FACTORS, block)
+        factor = store.read_rows(array_specs.LOCAL_FACTORS, block)
     entries: dict[str, int] = {}
     # rows of F of one point touch the same columns; those of the laplacian, an edge each, have only one in common
     rows_each = 1 if method == "laplacian" else max(1, factor.shape[0] // (stop - start))
@@ -73,9 +76,7 @@ def merge_block(store: Store, block: int, n_blocks: int, size: int, n_points: in
     names = sorted(store.objects.names(f"_work/contributions/{block:05d}"), key=lambda name: name.rsplit("/", 1)[1])
     parts = [RowContribution(**store.read_bundle(name.removesuffix(".npz"))) for name in names]
     rows = merge_contributions(parts, start, stop, n_points)
-    store.write_rows(schema.COST_MATRIX, block, start, rows)
+    store.write_rows(array_specs.COST_MATRIX, block, start, rows)
     sums = np.bincount(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.data, rows.shape[0])
     largest = float(np.abs(sums).max(initial=0.0))
     return {"nnz": int(rows.nnz), "largest_row_sum": largest}
-
-

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import memory, schema
-from pipeline.kernels.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
+from pipeline.engine import task_costs
+from pipeline.engine.plan import KDTREE_FEATURES, Json, Layout, Report, Step, Steps
+from pipeline.inputs import open_source
+from pipeline.kernels.neighbors.cells import Boxes
+from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
 from pipeline.kernels.out_of_sample import distance_ratio, of_equal_rank, of_one_component, place, reach_of, reached
-from pipeline.kernels.partition import Boxes
-from pipeline.plan import KDTREE_FEATURES, Json, Layout, PlannedArray, Report, Step, Steps, block_rows
-from pipeline.preprocess import Transform, unit_rows
-from pipeline.sources import open_source
-from pipeline.store import Store, block_of, read_elsewhere
+from pipeline.linalg.preprocess import Transform, unit_rows
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store, block_of, read_elsewhere
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
@@ -66,7 +69,7 @@ def steps(job: Job, layout: Layout) -> Steps:
         sample = min(CALIBRATION_POINTS, layout.n_points)
         [found] = yield Step(
             "transform", "calibrate", calibrate, 1,
-            memory.calibrate(sample=sample, block=job.stored_block, k=layout.k_max),
+            task_costs.calibrate(sample=sample, block=job.stored_block, k=layout.k_max),
             {"n_neighbors": k, "sample": sample, "seed": job.seed, "n_embedded": job.n_embedded}, job.run_state,
             resources=run, expected=lambda b: {"limit": 1.0},
         )  # fmt: skip
@@ -75,7 +78,7 @@ def steps(job: Job, layout: Layout) -> Steps:
     row_in = job.n_features_input * np.dtype(job.dtype_input).itemsize
     yield Step(
         "transform", "embed", embed_block, layout.input_blocks(),
-        memory.embed_new(
+        task_costs.embed_new(
             block=block, n=layout.n_points, row_in=row_in, row=row, d=layout.n_features, k=k, k_max=layout.k_max, m=m,
             halo=halo_rows(row), stored=job.stored_block, n_boxes=job.n_boxes, batch=BATCH_BYTES,
         ),
@@ -83,9 +86,9 @@ def steps(job: Job, layout: Layout) -> Steps:
          "reg": job.reg, "rule": job.rule, "n_embedded": job.n_embedded, "max_ratio": limit,
          "far_as_nan": job.far_as_nan, "unit": job.unit, "size": block, "n_rows": n},
         {**job.run_state, "source": job.source_state}, resources=run,
-        arrays=(PlannedArray(schema.EMBEDDING, (n, m), "float64", block),
-                PlannedArray(schema.COMPONENT, (n,), "int32", block),
-                PlannedArray(schema.DISTANCE_RATIO, (n,), "float64", block)),
+        arrays=(PlannedArray(array_specs.EMBEDDING, (n, m), "float64", block),
+                PlannedArray(array_specs.COMPONENT, (n,), "int32", block),
+                PlannedArray(array_specs.DISTANCE_RATIO, (n,), "float64", block)),
         expected=lambda b: {"invalid": 0, "first_invalid": [], "far": 0, "mixed": 0, "coincident": 0, "limit": limit},
     )  # fmt: skip
     return layout
@@ -96,9 +99,7 @@ def halo_rows(row: int) -> int:
     return max(1, min(HALO_ROWS, HALO_BYTES // row))
 
 
-def calibrate(
-    store: Store, block: int, n_neighbors: int, sample: int, seed: int, n_embedded: int, run: str
-) -> Report:
+def calibrate(store: Store, block: int, n_neighbors: int, sample: int, seed: int, n_embedded: int, run: str) -> Report:
     """The distance ratio that all but a thousandth of the training points stay below, each taken as a new one."""
     trained = Store(run)
     with read_elsewhere(trained):
@@ -106,17 +107,15 @@ def calibrate(
     return {"limit": float(np.quantile(ratios, USUAL_SHARE)), "median": float(np.median(ratios)), "sample": len(ratios)}
 
 
-def _ratios_of_training(
-    trained: Store, k: int, sample: int, seed: int, n_embedded: int
-) -> npt.NDArray[np.float64]:
-    n = trained.array(schema.POINTS.name).shape[0]
+def _ratios_of_training(trained: Store, k: int, sample: int, seed: int, n_embedded: int) -> npt.NDArray[np.float64]:
+    n = trained.array(array_specs.POINTS.name).shape[0]
     chosen = np.sort(np.random.default_rng([seed, 17]).choice(n, sample, replace=False))
     if n_embedded:
-        chosen = chosen[trained.gather(schema.POINT_COMPONENT.name, chosen) < n_embedded]
-    ids = trained.gather(schema.NEIGHBOR_INDICES.name, chosen)[:, :k].astype(np.int64)
-    distances = trained.gather(schema.NEIGHBOR_DISTANCES.name, chosen)[:, :k]
+        chosen = chosen[trained.gather(array_specs.POINT_COMPONENT.name, chosen) < n_embedded]
+    ids = trained.gather(array_specs.NEIGHBOR_INDICES.name, chosen)[:, :k].astype(np.int64)
+    distances = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, chosen)[:, :k]
     wanted, positions = np.unique(np.maximum(ids, 0), return_inverse=True)
-    own = trained.gather(schema.NEIGHBOR_DISTANCES.name, wanted)[:, :k]
+    own = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, wanted)[:, :k]
     return distance_ratio(*of_equal_rank(distances, own, positions.reshape(ids.shape), ids >= 0), ids >= 0)
 
 
@@ -135,16 +134,21 @@ def embed_block(
     far = ratio > max_ratio
     if far_as_nan:
         coordinates[far] = np.nan
-    _write(store, schema.EMBEDDING, start, valid, coordinates, np.nan)
-    _write(store, schema.COMPONENT, start, valid, component, -1)
-    _write(store, schema.DISTANCE_RATIO, start, valid, ratio, np.nan)
+    _write(store, array_specs.EMBEDDING, start, valid, coordinates, np.nan)
+    _write(store, array_specs.COMPONENT, start, valid, component, -1)
+    _write(store, array_specs.DISTANCE_RATIO, start, valid, ratio, np.nan)
     invalid = np.flatnonzero(~valid) + start
     return {**counts, "far": int(far.sum()), "invalid": len(invalid), "limit": max_ratio,
             "state": opened.state(start, stop), "first_invalid": invalid[:NAMED_ROWS].tolist()}  # fmt: skip
 
 
 def _write(
-    store: Store, spec: schema.ArraySpec, start: int, valid: npt.NDArray[np.bool_], values: Floats | Ids, missing: float
+    store: Store,
+    spec: array_specs.ArraySpec,
+    start: int,
+    valid: npt.NDArray[np.bool_],
+    values: Floats | Ids,
+    missing: float,
 ) -> None:
     out = np.full((len(valid), *values.shape[1:]), missing, store.array(spec.name).dtype)
     out[valid] = values
@@ -175,7 +179,7 @@ def read_new(
 
 def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_embedded: int) -> NeighborLists:
     """The k nearest embedded training points of new points (b, d)."""
-    stored = trained.array(schema.POINTS.name)
+    stored = trained.array(array_specs.POINTS.name)
     boxes = _read_boxes(trained, -(-stored.shape[0] // block_of(stored)))
     halo = halo_rows(stored.shape[1] * stored.dtype.itemsize)
     counts = _embedded_rows(trained, boxes, n_embedded)
@@ -188,8 +192,8 @@ def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_em
             continue
         rows = np.concatenate([np.arange(boxes.start[box], boxes.stop[box]) for box in used])
         if n_embedded:
-            rows = rows[trained.gather(schema.POINT_COMPONENT.name, rows) < n_embedded]
-        found = _search(points[queries], trained.gather(schema.POINTS.name, rows), rows, k)
+            rows = rows[trained.gather(array_specs.POINT_COMPONENT.name, rows) < n_embedded]
+        found = _search(points[queries], trained.gather(array_specs.POINTS.name, rows), rows, k)
         both = (np.hstack([lists.ids[queries], found.ids]), np.hstack([lists.distances[queries], found.distances]))
         for column, better in zip(lists, select_nearest(*both, np.full(len(queries), NEW), k), strict=True):
             column[queries] = better
@@ -205,11 +209,11 @@ def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Ids:
     """How many points of each box have coordinates; a box lies in one block."""
     counts = boxes.stop - boxes.start
     if n_embedded:
-        size = block_of(trained.array(schema.POINT_COMPONENT.name))
+        size = block_of(trained.array(array_specs.POINT_COMPONENT.name))
         for block in np.unique(boxes.start // size).tolist():
             inside = np.flatnonzero(boxes.start // size == block)
             first, past = int(boxes.start[inside[0]]), int(boxes.stop[inside[-1]])
-            embedded = trained.read(schema.POINT_COMPONENT.name, first, past) < n_embedded
+            embedded = trained.read(array_specs.POINT_COMPONENT.name, first, past) < n_embedded
             counts[inside] = np.add.reduceat(embedded.astype(np.int64), boxes.start[inside] - first)
     return counts
 
@@ -230,14 +234,14 @@ def _embed(
     """(coordinates (b, m), component (b,), distance ratio (b,), counts) of new points with their neighbours."""
     wanted, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
     positions = positions.reshape(lists.ids.shape)
-    neighbors = trained.gather(schema.POINTS.name, wanted)
-    original = trained.gather(schema.ORIGINAL_INDEX.name, wanted)
+    neighbors = trained.gather(array_specs.POINTS.name, wanted)
+    original = trained.gather(array_specs.ORIGINAL_INDEX.name, wanted)
     order = np.argsort(original)
-    embedded = np.empty((len(wanted), trained.array(schema.EMBEDDING.name).shape[1]))
+    embedded = np.empty((len(wanted), trained.array(array_specs.EMBEDDING.name).shape[1]))
     component = np.empty(len(wanted), np.int64)
-    embedded[order] = trained.gather(schema.EMBEDDING.name, original[order])
-    component[order] = trained.gather(schema.COMPONENT.name, original[order])
-    own = trained.gather(schema.NEIGHBOR_DISTANCES.name, wanted)[:, :k]
+    embedded[order] = trained.gather(array_specs.EMBEDDING.name, original[order])
+    component[order] = trained.gather(array_specs.COMPONENT.name, original[order])
+    own = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, wanted)[:, :k]
     ratio = distance_ratio(*of_equal_rank(lists.distances, own, positions, lists.ids >= 0), lists.ids >= 0)
     valid = of_one_component(lists.ids, component[positions])
     coordinates, coincident = np.empty((len(points), embedded.shape[1])), 0

@@ -9,25 +9,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline import appended, list_sizes, memory, schema
-from pipeline.config import Config
-from pipeline.groups import first_round, search_groups, write_lists
-from pipeline.kernels.knn import NeighborLists, brute_neighbors
-from pipeline.plan import (
-    Layout,
-    PlannedArray,
-    Report,
-    Step,
-    Steps,
-    block_rows,
-    index_dtype,
-    neighbor_method,
-)
-from pipeline.store import Store
-from pipeline.tree_search import HALO_ROWS, search_by_tree
+from pipeline.config.models import Config
+from pipeline.engine import task_costs
+from pipeline.engine.plan import Layout, Report, Step, Steps, index_dtype, neighbor_method
+from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors
+from pipeline.search import variable_neighborhoods
+from pipeline.search.cell_groups import first_round, search_groups, write_lists
+from pipeline.search.incremental import update_lists
+from pipeline.search.kdtree_blocks import HALO_ROWS, search_by_tree
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
-FOUND = (schema.KNN_INDICES, schema.KNN_DISTANCES)
-FOUND_LONG = (schema.SEARCHED_INDICES, schema.SEARCHED_DISTANCES)
+FOUND = (array_specs.KNN_INDICES, array_specs.KNN_DISTANCES)
+FOUND_LONG = (array_specs.SEARCHED_INDICES, array_specs.SEARCHED_DISTANCES)
 KNN = tuple(spec.name for spec in FOUND)
 
 
@@ -35,18 +31,18 @@ def steps(config: Config, layout: Layout) -> Steps:
     """search (or group_cells -> search_cells -> merge), and where lists vary in length what list_sizes does."""
     if config.varies:
         searched = layout if config.neighbors.precomputed else (yield from _search(config, layout, FOUND_LONG))
-        return (yield from list_sizes.steps(config, searched))
+        return (yield from variable_neighborhoods.steps(config, searched))
     return (yield from _search(config, layout, FOUND))
 
 
-def _search(config: Config, layout: Layout, found: tuple[schema.ArraySpec, schema.ArraySpec]) -> Steps:
+def _search(config: Config, layout: Layout, found: tuple[array_specs.ArraySpec, array_specs.ArraySpec]) -> Steps:
     """k_max nearest neighbours of every point, into two arrays."""
     n, k, block = layout.n_points, config.k_bounds[1], layout.block_points
     method = neighbor_method(config.neighbors.method, n, layout.n_features)
     d, row = layout.n_features, layout.n_features * np.dtype(layout.dtype).itemsize
     size = {"size": block, "n_points": n}
     if layout.earlier is not None and method != "brute":
-        return (yield from appended.steps(config, layout))
+        return (yield from update_lists.steps(config, layout))
     if method != "pynndescent":
         arrays = (
             PlannedArray(found[0], (n, k), index_dtype(n), block),
@@ -55,7 +51,8 @@ def _search(config: Config, layout: Layout, found: tuple[schema.ArraySpec, schem
         target_arrays = {} if found == FOUND else {"into": [spec.name for spec in found]}
         yield Step(
             "find_neighbors", "search", search_block, layout.point_blocks(),
-            memory.search_brute(block=block, n=n, row=row, d=d, k=k) if method == "brute" else memory.search_tree(
+            task_costs.search_brute(block=block, n=n, row=row, d=d, k=k)
+            if method == "brute" else task_costs.search_tree(
                 block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=layout.n_cells + layout.point_blocks()
             ),
             {"method": method, "n_neighbors": k, "n_blocks": layout.point_blocks(), **target_arrays, **size},
@@ -83,7 +80,7 @@ def search_by_brute_force(
     store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int, n_points: int
 ) -> tuple[NeighborLists, int]:
     """Against all points; (neighbours of the rows [start, stop), rows read)."""
-    everything, all_ids = store.read_all(schema.POINTS.name), np.arange(n_points)
+    everything, all_ids = store.read_all(array_specs.POINTS.name), np.arange(n_points)
     slices = [slice(first, min(first + 1024, stop)) for first in range(start, stop, 1024)]
     parts = [brute_neighbors(everything[s], all_ids[s], everything, all_ids, n_neighbors) for s in slices]
     return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), n_points

@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import appended, disk, memory, schema
-from pipeline.config import Config
-from pipeline.errors import CorruptChunk, InputError
-from pipeline.kernels.duplicates import merge_duplicates, row_hashes
-from pipeline.one_state import array_digest, require_one_state
-from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_points, block_rows, sample_rows
-from pipeline.preprocess import fit_transform, tall_block, valid_array
-from pipeline.sources import Source, open_source
-from pipeline.store import Store
+from pipeline.config.models import Config
+from pipeline.core.errors import CorruptChunk, InputError
+from pipeline.engine import disk_costs, task_costs
+from pipeline.engine.plan import Json, Layout, Report, Step, Steps, block_points, sample_rows
+from pipeline.inputs import Source, open_source
+from pipeline.inputs.consistency import array_digest, require_one_state
+from pipeline.kernels.neighbors.duplicates import merge_duplicates, row_hashes
+from pipeline.linalg.preprocess import fit_transform, tall_block, valid_array
+from pipeline.search.incremental import update_lists
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
 NAMED_ROWS = 5
 
@@ -43,9 +47,7 @@ def first_layout(config: Config, source: Source) -> Layout:
     if k >= n and config.neighbors.precomputed is None:
         raise InputError(f"neighbors.{_width_key(config)} is {k}, but the input has {n} rows; it must be below {n}")
     if m > d:
-        raise InputError(
-            f"eigensolver.n_components is {m}, but the input has {d} features; it must be at most {d}"
-        )
+        raise InputError(f"eigensolver.n_components is {m}, but the input has {d} features; it must be at most {d}")
     if config.preprocess.pca is not None and config.preprocess.pca > min(n, d):
         raise InputError(f"preprocess.pca is {config.preprocess.pca}, but the input has {n} rows of {d} features")
     size = block_points(config.execution.block_points, n, d * source.dtype.itemsize)
@@ -55,9 +57,9 @@ def first_layout(config: Config, source: Source) -> Layout:
 
 def stored_block(store: Store, layout: Layout) -> int | None:
     """Points a block of the copy of this input that a store holds already; None where it holds none."""
-    if not store.has_array(schema.RAW.name):
+    if not store.has_array(array_specs.RAW.name):
         return None
-    array = store.array(schema.RAW.name)
+    array = store.array(array_specs.RAW.name)
     same = array.shape == (layout.n_input, layout.n_features_input)
     return int(array.attrs["block"]) if same else None  # type: ignore[arg-type]
 
@@ -71,18 +73,18 @@ def steps(config: Config, layout: Layout) -> Steps:
     size = {"size": block, "n_rows": n}
     cure = "write the input in smaller chunks or row groups" if layout.beside > block * row else Step.cure
 
-    def planned(spec: schema.ArraySpec, dtype: str, *tail: int) -> PlannedArray:
+    def planned(spec: array_specs.ArraySpec, dtype: str, *tail: int) -> PlannedArray:
         return PlannedArray(spec, (n, *tail), dtype, block)
 
     opened = open_source(kind, **plain)
     reports = yield Step(
         "ingest", "read", read_block, n_blocks,
-        memory.read_input(block=block, row=row, d=d, sample=sample_rows(layout), beside=layout.beside),
+        task_costs.read_input(block=block, row=row, d=d, sample=sample_rows(layout), beside=layout.beside),
         {"kind": kind, "source": plain, "sample_rows": sample_rows(layout), **size},
         opened.fingerprint(),
-        arrays=(planned(schema.RAW, layout.dtype, d), planned(schema.ROW_HASH, "uint64", 2),
-                planned(schema.VALID, "uint8")),
-        bundles=("_work/sample",), bundle_bytes=disk.sample(blocks=n_blocks, rows=sample_rows(layout), row=row),
+        arrays=(planned(array_specs.RAW, layout.dtype, d), planned(array_specs.ROW_HASH, "uint64", 2),
+                planned(array_specs.VALID, "uint8")),
+        bundles=("_work/sample",), bundle_bytes=disk_costs.sample(blocks=n_blocks, rows=sample_rows(layout), row=row),
         expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
         digested=("kind", "source"), cure=cure, remark=opened.remark(),
     )  # fmt: skip
@@ -92,31 +94,31 @@ def steps(config: Config, layout: Layout) -> Steps:
     if layout.label_width:
         labelled = yield Step(
             "ingest", "read_labels", read_labels, n_blocks,
-            memory.read_labels(block=block, width=layout.label_width, beside=layout.beside),
+            task_costs.read_labels(block=block, width=layout.label_width, beside=layout.beside),
             {"kind": kind, "source": source, **size}, open_source(kind, **source).fingerprint(),
-            arrays=(planned(schema.LABEL, "float64", layout.label_width),), feeds=False, digested=("kind", "source"),
-            cure=cure,
+            arrays=(planned(array_specs.LABEL, "float64", layout.label_width),), feeds=False,
+            digested=("kind", "source"), cure=cure,
         )  # fmt: skip
         if any("digest" in report for report in labelled):  # a file that came since would part them from their rows
             require_one_state(opened, open_source(kind, **plain), block, n, [])
     [merged] = yield Step(
-        "ingest", "merge_duplicates", merge_rows, 1, memory.merge_duplicates(n=n),
-        {"invalid": config.preprocess.invalid}, arrays=(planned(schema.REPRESENTATIVE, "int64"),), on_driver=True,
+        "ingest", "merge_duplicates", merge_rows, 1, task_costs.merge_duplicates(n=n),
+        {"invalid": config.preprocess.invalid}, arrays=(planned(array_specs.REPRESENTATIVE, "int64"),), on_driver=True,
         expected=lambda b: {"n_valid": n, "n_points": n},
     )  # fmt: skip
     _check_size(merged, config)
     scale, pca = config.preprocess.scale, config.preprocess.pca
     layout = replace(layout, n_points=merged["n_points"], n_features=pca or d)
     if layout.earlier is not None:
-        [compared] = yield appended.compare(layout.earlier, layout)
+        [compared] = yield update_lists.compare(layout.earlier, layout)
         layout = layout if compared["kept"] else replace(layout, earlier=None)
     if layout.earlier is None and (scale != "none" or pca is not None):
         counts = [report["rows"] - report["invalid"] for report in reports]
         yield Step(
             "ingest", "fit", fit_preprocess, 1,
-            memory.fit(block=block, d=d, tall=0 if pca is None else tall_block(block, d, n)),
+            task_costs.fit(block=block, d=d, tall=0 if pca is None else tall_block(block, d, n)),
             {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size},
-            bundles=("_work/transform.npz",), bundle_bytes=disk.transform(d=d), on_driver=True, uses_client=True,
+            bundles=("_work/transform.npz",), bundle_bytes=disk_costs.transform(d=d), on_driver=True, uses_client=True,
         )  # fmt: skip
     return layout
 
@@ -137,9 +139,9 @@ def read_block(
         rows, told = opened.read(start, stop), {"read": True, "state": opened.state(start, stop)}
     with np.errstate(over="ignore", invalid="ignore"):  # squares beyond float64 would make distances infinite
         valid = np.asarray(np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1)))
-    store.write(schema.RAW.name, start, rows)
-    store.write(schema.ROW_HASH.name, start, row_hashes(rows))
-    store.write(schema.VALID.name, start, valid.astype(np.uint8))
+    store.write(array_specs.RAW.name, start, rows)
+    store.write(array_specs.ROW_HASH.name, start, row_hashes(rows))
+    store.write(array_specs.VALID.name, start, valid.astype(np.uint8))
     chosen = np.random.default_rng([block, 2003]).permutation(len(rows))[:sample_rows]
     chosen = np.sort(chosen[valid[chosen]])
     store.write_bundle(f"_work/sample/{block:05d}", rows=chosen + start, points=rows[chosen])
@@ -153,7 +155,7 @@ def _earlier_rows(earlier: Json | None, block: int, start: int, stop: int) -> np
     if earlier is None or block not in earlier["blocks"]:
         return None
     try:
-        return Store(earlier["url"]).read(schema.RAW.name, start, stop)
+        return Store(earlier["url"]).read(array_specs.RAW.name, start, stop)
     except CorruptChunk:
         return None
 
@@ -165,16 +167,16 @@ def read_labels(store: Store, block: int, kind: str, source: Json, size: int, n_
     labels = opened.read_labels(start, stop)
     if labels is None:
         raise InputError("input: labels were announced by the header but cannot be read")
-    store.write(schema.LABEL.name, start, labels.reshape(len(labels), -1))
+    store.write(array_specs.LABEL.name, start, labels.reshape(len(labels), -1))
     described = {"kind": opened.label_kind, "names": opened.label_names}
     return {**described, "digest": array_digest(labels, *described.values())}
 
 
 def merge_rows(store: Store, block: int, invalid: str) -> Report:
     """Give every valid row the first row with the same values."""
-    valid = store.read_all(schema.VALID.name) > 0
-    representative = merge_duplicates(store.read_all(schema.ROW_HASH.name), valid)
-    store.write(schema.REPRESENTATIVE.name, 0, representative)
+    valid = store.read_all(array_specs.VALID.name) > 0
+    representative = merge_duplicates(store.read_all(array_specs.ROW_HASH.name), valid)
+    store.write(array_specs.REPRESENTATIVE.name, 0, representative)
     own = representative == np.arange(len(representative))
     return {"n_valid": int(valid.sum()), "n_points": int(own.sum())}
 

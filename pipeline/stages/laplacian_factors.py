@@ -8,13 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline import disk, memory, schema
-from pipeline.config import Config
-from pipeline.errors import InputError
-from pipeline.exchange import exchange, receive_rows
-from pipeline.kernels.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
-from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype
-from pipeline.store import Store
+from pipeline.config.models import Config
+from pipeline.core.errors import InputError
+from pipeline.engine import disk_costs, task_costs
+from pipeline.engine.plan import Layout, Report, Step, Steps, index_dtype
+from pipeline.engine.row_exchange import exchange, receive_rows
+from pipeline.kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
 BATCH_LINKS = 2**22
 
@@ -26,7 +29,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     t = None if config.weights.edges == "binary" else config.weights.t
     if t == "auto":
         reports = yield Step(
-            "local_factors", "measure_links", measure_links, n_blocks, memory.measure_links(block=block, k=k), size,
+            "local_factors", "measure_links", measure_links, n_blocks, task_costs.measure_links(block=block, k=k), size,
             expected=lambda b: {"links": 1, "squared": 1.0},
         )  # fmt: skip
         t = sum(report["squared"] for report in reports) / sum(report["links"] for report in reports)
@@ -36,21 +39,21 @@ def steps(config: Config, layout: Layout) -> Steps:
                 "(preprocess.scale: standard), or set weights.edges: binary"
             )
     row = k * np.dtype(index_dtype(n)).itemsize
-    foreign = yield from exchange("local_factors", layout, schema.NEIGHBOR_INDICES.name, row)
+    foreign = yield from exchange("local_factors", layout, array_specs.NEIGHBOR_INDICES.name, row)
     yield Step(
         "local_factors", "edges", weigh_block, n_blocks,
-        memory.weigh_edges(block=block, foreign=foreign, row=row, k=k, links=BATCH_LINKS), {"t": t, **size},
-        bundles=("_work/edges",), bundle_bytes=disk.edges(n=n, blocks=n_blocks, k=k),
+        task_costs.weigh_edges(block=block, foreign=foreign, row=row, k=k, links=BATCH_LINKS), {"t": t, **size},
+        bundles=("_work/edges",), bundle_bytes=disk_costs.edges(n=n, blocks=n_blocks, k=k),
     )  # fmt: skip
     yield Step(
-        "local_factors", "degrees", add_degrees, 1, memory.add_degrees(n=n, block=block, k=k),
+        "local_factors", "degrees", add_degrees, 1, task_costs.add_degrees(n=n, block=block, k=k),
         {"t": t, "n_blocks": n_blocks, **size},
-        arrays=(PlannedArray(schema.DEGREE, (n,), "float64", block),), on_driver=True,
+        arrays=(PlannedArray(array_specs.DEGREE, (n,), "float64", block),), on_driver=True,
     )  # fmt: skip
     solved = yield Step(
-        "local_factors", "solve", solve_block, n_blocks, memory.factor_edges(block=block, k=k), size,
-        bundles=(schema.LOCAL_FACTORS,),
-        bundle_bytes=disk.sparse_rows(n=n * k, blocks=n_blocks, entries=2 * n * k),
+        "local_factors", "solve", solve_block, n_blocks, task_costs.factor_edges(block=block, k=k), size,
+        bundles=(array_specs.LOCAL_FACTORS,),
+        bundle_bytes=disk_costs.sparse_rows(n=n * k, blocks=n_blocks, entries=2 * n * k),
         expected=lambda b: {"rows": block * k},
     )  # fmt: skip
     return replace(layout, factor_entries=2 * max(report["rows"] for report in solved))
@@ -59,17 +62,17 @@ def steps(config: Config, layout: Layout) -> Steps:
 def measure_links(store: Store, block: int, size: int, n_points: int) -> Report:
     """Sum of the squared distances of a block's points to their neighbours."""
     start, stop = block_rows(block, size, n_points)
-    linked = store.read(schema.NEIGHBOR_INDICES.name, start, stop) >= 0
-    squared = np.square(store.read(schema.NEIGHBOR_DISTANCES.name, start, stop)[linked].astype(np.float64))
+    linked = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop) >= 0
+    squared = np.square(store.read(array_specs.NEIGHBOR_DISTANCES.name, start, stop)[linked].astype(np.float64))
     return {"links": int(linked.sum()), "squared": float(squared.sum())}
 
 
 def weigh_block(store: Store, block: int, t: float | None, size: int, n_points: int) -> Report:
     """The edges that a block keeps, with their weights, and what they add to the degrees."""
     start, stop = block_rows(block, size, n_points)
-    indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
-    squared = np.square(store.read(schema.NEIGHBOR_DISTANCES.name, start, stop).astype(np.float64))
-    listed, lists = receive_rows(store, block, schema.NEIGHBOR_INDICES.name, start, stop, indices)
+    indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
+    squared = np.square(store.read(array_specs.NEIGHBOR_DISTANCES.name, start, stop).astype(np.float64))
+    listed, lists = receive_rows(store, block, array_specs.NEIGHBOR_INDICES.name, start, stop, indices)
     batch, found = max(1, BATCH_LINKS // indices.shape[1] ** 2), []
     for first in range(0, stop - start, batch):
         part = slice(first, first + batch)
@@ -94,7 +97,7 @@ def add_degrees(store: Store, block: int, t: float | None, n_blocks: int, size: 
             f"weights.t is {t:g}, and exp(-d^2 / t) is zero in float64 for all edges of {alone} points; raise "
             f"weights.t to the squared distance of neighbours (t: auto takes its mean), or set weights.edges: binary"
         )
-    store.write(schema.DEGREE.name, 0, degree)
+    store.write(array_specs.DEGREE.name, 0, degree)
     return {"t": t, "smallest": float(degree.min()), "largest": float(degree.max())}
 
 
@@ -103,10 +106,10 @@ def solve_block(store: Store, block: int, size: int, n_points: int) -> Report:
     start, _ = block_rows(block, size, n_points)
     part = store.read_bundle(f"_work/edges/{block:05d}")
     edges = LaplacianEdges(part["rows"], part["neighbors"], part["weights"])
-    degree = store.gather(schema.DEGREE.name, part["ids"])
+    degree = store.gather(array_specs.DEGREE.name, part["ids"])
     row_degrees, neighbor_degrees = (
         degree[np.searchsorted(part["ids"], side)] for side in (edges.rows, edges.neighbors)
     )
     rows = edge_factor(edges, row_degrees, neighbor_degrees, n_points)
-    store.write_rows(schema.LOCAL_FACTORS, block, start, rows)
+    store.write_rows(array_specs.LOCAL_FACTORS, block, start, rows)
     return {"rows": len(edges.rows), "skipped": 0}

@@ -11,17 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import disk, memory, schema
-from pipeline.config import Config
-from pipeline.config_neighbors import least_neighbors
-from pipeline.errors import InputError
-from pipeline.exchange import exchange, receive_rows
-from pipeline.kernels.graph import apart_from_their_lists
-from pipeline.kernels.local_rows import LocalRows, stack_rows
-from pipeline.kernels.multiple_weights import modified_rows, principal_directions, spread
-from pipeline.kernels.tangent_space import alignment_rows, hessian_rows
-from pipeline.plan import Layout, Report, Step, Steps, block_rows, factor_entries
-from pipeline.store import Store
+from pipeline.config.models import Config
+from pipeline.config.neighbors import least_neighbors
+from pipeline.core.errors import InputError
+from pipeline.engine import disk_costs, task_costs
+from pipeline.engine.plan import Layout, Report, Step, Steps, factor_entries
+from pipeline.engine.row_exchange import exchange, receive_rows
+from pipeline.kernels.factors.factor_rows import LocalRows, stack_rows
+from pipeline.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
+from pipeline.kernels.factors.modified_lle import modified_rows, principal_directions, spread
+from pipeline.kernels.graph.connectivity import apart_from_their_lists
+from pipeline.storage import array_specs
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
 BATCH_BYTES = 16 * 2**20
 
@@ -34,35 +36,36 @@ def steps(config: Config, layout: Layout) -> Steps:
     n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     size = {"size": block, "n_points": n}
     row = layout.n_features * np.dtype(layout.dtype).itemsize
-    foreign = yield from exchange("local_factors", layout, schema.POINTS.name, row)
+    foreign = yield from exchange("local_factors", layout, array_specs.POINTS.name, row)
     held = {"block": block, "foreign": foreign, "row": row, "k": k, "batch": BATCH_BYTES}
     most = block * factor_entries(method, k, m)
     each = factor_entries(method, k, m)
-    left = disk.sparse_rows(n=n * max(1, each // (k + 1)), blocks=n_blocks, entries=n * each)
-    solve_bytes = memory.solve_factors(factor=factor_entries(method, k, m), **held)
+    left = disk_costs.sparse_rows(n=n * max(1, each // (k + 1)), blocks=n_blocks, entries=n * each)
+    solve_bytes = task_costs.solve_factors(factor=factor_entries(method, k, m), **held)
     if method == "modified":
         yield Step(
-            "local_factors", "spread", spread_block, n_blocks, memory.spread(**held), {"n_components": m, **size},
-            bundles=("_work/spread",), bundle_bytes=disk.per_point(n=n, blocks=n_blocks),
+            "local_factors", "spread", spread_block, n_blocks, task_costs.spread(**held), {"n_components": m, **size},
+            bundles=("_work/spread",), bundle_bytes=disk_costs.per_point(n=n, blocks=n_blocks),
         )  # fmt: skip
         [found] = yield Step(
-            "local_factors", "threshold", find_threshold, 1, memory.find_threshold(n=n),
+            "local_factors", "threshold", find_threshold, 1, task_costs.find_threshold(n=n),
             {"n_blocks": n_blocks}, on_driver=True, expected=lambda b: {"threshold": 0.0},
         )  # fmt: skip
         weights = {"reg": config.weights.reg, "rule": config.weights.rule}
         solved = yield Step(
             "local_factors", "solve", modified_block, n_blocks, solve_bytes,
-            {"threshold": found["threshold"], **weights, **size}, bundles=(schema.LOCAL_FACTORS,),
+            {"threshold": found["threshold"], **weights, **size}, bundles=(array_specs.LOCAL_FACTORS,),
             bundle_bytes=left,
         )  # fmt: skip
         return replace(layout, factor_entries=max(report.get("entries", most) for report in solved))
     yield Step(
-        "local_factors", "list_unlisted", list_unlisted, 1, memory.list_unlisted(n=n, k=k),
-        {"n_points": n}, bundles=("_work/unlisted.npz",), bundle_bytes=disk.per_point(n=n, blocks=1), on_driver=True,
+        "local_factors", "list_unlisted", list_unlisted, 1, task_costs.list_unlisted(n=n, k=k),
+        {"n_points": n}, bundles=("_work/unlisted.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1),
+        on_driver=True,
     )  # fmt: skip
     solved = yield Step(
         "local_factors", "solve", tangent_block, n_blocks, solve_bytes, {"method": method, "n_components": m, **size},
-        bundles=(schema.LOCAL_FACTORS,), bundle_bytes=left,
+        bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=left,
     )  # fmt: skip
     return replace(layout, factor_entries=max(report.get("entries", most) for report in solved))
 
@@ -72,7 +75,7 @@ def list_unlisted(store: Store, block: int, n_points: int) -> Report:
 
     Most of them are in nobody's list; these are counted.
     """
-    indices = store.read_all(schema.NEIGHBOR_INDICES.name)
+    indices = store.read_all(array_specs.NEIGHBOR_INDICES.name)
     unlisted = np.ones(n_points, bool)
     unlisted[indices[indices >= 0]] = False
     store.write_bundle("_work/unlisted", ids=apart_from_their_lists(indices))
@@ -147,8 +150,8 @@ class Batch(NamedTuple):
 
 def neighborhoods(store: Store, block: int, start: int, stop: int, joined: Ids | None) -> Iterator[Batch]:
     """The neighbourhoods of a block in batches of equal size; points in ``joined`` (ascending) belong to their own."""
-    ids = store.read(schema.NEIGHBOR_INDICES.name, start, stop).astype(np.int64)
-    rows, points = receive_rows(store, block, schema.POINTS.name, start, stop, ids)
+    ids = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop).astype(np.int64)
+    rows, points = receive_rows(store, block, array_specs.POINTS.name, start, stop, ids)
     own = np.arange(start, stop)
     if joined is not None:
         ids = np.column_stack([ids, np.where(np.isin(own, joined), own, -1)])
@@ -168,5 +171,5 @@ def _write(
     store: Store, block: int, start: int, parts: list[LocalRows], n_block: int, n_points: int, skipped: int
 ) -> Report:
     rows = stack_rows(parts, n_block, n_points)
-    store.write_rows(schema.LOCAL_FACTORS, block, start, rows)
+    store.write_rows(array_specs.LOCAL_FACTORS, block, start, rows)
     return {"rows": int(rows.shape[0]), "entries": int(rows.nnz), "skipped": skipped}

@@ -9,16 +9,18 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from pipeline import checkpoint, disk, memory, schema
-from pipeline.config import Config
-from pipeline.groups import FIRST, lists_at
-from pipeline.kernels.bootstrap import Estimate, correlation_interval, ratio_interval
-from pipeline.kernels.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
-from pipeline.kernels.quality import count_closer, mean_interval, neighbor_thresholds, trustworthiness
-from pipeline.kernels.regression import LEAST_POINTS, regression_errors
-from pipeline.plan import Json, Layout, Report, Step, Steps, block_rows
-from pipeline.sources import open_source
-from pipeline.store import Store
+from pipeline.config.models import Config
+from pipeline.engine import checkpoint, disk_costs, task_costs
+from pipeline.engine.plan import Json, Layout, Report, Step, Steps
+from pipeline.inputs import open_source
+from pipeline.kernels.quality.bootstrap import Estimate, correlation_interval, ratio_interval
+from pipeline.kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
+from pipeline.kernels.quality.redundancy import LEAST_POINTS, regression_errors
+from pipeline.kernels.quality.trustworthiness import count_closer, mean_interval, neighbor_thresholds, trustworthiness
+from pipeline.search.cell_groups import FIRST, lists_at
+from pipeline.storage import array_specs
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
 Ids = npt.NDArray[np.int64]
 
@@ -39,33 +41,34 @@ def steps(config: Config, layout: Layout) -> Steps:
     drawn = {"sample": sample, "seed": config.quality.seed}
     place = {"place": layout.lists} if layout.lists != FIRST else {}
     yield Step(
-        "measure_quality", "sample", choose_sample, 1, memory.choose_quality_sample(n=n, block=block, row=row, **sizes),
+        "measure_quality", "sample", choose_sample, 1,
+        task_costs.choose_quality_sample(n=n, block=block, row=row, **sizes),
         {**drawn, "n_neighbors": k, "size": block, "n_points": n, **place},
         bundles=("_work/quality_sample.npz", "_work/embedded"),
-        bundle_bytes=disk.quality_sample(n=n, blocks=layout.point_blocks(), sample=sample, row=row, m=m, k=k),
+        bundle_bytes=disk_costs.quality_sample(n=n, blocks=layout.point_blocks(), sample=sample, row=row, m=m, k=k),
         on_driver=True, feeds=False, version=2,
     )  # fmt: skip
     yield Step(
         "measure_quality", "count", count_block, layout.point_blocks(),
-        memory.count_closer(block=block, row=row, **sizes), {"size": block, "n_points": n, **drawn},
-        bundles=("_work/closer",), bundle_bytes=disk.closer(blocks=layout.point_blocks(), sample=sample, k=k),
+        task_costs.count_closer(block=block, row=row, **sizes), {"size": block, "n_points": n, **drawn},
+        bundles=("_work/closer",), bundle_bytes=disk_costs.closer(blocks=layout.point_blocks(), sample=sample, k=k),
         feeds=False,
     )  # fmt: skip
     yield Step(
-        "measure_quality", "score", score_sample, 1, memory.score(n=n, n_blocks=layout.point_blocks(), **sizes),
+        "measure_quality", "score", score_sample, 1, task_costs.score(n=n, n_blocks=layout.point_blocks(), **sizes),
         {"n_blocks": layout.point_blocks(), **drawn}, on_driver=True, feeds=False, version=2,
     )  # fmt: skip
     if n_sources := geodesic_sources(config, n):
         yield Step(
             "measure_quality", "geodesics", compare_geodesics, 1,
-            memory.compare_geodesics(n=n, m=m, k=layout.k_max, sample=sample), {"n_sources": n_sources, **drawn},
+            task_costs.compare_geodesics(n=n, m=m, k=layout.k_max, sample=sample), {"n_sources": n_sources, **drawn},
             on_driver=True, feeds=False,
         )  # fmt: skip
     if layout.label_width:
         source: Json = config.input.model_dump(mode="json")
         yield Step(
             "measure_quality", "compare", compare_labels, 1,
-            memory.compare_labels(block=block, width=layout.label_width, **sizes),
+            task_costs.compare_labels(block=block, width=layout.label_width, **sizes),
             {"is_truth": source["kind"] == "synthetic" and source["name"] != "digits", **drawn},
             open_source(source.pop("kind"), **source).fingerprint(), on_driver=True, feeds=False,
         )  # fmt: skip
@@ -99,7 +102,7 @@ def choose_sample(
     width = around.shape[1]  # lists of varying length may be shorter than k
     wanted, positions = np.unique(members[np.hstack([around, near])], return_inverse=True)
     positions = positions.reshape(len(chosen), -1)
-    found = store.gather(schema.POINTS.name, wanted)
+    found = store.gather(array_specs.POINTS.name, wanted)
     points = found[positions[:, 0]]
     store.write_bundle(
         "_work/quality_sample", ids=chosen, points=points, embedding=embedding[chosen],
@@ -129,7 +132,7 @@ def count_block(store: Store, block: int, size: int, n_points: int, sample: int,
     start, stop = block_rows(block, size, n_points)
     embedded, chosen = store.read_bundle(f"_work/embedded/{block:05d}"), store.read_bundle("_work/quality_sample")
     rows, embedding, first = embedded["rows"], embedded["embedding"], int(embedded["first"])
-    points = store.read(schema.POINTS.name, start, stop)[rows]
+    points = store.read(array_specs.POINTS.name, start, stop)[rows]
     store.write_bundle(
         f"_work/closer/{block:05d}",
         input=count_closer(chosen["points"], chosen["ids"], points, first, chosen["input_limits"]),
@@ -171,7 +174,9 @@ def compare_geodesics(store: Store, block: int, n_sources: int, sample: int, see
     """Residual variance: 1 - r^2 of distances in the embedding and shortest ways in the neighbour graph."""
     chosen = store.read_bundle("_work/quality_sample")
     sources = np.unique(np.linspace(0, len(chosen["rows"]) - 1, n_sources).astype(np.int64))
-    indices, distances = (store.read_all(spec.name) for spec in (schema.NEIGHBOR_INDICES, schema.NEIGHBOR_DISTANCES))
+    indices, distances = (
+        store.read_all(spec.name) for spec in (array_specs.NEIGHBOR_INDICES, array_specs.NEIGHBOR_DISTANCES)
+    )
     graph = undirected_graph(indices, distances)
     ways = np.array([graph_distances(graph, int(row), chosen["rows"]) for row in chosen["rows"][sources]])
     straight = cdist(chosen["embedding"][sources], chosen["embedding"])
@@ -214,8 +219,8 @@ def compare_truth(embedding: npt.NDArray[np.float64], truth: npt.NDArray[np.floa
 def labels_of(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
     """Labels (r, width) of points by their internal rows; NaN for -1."""
     unique, positions = np.unique(rows, return_inverse=True)
-    original = store.gather(schema.ORIGINAL_INDEX.name, unique[unique >= 0])
+    original = store.gather(array_specs.ORIGINAL_INDEX.name, unique[unique >= 0])
     order = np.argsort(original)
-    labels = np.full((len(unique), store.array(schema.LABEL.name).shape[1]), np.nan)
-    labels[np.flatnonzero(unique >= 0)[order]] = store.gather(schema.LABEL.name, original[order])
+    labels = np.full((len(unique), store.array(array_specs.LABEL.name).shape[1]), np.nan)
+    labels[np.flatnonzero(unique >= 0)[order]] = store.gather(array_specs.LABEL.name, original[order])
     return labels[positions.reshape(-1)]

@@ -11,18 +11,21 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import disk, memory, schema
-from pipeline.config import Config
-from pipeline.errors import BoundsNotMet
-from pipeline.groups import FIRST, Round, first_round, lists_at, next_round, search_groups
-from pipeline.kernels.graph import Edges, neighbor_graph, weak_components
-from pipeline.kernels.knn import Hits, exact_distances, nearest_of_each, points_within, recall_per_point
-from pipeline.kernels.list_lengths import exact_reach, true_counts
-from pipeline.kernels.quality import mean_interval
-from pipeline.kernels.repair import apply_repair, plan_repair
-from pipeline.list_sizes import value_of
-from pipeline.plan import Json, Layout, PlannedArray, Report, Step, Steps, block_rows, index_dtype, neighbor_method
-from pipeline.store import Store
+from pipeline.config.models import Config
+from pipeline.core.errors import BoundsNotMet
+from pipeline.engine import disk_costs, task_costs
+from pipeline.engine.plan import Json, Layout, Report, Step, Steps, index_dtype, neighbor_method
+from pipeline.kernels.graph.connectivity import Edges, neighbor_graph, weak_components
+from pipeline.kernels.graph.repair import apply_repair, plan_repair
+from pipeline.kernels.neighbors.knn import Hits, exact_distances, nearest_of_each, points_within, recall_per_point
+from pipeline.kernels.neighbors.list_lengths import exact_reach, true_counts
+from pipeline.kernels.quality.trustworthiness import mean_interval
+from pipeline.search.cell_groups import FIRST, Round, first_round, lists_at, next_round, search_groups
+from pipeline.search.variable_neighborhoods import value_of
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
 Ids = npt.NDArray[np.int64]
 
@@ -39,18 +42,18 @@ def steps(config: Config, layout: Layout) -> Steps:
     if reverse is None and not one_row_each(config):
         reverse = 0  # the null space of M does not depend on closed classes
     [graph] = yield Step(
-        "mend_graph", "analyse", analyse_graph, 1, memory.analyse_graph(n=n, k=k),
+        "mend_graph", "analyse", analyse_graph, 1, task_costs.analyse_graph(n=n, k=k),
         {"reverse": reverse, "min_component": config.graph.min_component, **size, **place},
-        arrays=(PlannedArray(schema.POINT_COMPONENT, (n,), "int32", block),), bundles=("_work/additions",),
-        bundle_bytes=disk.additions(n=n, blocks=layout.point_blocks(), reverse=max(1, reverse or 0)),
+        arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block),), bundles=("_work/additions",),
+        bundle_bytes=disk_costs.additions(n=n, blocks=layout.point_blocks(), reverse=max(1, reverse or 0)),
         on_driver=True, expected=lambda b: {"k_max": k + (reverse or 0), "n_components_weak": 1},
     )  # fmt: skip
     k_max = graph["k_max"]
     yield Step(
         "mend_graph", "apply", apply_block, layout.point_blocks(),
-        memory.apply_repair(block=block, k=k_max), {"k_max": k_max, **size, **place},
-        arrays=(PlannedArray(schema.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block),
-                PlannedArray(schema.NEIGHBOR_DISTANCES, (n, k_max), "float32", block)),
+        task_costs.apply_repair(block=block, k=k_max), {"k_max": k_max, **size, **place},
+        arrays=(PlannedArray(array_specs.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block),
+                PlannedArray(array_specs.NEIGHBOR_DISTANCES, (n, k_max), "float32", block)),
     )  # fmt: skip
     return replace(layout, k_max=k_max, n_components=graph["n_components_weak"])
 
@@ -101,19 +104,19 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step,
     lists = {"lists": rule_of(config)} if config.varies else {}
     yield Step(
         "mend_graph", searched.name("choose_sample"), choose_sample, 1,
-        memory.choose_recall_sample(block=block, n=n, row=row, d=d, **drawn),
+        task_costs.choose_recall_sample(block=block, n=n, row=row, d=d, **drawn),
         searched.parameters(**sample, n_points=n, **lists), bundles=(f"{place}/recall_sample.npz",),
-        bundle_bytes=disk.recall_sample(row=row, **drawn), feeds=False,
+        bundle_bytes=disk_costs.recall_sample(row=row, **drawn), feeds=False,
     )  # fmt: skip
     near = yield Step(
         "mend_graph", searched.name("sample_exact"), sample_exact, layout.point_blocks(),
-        memory.sample_exact(block=block, row=row, d=d, **drawn), searched.parameters(**sample, **size),
-        bundles=(f"{place}/exact",), bundle_bytes=disk.exact(blocks=layout.point_blocks(), **drawn), feeds=False,
+        task_costs.sample_exact(block=block, row=row, d=d, **drawn), searched.parameters(**sample, **size),
+        bundles=(f"{place}/exact",), bundle_bytes=disk_costs.exact(blocks=layout.point_blocks(), **drawn), feeds=False,
         expected=lambda b: {"hits": 0},
     )  # fmt: skip
     hits = sum(report["hits"] for report in near)
     [recall] = yield Step(
-        "mend_graph", searched.name("measure_recall"), measure_recall, 1, memory.measure_recall(hits=hits, **drawn),
+        "mend_graph", searched.name("measure_recall"), measure_recall, 1, task_costs.measure_recall(hits=hits, **drawn),
         searched.parameters(n_blocks=layout.point_blocks(), **sample, **size, **lists), feeds=False,
         expected=lambda b: {"value": 1.0, "low": 1.0, "high": 1.0, "sample": sample["sample"]},
     )  # fmt: skip
@@ -150,7 +153,7 @@ def choose_sample(
 ) -> Report:
     """The sampled points with their listed neighbours' distances and how far exact search must look, read once."""
     rows = sample_rows(sample, seed, n_points)
-    points = store.gather(schema.POINTS.name, rows)
+    points = store.gather(array_specs.POINTS.name, rows)
     listed, lengths = lists_at(place)
     stored = store.gather(lengths.name, rows).astype(np.float64)
     wanted = wanted_counts(store, rows, stored, lists)
@@ -161,7 +164,7 @@ def choose_sample(
         radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
     found = store.gather(listed.name, rows).astype(np.int64)
     unique, positions = np.unique(found, return_inverse=True)
-    neighbors = store.gather(schema.POINTS.name, unique[unique >= 0])
+    neighbors = store.gather(array_specs.POINTS.name, unique[unique >= 0])
     positions = positions.reshape(found.shape) - int((unique < 0).sum())
     distances = exact_distances(points, neighbors, positions)
     counts = {"wanted": wanted} if lists else {}
@@ -175,7 +178,7 @@ def wanted_counts(store: Store, rows: Ids, distances: npt.NDArray[np.float64], l
     if lists is None:
         return np.full(len(rows), distances.shape[1])
     if lists["given"]:
-        return np.asarray(store.gather(schema.K_PER_POINT.name, rows).astype(np.int64))
+        return np.asarray(store.gather(array_specs.K_PER_POINT.name, rows).astype(np.int64))
     if lists["radius"] is not None:
         return np.full(len(rows), lists["k_min"])
     return np.asarray(np.maximum(np.isfinite(distances).sum(axis=1), 1))
@@ -190,7 +193,7 @@ def sample_exact(
     """
     start, stop = block_rows(block, size, n_points)
     chosen = store.read_bundle(f"{place}/recall_sample")
-    points = store.read(schema.POINTS.name, start, stop)
+    points = store.read(array_specs.POINTS.name, start, stop)
     hits = points_within(chosen["points"], chosen["rows"], chosen["radii"], points, start)
     hits = nearest_of_each(hits, chosen["distances"].shape[1])
     store.write_bundle(f"{place}/exact/{block:05d}", **hits._asdict())
@@ -225,7 +228,7 @@ def analyse_graph(
     sizes = np.bincount(component)
     min_component = min(min_component, int(sizes[0]))  # the largest is embedded whatever its size
     repair = plan_repair(indices, distances, component, reverse, min_component)
-    store.write(schema.POINT_COMPONENT.name, 0, component.astype(np.int32))
+    store.write(array_specs.POINT_COMPONENT.name, 0, component.astype(np.int32))
     for target in range(-(-n_points // size)):
         first, past = np.searchsorted(repair.added_rows, block_rows(target, size, n_points))
         store.write_bundle(
@@ -250,6 +253,6 @@ def apply_block(store: Store, block: int, k_max: int, size: int, n_points: int, 
     indices, distances = (store.read(spec.name, start, stop) for spec in lists_at(place))
     added = Edges(**store.read_bundle(f"_work/additions/{block:05d}"))
     indices, distances = apply_repair(indices, distances, start, added, k_max)
-    store.write(schema.NEIGHBOR_INDICES.name, start, indices)
-    store.write(schema.NEIGHBOR_DISTANCES.name, start, distances)
+    store.write(array_specs.NEIGHBOR_INDICES.name, start, indices)
+    store.write(array_specs.NEIGHBOR_DISTANCES.name, start, distances)
     return {"added": len(added.rows)}

@@ -15,32 +15,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import appended, disk, memory, schema
-from pipeline.config import Config
-from pipeline.errors import InputError, StoreError
-from pipeline.kernels.partition import bounding_boxes, fit_cells, nearest_cells
-from pipeline.plan import (
-    SAMPLE_PER_CELL,
-    Layout,
-    PlannedArray,
-    Report,
-    Step,
-    Steps,
-    block_rows,
-    n_cells,
-    neighbor_method,
-    sample_rows,
-)
-from pipeline.preprocess import Transform, unit_rows
-from pipeline.store import Store, read_elsewhere
+from pipeline.config.models import Config
+from pipeline.core.errors import InputError, StoreError
+from pipeline.engine import disk_costs, task_costs
+from pipeline.engine.plan import SAMPLE_PER_CELL, Layout, Report, Step, Steps, n_cells, neighbor_method, sample_rows
+from pipeline.kernels.neighbors.cells import bounding_boxes, fit_cells, nearest_cells
+from pipeline.linalg.preprocess import Transform, unit_rows
+from pipeline.search.incremental import update_lists
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store, read_elsewhere
 
 N_NEAREST = 8
 NAMED_ROWS = 5
 MOST_SHARDS = 64
 SORT_BYTES = 256 * 2**20
-Arrays = tuple[schema.ArraySpec, schema.ArraySpec, schema.ArraySpec]
-SORTED: Arrays = (schema.SORTED_POINTS, schema.SORTED_INDEX, schema.SORTED_CELLS)
-GATHERED: Arrays = (schema.POINTS, schema.ORIGINAL_INDEX, schema.NEAREST_CELLS)
+Arrays = tuple[array_specs.ArraySpec, array_specs.ArraySpec, array_specs.ArraySpec]
+SORTED: Arrays = (array_specs.SORTED_POINTS, array_specs.SORTED_INDEX, array_specs.SORTED_CELLS)
+GATHERED: Arrays = (array_specs.POINTS, array_specs.ORIGINAL_INDEX, array_specs.NEAREST_CELLS)
 
 Array = npt.NDArray[Any]
 
@@ -60,18 +53,18 @@ def steps(config: Config, layout: Layout) -> Steps:
     sample, widest = layout.input_blocks() * sample_rows(layout), max(d, layout.n_features_input)
     if (earlier := layout.earlier) is None:
         [cells] = yield Step(
-            "order_points", "find_cells", find_cells, 1, memory.find_cells(sample=sample, row=row_in, d=widest),
+            "order_points", "find_cells", find_cells, 1, task_costs.find_cells(sample=sample, row=row_in, d=widest),
             {"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, **prepared},
-            bundles=("_work/cells.npz",), bundle_bytes=disk.cells(n_cells=wanted, d=d), on_driver=True,
+            bundles=("_work/cells.npz",), bundle_bytes=disk_costs.cells(n_cells=wanted, d=d), on_driver=True,
             expected=lambda b: {"n_cells": wanted},
         )  # fmt: skip
         n_nearest = min(n_nearest, cells["n_cells"])
     else:
-        [cells] = yield appended.keep_cells(earlier, layout, transform, method)
+        [cells] = yield update_lists.keep_cells(earlier, layout, transform, method)
         n_nearest = earlier.n_nearest
     found, kept = cells["n_cells"], {} if earlier is None else {"kept": earlier.n_input}
     sort_bytes = partial(
-        memory.sort, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit, n_cells=found
+        task_costs.sort, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit, n_cells=found
     )
     together = blocks_together(layout, sort_bytes)
     shard = together * block
@@ -84,7 +77,7 @@ def steps(config: Config, layout: Layout) -> Steps:
                 PlannedArray(cells, (rows, n_nearest), "int32", size))  # fmt: skip
 
     if n_shards:
-        counts = PlannedArray(schema.CELL_COUNTS, (n_shards, found), "int64", 1)
+        counts = PlannedArray(array_specs.CELL_COUNTS, (n_shards, found), "int64", 1)
         sorted_blocks = yield Step(
             "order_points", "sort", sort_block, n_shards, sort_bytes(block=shard),
             {"n_nearest": n_nearest, "size": shard, "n_rows": n, **prepared, **kept},
@@ -94,10 +87,10 @@ def steps(config: Config, layout: Layout) -> Steps:
     points, n_boxes = layout.n_points, found * (1 if earlier is None else earlier.generations + 2)
     yield Step(
         "order_points", "gather", gather_block, layout.point_blocks(),
-        memory.gather(block=block, row=row, nearest=n_nearest, n_blocks=-(-n // shard), n_cells=found),
+        task_costs.gather(block=block, row=row, nearest=n_nearest, n_blocks=-(-n // shard), n_cells=found),
         {"size": block, "n_points": points, **({} if earlier is None else {"kept": earlier.n_points})},
         arrays=planned(GATHERED, points, block),
-        bundles=("_work/boxes",), bundle_bytes=disk.boxes(blocks=layout.point_blocks(), n_boxes=n_boxes, d=d),
+        bundles=("_work/boxes",), bundle_bytes=disk_costs.boxes(blocks=layout.point_blocks(), n_boxes=n_boxes, d=d),
         resources={} if earlier is None else {"earlier": earlier.url},
     )  # fmt: skip
     return replace(layout, n_cells=found, dtype=dtype)
@@ -129,7 +122,7 @@ def find_cells(
     parts = [store.read_bundle(f"_work/sample/{b:05d}") for b in range(n_blocks)]
     rows = np.concatenate([part["rows"] for part in parts])
     points = np.concatenate([part["points"] for part in parts])
-    points, _ = _prepared(store, transform, unit, points[store.gather(schema.REPRESENTATIVE.name, rows) == rows])
+    points, _ = _prepared(store, transform, unit, points[store.gather(array_specs.REPRESENTATIVE.name, rows) == rows])
     wanted = max(n_cells * SAMPLE_PER_CELL, 1000)
     if len(points) > wanted:
         points = points[np.sort(np.random.default_rng([seed, 1]).permutation(len(points))[:wanted])]
@@ -148,16 +141,16 @@ def sort_block(
     first = kept // size
     start, stop = block_rows(block + first, size, n_rows)
     rows = np.arange(start, stop)
-    new = rows[(store.read(schema.REPRESENTATIVE.name, start, stop) == rows) & (rows >= kept)]
-    points, zero = _prepared(store, transform, unit, store.read(schema.RAW.name, start, stop)[new - start])
+    new = rows[(store.read(array_specs.REPRESENTATIVE.name, start, stop) == rows) & (rows >= kept)]
+    points, zero = _prepared(store, transform, unit, store.read(array_specs.RAW.name, start, stop)[new - start])
     centers = store.read_bundle("_work/cells")["centers"]
     cells = nearest_cells(points, centers, n_nearest)
     order = np.argsort(cells[:, 0], kind="stable")
     target = block * size
-    store.write(schema.SORTED_POINTS.name, target, _padded(points[order], len(rows)))
-    store.write(schema.SORTED_INDEX.name, target, _padded(new[order], len(rows)))
-    store.write(schema.SORTED_CELLS.name, target, _padded(cells[order], len(rows)))
-    store.write(schema.CELL_COUNTS.name, block, np.bincount(cells[:, 0], minlength=len(centers))[None, :])
+    store.write(array_specs.SORTED_POINTS.name, target, _padded(points[order], len(rows)))
+    store.write(array_specs.SORTED_INDEX.name, target, _padded(new[order], len(rows)))
+    store.write(array_specs.SORTED_CELLS.name, target, _padded(cells[order], len(rows)))
+    store.write(array_specs.CELL_COUNTS.name, block, np.bincount(cells[:, 0], minlength=len(centers))[None, :])
     if not unit:
         return {"points": len(new)}
     return {"points": len(new), "zero": int(zero.sum()), "first_zero": new[zero][:NAMED_ROWS].tolist()}
@@ -174,7 +167,7 @@ def gather_block(store: Store, block: int, size: int, n_points: int, kept: int =
         return {"points": stop - start, "kept": stop - start}
     first, then = max(start, kept), Store(earlier)
     cells = cells_between(store, first - kept, stop - kept)
-    block_size = int(store.array(schema.SORTED_INDEX.name).attrs["block"])  # type: ignore[arg-type]
+    block_size = int(store.array(array_specs.SORTED_INDEX.name).attrs["block"])  # type: ignore[arg-type]
     moves = []
     for b, before in enumerate(cells.before.tolist()):
         move = slice_of_shard(cells.counts, b, first - kept - cells.first_row, stop - kept - cells.first_row)
@@ -190,7 +183,7 @@ def gather_block(store: Store, block: int, size: int, n_points: int, kept: int =
             base = move.source_block * block_size
             rows[move.targets + first - start] = store.read(source.name, base + move.first, base + move.past)
         store.write(spec.name, start, rows)
-        if spec is schema.POINTS:
+        if spec is array_specs.POINTS:
             ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0)) + kept
             if start < first:  # the cells of kept points
                 with read_elsewhere(then):
@@ -233,14 +226,14 @@ class Cells(NamedTuple):
 
 def cells_between(store: Store, start: int, stop: int) -> Cells:
     """What a block of the internal order has to know of all the counts, read a few input blocks at a time."""
-    n_blocks = store.array(schema.CELL_COUNTS.name).shape[0]
-    batches = [(first, min(first + memory.COUNTED_BLOCKS, n_blocks))
-               for first in range(0, n_blocks, memory.COUNTED_BLOCKS)]  # fmt: skip
-    ends = np.cumsum(sum(store.read(schema.CELL_COUNTS.name, *batch).sum(axis=0) for batch in batches))
+    n_blocks = store.array(array_specs.CELL_COUNTS.name).shape[0]
+    batches = [(first, min(first + task_costs.COUNTED_BLOCKS, n_blocks))
+               for first in range(0, n_blocks, task_costs.COUNTED_BLOCKS)]  # fmt: skip
+    ends = np.cumsum(sum(store.read(array_specs.CELL_COUNTS.name, *batch).sum(axis=0) for batch in batches))
     first, past = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(ends, stop)) + 1
     counts, before = [], []
     for batch in batches:
-        read = store.read(schema.CELL_COUNTS.name, *batch)
+        read = store.read(array_specs.CELL_COUNTS.name, *batch)
         counts.append(read[:, first:past].copy())
         before.append(read[:, :first].sum(axis=1))
     return Cells(int(ends[first - 1]) if first else 0, np.concatenate(counts), np.concatenate(before))

@@ -9,24 +9,32 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import disk, isolated, memory, schema
-from pipeline.alignment import EMBEDDED, align_step, coordinate_scale, rotations
-from pipeline.config import Config
-from pipeline.errors import BoundsNotMet, NotEnoughMemory
-from pipeline.kernels.chebyshev import block_width
-from pipeline.kernels.normal_operator import NormalOperator
-from pipeline.kernels.prediction import chosen, predict
-from pipeline.kernels.quality import participation
-from pipeline.kernels.ritz import fix_signs
-from pipeline.kernels.routes import Hooks, gib
-from pipeline.kernels.spectrum import PATIENCE, bottom_eigenpairs
-from pipeline.machine import available_cores, memory_limit
-from pipeline.matrices import closed_point, load_cost_matrix, load_factor, load_local_factors, null_vector
-from pipeline.plan import Layout, PlannedArray, Report, Step, Steps
-from pipeline.preprocess import principal_components, tall_block
-from pipeline.row_blocks import operator_on_workers
-from pipeline.solver_state import forget_state, keeper, read_state
-from pipeline.store import Store
+from pipeline.config.models import Config
+from pipeline.core.errors import BoundsNotMet, NotEnoughMemory
+from pipeline.core.machine import available_cores, memory_limit
+from pipeline.engine import disk_costs, subprocess_call, task_costs
+from pipeline.engine.plan import Layout, Report, Step, Steps
+from pipeline.kernels.eigensolver.chebyshev import block_width
+from pipeline.kernels.eigensolver.method_choice import chosen, predict
+from pipeline.kernels.eigensolver.methods import Hooks, gib
+from pipeline.kernels.eigensolver.normal_operator import NormalOperator
+from pipeline.kernels.eigensolver.rayleigh_ritz import fix_signs
+from pipeline.kernels.eigensolver.solve import PATIENCE, bottom_eigenpairs
+from pipeline.kernels.quality.trustworthiness import participation
+from pipeline.linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
+from pipeline.linalg.component_matrices import (
+    closed_point,
+    load_cost_matrix,
+    load_factor,
+    load_local_factors,
+    null_vector,
+)
+from pipeline.linalg.distributed_operator import operator_on_workers
+from pipeline.linalg.preprocess import principal_components, tall_block
+from pipeline.linalg.solver_checkpoint import forget_state, keeper, read_state
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.store import Store
 
 FLAT = {"ltsa", "hessian"}
 """Methods for which the coordinates of exactly flat data are null vectors of M too."""
@@ -49,7 +57,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             "solve_embedding", "solve", project_points, 1,
             _pca_bytes(n, layout.n_features, m, block),
             {"n_components": m, "n_features": layout.n_features, "tol": config.eigensolver.tol, **size},
-            bundles=("_work/eigen",), bundle_bytes=disk.eigenvectors(n=n, width=m, components=1), on_driver=True,
+            bundles=("_work/eigen",), bundle_bytes=disk_costs.eigenvectors(n=n, width=m, components=1), on_driver=True,
         )  # fmt: skip
         yield from _write_steps(config, layout, 1, "scores")
         return layout
@@ -65,7 +73,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         {"family": config.method, "n_components": m, "method": solver.method, "tol": solver.tol, "sigma": solver.sigma,
          "max_memory": solver.max_memory, **size},
         bundles=("_work/eigen",),
-        bundle_bytes=disk.eigenvectors(n=n, width=block_width(m), components=chosen["n_components"]),
+        bundle_bytes=disk_costs.eigenvectors(n=n, width=block_width(m), components=chosen["n_components"]),
         on_driver=True, all_cores=True,
         resources={"max_degrees": solver.max_degrees, "distributed": solver.distributed},
         uses_client=solver.distributed,
@@ -76,7 +84,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 def _pca_bytes(n: int, d: int, n_components: int, block: int) -> int:
     """What method pca takes: a block of the QR at a time, and the scores of all points."""
-    return memory.fit(block=block, d=d, tall=tall_block(block, d, n)) + 24 * n * n_components
+    return task_costs.fit(block=block, d=d, tall=tall_block(block, d, n)) + 24 * n * n_components
 
 
 def least_bytes(n_points: int, row_entries: int, n_components: int) -> int:
@@ -94,17 +102,17 @@ def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str) -> It
         "solve_embedding", "write", write_embedding, 1, 8 * n * (m + 2) + 8 * rows * (m + 2),
         {"n_components": m, "n_graph": n_graph, "scale": scale, "size": block, "n_rows": rows}
         | ({"aligned": True} if aligned else {}),
-        arrays=(PlannedArray(schema.EMBEDDING, (rows, m), "float64", block),
-                PlannedArray(schema.COMPONENT, (rows,), "int32", block),
-                PlannedArray(schema.EIGENVALUES, (n_graph, m), "float64", n_graph),
-                *([PlannedArray(schema.EMBEDDED_HASH, (rows, 2), "uint64", block)] if aligned else [])),
-        bundles=(f"{EMBEDDED}.npz",), bundle_bytes=disk.per_point(n=n, blocks=1, numbers=m), on_driver=True,
+        arrays=(PlannedArray(array_specs.EMBEDDING, (rows, m), "float64", block),
+                PlannedArray(array_specs.COMPONENT, (rows,), "int32", block),
+                PlannedArray(array_specs.EIGENVALUES, (n_graph, m), "float64", n_graph),
+                *([PlannedArray(array_specs.EMBEDDED_HASH, (rows, 2), "uint64", block)] if aligned else [])),
+        bundles=(f"{EMBEDDED}.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1, numbers=m), on_driver=True,
     )  # fmt: skip
 
 
 def choose_components(store: Store, block: int, components: str, min_component: int) -> Report:
     """How many of the weak components, largest first, get an embedding. Raises BoundsNotMet for components: error."""
-    sizes = np.bincount(store.read_all(schema.POINT_COMPONENT.name))
+    sizes = np.bincount(store.read_all(array_specs.POINT_COMPONENT.name))
     if components == "error" and len(sizes) > 1:
         raise BoundsNotMet(
             f"graph.components: error, and the neighbour graph has {len(sizes)} components (largest "
@@ -124,7 +132,7 @@ def solve_component(
     arguments = (
         store.url, block, family, n_components, method, tol, sigma, size, n_points, allowed, max_degrees, distributed
     )  # fmt: skip
-    n_rows = int((store.read_all(schema.POINT_COMPONENT.name) == block).sum())
+    n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block).sum())
     try:
         if n_rows < ISOLATED_POINTS or distributed:  # the cluster's client is in this process
             return _solve(lambda said: None, *arguments, {})
@@ -140,8 +148,8 @@ def _surviving(arguments: tuple[Any, ...], method: str, max_bytes: int) -> Repor
     died: dict[str, str] = {}
     while True:
         try:
-            report, peak = isolated.call(_solve, (*arguments, died), max_bytes)
-        except isolated.ProcessDied as death:
+            report, peak = subprocess_call.call(_solve, (*arguments, died), max_bytes)
+        except subprocess_call.ProcessDied as death:
             if method != "auto" or death.said in {"", "chebyshev", *died}:
                 raise NotEnoughMemory(f"{death}, most likely for want of memory; {_CURE}") from None
             died = {**died, death.said: f"{death.said} was tried and its process ended {death.how}"}
@@ -151,11 +159,11 @@ def _surviving(arguments: tuple[Any, ...], method: str, max_bytes: int) -> Repor
 
 
 def _solve(
-    say: isolated.Say, url: str, block: int, family: str, n_components: int, method: str, tol: float, sigma: float,
-    size: int, n_points: int, max_bytes: int, max_degrees: int, distributed: bool, skip: dict[str, str],
+    say: subprocess_call.Say, url: str, block: int, family: str, n_components: int, method: str, tol: float,
+    sigma: float, size: int, n_points: int, max_bytes: int, max_degrees: int, distributed: bool, skip: dict[str, str],
 ) -> Report:  # fmt: skip
     store, state = Store(url), f"_work/eigen/state-{block:05d}"
-    rows = np.flatnonzero(store.read_all(schema.POINT_COMPONENT.name) == block)
+    rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == block)
     factor = (load_factor if family == "lle" else load_local_factors)(store, rows, size, n_points)
     hooks = Hooks(
         begin=say, keep_state=keeper(store, state), load_state=lambda: read_state(store, state, len(rows)),
@@ -188,21 +196,28 @@ def _solve(
 
 def predict_solver(config: Config, store: Store, layout: Layout) -> Report | None:
     """What the eigensolver will choose for the largest component, from the matrices in the store."""
-    n, block, solver = store.array(schema.POINT_COMPONENT.name).shape[0], layout.block_points, config.eigensolver
+    n, block, solver = store.array(array_specs.POINT_COMPONENT.name).shape[0], layout.block_points, config.eigensolver
     allowed = memory_limit(solver.max_memory)
     arguments = (store.url, config.method, solver.method, solver.n_components, block, n, allowed)
     try:
-        found: Report = isolated.call(_predict, arguments, int(LIMIT_OVER_PLAN * allowed))[0]
-    except (isolated.ProcessDied, NotEnoughMemory) as error:
+        found: Report = subprocess_call.call(_predict, arguments, int(LIMIT_OVER_PLAN * allowed))[0]
+    except (subprocess_call.ProcessDied, NotEnoughMemory) as error:
         return {"method": "chebyshev", "reason": f"the analysis of a factor does not fit {gib(allowed)} ({error})"}
     return found
 
 
 def _predict(
-    say: isolated.Say, url: str, family: str, method: str, n_components: int, size: int, n_points: int, allowed: int
+    say: subprocess_call.Say,
+    url: str,
+    family: str,
+    method: str,
+    n_components: int,
+    size: int,
+    n_points: int,
+    allowed: int,
 ) -> Report:
     store = Store(url)
-    rows = np.flatnonzero(store.read_all(schema.POINT_COMPONENT.name) == 0)
+    rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == 0)
     factor = (load_factor if family == "lle" else load_local_factors)(store, rows, size, n_points)
     square = family == "lle"  # whose LU takes less than the Cholesky factor of M, so auto need not look at that
     methods = (["factored"] if square else ["shift_invert"]) + ["chebyshev"] if method == "auto" else [method]
@@ -219,7 +234,7 @@ def project_points(
     mean, components = principal_components(store, n_points, n_features, size, n_components)
     scores, covered = np.empty((n_points, n_components)), np.zeros((n_features, n_components))
     for start in range(0, n_points, size):
-        points = store.read(schema.POINTS.name, start, min(start + size, n_points)) - mean
+        points = store.read(array_specs.POINTS.name, start, min(start + size, n_points)) - mean
         scores[start : start + size] = points @ components.T
         covered += points.T @ scores[start : start + size]
     variances = np.square(scores).sum(axis=0) / (n_points - 1)
@@ -245,8 +260,8 @@ def write_embedding(
 ) -> Report:
     """Embedding and component of every input row; a repeated row gets its representative's."""
     if not aligned:
-        store.objects.delete(schema.EMBEDDED_HASH.name)  # of another embedding than this one
-    original = store.read_all(schema.ORIGINAL_INDEX.name)
+        store.objects.delete(array_specs.EMBEDDED_HASH.name)  # of another embedding than this one
+    original = store.read_all(array_specs.ORIGINAL_INDEX.name)
     embedding = np.full((len(original), n_components), np.nan)
     component = np.full(len(original), -1, np.int32)
     eigenvalues, converged = np.full((n_graph, n_components), np.nan), True
@@ -263,12 +278,12 @@ def write_embedding(
     for start in range(0, n_rows, size):
         stop = min(start + size, n_rows)
         if aligned:
-            store.write(schema.EMBEDDED_HASH.name, start, store.read(schema.ROW_HASH.name, start, stop))
-        representative = store.read(schema.REPRESENTATIVE.name, start, stop)
+            store.write(array_specs.EMBEDDED_HASH.name, start, store.read(array_specs.ROW_HASH.name, start, stop))
+        representative = store.read(array_specs.REPRESENTATIVE.name, start, stop)
         rows = np.where(representative >= 0, internal[representative], -1)
-        store.write(schema.EMBEDDING.name, start, np.where(rows[:, None] >= 0, embedding[rows], np.nan))
-        store.write(schema.COMPONENT.name, start, np.where(rows >= 0, component[rows], -1).astype(np.int32))
+        store.write(array_specs.EMBEDDING.name, start, np.where(rows[:, None] >= 0, embedding[rows], np.nan))
+        store.write(array_specs.COMPONENT.name, start, np.where(rows >= 0, component[rows], -1).astype(np.int32))
         dropped += int((rows >= 0).sum() - (component[rows[rows >= 0]] >= 0).sum())
-    store.write(schema.EIGENVALUES.name, 0, eigenvalues)
+    store.write(array_specs.EIGENVALUES.name, 0, eigenvalues)
     store.write_bundle(EMBEDDED, embedding=embedding, component=component, converged=np.array(converged))
     return {"rows_in_small_components": dropped}

@@ -2,12 +2,15 @@
 
 import numpy as np
 
-from pipeline import memory, schema
-from pipeline.config import Config
-from pipeline.exchange import exchange, receive_rows
-from pipeline.kernels.barycenter import barycenter_weights
-from pipeline.plan import Layout, PlannedArray, Report, Step, Steps, block_rows
-from pipeline.store import Store
+from pipeline.config.models import Config
+from pipeline.engine import task_costs
+from pipeline.engine.plan import Layout, Report, Step, Steps
+from pipeline.engine.row_exchange import exchange, receive_rows
+from pipeline.kernels.factors.lle_weights import barycenter_weights
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
 
 BATCH_BYTES = 16 * 2**20
 
@@ -17,17 +20,17 @@ def steps(config: Config, layout: Layout) -> Steps:
     n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     row = layout.n_features * np.dtype(layout.dtype).itemsize
     size = {"size": block, "n_points": n}
-    foreign = yield from exchange("solve_weights", layout, schema.POINTS.name, row)
+    foreign = yield from exchange("solve_weights", layout, array_specs.POINTS.name, row)
     yield Step(
         "solve_weights", "solve", solve_block, n_blocks,
-        memory.solve_weights(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES),
+        task_costs.solve_weights(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES),
         {"reg": config.weights.reg, "rule": config.weights.rule, **size},
-        arrays=(PlannedArray(schema.WEIGHTS, (n, k), "float64", block),),
+        arrays=(PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block),),
     )  # fmt: skip
     yield Step(
         "solve_weights", "measure", measure_block, n_blocks,
-        memory.solve_weights(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES), size,
-        arrays=(PlannedArray(schema.RECONSTRUCTION_ERROR, (n,), "float64", block),), feeds=False,
+        task_costs.solve_weights(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES), size,
+        arrays=(PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block),), feeds=False,
     )  # fmt: skip
     return layout
 
@@ -35,8 +38,8 @@ def steps(config: Config, layout: Layout) -> Steps:
 def solve_block(store: Store, block: int, reg: float, rule: str, size: int, n_points: int) -> Report:
     """Weights of a block; reports the reconstruction error and how many Gram matrices had no trace."""
     start, stop = block_rows(block, size, n_points)
-    indices = store.read(schema.NEIGHBOR_INDICES.name, start, stop)
-    rows, points = receive_rows(store, block, schema.POINTS.name, start, stop, indices)
+    indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
+    rows, points = receive_rows(store, block, array_specs.POINTS.name, start, stop, indices)
     own = np.searchsorted(rows, np.arange(start, stop))
     weights = np.empty(indices.shape, np.float64)
     squared_error, zero_trace = 0.0, 0
@@ -48,7 +51,7 @@ def solve_block(store: Store, block: int, reg: float, rule: str, size: int, n_po
         weights[part] = solved.weights
         squared_error += float(solved.squared_error.sum())
         zero_trace += int(solved.zero_trace.sum())
-    store.write(schema.WEIGHTS.name, start, weights)
+    store.write(array_specs.WEIGHTS.name, start, weights)
     return {"squared_error": squared_error, "zero_trace": zero_trace, "rows_read": len(points)}
 
 
@@ -58,8 +61,10 @@ def measure_block(store: Store, block: int, size: int, n_points: int) -> Report:
     A step of its own, so that the weights of a store that lacks it stay as they are, and what follows from them.
     """
     start, stop = block_rows(block, size, n_points)
-    indices, weights = (store.read(spec.name, start, stop) for spec in (schema.NEIGHBOR_INDICES, schema.WEIGHTS))
-    rows, points = receive_rows(store, block, schema.POINTS.name, start, stop, indices)
+    indices, weights = (
+        store.read(spec.name, start, stop) for spec in (array_specs.NEIGHBOR_INDICES, array_specs.WEIGHTS)
+    )
+    rows, points = receive_rows(store, block, array_specs.POINTS.name, start, stop, indices)
     own = np.searchsorted(rows, np.arange(start, stop))
     errors = np.empty(len(own))
     batch = max(1, BATCH_BYTES // (8 * indices.shape[1] * points.shape[1]))
@@ -69,5 +74,5 @@ def measure_block(store: Store, block: int, size: int, n_points: int) -> Report:
         offsets = np.subtract(points[neighbors], points[own[part], None, :], dtype=np.float64)
         missed = (weights[part, None, :] @ offsets)[:, 0, :]  # the weights of a point add up to 1
         errors[part] = np.einsum("bd,bd->b", missed, missed)
-    store.write(schema.RECONSTRUCTION_ERROR.name, start, errors)
+    store.write(array_specs.RECONSTRUCTION_ERROR.name, start, errors)
     return {"largest": float(errors.max())}

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline import checkpoint, disk, memory, metrics, schema
-from pipeline.config import Config, to_yaml
-from pipeline.machine import peak_bytes
-from pipeline.plan import Layout, Report, Step, Steps
-from pipeline.store import Store
+from pipeline.config.models import Config, to_yaml
+from pipeline.core.machine import peak_bytes
+from pipeline.engine import checkpoint, current_config, disk_costs, task_costs
+from pipeline.engine.plan import Layout, Report, Step, Steps
+from pipeline.report import metrics
+from pipeline.storage import array_specs
+from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
-    from pipeline.report.pictures import ColorSource
+    from pipeline.report.embedding_figure import ColorSource
 
 TITLES = {
     "lle": "LLE", "modified": "Modified LLE", "hessian": "Hessian eigenmap", "ltsa": "LTSA",
@@ -32,9 +34,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     """write, anew whenever a step has computed something or the config has changed."""
     yield Step(
         "write_report", "write", write_report, 1,
-        memory.write_report(rows=layout.n_input, m=config.eigensolver.n_components), {},
+        task_costs.write_report(rows=layout.n_input, m=config.eigensolver.n_components), {},
         identity={"store": config.output.store}, resources={"pictures": config.output.report}, bundles=("report",),
-        bundle_bytes=disk.REPORT_BYTES,
+        bundle_bytes=disk_costs.REPORT_BYTES,
         on_driver=True, feeds=False, shows_records=True,
     )  # fmt: skip
     return layout
@@ -46,7 +48,7 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
     found = gather_metrics(store)
     config = store.attributes()["config"]
     drawn, captions = dict[str, bytes](), dict[str, str]()
-    if pictures and checkpoint.embedding_record(store) is not None:
+    if pictures and current_config.embedding_record(store) is not None:
         drawn, captions = draw(store, config, found)
         for name, data in drawn.items():
             store.objects.put(f"report/{name}.png", data)
@@ -62,7 +64,7 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
         page = render_page(found, to_yaml(config), shown, describe_arrays(store), captions)
         store.objects.put("report/index.html", page.encode())
     store.put_json("report/metrics.json", found)
-    checkpoint.metrics_written(store)
+    current_config.metrics_written(store)
     return {}
 
 
@@ -71,19 +73,19 @@ def write_metrics(store: Store, seconds: float, done: Collection[tuple[str, str]
     checkpoint.forget_step(store, "write_report", "write")
     store.objects.delete("report")
     store.put_json("report/metrics.json", {**gather_metrics(store, done), "seconds_of_this_run": round(seconds, 3)})
-    checkpoint.metrics_written(store)
+    current_config.metrics_written(store)
 
 
 def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = None) -> dict[str, Any]:
     """All metrics that the markers of the steps of the store's config tell, or of some of them, with warnings."""
     attributes = store.attributes()
     n_input, n_features = 0, None
-    current = checkpoint.current_steps(store)
-    arrays = checkpoint.current_arrays(store, among)
-    if schema.RAW.name in arrays:
-        n_input = store.array(schema.RAW.name).shape[0]
-    if schema.POINTS.name in arrays:
-        n_features = store.array(schema.POINTS.name).shape[1]
+    current = current_config.current_steps(store)
+    arrays = current_config.current_arrays(store, among)
+    if array_specs.RAW.name in arrays:
+        n_input = store.array(array_specs.RAW.name).shape[0]
+    if array_specs.POINTS.name in arrays:
+        n_features = store.array(array_specs.POINTS.name).shape[1]
     reports = {key: done for key, done in checkpoint.read_reports(store).items()
                if key in current and (among is None or key in among)}  # fmt: skip
     found = metrics.collect(reports, current, n_input, n_features)
@@ -93,15 +95,13 @@ def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = Non
     return {**found, "warnings": metrics.warnings(found), "versions": attributes["versions"]}
 
 
-def draw(
-    store: Store, config: dict[str, Any], found: dict[str, Any]
-) -> tuple[dict[str, bytes], dict[str, str]]:
+def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> tuple[dict[str, bytes], dict[str, str]]:
     """PNGs and captions by name. The labels or the true coordinate of the input, if any, colour the embedding."""
     from pipeline.report.charts import draw_spectrum, draw_timings  # noqa: PLC0415
-    from pipeline.report.pictures import draw_captioned  # noqa: PLC0415
+    from pipeline.report.embedding_figure import draw_captioned  # noqa: PLC0415
 
-    embedding = store.read_all(schema.EMBEDDING.name)
-    component = store.read_all(schema.COMPONENT.name)
+    embedding = store.read_all(array_specs.EMBEDDING.name)
+    component = store.read_all(array_specs.COMPONENT.name)
     sizes = found["list_sizes"]
     k = f"{sizes['least']} to {sizes['most']}" if sizes else config["neighbors"]["n_neighbors"]
     title = f"{TITLES[found['method']]} of {found['n_points']:,} points, k = {k}"
@@ -120,13 +120,13 @@ def draw(
 
 def color_source(store: Store) -> "ColorSource | None":
     """The first label column of the store with its names; None where the input has no labels."""
-    from pipeline.report.pictures import ColorSource  # noqa: PLC0415
+    from pipeline.report.embedding_figure import ColorSource  # noqa: PLC0415
 
     reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
     if not reports:
         return None
     described = reports[0].report
-    values = store.read_all(schema.LABEL.name)[:, 0]
+    values = store.read_all(array_specs.LABEL.name)[:, 0]
     names = described["names"]
     label = label_name(store.attributes()["config"]["input"], described["kind"])
     return ColorSource(values, described["kind"], None if names is None else tuple(names), label)
@@ -149,9 +149,9 @@ def label_name(section: dict[str, Any], kind: str) -> str:
 def describe_arrays(store: Store) -> list[dict[str, Any]]:
     """Name, shape, dtype, unit and meaning of every array of the store's config that it holds."""
     rows: list[dict[str, Any]] = []
-    current = checkpoint.current_arrays(store)
+    current = current_config.current_arrays(store)
     standard = store.attributes()["config"]["preprocess"]["scale"] == "standard"
-    for spec in schema.ARRAYS:
+    for spec in array_specs.ARRAYS:
         if spec.name in current and store.has_array(spec.name):
             array = store.array(spec.name)
             unit = spec.unit.replace("input units", "standardised units") if standard else spec.unit

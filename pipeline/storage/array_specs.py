@@ -4,6 +4,7 @@ The README's table of the store and the report's are made from this. Names that 
 intermediate results: kept so that an interrupted or changed run can reuse them.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,23 +30,34 @@ class ArraySpec:
 
 
 POINTS = ArraySpec(
-    "points", ("point", "feature"), "float32 or float64", "unique, preprocessed points in internal order",
-    "input units", parts=32,
+    "points",
+    ("point", "feature"),
+    "float32 or float64",
+    "unique, preprocessed points in internal order",
+    "input units",
+    parts=32,
 )
-ORIGINAL_INDEX = ArraySpec(
-    "original_index", ("point",), "int64", "input row of each internal row", kind="index"
-)
+ORIGINAL_INDEX = ArraySpec("original_index", ("point",), "int64", "input row of each internal row", kind="index")
 NEIGHBOR_INDICES = ArraySpec(
-    "neighbor_indices", ("point", "neighbor"), "int32 or int64",
-    "internal ids of the neighbours, self excluded, by distance; -1 pads", kind="index",
+    "neighbor_indices",
+    ("point", "neighbor"),
+    "int32 or int64",
+    "internal ids of the neighbours, self excluded, by distance; -1 pads",
+    kind="index",
 )
 NEIGHBOR_DISTANCES = ArraySpec(
-    "neighbor_distances", ("point", "neighbor"), "float32", "Euclidean distance to each neighbour; inf pads",
+    "neighbor_distances",
+    ("point", "neighbor"),
+    "float32",
+    "Euclidean distance to each neighbour; inf pads",
     "input units",
 )
 WEIGHTS = ArraySpec("weights", ("point", "neighbor"), "float64", "barycentric weights; rows sum to 1; 0 pads")
 RECONSTRUCTION_ERROR = ArraySpec(
-    "reconstruction_error", ("point",), "float64", "squared distance of each point from what its neighbours rebuild",
+    "reconstruction_error",
+    ("point",),
+    "float64",
+    "squared distance of each point from what its neighbours rebuild",
     "squared input units",
 )
 DEGREE = ArraySpec("degree", ("point",), "float64", "summed weights of each point's edges (laplacian)")
@@ -76,7 +88,11 @@ SORTED_INDEX = ArraySpec(
     "_work/sorted_index", ("input row",), "int64", "input row of each sorted point", kind="index", parts=32
 )
 SORTED_CELLS = ArraySpec(
-    "_work/sorted_cells", ("input row", "nearest"), "int32", "cells nearest to each sorted point", kind="index",
+    "_work/sorted_cells",
+    ("input row", "nearest"),
+    "int32",
+    "cells nearest to each sorted point",
+    kind="index",
     parts=32,
 )
 CELL_COUNTS = ArraySpec(
@@ -86,7 +102,10 @@ NEAREST_CELLS = ArraySpec(
     "_work/nearest_cells", ("point", "nearest"), "int32", "nearest cells of each point, own cell first", kind="index"
 )
 SEARCHED_INDICES = ArraySpec(
-    "_work/searched_indices", ("point", "neighbor"), "int32 or int64", "lists of k_max ids before each is cut",
+    "_work/searched_indices",
+    ("point", "neighbor"),
+    "int32 or int64",
+    "lists of k_max ids before each is cut",
     kind="index",
 )
 SEARCHED_DISTANCES = ArraySpec(
@@ -98,14 +117,41 @@ KNN_INDICES = ArraySpec(
 )
 KNN_DISTANCES = ArraySpec("_work/knn_distances", ("point", "neighbor"), "float32", "their distances", "input units")
 EMBEDDED_HASH = ArraySpec(
-    "_work/embedded_hash", ("input row", "half"), "uint64", "hash of the row that each row of embedding belongs to",
+    "_work/embedded_hash",
+    ("input row", "half"),
+    "uint64",
+    "hash of the row that each row of embedding belongs to",
     kind="index",
 )
 POINT_COMPONENT = ArraySpec("_work/component", ("point",), "int32", "weak component of each point", kind="index")
 
 ARRAYS = (
-    POINTS, ORIGINAL_INDEX, NEIGHBOR_INDICES, NEIGHBOR_DISTANCES, WEIGHTS, RECONSTRUCTION_ERROR, DEGREE, COMPONENT,
-    EIGENVALUES, EMBEDDING, LABEL,
+    POINTS,
+    ORIGINAL_INDEX,
+    NEIGHBOR_INDICES,
+    NEIGHBOR_DISTANCES,
+    WEIGHTS,
+    RECONSTRUCTION_ERROR,
+    DEGREE,
+    COMPONENT,
+    EIGENVALUES,
+    EMBEDDING,
+    LABEL,
 )
 COST_MATRIX = "cost_matrix"
 LOCAL_FACTORS = "local_factors"
+
+
+@dataclass(frozen=True)
+class PlannedArray:
+    """An array of the schema with the sizes of this run."""
+
+    spec: ArraySpec
+    shape: tuple[int, ...]
+    dtype: str
+    block: int
+
+    @property
+    def nbytes(self) -> int:
+        itemsize = int("".join(c for c in self.dtype if c.isdigit()) or 8) // 8
+        return math.prod(self.shape) * max(itemsize, 1)

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pipeline.object_protocol import Objects
-from pipeline.schema import FORMAT_VERSION
+from pipeline.storage.array_specs import FORMAT_VERSION
+from pipeline.storage.object_protocol import Objects
 
 POINTER, VERSIONS = "published.json", "versions"  # of a root: which version counts, and where they all are
 NAMED = 5  # files and folders of a foreign place

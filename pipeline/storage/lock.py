@@ -10,9 +10,9 @@ from typing import Any
 
 import psutil
 
-from pipeline.errors import StoreError
-from pipeline.machine import is_seen, process_place
-from pipeline.store import Store
+from pipeline.core.errors import StoreError
+from pipeline.core.machine import is_seen, process_place
+from pipeline.storage.store import Store
 
 LOCK = "_run/lock.json"
 HEARTBEAT_SECONDS = 15.0

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from pipeline.credentials import find_secret, redact, without_user
-from pipeline.errors import ConfigError, StoreError
-from pipeline.object_protocol import Objects
-from pipeline.refusals import persist, storage_errors
+from pipeline.core.credentials import find_secret, redact, without_user
+from pipeline.core.errors import ConfigError, StoreError
+from pipeline.storage.object_protocol import Objects
+from pipeline.storage.storage_errors import persist, storage_errors
 
 NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 COPY_THREADS = 16

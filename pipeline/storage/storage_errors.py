@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from pipeline.credentials import redact
-from pipeline.errors import InputError, LleError, StoreError
+from pipeline.core.credentials import redact
+from pipeline.core.errors import InputError, LleError, StoreError
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_IDENTITY = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")  # there clouds tell who a machine is
@@ -53,9 +53,7 @@ def _explain(error: OSError, where: str) -> StoreError:
             f"much a run needs) and run the same command again"
         )
     if error.errno in FORBIDDEN:
-        refused = StoreError(
-            f"{where}: access was refused: {error.strerror}. Mend its rights, or choose another place"
-        )
+        refused = StoreError(f"{where}: access was refused: {error.strerror}. Mend its rights, or choose another place")
         refused.exit_code = 2
         return refused
     return StoreError(f"{where}: {type(error).__name__}: {error}")

@@ -22,13 +22,12 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.errors import ArrayNotFoundError
 from zarr.storage import ObjectStore
 
-from pipeline.errors import ConfigError, CorruptChunk, StoreError
-from pipeline.objects import open_objects
-from pipeline.places import Kind, has_versions, look
-from pipeline.plan import PlannedArray
-from pipeline.refusals import persist, storage_errors
-from pipeline.schema import FORMAT_VERSION
-from pipeline.whole_chunks import only_whole
+from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
+from pipeline.storage.array_specs import FORMAT_VERSION, PlannedArray
+from pipeline.storage.locate import Kind, has_versions, look
+from pipeline.storage.objects import open_objects
+from pipeline.storage.storage_errors import persist, storage_errors
+from pipeline.storage.strict_reads import only_whole
 
 Array = npt.NDArray[Any]
 

@@ -11,7 +11,7 @@ from zarr.abc.store import Store as ZarrStore
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import StorePath, WrapperStore
 
-from pipeline.errors import CorruptChunk
+from pipeline.core.errors import CorruptChunk
 
 
 def only_whole(array: "zarr.Array[Any]") -> "zarr.Array[Any]":
@@ -23,9 +23,7 @@ def only_whole(array: "zarr.Array[Any]") -> "zarr.Array[Any]":
 class WholeChunks(WrapperStore[ZarrStore]):
     """A store of which nothing but chunks is asked."""
 
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         try:
             found = await self._store.get(key, prototype, byte_range)
         except Exception:

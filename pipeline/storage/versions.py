@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pipeline.errors import ConfigError, StoreError
-from pipeline.lock import LOCK, RunLock, holder_alive
-from pipeline.places import POINTER, VERSIONS, is_id
-from pipeline.store import Store
+from pipeline.core.errors import ConfigError, StoreError
+from pipeline.storage.locate import POINTER, VERSIONS, is_id
+from pipeline.storage.lock import LOCK, RunLock, holder_alive
+from pipeline.storage.store import Store
 
 READERS = "_run/readers"
 RETIRED = "_run/retired.json"

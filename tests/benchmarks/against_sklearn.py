@@ -1,6 +1,6 @@
 """The whole job against scikit-learn's LLE on Swiss rolls, in turn, as whole processes: ratios of time and memory.
 
-    python -m tests.benchmarks.against_sklearn [n ...] [--repeat R]
+python -m tests.benchmarks.against_sklearn [n ...] [--repeat R]
 """
 
 import argparse

@@ -21,12 +21,13 @@ from unittest import mock
 import numpy as np
 import zarr
 
-from pipeline import checkpoint
-from pipeline import run as runs
-from pipeline.config import Config, parse_input
+from pipeline.config.models import Config, parse_input
+from pipeline.engine import checkpoint
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
 from pipeline.kernels.manifolds import sample
-from pipeline.progress import RunProgress
-from pipeline.store import Store
+from pipeline.stages import registry
+from pipeline.storage.store import Store
 from tests.benchmarks.scaling import DATA, WIDE_BLOCK, wide_rows
 
 SERIAL = {"kind": "serial"}
@@ -72,8 +73,8 @@ class Clock(RunProgress):
 @contextmanager
 def up_to(last: str | None) -> Iterator[None]:
     """Jobs end after a stage."""
-    names = list(runs.STAGES)
-    stages = {name: runs.STAGES[name] for name in names[: names.index(last or names[-1]) + 1]}
+    names = list(registry.STAGES)
+    stages = {name: registry.STAGES[name] for name in names[: names.index(last or names[-1]) + 1]}
     with mock.patch.object(runs, "STAGES", stages):
         yield
 

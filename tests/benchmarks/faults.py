@@ -27,16 +27,18 @@ import dask
 import yaml
 from distributed import Client, LocalCluster, WorkerPlugin
 
-from pipeline import checkpoint, execute, groups, plan
-from pipeline import run as runs
-from pipeline.cli import main as lle
-from pipeline.config import load_config
-from pipeline.errors import Interrupted, LleError
-from pipeline.plan import BlockReport, Step
-from pipeline.progress import RunProgress
+from pipeline.cli.commands import main as lle
+from pipeline.config.models import load_config
+from pipeline.core.errors import Interrupted, LleError
+from pipeline.engine import checkpoint, execute, plan
+from pipeline.engine.plan import BlockReport, Step
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
+from pipeline.jobs import status
+from pipeline.jobs.verify import find_damage, forget_damage
+from pipeline.search import cell_groups
 from pipeline.stages import solve_weights
-from pipeline.store import Store
-from pipeline.verify import find_damage, forget_damage
+from pipeline.storage.store import Store
 
 N_POINTS, BLOCK = 900, 150
 RESULTS = ("points", "original_index", "neighbor_indices", "neighbor_distances", "weights", "cost_matrix", "component",
@@ -123,7 +125,7 @@ class Job:
         return total.hexdigest()
 
     def row(self, fault: str, stage: str, said: str = "") -> Row:
-        blocks = sum(entry["blocks"] for entry in runs.status(self.store)["stages"].values())
+        blocks = sum(entry["blocks"] for entry in status.status(self.store)["stages"].values())
         assert len(self.starts()) == blocks, "the log does not see every block"
         return Row(fault, stage, self.redone(), self.digest() == undisturbed(), said)
 
@@ -211,7 +213,7 @@ def logged_starts(log: Path) -> Iterator[None]:
     with (
         mock.patch.object(execute, "run_task", logged),
         mock.patch.object(plan, "CELL_POINTS", 60),
-        mock.patch.object(groups, "GROUP_POINTS", 250),
+        mock.patch.object(cell_groups, "GROUP_POINTS", 250),
     ):
         yield
 

@@ -16,16 +16,22 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, dia_array
 
-from pipeline.kernels import routes
-from pipeline.kernels.barycenter import barycenter_weights
-from pipeline.kernels.chebyshev import block_width, chebyshev_filter, filtered_subspace, first_state, largest_eigenvalue
-from pipeline.kernels.cost_matrix import local_factor
-from pipeline.kernels.knn import brute_neighbors
-from pipeline.kernels.normal_operator import NormalOperator
-from pipeline.kernels.ritz import Tolerances
-from pipeline.kernels.spectrum import bottom_eigenpairs
-from pipeline.machine import available_cores, memory_limit
-from pipeline.store import Store
+from pipeline.core.machine import available_cores, memory_limit
+from pipeline.kernels.eigensolver import methods
+from pipeline.kernels.eigensolver.chebyshev import (
+    block_width,
+    chebyshev_filter,
+    filtered_subspace,
+    first_state,
+    largest_eigenvalue,
+)
+from pipeline.kernels.eigensolver.normal_operator import NormalOperator
+from pipeline.kernels.eigensolver.rayleigh_ritz import Tolerances
+from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
+from pipeline.kernels.factors.cost_matrix import local_factor
+from pipeline.kernels.factors.lle_weights import barycenter_weights
+from pipeline.kernels.neighbors.knn import brute_neighbors
+from pipeline.storage.store import Store
 from tests.benchmarks.factors import stored_factor
 
 F64 = npt.NDArray[np.float64]
@@ -131,7 +137,7 @@ def scaling_row(factor: csr_array, m: int) -> str:
             tol=1e-6, max_memory=memory_limit("auto"), sigma=0.0, n_threads=available_cores(), initial=None,
             max_degrees=20_000, null=null,
         )  # fmt: skip
-        largest = largest_eigenvalue(matrix, routes.SEED)
+        largest = largest_eigenvalue(matrix, methods.SEED)
         cells += [f"{largest:.2f}", f"{found.eigenvalues[-1]:.2e}", f"{np.sqrt(largest / found.eigenvalues[-1]):,.0f}"]
     return f"| {' | '.join(cells)} |"
 

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from pipeline.kernels import chebyshev, forecast, routes
-from pipeline.kernels.factorization import PinnedLU, canonical
-from pipeline.kernels.graph import closed_classes
-from pipeline.kernels.pardiso import FactorSize
-from pipeline.kernels.spectrum import bottom_eigenpairs
-from pipeline.machine import available_cores, memory_limit
+from pipeline.core.machine import available_cores, memory_limit
+from pipeline.kernels.eigensolver import chebyshev, factor_cost, methods
+from pipeline.kernels.eigensolver.factorization import PinnedLU, canonical
+from pipeline.kernels.eigensolver.pardiso import FactorSize
+from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
+from pipeline.kernels.graph.connectivity import closed_classes
 from tests.benchmarks.factors import cube_factor
 
 PRODUCTS_PER_ROOT = 3.4
@@ -47,10 +47,10 @@ def cost(n_points: int, dimension: int, solve: bool, n_components: int = 2) -> C
             factor, n_components, method="auto", pin=pin, cost_matrix=lambda: csr_array(factor.T @ factor), tol=1e-6,
             max_memory=memory_limit("auto"), sigma=0.0, n_threads=threads, initial=None, max_degrees=20_000,
         )  # fmt: skip
-        ratio = chebyshev.largest_eigenvalue(factor, routes.SEED) / found.eigenvalues[-1]
+        ratio = chebyshev.largest_eigenvalue(factor, methods.SEED) / found.eigenvalues[-1]
         products = PRODUCTS_PER_ROOT * float(np.sqrt(ratio))
-    n_bytes = routes.krylov_size(factor, n_components, size)[2]
-    return Cost(size.nnz, max(size.gflop, forecast.LEAST_GFLOP), n_bytes, products)
+    n_bytes = methods.krylov_size(factor, n_components, size)[2]
+    return Cost(size.nnz, max(size.gflop, factor_cost.LEAST_GFLOP), n_bytes, products)
 
 
 def fit(sizes: list[int], values: list[float]) -> tuple[float, float]:
@@ -62,7 +62,7 @@ def fit(sizes: list[int], values: list[float]) -> tuple[float, float]:
 def study(dimension: int, sizes: list[int], check: int, targets: tuple[int, ...]) -> list[str]:
     """Table rows of one dimension."""
     costs = [cost(n, dimension, solve=True) for n in sizes]
-    beside = (costs[-1].n_bytes - forecast.BYTES_PER_ENTRY * costs[-1].nnz) / sizes[-1]  # grows with the rows
+    beside = (costs[-1].n_bytes - factor_cost.BYTES_PER_ENTRY * costs[-1].nnz) / sizes[-1]  # grows with the rows
     lines = []
     laws = {name: fit(sizes, [getattr(c, name) for c in costs]) for name in Cost._fields}
     powers = [f"{laws[name][0]:.2f}" for name in ("nnz", "gflop")] + ["", f"{laws['products'][0]:.2f}"]
@@ -70,16 +70,16 @@ def study(dimension: int, sizes: list[int], check: int, targets: tuple[int, ...]
     if check:
         found = cost(check, dimension, solve=False)
         told = [laws[name][1] * check ** laws[name][0] for name in ("nnz", "gflop")]
-        told.append(forecast.BYTES_PER_ENTRY * told[0] + beside * check)
+        told.append(factor_cost.BYTES_PER_ENTRY * told[0] + beside * check)
         off = " | ".join(f"{value / actual:.2f}" for value, actual in zip(told, found[:3], strict=True))
         lines.append(f"| {dimension} | forecast / found at {check:,} | {off} | | |")
     for n in targets:
         nnz, gflop, _, products = (laws[name][1] * n ** laws[name][0] for name in Cost._fields)
-        n_bytes = forecast.BYTES_PER_ENTRY * nnz + beside * n
+        n_bytes = factor_cost.BYTES_PER_ENTRY * nnz + beside * n
         width = chebyshev.block_width(2)
         size = FactorSize(int(nnz), int(n_bytes), gflop)
-        by_factor = forecast.factor_seconds(size, 13 * n, routes.TYPICAL_BLOCKS, 2)
-        by_filter = products * forecast.filter_seconds(13 * n, width, 2)
+        by_factor = factor_cost.factor_seconds(size, 13 * n, methods.TYPICAL_BLOCKS, 2)
+        by_filter = products * factor_cost.filter_seconds(13 * n, width, 2)
         lines.append(
             f"| {dimension} | {n:,} | {nnz / 1e6:,.0f} M | {gflop:,.0f} | {n_bytes / 1e9:,.1f} GB | {products:,.0f} "
             f"| {by_factor:,.0f} s / {by_filter:,.0f} s |"

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config import Config, parse_input
+from pipeline.config.models import Config, parse_input
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs.run import run
+from pipeline.jobs.transform import transform
 from pipeline.kernels.manifolds import sample
-from pipeline.progress import RunProgress
-from pipeline.run import run
-from pipeline.store import Store
-from pipeline.transform import transform
+from pipeline.storage.store import Store
 
 SURFACES = ("swiss_roll", "bowl")
 SHARE = 0.01

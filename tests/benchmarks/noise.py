@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.progress import RunProgress
-from pipeline.store import Store
-from pipeline.sweep import load_sweep, run_sweep
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs.sweep import run_sweep
+from pipeline.jobs.sweep_plan import load_sweep
+from pipeline.storage.store import Store
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "experiments" / "noise.yaml"
 UNROLLED = 0.1

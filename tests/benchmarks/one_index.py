@@ -20,12 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from pipeline import checkpoint
-from pipeline import run as runs
-from pipeline.config import load_config
-from pipeline.kernels.knn import brute_neighbors, exact_distances
-from pipeline.progress import RunProgress
-from pipeline.store import Store
+from pipeline.config.models import load_config
+from pipeline.engine import checkpoint
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
+from pipeline.kernels.neighbors.knn import brute_neighbors, exact_distances
+from pipeline.stages import registry
+from pipeline.storage.store import Store
 from tests.benchmarks.measure import Cost, run_measured
 
 SAMPLE, SEED = 2000, 17
@@ -62,9 +63,9 @@ class Pair(NamedTuple):
 
 def search_up_to(config: Path) -> None:
     """Run a config's stages up to the measured recall."""
-    names = list(runs.STAGES)
+    names = list(registry.STAGES)
     for name in names[names.index(LAST) + 1 :]:
-        del runs.STAGES[name]
+        del registry.STAGES[name]
     runs.run(load_config(config), True, RunProgress())
 
 
@@ -112,8 +113,12 @@ def one_index(folder: Path, sample: npt.NDArray[np.int64], k: int, n_jobs: int) 
     return Found(cost, ids, f"compiling {compiling:.1f}, building {building:.1f} s")
 
 
-def recall(points: npt.NDArray[np.floating], sample: npt.NDArray[np.int64], ids: npt.NDArray[np.int64],
-           kth: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def recall(
+    points: npt.NDArray[np.floating],
+    sample: npt.NDArray[np.int64],
+    ids: npt.NDArray[np.int64],
+    kth: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
     """Share (sample,) of each sampled point's listed neighbours that are as near as its k-th nearest, `kth`."""
     distances = exact_distances(points[sample], points, ids)
     return np.asarray((distances <= (kth * (1 + 1e-9))[:, None]).mean(axis=1))

@@ -28,12 +28,13 @@ import psutil
 import yaml
 import zarr
 
-from pipeline import checkpoint
-from pipeline import run as runs
-from pipeline.config import load_config
-from pipeline.plan import BlockReport, Step
-from pipeline.progress import RunProgress
-from pipeline.store import Store
+from pipeline.config.models import load_config
+from pipeline.engine import checkpoint
+from pipeline.engine.plan import BlockReport, Step
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
+from pipeline.stages import registry
+from pipeline.storage.store import Store
 from tests.benchmarks.growth import fit
 
 SIZES = (100_000, 300_000, 1_000_000, 3_000_000)
@@ -155,8 +156,8 @@ def measure(job: Job, folder: Path) -> tuple[dict[str, Cost], float]:
             }
         )
     )
-    meter, names = Meter(job.n_workers), list(runs.STAGES)
-    stages = {name: runs.STAGES[name] for name in names[: names.index(LAST) + 1]}
+    meter, names = Meter(job.n_workers), list(registry.STAGES)
+    stages = {name: registry.STAGES[name] for name in names[: names.index(LAST) + 1]}
     with mock.patch.object(runs, "STAGES", stages):
         runs.run(load_config(config), True, meter)
     reports = checkpoint.read_reports(Store(str(folder / "run.zarr")))

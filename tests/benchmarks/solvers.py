@@ -22,12 +22,12 @@ import numpy as np
 from scipy.sparse import csr_array, load_npz, save_npz
 from scipy.sparse.linalg import eigsh, lobpcg
 
-from pipeline import isolated
-from pipeline.kernels.graph import closed_classes
-from pipeline.kernels.pardiso import reproducible_environment
-from pipeline.kernels.prediction import predict
-from pipeline.kernels.spectrum import bottom_eigenpairs
-from pipeline.machine import available_cores, memory_limit
+from pipeline.core.machine import available_cores, memory_limit
+from pipeline.engine import subprocess_call
+from pipeline.kernels.eigensolver.method_choice import predict
+from pipeline.kernels.eigensolver.pardiso import reproducible_environment
+from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
+from pipeline.kernels.graph.connectivity import closed_classes
 from tests.benchmarks.factors import SEED, roll_factor, stored_factor
 
 ROUTES = ("factored", "shift_invert", "chebyshev")
@@ -43,7 +43,7 @@ def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, A
     cost_matrix = csr_array(factor.T @ factor) if route == "shift_invert" else None
     formed = time.perf_counter() - started
     predicted = predict(factor, cost_matrix, [route], n_components, pin, allowed, threads)[0]
-    before, started = isolated.peak_bytes(), time.perf_counter()
+    before, started = subprocess_call.peak_bytes(), time.perf_counter()
     found = bottom_eigenpairs(
         factor, n_components, method=route, pin=pin, cost_matrix=lambda: cost_matrix, tol=1e-8, max_memory=allowed,
         sigma=0.0, n_threads=threads, initial=None, max_degrees=200_000,
@@ -52,7 +52,7 @@ def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, A
     return {
         "predicted_nnz": predicted.factor_nnz, "predicted_bytes": predicted.predicted_bytes,
         "predicted_seconds": float(predicted.seconds), "basis": predicted.basis, "nnz": found.stats.factor_nnz,
-        "bytes": isolated.peak_bytes(), "bytes_before": before, "seconds": seconds, "seconds_of_m": formed,
+        "bytes": subprocess_call.peak_bytes(), "bytes_before": before, "seconds": seconds, "seconds_of_m": formed,
         "values": found.eigenvalues.tolist(), "residual": float(found.residuals.max()),
         "converged": bool(found.converged), "n_degrees": found.stats.n_degrees, "n_solves": found.stats.n_solves,
     }  # fmt: skip
@@ -68,7 +68,11 @@ def solve_peer(factor: csr_array, peer: str, n_components: int) -> dict[str, Any
     vectors = vectors - vectors.mean(axis=0)
     Q, _ = np.linalg.qr(vectors)
     singular = np.linalg.svd(factor @ Q, compute_uv=False)
-    return {"bytes": isolated.peak_bytes(), "seconds": seconds, "values": np.sort(singular**2)[:n_components].tolist()}
+    return {
+        "bytes": subprocess_call.peak_bytes(),
+        "seconds": seconds,
+        "values": np.sort(singular**2)[:n_components].tolist(),
+    }
 
 
 def _peer(name: str) -> Callable[[csr_array, int, Any], Any]:

@@ -23,8 +23,8 @@ import yaml
 import zarr
 
 from pipeline.kernels.manifolds import sample
-from pipeline.objects import open_objects
-from pipeline.store import Store
+from pipeline.storage.objects import open_objects
+from pipeline.storage.store import Store
 from tests.benchmarks.measure import run_measured
 from tests.object_servers import azurite_server, moto_server, swift_server
 from tests.traffic import Traffic, counted

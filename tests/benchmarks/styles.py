@@ -18,9 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from pipeline.report.figures import INK, POINT, RULE
-from pipeline.report.pictures import robust_range
-from pipeline.store import Store
+from pipeline.report.embedding_figure import robust_range
+from pipeline.report.figure_style import INK, POINT, RULE
+from pipeline.storage.store import Store
 
 SIDE, COLUMNS = 28, 5
 PATCH = 0.075

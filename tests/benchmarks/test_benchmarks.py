@@ -7,8 +7,8 @@ import pytest
 import zarr
 from test_end_to_end import lle, write_config
 
-from pipeline.kernels.knn import exact_distances
-from pipeline.store import Store
+from pipeline.kernels.neighbors.knn import exact_distances
+from pipeline.storage.store import Store
 from tests.benchmarks import (
     against_sklearn,
     against_umap,

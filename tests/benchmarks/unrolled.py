@@ -13,10 +13,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import ExperimentsFailed
-from pipeline.progress import RunProgress
-from pipeline.store import Store
-from pipeline.sweep import Experiment, load_sweep, run_sweep
+from pipeline.core.errors import ExperimentsFailed
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs.sweep import run_sweep
+from pipeline.jobs.sweep_plan import Experiment, load_sweep
+from pipeline.storage.store import Store
 from tests.benchmarks.noise import UNROLLED, unexplained
 
 

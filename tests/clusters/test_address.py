@@ -20,16 +20,16 @@ from distributed.comm.core import FatalCommClosedError
 from scipy.sparse import csr_array
 
 import pipeline
-from pipeline.cluster import connect, memory_resource
-from pipeline.clusters import address
-from pipeline.clusters.versions import COMPUTING, SOURCES, expected, programs
-from pipeline.config import Cluster, Tls
-from pipeline.errors import ConfigError, LleError
-from pipeline.execute import Executor, run_step
-from pipeline.machine import own_sources
-from pipeline.plan import Step
-from pipeline.row_blocks import RowBlocks
-from pipeline.store import Store
+from pipeline.clusters import existing_scheduler
+from pipeline.clusters.connect import connect, memory_resource
+from pipeline.clusters.version_check import COMPUTING, SOURCES, expected, programs
+from pipeline.config.models import Cluster, Tls
+from pipeline.core.errors import ConfigError, LleError
+from pipeline.core.machine import own_sources
+from pipeline.engine.execute import Executor, run_step
+from pipeline.engine.plan import Step
+from pipeline.linalg.distributed_operator import RowBlocks
+from pipeline.storage.store import Store
 
 pytestmark = pytest.mark.timeout(150)
 openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT CHECKED: openssl makes the certificates")
@@ -55,6 +55,7 @@ def plain(tmp_path_factory):
 
 def make_certificates(folder: Path, name: str) -> dict[str, str]:
     """An authority and a certificate it signed, by openssl."""
+
     def run(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60, cwd=folder)
 
@@ -123,12 +124,13 @@ class TestTls:
     ])  # fmt: skip
     def test_a_client_with_tls_is_told_that_the_scheduler_has_none(self, plain, certificates, monkeypatch, cause):
         """What Dask raises depends on which side speaks first; it leaves a socket open then, so it is not asked."""
+
         def connect_in_vain(*given, **options):
             if isinstance(cause, ValueError):
                 raise cause
             raise FatalCommClosedError from cause
 
-        monkeypatch.setattr(address, "Client", connect_in_vain)
+        monkeypatch.setattr(existing_scheduler, "Client", connect_in_vain)
         there = plain.replace("tcp://", "tls://")
         said = refused(ConfigError, address=there, tls=Tls(**certificates["ours"]))
         assert "speaks no TLS" in said
@@ -155,7 +157,7 @@ class TestTls:
 
 class TestAddress:
     def test_nobody_there(self, monkeypatch):
-        monkeypatch.setattr(address, "ANSWER_SECONDS", 1)
+        monkeypatch.setattr(existing_scheduler, "ANSWER_SECONDS", 1)
         assert "no scheduler answers within 1 s" in refused(LleError, address="tcp://127.0.0.1:9")
 
     def test_who_closes_the_connection_is_not_said_to_be_away(self):
@@ -168,10 +170,10 @@ class TestAddress:
     def test_workers_that_come_late_are_waited_for(self, monkeypatch):
         options = {"processes": False, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
         with LocalCluster(n_workers=0, **options) as scheduler:
-            monkeypatch.setattr(address, "WAIT_SECONDS", 0.5)
+            monkeypatch.setattr(existing_scheduler, "WAIT_SECONDS", 0.5)
             said = refused(LleError, address=scheduler.scheduler_address)
             assert "the scheduler has no workers" in said
-            monkeypatch.setattr(address, "WAIT_SECONDS", 30)
+            monkeypatch.setattr(existing_scheduler, "WAIT_SECONDS", 30)
             threading.Timer(1, scheduler.scale, (1,)).start()
             with connect(Cluster(kind="address", address=scheduler.scheduler_address)) as client:
                 assert len(client.scheduler_info(n_workers=-1)["workers"]) == 1
@@ -260,7 +262,7 @@ class TestVersions:
         assert {"numpy", "zarr", "lle-pipeline"} <= set(found["client"]["packages"])
 
     def test_another_python_is_named(self, plain, monkeypatch):
-        versions = address.check_versions.__globals__["_versions"]
+        versions = existing_scheduler.check_versions.__globals__["_versions"]
         calls = []
 
         def pretend(reported):
@@ -268,6 +270,6 @@ class TestVersions:
             found = versions(reported)
             return {**found, "python": "3.99"} if len(calls) == 2 else found
 
-        monkeypatch.setitem(address.check_versions.__globals__, "_versions", pretend)
+        monkeypatch.setitem(existing_scheduler.check_versions.__globals__, "_versions", pretend)
         said = refused(ConfigError, address=plain)
         assert f"python: {sys.version_info[0]}.{sys.version_info[1]} here, 3.99 on the scheduler" in said

@@ -17,13 +17,13 @@ from dask_processes import dask_processes
 from manifest_schemas import REPOSITORY
 from test_end_to_end import lle, write_config
 
-from pipeline.cluster import connect, memory_resource
 from pipeline.clusters import kubernetes, kubernetes_api
-from pipeline.config import KubernetesCluster
-from pipeline.errors import ConfigError, LleError, StageIncomplete
-from pipeline.execute import Executor, run_step
-from pipeline.plan import Step
-from pipeline.store import Store
+from pipeline.clusters.connect import connect, memory_resource
+from pipeline.config.models import KubernetesCluster
+from pipeline.core.errors import ConfigError, LleError, StageIncomplete
+from pipeline.engine.execute import Executor, run_step
+from pipeline.engine.plan import Step
+from pipeline.storage.store import Store
 
 SECONDS = 400  # patience: a loaded machine is slow, not wrong
 pytest.importorskip("kubernetes", reason="NOT CHECKED: the Kubernetes client is not installed")

@@ -16,8 +16,8 @@ from test_end_to_end import write_config
 
 from pipeline.clusters import slurm as slurm_module
 from pipeline.clusters.slurm import job_options, slurm_cluster
-from pipeline.config import SlurmCluster, load_config
-from pipeline.errors import ConfigError
+from pipeline.config.models import SlurmCluster, load_config
+from pipeline.core.errors import ConfigError
 
 pytest.importorskip("dask_jobqueue", reason="NOT CHECKED: dask-jobqueue is not installed")
 N_POINTS = 5000

@@ -4,8 +4,8 @@ from oracle import exact_neighbors, lle, point_weights
 from scipy.stats import ortho_group
 from sklearn.manifold._locally_linear import barycenter_weights as sklearn_weights
 
-from pipeline.errors import InputError
-from pipeline.kernels.barycenter import barycenter_weights
+from pipeline.core.errors import InputError
+from pipeline.kernels.factors.lle_weights import barycenter_weights
 
 SEEDS = [11, 23, 37]
 REG = 1e-3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from pipeline.kernels.bootstrap import correlation_interval, ratio_interval
+from pipeline.kernels.quality.bootstrap import correlation_interval, ratio_interval
 
 
 def test_ratio__covers_in_about_95_of_100_samples() -> None:

@@ -3,7 +3,7 @@ import pytest
 from local_factors import lle_factor, points, roll_factor
 from oracle import largest_angle
 
-from pipeline.kernels.chebyshev import (
+from pipeline.kernels.eigensolver.chebyshev import (
     block_width,
     chebyshev_filter,
     filtered_subspace,
@@ -11,8 +11,8 @@ from pipeline.kernels.chebyshev import (
     largest_eigenvalue,
     turned_by_filter,
 )
-from pipeline.kernels.normal_operator import NormalOperator
-from pipeline.kernels.ritz import RitzPairs, Tolerances
+from pipeline.kernels.eigensolver.normal_operator import NormalOperator
+from pipeline.kernels.eigensolver.rayleigh_ritz import RitzPairs, Tolerances
 
 SEEDS = (19, 83)
 

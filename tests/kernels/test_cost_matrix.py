@@ -3,8 +3,8 @@ import pytest
 from oracle import dense_factor, lle
 from scipy.sparse import csr_array
 
-from pipeline.errors import InputError
-from pipeline.kernels.cost_matrix import (
+from pipeline.core.errors import InputError
+from pipeline.kernels.factors.cost_matrix import (
     RowContribution,
     gram_contributions,
     index_dtype,

@@ -13,8 +13,8 @@ from numba.core.base import BaseContext
 from pynndescent import NNDescent, pynndescent_
 from pynndescent.distances import squared_euclidean
 
-from pipeline.kernels import descent
-from pipeline.kernels.knn import cell_neighbors
+from pipeline.kernels.neighbors import nn_descent_cache
+from pipeline.kernels.neighbors.knn import cell_neighbors
 
 SEARCH = """
 import numpy as np
@@ -30,9 +30,9 @@ print(sum(found.stats.cache_hits.values()), len(descent.ORIGINAL.signatures), li
 @pytest.fixture
 def original():
     """pynndescent as it comes."""
-    pynndescent_.nn_descent = descent.ORIGINAL
+    pynndescent_.nn_descent = nn_descent_cache.ORIGINAL
     yield pynndescent_
-    pynndescent_.nn_descent = descent.ORIGINAL
+    pynndescent_.nn_descent = nn_descent_cache.ORIGINAL
 
 
 def graph(X, k, seed):
@@ -58,15 +58,15 @@ def test_the_graph_is_that_of_pynndescent(original, n, d, k):
     for seed in (1, 7):
         X = np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
         expected = graph(X, k, seed)
-        descent.keep_compiled()
+        nn_descent_cache.keep_compiled()
         found = graph(X, k, seed)
-        original.nn_descent = descent.ORIGINAL
+        original.nn_descent = nn_descent_cache.ORIGINAL
         for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 
 def test_what_is_not_meant_goes_to_pynndescent(original, monkeypatch):
-    descent.keep_compiled()
+    nn_descent_cache.keep_compiled()
     asked = []
 
     class Called(Exception):
@@ -76,8 +76,8 @@ def test_what_is_not_meant_goes_to_pynndescent(original, monkeypatch):
         asked.append(named)
         raise Called
 
-    listening.py_func = descent.ORIGINAL.py_func
-    monkeypatch.setattr(descent, "ORIGINAL", listening)
+    listening.py_func = nn_descent_cache.ORIGINAL.py_func
+    monkeypatch.setattr(nn_descent_cache, "ORIGINAL", listening)
     X = np.random.default_rng(5).normal(size=(300, 6)).astype(np.float32)
     for settings in ({"metric": "manhattan"}, {"verbose": True}, {"low_memory": False}, {"n_jobs": 2}):
         with pytest.raises(Called):
@@ -110,9 +110,9 @@ def test_threads_compile_one_after_another_and_search_with_numba_as_it_is(monkey
 
     def search(_):
         numba.set_num_threads(1)
-        descent._nn_descent(None, 5, None, 50, squared_euclidean)
+        nn_descent_cache._nn_descent(None, 5, None, 50, squared_euclidean)
 
-    monkeypatch.setattr(descent, "kept_search", lambda release: Search())
+    monkeypatch.setattr(nn_descent_cache, "kept_search", lambda release: Search())
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(search, range(3)))
     assert most == [1, 1, 1]
@@ -121,13 +121,13 @@ def test_threads_compile_one_after_another_and_search_with_numba_as_it_is(monkey
 
 
 def test_an_unknown_release_is_left_alone(original, monkeypatch):
-    monkeypatch.setattr(descent, "KNOWN", (*descent.KNOWN, "more"))
-    descent.keep_compiled()
-    assert original.nn_descent is descent.ORIGINAL
+    monkeypatch.setattr(nn_descent_cache, "KNOWN", (*nn_descent_cache.KNOWN, "more"))
+    nn_descent_cache.keep_compiled()
+    assert original.nn_descent is nn_descent_cache.ORIGINAL
 
 
 @pytest.mark.slow
 def test_the_search_of_a_cell_is_the_kept_one(original):
     X = np.random.default_rng(5).normal(size=(600, 6)).astype(np.float32)
     cell_neighbors(X, np.arange(600), 5, 100, 3)
-    assert original.nn_descent is not descent.ORIGINAL
+    assert original.nn_descent is not nn_descent_cache.ORIGINAL

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
-from pipeline.errors import InputError
-from pipeline.kernels.dimension import maximum_likelihood, two_nearest
+from pipeline.core.errors import InputError
 from pipeline.kernels.manifolds import sample
+from pipeline.kernels.quality.intrinsic_dimension import maximum_likelihood, two_nearest
 
 SEEDS = [11, 23, 37]
 

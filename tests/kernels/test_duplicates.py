@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from pipeline.kernels import duplicates
-from pipeline.kernels.duplicates import merge_duplicates, row_hashes
+from pipeline.kernels.neighbors import duplicates
+from pipeline.kernels.neighbors.duplicates import merge_duplicates, row_hashes
 
 SEEDS = [11, 23, 37]
 DTYPES = [np.float32, np.float64]

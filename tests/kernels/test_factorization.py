@@ -7,10 +7,10 @@ from local_factors import edge_factor, lle_factor, points, roll_factor, roll_wit
 from oracle import largest_angle
 from scipy.sparse import csr_array, eye_array
 
-from pipeline.errors import ConfigError, InputError, NotEnoughMemory
-from pipeline.kernels import factorization, forecast, krylov, pardiso
-from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, ShiftedFactor, SuperLU, canonical
-from pipeline.kernels.pardiso import FactorizationError, Pardiso
+from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
+from pipeline.kernels.eigensolver import block_lanczos, factor_cost, factorization, pardiso
+from pipeline.kernels.eigensolver.factorization import PinnedCholesky, PinnedLU, ShiftedFactor, SuperLU, canonical
+from pipeline.kernels.eigensolver.pardiso import FactorizationError, Pardiso
 
 SEEDS = (19, 83)
 BACK_ENDS = ["superlu", pytest.param("pardiso", marks=pytest.mark.skipif(not pardiso.is_available(), reason="no MKL"))]
@@ -189,7 +189,7 @@ def test_superlu_says_when_its_integers_end(monkeypatch):
 
 
 def test_mkl_is_not_loaded_by_the_import():
-    code = "import sys, pipeline.kernels.spectrum as s; sys.exit('pypardiso' in sys.modules)"
+    code = "import sys, pipeline.kernels.eigensolver.solve as s; sys.exit('pypardiso' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -212,11 +212,11 @@ def test_the_program_works_where_mkl_is_missing(monkeypatch):
 @pytest.mark.parametrize("name", ["swiss_roll", "cube"])
 def test_small_pieces_tell_the_size_of_the_whole_factor(monkeypatch, name):
     A = lle_factor(points(name, 12_000, 3), 12, 1e-3)
-    assert forecast.extrapolated(A, pardiso.GENERAL, 0, 2) is None  # too small to bother
-    monkeypatch.setattr(forecast, "MIN_ROWS", 10_000)
-    monkeypatch.setattr(forecast, "PIECES", (300, 1_200))
+    assert factor_cost.extrapolated(A, pardiso.GENERAL, 0, 2) is None  # too small to bother
+    monkeypatch.setattr(factor_cost, "MIN_ROWS", 10_000)
+    monkeypatch.setattr(factor_cost, "PIECES", (300, 1_200))
     with PinnedLU(A, 0, 2) as inverse:
-        assert 0.5 < forecast.extrapolated(A, pardiso.GENERAL, 6_000, 2).nnz / inverse.size.nnz < 2
+        assert 0.5 < factor_cost.extrapolated(A, pardiso.GENERAL, 6_000, 2).nnz / inverse.size.nnz < 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -224,13 +224,13 @@ def test_small_pieces_tell_the_size_of_the_whole_factor(monkeypatch, name):
 def test_block_lanczos_finds_multiple_eigenvalues(seed, max_columns):
     n, m = 500, 4
     values = np.concatenate([[100.0, 100.0, 100.0, 40.0], np.linspace(30, 1, n - 5)])
-    V = krylov.orthonormalise(mean_free(n, n - 1, seed), np.empty((n, 0)))
+    V = block_lanczos.orthonormalise(mean_free(n, n - 1, seed), np.empty((n, 0)))
     start = np.random.default_rng(seed).standard_normal((n, 4))
 
     def apply(block):
         return V @ (values[:, None] * (V.T @ block))
 
-    space = krylov.block_lanczos(apply, start, m, max_columns, 1e-10, 4000)
+    space = block_lanczos.block_lanczos(apply, start, m, max_columns, 1e-10, 4000)
     np.testing.assert_allclose(space.values, values[:m], rtol=1e-12)
     assert space.basis.shape[1] <= max_columns
     assert (space.errors <= 1e-10).all()
@@ -242,16 +242,16 @@ def test_block_lanczos_finds_multiple_eigenvalues(seed, max_columns):
 def test_block_lanczos_stops_at_its_limit():
     n = 200
     start = np.random.default_rng(2).standard_normal((n, 4))
-    space = krylov.block_lanczos(lambda block: block * np.linspace(1, 2, n)[:, None], start, 3, 16, 1e-14, 24)
+    space = block_lanczos.block_lanczos(lambda block: block * np.linspace(1, 2, n)[:, None], start, 3, 16, 1e-14, 24)
     assert space.n_applied == 24
     assert space.errors.max() > 1e-14
 
 
 def test_dependent_columns_come_back_orthonormal():
-    against = krylov.orthonormalise(mean_free(60, 3, 1), np.empty((60, 0)))
+    against = block_lanczos.orthonormalise(mean_free(60, 3, 1), np.empty((60, 0)))
     block = mean_free(60, 2, 2)
     block = np.column_stack([block, block @ [1.0, -2.0], against[:, 0]])
-    Q = krylov.orthonormalise(block, against)
+    Q = block_lanczos.orthonormalise(block, against)
     np.testing.assert_allclose(Q.T @ Q, np.eye(4), atol=1e-13)
     np.testing.assert_allclose(against.T @ Q, 0, atol=1e-13)
     np.testing.assert_allclose(Q.sum(axis=0), 0, atol=1e-12)

@@ -5,12 +5,18 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from pipeline.kernels import knn, pairs
-from pipeline.kernels.knn import brute_neighbors, cell_neighbors, exact_distances, points_within, recall_per_point
-from pipeline.kernels.mutual import mutual_neighbors
-from pipeline.kernels.pairs import pair_distances, square_rounding, typical_point
-from pipeline.kernels.partition import nearest_cells, nearest_groups
-from pipeline.kernels.quality import count_closer, neighbor_thresholds
+from pipeline.kernels.neighbors import distances, knn
+from pipeline.kernels.neighbors.cells import nearest_cells, nearest_groups
+from pipeline.kernels.neighbors.distances import pair_distances, square_rounding, typical_point
+from pipeline.kernels.neighbors.knn import (
+    brute_neighbors,
+    cell_neighbors,
+    exact_distances,
+    points_within,
+    recall_per_point,
+)
+from pipeline.kernels.neighbors.knn_between_sets import mutual_neighbors
+from pipeline.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
 
 SEEDS = [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (11, 29))]
 FAR = [1e10, 1e12, 1e20]
@@ -67,7 +73,7 @@ class TestBruteForce:
         whole = brute_neighbors(points, ids, points, ids, 7)
         for name, size in [("CHUNK_ELEMENTS", 16 * 37), ("TILE_POINTS", 53), ("TILE_PAIRS", 53 * 5)]:
             monkeypatch.setattr(knn, name, size)
-        monkeypatch.setattr(pairs, "DIFFERENCES", 16 * 19)
+        monkeypatch.setattr(distances, "DIFFERENCES", 16 * 19)
         for size in (1, 7, 600):
             slices = [slice(first, first + size) for first in range(0, 60, size)]
             parts = [brute_neighbors(points[part], ids[part], points, ids, 7) for part in slices]

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from oracle import dense_factor, exact_neighbors, lle
 
-from pipeline.errors import InputError
-from pipeline.kernels.graph import (
+from pipeline.core.errors import InputError
+from pipeline.kernels.graph.connectivity import (
     Edges,
     add_reverses,
     closed_classes,

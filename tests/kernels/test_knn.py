@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.kernels import knn
-from pipeline.kernels.knn import (
+from pipeline.kernels.neighbors import knn
+from pipeline.kernels.neighbors.knn import (
     Hits,
     brute_neighbors,
     cell_neighbors,

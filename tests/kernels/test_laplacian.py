@@ -5,8 +5,8 @@ import pytest
 from method_oracle import laplacian_matrices
 from oracle import exact_neighbors
 
-from pipeline.kernels.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
-from pipeline.kernels.null_vector import complement, off_null, take_off_null
+from pipeline.kernels.eigensolver.null_vector import complement, off_null, take_off_null
+from pipeline.kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
 
 N = 60
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.kernels.knn import Hits, NeighborLists, brute_neighbors, points_within, recall_per_point
-from pipeline.kernels.list_lengths import (
+from pipeline.kernels.neighbors.knn import Hits, NeighborLists, brute_neighbors, points_within, recall_per_point
+from pipeline.kernels.neighbors.list_lengths import (
     counts_within,
     cut_lists,
     exact_reach,
@@ -12,7 +12,7 @@ from pipeline.kernels.list_lengths import (
     flatness,
     true_counts,
 )
-from pipeline.kernels.quality import trustworthiness
+from pipeline.kernels.quality.trustworthiness import trustworthiness
 
 
 def lists_of(X: np.ndarray, k: int) -> NeighborLists:

@@ -6,11 +6,11 @@ from method_oracle import hessian_matrix, ltsa_matrix, modified_matrix, modified
 from oracle import exact_neighbors
 from scipy.stats import ortho_group
 
-from pipeline.config_neighbors import least_neighbors
-from pipeline.errors import InputError
-from pipeline.kernels.local_rows import LocalRows, stack_rows
-from pipeline.kernels.multiple_weights import modified_rows, principal_directions, spread
-from pipeline.kernels.tangent_space import alignment_rows, hessian_rows
+from pipeline.config.neighbors import least_neighbors
+from pipeline.core.errors import InputError
+from pipeline.kernels.factors.factor_rows import LocalRows, stack_rows
+from pipeline.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
+from pipeline.kernels.factors.modified_lle import modified_rows, principal_directions, spread
 
 SHAPES = [(9, 3, 2), (9, 20, 2), (14, 3, 3), (14, 14, 3), (6, 2, 1)]
 ROWS = {"ltsa": alignment_rows, "hessian": hessian_rows}

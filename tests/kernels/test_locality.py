@@ -7,7 +7,7 @@ from scipy.spatial import procrustes
 from scipy.stats import ortho_group
 from sklearn.manifold import Isomap
 
-from pipeline.kernels.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
+from pipeline.kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
 
 SEEDS = [11, 23, 37]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from sklearn.datasets import make_s_curve, make_swiss_roll
 
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
 from pipeline.kernels.manifolds import GRANULE_ROWS, MANIFOLDS, archimedean_arc_length, sample
 
 NAMES = sorted(MANIFOLDS)
@@ -34,13 +34,9 @@ def equation_residual(name, points, coordinates):
         height = {"swiss_roll": y, "spiral_3d": z}.get(name)
         return on_curve + np.abs(length - first) + (0 if height is None else np.abs(height - second))
     if name == "s_curve":
-        return (
-            np.abs(x - np.sin(first)) + np.abs(y - second) + np.abs(z - np.sign(first) * (np.cos(first) - 1))
-        )
+        return np.abs(x - np.sin(first)) + np.abs(y - second) + np.abs(z - np.sign(first) * (np.cos(first) - 1))
     if name == "punctured_sphere":
-        expected = np.column_stack(
-            [np.sin(second) * np.cos(first), np.sin(second) * np.sin(first), np.cos(second)]
-        )
+        expected = np.column_stack([np.sin(second) * np.cos(first), np.sin(second) * np.sin(first), np.cos(second)])
         return np.abs(points - expected).sum(axis=1)
     height = {"elliptic_paraboloid": x**2 + y**2 / 4, "cusp": np.sqrt(np.hypot(x, y)), "sheet": 0 * x}[name]
     return np.abs(z - height) + np.abs(x - first) + np.abs(y - second)
@@ -97,12 +93,8 @@ def test_noise_is_isotropic_with_the_given_deviation(name, noise):
 @pytest.mark.parametrize(("radius", "growth"), [(1.0, 1.0), (1.5 * np.pi, 1.0), (1.0, 0.5), (3.0, 0.1)])
 def test_arc_length__numerical_integration(radius, growth):
     angles = np.array([0.0, 0.3, 2.0, 6 * np.pi])
-    expected = [
-        quad(lambda a: np.hypot(radius + growth * a, growth), 0, angle, epsabs=1e-12)[0] for angle in angles
-    ]
-    np.testing.assert_allclose(
-        archimedean_arc_length(angles, radius, growth), expected, rtol=1e-11, atol=1e-11
-    )
+    expected = [quad(lambda a: np.hypot(radius + growth * a, growth), 0, angle, epsabs=1e-12)[0] for angle in angles]
+    np.testing.assert_allclose(archimedean_arc_length(angles, radius, growth), expected, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize(("name", "make"), [("swiss_roll", make_swiss_roll), ("s_curve", make_s_curve)])

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.kernels import mutual, pairs
-from pipeline.kernels.mutual import mutual_neighbors
+from pipeline.kernels.neighbors import distances, knn_between_sets
+from pipeline.kernels.neighbors.knn_between_sets import mutual_neighbors
 
 
 def brute(queries, query_ids, reach, points, ids, k):
@@ -20,10 +20,10 @@ def brute(queries, query_ids, reach, points, ids, k):
 @pytest.mark.parametrize("d", [2, 40])
 @pytest.mark.parametrize("at_a_time", [32, 1000])
 def test_both_ways_as_by_brute_force(seed, d, at_a_time, monkeypatch):
-    monkeypatch.setattr(mutual, "TILE_POINTS", 50)
-    monkeypatch.setattr(mutual, "TILE_QUERIES", 30)
-    monkeypatch.setattr(mutual, "QUERIES_AT_A_TIME", at_a_time)
-    monkeypatch.setattr(pairs, "DIFFERENCES", 11 * d)
+    monkeypatch.setattr(knn_between_sets, "TILE_POINTS", 50)
+    monkeypatch.setattr(knn_between_sets, "TILE_QUERIES", 30)
+    monkeypatch.setattr(knn_between_sets, "QUERIES_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(distances, "DIFFERENCES", 11 * d)
     rng = np.random.default_rng(seed)
     points = (rng.normal(size=(170, d)) + 1e3).astype(np.float32)  # far from the origin: rounding shows
     new = rng.permutation(170)[:70]

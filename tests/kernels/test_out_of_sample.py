@@ -5,8 +5,8 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.manifold._locally_linear import barycenter_weights
 
+from pipeline.kernels.neighbors.cells import bounding_boxes
 from pipeline.kernels.out_of_sample import distance_ratio, of_equal_rank, of_one_component, place, reach_of, reached
-from pipeline.kernels.partition import bounding_boxes
 
 
 @pytest.fixture

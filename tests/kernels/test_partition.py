@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from threadpoolctl import threadpool_limits
 
-from pipeline.kernels import partition
-from pipeline.kernels.partition import (
+from pipeline.engine.task_costs import SCORE_BYTES
+from pipeline.kernels.neighbors import cells
+from pipeline.kernels.neighbors.cells import (
     Boxes,
     bounding_boxes,
     boxes_within,
@@ -21,7 +22,6 @@ from pipeline.kernels.partition import (
     nearest_cells,
     nearest_groups,
 )
-from pipeline.memory import SCORE_BYTES
 
 
 class TestFitCells:
@@ -90,7 +90,7 @@ class TestFitCells:
 class TestNearestGroups:
     @pytest.mark.parametrize("n_nearest", [1, 3, 9])
     def test_by_their_nearest_cell(self, rng, n_nearest, monkeypatch):
-        monkeypatch.setattr(partition, "CHUNK_ROWS", 17)
+        monkeypatch.setattr(cells, "CHUNK_ROWS", 17)
         points, centers = rng.normal(size=(100, 3)) + 50, rng.normal(size=(11, 3)) + 50
         groups = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 4, 4], np.int32)
         distances = np.linalg.norm(points[:, None] - centers, axis=2)
@@ -104,7 +104,7 @@ class TestNearestCells:
     @pytest.mark.parametrize("n_nearest", [1, 2, 7])
     @pytest.mark.parametrize(("d", "n_cells"), [(3, 7), (12, 7), (12, 127), (12, 128), (40, 130), (12, 500)])
     def test_equals_all_distances(self, rng, d, n_cells, n_nearest, monkeypatch):
-        monkeypatch.setattr(partition, "CHUNK_ROWS", 17)
+        monkeypatch.setattr(cells, "CHUNK_ROWS", 17)
         points, centers = rng.normal(size=(100, d)) + 50, rng.normal(size=(n_cells, d)) + 50
         distances = np.linalg.norm(points[:, None] - centers, axis=2)
         expected = np.argsort(distances, axis=1)[:, :n_nearest]
@@ -115,7 +115,7 @@ class TestNearestCells:
     @pytest.mark.parametrize("n", [2, 8, 64])
     def test_the_lowest_of_equal_scores_are_the_first(self, rng, n):
         scores = rng.integers(0, 5, (50, 200)).astype(float)
-        np.testing.assert_array_equal(partition._lowest(scores, n), np.argsort(scores, axis=1, kind="stable")[:, :n])
+        np.testing.assert_array_equal(cells._lowest(scores, n), np.argsort(scores, axis=1, kind="stable")[:, :n])
 
     def test_centers_are_held_five_times_at_most(self, rng):
         """As the plan of the steps that look for them has it, besides chunks of scores."""
@@ -130,7 +130,7 @@ class TestNearestCells:
     def test_equal_rows_go_to_equal_cells_whatever_the_chunk(self, rng, monkeypatch):
         points, centers = rng.normal(size=(64, 2)), rng.normal(size=(5, 2))
         whole = nearest_cells(points, centers, 3)
-        monkeypatch.setattr(partition, "CHUNK_ROWS", 10)
+        monkeypatch.setattr(cells, "CHUNK_ROWS", 10)
         np.testing.assert_array_equal(nearest_cells(points, centers, 3), whole)
 
 
@@ -197,8 +197,7 @@ class TestBoxes:
         boxes = Boxes(np.arange(60), np.arange(60) + 1, low, high)
         own_low, own_high = np.array([-0.5, -0.5]), np.array([0.5, 0.5])
         gaps = [
-            np.hypot(*(max(0.0, low[i, j] - own_high[j], own_low[j] - high[i, j]) for j in range(2)))
-            for i in range(60)
+            np.hypot(*(max(0.0, low[i, j] - own_high[j], own_low[j] - high[i, j]) for j in range(2))) for i in range(60)
         ]
         for reach in (0.0, 1.0, 2.5):
             np.testing.assert_array_equal(boxes_within(boxes, own_low, own_high, reach), np.array(gaps) <= reach)

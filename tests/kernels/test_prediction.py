@@ -3,9 +3,9 @@ import pytest
 from local_factors import edge_factor, lle_factor, points, roll_factor
 from scipy.sparse import csr_array
 
-from pipeline.kernels import forecast, pardiso
-from pipeline.kernels.prediction import chosen, predict
-from pipeline.kernels.spectrum import ROUTES, bottom_eigenpairs
+from pipeline.kernels.eigensolver import factor_cost, pardiso
+from pipeline.kernels.eigensolver.method_choice import chosen, predict
+from pipeline.kernels.eigensolver.solve import ROUTES, bottom_eigenpairs
 
 PLENTY = 2**33
 
@@ -55,8 +55,8 @@ def test_factors_that_are_not_square_have_no_lu():
 def test_pieces_forecast_bytes_and_work(monkeypatch):
     A = lle_factor(points("cube", 12_000, 3), 12, 1e-3)
     [exact, _] = predict(A, None, ROUTES, 2, 6_000, PLENTY, 1)
-    monkeypatch.setattr(forecast, "MIN_ROWS", 10_000)
-    monkeypatch.setattr(forecast, "PIECES", (1_500, 6_000))
+    monkeypatch.setattr(factor_cost, "MIN_ROWS", 10_000)
+    monkeypatch.setattr(factor_cost, "PIECES", (1_500, 6_000))
     [told, _] = predict(A, None, ROUTES, 2, 6_000, PLENTY, 1)
     assert (exact.basis, told.basis) == ("analysis", "pieces")
     for name in ("factor_nnz", "gflop", "predicted_bytes"):
@@ -66,6 +66,6 @@ def test_pieces_forecast_bytes_and_work(monkeypatch):
 def test_more_work_takes_longer():
     size = pardiso.FactorSize(10**6, 10**7, 1.0)
     hard = size._replace(gflop=100.0)
-    assert forecast.factor_seconds(hard, 10**5, 10, 1) > forecast.factor_seconds(size, 10**5, 10, 1)
-    assert forecast.factor_seconds(size, 10**5, 10, 4) < forecast.factor_seconds(size, 10**5, 10, 1)
-    assert np.isclose(forecast.filter_seconds(10**6, 8, 2), forecast.filter_seconds(10**6, 4, 1))
+    assert factor_cost.factor_seconds(hard, 10**5, 10, 1) > factor_cost.factor_seconds(size, 10**5, 10, 1)
+    assert factor_cost.factor_seconds(size, 10**5, 10, 4) < factor_cost.factor_seconds(size, 10**5, 10, 1)
+    assert np.isclose(factor_cost.filter_seconds(10**6, 8, 2), factor_cost.filter_seconds(10**6, 4, 1))

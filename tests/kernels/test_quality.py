@@ -3,9 +3,9 @@ import pytest
 from oracle import exact_neighbors
 from sklearn.manifold import trustworthiness as sklearn_trustworthiness
 
-from pipeline.errors import InputError
-from pipeline.kernels import quality
-from pipeline.kernels.quality import (
+from pipeline.core.errors import InputError
+from pipeline.kernels.quality import trustworthiness as trustworthiness_module
+from pipeline.kernels.quality.trustworthiness import (
     count_closer,
     mean_interval,
     neighbor_thresholds,
@@ -108,8 +108,8 @@ def test_count_closer__same_for_any_tile(seed: int, monkeypatch: pytest.MonkeyPa
     ids = rng.choice(200, 30, replace=False)
     thresholds = neighbor_thresholds(X[ids], X[rng.integers(0, 200, size=(30, 5))])
     whole = count_closer(X[ids], ids, X, 0, thresholds)
-    monkeypatch.setattr(quality, "POINTS_AT_ONCE", 13)
-    monkeypatch.setattr(quality, "PAIRS_AT_ONCE", 60)
+    monkeypatch.setattr(trustworthiness_module, "POINTS_AT_ONCE", 13)
+    monkeypatch.setattr(trustworthiness_module, "PAIRS_AT_ONCE", 60)
     np.testing.assert_array_equal(count_closer(X[ids], ids, X, 0, thresholds), whole)
 
 

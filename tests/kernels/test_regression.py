@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.errors import InputError
-from pipeline.kernels.regression import local_linear, nearest_others, regression_errors
+from pipeline.core.errors import InputError
+from pipeline.kernels.quality.redundancy import local_linear, nearest_others, regression_errors
 
 SEEDS = [11, 23, 37]
 

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from oracle import dense_factor, exact_neighbors, point_weights
 
-from pipeline.errors import InputError
-from pipeline.kernels import repair as repair_kernel
-from pipeline.kernels.graph import Edges, closed_classes, neighbor_graph, weak_components
-from pipeline.kernels.repair import AUTO_REVERSE, Repair, apply_repair, plan_repair
+from pipeline.core.errors import InputError
+from pipeline.kernels.graph import repair as repair_kernel
+from pipeline.kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, weak_components
+from pipeline.kernels.graph.repair import AUTO_REVERSE, Repair, apply_repair, plan_repair
 
 SEEDS = [11, 23, 37]
 

@@ -6,12 +6,13 @@ from oracle import largest_angle
 from scipy.sparse import csr_array
 from sklearn.manifold import locally_linear_embedding
 
-from pipeline.errors import ConfigError, InputError, NotEnoughMemory
-from pipeline.kernels import forecast, pardiso, routes, spectrum
-from pipeline.kernels.pardiso import FactorizationError
-from pipeline.kernels.ritz import RitzPairs, Tolerances
-from pipeline.kernels.routes import Hooks
-from pipeline.kernels.spectrum import bottom_eigenpairs
+from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
+from pipeline.kernels.eigensolver import factor_cost, methods, pardiso
+from pipeline.kernels.eigensolver import solve as solve_module
+from pipeline.kernels.eigensolver.methods import Hooks
+from pipeline.kernels.eigensolver.pardiso import FactorizationError
+from pipeline.kernels.eigensolver.rayleigh_ritz import RitzPairs, Tolerances
+from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
 
 SEEDS = (19, 83)
 METHODS = ("factored", "shift_invert", "chebyshev")
@@ -247,12 +248,12 @@ def test_auto_goes_on_where_a_route_did_not_converge(monkeypatch):
     A = roll_factor(600, 5)
 
     def spoiled(problem):
-        found = routes.factored(problem)
+        found = methods.factored(problem)
         V = found.pairs.vectors + 1e-4 * np.random.default_rng(3).standard_normal(found.pairs.vectors.shape)
         V = np.linalg.qr(V - V.mean(axis=0))[0]
         return found._replace(pairs=RitzPairs(np.square(A @ V).sum(axis=0), V), errors=np.full(2, 1e-4))
 
-    monkeypatch.setitem(spectrum.ROUTES, "factored", spoiled)
+    monkeypatch.setitem(solve_module.ROUTES, "factored", spoiled)
     alone = solve(A, 2, "factored")
     assert not alone.converged
     found = solve(A, 2, "auto")
@@ -264,15 +265,15 @@ def test_auto_goes_on_where_a_route_did_not_converge(monkeypatch):
 def test_a_long_factorization_waits_until_filters_have_had_half_of_its_time(monkeypatch):
     A, begun = roll_factor(600, 5), []
     hooks = Hooks(begin=begun.append)
-    monkeypatch.setattr(spectrum, "PATIENCE", 0.0)
-    monkeypatch.setattr(forecast, "factor_seconds", lambda *_: 4.0)
-    monkeypatch.setattr(spectrum, "filter_seconds", lambda *_: 0.1)  # 20 products: too few to converge
+    monkeypatch.setattr(solve_module, "PATIENCE", 0.0)
+    monkeypatch.setattr(factor_cost, "factor_seconds", lambda *_: 4.0)
+    monkeypatch.setattr(solve_module, "filter_seconds", lambda *_: 0.1)  # 20 products: too few to converge
     found = solve(A, 2, "auto", hooks=hooks)
     assert begun == ["factored", "chebyshev", "factored"]
     assert found.converged
     assert found.stats.method == "factored"
     assert "chebyshev reached vector errors" in found.stats.reason
-    monkeypatch.setattr(spectrum, "filter_seconds", lambda *_: 1e-6)
+    monkeypatch.setattr(solve_module, "filter_seconds", lambda *_: 1e-6)
     begun.clear()
     found = solve(A, 2, "auto", hooks=hooks)
     assert begun == ["factored", "chebyshev"]
@@ -293,8 +294,10 @@ def test_auto_leaves_out_what_has_failed_before(skipped, taken):
 
 
 def test_a_small_residual_alone_does_not_count_as_converged(monkeypatch):
-    monkeypatch.setattr(spectrum, "DENSE_POINTS", 10)
-    monkeypatch.setitem(spectrum.ROUTES, "factored", lambda problem: routes.dense(problem)._replace(errors=np.ones(2)))
+    monkeypatch.setattr(solve_module, "DENSE_POINTS", 10)
+    monkeypatch.setitem(
+        solve_module.ROUTES, "factored", lambda problem: methods.dense(problem)._replace(errors=np.ones(2))
+    )
     found = solve(roll_factor(450, 5), 2, "factored")
     assert (found.residuals < 1e-4).all()
     assert not found.converged

@@ -8,8 +8,8 @@ from conftest import swiss_roll
 from oracle import dense_factor
 from scipy.sparse import vstack
 
-from pipeline import run as runs
-from pipeline.progress import RunProgress
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
 from pipeline.stages import assemble_cost
 
 N, K = 330, 7
@@ -120,8 +120,14 @@ def test_parts_are_no_larger_than_planned(tmp_path, make_config, monkeypatch, me
 
     monkeypatch.setattr(assemble_cost, "PART_ENTRIES", 400)
     monkeypatch.setattr(assemble_cost, "gram_contributions", seen)
-    config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 110, neighbors={"n_neighbors": 12},
-                         method=method, quality={"sample": 10})
+    config = make_config(
+        tmp_path,
+        swiss_roll(N, np.random.default_rng(73)),
+        110,
+        neighbors={"n_neighbors": 12},
+        method=method,
+        quality={"sample": 10},
+    )
     runs.run(config, False, RunProgress(StringIO()))
     assert len(sizes) > 3
     assert all(entries <= max(400, longest) for entries, longest in sizes)

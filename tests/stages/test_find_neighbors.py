@@ -5,10 +5,11 @@ import pytest
 from conftest import swiss_roll
 from oracle import exact_neighbors
 
-from pipeline import groups, plan
-from pipeline.groups import read_members
-from pipeline.kernels.knn import exact_distances
-from pipeline.tree_search import boxes_within_reach, read_boxes, rows_of
+from pipeline.engine import plan
+from pipeline.kernels.neighbors.knn import exact_distances
+from pipeline.search import cell_groups
+from pipeline.search.cell_groups import read_members
+from pipeline.search.kdtree_blocks import boxes_within_reach, read_boxes, rows_of
 
 N, K = 603, 9
 BLOCKS = [603, 200, 160, 75]  # the last blocks hold 603, 3, 123 and 3 points
@@ -26,7 +27,7 @@ def search(tmp_path_factory, run_stages, make_config):
             config = make_config(tmp_path_factory.mktemp("search"), points, block_points, neighbors=neighbors)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(plan, "CELL_POINTS", 40)
-                patch.setattr(groups, "GROUP_POINTS", 150)
+                patch.setattr(cell_groups, "GROUP_POINTS", 150)
                 runs[method, block_points, n] = run_stages(config, "find_neighbors")
         return runs[method, block_points, n]
 
@@ -84,7 +85,7 @@ def test_changing_the_method_back_and_forth(tmp_path, run_stages, make_config):
                              output={"store": str(tmp_path / "run.zarr")})  # fmt: skip
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plan, "CELL_POINTS", 10)
-            patch.setattr(groups, "GROUP_POINTS", 50)
+            patch.setattr(cell_groups, "GROUP_POINTS", 50)
             seen.append(lists_of(run_stages(config, "find_neighbors"))[0])
     np.testing.assert_array_equal(seen[0], seen[2])
     assert (seen[0] != seen[1]).any()  # the groups miss some, so that the test can fail

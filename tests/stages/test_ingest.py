@@ -8,11 +8,11 @@ from conftest import swiss_roll
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from pipeline import schema
-from pipeline.config import Config
-from pipeline.errors import InputError
-from pipeline.sources import open_source
+from pipeline.config.models import Config
+from pipeline.core.errors import InputError
+from pipeline.inputs import open_source
 from pipeline.stages import ingest
+from pipeline.storage import array_specs
 
 N = 260
 BLOCKS = [260, 75]
@@ -211,7 +211,7 @@ class TestLabels:
 
     def test_none(self, take_in, points):
         run = take_in(points)
-        assert not run.store.has_array(schema.LABEL.name)
+        assert not run.store.has_array(array_specs.LABEL.name)
         assert run.layout.label_width == 0
 
     def test_enter_no_computation(self, points, tmp_path, run_stages, make_config):

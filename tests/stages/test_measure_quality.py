@@ -9,9 +9,9 @@ from sklearn.manifold import Isomap
 from sklearn.manifold import trustworthiness as sklearn_trustworthiness
 from sklearn.neighbors import NearestNeighbors
 
-from pipeline import run as runs
-from pipeline.config import Config
-from pipeline.progress import RunProgress
+from pipeline.config.models import Config
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
 
 N, K = 700, 10
 
@@ -37,8 +37,12 @@ def measure(tmp_path_factory, run_stages):
 
 
 def measured(run) -> dict:
-    return {key: value for step in ("score", "geodesics", "compare")
-            for [found] in [run.reports.get(("measure_quality", step), [{}])] for key, value in found.items()}
+    return {
+        key: value
+        for step in ("score", "geodesics", "compare")
+        for [found] in [run.reports.get(("measure_quality", step), [{}])]
+        for key, value in found.items()
+    }
 
 
 def tables(run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -83,6 +87,7 @@ def test_intervals_of_samples_hold_the_whole(measure, sources):
 
 def test_truth_is_found_again_by_a_method_that_keeps_it(tmp_path):
     """Principal components of a flat sheet are its coordinates, of a roll they are not."""
+
     def run(name):
         config = Config.model_validate({
             "method": "pca", "input": {"kind": "synthetic", "name": name, "n_points": N},

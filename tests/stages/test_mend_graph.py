@@ -5,11 +5,12 @@ import pytest
 from conftest import swiss_roll
 from oracle import exact_neighbors
 
-from pipeline import schema
-from pipeline.errors import BoundsNotMet
-from pipeline.kernels.graph import closed_classes, neighbor_graph, weak_components
-from pipeline.plan import Layout, PlannedArray
-from pipeline.store import Store
+from pipeline.core.errors import BoundsNotMet
+from pipeline.engine.plan import Layout
+from pipeline.kernels.graph.connectivity import closed_classes, neighbor_graph, weak_components
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.store import Store
 
 K = 6
 
@@ -23,8 +24,8 @@ def mend(tmp_path, run_stage, make_config):
         n, k = indices.shape
         store = Store(str(tmp_path / f"mend{len(list(tmp_path.iterdir()))}.zarr"))
         store.create_group({})
-        for spec, values in ((schema.POINTS, points), (schema.KNN_INDICES, indices.astype(np.int32)),
-                             (schema.KNN_DISTANCES, distances.astype(np.float32))):  # fmt: skip
+        for spec, values in ((array_specs.POINTS, points), (array_specs.KNN_INDICES, indices.astype(np.int32)),
+                             (array_specs.KNN_DISTANCES, distances.astype(np.float32))):  # fmt: skip
             store.create(PlannedArray(spec, values.shape, str(values.dtype), block_points))
             store.write(spec.name, 0, values)
         layout = Layout(n, points.shape[1], "float64", block_points, n_points=n, n_features=points.shape[1], k_max=k)

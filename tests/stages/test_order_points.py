@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from pipeline import plan
-from pipeline.kernels.partition import Boxes, nearest_cells
-from pipeline.plan import Layout
+from pipeline.engine import plan
+from pipeline.engine.plan import Layout
+from pipeline.kernels.neighbors.cells import Boxes, nearest_cells
 from pipeline.stages import order_points
 from pipeline.stages.order_points import slice_of_shard
 
@@ -127,8 +127,10 @@ class TestOrder:
         raw = rolled("float64")
         valid = np.isfinite(raw).all(axis=1)
         scaler = StandardScaler().fit(raw[valid])
-        expected = PCA(2).fit(scaler.transform(raw[valid])).transform(
-            scaler.transform(raw[run.store.read_all("original_index")])
+        expected = (
+            PCA(2)
+            .fit(scaler.transform(raw[valid]))
+            .transform(scaler.transform(raw[run.store.read_all("original_index")]))
         )
         points = run.store.read_all("points")
         signs = np.sign((points * expected).sum(axis=0))

@@ -9,13 +9,14 @@ from conftest import swiss_roll
 from local_factors import roll_factor
 from test_end_to_end import lle, write_config
 
-from pipeline import checkpoint, plan, solver_state
-from pipeline import run as runs
-from pipeline.errors import NotEnoughMemory
-from pipeline.kernels.chebyshev import SubspaceState, block_width
-from pipeline.kernels.routes import filter_size
+from pipeline.core.errors import NotEnoughMemory
+from pipeline.engine import checkpoint, plan
+from pipeline.jobs import run as runs
+from pipeline.kernels.eigensolver.chebyshev import SubspaceState, block_width
+from pipeline.kernels.eigensolver.methods import filter_size
+from pipeline.linalg import solver_checkpoint
 from pipeline.stages import solve_embedding
-from pipeline.store import Store
+from pipeline.storage.store import Store
 
 N = 900
 PLENTY = 2**30
@@ -92,7 +93,7 @@ def test_a_killed_iteration_goes_on_with_the_same_bytes(solved, monkeypatch, ste
 
     def keep_and_die(store, name):
         def keep(state, at_limit):
-            solver_state.write_state(store, name, state)
+            solver_checkpoint.write_state(store, name, state)
             kept.append(state.n_degrees)
             if len(kept) == steps:
                 raise Killed
@@ -102,7 +103,7 @@ def test_a_killed_iteration_goes_on_with_the_same_bytes(solved, monkeypatch, ste
     monkeypatch.setattr(solve_embedding, "keeper", keep_and_die)
     with pytest.raises(Killed):
         solve(solved, "chebyshev")
-    monkeypatch.setattr(solver_state, "ROWS", 100)
+    monkeypatch.setattr(solver_checkpoint, "ROWS", 100)
     report, again = solve(solved, "chebyshev")
     assert report == undisturbed
     assert again["vectors"].tobytes() == whole["vectors"].tobytes()
@@ -117,43 +118,43 @@ def state_of(n, n_steps, seed):
 
 @pytest.mark.parametrize("rows", [7, 50, 100])
 def test_states_replace_each_other_and_come_back_whole(tmp_path, monkeypatch, rows):
-    monkeypatch.setattr(solver_state, "ROWS", rows)
+    monkeypatch.setattr(solver_checkpoint, "ROWS", rows)
     store = Store(str(tmp_path))
-    assert solver_state.read_state(store, "state", 50) is None
+    assert solver_checkpoint.read_state(store, "state", 50) is None
     for n_steps in (1, 2, 2, 5):
         state = state_of(50, n_steps, n_steps)
-        solver_state.write_state(store, "state", state)
-        found = solver_state.read_state(store, "state", 50)
+        solver_checkpoint.write_state(store, "state", state)
+        found = solver_checkpoint.read_state(store, "state", 50)
         assert found.n_steps == n_steps
         assert found.n_degrees == 10 * n_steps
         assert found.vectors.tobytes() == state.vectors.tobytes()
         assert found.values.tobytes() == state.values.tobytes()
         assert found.errors.tobytes() == state.errors.tobytes()
-        [head] = solver_state.kept_heads(store, "state")
+        [head] = solver_checkpoint.kept_heads(store, "state")
         assert (head["n_degrees"], head["values"]) == (10 * n_steps, [0.0, 1.0])
     assert len(store.objects.names("state")) == 2 + -(-50 // rows)
-    assert solver_state.read_state(store, "state", 51) is None
-    solver_state.forget_state(store, "state")
+    assert solver_checkpoint.read_state(store, "state", 51) is None
+    solver_checkpoint.forget_state(store, "state")
     assert not store.objects.names("state")
 
 
 def test_a_damaged_state_is_not_used(tmp_path):
     store = Store(str(tmp_path))
-    solver_state.write_state(store, "state", state_of(50, 1, 1))
+    solver_checkpoint.write_state(store, "state", state_of(50, 1, 1))
     path = tmp_path / "state" / "1-0.npz"
     data = bytearray(path.read_bytes())
     data[200] ^= 1
     path.write_bytes(bytes(data))
-    assert solver_state.read_state(store, "state", 50) is None
+    assert solver_checkpoint.read_state(store, "state", 50) is None
 
 
 def test_states_are_kept_some_time_apart(tmp_path, monkeypatch):
     store, clock = Store(str(tmp_path)), iter([0.0, 1.0, 121.0, 121.0, 130.0])
-    monkeypatch.setattr(solver_state.time, "monotonic", lambda: next(clock))
-    keep = solver_state.keeper(store, "state")
+    monkeypatch.setattr(solver_checkpoint.time, "monotonic", lambda: next(clock))
+    keep = solver_checkpoint.keeper(store, "state")
     for n_steps in (1, 2, 3):
         keep(state_of(20, n_steps, 1), False)
-    assert solver_state.read_state(store, "state", 20).n_steps == 2
+    assert solver_checkpoint.read_state(store, "state", 20).n_steps == 2
 
 
 def test_plan_predicts_the_solver_once_the_weights_are_there(solved, tmp_path):

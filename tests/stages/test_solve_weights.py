@@ -6,8 +6,8 @@ from conftest import swiss_roll
 from oracle import exact_neighbors, point_weights
 from sklearn.manifold._locally_linear import barycenter_weights
 
-from pipeline import checkpoint
-from pipeline.kernels.barycenter import barycenter_weights as kernel_weights
+from pipeline.engine import checkpoint
+from pipeline.kernels.factors.lle_weights import barycenter_weights as kernel_weights
 from pipeline.stages import solve_weights
 
 N, K, REG = 420, 8, 1e-3

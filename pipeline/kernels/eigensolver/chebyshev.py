@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from pipeline.kernels.krylov import orthonormalise
-from pipeline.kernels.normal_operator import Operator
-from pipeline.kernels.null_vector import NullVector
-from pipeline.kernels.ritz import EPS, RitzPairs, Tolerances, rayleigh_ritz, residual_norms
+from pipeline.kernels.eigensolver.block_lanczos import orthonormalise
+from pipeline.kernels.eigensolver.normal_operator import Operator
+from pipeline.kernels.eigensolver.null_vector import NullVector
+from pipeline.kernels.eigensolver.rayleigh_ritz import EPS, RitzPairs, Tolerances, rayleigh_ritz, residual_norms
 
 F64 = npt.NDArray[np.float64]
 

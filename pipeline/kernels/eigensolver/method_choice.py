@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from pipeline.kernels import chebyshev, forecast, pardiso, routes
-from pipeline.kernels.factorization import PinnedLU, analyse, canonical
-from pipeline.kernels.pardiso import FactorSize
+from pipeline.kernels.eigensolver import chebyshev, factor_cost, methods, pardiso
+from pipeline.kernels.eigensolver.factorization import PinnedLU, analyse, canonical
+from pipeline.kernels.eigensolver.pardiso import FactorSize
 
 
 class Prediction(NamedTuple):
@@ -27,15 +27,15 @@ class Prediction(NamedTuple):
 
 
 def predict(
-    factor: csr_array, cost_matrix: csr_array | None, methods: Collection[str], n_vectors: int, pin: int,
+    factor: csr_array, cost_matrix: csr_array | None, allowed: Collection[str], n_vectors: int, pin: int,
     max_memory: int, n_threads: int,
 ) -> list[Prediction]:  # fmt: skip
-    """Those of the routes ``methods`` that are open to A (rows, n), in the order in which auto tries them.
+    """Those of the routes ``allowed`` that are open to A (rows, n), in the order in which auto tries them.
 
     Args:
         factor: A, float64.
         cost_matrix: M (n, n), for shift_invert; None leaves that out.
-        methods: any of factored, shift_invert, chebyshev.
+        allowed: any of factored, shift_invert, chebyshev.
         n_vectors: wanted pairs.
         pin: a point in the closed class of A.
         max_memory: bytes allowed.
@@ -44,16 +44,16 @@ def predict(
     Raises: NotEnoughMemory, FactorizationError where the analysis of a small matrix ends in one.
     """
     factor, found = canonical(factor), []
-    if "factored" in methods and factor.shape[0] == factor.shape[1]:
+    if "factored" in allowed and factor.shape[0] == factor.shape[1]:
         size, basis = _square_size(factor, pin, n_threads)
         found.append(_of_factor("factored", size, basis, factor, n_vectors, max_memory, n_threads))
-    if "shift_invert" in methods and cost_matrix is not None:
+    if "shift_invert" in allowed and cost_matrix is not None:
         size, basis = _symmetric_size(canonical(cost_matrix), pin, n_threads)
         found.append(_of_factor("shift_invert", size, basis, factor, n_vectors, max_memory, n_threads))
-    if "chebyshev" in methods:
+    if "chebyshev" in allowed:
         width = chebyshev.block_width(n_vectors)
-        _, n_bytes = routes.filter_size(factor, width, max_memory)
-        seconds = 1000 * forecast.filter_seconds(factor.nnz, width, n_threads)
+        _, n_bytes = methods.filter_size(factor, width, max_memory)
+        seconds = 1000 * factor_cost.filter_seconds(factor.nnz, width, n_threads)
         found.append(Prediction("chebyshev", n_bytes <= max_memory, n_bytes, 0, 0.0, seconds, "entries of A"))
     return found
 
@@ -69,13 +69,13 @@ def chosen(predictions: list[Prediction], patience: float) -> Prediction:
 def _of_factor(
     method: str, size: FactorSize, basis: str, factor: csr_array, n_vectors: int, max_memory: int, n_threads: int
 ) -> Prediction:
-    n_bytes = routes.krylov_size(factor, n_vectors, size)[2]
-    seconds = forecast.factor_seconds(size, factor.nnz, routes.TYPICAL_BLOCKS, n_threads)
+    n_bytes = methods.krylov_size(factor, n_vectors, size)[2]
+    seconds = factor_cost.factor_seconds(size, factor.nnz, methods.TYPICAL_BLOCKS, n_threads)
     return Prediction(method, n_bytes <= max_memory, n_bytes, size.nnz, size.gflop, seconds, basis)
 
 
 def _square_size(factor: csr_array, pin: int, n_threads: int) -> tuple[FactorSize, str]:
-    size = forecast.extrapolated(factor, pardiso.GENERAL, pin, n_threads)
+    size = factor_cost.extrapolated(factor, pardiso.GENERAL, pin, n_threads)
     if size is not None:
         return size, "pieces"
     with PinnedLU(factor, pin, n_threads) as inverse:
@@ -83,7 +83,7 @@ def _square_size(factor: csr_array, pin: int, n_threads: int) -> tuple[FactorSiz
 
 
 def _symmetric_size(cost_matrix: csr_array, pin: int, n_threads: int) -> tuple[FactorSize, str]:
-    size = forecast.extrapolated(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads)
+    size = factor_cost.extrapolated(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads)
     if size is not None:
         return size, "pieces"
     regular = cost_matrix.copy()

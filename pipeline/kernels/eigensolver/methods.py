@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from pipeline.errors import InputError, NotEnoughMemory
-from pipeline.kernels import chebyshev, forecast, pardiso
-from pipeline.kernels.chebyshev import SubspaceState
-from pipeline.kernels.factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor, canonical
-from pipeline.kernels.krylov import block_lanczos, orthonormalise
-from pipeline.kernels.normal_operator import NormalOperator, Operator
-from pipeline.kernels.null_vector import NullVector, complement
-from pipeline.kernels.pardiso import FactorizationError, FactorSize
-from pipeline.kernels.ritz import TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
+from pipeline.core.errors import InputError, NotEnoughMemory
+from pipeline.kernels.eigensolver import chebyshev, factor_cost, pardiso
+from pipeline.kernels.eigensolver.block_lanczos import block_lanczos, orthonormalise
+from pipeline.kernels.eigensolver.chebyshev import SubspaceState
+from pipeline.kernels.eigensolver.factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor, canonical
+from pipeline.kernels.eigensolver.normal_operator import NormalOperator, Operator
+from pipeline.kernels.eigensolver.null_vector import NullVector, complement
+from pipeline.kernels.eigensolver.pardiso import FactorizationError, FactorSize
+from pipeline.kernels.eigensolver.rayleigh_ritz import TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
 
 F64 = npt.NDArray[np.float64]
 
@@ -177,7 +177,7 @@ def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) 
     m = problem.n_vectors
     width, columns, predicted = krylov_size(problem.factor, m, inverse.size)
     _require_memory(name, predicted, problem.max_memory)
-    seconds = forecast.factor_seconds(inverse.size, problem.factor.nnz, TYPICAL_BLOCKS, problem.n_threads)
+    seconds = factor_cost.factor_seconds(inverse.size, problem.factor.nnz, TYPICAL_BLOCKS, problem.n_threads)
     if seconds > problem.max_factor_seconds:
         raise LongFactorization(name, seconds)
     inverse.factor()
@@ -253,7 +253,7 @@ def _start_block(problem: Problem, width: int) -> F64:
 
 def _refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:
     """Keep the analysis from taking all memory where its factor would be several times too large anyway."""
-    expected = forecast.extrapolated(matrix, matrix_type, problem.pin, problem.n_threads)
+    expected = factor_cost.extrapolated(matrix, matrix_type, problem.pin, problem.n_threads)
     if expected is not None and expected.n_bytes > HOPELESS * problem.max_memory:
         raise _not_enough(name, expected.n_bytes, problem.max_memory, "about ")
 

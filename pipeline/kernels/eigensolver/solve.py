@@ -27,16 +27,16 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-from pipeline.errors import ConfigError, InputError, NotEnoughMemory
-from pipeline.kernels import routes
-from pipeline.kernels.chebyshev import block_width, largest_eigenvalue
-from pipeline.kernels.factorization import canonical
-from pipeline.kernels.forecast import filter_seconds
-from pipeline.kernels.graph import closed_classes
-from pipeline.kernels.null_vector import NullVector
-from pipeline.kernels.pardiso import FactorizationError
-from pipeline.kernels.ritz import EPS, Tolerances, fix_signs, residual_norms
-from pipeline.kernels.routes import NO_HOOKS, Hooks, LongFactorization, Outcome, Problem
+from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
+from pipeline.kernels.eigensolver import methods
+from pipeline.kernels.eigensolver.chebyshev import block_width, largest_eigenvalue
+from pipeline.kernels.eigensolver.factor_cost import filter_seconds
+from pipeline.kernels.eigensolver.factorization import canonical
+from pipeline.kernels.eigensolver.methods import NO_HOOKS, Hooks, LongFactorization, Outcome, Problem
+from pipeline.kernels.eigensolver.null_vector import NullVector
+from pipeline.kernels.eigensolver.pardiso import FactorizationError
+from pipeline.kernels.eigensolver.rayleigh_ritz import EPS, Tolerances, fix_signs, residual_norms
+from pipeline.kernels.graph.connectivity import closed_classes
 
 F64 = npt.NDArray[np.float64]
 
@@ -45,9 +45,9 @@ PATIENCE = 600.0
 DENSE_POINTS = 400
 """Up to here the dense singular values take less time than a factorization's analysis."""
 ROUTES: dict[str, Callable[[Problem], Outcome]] = {
-    "factored": routes.factored,
-    "shift_invert": routes.shift_invert,
-    "chebyshev": routes.filtered,
+    "factored": methods.factored,
+    "shift_invert": methods.shift_invert,
+    "chebyshev": methods.filtered,
 }
 
 
@@ -140,14 +140,14 @@ def bottom_eigenpairs(
     factor = canonical(factor)
     _check(factor, n_vectors, method)
     with threadpool_limits(n_threads):
-        tolerances = Tolerances(tol, largest_eigenvalue(factor, routes.SEED))
+        tolerances = Tolerances(tol, largest_eigenvalue(factor, methods.SEED))
         pin = _closed_point(factor) if pin is None else pin
         problem = Problem(
             factor, n_vectors, pin, cost_matrix, tolerances, max_memory, sigma, n_threads, initial, hooks,
             max_degrees, null=null, flat=flat,
         )  # fmt: skip
         if factor.shape[1] <= DENSE_POINTS or 5 * n_vectors > factor.shape[1]:
-            return _solve("dense", routes.dense, problem)
+            return _solve("dense", methods.dense, problem)
         if method != "auto":
             return _solve(method, ROUTES[method], problem)
         return _first_that_converges(problem, skip)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from pipeline.kernels.cost_matrix import index_dtype
+from pipeline.kernels.factors.cost_matrix import index_dtype
 
 Ids = npt.NDArray[np.integer]
 F64 = npt.NDArray[np.float64]
@@ -27,9 +27,7 @@ class LaplacianEdges(NamedTuple):
     weights: F64
 
 
-def own_edges(
-    rows: Ids, indices: Ids, squared: F64, lists: npt.NDArray[np.integer], t: float | None
-) -> LaplacianEdges:
+def own_edges(rows: Ids, indices: Ids, squared: F64, lists: npt.NDArray[np.integer], t: float | None) -> LaplacianEdges:
     """The edges that some points keep: every edge {i, j} is kept once, by the lower id where each lists the other.
 
     Args:

@@ -57,9 +57,7 @@ def spread(values: F64, n_components: int) -> F64:
     return rho
 
 
-def modified_rows(
-    offsets: npt.NDArray[np.floating], threshold: float, reg: float, rule: str
-) -> WeightRows:
+def modified_rows(offsets: npt.NDArray[np.floating], threshold: float, reg: float, rule: str) -> WeightRows:
     """The weight vectors of a batch of points.
 
     s_i is the largest number of directions whose variance is below ``threshold`` times that of the others, at least 1.

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse.csgraph import connected_components
 
-from pipeline.errors import InputError
-from pipeline.kernels.graph import (
+from pipeline.core.errors import InputError
+from pipeline.kernels.graph.connectivity import (
     ClosedClasses,
     Edges,
     add_reverses,

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from pipeline.kernels.pairs import pair_distances, square_rounding, typical_point
-from pipeline.kernels.partition import TREE_FEATURES
+from pipeline.kernels.neighbors.cells import TREE_FEATURES
+from pipeline.kernels.neighbors.distances import pair_distances, square_rounding, typical_point
 
 Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
@@ -131,7 +131,7 @@ def cell_neighbors(points: Floats, ids: Ids, k: int, exact_below: int, seed: int
 def _nn_descent(points: npt.NDArray[np.float32], k: int, seed: int) -> npt.NDArray[np.int32]:
     from pynndescent import NNDescent  # noqa: PLC0415 (seconds of imports; the exact routes never need it)
 
-    from pipeline.kernels.descent import keep_compiled  # noqa: PLC0415
+    from pipeline.kernels.neighbors.nn_descent_cache import keep_compiled  # noqa: PLC0415
 
     keep_compiled()
     with warnings.catch_warnings():

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaincinv  # scipy.stats takes a second to load
 
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
 
 KEPT_SHARE = 0.9
 """Of the ratios of distances in ``two_nearest``; Facco et al. leave out the largest tenth, too."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from pipeline.errors import InputError
+from pipeline.core.errors import InputError
 
 SPANS = (3, 6, 12)
 """Neighbours used, as multiples of the number of unknowns of the regression."""

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from pipeline.errors import InputError
-from pipeline.kernels.pairs import typical_point
+from pipeline.core.errors import InputError
+from pipeline.kernels.neighbors.distances import typical_point
 
 PAIRS_AT_ONCE = 1 << 19
 """Distances held at one time by ``count_closer`` (8 bytes each); changes no result."""

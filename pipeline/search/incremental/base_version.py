@@ -1,19 +1,20 @@
 """Which earlier version a run may build on where rows were only appended since: its cells, order and neighbour lists.
 
 What counts is all that decided them then and would decide them now. Whether its rows are the first of today's input,
-and unchanged, only the hashes tell, once they are read (`appended.find_kept`).
+and unchanged, only the hashes tell, once they are read (`update_lists.find_kept`).
 """
 
 from dataclasses import replace
 from typing import Any
 
-from pipeline import checkpoint, schema
-from pipeline.config import Config, resolved
-from pipeline.groups import FIRST, KEPT_CELLS
-from pipeline.machine import versions
-from pipeline.places import is_id
-from pipeline.plan import Earlier, Layout, index_dtype, neighbor_method
-from pipeline.store import Store, block_of, read_elsewhere
+from pipeline.config.models import Config, resolved
+from pipeline.core.machine import versions
+from pipeline.engine import checkpoint
+from pipeline.engine.plan import Earlier, Layout, index_dtype, neighbor_method
+from pipeline.search.cell_groups import FIRST, KEPT_CELLS
+from pipeline.storage import array_specs
+from pipeline.storage.locate import is_id
+from pipeline.storage.store import Store, block_of, read_elsewhere
 
 AFTER_THE_SEARCH = {"min_recall", "max_overlap", "reverse"}
 """Keys of `neighbors` that decide nothing before the recall of the lists is measured."""
@@ -24,10 +25,10 @@ def begun(config: Config, layout: Layout, donor: Store) -> tuple[Layout, str]:
 
     Raises StoreError where what has to be known of the version is damaged.
     """
-    if not checkpoint.is_whole(donor) or not donor.has_array(schema.RAW.name):
+    if not checkpoint.is_whole(donor) or not donor.has_array(array_specs.RAW.name):
         return layout, ""
     with read_elsewhere(donor):
-        size = block_of(donor.array(schema.RAW.name))
+        size = block_of(donor.array(array_specs.RAW.name))
         wanted = config.execution.block_points
         follows = wanted == "auto" or wanted >= layout.n_input  # as large as the input, which grows
         fits = follows and size <= layout.block_points
@@ -91,7 +92,9 @@ def _search(config: dict[str, Any]) -> dict[str, Any]:
 
 def _same_arrays(layout: Layout, donor: Store) -> bool:
     """Whether blocks, features and number types are those of a version, so that its chunks can be taken as they are."""
-    raw, points, lists = (donor.array(spec.name) for spec in (schema.RAW, schema.POINTS, schema.KNN_INDICES))
+    raw, points, lists = (
+        donor.array(spec.name) for spec in (array_specs.RAW, array_specs.POINTS, array_specs.KNN_INDICES)
+    )
     return bool(
         raw.shape[1] == layout.n_features_input and raw.dtype == layout.dtype
         and block_of(points) == block_of(raw) == layout.block_points and lists.dtype == index_dtype(layout.n_input)
@@ -105,14 +108,14 @@ def _method(config: Config, layout: Layout, n_points: int) -> str:
 def _describe(donor: Store, steps: dict[tuple[str, str], Any]) -> Earlier:
     rounds = [int(name.removeprefix("merge_")) for stage, name in steps
               if stage == "mend_graph" and name.removeprefix("merge_").isdigit()]  # fmt: skip
-    grown, nearest = ("order_points", "keep_cells") in steps, donor.array(schema.NEAREST_CELLS.name)
+    grown, nearest = ("order_points", "keep_cells") in steps, donor.array(array_specs.NEAREST_CELLS.name)
     found = Earlier(
-        url=donor.url, version=donor.url.rsplit("/", 1)[1], n_input=donor.array(schema.RAW.name).shape[0],
+        url=donor.url, version=donor.url.rsplit("/", 1)[1], n_input=donor.array(array_specs.RAW.name).shape[0],
         n_points=nearest.shape[0], n_searched=nearest.shape[0], n_cells=0, n_nearest=nearest.shape[1],
         lists=f"{FIRST}/overlap_{max(rounds)}" if rounds else FIRST, generations=0,
     )  # fmt: skip
     if not grown:
-        return replace(found, n_cells=donor.array(schema.CELL_COUNTS.name).shape[1])
+        return replace(found, n_cells=donor.array(array_specs.CELL_COUNTS.name).shape[1])
     kept = donor.read_bundle(KEPT_CELLS)
     counts, generations = kept["counts"], int(kept["generations"])
     return replace(found, n_searched=int(counts.sum()), n_cells=len(counts), generations=generations)

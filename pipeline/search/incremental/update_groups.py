@@ -9,13 +9,16 @@ from collections.abc import Generator
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import disk, memory, schema
-from pipeline.groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
-from pipeline.kernels.knn import NeighborLists, brute_neighbors, select_nearest
-from pipeline.kernels.mutual import mutual_neighbors
-from pipeline.kernels.partition import nearest_groups
-from pipeline.plan import Earlier, Layout, PlannedArray, Report, Step, block_rows, index_dtype, largest_total
-from pipeline.store import Store, read_elsewhere
+from pipeline.engine import disk_costs, task_costs
+from pipeline.engine.plan import Earlier, Layout, Report, Step, index_dtype, largest_total
+from pipeline.kernels.neighbors.cells import nearest_groups
+from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, select_nearest
+from pipeline.kernels.neighbors.knn_between_sets import mutual_neighbors
+from pipeline.search.cell_groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store, read_elsewhere
 
 PLACE = "_work/appended"
 N_GROUPS_NEW = 4
@@ -23,7 +26,7 @@ BOUNDED_BY, MOST_BOUNDING = 8, 4096
 """At least so many times k points of its own cell or around it, and so many at most, bound a new point's reach."""
 FLOAT32_ERROR = 1e-6
 """Distances are stored in single precision: so much farther, relatively, a point looks."""
-FOUND = (schema.KNN_INDICES.name, schema.KNN_DISTANCES.name)
+FOUND = (array_specs.KNN_INDICES.name, array_specs.KNN_DISTANCES.name)
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
@@ -38,9 +41,9 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
     kept = {"kept": earlier.n_points, "searched": earlier.n_searched}
     whose = {"earlier": earlier.url, "lists": earlier.lists}
     [groups] = yield Step(
-        "find_neighbors", "group_cells", group_all_cells, 1, memory.group_cells(n_blocks=1, n_cells=layout.n_cells),
+        "find_neighbors", "group_cells", group_all_cells, 1, task_costs.group_cells(n_blocks=1, n_cells=layout.n_cells),
         {"target": target, "place": PLACE, "kept": True}, bundles=(f"{PLACE}/groups.npz",),
-        bundle_bytes=disk.groups(n_cells=layout.n_cells), on_driver=True,
+        bundle_bytes=disk_costs.groups(n_cells=layout.n_cells), on_driver=True,
         expected=lambda b: {"n_groups": max(1, round(earlier.n_searched / target)), "largest": target},
     )  # fmt: skip
     n_blocks = layout.point_blocks() - earlier.n_searched // block
@@ -51,26 +54,26 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
     if n_blocks:
         sent = yield Step(
             "find_neighbors", "send_new", send_new, n_blocks,
-            memory.send_members(block=block, row=row) + 2 * memory.SCORE_BYTES + 3 * MOST_BOUNDING * row
+            task_costs.send_members(block=block, row=row) + 2 * task_costs.SCORE_BYTES + 3 * MOST_BOUNDING * row
             + 40 * layout.n_cells * d,
             {"n_neighbors": k, **kept, **size},
             bundles=(f"{PLACE}/group_members",),
-            bundle_bytes=disk.members(blocks=n_blocks, groups=groups["n_groups"], visits=sent_in_all, row=row),
+            bundle_bytes=disk_costs.members(blocks=n_blocks, groups=groups["n_groups"], visits=sent_in_all, row=row),
             expected=lambda b: {"new": {"0": min(late, spread) if b == 0 else 0}},
         )  # fmt: skip
     visits = largest_total([report["new"] for report in sent])
     yield Step(
         "find_neighbors", "search_new", search_new, groups["n_groups"],
-        memory.search_new(old=groups["largest"], late=visits, row=row, d=d, k=k),
+        task_costs.search_new(old=groups["largest"], late=visits, row=row, d=d, k=k),
         {"n_neighbors": k, **kept, **size}, bundles=(f"{PLACE}/group_neighbors",),
-        bundle_bytes=disk.lists(
+        bundle_bytes=disk_costs.lists(
             blocks=layout.point_blocks(), groups=groups["n_groups"], visits=n + sent_in_all, k=k
         ),
         resources=whose,
     )  # fmt: skip
     yield Step(
         "find_neighbors", "merge_new", merge_new, layout.point_blocks(),
-        memory.merge_lists(block=block, k=k, lists=N_GROUPS_NEW + 1), {"n_neighbors": k, **kept, **size},
+        task_costs.merge_lists(block=block, k=k, lists=N_GROUPS_NEW + 1), {"n_neighbors": k, **kept, **size},
         arrays=planned_lists(layout, k), resources=whose,
     )  # fmt: skip
 
@@ -78,8 +81,8 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
 def planned_lists(layout: Layout, k: int) -> tuple[PlannedArray, PlannedArray]:
     """The arrays that hold the neighbours found, of all points."""
     n, block = layout.n_points, layout.block_points
-    return (PlannedArray(schema.KNN_INDICES, (n, k), index_dtype(n), block),
-            PlannedArray(schema.KNN_DISTANCES, (n, k), "float32", block))  # fmt: skip
+    return (PlannedArray(array_specs.KNN_INDICES, (n, k), index_dtype(n), block),
+            PlannedArray(array_specs.KNN_DISTANCES, (n, k), "float32", block))  # fmt: skip
 
 
 def earlier_lists(url: str, place: str, start: int, stop: int) -> NeighborLists:
@@ -90,17 +93,15 @@ def earlier_lists(url: str, place: str, start: int, stop: int) -> NeighborLists:
     return NeighborLists(ids.astype(np.int64), distances.astype(np.float64))
 
 
-def send_new(
-    store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int
-) -> Report:
+def send_new(store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int) -> Report:
     """Send the new points of a block to the groups nearest to them, and every point appended so far to its own.
 
     A new point takes along how far its neighbours can be. Blocks are counted from the first with appended points.
     """
     start, stop = block_rows(block + searched // size, size, n_points)
-    ids, points = np.arange(start, stop), store.read(schema.POINTS.name, start, stop)
+    ids, points = np.arange(start, stop), store.read(array_specs.POINTS.name, start, stop)
     groups = store.read_bundle(f"{PLACE}/groups")["groups"]
-    cells = store.read(schema.NEAREST_CELLS.name, start, stop)[:, 0]
+    cells = store.read(array_specs.NEAREST_CELLS.name, start, stop)[:, 0]
     own, new = np.where(ids >= searched, groups[cells], -1), ids >= kept
     centers = store.read_bundle("_work/cells")["centers"]
     visited, reach = np.full((len(ids), N_GROUPS_NEW), -1, np.int32), np.zeros(len(ids))
@@ -128,7 +129,7 @@ def bounded_reach(store: Store, points: Floats, cells: Ids, k: int) -> npt.NDArr
         first, past = int(ends[cell - 1]) if cell else 0, int(ends[cell])
         spare = max(0, BOUNDED_BY * k - (past - first))
         first, past = max(0, first - spare), min(int(ends[-1]), past + spare, first + MOST_BOUNDING + BOUNDED_BY * k)
-        near = store.read(schema.POINTS.name, first, past)
+        near = store.read(array_specs.POINTS.name, first, past)
         found = brute_neighbors(points[rows], np.full(len(rows), -1), near, np.arange(first, past), k)
         reach[rows] = found.distances[:, -1]
     return reach
@@ -147,7 +148,7 @@ def search_new(
     visits, own = late["visits"], late["own"]
     first, past = rows_of_group(store, block)
     ids = np.concatenate([np.arange(first, past), late["members"][own]])
-    points = np.concatenate([store.read(schema.POINTS.name, first, past), late["points"][own]])
+    points = np.concatenate([store.read(array_specs.POINTS.name, first, past), late["points"][own]])
     new_ids, old = late["members"][visits], ids < kept
     reach = np.full(len(ids), -np.inf)  # appended points look for the new ones only by visiting
     reach[old] = (1 + FLOAT32_ERROR) * np.concatenate([

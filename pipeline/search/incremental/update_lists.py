@@ -9,13 +9,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline import disk, memory, schema
-from pipeline.config import Config
-from pipeline.groups import KEPT_CELLS, write_lists
-from pipeline.new_in_groups import FLOAT32_ERROR, FOUND, earlier_lists, planned_lists, search_among_groups
-from pipeline.plan import Earlier, Layout, Report, Step, Steps, block_rows, most_boxes, neighbor_method
-from pipeline.store import Store, read_elsewhere
-from pipeline.tree_search import HALO_ROWS, boxes_within_reach, improve, read_boxes, search_by_tree
+from pipeline.config.models import Config
+from pipeline.engine import disk_costs, task_costs
+from pipeline.engine.plan import Earlier, Layout, Report, Step, Steps, most_boxes, neighbor_method
+from pipeline.search.cell_groups import KEPT_CELLS, write_lists
+from pipeline.search.incremental.update_groups import (
+    FLOAT32_ERROR,
+    FOUND,
+    earlier_lists,
+    planned_lists,
+    search_among_groups,
+)
+from pipeline.search.kdtree_blocks import HALO_ROWS, boxes_within_reach, improve, read_boxes, search_by_tree
+from pipeline.storage import array_specs
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store, read_elsewhere
 
 CELLS, TRANSFORM = "_work/cells", "_work/transform"
 
@@ -23,7 +31,7 @@ CELLS, TRANSFORM = "_work/cells", "_work/transform"
 def compare(earlier: Earlier, layout: Layout) -> Step:
     """Do the rows of the earlier version come first, and unchanged? Its report says so under `kept`."""
     return Step(
-        "ingest", "find_kept", find_kept, 1, memory.TASK_BYTES + 100 * layout.block_points,
+        "ingest", "find_kept", find_kept, 1, task_costs.TASK_BYTES + 100 * layout.block_points,
         {"n_rows": earlier.n_input, "size": layout.block_points}, {"version": earlier.version},
         resources={"earlier": earlier.url}, on_driver=True, feeds=False, expected=lambda b: {"kept": True},
     )  # fmt: skip
@@ -39,7 +47,7 @@ def find_kept(store: Store, block: int, n_rows: int, size: int, earlier: str) ->
     then = Store(earlier)
     for start in range(0, n_rows, size):
         stop = min(start + size, n_rows)
-        for name in (schema.ROW_HASH.name, schema.VALID.name):
+        for name in (array_specs.ROW_HASH.name, array_specs.VALID.name):
             now = store.read(name, start, stop)
             with read_elsewhere(then):
                 before = then.read(name, start, stop)
@@ -59,15 +67,15 @@ def keep_cells(earlier: Earlier, layout: Layout, transform: bool, method: str) -
         " and their lists, and only new ones are searched"
     )  # fmt: skip
     copied = [CELLS, *([TRANSFORM] if transform else [])]
-    need = memory.keep_cells(
+    need = task_costs.keep_cells(
         n_blocks=-(-earlier.n_input // layout.block_points), n_cells=earlier.n_cells, d=layout.n_features,
         d_in=layout.n_features_input,
     )  # fmt: skip
     return Step(
         "order_points", "keep_cells", keep_cells_of, 1, need, {"copied": copied}, {"version": earlier.version},
         bundles=tuple(f"{name}.npz" for name in (*copied, KEPT_CELLS)),
-        bundle_bytes=disk.cells(n_cells=earlier.n_cells, d=layout.n_features)
-        + disk.transform(d=layout.n_features_input),
+        bundle_bytes=disk_costs.cells(n_cells=earlier.n_cells, d=layout.n_features)
+        + disk_costs.transform(d=layout.n_features_input),
         resources={"earlier": earlier.url},
         on_driver=True, expected=lambda b: {"n_cells": earlier.n_cells},
         remark=f"rows were appended: the {earlier.n_points:,} points of version {earlier.version} keep their order"
@@ -84,7 +92,7 @@ def keep_cells_of(store: Store, block: int, copied: list[str], earlier: str) -> 
         if then.has_bundle(KEPT_CELLS):
             counts, before = (then.read_bundle(KEPT_CELLS)[key] for key in ("counts", "generations"))
         else:
-            counts, before = then.read_all(schema.CELL_COUNTS.name).sum(axis=0), np.array(0)
+            counts, before = then.read_all(array_specs.CELL_COUNTS.name).sum(axis=0), np.array(0)
     store.write_bundle(KEPT_CELLS, counts=counts, generations=before + 1)
     return {"n_cells": len(counts), "searched_together": int(counts.sum())}
 
@@ -107,7 +115,7 @@ def _update_by_tree(layout: Layout, earlier: Earlier, k: int) -> Step:
     n_boxes = most_boxes(layout.n_cells, n_blocks, earlier.generations + 1)
     return Step(
         "find_neighbors", "update", update_block, n_blocks,
-        memory.search_tree(block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=n_boxes),
+        task_costs.search_tree(block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=n_boxes),
         {"n_neighbors": k, "n_blocks": n_blocks, "size": block, "n_points": n, "kept": earlier.n_points},
         arrays=planned_lists(layout, k), resources={"earlier": earlier.url, "lists": earlier.lists},
     )  # fmt: skip
@@ -124,7 +132,11 @@ def update_block(
         write_lists(store, start, found, FOUND)
         return {"rows_read": n_read}
     found = earlier_lists(earlier, lists, start, stop)
-    own, ids, boxes = store.read(schema.POINTS.name, start, stop), np.arange(start, stop), read_boxes(store, n_blocks)
+    own, ids, boxes = (
+        store.read(array_specs.POINTS.name, start, stop),
+        np.arange(start, stop),
+        read_boxes(store, n_blocks),
+    )
     chosen = boxes_within_reach(boxes, start, stop, own, (1 + FLOAT32_ERROR) * found.distances[:, -1])
     n_read = improve(store, boxes, chosen[boxes.start[chosen] >= kept], own, ids, found, FLOAT32_ERROR)
     write_lists(store, start, found, FOUND)

@@ -1,0 +1,103 @@
+"""Which recorded steps, arrays and metrics of a store belong to its present config.
+
+While a run with a changed config is under way, `_run/current.json` lists the steps it has finished. Results of the
+earlier config stay in the store, but export, open_run and the report ignore them.
+"""
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from pipeline.core.errors import ConfigError
+from pipeline.engine.checkpoint import finished_blocks, recorded_steps
+from pipeline.storage.store import Store
+
+CURRENT = "_run/current.json"
+
+
+def begin_run(store: Store, config: dict[str, Any], input_fingerprint: Any) -> None:
+    """Let no step count as one of this config until the run gets to it, unless the store's last run had the same.
+
+    Call it before the store is given the new config: a kill in between then shows less than there is, not more.
+    """
+    attributes = store.attributes()
+    then = [attributes.get("config"), attributes.get("input_fingerprint")]
+    if json.dumps(then, sort_keys=True) != json.dumps([config, input_fingerprint], sort_keys=True):
+        store.put_json(CURRENT, {"steps": [], "arrays": [], "metrics": False})
+
+
+def got_to(store: Store, done: Collection[tuple[str, str]]) -> None:
+    """Let steps count as those of the store's config; nothing to do where all do."""
+    if (current := store.get_json(CURRENT)) is not None:
+        before, arrays = set(map(tuple, current["steps"])), set(current["arrays"])
+        for stage, name in set(done) - before:
+            arrays |= set((store.get_json(f"_run/steps/{stage}.{name}.json") or {"arrays": []})["arrays"])
+        store.put_json(CURRENT, {**current, "steps": sorted(before | set(done)), "arrays": sorted(arrays)})
+
+
+def end_run(store: Store) -> None:
+    """All steps of the store are those of its config."""
+    store.objects.delete(CURRENT)
+
+
+def metrics_written(store: Store) -> None:
+    """Let metrics.json count as that of the store's config."""
+    if (current := store.get_json(CURRENT)) is not None:
+        store.put_json(CURRENT, {**current, "metrics": True})
+
+
+def has_metrics(store: Store) -> bool:
+    """Whether a metrics.json that lies in the store tells of its config, and not of the one before."""
+    current = store.get_json(CURRENT)
+    return current is None or bool(current["metrics"])
+
+
+def current_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
+    """The records of the steps that are known to be of the store's config, as `recorded_steps` has them."""
+    records, current = recorded_steps(store), store.get_json(CURRENT)
+    if current is None:
+        return records
+    known = set(map(tuple, current["steps"]))
+    return {key: record for key, record in records.items() if key in known}
+
+
+def current_record(store: Store, stage: str, name: str) -> dict[str, Any] | None:
+    """One of `current_steps`, without reading the others; None where it is not among them."""
+    current = store.get_json(CURRENT)
+    if current is not None and [stage, name] not in current["steps"]:
+        return None
+    record: dict[str, Any] | None = store.get_json(f"_run/steps/{stage}.{name}.json")
+    return record
+
+
+def current_arrays(store: Store, among: Collection[tuple[str, str]] | None = None) -> set[str]:
+    """Names of the arrays that the steps of the store's config write, or some of them. Others may lie there still."""
+    return {name for key, record in current_steps(store).items() if among is None or key in among
+            for name in record["arrays"]}  # fmt: skip
+
+
+def holds_array(store: Store, name: str) -> bool:
+    """Whether the store has an array, and of its config: nothing is listed, which not every place over HTTP allows."""
+    current = store.get_json(CURRENT)
+    return (current is None or name in current["arrays"]) and store.has_array(name)
+
+
+def embedding_record(store: Store) -> dict[str, Any] | None:
+    """The record of the step that wrote the embedding of the store's config; None where it has none that is finished.
+
+    Eigenpairs that did not converge are written too.
+    """
+    record = current_record(store, "solve_embedding", "write") if store.is_run() else None
+    if record is None or not finished_blocks(store, "solve_embedding", "write", record["fingerprint"]):
+        return None
+    return record
+
+
+def require_embedding(store: Store) -> dict[str, Any]:
+    """As `embedding_record`. Raises ConfigError where there is none: what lies there may be of an earlier config."""
+    if (record := embedding_record(store)) is None:
+        raise ConfigError(
+            f"{store.url}: has no finished embedding of its config (`lle status` says how far it is); run the job "
+            f"again, to its end"
+        )
+    return record

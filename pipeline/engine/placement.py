@@ -1,0 +1,22 @@
+"""Where the tasks of a step run: driver, worker or high-memory worker, and whether they fit there."""
+
+from pipeline.clusters.connect import memory_of_high_memory, memory_of_workers, memory_resource
+from pipeline.config.models import Config
+from pipeline.engine import task_costs
+from pipeline.engine.plan import Step
+
+
+def where(step: Step, config: Config) -> str:
+    """Where a step's tasks run: driver, worker, or high-memory worker."""
+    if not step.on_driver:
+        return "worker"
+    elsewhere = memory_resource(config.execution.cluster) is not None and not step.uses_client
+    return "high-memory worker" if elsewhere else "driver"
+
+
+def fits(step: Step, config: Config) -> bool:
+    """Whether a step's task fits the worker it runs on, as far as is known; the driver looks when it gets there."""
+    cluster, place = config.execution.cluster, where(step, config)
+    limits = {"worker": memory_of_workers(cluster), "high-memory worker": memory_of_high_memory(cluster)}
+    limit = limits.get(place)
+    return step.all_cores or limit is None or step.bytes_per_task <= task_costs.task_room(limit)
