@@ -221,7 +221,7 @@ class TestConfinement:
             assert load(**sections)
         os.symlink("../../elsewhere", "data/other/out")
         for sections in named:
-            with pytest.raises(ConfigError, match=f"elsewhere lies outside.*{VARIABLE}"):
+            with pytest.raises(ConfigError, match=f"elsewhere is outside.*{VARIABLE}"):
                 load(**sections)
 
     def test_everything_is_allowed_without_the_variable(self, load, monkeypatch):

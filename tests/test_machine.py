@@ -1,10 +1,13 @@
 """What is left to a process: of the machine, of its control groups, and of what SLURM promised."""
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
+import pipeline
 from pipeline.core import machine
 from pipeline.core.machine import available_memory
 
@@ -90,3 +93,14 @@ def test_what_slurm_promised_less_what_is_taken(cgroups, monkeypatch, given, gib
         assert available_memory() == 100 * GIB
     else:
         assert (gib - 8) * GIB < available_memory() < gib * GIB
+
+
+def test_source_digest_covers_the_whole_package(monkeypatch, tmp_path):
+    """A worker with an older stage, not only an older machine.py, must be refused."""
+    package = shutil.copytree(Path(pipeline.__file__).parent, tmp_path / "pipeline")
+    monkeypatch.setattr(machine, "__file__", str(package / "core" / "machine.py"))
+    digest = machine.own_sources.__wrapped__()
+    assert digest == machine.own_sources()
+    with (package / "stages" / "ingest.py").open("a") as file:
+        file.write("# edited\n")
+    assert machine.own_sources.__wrapped__() != digest

@@ -432,9 +432,9 @@ class TestPrecomputed:
     ("neighbors", "overrides", "said"),
     [
         ({"precomputed": {"kind": "npy", "path": "x", "key": 3}}, [], "allowed: kind, path"),
-        ({"precomputed": {"kind": "npy", "path": "x"}, "method": "brute"}, [], "leaves nothing to search"),
+        ({"precomputed": {"kind": "npy", "path": "x"}, "method": "brute"}, [], "need no search"),
         ({"metric": "cosine", "radius": 2.5}, [], "1 - cos is at most 2"),
-        ({"radius": 1.0, "eta": 0.1}, [], "radius and eta each decide"),
+        ({"radius": 1.0, "eta": 0.1}, [], "radius and eta each set"),
         ({"k_min": 4}, [], "k_min bound lists of varying length"),
         ({"radius": 1.0, "k_min": 9, "k_max": 7}, [], "k_min is 9 and neighbors.k_max is 7"),
         ({"radius": 1.0, "k_min": 5}, ["method=hessian"], "method hessian needs at least 6 neighbours"),

@@ -1,4 +1,4 @@
-"""Where a config that others wrote may point: the places that an operator lists in LLE_ALLOWED_PLACES."""
+"""Restrict the paths and URLs of a config to the places that the operator lists in LLE_ALLOWED_PLACES."""
 
 import glob
 import os
@@ -17,10 +17,10 @@ PLACES = {
     "execution.cluster.log_directory", "execution.cluster.local_directory",
 }  # fmt: skip
 LABELS = {"input.labels", "neighbors.k_per_point"}
-FILES = {"npy", "idx"}  # kinds of input whose labels are a file of their own; of others an array, a key or a column
-PREVIOUS = ("embedding.align", "previous")  # under output.store
-FILLED_IN = "execution.cluster.local_directory"  # by the shell of a node, where nobody can check it
-COMMANDS = {  # what in a config runs as code, or hands code to whoever answers
+FILES = {"npy", "idx"}  # input kinds with a separate file of labels; other kinds name an array, a key or a column
+PREVIOUS = ("embedding.align", "previous")  # the previous embedding in output.store, not a path
+FILLED_IN = "execution.cluster.local_directory"  # the shell of a node expands its variables, so they cannot be checked
+COMMANDS = {  # keys whose values run as code, or that let another process run code
     "execution.cluster.address": "a scheduler may run code in this process and on its workers",
     "execution.cluster.prologue": "its lines are shell commands",
     "execution.cluster.directives": "they are options of sbatch",
@@ -28,34 +28,36 @@ COMMANDS = {  # what in a config runs as code, or hands code to whoever answers
 
 
 def check_places(config: dict[str, Any]) -> None:
-    """Raises ConfigError for a path or URL outside the places that LLE_ALLOWED_PLACES lists; without it, all are free.
+    """Raises ConfigError for a path or URL outside the places in LLE_ALLOWED_PLACES. If it is not set, all are allowed.
 
     config: resolved, with every default. The variable holds paths and URLs, separated by spaces.
     """
     allowed = os.environ.get(VARIABLE)
     if allowed is None:
         return
-    places = [_settled(place) for place in allowed.split()]
+    places = [_real_place(place) for place in allowed.split()]
     for key, value in _strings(config):
         if key in COMMANDS:
-            raise ConfigError(f"{key}: not from a config while {VARIABLE} is set: {COMMANDS[key]}. Remove the key")
+            raise ConfigError(
+                f"{key}: not allowed in a config while {VARIABLE} is set: {COMMANDS[key]}. Remove the key"
+            )
         if key == FILLED_IN and "$" in value:
-            raise ConfigError(f"{key}: {value}: no variables while {VARIABLE} is set: write the folder itself")
-        named = (key in LABELS and config["input"]["kind"] not in FILES) or (key, value) == PREVIOUS
-        if key not in PLACES or named:
+            raise ConfigError(f"{key}: {value}: no variables allowed while {VARIABLE} is set: write the folder itself")
+        is_name = (key in LABELS and config["input"]["kind"] not in FILES) or (key, value) == PREVIOUS
+        if key not in PLACES or is_name:
             continue
-        for found in _meant(value):
-            if not any(_inside(found, place) for place in places):
+        for target in _places_of(value):
+            if not any(_is_inside(target, place) for place in places):
                 raise ConfigError(
-                    f"{key}: {found} lies outside the places this machine allows ({VARIABLE}: {allowed}); choose one "
-                    f"inside, or ask whoever runs this machine"
+                    f"{key}: {target} is outside the places that this machine allows ({VARIABLE}: {allowed}); choose a "
+                    f"place inside, or ask the operator of this machine"
                 )
 
 
 def _strings(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(data, dict):
-        for name, value in data.items():
-            yield from _strings(value, f"{key}.{name}" if key else name)
+        for child_key, value in data.items():
+            yield from _strings(value, f"{key}.{child_key}" if key else child_key)
     elif isinstance(data, list):
         for value in data:
             yield from _strings(value, key)
@@ -63,37 +65,37 @@ def _strings(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
         yield key, data
 
 
-def _meant(text: str) -> Iterator[str]:
-    """The place a path or URL means, all that it matches where it is a pattern, and where links below lead."""
+def _places_of(text: str) -> Iterator[str]:
+    """The real path of a text; for a pattern, of every match; and the targets of all links in these folders."""
     if _is_url(text):
         yield text
         return
-    for each in (_local(text), *glob.glob(_local(text), recursive=True)):
-        yield (found := os.path.realpath(each))
-        yield from _links_below(found)
+    for match in (_local_path(text), *glob.glob(_local_path(text), recursive=True)):
+        yield (path := os.path.realpath(match))
+        yield from _links_below(path)
 
 
 def _links_below(folder: str) -> Iterator[str]:
-    """Where the links in a folder and in folders that they lead to end; nothing for a file."""
-    waiting, seen = [folder], set[str]()
-    while waiting:
-        if (here := waiting.pop()) in seen:
+    """Targets of the links in a folder, and of the links in the folders they lead to; empty for a file."""
+    folders_to_read, seen = [folder], set[str]()
+    while folders_to_read:
+        if (current := folders_to_read.pop()) in seen:
             continue
-        seen.add(here)
-        for top, folders, files in os.walk(here):
+        seen.add(current)
+        for top, folders, files in os.walk(current):
             links = [path for name in (*folders, *files) if os.path.islink(path := os.path.join(top, name))]
-            for end in map(os.path.realpath, links):
-                yield end  # before it is entered: whoever finds it outside stops here
-                waiting.append(end)
+            for target in map(os.path.realpath, links):
+                yield target  # before the folder is read: the caller stops at the first place outside
+                folders_to_read.append(target)
 
 
-def _settled(text: str) -> str:
-    """A path without links and dots, a URL as it is."""
-    return text if _is_url(text) else os.path.realpath(_local(text))
+def _real_place(text: str) -> str:
+    """A path without links and dots; a URL unchanged."""
+    return text if _is_url(text) else os.path.realpath(_local_path(text))
 
 
-def _local(text: str) -> str:
-    """The path, or the pattern, that a text means on this machine: file:// URLs are read as patterns too."""
+def _local_path(text: str) -> str:
+    """The local path or pattern of a text, with file:// URLs and ~ resolved."""
     return os.path.expanduser(unquote(urlsplit(text).path) if text.startswith("file:") else text)
 
 
@@ -101,7 +103,7 @@ def _is_url(text: str) -> bool:
     return "://" in text and not text.startswith("file:")
 
 
-def _inside(found: str, place: str) -> bool:
-    # Clients of web addresses take a backslash for a slash, and overlook tabs and line breaks.
-    dotted = _is_url(found) and ".." in re.split(r"[/\\]", re.sub(r"[\t\r\n]", "", unquote(found)))
-    return not dotted and (found == place or found.startswith(place.rstrip("/") + "/"))
+def _is_inside(location: str, place: str) -> bool:
+    # HTTP clients treat a backslash as a slash and skip tabs and line breaks.
+    dotted = _is_url(location) and ".." in re.split(r"[/\\]", re.sub(r"[\t\r\n]", "", unquote(location)))
+    return not dotted and (location == place or location.startswith(place.rstrip("/") + "/"))

@@ -1,4 +1,4 @@
-"""The section execution.cluster: one model for each place where tasks can run."""
+"""The section execution.cluster: one model for each kind of cluster."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -9,7 +9,7 @@ from pipeline.config.fields import Model, Size
 
 DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 ADDRESS = r"(tcp|tls)://([\w.-]+|\[[\w.:%]+\]):[0-9]{1,5}"
-# What becomes part of the lines of a job's script, unquoted, must stay one word of them: not a line, option or command.
+# Values that go unquoted into the lines of a job script must stay one word: no new line, option or command.
 SCRIPT_NAME = r"^\w[\w.,:@+-]*$"
 SCRIPT_FOLDER = r"(~\w*/|[\w./])[\w.,:@+=/-]*"
 VARIABLE = r"\$\w+|\$\{\w+\}"
@@ -17,7 +17,7 @@ SCRIPT_SCRATCH = rf"(~\w*/|[\w./]|{VARIABLE})([\w.,:@+=/-]|{VARIABLE})*"
 
 
 def parse_seconds(value: object) -> object:
-    """Seconds of "HH:MM:SS" or "D-HH:MM:SS", or a plain number of them (YAML reads 04:00:00 as one).
+    """Seconds of "HH:MM:SS" or "D-HH:MM:SS"; an integer unchanged (YAML reads 04:00:00 as seconds).
 
     >>> parse_seconds("1-02:00:05"), parse_seconds("00:30:00"), parse_seconds(90)
     (93605, 1800, 90)
@@ -40,29 +40,29 @@ Seconds = Annotated[
 
 
 def parse_address(value: str) -> str:
-    """An address that Dask can be asked for, checked here since Dask itself would only go on trying."""
+    """Check the address of a scheduler. Dask would retry a wrong address until its timeout."""
     if re.fullmatch(ADDRESS, value) is None:
         raise ValueError("expected tcp://HOST:PORT or tls://HOST:PORT, for instance tcp://10.0.0.1:8786")
     return value
 
 
 def parse_folder(value: str, pattern: str = SCRIPT_FOLDER, besides: str = "") -> str:
-    """A folder that the job's script names."""
+    """Check a folder that is written into the job script."""
     if re.fullmatch(pattern, value) is None:
         raise ValueError(
-            f"expected a folder of letters, digits and . _ - , : @ + = /{besides} only, without spaces, as it becomes "
-            f"part of a line of the job's script"
+            f"expected a folder of letters, digits and . _ - , : @ + = /{besides} only, without spaces: it is written "
+            f"unquoted into the job script"
         )
     return value
 
 
 def parse_scratch(value: str) -> str:
-    """The same on a node, where the shell may fill in a variable: often only the node knows where its scratch is."""
+    """Check a scratch folder on a node. It may hold $NAME, which the node's shell expands."""
     return parse_folder(value, SCRIPT_SCRATCH, " and $NAME")
 
 
 class Tls(Model):
-    """PEM files of this client: the authority that signed the scheduler's certificate, own certificate, own key."""
+    """PEM files: the authority that signed the scheduler's certificate, and this client's certificate and key."""
 
     ca: str = Field(min_length=1)
     cert: str = Field(min_length=1)
@@ -70,50 +70,50 @@ class Tls(Model):
 
 
 class Cluster(Model):
-    """Serial, worker processes on this machine, or a scheduler that is already there."""
+    """Run serially, on worker processes of this machine, or on an existing scheduler."""
 
     kind: Literal["serial", "local", "address"] = "local"
     workers: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto"
     memory: Size = "auto"
     address: Annotated[str, AfterValidator(parse_address)] | None = Field(
-        None, description="of the scheduler: tcp://HOST:PORT or tls://HOST:PORT"
+        None, description="address of the scheduler: tcp://HOST:PORT or tls://HOST:PORT"
     )
-    tls: Tls | None = Field(None, description="files for an address that begins with tls://")
+    tls: Tls | None = Field(None, description="PEM files for a tls:// address")
     memory_resource: str | None = Field(
-        None, min_length=1, description="resource of the workers that take whole-data steps; null: the driver does"
+        None, min_length=1, description="resource of the workers that run whole-data steps; null: the driver runs them"
     )
 
     @model_validator(mode="after")
     def _fits_the_kind(self) -> "Cluster":
         if (self.kind == "address") != (self.address is not None):
-            raise ValueError("execution.cluster.address goes with kind: address, and only with it")
+            raise ValueError("execution.cluster.address goes with kind: address; set both or neither")
         if self.memory_resource is not None and self.kind != "address":
             raise ValueError("execution.cluster.memory_resource goes with kind: address only")
         encrypted = (self.address or "").startswith("tls://")
         if encrypted != (self.tls is not None):
             raise ValueError(
-                "execution.cluster.tls {ca, cert, key} goes with an address that begins with tls://, and only with "
-                f"one; the address is {self.address!r}"
+                "execution.cluster.tls {ca, cert, key} goes with an address that begins with tls://; set both or "
+                f"neither; the address is {self.address!r}"
             )
         return self
 
 
 class KubernetesCluster(Model):
-    """A DaskCluster of its own for the run, made from the PodTemplates that k8s/ installs."""
+    """A DaskCluster for this run, made from the PodTemplates that k8s/ installs."""
 
     kind: Literal["kubernetes"]
     workers: int = Field(4, gt=0)
-    memory: Size = Field("auto", description="of a worker's pod, request and limit; auto: what its template says")
-    high_memory: Size = Field("auto", description="of the pod that takes whole-data steps, the eigensolve among them")
+    memory: Size = Field("auto", description="request and limit of a worker's pod; auto: from its template")
+    high_memory: Size = Field("auto", description="of the pod for whole-data steps, including the eigensolve")
     name: str = Field("auto", max_length=53, pattern=DNS_LABEL, description="auto: the Job's, by LLE_CLUSTER_NAME")
     namespace: str = Field("auto", pattern=DNS_LABEL, description="auto: the driver's own")
     templates: str = Field("lle", pattern=DNS_LABEL, description="PodTemplates NAME-scheduler, -worker and -memory")
-    idle_timeout: Seconds = Field(1800, description="the operator deletes a cluster left behind after so long")
-    start_timeout: Seconds = Field(900, description="how long to wait for the scheduler and the first workers")
+    idle_timeout: Seconds = Field(1800, description="the operator deletes a cluster that is idle for this long")
+    start_timeout: Seconds = Field(900, description="longest wait for the scheduler and the first workers")
 
 
 class SlurmCluster(Model):
-    """Worker jobs of SLURM, submitted by the driver, which itself runs in a job with the memory of the eigensolve."""
+    """SLURM jobs for the workers. The driver submits them from its own job, which has the memory of the eigensolve."""
 
     kind: Literal["slurm"]
     workers: int = Field(4, gt=0)
@@ -121,27 +121,27 @@ class SlurmCluster(Model):
     workers_per_job: int = Field(1, gt=0)
     partition: str | None = Field(None, pattern=SCRIPT_NAME)
     account: str | None = Field(None, pattern=SCRIPT_NAME)
-    walltime: Seconds = Field(4 * 3600, description="of a worker's job; another one follows it")
+    walltime: Seconds = Field(4 * 3600, description="of a worker's job; when it ends, a new job replaces it")
     interface: str | None = Field(None, pattern=SCRIPT_NAME, description="network between the nodes, for instance ib0")
     directives: tuple[str, ...] = Field((), description="more options of sbatch, for instance --constraint=avx512")
-    prologue: tuple[str, ...] = Field((), description="shell lines before a worker starts")
+    prologue: tuple[str, ...] = Field((), description="shell lines that run before a worker starts")
     log_directory: Annotated[str, AfterValidator(parse_folder)] | None = None
     local_directory: Annotated[str, AfterValidator(parse_scratch)] | None = Field(
         None, description="node-local scratch of the workers, for instance $TMPDIR"
     )
-    start_timeout: Seconds = Field(1800, description="how long to wait for the first worker in the queue")
+    start_timeout: Seconds = Field(1800, description="longest wait for the first worker in the queue")
 
     @model_validator(mode="after")
     def _memory_is_known(self) -> "SlurmCluster":
         if self.memory == "auto":
-            raise ValueError("execution.cluster.memory: SLURM has to be told a size, for instance 4GiB; found 'auto'")
+            raise ValueError("execution.cluster.memory: SLURM needs a size, for instance 4GiB; found 'auto'")
         return self
 
 
 def kind_of(section: Any) -> str:
-    """The tag of the model that reads a section: local where none is given, as everywhere in this section."""
+    """The tag of the model for a section; kind defaults to local."""
     kind = section.get("kind", "local") if isinstance(section, dict) else getattr(section, "kind", "local")
-    return kind if kind in ("kubernetes", "slurm") else "dask"  # a list has no hash
+    return kind if kind in ("kubernetes", "slurm") else "dask"  # a tuple: kind may be unhashable
 
 
 AnyCluster = Annotated[

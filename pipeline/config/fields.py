@@ -1,4 +1,4 @@
-"""What the models of the config are made of: frozen models that refuse unknown keys, and sizes such as "4GiB"."""
+"""Base classes and field types of the config models: frozen, unknown keys refused, sizes such as "4GiB"."""
 
 import re
 from functools import cache
@@ -9,11 +9,11 @@ from pydantic_core import PydanticCustomError
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-LEAST = 2**20  # no amount of memory in a config is smaller: who writes 2 means 2 GiB
+MIN_MEMORY = 2**20  # smallest accepted amount of memory, in bytes: "memory: 2" is a missing unit
 
 
 def parse_size(value: object) -> object:
-    """Bytes of "4GiB", "500 MB" or a plain number of bytes; "auto" stays as it is."""
+    """Bytes of "4GiB", "500 MB" or a plain number of bytes; "auto" unchanged. Raises ValueError."""
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
@@ -23,9 +23,9 @@ def parse_size(value: object) -> object:
 
 
 def parse_memory(value: object) -> object:
-    """The same of an amount of memory, which is a MiB at least."""
+    """As parse_size, but at least 1 MiB. Raises ValueError."""
     size = parse_size(value)
-    if isinstance(size, int) and 0 < size < LEAST:
+    if isinstance(size, int) and 0 < size < MIN_MEMORY:
         raise ValueError(f'{size} bytes are less than 1 MiB; give the unit, for instance "4GiB" or "500MB"')
     return size
 
@@ -38,14 +38,14 @@ Size = Annotated[
 
 
 def as_number(value: Any) -> Any:
-    """YAML 1.1 reads 1e-3 as text (it wants 1.0e-3); people who type 1e-3 mean the number."""
+    """The number in a text such as 1e-3, which YAML 1.1 reads as text (it expects 1.0e-3); other values unchanged."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+)[eE][+-]?\d+", value):
         return float(value)
     return value
 
 
 def shown(value: Any) -> str:
-    """A value as YAML writes it, where Python's way would puzzle, and no more than fits a line or two.
+    """A value as YAML writes it, for messages; at most 200 characters.
 
     >>> shown(True), shown(None), shown("a"), shown([1, 2])
     ('true', 'nothing', "'a'", '[1, 2]')
@@ -59,7 +59,7 @@ def shown(value: Any) -> str:
 
 
 class Tagged(BaseModel):
-    """A section whose key `kind` tells its model; pydantic lets no validator go before it, so these name theirs."""
+    """A section whose `kind` selects its model. Pydantic allows no "*" validator here, so subclasses list fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -72,20 +72,20 @@ class Model(Tagged):
 
 
 def checked_number(model: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
-    """The value of a field; true, false and numbers in quotes are refused where it is a number.
+    """The value of a field. Refuses true, false and quoted numbers in a number field.
 
-    Pydantic would take true for 1, and "500" for 500: whoever writes them means something else.
+    Pydantic would convert true to 1 and "500" to 500, which hides a mistake. Raises PydanticCustomError.
     """
     field = model.model_fields[str(info.field_name)]
-    if any(isinstance(data, BeforeValidator) for data in field.metadata):
-        return value  # sizes and times are text, too, and look for themselves
+    if any(isinstance(metadata, BeforeValidator) for metadata in field.metadata):
+        return value  # sizes and times: their own validators accept text
     annotation: Any = field.annotation
-    return _checked(value, *_plain_types(annotation))
+    return _checked_value(value, *_plain_types(annotation))
 
 
 @cache
 def _plain_types(annotation: Any) -> tuple[frozenset[Any], frozenset[str]]:
-    """The types of plain values in an annotation, and its words such as auto; models are not looked into."""
+    """The plain types in an annotation, and its literal words such as auto. Model classes are skipped."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return frozenset(), frozenset(map(str, arguments))
@@ -97,20 +97,20 @@ def _plain_types(annotation: Any) -> tuple[frozenset[Any], frozenset[str]]:
     return frozenset({annotation} if annotation in {int, float, str, bool} else ()), frozenset()
 
 
-def _checked(value: Any, types: frozenset[Any], words: frozenset[str]) -> Any:
-    """The value, 1e6 as a number, or of a list each part."""
+def _checked_value(value: Any, types: frozenset[Any], words: frozenset[str]) -> Any:
+    """The checked value, with 1e6 converted to a number; a list is checked part by part."""
     if not types & {int, float} or bool in types:
         return value
     if isinstance(value, list | tuple):
-        return [_checked(part, types, words) for part in value]
+        return [_checked_value(part, types, words) for part in value]
     if str not in types:
         value = as_number(value)
     if isinstance(value, bool) or (str not in types and isinstance(value, str) and _is_number(value)):
-        wanted = ["a number" if float in types else "a whole number", *(["text"] if str in types else []), *words]
+        expected = ["a number" if float in types else "a whole number", *(["text"] if str in types else []), *words]
         cure = " in quotes; take them off" if isinstance(value, str) else ""
         raise PydanticCustomError(
             "no_number", "expected {wanted}, found {found}",
-            {"wanted": " or ".join(wanted), "found": f"{shown(value)}{cure}"},
+            {"wanted": " or ".join(expected), "found": f"{shown(value)}{cure}"},
         )  # fmt: skip
     return value
 

@@ -8,7 +8,7 @@ from pipeline.config.fields import Tagged, checked_number
 
 
 class AnyInput(Tagged):
-    """What all kinds of input have."""
+    """The keys that every kind of input has."""
 
     where: int | float | str | None = Field(None, description="keep only the rows with this label")
 
@@ -31,10 +31,10 @@ class SyntheticInput(AnyInput):
         "sheet",
         "digits",
     ]
-    n_points: int | None = Field(None, gt=0, description="rows to generate; digits has 1797 of its own")
+    n_points: int | None = Field(None, gt=0, description="rows to generate; digits always has 1797")
     noise: float = Field(0.0, ge=0, description="standard deviation of Gaussian noise, in input units")
     seed: int = Field(7, ge=0)
-    phi: float = Field(0.0, ge=0, lt=6.283, description="where the azimuth starts (punctured_sphere), radians")
+    phi: float = Field(0.0, ge=0, lt=6.283, description="start of the azimuth in radians (punctured_sphere)")
 
     @model_validator(mode="after")
     def _has_size(self) -> "SyntheticInput":

@@ -1,4 +1,4 @@
-"""What is wrong with a config, in words: which key, what was found, what is allowed, which near word may be meant."""
+"""Config error messages: the key, the value found, the allowed values, and a similar allowed word."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from pipeline.config.neighbors import NpyGraph, ZarrGraph
 
 GRAPHS: dict[Any, Any] = {"npy": NpyGraph, "zarr": ZarrGraph}
 SECTION = "expected a section, keys with their values"
-# What pydantic says in terms of Python, in terms of the file.
+# Replacements for pydantic's messages, which name Python types.
 WORDS = {
     "model_type": SECTION, "model_attributes_type": SECTION, "dict_type": SECTION,
     "tuple_type": "expected a list such as {example}", "list_type": "expected a list such as {example}",
@@ -22,48 +22,48 @@ WORDS = {
     "bool_type": "should be true or false", "bool_parsing": "should be true or false",
     "invalid_key": "keys should be text",
 }  # fmt: skip
-# Parts of a location that are no keys: which of the types that a value may have was tried.
+# Parts of an error location that are not keys: pydantic adds the type that it tried.
 TRIED = re.compile(r"(constrained-)?(int|float|str)|(literal|tuple|function-\w+)\[.*|function-.*|NoneType")
 
 
 def describe(error: Any, model: Any) -> str:
-    """One of a ValidationError's errors as a line."""
-    location, kind, found = error["loc"], error["type"], error.get("input")
+    """One error of a ValidationError as one line."""
+    location, kind, value = error["loc"], error["type"], error.get("input")
     key = ".".join(_keys(location, kind)) or "the file as a whole"
     if kind == "extra_forbidden":
         allowed = _siblings(location, model)
-        return (f"{key}: unknown key (found value {shown(found)}); allowed: {', '.join(allowed)}"
-                f"{_meant(str(location[-1]), allowed)}")  # fmt: skip
+        return (f"{key}: unknown key (found value {shown(value)}); allowed: {', '.join(allowed)}"
+                f"{_suggestion(str(location[-1]), allowed)}")  # fmt: skip
     if kind == "missing":
         return f"{key}: required, but not given"
     if kind == "no_number":
         return f"{key}: {error['msg']}"
     kinds = {"execution.cluster": _cluster_kinds(), "neighbors.precomputed": list(GRAPHS)}.get(key, list(INPUTS))
     if kind == "union_tag_not_found":
-        return f"{_child(key)}: required; one of {', '.join(kinds)}"
+        return f"{_kind_key(key)}: required; one of {', '.join(kinds)}"
     if kind == "union_tag_invalid":
-        given = found.get("kind") if isinstance(found, dict) else found
-        return f"{_child(key)}: should be {_either(kinds)}; found {shown(given)}{_meant(str(given), kinds)}"
-    if key == "execution.cluster.kind":  # pydantic knows only the kinds that share the section's model
+        name = value.get("kind") if isinstance(value, dict) else value
+        return f"{_kind_key(key)}: should be {_alternatives(kinds)}; found {shown(name)}{_suggestion(str(name), kinds)}"
+    if key == "execution.cluster.kind":  # pydantic lists only the kinds of one model
         kinds = _cluster_kinds()
-        return f"{key}: should be {_either(kinds)}; found {shown(found)}{_meant(str(found), kinds)}"
+        return f"{key}: should be {_alternatives(kinds)}; found {shown(value)}{_suggestion(str(value), kinds)}"
     message = str(error["msg"]).removeprefix("Value error, ").replace("Input should", "should")
-    message = WORDS.get(kind, message).format(example=f"[{found}]") if kind in WORDS else message
-    if isinstance(found, dict):
+    message = WORDS.get(kind, message).format(example=f"[{value}]") if kind in WORDS else message
+    if isinstance(value, dict):
         return f"{key}: {message}"
-    near = _meant(str(found), re.findall(r"'(.*?)'", str(error["ctx"]["expected"]))) if kind == "literal_error" else ""
-    return f"{key}: {message}; found {shown(found)}{near}"
+    allowed = re.findall(r"'(.*?)'", str(error["ctx"]["expected"])) if kind == "literal_error" else []
+    return f"{key}: {message}; found {shown(value)}{_suggestion(str(value), allowed)}"
 
 
 def _keys(location: tuple[Any, ...], kind: str) -> list[str]:
-    """The keys of a location, without what only tells which model or type was tried."""
+    """The keys of an error location, without the models and types that pydantic adds."""
     inner = location[:-1] if kind == "extra_forbidden" else location
     tags = {*INPUTS, *CLUSTERS}
     keys = [str(part) for part in inner if str(part) not in tags and not TRIED.fullmatch(str(part))]
     return keys + [str(part) for part in location[len(inner) :]]
 
 
-def _child(key: str) -> str:
+def _kind_key(key: str) -> str:
     return "kind" if key == "the file as a whole" else f"{key}.kind"
 
 
@@ -71,18 +71,18 @@ def _cluster_kinds() -> list[str]:
     return [*get_args(CLUSTERS["dask"].model_fields["kind"].annotation), *(kind for kind in CLUSTERS if kind != "dask")]
 
 
-def _either(words: list[str]) -> str:
+def _alternatives(words: list[str]) -> str:
     quoted = [repr(word) for word in words]
     return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
 
-def _meant(word: str, allowed: Iterable[str]) -> str:
-    close = get_close_matches(word, list(allowed), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close and close[0] != word else ""
+def _suggestion(word: str, allowed: Iterable[str]) -> str:
+    matches = get_close_matches(word, list(allowed), n=1, cutoff=0.6)
+    return f"; did you mean {matches[0]}?" if matches and matches[0] != word else ""
 
 
 def _siblings(location: tuple[Any, ...], model: Any) -> list[str]:
-    """The keys allowed where the unknown key was found."""
+    """The allowed keys of the section that holds the unknown key."""
     for part in location[:-1]:
         if "precomputed" in location and part in GRAPHS:
             model = GRAPHS[part]

@@ -1,7 +1,7 @@
 """The config: frozen pydantic models of one YAML file, with every default in one place.
 
-With the other config modules the only ones that know YAML or pydantic. `load_config` turns every mistake
-into a ConfigError that names the key, what was found and what is allowed.
+Only the modules of pipeline.config use YAML and pydantic. `load_config` reports every mistake in a ConfigError that
+names the key, the value found and the allowed values.
 """
 
 from pathlib import Path
@@ -36,8 +36,8 @@ class Preprocess(Model):
 class Weights(Model):
     reg: float = Field(1.0e-3, gt=0)
     rule: Literal["trace", "absolute", "when_needed"] = Field(
-        "trace", description="what reg is added to the Gram matrices as: trace: times their trace; absolute: as it is; "
-        "when_needed: times their trace, where they are singular (more neighbours than features)",
+        "trace", description="what is added to the diagonal of the Gram matrices: trace: reg times their trace; "
+        "absolute: reg; when_needed: reg times their trace, only if they are singular (more neighbours than features)",
     )  # fmt: skip
     edges: Literal["heat", "binary"] = Field("heat", description="laplacian: weights exp(-distance^2 / t), or 1")
     t: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
@@ -57,8 +57,8 @@ class Eigensolver(Model):
     max_memory: Size = "auto"
     sigma: float = 0.0
     max_degrees: int = Field(
-        20_000, ge=1, description="products of M with a block of vectors that chebyshev makes at most; given more, the "
-        "next run goes on from where this one stopped",
+        20_000, ge=1, description="chebyshev: maximum number of products of M with a block of vectors; after raising "
+        "it, the next run continues from where this one stopped",
     )  # fmt: skip
     distributed: bool = Field(False, description="chebyshev's products on the workers instead of in the driver")
 
@@ -66,8 +66,8 @@ class Eigensolver(Model):
 class Embedding(Model):
     scale: Literal["unit_covariance", "unit_norm"] = "unit_covariance"
     align: str | None = Field(
-        None, min_length=1, description="rotate the embedding onto an earlier one over the rows both have: previous "
-        "(what output.store held before), or the path or URL of another run's store",
+        None, min_length=1, description="rotate the embedding onto an earlier one, fitted on their common rows: "
+        "previous (the last one in output.store), or the path or URL of another run's store",
     )  # fmt: skip
 
 
@@ -75,8 +75,8 @@ class Quality(Model):
     sample: int = Field(2000, ge=1)
     seed: int = Field(0, ge=0)
     geodesic_sources: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
-        "auto", description="sampled points from which shortest ways in the graph are measured, for residual_variance; "
-        "0: not measured; auto: 10 to 50, 0 above a million points",
+        "auto", description="sampled points from which shortest paths in the graph are measured, for "
+        "residual_variance; 0: not measured; auto: 10 to 50, 0 above a million points",
     )  # fmt: skip
 
 
@@ -84,13 +84,13 @@ class Output(Model):
     store: str = Field(min_length=1)
     report: bool = True
     keep: int | None = Field(
-        None, ge=1, description="store is a root of versions: every run that finds something new publishes one, and so "
-        "many published ones are kept; null: store is the run's store itself",
+        None, ge=1, description="number of published versions to keep: store is then a root of versions, and every "
+        "run with a new result publishes one; null: store is the store of one run",
     )  # fmt: skip
     max_appended: float = Field(
-        0.1, ge=0, le=1, description="with keep: where rows were only appended, no more than this share of the points "
-        "that were last searched together, cells and neighbour lists of the published version are kept, and only new "
-        "points are searched; 0: always all",
+        0.1, ge=0, le=1, description="with keep: if the input only has appended rows, and they are at most this share "
+        "of the points of the last full search, the published version's cells and neighbour lists are kept and only "
+        "the new points are searched; 0: always search all points",
     )  # fmt: skip
     prometheus: str | None = Field(None, min_length=1, description="a .prom file for the textfile collector")
 
@@ -117,12 +117,12 @@ class Config(Model):
 
     @property
     def varies(self) -> bool:
-        """Whether points have different numbers of neighbours before the graph is mended."""
+        """Whether points can have different numbers of neighbours before the graph is repaired."""
         return self.neighbors.rule is not None or self.neighbors.precomputed is not None
 
     @property
     def k_bounds(self) -> tuple[int, int]:
-        """Least and most neighbours of a point before the graph is mended (a precomputed graph may have fewer)."""
+        """Fewest and most neighbours of a point before the graph is repaired (a precomputed graph may have fewer)."""
         n = self.neighbors
         if not self.varies:
             return n.n_neighbors, n.n_neighbors
@@ -130,7 +130,7 @@ class Config(Model):
 
     @property
     def least_neighbors(self) -> int:
-        """The fewest neighbours with which the method says anything about a point."""
+        """The fewest neighbours of a point that the method needs."""
         return least_neighbors(self.method, self.eigensolver.n_components)
 
     @model_validator(mode="after")
@@ -143,7 +143,7 @@ class Config(Model):
         if column is not None and self.input.kind in {"parquet", "csv"} and self.input.columns is None:
             raise ValueError(
                 f"neighbors.k_per_point is the column {column!r}, and without input.columns all columns are features, "
-                f"that one too; list the features in input.columns"
+                f"including this one; list the features in input.columns"
             )
         return self
 
@@ -176,7 +176,7 @@ class Config(Model):
 
 
 class SweptConfig(Config):
-    """One run, or with `sweep` one for each of its experiments (`lle sweep`)."""
+    """A config with an optional section `sweep`: one run, or one for each experiment (`lle sweep`)."""
 
     sweep: Sweep | None = None
 
@@ -184,11 +184,11 @@ class SweptConfig(Config):
 def load_config(path: str | Path, overrides: tuple[str, ...] = (), store: str | None = None) -> Config:
     """Read a YAML file, apply `a.b=value` overrides, and check everything.
 
-    Raises ConfigError that lists every wrong key with what was found and what is allowed.
+    Raises ConfigError that lists every wrong key with the value found and the allowed values.
     """
-    data, sweep = read_settings(Path(path), overrides)
-    if sweep is not None:
-        raise ConfigError(f"config {path}: has a section sweep, which is many runs; use `lle sweep {path}`")
+    data, sweep_section = read_settings(Path(path), overrides)
+    if sweep_section is not None:
+        raise ConfigError(f"config {path}: has a section sweep, which means many runs; use `lle sweep {path}`")
     if store is not None:
         output = data.setdefault("output", {})
         if isinstance(output, dict):
@@ -197,7 +197,7 @@ def load_config(path: str | Path, overrides: tuple[str, ...] = (), store: str | 
 
 
 def read_settings(path: Path, overrides: tuple[str, ...]) -> tuple[dict[str, Any], Sweep | None]:
-    """What a YAML file and the overrides say, unchecked, and its sweep. Raises ConfigError."""
+    """The unchecked settings of a YAML file and the overrides, and its sweep. Raises ConfigError."""
     data = read_mapping(path)
     for override in overrides:
         _apply_override(data, override)
@@ -224,7 +224,7 @@ def check_config(data: dict[str, Any], where: str) -> Config:
 
 
 def parse_input(data: dict[str, Any], settings: tuple[str, ...]) -> Input:
-    """An input section of its own, from plain data and `key=value` settings. Raises ConfigError."""
+    """A separate input section, from plain data and `key=value` settings. Raises ConfigError."""
     for setting in settings:
         _apply_override(data, setting, "--input")
     _refuse_secrets({"input": data}, "config --input")
@@ -237,7 +237,7 @@ def parse_input(data: dict[str, Any], settings: tuple[str, ...]) -> Input:
 
 
 def resolved(config: Config) -> dict[str, Any]:
-    """The config as plain JSON-able data, all defaults filled in."""
+    """The config as plain JSON data with all defaults."""
     return config.model_dump(mode="json")
 
 
@@ -247,20 +247,20 @@ def json_schema() -> dict[str, Any]:
 
 
 def _refuse_secrets(data: dict[str, Any], where: str) -> None:
-    found = [f"  - {key}: {kind}" for key, kind in secrets_in(data)]
-    if found:
+    secrets = [f"  - {key}: {kind}" for key, kind in secrets_in(data)]
+    if secrets:
         raise ConfigError(
-            f"{where}: it holds what looks like a secret (not shown here):\n" + "\n".join(found) + "\n"
-            "A config is copied into the store, its report and the logs. Take it out, let credentials come from the "
-            "environment (AWS_ACCESS_KEY_ID and the like) or the identity of the machine, and replace the secret if "
+            f"{where}: it holds what looks like a secret (not shown here):\n" + "\n".join(secrets) + "\n"
+            "A config is copied into the store, the report and the logs. Remove the secret, take credentials from "
+            "the environment (such as AWS_ACCESS_KEY_ID) or the identity of the machine, and replace the secret if "
             "others have seen it"
         )
 
 
 def _apply_override(data: dict[str, Any], override: str, option: str = "--set") -> None:
-    key, sign, text = override.partition("=")
+    key, equals, text = override.partition("=")
     override = override if find_secret(override) is None else HIDDEN
-    if not sign or not all(key.split(".")):
+    if not equals or not all(key.split(".")):
         raise ConfigError(f"{option} {override}: expected a.b=value, for instance neighbors.n_neighbors=10")
     where = f"{option} {override}"
     apply_value(data, key, parse_value(text, where), where)

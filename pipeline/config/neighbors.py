@@ -1,4 +1,4 @@
-"""The section of the config about neighbourhoods: how they are searched, how large they are, where they come from."""
+"""The section `neighbors`: how neighbours are searched, how many each point has, or where to read them from."""
 
 from typing import Annotated, Literal
 
@@ -28,52 +28,53 @@ class Neighbors(Model):
     min_recall: float = Field(0.9, ge=0, le=1)
     seed: int = Field(0, ge=0, lt=2**32)
     metric: Literal["euclidean", "cosine"] = Field(
-        "euclidean", description="cosine: preprocessed rows are normalised to unit length, then all is Euclidean"
+        "euclidean", description="cosine: preprocessed rows are scaled to unit length; all distances are Euclidean"
     )
     radius: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="neighbours within it, but at least k_min and at most k_max, the nearest (cosine: of 1 - cos)"
+        None, description="neighbours within this distance (cosine: 1 - cos), the nearest k_min to k_max of them"
     )
     eta: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="from k_max down to k_min, the largest neighbourhood that is flat to this ratio"
+        None, description="the largest neighbourhood, from k_max down to k_min, that is flat to this ratio"
     )
     k_per_point: str | None = Field(
-        None, min_length=1, description="where each row's own number of neighbours is, as the labels of this input"
+        None, min_length=1, description="number of neighbours of each row, given in the same form as the labels"
     )
     precomputed: Graphs | None = Field(None, description="neighbours of each input row, as row numbers; -1 pads")
     k_min: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="of lists of varying length; auto: n_components + 1, or what the method needs"
+        "auto",
+        description="fewest neighbours in lists of varying length; auto: n_components + 1, or what the method needs",
     )
     k_max: Annotated[int, Field(ge=1)] | Literal["auto"] = Field("auto", description="auto: twice n_neighbors")
     max_overlap: int = Field(
-        8, ge=2, description="pynndescent: groups of cells that each point is searched in, 2 at first and at most this "
-        "many, doubled while the measured recall is below min_recall",
+        8, ge=2, description="pynndescent: each point is searched in 2 groups of cells, then in twice as many while "
+        "the measured recall is below min_recall, up to this number",
     )  # fmt: skip
 
     @property
     def rule(self) -> str | None:
-        """What decides how many neighbours each point has: radius, eta, k_per_point; None for the same number."""
+        """The key that sets how many neighbours each point has: radius, eta or k_per_point; None: all the same."""
         return next((name for name in ("radius", "eta", "k_per_point") if getattr(self, name) is not None), None)
 
     @model_validator(mode="after")
     def _one_rule(self) -> "Neighbors":
         rules = [name for name in ("radius", "eta", "k_per_point") if getattr(self, name) is not None]
         if len(rules) > 1:
-            raise ValueError(f"{' and '.join(rules)} each decide how many neighbours a point has; keep one of them")
+            raise ValueError(f"{' and '.join(rules)} each set the number of neighbours of a point; keep one of them")
         bounds = [name for name in ("k_min", "k_max") if getattr(self, name) != "auto"]
         if bounds and not rules and self.precomputed is None:
             raise ValueError(
-                f"{' and '.join(bounds)} bound lists of varying length, but every point has n_neighbors here; leave "
-                f"them out, or set radius, eta, k_per_point or precomputed"
+                f"{' and '.join(bounds)} bound lists of varying length, but every point has n_neighbors here; remove "
+                f"them, or set radius, eta, k_per_point or precomputed"
             )
         if self.metric == "cosine" and self.radius is not None and self.radius > 2:
             raise ValueError(f"radius is {self.radius:g}, but 1 - cos is at most 2; lower radius")
         if self.precomputed is not None and self.method != "auto":
-            raise ValueError(f"method is {self.method}, but precomputed leaves nothing to search; drop one of them")
+            raise ValueError(f"method is {self.method}, but precomputed neighbours need no search; remove one of them")
         return self
 
 
 def least_neighbors(method: str, n_components: int) -> int:
-    """The fewest neighbours with which a method says anything about a point.
+    """The fewest neighbours of a point that a method needs.
 
     >>> least_neighbors("lle", 2), least_neighbors("ltsa", 2), least_neighbors("hessian", 2)
     (1, 4, 6)
@@ -83,15 +84,15 @@ def least_neighbors(method: str, n_components: int) -> int:
 
 
 def bounds_of_lists(neighbors: Neighbors, method: str, n_components: int) -> tuple[int, int]:
-    """k_min and k_max of lists of varying length, auto resolved."""
+    """k_min and k_max of lists of varying length, with auto resolved."""
     n = neighbors
-    flat = n_components + (1 if n.eta is None else 2)  # n_components + 1 points are flat anyway
+    flat = n_components + (1 if n.eta is None else 2)  # n_components + 1 points are always flat
     least = 1 if method == "pca" else max(flat, least_neighbors(method, n_components))
     return least if n.k_min == "auto" else n.k_min, 2 * n.n_neighbors if n.k_max == "auto" else n.k_max
 
 
 def check_lists(neighbors: Neighbors, method: str, n_components: int) -> None:
-    """Raises ValueError where the bounds of lists of varying length do not fit each other or the method."""
+    """Raises ValueError if the bounds of lists of varying length contradict each other or the method."""
     k_min, k_max = bounds_of_lists(neighbors, method, n_components)
     least = least_neighbors(method, n_components)
     if k_min > k_max:

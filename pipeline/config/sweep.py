@@ -1,4 +1,4 @@
-"""The section `sweep`: which keys of a config take which values, one experiment for each combination."""
+"""The section `sweep`: keys of a config and their values, one experiment for each combination."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ MAX_NAME = 120
 
 
 class Sweep(Model):
-    """Experiments: every combination of the grid's values, for each entry of the list where both are given."""
+    """Experiments: every combination of the grid's values; with a list too, that grid for each entry of the list."""
 
     grid: dict[str, tuple[Any, ...]] = Field(
         default_factory=dict, description="dotted key: values, for instance weights.reg: [1.0e-3, 1.0e-2]"
@@ -36,12 +36,12 @@ class Sweep(Model):
 def experiments(sweep: Sweep) -> list[Values]:
     """The keys and values of every experiment; the last key of the grid varies fastest."""
     points = [dict(zip(sweep.grid, values, strict=True)) for values in product(*sweep.grid.values())]
-    found = [{**entry, **point} for entry in sweep.list or ({},) for point in points]
-    return [{key: as_number(value) for key, value in values.items()} for values in found]
+    combinations = [{**entry, **point} for entry in sweep.list or ({},) for point in points]
+    return [{key: as_number(value) for key, value in values.items()} for values in combinations]
 
 
 def apply_value(data: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Set a dotted key in nested settings. Raises ConfigError where a parent is no section."""
+    """Set a dotted key in nested settings. Raises ConfigError if a parent is not a section."""
     *parents, last = key.split(".")
     for parent in parents:
         child = data.get(parent)
@@ -55,26 +55,29 @@ def apply_value(data: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def short_names(keys: list[str]) -> dict[str, str]:
-    """Each dotted key by its last part, or whole where two of them end alike.
+    """Each dotted key by its last part, or in full if several keys share that part.
 
     >>> short_names(["weights.reg", "input.seed", "quality.seed"])
     {'weights.reg': 'reg', 'input.seed': 'input.seed', 'quality.seed': 'quality.seed'}
     """
-    last = [key.rsplit(".", 1)[-1] for key in keys]
-    return {key: end if last.count(end) == 1 else key for key, end in zip(keys, last, strict=True)}
+    last_parts = [key.rsplit(".", 1)[-1] for key in keys]
+    return {
+        key: last_part if last_parts.count(last_part) == 1 else key
+        for key, last_part in zip(keys, last_parts, strict=True)
+    }
 
 
 def experiment_name(values: Values) -> str:
-    """A name for a file: `key=value` by commas; long or strange values are told apart by a hash.
+    """A file name for an experiment: `key=value` pairs joined by commas; a hash replaces what a name cannot hold.
 
     >>> experiment_name({"n_neighbors": 12, "reg": 0.1})
     'n_neighbors=12,reg=0.1'
     """
     name = ",".join(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
                     for key, value in values.items())  # fmt: skip
-    plain = re.sub(r"[^A-Za-z0-9=,._+-]+", "_", name)
+    safe = re.sub(r"[^A-Za-z0-9=,._+-]+", "_", name)
     exact = all(not isinstance(value, float) or float(f"{value:g}") == value for value in values.values())
-    if plain == name and exact and len(name) <= MAX_NAME:
+    if safe == name and exact and len(name) <= MAX_NAME:
         return name or "experiment"
     digest = hashlib.sha256(repr(sorted(values.items(), key=lambda item: item[0])).encode()).hexdigest()[:8]
-    return f"{plain[:MAX_NAME]}-{digest}"
+    return f"{safe[:MAX_NAME]}-{digest}"

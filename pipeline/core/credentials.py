@@ -1,7 +1,7 @@
-"""Secrets belong in the environment or in the identity of a machine: found in configs and URLs, kept out of messages.
+"""Find secrets in configs and URLs, and keep them out of messages.
 
-A config is copied into the store, its report and the logs, so one that holds a secret is refused before anything else
-looks at it.
+A secret belongs in the environment or in the identity of the machine. A config is copied into the store, the report
+and the logs, so a config with a secret is refused before anything else reads it.
 """
 
 import os
@@ -27,13 +27,13 @@ SECRET_TEXT = {
         r"\w*(secret|passw(or)?d|token|(access|account|api)_?key)\w*\s*=\s*[^\s$]", re.IGNORECASE
     ),
 }  # fmt: skip
-WITH_CONTAINER = {"abfs", "abfss", "wasb", "wasbs"}  # of Azure: container@account, no secret
-SHORTEST = 8  # characters of a value in the environment that is looked for elsewhere
+WITH_CONTAINER = {"abfs", "abfss", "wasb", "wasbs"}  # Azure URLs: container@account, not a secret
+SHORTEST = 8  # characters; shorter values of secret variables are not searched for
 HIDDEN = "***"
 
 
 def find_secret(text: str) -> str | None:
-    """What kind of secret a text holds, None when it holds none that can be told."""
+    """The kind of secret that a text holds, or None."""
     for kind, pattern in SECRET_TEXT.items():
         if pattern.search(text):
             return kind
@@ -46,16 +46,16 @@ def find_secret(text: str) -> str | None:
 
 
 def secrets_in(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """(key, kind of secret) for everything secret in nested dicts and lists; values are never given away."""
+    """Yield (key, kind of secret) for each secret in nested dicts and lists. The values are never returned."""
     if isinstance(data, dict):
         for name, value in data.items():
-            within = f"{key}.{name}" if key else str(name)
+            full_key = f"{key}.{name}" if key else str(name)
             if SECRET_NAME.search(str(name)) and value not in (None, "", [], {}):
-                yield redact(within), "a key that is named like a secret"
+                yield redact(full_key), "a key that is named like a secret"
             elif kind := find_secret(str(name)):
                 yield f"{key}.{HIDDEN}" if key else HIDDEN, kind
             else:
-                yield from secrets_in(value, within)
+                yield from secrets_in(value, full_key)
     elif isinstance(data, list | tuple):
         for value in data:
             yield from secrets_in(value, key)
@@ -64,14 +64,14 @@ def secrets_in(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def redact(text: str) -> str:
-    """A text without the values of the secret variables of the environment, and without users in URLs."""
+    """A text without the values of secret environment variables and without user names in URLs."""
     for value in sorted(_environment(), key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     return re.sub(r"(://)[^/?#\s'\"]*:[^/?#\s'\"]*@", rf"\1{HIDDEN}@", text)
 
 
 def without_user(url: str) -> str:
-    """A URL as it may be shown: no user, no query."""
+    """A URL without user, query and fragment, safe to show."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
@@ -82,6 +82,6 @@ def _environment() -> set[str]:
 
 
 def _is_place(name: str, value: str) -> bool:
-    """Whether a variable tells where a secret lies. One secret access key of AWS in 64 begins with a slash too."""
-    begins = value.startswith(("/", "~"))
-    return begins and (bool(PLACE_NAME.search(name)) or os.path.exists(os.path.expanduser(value)))
+    """Whether a variable holds the path of a secret. One AWS secret key in 64 begins with a slash too."""
+    is_path_like = value.startswith(("/", "~"))
+    return is_path_like and (bool(PLACE_NAME.search(name)) or os.path.exists(os.path.expanduser(value)))

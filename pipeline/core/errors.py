@@ -1,9 +1,9 @@
-"""Every failure the program can name, each with the exit code it ends the command with.
+"""Named errors, each with the exit code of the command.
 
 | code | meaning |
 |---|---|
 | 1 | a failure that a retry may cure |
-| 2 | a config or input error: a retry ends the same way |
+| 2 | a config or input error: a retry fails the same way |
 | 3 | the job ran, but a bound stated in the config was not met |
 | 130, 143 | interrupted by Ctrl-C, by SIGTERM |
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class LleError(Exception):
-    """Base of all named failures; the message says what was expected, what was found, where, and what to do."""
+    """Base of all named errors. The message states what was expected, what was found, where, and what to do."""
 
     exit_code = 1
 
@@ -31,13 +31,13 @@ class InputError(LleError):
 
 
 class InputChanged(LleError):
-    """The input was changed while it was read: its rows are not those of one state. The next run reads them again."""
+    """The input changed while it was read, so its rows mix two states. The next run reads them again."""
 
 
 class BoundsNotMet(LleError):
-    """The job ran, but a bound of the config (recall, residual, components) was not met; results so far are kept.
+    """The job ran, but a bound of the config (recall, residual, components) was not met; the results are kept.
 
-    `result` is what was reached (a RunResult), where a run has ended with this.
+    `result` is the RunResult, if the error was raised at the end of a run.
     """
 
     exit_code = 3
@@ -45,7 +45,7 @@ class BoundsNotMet(LleError):
 
 
 class StageIncomplete(LleError):
-    """Some blocks of a stage failed; the finished ones are kept and the next run computes only the others."""
+    """Some blocks of a stage failed. Finished blocks are kept; the next run computes only the others."""
 
 
 class StoreError(LleError):
@@ -66,14 +66,14 @@ class CorruptChunk(StoreError):
 class NotEnoughMemory(LleError):
     """A step or a solver needs more memory than it may use.
 
-    `plan` is what `lle plan` found nevertheless: its table is what tells where else there is no room.
+    `plan` is the table of `lle plan`, if it could be made: it lists every step that does not fit.
     """
 
     plan: dict[str, Any] | None = None
 
 
 class ExperimentsFailed(LleError):
-    """Some experiments of a sweep failed: 1 where a retry may cure one of them, else the largest of their codes."""
+    """Some experiments of a sweep failed. Exit code 1 if a retry may cure one, else the largest of their codes."""
 
     def __init__(self, message: str, codes: list[int]) -> None:
         super().__init__(message)
@@ -81,7 +81,7 @@ class ExperimentsFailed(LleError):
 
 
 class Interrupted(LleError):
-    """A signal asked the run to stop; everything finished is kept."""
+    """A signal stopped the run; finished work is kept."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")

@@ -1,4 +1,4 @@
-"""What this machine, or the container around this process, still has to give, and which versions are installed."""
+"""Cores and memory that this process may use, its host, and the installed versions."""
 
 import contextlib
 import hashlib
@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-CGROUP_FILES = (  # limit, usage, and what of it is the page cache, which makes way
+CGROUP_FILES = (  # limit, usage, and the reclaimable page cache included in the usage
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
@@ -24,73 +24,75 @@ PACKAGES = (
 
 
 def available_cores() -> int:
-    """Cores this process may use; LLE_CORES tells a container that has a share of the machine's without a limit."""
-    given = os.environ.get("LLE_CORES", "")
-    if given.isdigit() and int(given) > 0:
-        return int(given)
+    """Cores this process may use. LLE_CORES sets them in a container that shares cores without a limit."""
+    requested = os.environ.get("LLE_CORES", "")
+    if requested.isdigit() and int(requested) > 0:
+        return int(requested)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def available_memory() -> int:
-    """Bytes this process may still take: what the machine has free, or the limit of its container or job leaves."""
-    free = [int(psutil.virtual_memory().available), *_left_by_job()]
+    """Bytes this process may still allocate: the least free memory of the machine, its container and its job."""
+    free = [int(psutil.virtual_memory().available), *_free_in_slurm_job()]
     for folder in _cgroups():
-        free += _left_in(folder)
+        free += _free_in_cgroup(folder)
     return max(min(free), 0)
 
 
 def _cgroups() -> list[Path]:
-    """Folders of the control groups that limit this process, as far as they are seen from here, and those above."""
-    found = [CGROUPS, CGROUPS / "memory"]
+    """Folders of the control groups of this process and of their parents, as far as they are visible."""
+    folders = [CGROUPS, CGROUPS / "memory"]
     with contextlib.suppress(OSError):
         for line in OWN_CGROUPS.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             top = CGROUPS / "memory" if controllers else CGROUPS
             folder = top / path.lstrip("/")
             if controllers in {"", "memory"} and ".." not in folder.parts:
-                found += [each for each in (folder, *folder.parents) if top in each.parents]
-    return found
+                folders += [parent for parent in (folder, *folder.parents) if top in parent.parents]
+    return folders
 
 
-def _left_in(folder: Path) -> list[int]:
-    """What the limit of a control group leaves; nothing where it has none."""
-    left = []
-    for limit, usage, yielding in CGROUP_FILES:
+def _free_in_cgroup(folder: Path) -> list[int]:
+    """Free bytes under the limit of a control group; empty if it has no limit."""
+    free = []
+    for limit_name, usage_name, cache_key in CGROUP_FILES:
         with contextlib.suppress(OSError, ValueError):
             entries = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            used = int((folder / usage).read_text()) - int(entries.get(yielding, 0))
-            left.append(int((folder / limit).read_text()) - used)
-    return left
+            used = int((folder / usage_name).read_text()) - int(entries.get(cache_key, 0))
+            free.append(int((folder / limit_name).read_text()) - used)
+    return free
 
 
-def _left_by_job() -> list[int]:
-    """What SLURM's promise to the job (in MiB) leaves on this node; not every site enforces it by a control group."""
-    promised = _given("SLURM_MEM_PER_NODE") or _given("SLURM_MEM_PER_CPU") * _given("SLURM_CPUS_ON_NODE")
-    if not promised:  # no limit
+def _free_in_slurm_job() -> list[int]:
+    """Free bytes of the SLURM job on this node. Not every site enforces the job's memory (in MiB) by control groups."""
+    per_cpu = _number_from_environment("SLURM_MEM_PER_CPU") * _number_from_environment("SLURM_CPUS_ON_NODE")
+    job_mib = _number_from_environment("SLURM_MEM_PER_NODE") or per_cpu
+    if not job_mib:  # no limit
         return []
     me = psutil.Process()
-    taken = 0
+    used = 0
     for process in (me, *me.children(recursive=True)):
         with contextlib.suppress(psutil.Error):
-            taken += process.memory_info().rss
-    return [promised * 2**20 - taken]
+            used += process.memory_info().rss
+    return [job_mib * 2**20 - used]
 
 
-def _given(name: str) -> int:
-    """A number in the environment; 0 where there is none."""
+def _number_from_environment(name: str) -> int:
+    """An environment variable as a number; 0 if it is not set."""
     value = os.environ.get(name, "")
     return int(value) if value.isdigit() else 0
 
 
 def memory_limit(requested: int | str) -> int:
-    """Bytes the eigensolver may take: as asked, else 80 % of what is left."""
+    """Bytes the eigensolver may use: the requested size, else 80 % of the available memory."""
     return requested if isinstance(requested, int) else int(SOLVER_SHARE * available_memory())
 
 
 def process_place() -> dict[str, Any]:
-    """Where this process's number means something: the host by name, and there the count of processes it belongs to.
+    """Where a process id is valid: the host name and the id of the PID namespace.
 
-    Containers of one host name may each count their own. `numbers` is None where the system does not say.
+    Containers with the same host name can have different PID namespaces. `numbers` is None if the system does not
+    show its namespace.
     """
     numbers = None
     with contextlib.suppress(OSError):
@@ -99,14 +101,14 @@ def process_place() -> dict[str, Any]:
 
 
 def is_seen(place: dict[str, Any]) -> bool:
-    """Whether a process's number means here what it meant at a place; one without `numbers` is known by its host."""
+    """Whether process ids of this place are valid here. A place without `numbers` is compared by host only."""
     return all(place.get(key, mine) == mine for key, mine in process_place().items())
 
 
 @cache
 def own_sources() -> str:
-    """Digest of this package's own files: its version is the same from one release to the next."""
-    folder, digest = Path(__file__).parent, hashlib.sha256()
+    """Digest of the package's source files. The version number alone does not change between releases."""
+    folder, digest = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(b"%s\0%s\0" % (path.relative_to(folder).as_posix().encode(), path.read_bytes()))
     return digest.hexdigest()[:12]
@@ -114,18 +116,18 @@ def own_sources() -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide results."""
-    found = {"python": sys.version.split()[0]}
+    """Versions of Python and of the packages that affect the results."""
+    installed = {"python": sys.version.split()[0]}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def peak_bytes() -> int:
-    """The most that this process has held since Linux's count of it was begun anew; elsewhere what it holds now."""
+    """Peak memory of this process in bytes since Linux's counter was last reset; on other systems, its memory now."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

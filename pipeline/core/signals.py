@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop, as an exception of the main thread."""
+"""Turn the signals that stop a run into an exception of the main thread."""
 
 import signal
 import threading
@@ -11,7 +11,7 @@ from pipeline.core.errors import Interrupted
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGINT and SIGTERM raise Interrupted in the main thread, so that locks and clusters are given back."""
+    """SIGINT and SIGTERM raise Interrupted in the main thread, so that locks and clusters are released."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -19,9 +19,9 @@ def interruptible() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous_handlers = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

@@ -1,31 +1,32 @@
-"""What a process keeps from one block of a stage to the next, let go when it begins another stage.
+"""Caches that live as long as a process works on one stage.
 
-A row group of the input can be as large as all that a later step plans for, and the process that read it lives on.
+A cached row group of the input can be as large as the memory planned for a later step, and the process that read it
+also runs that step.
 """
 
 from typing import Protocol, TypeVar
 
 
-class Kept(Protocol):
+class Clearable(Protocol):
     """A cache, such as those of functools."""
 
     def cache_clear(self) -> None: ...
 
 
-Cache = TypeVar("Cache", bound=Kept)
+Cache = TypeVar("Cache", bound=Clearable)
 
-_caches: list[Kept] = []
+_caches: list[Clearable] = []
 _stage: list[str] = []
 
 
-def released_with(cache: Cache) -> Cache:
-    """Have a cache emptied where a process goes on with another stage than the one that filled it."""
+def cleared_between_stages(cache: Cache) -> Cache:
+    """Register a cache: it is emptied when the process begins another stage."""
     _caches.append(cache)
     return cache
 
 
 def begin_stage(stage: str) -> None:
-    """Empty what other stages have filled."""
+    """Empty the registered caches if the process worked on another stage before."""
     if _stage != [stage]:
         _stage[:] = [stage]
         for cache in _caches:

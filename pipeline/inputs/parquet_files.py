@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import InputError
-from pipeline.core.stage_caches import released_with
+from pipeline.core.stage_caches import cleared_between_stages
 from pipeline.inputs.base import AnyArray, Source
 from pipeline.inputs.column_names import TableColumns, choose_columns
 from pipeline.inputs.files import FileRows, Stamp, find_files, path_or_file, reading
@@ -127,7 +127,7 @@ def _footer(stamp: Stamp) -> Any:
 
 
 # One cache each, of one row group: a row group can be large, and reads of numbers and labels alternate.
-@released_with
+@cleared_between_stages
 @lru_cache(maxsize=1)
 def _numbers_of_group(stamp: Stamp, group: int, columns: tuple[str, ...], dtype: np.dtype[Any]) -> AnyArray:
     first, end = _outline(stamp).starts[group : group + 2]
@@ -144,7 +144,7 @@ def _numbers_of_group(stamp: Stamp, group: int, columns: tuple[str, ...], dtype:
     return numbers
 
 
-@released_with
+@cleared_between_stages
 @lru_cache(maxsize=1)
 def _labels_of_group(stamp: Stamp, group: int, label: str, dtype: np.dtype[Any]) -> AnyArray:
     column = _read_group(stamp, group, [label]).column(label)
