@@ -80,7 +80,7 @@ class TestStores:
         Store(str(tmp_path / "run.zarr")).put_json("_run/steps/ingest.old.json", record)
         result = CliRunner().invoke(app, ["run", str(config), "--json"])
         assert (result.exit_code, json.loads(result.stdout)["error"]) == (1, "StoreError")
-        assert "which lies outside" in " ".join(result.stderr.split())
+        assert "which is outside" in " ".join(result.stderr.split())
 
     def test_every_use_of_a_name(self, tmp_path, precious):
         (tmp_path / "store").mkdir()

@@ -41,7 +41,7 @@ from pipeline.jobs.validate import validate as validate_config
 from pipeline.jobs.verify import check
 from pipeline.kernels.eigensolver.pardiso import reproducible_environment
 from pipeline.stages import write_report
-from pipeline.storage.versions import others, reading
+from pipeline.storage.versions import other_versions, reading
 
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -159,7 +159,7 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
 
     def act() -> dict[str, Any]:
         with reading(store) as opened:
-            return check(opened, lambda: others(store, opened))
+            return check(opened, lambda: other_versions(store, opened))
 
     _finish(act, as_json, describe_check)
 

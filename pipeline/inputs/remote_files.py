@@ -19,7 +19,7 @@ from fsspec.utils import glob_translate
 from pipeline.core.errors import ConfigError, InputChanged, InputError, LleError
 from pipeline.inputs.file_stamp import Stamp
 from pipeline.storage.objects import open_remote
-from pipeline.storage.storage_errors import answer_of
+from pipeline.storage.storage_errors import explain_remote
 
 MAGIC = re.compile(r"[*?\[]")
 PIECE_BYTES = 1 << 24  # of one request, since the client gives up on an answer that takes longer than 30 seconds
@@ -220,7 +220,7 @@ def _asking(where: str) -> Iterator[None]:
     except (LleError, MemoryError):
         raise
     except Exception as error:
-        said = answer_of(error)
+        said = explain_remote(error)
         if said is None:
             raise
         raise said.of_input(where) from None

@@ -20,7 +20,7 @@ from pipeline.inputs.base import AnyArray, Fingerprint, Rows, Source, Stamper, c
 from pipeline.inputs.files import find_paths
 from pipeline.inputs.stacked_files import FileSource
 from pipeline.storage.objects import open_remote
-from pipeline.storage.storage_errors import answer_of, said_by
+from pipeline.storage.storage_errors import client_message, explain_remote
 
 IN_FLIGHT = 10  # chunks that zarr decodes at one time
 HEADS = ("zarr.json", ".z")  # names of files that hold no chunk
@@ -206,7 +206,7 @@ def _decoding(where: str) -> Iterator[None]:
         raise
     except PermissionError as error:
         raise InputError(
-            f"{where}: may not be read ({said_by(error)}); check the permissions or the credentials"
+            f"{where}: may not be read ({client_message(error)}); check the permissions or the credentials"
         ) from error
     except OSError as error:
         raise LleError(
@@ -215,7 +215,7 @@ def _decoding(where: str) -> Iterator[None]:
     except Exception as error:
         # Each codec and each storage client has exceptions of its own; none of them is worth a retry unless
         # the store says so.
-        if said := answer_of(error):
+        if said := explain_remote(error):
             raise said.of_input(where) from None
         raise InputError(
             f"{where}: cannot be decoded ({type(error).__name__}: {error}); the chunk or its metadata is "

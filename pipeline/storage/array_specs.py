@@ -1,7 +1,7 @@
-"""Every array of a run, described once: name, dims, meaning, unit, how it is compressed.
+"""All arrays of a run: name, dimensions, meaning, unit and compression.
 
-The README's table of the store and the report's are made from this. Names that begin with `_work/` are
-intermediate results: kept so that an interrupted or changed run can reuse them.
+The tables of arrays in the README and in the report are made from this module. Arrays under `_work/` are intermediate
+results, kept so that an interrupted or changed run can reuse them.
 """
 
 import math
@@ -13,10 +13,10 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """One kind of array. `dims` names the axes; the first is cut into blocks.
+    """One kind of array. `dims` names the axes; the first axis is divided into blocks.
 
-    `kind` chooses the codec: numbers that vary bit by bit ("float") are stored as they are, ids and counts ("index")
-    are compressed. `parts` > 0 stores each block as one shard of that many chunks, for arrays that are read in slices
+    `kind` selects the codec: "float" values hardly compress and are stored raw, "index" values (ids and counts) are
+    compressed. `parts` > 0 stores each block as one shard of that many chunks, for arrays that are read in slices
     smaller than a block.
     """
 
@@ -57,7 +57,7 @@ RECONSTRUCTION_ERROR = ArraySpec(
     "reconstruction_error",
     ("point",),
     "float64",
-    "squared distance of each point from what its neighbours rebuild",
+    "squared distance of each point from its reconstruction by its neighbours",
     "squared input units",
 )
 DEGREE = ArraySpec("degree", ("point",), "float64", "summed weights of each point's edges (laplacian)")
@@ -65,7 +65,7 @@ COMPONENT = ArraySpec(
     "component", ("input row",), "int32", "component of the graph, 0 the largest; -1 = not embedded", kind="index"
 )
 EIGENVALUES = ArraySpec(
-    "eigenvalues", ("component", "coordinate"), "float64", "||F v||^2, ascending, the null one left out; pca: variances"
+    "eigenvalues", ("component", "coordinate"), "float64", "||F v||^2, ascending, without the zero one; pca: variances"
 )
 EMBEDDING = ArraySpec(
     "embedding", ("input row", "coordinate"), "float64", "the embedding in input order; NaN = not embedded"
@@ -105,22 +105,22 @@ SEARCHED_INDICES = ArraySpec(
     "_work/searched_indices",
     ("point", "neighbor"),
     "int32 or int64",
-    "lists of k_max ids before each is cut",
+    "lists of k_max ids before they are shortened",
     kind="index",
 )
 SEARCHED_DISTANCES = ArraySpec(
     "_work/searched_distances", ("point", "neighbor"), "float32", "their distances", "input units"
 )
-K_PER_POINT = ArraySpec("_work/k_per_point", ("point",), "int32", "neighbours that each point asks for", kind="index")
+K_PER_POINT = ArraySpec("_work/k_per_point", ("point",), "int32", "requested neighbours of each point", kind="index")
 KNN_INDICES = ArraySpec(
-    "_work/knn_indices", ("point", "neighbor"), "int32 or int64", "neighbours as found, before repair", kind="index"
+    "_work/knn_indices", ("point", "neighbor"), "int32 or int64", "neighbours before graph repair", kind="index"
 )
 KNN_DISTANCES = ArraySpec("_work/knn_distances", ("point", "neighbor"), "float32", "their distances", "input units")
 EMBEDDED_HASH = ArraySpec(
     "_work/embedded_hash",
     ("input row", "half"),
     "uint64",
-    "hash of the row that each row of embedding belongs to",
+    "hash of the input row of each embedding row",
     kind="index",
 )
 POINT_COMPONENT = ArraySpec("_work/component", ("point",), "int32", "weak component of each point", kind="index")
@@ -144,7 +144,7 @@ LOCAL_FACTORS = "local_factors"
 
 @dataclass(frozen=True)
 class PlannedArray:
-    """An array of the schema with the sizes of this run."""
+    """An array with the sizes of this run."""
 
     spec: ArraySpec
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What lies at the URL of a store, told from its names and its zarr.json: a run, something else, or nothing."""
+"""Identify the content of a store URL by its names and its zarr.json: a run, other data, or nothing."""
 
 import json
 import re
@@ -8,29 +8,29 @@ from typing import Literal, NamedTuple
 from pipeline.storage.array_specs import FORMAT_VERSION
 from pipeline.storage.object_protocol import Objects
 
-POINTER, VERSIONS = "published.json", "versions"  # of a root: which version counts, and where they all are
-NAMED = 5  # files and folders of a foreign place
+POINTER, VERSIONS = "published.json", "versions"  # in a root of versions: the published version, the folder of all
+MAX_NAMES = 5  # listed in a message
 
 Kind = Literal["empty", "run", "other version", "damaged", "versions", "foreign"]
 
 
 class Place(NamedTuple):
-    """What lies at a URL, and that in words."""
+    """The content of a URL: its kind, and a description for messages."""
 
     kind: Kind
     found: str
 
 
-def look(objects: Objects) -> Place:
-    """What lies there; of what is not this program's, the first few names too. Raises StoreError."""
+def identify(objects: Objects) -> Place:
+    """Identify the content of a URL; foreign content is described by its first few names. Raises StoreError."""
     if isinstance(folder := objects.place(), str) and Path(folder).is_file():
         return Place("foreign", "a file, not a folder")
     document = objects.get("zarr.json")
     if document is None:
         if has_versions(objects):
             return Place("versions", "the versions of a job with output.keep")
-        names = [name for name in objects.names("") if not name.startswith("_run/")]
-        return Place("foreign", f"other files: {_shown(names)}") if names else Place("empty", "nothing")
+        other_names = [name for name in objects.names("") if not name.startswith("_run/")]
+        return Place("foreign", f"other files: {_shown(other_names)}") if other_names else Place("empty", "nothing")
     try:
         content = json.loads(document)
     except ValueError:
@@ -39,17 +39,17 @@ def look(objects: Objects) -> Place:
         return Place("foreign", f"an unreadable zarr.json beside {_shown(objects.names(''))}")
     if not isinstance(content, dict) or "lle_format" not in content.get("attributes", {}):
         return Place("foreign", f"zarr data of another program: {_shown(objects.names(''))}")
-    written = content["attributes"]["lle_format"]
-    return Place("run" if written == FORMAT_VERSION else "other version", f"store format {written}")
+    format_version = content["attributes"]["lle_format"]
+    return Place("run" if format_version == FORMAT_VERSION else "other version", f"store format {format_version}")
 
 
 def has_versions(objects: Objects) -> bool:
-    """Whether this is the root of versions, each a store of its own."""
+    """Whether this URL is a root of versions, each with its own store."""
     return objects.exists(POINTER) or bool(objects.folders(VERSIONS))
 
 
 def is_id(version: str) -> bool:
-    """Whether it can be a version's: its time and four letters. Other folders beside them are somebody else's.
+    """Whether a folder name has the form of a version id: a time and four hex digits. Other folders are not ours.
 
     >>> is_id("20260102T030405Z-9f3e"), is_id("../other"), is_id("notes"), is_id("")
     (True, False, False, False)
@@ -58,6 +58,7 @@ def is_id(version: str) -> bool:
 
 
 def _shown(names: list[str]) -> str:
-    """The first few of the files and folders at the top."""
-    tops = list(dict.fromkeys(name.split("/")[0] + "/" * ("/" in name) for name in names))
-    return ", ".join(tops[:NAMED]) + (f" and {len(tops) - NAMED} more" if len(tops) > NAMED else "")
+    """The first few top-level files and folders."""
+    top_names = list(dict.fromkeys(name.split("/")[0] + "/" * ("/" in name) for name in names))
+    n_more = len(top_names) - MAX_NAMES
+    return ", ".join(top_names[:MAX_NAMES]) + (f" and {n_more} more" if n_more > 0 else "")

@@ -1,4 +1,4 @@
-"""Who is running: one driver at a time holds a store, and a dead one's lock is taken over."""
+"""The run lock: one driver at a time holds a store. The lock of a dead process is taken over."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ STALE_SECONDS = 300.0
 
 
 class RunLock:
-    """One driver at a time. The holder is told apart by host, process and start time, and shows life every 15 s."""
+    """A lock file. Host, process id and start time identify its holder, who renews it every 15 s."""
 
     def __init__(self, store: Store, name: str = LOCK) -> None:
         self.store, self.name = store, name
@@ -49,17 +49,17 @@ class RunLock:
                 self.store.objects.delete(self.name)
 
     def held(self) -> bool:
-        """Whether the lock is still this run's: one that slept for long may have lost it to another."""
+        """Whether this run still holds the lock. Another run may take it over if this process was suspended."""
         holder = self.store.get_json(self.name)
         return holder is not None and holder.get("token") == self.me["token"]
 
     def _remove_dead(self, holder: dict[str, Any]) -> None:
-        """Remove a dead holder's lock. Of several runs that want to, the one that creates the claim on it does."""
+        """Remove a dead holder's lock. Of several runs that try, only the one that creates the claim file may."""
         claim = f"_run/claim-{holder['token']}.json"
         if not self.store.objects.create(claim, self._content()):
-            rival = self.store.get_json(claim)
-            if rival is not None and holder_alive(self.store, claim, rival):
-                raise self._refused(rival)
+            other_holder = self.store.get_json(claim)
+            if other_holder is not None and holder_alive(self.store, claim, other_holder):
+                raise self._refused(other_holder)
             self.store.objects.delete(claim)
             return
         current = self.store.get_json(self.name)
@@ -70,7 +70,7 @@ class RunLock:
     def _refused(self, holder: dict[str, Any]) -> StoreError:
         return StoreError(
             f"{self.store.url}: another run holds this store (process {holder['pid']} on {holder['host']}). Wait for "
-            f"it, or stop it, or choose another output.store"
+            f"it, stop it, or choose another output.store"
         )
 
     def _content(self) -> bytes:
@@ -84,9 +84,9 @@ class RunLock:
 
 
 def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:
-    """Whether the process that holds a lock lives: known where it would be seen, else judged by its last sign of life.
+    """Whether the holder of a lock is alive: its process if it is visible here, else the age of the lock.
 
-    Times are the store's: the clocks of the two hosts may differ by any amount.
+    The age uses only the store's clock, because the clocks of two hosts can differ.
     """
     if not is_seen(holder):
         return store.objects.age(name) < STALE_SECONDS
@@ -99,8 +99,8 @@ def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:
 
 
 def running(store: Store) -> bool:
-    """Whether a living driver holds the store."""
+    """Whether a live driver holds the store."""
     holder = store.get_json(LOCK)
     if holder is not None and not is_seen(holder):
-        return bool(time.time() - holder["alive"] < STALE_SECONDS)  # only told to people: asking leaves no trace
+        return bool(time.time() - holder["alive"] < STALE_SECONDS)  # a status query must not write to the store
     return holder is not None and holder_alive(store, LOCK, holder)

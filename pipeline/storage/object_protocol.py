@@ -1,11 +1,11 @@
-"""What every place for whole objects offers, a local folder or an object store."""
+"""The interface of local folders and object stores: whole objects by name."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 
 class Objects(Protocol):
-    """Bytes by name under a root; names use '/'."""
+    """Bytes by name under a root URL; names use '/'."""
 
     url: str
 
@@ -13,37 +13,37 @@ class Objects(Protocol):
         """Write the whole object, atomically."""
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write the object only if there is none; False when there is one already."""
+        """Write the object if it does not exist; False if it exists."""
 
     def get(self, name: str) -> bytes | None:
-        """The object's bytes, None when there is no such object."""
+        """The object's bytes, or None if it does not exist."""
 
     def names(self, prefix: str) -> list[str]:
         """Names of all objects below a folder, sorted."""
 
     def folders(self, prefix: str) -> list[str]:
-        """Names of the folders right below one, sorted, without looking into them."""
+        """Names of the direct subfolders of a folder, sorted."""
 
     def copy(self, names: Sequence[str], source: "Objects") -> None:
-        """Take over objects of another place under their names, replacing what is there; none is read through here.
+        """Copy objects of another root under the same names, replacing existing ones. No data passes through here.
 
-        Locally the two names may be links to the same bytes: writes replace a name and never change bytes in place.
+        Local copies may be hard links: a write replaces a name and never changes bytes in place.
         """
 
     def exists(self, name: str) -> bool:
-        """Whether the object is there."""
+        """Whether the object exists."""
 
     def size(self, name: str) -> int:
-        """Bytes of the object, 0 when there is none."""
+        """Bytes of the object, 0 if it does not exist."""
 
     def delete(self, name: str) -> None:
-        """Remove an object or everything below a folder; nothing there is fine."""
+        """Remove an object, or everything in a folder. Does nothing if neither exists."""
 
     def place(self) -> Any:
-        """The folder (str), or obstore's store."""
+        """The root for zarr: the folder (str), or obstore's store."""
 
     def sweep(self) -> int:
-        """Remove what killed writers left behind; returns how many."""
+        """Remove partial files of killed writers; returns how many."""
 
     def age(self, name: str) -> float:
-        """Seconds since the object was written, by the store's own clock; infinite when there is none."""
+        """Seconds since the object was written, by the store's own clock; infinite if it does not exist."""

@@ -1,6 +1,6 @@
-"""Whole objects (markers, the lock, bundles, report files) under one URL: local folders now, object stores by obstore.
+"""Whole objects (markers, the lock, bundles, report files) under one URL: local folders, or object stores by obstore.
 
-Every write is atomic and `create` is conditional: it succeeds for exactly one of several writers.
+Every write is atomic. `create` is conditional: it succeeds for exactly one of several writers.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ from pipeline.storage.storage_errors import persist, storage_errors
 
 NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 COPY_THREADS = 16
-SETTLE_SECONDS = 1.0  # until every writer that saw no object has written its own, where the service lets several do so
+SETTLE_SECONDS = 1.0  # wait after `create`: some services let every writer succeed that saw no object at its start
 RETRY: Any = {"max_retries": 10, "retry_timeout": timedelta(seconds=90)}
 
 
 def open_objects(url: str) -> Objects:
-    """Objects under a path, a file:// URL, or any URL obstore knows (s3://, gs://, az://, memory://)."""
+    """The objects under a path, a file:// URL, or any URL that obstore knows (s3://, gs://, az://, memory://)."""
     _refuse_secrets(url)
     parsed = urlparse(url)
     if parsed.scheme in {"", "file"} or len(parsed.scheme) == 1:
@@ -40,39 +40,39 @@ def open_objects(url: str) -> Objects:
 
 
 def open_remote(url: str) -> Any:
-    """obstore's store of a URL. Its client takes endpoint and credentials from the environment. Raises ConfigError."""
+    """obstore's store for a URL. The client reads endpoint and credentials from the environment. Raises ConfigError."""
     _refuse_secrets(url)
     from obstore.store import from_url  # noqa: PLC0415 (an optional extra)
 
-    plain: Any = {"client_options": {"allow_http": True}} if url.startswith("http://") else {}
+    options: Any = {"client_options": {"allow_http": True}} if url.startswith("http://") else {}
     try:
-        return from_url(url, retry_config=RETRY, **plain)
+        return from_url(url, retry_config=RETRY, **options)
     except Exception as error:
-        said = redact(str(error).split("\n")[0])
-        raise ConfigError(f"{url}: not a storage URL that can be opened: {said}") from None
+        message = redact(str(error).split("\n")[0])
+        raise ConfigError(f"{url}: not a storage URL that can be opened: {message}") from None
 
 
 def _refuse_secrets(url: str) -> None:
     if kind := find_secret(url):
         raise ConfigError(
             f"{without_user(url)}: the URL holds {kind}. Credentials come from the environment or the identity of the "
-            f"machine; take it out of the URL, and replace it if others have seen it"
+            f"machine; remove it from the URL, and replace it if others have seen it"
         )
 
 
 class LocalObjects:
-    """Files below a folder; a write is a temporary name and a rename."""
+    """Files below a folder. A write creates a temporary file and renames it."""
 
     def __init__(self, root: str) -> None:
         self.root = Path(root).expanduser().absolute()
-        self.url = str(self.root)  # workers may have another working directory
+        self.url = str(self.root)  # absolute: workers may have another working directory
 
     def _path(self, name: str) -> Path:
-        """Where an object lies. Names are read from stores too, whose writers may mean other folders: StoreError."""
+        """The path of an object. Raises StoreError for a name outside the root: names also come from stored records."""
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise StoreError(
-                f"{self.url}: a record names {name!r}, which lies outside; nothing was read or deleted there. Use "
-                "another store: this one is damaged, or was made to deceive"
+                f"{self.url}: a record holds the name {name!r}, which is outside the store; nothing was read or "
+                "deleted there. Use another store: this one is damaged or was tampered with"
             )
         return self.root / name
 
@@ -97,7 +97,7 @@ class LocalObjects:
             temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
             try:
                 temporary.write_bytes(data)
-                os.link(temporary, target)  # fails where the name exists, so the content is never seen half written
+                os.link(temporary, target)  # fails if the name exists; readers never see half-written content
             except FileExistsError:
                 return False
             finally:
@@ -111,8 +111,8 @@ class LocalObjects:
 
     def names(self, prefix: str) -> list[str]:
         base = self._path(prefix)
-        found = (path for path in base.rglob("*") if path.is_file() and not path.name.endswith(".partial"))
-        return sorted(path.relative_to(self.root).as_posix() for path in found)
+        files = (path for path in base.rglob("*") if path.is_file() and not path.name.endswith(".partial"))
+        return sorted(path.relative_to(self.root).as_posix() for path in files)
 
     def folders(self, prefix: str) -> list[str]:
         with storage_errors(str(self._path(prefix))), contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -144,7 +144,7 @@ class LocalObjects:
         return str(self.root)
 
     def age(self, name: str) -> float:
-        """Both times are the file system's, so that the clocks of two hosts never meet."""
+        """Compares two times of the file system, so clocks of different hosts are never compared."""
         probe = f"_run/clock-{uuid.uuid4().hex}.json"
         self.put(probe, b"{}")
         try:
@@ -155,15 +155,15 @@ class LocalObjects:
             self.delete(probe)
 
     def sweep(self) -> int:
-        """Remove temporary files that killed writers left behind; returns how many."""
-        litter = list(self.root.rglob("*.partial"))
-        for path in litter:
+        """Remove temporary files of killed writers; returns how many."""
+        partial_files = list(self.root.rglob("*.partial"))
+        for path in partial_files:
             path.unlink(missing_ok=True)
-        return len(litter)
+        return len(partial_files)
 
 
 def _link(source: Path, target: Path) -> None:
-    """One more name for a file; a copy of it where the file system has no links, or no more of them."""
+    """Hard-link a file; copy it if the file system has no links or the file has too many."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
     try:
@@ -179,7 +179,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 class RemoteObjects:
-    """Objects below a URL through obstore."""
+    """Objects below a URL, accessed by obstore."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -198,10 +198,10 @@ class RemoteObjects:
             self._obs.put(self._store, name, data)
 
     def create(self, name: str, data: bytes) -> bool:
-        """The data must tell its writer: services differ in what a conditional write is worth, so it is read back.
+        """The data must be unique to its writer: it is read back, because conditional writes differ between services.
 
-        Some ignore the condition, some refuse it, and some (OpenStack Swift) check it and write later, so that several
-        writers at once all succeed: the last one that wrote has created the object, the others are told so.
+        Some services ignore the condition, some refuse it, and some (OpenStack Swift) check it before a delayed write,
+        so that several writers succeed at once. The last writer has created the object; the others get False.
         """
         if self.exists(name):
             return False
@@ -209,7 +209,7 @@ class RemoteObjects:
             try:
                 self._obs.put(self._store, name, data, mode="create")
             except self._obs.exceptions.AlreadyExistsError:
-                pass  # another writer's, or our own: the answer was lost and the client asked again
+                pass  # written by another writer, or by this one: the client retried after a lost response
             except (NotImplementedError, self._obs.exceptions.NotSupportedError):
                 self._obs.put(self._store, name, data)
         time.sleep(SETTLE_SECONDS)
@@ -227,21 +227,27 @@ class RemoteObjects:
 
     def folders(self, prefix: str) -> list[str]:
         with self._at(prefix):
-            found = self._obs.list_with_delimiter(self._store, prefix=prefix)["common_prefixes"]
-        return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in found)
+            prefixes = self._obs.list_with_delimiter(self._store, prefix=prefix)["common_prefixes"]
+        return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in prefixes)
 
     def copy(self, names: Sequence[str], source: Objects) -> None:
-        """By the service itself, through a store that sees both places."""
-        mine, theirs = self.url.rstrip("/").split("/"), source.url.rstrip("/").split("/")
-        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(mine, theirs, strict=False)))
-        above = RemoteObjects("/".join(mine[:shared]))
+        """Copied inside the service, by a client whose root contains both stores."""
+        target_parts, source_parts = self.url.rstrip("/").split("/"), source.url.rstrip("/").split("/")
+        shared = sum(
+            1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(target_parts, source_parts, strict=False))
+        )
+        common_root = RemoteObjects("/".join(target_parts[:shared]))
 
-        def one(name: str) -> None:
+        def copy_one(name: str) -> None:
             with self._at(name):
-                self._obs.copy(above._store, "/".join([*theirs[shared:], name]), "/".join([*mine[shared:], name]))
+                self._obs.copy(
+                    common_root._store,
+                    "/".join([*source_parts[shared:], name]),
+                    "/".join([*target_parts[shared:], name]),
+                )
 
         with ThreadPoolExecutor(COPY_THREADS) as pool:
-            list(pool.map(one, names))
+            list(pool.map(copy_one, names))
 
     def exists(self, name: str) -> bool:
         return self._head(name) is not None
@@ -256,26 +262,26 @@ class RemoteObjects:
         return None
 
     def delete(self, name: str) -> None:
-        found = self.names(name) or ([name] if self.exists(name) else [])
-        if found:
+        existing = self.names(name) or ([name] if self.exists(name) else [])
+        if existing:
             with self._at(name):
-                self._obs.delete(self._store, found)
+                self._obs.delete(self._store, existing)
 
     def place(self) -> Any:
         return self._store
 
     def age(self, name: str) -> float:
-        """Both times are the service's."""
+        """Compares two times of the service."""
         probe = f"_run/clock-{uuid.uuid4().hex}.json"
         self.put(probe, b"{}")
         try:
-            now, then = self._head(probe), self._head(name)
-            if now is None or then is None:
+            probe_head, head = self._head(probe), self._head(name)
+            if probe_head is None or head is None:
                 return math.inf
-            return float((now["last_modified"] - then["last_modified"]).total_seconds())
+            return float((probe_head["last_modified"] - head["last_modified"]).total_seconds())
         finally:
             self.delete(probe)
 
     def sweep(self) -> int:
-        """Object stores keep no partial writes."""
+        """Object stores have no partial files."""
         return 0

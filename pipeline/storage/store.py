@@ -1,8 +1,8 @@
-"""A run's store: zarr arrays written by whole blocks, bundles of small arrays, JSON objects. The only zarr code.
+"""The store of a run: zarr arrays written by whole blocks, bundles of small arrays, JSON objects. The only zarr code.
 
-An array's chunk (or shard) along its first axis is a block, so that no two tasks ever write the same object. Every
-chunk carries a CRC-32C; a mismatch on reading is a CorruptChunk, and so is a chunk that is missing although its
-block is marked as done (zarr itself would return the fill value).
+A block is a chunk (or shard) along an array's first axis, so two tasks never write the same object. Every chunk has a
+CRC-32C. Reading raises CorruptChunk if the checksum differs, or if a chunk of a finished block is missing (zarr itself
+would return the fill value).
 """
 
 import contextlib
@@ -24,15 +24,15 @@ from zarr.storage import ObjectStore
 
 from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
 from pipeline.storage.array_specs import FORMAT_VERSION, PlannedArray
-from pipeline.storage.locate import Kind, has_versions, look
+from pipeline.storage.locate import Kind, has_versions, identify
 from pipeline.storage.objects import open_objects
 from pipeline.storage.storage_errors import persist, storage_errors
-from pipeline.storage.strict_reads import only_whole
+from pipeline.storage.strict_reads import with_all_chunks
 
 Array = npt.NDArray[Any]
 
 CRC_BYTES = 4
-WRITE_ALL: Any = {"write_empty_chunks": True}  # a chunk that equals the fill value is data too
+WRITE_ALL: Any = {"write_empty_chunks": True}  # also store chunks that equal the fill value
 
 
 class Store:
@@ -43,29 +43,32 @@ class Store:
         self.url = self.objects.url
         self._arrays: dict[str, zarr.Array[Any]] = {}
         self.before_write: Callable[[], None] = _nothing
-        """Called before data are written; what it raises keeps them from it."""
+        """Called before every write of data; an exception raised here prevents the write."""
 
     # --- the group
 
     def require_run(self) -> None:
-        """For whoever reads a run. Raises ConfigError where none of this version is, StoreError for a damaged one."""
-        place = look(self.objects)
+        """Check that this URL holds a readable run.
+
+        Raises ConfigError if there is none or its format differs, StoreError if it is damaged.
+        """
+        place = identify(self.objects)
         if place.kind == "other version":
             raise ConfigError(
                 f"{self.url}: expected a run of store format {FORMAT_VERSION}, found {place.found}; read it with the "
-                f"version of the program that wrote it, or compute it anew: `lle run CONFIG --fresh`"
+                f"version of the program that wrote it, or compute it again: `lle run CONFIG --fresh`"
             )
         if place.kind not in {"run", "damaged"}:
             raise ConfigError(
                 f"{self.url}: no run has been started there. Expected the store of a run, found {place.found}; give "
-                f"the path or URL that its config names as output.store"
+                f"the path or URL of output.store in its config"
             )
         self.is_run()
 
     def is_run(self, cure: str = "choose another output.store") -> bool:
-        """Whether a run of this version is here; False for an empty place. `cure` is what whoever writes here may do.
+        """Whether a run of this format exists here; False for an empty place. `cure` is the advice to a writer.
 
-        Raises ConfigError for anything of somebody else or of another version, StoreError for a damaged run.
+        Raises ConfigError for foreign data or another format, StoreError for a damaged run.
         """
         kind = self._kind(cure)
         if kind == "other version":
@@ -74,20 +77,20 @@ class Store:
                 f"use another output.store or --fresh"
             )
         if kind == "damaged":
-            raise StoreError(f"{self.url}: its zarr.json cannot be read; run with --fresh to start anew")
+            raise StoreError(f"{self.url}: its zarr.json cannot be read; run with --fresh to start again")
         return kind == "run"
 
     def has_versions(self) -> bool:
-        """Whether this is the root of versions, each a store of its own."""
+        """Whether this URL is a root of versions, each with its own store."""
         return has_versions(self.objects)
 
     def may_erase(self) -> bool:
-        """Whether --fresh may erase what is here: runs of any version, damaged ones too. Raises ConfigError."""
+        """Whether --fresh may erase data here: runs of any format, also damaged ones. Raises ConfigError."""
         return self._kind() != "empty"
 
     def _kind(self, cure: str = "choose another output.store") -> Kind:
-        """What lies at the URL. Raises ConfigError when it is not one run of this program, or an empty place."""
-        place = look(self.objects)
+        """The kind of content at the URL. Raises ConfigError for a root of versions or foreign data."""
+        place = identify(self.objects)
         if place.kind == "versions":
             raise ConfigError(f"{self.url}: holds {place.found}, not one run; set output.keep, or {cure}")
         if place.kind == "foreign":
@@ -111,7 +114,7 @@ class Store:
             return dict(zarr.open_group(self._zarr_store(), mode="r").attrs)
 
     def erase(self) -> None:
-        """Remove everything but the run lock; the records first, so that a kill leaves none without its arrays."""
+        """Remove everything but the run lock. Records go first, so that a kill leaves no record without its arrays."""
         self.objects.delete("_run/steps")
         for top in sorted({name.split("/")[0] for name in self.objects.names("")} - {"_run"}):
             self.objects.delete(top)
@@ -119,15 +122,15 @@ class Store:
 
     def take(self, other: "Store", names: Iterable[str]) -> None:
         """Replace arrays and bundles by those of another store."""
-        found = []
+        names_to_copy = []
         for name in names:
             self.objects.delete(name)
             self._arrays.pop(name, None)
-            found += other.objects.names(name) or [name] * other.objects.exists(name)
-        self.objects.copy(found, other.objects)
+            names_to_copy += other.objects.names(name) or [name] * other.objects.exists(name)
+        self.objects.copy(names_to_copy, other.objects)
 
     def take_block(self, other: "Store", names: Iterable[str], block: int) -> None:
-        """Replace a block of some arrays by that of another store, where it has the same shape; nothing is read."""
+        """Replace one block of some arrays by that of another store of the same block shape; no data is read here."""
         self.objects.copy([self._object_of(self.array(name), name, block) for name in names], other.objects)
 
     def _zarr_store(self) -> Any:
@@ -137,7 +140,7 @@ class Store:
     # --- arrays
 
     def create(self, planned: PlannedArray) -> None:
-        """Create an array, replacing an old one. Raises StoreError when the store cannot be written."""
+        """Create an array, replacing an old one. Raises StoreError if the store cannot be written."""
         spec, rows = planned.spec, planned.block
         parts = math.gcd(rows, spec.parts) if spec.parts else 1
         inner, shard = rows // parts, rows if spec.parts else None
@@ -158,7 +161,7 @@ class Store:
         persist(create, f"{self.url}/{spec.name}")
 
     def array(self, name: str) -> "zarr.Array[Any]":
-        """The zarr array of a name. Raises StoreError when it is not there."""
+        """The zarr array of a name. Raises StoreError if it does not exist."""
         if name not in self._arrays:
             with storage_errors(f"{self.url}/{name}"):
                 self._arrays[name] = self._open_array(name)
@@ -166,18 +169,18 @@ class Store:
 
     def _open_array(self, name: str) -> "zarr.Array[Any]":
         try:
-            opened = zarr.open_array(self._zarr_store(), path=name, mode="r+", zarr_format=3)
+            array = zarr.open_array(self._zarr_store(), path=name, mode="r+", zarr_format=3)
         except (ArrayNotFoundError, FileNotFoundError):
-            raise StoreError(f"{self.url}: has no array '{name}' yet (`lle status` says how far it is)") from None
+            raise StoreError(f"{self.url}: has no array '{name}' yet (`lle status` shows the progress)") from None
         except (ValueError, KeyError) as error:
             raise CorruptChunk(name, "zarr.json", str(error)) from None
-        return opened.with_config(WRITE_ALL)
+        return array.with_config(WRITE_ALL)
 
     def has_array(self, name: str) -> bool:
         return self.objects.exists(f"{name}/zarr.json")
 
     def write(self, name: str, start: int, values: Array) -> None:
-        """Write whole blocks from row `start` on. Raises ValueError for anything that is not whole blocks."""
+        """Write whole blocks from row `start` on. Raises ValueError if the rows are not whole blocks."""
         array = self.array(name)
         block = block_of(array)
         stop = start + len(values)
@@ -188,7 +191,7 @@ class Store:
         def write() -> None:
             try:
                 array[start:stop] = values
-            except (ValueError, RuntimeError):  # zarr looks into the shard it replaces, and that one is damaged
+            except (ValueError, RuntimeError):  # zarr reads the shard before replacing it, and that shard is damaged
                 for chunk in range(start // block, -(-stop // block)):
                     self.objects.delete(self._object_of(array, name, chunk))
                 array[start:stop] = values
@@ -196,18 +199,18 @@ class Store:
         persist(write, f"{self.url}/{name}")
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Rows [start, stop). Raises CorruptChunk when a chunk is missing or fails its checksum."""
+        """Rows [start, stop). Raises CorruptChunk if a chunk is missing or fails its checksum."""
         array = self.array(name)
         block = block_of(array)
         with storage_errors(f"{self.url}/{name}"):
             try:
-                return np.asarray(only_whole(array)[start:stop])
+                return np.asarray(with_all_chunks(array)[start:stop])
             except (ValueError, RuntimeError) as error:
                 if start // block == (stop - 1) // block:
                     raise CorruptChunk(name, str(start // block), str(error).split(". ")[0]) from None
-        for chunk in range(start // block, -(-stop // block)):  # which of them was it?
+        for chunk in range(start // block, -(-stop // block)):  # find the damaged chunk
             self.read(name, max(start, chunk * block), min(stop, (chunk + 1) * block))
-        raise CorruptChunk(name, str(start // block), "it could not be read at first, and could then")
+        raise CorruptChunk(name, str(start // block), "the first read failed, a second one succeeded")
 
     @staticmethod
     def _object_of(array: "zarr.Array[Any]", name: str, block: int) -> str:
@@ -219,36 +222,36 @@ class Store:
         return self.read(name, 0, self.array(name).shape[0])
 
     def gather(self, name: str, rows: npt.NDArray[np.integer]) -> Array:
-        """Given rows in ascending order; each chunk that holds one of them is read once, and no other."""
+        """The rows of an ascending list; each chunk that holds one of them is read once, and no other chunk."""
         array = self.array(name)
         block, chunk = block_of(array), array.chunks[0]
         out = np.empty((len(rows), *array.shape[1:]), array.dtype)
-        apart = (np.diff(rows // chunk) > 1) | (np.diff(rows // block) > 0)
-        cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(rows)]
-        for first, past in pairwise(cuts if len(rows) else []):
-            low, high = int(rows[first]), int(rows[past - 1]) + 1
-            out[first:past] = self.read(name, low, high)[rows[first:past] - low]
+        is_gap = (np.diff(rows // chunk) > 1) | (np.diff(rows // block) > 0)
+        cuts = [0, *(np.flatnonzero(is_gap) + 1).tolist(), len(rows)]
+        for start, stop in pairwise(cuts if len(rows) else []):
+            low, high = int(rows[start]), int(rows[stop - 1]) + 1
+            out[start:stop] = self.read(name, low, high)[rows[start:stop] - low]
         return out
 
     # --- sparse rows
 
     def write_rows(self, group: str, block: int, first_row: int, rows: csr_array) -> None:
-        """A block of CSR rows as `<group>/<block>/{indptr,indices,data}`; attributes say which rows of what shape."""
+        """A block of CSR rows as `<group>/<block>/{indptr,indices,data}`; attributes: first row, shape."""
         name = f"{group}/{block:05d}"
         attributes: Any = {"first_row": first_row, "shape": list(rows.shape)}
         self.before_write()
 
         def write() -> None:
             self.objects.delete(name)
-            folder = zarr.open_group(self._zarr_store(), path=name, mode="w", attributes=attributes)
+            subgroup = zarr.open_group(self._zarr_store(), path=name, mode="w", attributes=attributes)
             for part in ("indptr", "indices", "data"):
                 values = getattr(rows, part)
                 chunk = (max(1, len(values)),)
-                written = folder.create_array(
+                stored_array = subgroup.create_array(
                     part, shape=(len(values),), dtype=values.dtype, chunks=chunk, filters=None,
                     compressors=_compressors("float" if part == "data" else "index"), config=WRITE_ALL,
                 )  # fmt: skip
-                written[:] = values
+                stored_array[:] = values
 
         persist(write, f"{self.url}/{name}")
 
@@ -263,7 +266,7 @@ class Store:
     # --- bundles and JSON
 
     def write_bundle(self, name: str, **arrays: Array) -> None:
-        """Several small arrays as one object: an .npz, and its CRC-32 in four more bytes."""
+        """Several small arrays as one object: an .npz followed by its CRC-32 (four bytes)."""
         self.before_write()
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)
@@ -271,7 +274,7 @@ class Store:
         self.objects.put(f"{name}.npz", buffer.getvalue())
 
     def read_bundle(self, name: str) -> dict[str, Array]:
-        """The arrays of a bundle. Raises CorruptChunk when it is missing or damaged."""
+        """The arrays of a bundle. Raises CorruptChunk if it is missing or damaged."""
         stored = self.objects.get(f"{name}.npz")
         if stored is None:
             raise CorruptChunk(name, "bundle", "the object is missing")
@@ -288,7 +291,7 @@ class Store:
         self.objects.put(name, json.dumps(value, indent=1).encode())
 
     def get_json(self, name: str) -> Any:
-        """The JSON object of a name; None when it is missing or torn."""
+        """A JSON object; None if it is missing or incomplete."""
         data = self.objects.get(name)
         try:
             return None if data is None else json.loads(data)
@@ -298,26 +301,26 @@ class Store:
 
 @contextlib.contextmanager
 def read_elsewhere(store: Store) -> Iterator[None]:
-    """For reading another run's store: damage there is a StoreError that names it, not this run's to mend."""
+    """Read another run's store: damage there is a StoreError that names the store; this run cannot repair it."""
     try:
         yield
     except CorruptChunk as error:
         raise StoreError(
-            f"{store.url}: {error}. Nothing was computed from it: `lle verify` there forgets what is damaged, and its "
-            f"job, run again, computes that anew"
+            f"{store.url}: {error}. Nothing was computed from it: run `lle verify` on that store, which marks damaged "
+            f"blocks as not done, and run its job again to compute them"
         ) from None
 
 
 def _nothing() -> None:
-    """Nothing stands against writing."""
+    """The default of before_write."""
 
 
 def _compressors(kind: str) -> list[Any]:
-    """Ids and counts compress, measured numbers hardly; the checksum comes last, over the stored bytes."""
+    """Ids and counts compress, measured numbers hardly. The checksum is last: it covers the stored bytes."""
     packed = [BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")] if kind == "index" else []
     return [*packed, Crc32cCodec()]
 
 
 def block_of(array: "zarr.Array[Any]") -> int:
-    """Rows of a block of an array: its shard, or its chunk."""
+    """Rows per block of an array: its shard size, or its chunk size."""
     return int((array.shards or array.chunks)[0])

@@ -1,6 +1,6 @@
-"""Reading arrays that must have all their chunks: zarr takes a missing one for the fill value, here it is damage.
+"""Reads that fail if a chunk is missing. Zarr would return the fill value; for this program a missing chunk is damage.
 
-So whether a chunk is there shows in the one request that reads it.
+The check needs no extra request: the request that reads the chunk shows whether it exists.
 """
 
 from typing import Any
@@ -14,24 +14,24 @@ from zarr.storage import StorePath, WrapperStore
 from pipeline.core.errors import CorruptChunk
 
 
-def only_whole(array: "zarr.Array[Any]") -> "zarr.Array[Any]":
-    """The same array, for reading. What it reads raises CorruptChunk where a chunk is missing or empty."""
-    path = StorePath(WholeChunks(array.store_path.store), array.store_path.path)
+def with_all_chunks(array: "zarr.Array[Any]") -> "zarr.Array[Any]":
+    """The same array for reading. A read raises CorruptChunk if a chunk is missing or empty."""
+    path = StorePath(StrictChunks(array.store_path.store), array.store_path.path)
     return zarr.Array(zarr.AsyncArray(array.metadata, path))
 
 
-class WholeChunks(WrapperStore[ZarrStore]):
-    """A store of which nothing but chunks is asked."""
+class StrictChunks(WrapperStore[ZarrStore]):
+    """A store for reading chunks only; missing and empty chunks are errors."""
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         try:
-            found = await self._store.get(key, prototype, byte_range)
+            chunk_data = await self._store.get(key, prototype, byte_range)
         except Exception:
-            # Services refuse to give the last bytes of an object that has none.
+            # Some services refuse a request for the last bytes of an empty object.
             if byte_range is None or await self._store.getsize(key):
                 raise
-            found = None
-        if found is None or not len(found):
+            chunk_data = None
+        if chunk_data is None or not len(chunk_data):
             name, _, chunk = key.rpartition("/c/")
             raise CorruptChunk(name, chunk.split("/")[0], "the chunk is missing or empty")
-        return found
+        return chunk_data
