@@ -2,102 +2,36 @@
 
 import os
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask
 import numpy as np
 import pytest
 from hypothesis import settings
-from object_servers import moto_server
 
 from pipeline.config.models import Config
-from pipeline.engine import checkpoint
-from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import BlockReport, Layout, Report, Step
+from pipeline.engine.execute import Executor
+from pipeline.engine.plan import Layout
 from pipeline.kernels.eigensolver.pardiso import reproducible_environment
-from pipeline.stages import ingest
 from pipeline.storage.store import Store
+from tests.support.object_servers import moto_server
+from tests.support.paths import SHARED_DATA
+from tests.support.stage_runs import Progress, StagesRun, drive_stage, drive_stages
 
-STAGES = (
-    "ingest", "order_points", "find_neighbors", "mend_graph", "solve_weights", "assemble_cost", "solve_embedding",
-    "measure_quality", "write_report",
-)  # fmt: skip
 SEEDS = (19, 83, 211)
-SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 # Commands that tests call in this process give the bytes of the installed one, which sets this before MKL loads.
 os.environ.update({name: os.environ.get(name, value) for name, value in reproducible_environment().items()})
-
-
 # A loaded machine is slow, not wrong.
 settings.register_profile("pipeline", deadline=None, max_examples=50)
 settings.load_profile("pipeline")
 
 
-class Progress:
-    """Keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.begun: list[tuple[str, int]] = []
-        self.advanced: list[int] = []
-        self.ended: list[tuple[str, int]] = []
-
-    def begin(self, step: Step, done: int) -> None:
-        self.begun.append((step.name, done))
-
-    def advance(self, step: Step, report: BlockReport) -> None:
-        self.advanced.append(report.block)
-
-    def end(self, step: Step, seconds: float, computed: int) -> None:
-        self.ended.append((step.name, computed))
-
-
-class StagesRun(NamedTuple):
-    """What some stages left: the store, the layout known by then, the reports of each (stage, step) in block order."""
-
-    store: Store
-    layout: Layout
-    reports: dict[tuple[str, str], list[Report]]
-
-
-def drive_stage(name: str, config: Config, layout: Layout, store: Store, executor: Executor, upstream: str,
-                before: set[tuple[str, str]] | None) -> tuple[StagesRun, str]:  # fmt: skip
-    """Run the steps of one stage on a store as a run does; also returns the fingerprint for the next stage."""
-    steps = import_module(f"pipeline.stages.{name}").steps(config, layout)
-    reports: dict[tuple[str, str], list[Report]] = {}
-    try:
-        step = next(steps)
-        while True:
-            with dask.config.set(scheduler="synchronous" if executor.client is None else "distributed"):
-                done = run_step(step, upstream, store, executor, Progress(), before)
-            if before is not None:
-                before.add((step.stage, step.name))
-            reports[step.stage, step.name] = [report.report for report in done]
-            if step.feeds:
-                upstream = checkpoint.fingerprint(upstream, step)
-            step = steps.send(reports[step.stage, step.name])
-    except StopIteration as stop:
-        return StagesRun(store, stop.value, reports), upstream
-
-
-def drive_stages(config: Config, upto: str, executor: Executor | None = None) -> StagesRun:
-    """Run the stages from ingest to `upto`; a store that is there already is resumed."""
-    store = Store(config.output.store)
-    store.create_group({})
-    layout = ingest.first_layout(config, ingest.open_input(config))
-    reports: dict[tuple[str, str], list[Report]] = {}
-    upstream, before = "", set[tuple[str, str]]()
-    for name in STAGES[: STAGES.index(upto) + 1]:
-        run, upstream = drive_stage(name, config, layout, store, executor or Executor(None), upstream, before)
-        layout, reports = run.layout, reports | run.reports
-    return StagesRun(store, layout, reports)
-
-
 LONGEST = (
-    "test_versions", "test_slurm", "test_methods", "test_neighborhoods", "test_appended", "test_kubernetes",
-    "test_reprocess", "test_faults", "test_benchmarks", "test_object_storage", "test_interrupt", "test_alignment",
+    "test_versions", "test_slurm", "test_methods", "test_variable_neighborhoods", "test_update_lists",
+    "test_kubernetes", "test_reprocess", "test_faults", "test_benchmarks", "test_object_storage",
+    "test_kill_and_resume", "test_alignment",
 )  # fmt: skip
 """Files that take more than a minute: begun first, or the last of them would run while the other processes wait."""
 
@@ -186,9 +120,3 @@ def moto_bucket(moto: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name, value in moto.environment.items():
         monkeypatch.setenv(name, value)
     return moto
-
-
-def swiss_roll(n_points: int, rng: np.random.Generator) -> np.ndarray:
-    """(n_points, 3) points of a two-dimensional manifold, float64."""
-    angle = 1.5 * np.pi * (1 + 2 * rng.random(n_points))
-    return np.column_stack([angle * np.cos(angle), 21 * rng.random(n_points), angle * np.sin(angle)])

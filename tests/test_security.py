@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from test_end_to_end import lle, write_config
 from typer.testing import CliRunner
 
 import pipeline
@@ -21,6 +20,7 @@ from pipeline.core.errors import ConfigError, InputError, StoreError
 from pipeline.inputs import open_source
 from pipeline.storage.objects import LocalObjects
 from pipeline.storage.store import Store
+from tests.support.commands import lle, write_config
 
 PACKAGE = Path(pipeline.__file__).resolve().parent
 REPOSITORY = PACKAGE.parent

@@ -1,9 +1,10 @@
 """Bytes that one task of each step takes, as a function of the plan's integers, and what is done when they do not fit.
 
 A figure counts everything a task holds at its worst moment besides the process that runs it (`PROCESS_BYTES`): what it
-reads and writes (a chunk up to three times while it is decoded or encoded) and its work arrays. `tests/test_memory.py`
-runs every step, measures, and fails when one takes more than its figure. Sizes: `block` rows of a block, `row` bytes of
-a stored point, `d` features, `k` neighbour slots, `n` points, `beside` the rows read what the input's files add.
+reads and writes (a chunk up to three times while it is decoded or encoded) and its work arrays.
+`tests/engine/test_task_costs.py` runs every step, measures, and fails when one takes more than its figure. Sizes:
+`block` rows of a block, `row` bytes of a stored point, `d` features, `k` neighbour slots, `n` points, `beside` the
+rows read what the input's files add.
 """
 
 from collections.abc import Iterable, Mapping

@@ -61,7 +61,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 def one_row_each(config: Config) -> bool:
     """Whether points may have one row of F each: then what lies outside closed classes can follow any of them.
 
-    With more rows it cannot, and M has one constant null vector for each component (tests/test_null_spaces.py).
+    With more rows it cannot, and M has one constant null vector for each component (tests/stages/test_null_spaces.py).
     """
     m, least = config.eigensolver.n_components, config.k_bounds[0]
     one = {"lle": True, "hessian": m == 1, "ltsa": least == m + 2, "modified": least <= m + 1}

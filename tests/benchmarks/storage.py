@@ -26,8 +26,8 @@ from pipeline.kernels.manifolds import sample
 from pipeline.storage.objects import open_objects
 from pipeline.storage.store import Store
 from tests.benchmarks.measure import run_measured
-from tests.object_servers import azurite_server, moto_server, swift_server
-from tests.traffic import Traffic, counted
+from tests.support.object_servers import azurite_server, moto_server, swift_server
+from tests.support.traffic import Traffic, counted
 
 SERVERS: dict[str, Callable[[Path], Any]] = {"moto": moto_server, "swift": swift_server, "azurite": azurite_server}
 

@@ -5,7 +5,6 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import zarr
-from test_end_to_end import lle, write_config
 
 from pipeline.kernels.neighbors.knn import exact_distances
 from pipeline.storage.store import Store
@@ -25,6 +24,7 @@ from tests.benchmarks import (
     unrolled,
 )
 from tests.benchmarks.factors import stored_factor
+from tests.support.commands import lle, write_config
 
 
 def test_against_sklearn():

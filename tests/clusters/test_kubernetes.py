@@ -11,11 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from api_double import ApiDouble, load
-from conftest import Progress
-from dask_processes import dask_processes
-from manifest_schemas import REPOSITORY
-from test_end_to_end import lle, write_config
 
 from pipeline.clusters import kubernetes, kubernetes_api
 from pipeline.clusters.connect import connect, memory_resource
@@ -24,6 +19,11 @@ from pipeline.core.errors import ConfigError, LleError, StageIncomplete
 from pipeline.engine.execute import Executor, run_step
 from pipeline.engine.plan import Step
 from pipeline.storage.store import Store
+from tests.support.commands import lle, write_config
+from tests.support.dask_processes import dask_processes
+from tests.support.kubernetes_api_double import ApiDouble, load
+from tests.support.paths import REPOSITORY
+from tests.support.stage_runs import Progress
 
 SECONDS = 400  # patience: a loaded machine is slow, not wrong
 pytest.importorskip("kubernetes", reason="NOT CHECKED: the Kubernetes client is not installed")
@@ -51,7 +51,7 @@ def command(part: str, folder: Path) -> list[str]:
 def scheduler(tmp_path_factory):
     """Address of a scheduler with one ordinary and one high-memory worker, started by the pods' own arguments."""
     folder = tmp_path_factory.mktemp("pods")
-    paths = [str(REPOSITORY), str(REPOSITORY / "tests"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "LLE_CORES": "1", "NUMBA_NUM_THREADS": "1", "MKL_CBWR": "AUTO,STRICT",
                    "PYTHONPATH": os.pathsep.join(filter(None, paths))}  # fmt: skip
     parts = ("scheduler", "worker", "memory")

@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from manifest_schemas import REPOSITORY
-from slurm_node import slurm_node, why_not
-from test_end_to_end import write_config
 
 from pipeline.clusters import slurm as slurm_module
 from pipeline.clusters.slurm import job_options, slurm_cluster
 from pipeline.config.models import SlurmCluster, load_config
 from pipeline.core.errors import ConfigError
+from tests.support.commands import write_config
+from tests.support.paths import REPOSITORY
+from tests.support.slurm_node import slurm_node, why_not
 
 pytest.importorskip("dask_jobqueue", reason="NOT CHECKED: dask-jobqueue is not installed")
 N_POINTS = 5000

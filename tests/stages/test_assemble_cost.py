@@ -4,13 +4,13 @@ from io import StringIO
 
 import numpy as np
 import pytest
-from conftest import swiss_roll
-from oracle import dense_factor
 from scipy.sparse import vstack
 
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs
 from pipeline.stages import assemble_cost
+from tests.support.oracle import dense_factor
+from tests.support.points import swiss_roll
 
 N, K = 330, 7
 BLOCKS = [330, 110, 64]

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from conftest import swiss_roll
-from oracle import exact_neighbors
 
 from pipeline.engine import plan
 from pipeline.kernels.neighbors.knn import exact_distances
 from pipeline.search import cell_groups
 from pipeline.search.cell_groups import read_members
 from pipeline.search.kdtree_blocks import boxes_within_reach, read_boxes, rows_of
+from tests.support.oracle import exact_neighbors
+from tests.support.points import swiss_roll
 
 N, K = 603, 9
 BLOCKS = [603, 200, 160, 75]  # the last blocks hold 603, 3, 123 and 3 points

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from conftest import swiss_roll
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
@@ -13,6 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.inputs import open_source
 from pipeline.stages import ingest
 from pipeline.storage import array_specs
+from tests.support.points import swiss_roll
 
 N = 260
 BLOCKS = [260, 75]

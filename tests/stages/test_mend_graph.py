@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from conftest import swiss_roll
-from oracle import exact_neighbors
 
 from pipeline.core.errors import BoundsNotMet
 from pipeline.engine.plan import Layout
@@ -11,6 +9,8 @@ from pipeline.kernels.graph.connectivity import closed_classes, neighbor_graph, 
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
 from pipeline.storage.store import Store
+from tests.support.oracle import exact_neighbors
+from tests.support.points import swiss_roll
 
 K = 6
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from conftest import swiss_roll
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.decomposition import PCA
@@ -13,6 +12,7 @@ from pipeline.engine.plan import Layout
 from pipeline.kernels.neighbors.cells import Boxes, nearest_cells
 from pipeline.stages import order_points
 from pipeline.stages.order_points import slice_of_shard
+from tests.support.points import swiss_roll
 
 N, CELL_POINTS = 620, 40
 BLOCKS = [620, 160, 101, 69]  # of the last two, two and three are sorted together

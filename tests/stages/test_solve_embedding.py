@@ -5,9 +5,6 @@ import signal
 
 import numpy as np
 import pytest
-from conftest import swiss_roll
-from local_factors import roll_factor
-from test_end_to_end import lle, write_config
 
 from pipeline.core.errors import NotEnoughMemory
 from pipeline.engine import checkpoint, plan
@@ -17,6 +14,9 @@ from pipeline.kernels.eigensolver.methods import filter_size
 from pipeline.linalg import solver_checkpoint
 from pipeline.stages import solve_embedding
 from pipeline.storage.store import Store
+from tests.support.commands import lle, write_config
+from tests.support.points import swiss_roll
+from tests.support.sampled_factors import roll_factor
 
 N = 900
 PLENTY = 2**30

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from conftest import swiss_roll
-from oracle import exact_neighbors, point_weights
 from sklearn.manifold._locally_linear import barycenter_weights
 
 from pipeline.engine import checkpoint
 from pipeline.kernels.factors.lle_weights import barycenter_weights as kernel_weights
 from pipeline.stages import solve_weights
+from tests.support.oracle import exact_neighbors, point_weights
+from tests.support.points import swiss_roll
 
 N, K, REG = 420, 8, 1e-3
 BLOCKS = [420, 128, 60]

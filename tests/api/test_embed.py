@@ -1,0 +1,268 @@
+"""The package in a Python session: what is imported when, one-call embeddings, opened runs, arrays as inputs."""
+
+import functools
+import http.server
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray
+import zarr
+
+import pipeline
+from pipeline import embed, open_run
+from pipeline.api.array_input import input_section, row_blocks
+from pipeline.api.embed import finished_run
+from pipeline.core.errors import ConfigError, CorruptChunk, InputError, Interrupted
+from pipeline.storage.store import Store
+from tests.support.paths import REPOSITORY
+from tests.support.points import swiss_roll
+
+README = REPOSITORY / "README.md"
+QUICK = {"quality": {"sample": 50}}
+
+
+@pytest.fixture(scope="module")
+def roll() -> np.ndarray:
+    return swiss_roll(400, np.random.default_rng(37))
+
+
+class TestImport:
+    def run(self, code: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(README.parent)}
+        return subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+                              ).stdout.strip()  # fmt: skip
+
+    def test_the_package_alone_is_light(self):
+        heavy = {"numpy", "scipy", "dask", "distributed", "sklearn", "zarr", "pydantic", "xarray"}
+        code = f"import sys, pipeline; print(sorted({heavy} & set(sys.modules)), 'embed' in dir(pipeline))"
+        assert self.run(code) == "[] True"
+
+    def test_the_command_does_not_load_the_estimator(self):
+        code = (
+            "import sys, pipeline.cli.commands; print(sorted({'pipeline.api.estimator', 'xarray'} & set(sys.modules)))"
+        )
+        assert self.run(code) == "[]"
+
+    def test_only_what_is_there(self):
+        assert set(pipeline.__all__) <= set(dir(pipeline))
+        for name in pipeline.__all__:
+            assert getattr(pipeline, name).__name__ == name
+        with pytest.raises(AttributeError, match="no attribute 'umap'"):
+            _ = pipeline.umap
+
+
+class TestEmbed:
+    def test_is_a_run(self, roll, tmp_path):
+        store = str(tmp_path / "run.zarr")
+        Y = embed(roll, method="ltsa", neighbors={"n_neighbors": 10}, output={"store": store}, **QUICK)
+        assert Y.shape == (400, 2)
+        run = open_run(store)
+        np.testing.assert_array_equal(run["embedding"], Y)
+        assert (run.config["method"], run.config["neighbors"]["n_neighbors"]) == ("ltsa", 10)
+        assert not (tmp_path / "run.zarr" / "report" / "index.html").exists()
+
+    def test_leaves_nothing_behind(self, roll, tmp_path, monkeypatch):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        embed(roll, **QUICK)
+        assert list(tmp_path.iterdir()) == []
+        with pytest.raises(ValueError, match="invalid"):
+            embed(np.where(roll == roll[3], np.nan, roll), **QUICK)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_foreign_place_is_left_as_it_is(self, roll, tmp_path):
+        (tmp_path / "thesis.tex").write_text("mine")
+        with pytest.raises(ValueError, match="other files"):
+            embed(roll, output={"store": str(tmp_path)})
+        assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+    def test_workers_elsewhere_cannot_read_an_array_of_this_process(self, roll):
+        cluster = {"kind": "address", "address": "tcp://127.0.0.1:8786"}
+        with pytest.raises(ValueError, match="whose workers cannot read an array of this process"):
+            embed(roll, execution={"cluster": cluster})
+
+    def test_ctrl_c_is_a_keyboard_interrupt(self, roll, monkeypatch):
+        def stopped(*arguments, **more):
+            raise Interrupted(2)
+
+        monkeypatch.setattr("pipeline.api.embed.run", stopped)
+        with pytest.raises(KeyboardInterrupt, match="SIGINT"):
+            embed(roll)
+
+
+@pytest.mark.parametrize(("keep", "left"), [(None, 1), pytest.param(2, 2, marks=pytest.mark.slow)])
+def test_arrays_that_no_version_names_are_removed(roll, tmp_path, keep, left):
+    output = {"store": str(tmp_path / "run.zarr")} | ({} if keep is None else {"keep": keep})
+    found = []
+    for n in (200, 210, 220, 200):
+        embed(roll[:n], output=output, **QUICK)
+        found.append({str(path) for path in (tmp_path / "run.zarr" / "_run").glob("input-*")})
+        assert open_run(output["store"]).config["input"]["path"] in found[-1]
+    assert [len(paths) for paths in found] == [min(number, left) for number in (1, 2, 3, 3)]
+
+
+def test_the_same_array_resumes_and_another_does_not(roll, tmp_path):
+    def computed(X, **more):
+        with finished_run(X, {"output": {"store": str(tmp_path / "run.zarr")}, **QUICK, **more}) as (_, result):
+            return set(result.computed)
+
+    assert "ingest" in computed(roll)
+    assert computed(da.from_array(roll, chunks=90)) == set()
+    changed = computed(roll.copy(order="F"), weights={"reg": 1e-2})
+    assert "solve_weights" in changed
+    assert not {"ingest", "order_points", "find_neighbors"} & changed
+    assert "ingest" in computed(roll + 1e-3)
+
+
+class TestArraysAsInput:
+    @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "bool"])
+    def test_equal_arrays_are_one_file(self, roll, tmp_path, dtype):
+        X = (3 * roll).astype(dtype)
+        sections = [input_section(form, tmp_path) for form in (X, X.copy(order="F"), da.from_array(X, chunks=(70, 2)))]
+        assert len({section["path"] for section in sections}) == 1
+        np.testing.assert_array_equal(np.load(sections[0]["path"]), X)
+        assert len(list(tmp_path.iterdir())) == 1
+        other = X.copy()
+        other[7, 1] = not other[7, 1]
+        assert input_section(other, tmp_path) != sections[0]
+
+    def test_chunks_are_computed_once_and_one_at_a_time(self, tmp_path):
+        held, most, done = [0], [0], []
+
+        def make(block_info=None):
+            held[0] += 1
+            most[0] = max(most[0], held[0])
+            done.append(block_info[None]["chunk-location"])
+            block = np.full(block_info[None]["chunk-shape"], float(len(done)))
+            held[0] -= 1
+            return block
+
+        lazy = da.map_blocks(make, chunks=((50,) * 8, (3,)), dtype=float, meta=np.empty((0, 0)))
+        with dask.config.set(scheduler="synchronous"):
+            sizes = [len(block) for _, block in row_blocks(lazy)]
+            assert sizes == [50] * 8
+            done.clear()
+            input_section(lazy, tmp_path)
+        assert sorted(done) == [(i, 0) for i in range(8)]
+
+    def test_zarr_of_the_file_system_is_read_where_it_is(self, roll, tmp_path):
+        group = zarr.open_group(tmp_path / "data.zarr", mode="w")
+        array = group.create_array("points", shape=roll.shape, dtype="float64")
+        array[:] = roll
+        section = input_section(array, tmp_path / "unused")
+        assert section == {"kind": "zarr", "url": str(tmp_path / "data.zarr" / "points")}
+        assert not (tmp_path / "unused").exists()
+        np.testing.assert_array_equal(embed(array, **QUICK), embed(roll, **QUICK))
+
+    def test_zarr_of_elsewhere_is_copied_by_blocks(self, roll, tmp_path):
+        array = zarr.create_array({}, shape=roll.shape, dtype="float64", chunks=(60, 3))
+        array[:] = roll
+        np.testing.assert_array_equal(np.load(input_section(array, tmp_path)["path"]), roll)
+
+    def test_the_name_of_a_file_is_no_array(self):
+        with pytest.raises(ValueError, match="input section for a file"):
+            embed("rows.csv", **QUICK)
+
+    def test_what_is_no_matrix_of_numbers_is_refused(self, roll, tmp_path):
+        unknown = da.from_array(roll)
+        with pytest.raises(InputError, match="compute_chunk_sizes"):
+            input_section(unknown[unknown[:, 0] > 0], tmp_path)
+        with pytest.raises(InputError, match="dtype complex128"):
+            input_section(roll.astype(complex), tmp_path)
+        with pytest.raises(ValueError, match="2-D array"):
+            embed(roll[:, 0])
+        assert not list(tmp_path.glob("*"))
+
+
+class TestOpenRun:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def store(roll, tmp_path_factory) -> str:
+        url = str(tmp_path_factory.mktemp("opened") / "run.zarr")
+        embed(np.concatenate([roll, roll[:5]]), output={"store": url}, execution={"block_points": 150}, **QUICK)
+        return url
+
+    def test_arrays_are_lazy_and_whole(self, store):
+        run = open_run(store)
+        assert set(run.arrays) >= {"points", "original_index", "neighbor_indices", "neighbor_distances", "weights",
+                                   "component", "eigenvalues", "embedding"}  # fmt: skip
+        for name, array in run.arrays.items():
+            assert isinstance(array, da.Array)
+            np.testing.assert_array_equal(array, Store(store).read_all(name))
+        assert run["embedding"].chunks == ((150, 150, 105), (2,))
+        assert run.metrics["duplicates_merged"] == 5
+        assert "numpy" in run.versions
+        W = run["weights"]
+        np.testing.assert_array_equal(W[140:310:7, :3].compute(), Store(store).read_all("weights")[140:310:7, :3])
+        with pytest.raises(KeyError, match="no array 'degree'; there are points"):
+            run["degree"]
+
+    def test_dataset(self, store):
+        found = open_run(store).dataset()
+        assert isinstance(found, xarray.Dataset)
+        assert found["embedding"].dims == ("input row", "coordinate")
+        assert found["eigenvalues"].dims == ("component number", "coordinate")
+        assert "internal ids" in found["neighbor_indices"].attrs["meaning"]
+        np.testing.assert_array_equal(found["component"], Store(store).read_all("component"))
+
+    def test_damage_is_not_read_as_numbers(self, store, tmp_path):
+        chunk = Path(store) / "embedding" / "c" / "1" / "0"
+        whole = chunk.read_bytes()
+        try:
+            chunk.write_bytes(whole[:-9] + bytes(9))
+            with pytest.raises(CorruptChunk, match="embedding"):
+                open_run(store)["embedding"].compute(scheduler="synchronous")
+            np.testing.assert_array_equal(open_run(store)["embedding"][:150], Store(store).read("embedding", 0, 150))
+        finally:
+            chunk.write_bytes(whole)
+
+    def test_a_root_of_versions_is_read_and_filled_again(self, roll, tmp_path):
+        output = {"store": str(tmp_path / "kept"), "keep": 2}
+        for n in (300, 400):
+            Y = embed(roll[:n], output=output, **QUICK)
+            np.testing.assert_array_equal(open_run(output["store"])["embedding"], Y)
+
+    def test_what_is_no_run(self, tmp_path):
+        with pytest.raises(ConfigError, match="no run has been started"):
+            open_run(str(tmp_path / "nothing.zarr"))
+        assert not (tmp_path / "nothing.zarr").exists()
+
+    def test_over_http_where_nothing_can_be_written(self, store, monkeypatch):
+        """A plain file server answers GET and HEAD only, so that every attempt to write or to list is an error."""
+        module = pytest.importorskip("obstore.store", reason="object stores need the extra s3")
+        insecure = functools.partial(module.from_url, client_options={"allow_http": True})
+        monkeypatch.setattr(module, "from_url", insecure)
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Files, directory=store)) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            try:
+                run = open_run(f"http://127.0.0.1:{server.server_address[1]}")
+                np.testing.assert_array_equal(run["embedding"], Store(store).read_all("embedding"))
+                assert run.metrics == open_run(store).metrics
+            finally:
+                server.shutdown()
+
+
+class _Files(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *arguments) -> None:
+        """Nothing."""
+
+
+def test_the_example_of_the_readme_runs(tmp_path, monkeypatch):
+    section = README.read_text().split("\n## In Python\n")[1].split("\n## ")[0]
+    [code] = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    found: dict = {}
+    exec(compile(code, "README.md", "exec"), found)
+    assert found["model"].embedding_.shape == (3000, 2)
+    assert found["flat"] > 0.9
+    np.testing.assert_array_equal(found["run"]["embedding"], found["model"].embedding_)
+    assert (tmp_path / "runs" / "roll.zarr" / "embedding").is_dir()

@@ -1,0 +1,250 @@
+"""LocallyLinearEmbedding keeps scikit-learn's protocol, and is a face over the same stages."""
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from sklearn.base import clone
+from sklearn.datasets import make_s_curve
+from sklearn.exceptions import NotFittedError
+from sklearn.manifold import LocallyLinearEmbedding as Reference
+from sklearn.model_selection import GridSearchCV, ShuffleSplit
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pipeline import LocallyLinearEmbedding, open_run
+from pipeline.config.models import Config
+from pipeline.core.errors import BoundsNotMet, StoreError
+from tests.support.oracle import largest_angle
+from tests.support.points import swiss_roll
+
+PLAIN = {"neighbors": {"reverse": 0}, "quality": {"sample": 50}}
+
+
+@pytest.fixture(scope="module")
+def roll() -> np.ndarray:
+    return swiss_roll(500, np.random.default_rng(29))
+
+
+@pytest.fixture(scope="module")
+def fitted(roll) -> LocallyLinearEmbedding:
+    return LocallyLinearEmbedding(config=PLAIN).fit(roll)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:n_neighbors is:UserWarning", "ignore:.*rows are NaN:UserWarning")
+@parametrize_with_checks([LocallyLinearEmbedding()])
+def test_scikit_learn_has_no_objection(estimator, check):
+    check(estimator)
+
+
+def test_defaults_are_those_of_the_config():
+    defaults = Config.model_validate({"input": {"kind": "npy", "path": "x"}, "output": {"store": "y"}})
+    model = LocallyLinearEmbedding()
+    assert model.n_neighbors == defaults.neighbors.n_neighbors
+    assert model.n_components == defaults.eigensolver.n_components
+    assert (model.reg, model.tol, model.method) == (defaults.weights.reg, defaults.eigensolver.tol, defaults.method)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [
+    ("standard", "standard"), ("ltsa", "ltsa"), pytest.param("modified", "modified", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_the_embedding_is_scikit_learns(roll, ours, theirs):
+    model = LocallyLinearEmbedding(method=ours, config=PLAIN)
+    reference = Reference(n_neighbors=12, n_components=2, method=theirs, eigen_solver="dense").fit(roll)
+    embedding = model.fit_transform(roll)
+    assert largest_angle(embedding, reference.embedding_) < 0.1
+    assert largest_angle(embedding[::-1].copy(), reference.embedding_) > 1.0
+    assert model.reconstruction_error_ == pytest.approx(reference.reconstruction_error_, rel=1e-3)
+    assert model.eigenvalues_.shape == (1, 2)
+    assert model.store_ is None
+    assert model.metrics_["trustworthiness"]["sample"] == 50
+
+
+class TestTransform:
+    def test_new_points_land_where_scikit_learn_puts_them(self, roll, fitted):
+        """Both give W Y for the same weights W; the embeddings Y differ by a linear map."""
+        new = swiss_roll(200, np.random.default_rng(31))
+        reference = Reference(n_neighbors=12, n_components=2, eigen_solver="dense").fit(roll)
+        to_ours = np.linalg.lstsq(reference.embedding_, fitted.embedding_, rcond=None)[0]
+        np.testing.assert_allclose(fitted.transform(new), reference.transform(new) @ to_ours, atol=1e-3)
+
+    def test_fitted_points_keep_their_coordinates(self, roll, fitted):
+        np.testing.assert_array_equal(fitted.transform(roll), fitted.embedding_)
+        np.testing.assert_array_equal(fitted.transform(roll[7:9]), fitted.embedding_[7:9])
+
+    def test_preprocessing_is_applied_to_new_points(self, roll):
+        config = {**PLAIN, "preprocess": {"scale": "standard"}}
+        model = LocallyLinearEmbedding(config=config).fit(roll * [1.0, 100.0, 1.0])
+        np.testing.assert_allclose(model.transform(roll * [1.0, 100.0, 1.0]), model.embedding_, atol=1e-9)
+        new = swiss_roll(50, np.random.default_rng(31))
+        assert np.ptp(model.transform(new * [1.0, 100.0, 1.0]), axis=0).min() > 1.0
+
+    def test_directions_are_compared_where_the_fit_compared_them(self, roll):
+        rows = roll + np.array([0.0, 30.0, 0.0])
+        model = LocallyLinearEmbedding(config={**PLAIN, "neighbors": {"metric": "cosine"}}).fit(rows)
+        lengths = np.linspace(0.5, 2.0, len(rows))[:, None]
+        np.testing.assert_allclose(model.transform(rows * lengths), model.embedding_, atol=1e-6)
+
+    def test_pca_projects(self, roll):
+        model = LocallyLinearEmbedding(method="pca", config=PLAIN).fit(roll)
+        far = 3.0 * roll[:10]
+        map_ = np.linalg.lstsq(roll - roll.mean(axis=0), model.embedding_, rcond=None)[0]
+        np.testing.assert_allclose(model.transform(far), (far - roll.mean(axis=0)) @ map_, atol=1e-8)
+
+    def test_components_do_not_mix_and_small_ones_have_no_coordinates(self, roll):
+        X = np.concatenate([roll, roll[:200] + 300.0, roll[:30] - 300.0])
+        with pytest.warns(UserWarning, match="30 of 730 rows are NaN"):
+            model = LocallyLinearEmbedding(config=PLAIN).fit(X)
+        assert model.eigenvalues_.shape == (2, 2)
+        np.testing.assert_array_equal(model.transform(X), model.embedding_)
+        assert np.isnan(model.embedding_[700:]).all()
+        assert np.isnan(model.transform(X[700:] + 0.01)).all()
+        between = model.transform(X[500:700] + 0.01)
+        assert np.abs(between - model.embedding_[500:700]).max() < 0.5
+
+    def test_between_two_components_the_nearest_one_counts(self):
+        """Two crossed layers closer than a neighbourhood is wide; the weights once more, by plain linear algebra."""
+        rng = np.random.default_rng(41)
+        flat = np.column_stack([rng.uniform(0, 3, 400), rng.uniform(0, 1, 400)])
+        above = np.column_stack([flat[:, ::-1], np.full(400, 0.5)])
+        X = np.concatenate([np.column_stack([flat, np.zeros(400)]), above])
+        model = LocallyLinearEmbedding(config=PLAIN).fit(X)
+        assert model.eigenvalues_.shape == (2, 2)
+        query = np.array([0.5, 0.5, 0.24])
+        near = np.argsort(np.linalg.norm(X - query, axis=1))[:12]
+        assert set(model.component_[near]) == {0, 1}
+        own = near[model.component_[near] == model.component_[near[0]]]
+        G = (X[own] - query) @ (X[own] - query).T
+        w = np.linalg.solve(G + 1e-3 * np.trace(G) * np.eye(len(own)), np.ones(len(own)))
+        np.testing.assert_allclose(model.transform([query])[0], w / w.sum() @ model.embedding_[own], rtol=1e-8)
+
+    def test_needs_a_fit(self, roll):
+        with pytest.raises(NotFittedError):
+            LocallyLinearEmbedding().transform(roll)
+
+    def test_refuses_other_widths_and_nan_in_chunked_arrays(self, roll, fitted):
+        with pytest.raises(ValueError, match="X has 2 features, but LocallyLinearEmbedding is expecting 3"):
+            fitted.transform(da.from_array(roll[:, :2]))
+        with pytest.raises(ValueError, match="1 of 5 rows to place hold NaN"):
+            fitted.transform(da.from_array(np.vstack([roll[:4], [[np.nan, 0.0, 0.0]]]))).compute()
+
+
+class TestChunkedArrays:
+    @pytest.fixture
+    def stored(self, roll, tmp_path):
+        array = zarr.create_array(tmp_path / "points.zarr", shape=roll.shape, dtype="float64", chunks=(130, 3))
+        array[:] = roll
+        return array
+
+    def test_all_give_the_same(self, roll, fitted, stored):
+        for X in (da.from_array(roll, chunks=(170, 2)), stored, roll.tolist(), pd.DataFrame(roll)):
+            model = LocallyLinearEmbedding(config=PLAIN).fit(X)
+            np.testing.assert_array_equal(model.embedding_, fitted.embedding_)
+            assert model.n_features_in_ == 3
+
+    def test_transform_answers_in_kind(self, roll, fitted, stored):
+        lazy = fitted.transform(da.from_array(roll, chunks=(170, 2)))
+        assert isinstance(lazy, da.Array)
+        assert lazy.chunks == ((170, 170, 160), (2,))
+        np.testing.assert_array_equal(lazy.compute(scheduler="synchronous"), fitted.embedding_)
+        np.testing.assert_array_equal(fitted.transform(stored), fitted.embedding_)
+
+    def test_an_input_section_is_an_input_too(self, fitted, stored):
+        section = {"kind": "zarr", "url": str(stored.store.root)}
+        model = LocallyLinearEmbedding(config=PLAIN).fit(section)
+        np.testing.assert_array_equal(model.embedding_, fitted.embedding_)
+        np.testing.assert_array_equal(model.transform(stored), fitted.embedding_)
+
+
+class TestGivenStore:
+    def test_is_kept_and_read_by_transform(self, roll, fitted, tmp_path):
+        model = LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), config=PLAIN).fit(roll)
+        assert model.store_ == str(tmp_path / "run.zarr")
+        np.testing.assert_array_equal(open_run(model.store_)["embedding"], fitted.embedding_)
+        new = swiss_roll(20, np.random.default_rng(31))
+        copy = pickle.loads(pickle.dumps(model))
+        np.testing.assert_array_equal(copy.transform(new), fitted.transform(new))
+
+    def test_is_resumed(self, roll, tmp_path):
+        store = tmp_path / "run.zarr"
+        LocallyLinearEmbedding(store=str(store), config=PLAIN).fit(roll)
+        found = {path: path.stat().st_mtime_ns for path in (store / "_done" / "find_neighbors").iterdir()}
+        LocallyLinearEmbedding(store=str(store), config=PLAIN, reg=1e-2).fit(da.from_array(roll, chunks=(170, 3)))
+        assert {path: path.stat().st_mtime_ns for path in (store / "_done" / "find_neighbors").iterdir()} == found
+        assert open_run(str(store)).config["weights"]["reg"] == 1e-2
+
+    def test_of_another_run_meanwhile_is_not_taken_for_its_own(self, roll, tmp_path):
+        store = str(tmp_path / "run.zarr")
+        first = LocallyLinearEmbedding(store=store, config=PLAIN).fit(roll)
+        second = LocallyLinearEmbedding(store=store, config=PLAIN, reg=1e-2).fit(roll)
+        np.testing.assert_array_equal(second.transform(roll), second.embedding_)
+        with pytest.raises(StoreError, match="expected the run that was fitted, found another"):
+            first.transform(roll)
+
+
+class TestInScikitLearn:
+    def test_pipeline_and_grid_search(self):
+        X, along = make_s_curve(400, random_state=13)
+        steps = make_pipeline(StandardScaler(), LocallyLinearEmbedding(config=PLAIN), KNeighborsRegressor(8))
+        grid, split = {"locallylinearembedding__n_neighbors": [8, 14]}, ShuffleSplit(1, test_size=0.25, random_state=5)
+        search = GridSearchCV(steps, grid, cv=split, error_score="raise").fit(X, along)
+        assert search.best_score_ > 0.95
+        assert search.score(X, np.roll(along, 7)) < 0.5
+        assert set(search.cv_results_["param_locallylinearembedding__n_neighbors"]) == {8, 14}
+
+    def test_names_of_the_coordinates(self, roll):
+        model = LocallyLinearEmbedding(config=PLAIN).set_output(transform="pandas")
+        frame = model.fit_transform(pd.DataFrame(roll[:200], columns=["x", "y", "z"]))
+        assert list(frame.columns) == ["locallylinearembedding0", "locallylinearembedding1"]
+
+    def test_random_states(self, roll):
+        for state in (3, np.int64(3), np.random.RandomState(3)):
+            model = clone(LocallyLinearEmbedding(random_state=state))
+            assert isinstance(model._sections(roll)["neighbors"]["seed"], int)
+        assert "seed" not in LocallyLinearEmbedding()._sections(roll)["neighbors"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"method": "tsne"}, "method: should be 'lle', 'modified'"),
+        ({"n_neighbors": 2.5}, "neighbors.n_neighbors"),
+        ({"n_neighbors": 2}, "eigensolver.n_components is 2 and neighbors.n_neighbors is 2"),
+        ({"n_components": 4}, "eigensolver.n_components is 4, but the input has 3 features"),
+        ({"reg": -1.0}, "weights.reg"),
+        ({"n_jobs": 0}, "n_jobs: expected None, -1 or a positive number"),
+        ({"config": {"weights": {"reg": 1.0}}}, "config: weights.reg is the parameter reg"),
+        ({"config": {"method": "ltsa"}}, "config: method is a parameter of its own"),
+        ({"config": {"weights": 3}}, "config: weights: expected a section"),
+        ({"config": {"input": {}}}, "config: input is what X is"),
+        ({"config": {"wheights": {}}}, "wheights: unknown key"),
+    ],
+)
+def test_mistakes_are_value_errors_that_say_what(roll, parameters, said):
+    with pytest.raises(ValueError, match=said):
+        LocallyLinearEmbedding(**parameters).fit(roll)
+
+
+def test_too_few_points_lower_n_neighbors_with_a_warning(roll):
+    with pytest.warns(UserWarning, match="n_neighbors is 12, but there are 9 rows; 8 is used"):
+        model = LocallyLinearEmbedding().fit(roll[:9])
+    assert model.embedding_.shape == (9, 2)
+
+
+def test_other_failures_stay_what_they_are(roll):
+    with pytest.raises(BoundsNotMet, match="components: error"):
+        LocallyLinearEmbedding(config={"graph": {"components": "error"}}).fit(np.concatenate([roll, roll + 300.0]))
+
+
+@pytest.mark.slow
+def test_workers_give_the_same(roll, fitted):
+    config = {**PLAIN, "execution": {"block_points": 200}}
+    alone = LocallyLinearEmbedding(config=config).fit(roll)
+    model = LocallyLinearEmbedding(config=config, n_jobs=2).fit(roll)
+    np.testing.assert_array_equal(model.embedding_, alone.embedding_)

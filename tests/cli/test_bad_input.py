@@ -1,0 +1,310 @@
+"""Every kind of bad input ends with its exit code and a message that names what was found, never with a traceback."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+import zarr
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.engine import plan
+from pipeline.search import cell_groups
+from pipeline.storage.store import Store
+from tests.support.commands import lle, write_config
+
+ROLL = {"kind": "synthetic", "name": "swiss_roll", "n_points": 600}
+
+
+def refused(config: Path, code: int, *words: str, command: str = "run", overrides: tuple[str, ...] = ()) -> str:
+    """Run, expect this exit code and these words on stderr and in the JSON; returns the message."""
+    options = [part for override in overrides for part in ("--set", override)]
+    result = CliRunner().invoke(app, [command, str(config), *options, "--json"])
+    assert result.exit_code == code, result.output
+    found = json.loads(result.stdout.strip().splitlines()[-1])
+    assert found["exit_code"] == code
+    assert found["error"] != "InternalError", found["message"]
+    assert "Traceback" not in result.output
+    for word in words:
+        assert word in found["message"], found["message"]
+        assert word in result.stderr.replace("\n", " ") or word in result.stderr
+    return found["message"]
+
+
+def points(rng: np.random.Generator, n: int = 300, d: int = 3) -> np.ndarray:
+    return rng.normal(size=(n, d))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20)
+
+
+def npy(tmp_path: Path, X: np.ndarray, **sections) -> Path:
+    np.save(tmp_path / "x.npy", X)
+    return write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **sections)
+
+
+def test_missing_file(tmp_path):
+    config = write_config(tmp_path, input={"kind": "npy", "path": "nowhere/x.npy"})
+    refused(config, 2, "nowhere/x.npy")
+
+
+def test_wrong_key(tmp_path, rng):
+    np.savez(tmp_path / "x.npz", points=points(rng), other=points(rng))
+    config = write_config(tmp_path, input={"kind": "npz", "path": str(tmp_path / "x.npz"), "key": "pts"})
+    refused(config, 2, "pts", "points", "other")
+
+
+def test_wrong_array(tmp_path, rng):
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    group.create_array("points", data=points(rng))
+    config = write_config(tmp_path, input={"kind": "zarr", "url": str(tmp_path / "x.zarr"), "array": "pts"})
+    refused(config, 2, "pts", "points")
+
+
+@pytest.mark.parametrize("shape", [(300,), (30, 10, 3)])
+def test_not_two_dimensional(tmp_path, rng, shape):
+    refused(npy(tmp_path, rng.normal(size=shape)), 2, "x.npy", str(len(shape)))
+
+
+def test_object_dtype(tmp_path):
+    refused(npy(tmp_path, np.array([[1, "a"]] * 50, dtype=object)), 2, "object")
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (300, 0)])
+def test_empty(tmp_path, shape):
+    refused(npy(tmp_path, np.zeros(shape)), 2, "x.npy")
+
+
+def test_more_neighbors_than_rows(tmp_path, rng):
+    refused(npy(tmp_path, points(rng, 12)), 2, "n_neighbors", "12")
+    refused(npy(tmp_path, points(rng, 12)), 2, "n_neighbors", "12", command="validate")
+
+
+def test_too_many_components(tmp_path, rng):
+    config = npy(tmp_path, points(rng))
+    refused(config, 2, "n_components", "n_neighbors", overrides=("eigensolver.n_components=12",))
+    refused(config, 2, "n_components", "3 features", overrides=("eigensolver.n_components=4",))
+    refused(config, 2, "n_components", "pca", overrides=("preprocess.pca=1",))
+
+
+def test_invalid_rows_are_counted_and_named(tmp_path, rng):
+    X = points(rng)
+    X[[17, 250], [0, 2]] = np.nan, np.inf
+    refused(npy(tmp_path, X, execution={"block_points": 100}), 2, "2 rows", "17", "250", "invalid: drop")
+
+
+def test_all_rows_invalid(tmp_path):
+    refused(npy(tmp_path, np.full((100, 3), np.nan)), 2, "distinct points", overrides=("preprocess.invalid=drop",))
+
+
+def test_constant_column(tmp_path, rng):
+    X = points(rng)
+    X[:, 1] = 0.1
+    config = npy(tmp_path, X)
+    refused(config, 2, "constant", "1", "columns", overrides=("preprocess.scale=standard",))
+    lle("run", config, "--set", "preprocess.scale=standard", "--set", "input.columns=[0, 2]",
+        "--set", "graph.min_component=10")  # fmt: skip
+
+
+def test_all_points_identical(tmp_path):
+    refused(npy(tmp_path, np.ones((100, 3))), 2, "1 distinct points", "n_neighbors")
+
+
+def test_truncated_npy(tmp_path, rng):
+    config = npy(tmp_path, points(rng))
+    data = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(data[: len(data) // 2])
+    refused(config, 2, "x.npy", "truncated")
+
+
+def test_not_a_config(tmp_path):
+    refused(tmp_path / "none.yaml", 2, "none.yaml")
+    path = tmp_path / "list.yaml"
+    path.write_text("- 1\n")
+    refused(path, 2, "mapping")
+    path.write_text("input: {kind: [\n")
+    refused(path, 2, "YAML")
+
+
+def test_unknown_key_and_wrong_unit(tmp_path):
+    config = write_config(tmp_path, input=ROLL, neighbors={"n_neighbours": 3})
+    refused(config, 2, "n_neighbours", "n_neighbors")
+    config = write_config(tmp_path, input=ROLL, eigensolver={"max_memory": "4 parsecs"})
+    refused(config, 2, "eigensolver.max_memory", "4 parsecs", "4GiB")
+
+
+def test_recall_below_its_bound(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(plan, "CELL_POINTS", 40)
+    monkeypatch.setattr(cell_groups, "N_GROUPS_EACH", 1)
+    monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
+    X = np.random.default_rng(5).normal(size=(1500, 12))
+    config = npy(tmp_path, X, neighbors={"method": "pynndescent", "min_recall": 0.99, "max_overlap": 2})
+    message = refused(config, 3, "min_recall", "0.99", "brute")
+    metrics = json.loads((tmp_path / "run.zarr" / "report" / "metrics.json").read_text())
+    assert f"{metrics['recall']['value']:.4f}" in message
+    assert metrics["recall"]["value"] < 0.99
+    [raised] = metrics["recall_raised"]
+    assert raised["overlap"] == 2
+    assert raised["before"] < raised["after"] == metrics["recall"]["value"]
+    assert f"after {raised['before']:.4f} with less overlap" in message
+
+
+def test_components_error(tmp_path, rng):
+    X = np.concatenate([points(rng), points(rng) + 100.0])
+    refused(npy(tmp_path, X, graph={"components": "error"}), 3, "2 components", "300")
+
+
+def test_several_closed_classes_without_repair(tmp_path, rng):
+    """A tight group that nobody leaves, in the middle of others: LLE's null space has two dimensions there."""
+    X = np.concatenate([points(rng, 400, 2), 0.001 * points(rng, 20, 2)])
+    X = np.concatenate([X, X[:, :1] * 0], axis=1)
+    config = npy(tmp_path, X, neighbors={"n_neighbors": 8, "reverse": 0})
+    result = CliRunner().invoke(app, ["run", str(config), "--json"])
+    assert result.exit_code in {0, 3}
+    if result.exit_code == 3:
+        assert "neighbors.reverse: auto" in result.output
+    assert lle("run", config, "--set", "neighbors.reverse=auto")["metrics"]["closed_classes_left"] == 1
+
+
+def test_corrupted_chunk_is_found_and_computed_anew(tmp_path):
+    config = write_config(tmp_path, input=ROLL, execution={"block_points": 200})
+    first = lle("run", config)
+    before = (tmp_path / "run.zarr/weights/c/1/0").read_bytes()
+    (tmp_path / "run.zarr/weights/c/1/0").write_bytes(before[:100] + bytes([before[100] ^ 4]) + before[101:])
+    refused(config, 1, "'weights'", "chunk 1", "checksum", "again", overrides=("eigensolver.n_components=3",))
+    second = lle("run", config, "--set", "eigensolver.n_components=3")
+    assert second["blocks_computed"]["solve_weights"] == 1
+    assert (tmp_path / "run.zarr/weights/c/1/0").read_bytes() == before
+    assert first["metrics"]["n_points"] == 600
+
+
+def test_foreign_folder_is_left_alone(tmp_path):
+    (tmp_path / "run.zarr").mkdir()
+    (tmp_path / "run.zarr" / "thesis.tex").write_text("dear")
+    config = write_config(tmp_path, input=ROLL)
+    refused(config, 2, "other files")
+    assert [path.name for path in (tmp_path / "run.zarr").iterdir()] == ["thesis.tex"]
+    result = CliRunner().invoke(app, ["run", str(config), "--fresh"])
+    assert result.exit_code == 2
+    assert (tmp_path / "run.zarr" / "thesis.tex").exists()
+
+
+def test_store_path_is_a_file(tmp_path):
+    (tmp_path / "run.zarr").write_text("x")
+    refused(write_config(tmp_path, input=ROLL), 2, "run.zarr")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_unwritable_store(tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    config = write_config(tmp_path, input=ROLL, output={"store": str(tmp_path / "locked" / "run.zarr")})
+    refused(config, 2, "Permission denied", "output.store")
+
+
+def test_store_below_a_read_only_place(tmp_path):
+    config = write_config(tmp_path, input=ROLL, output={"store": "/proc/none/run.zarr"})
+    result = CliRunner().invoke(app, ["run", str(config), "--json"])
+    assert result.exit_code in {1, 2}
+    assert "/proc/none/run.zarr" in result.output
+    assert "InternalError" not in result.output
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("a small tmpfs cannot be mounted here (needs root)")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_full_disk(small_disk, tmp_path):
+    config = write_config(tmp_path, input={**ROLL, "n_points": 20000}, output={"store": str(small_disk / "run.zarr")})
+    refused(config, 1, "disk is full", "run the same command again")
+
+
+def test_no_run_there(tmp_path):
+    for command in ("status", "report"):
+        result = CliRunner().invoke(app, [command, str(tmp_path / "none.zarr")])
+        assert result.exit_code == 2
+        assert "no run" in result.output
+    result = CliRunner().invoke(app, ["export", str(tmp_path / "none.zarr"), str(tmp_path / "y.npy")])
+    assert result.exit_code == 2
+
+
+def test_export_refuses_other_suffixes(tmp_path):
+    config = write_config(tmp_path, input=ROLL)
+    lle("run", config)
+    result = CliRunner().invoke(app, ["export", str(tmp_path / "run.zarr"), str(tmp_path / "y.mat")])
+    assert result.exit_code == 2
+    assert ".parquet" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [(["run", "--json"], "CONFIG"), (["run", "c.yaml", "--jsn", "--json"], "--jsn"), (["--json"], "--json"),
+     (["rnu", "c.yaml", "--json"], "rnu"), (["suggest", "--json", "c.yaml", "--sample", "x"], "--sample")],
+)  # fmt: skip
+def test_wrong_arguments_are_said_as_json_too(arguments, word):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    found = json.loads(result.stdout)
+    assert {**found, "message": ""} == {"status": "failed", "error": "UsageError", "message": "", "exit_code": 2}
+    assert word in found["message"]
+    assert word in result.stderr
+    plain = CliRunner().invoke(app, [argument for argument in arguments if argument != "--json"] or ["run"])
+    assert plain.stdout == ""
+
+
+def test_plain_http_is_refused_with_its_variable(tmp_path, monkeypatch):
+    """The client sends nothing, and says "builder error": trying again would end the same way."""
+    for name, value in {"ENDPOINT_URL": "http://127.0.0.1:9", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b",
+                        "REGION": "us-east-1"}.items():  # fmt: skip
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.delenv("AWS_ALLOW_HTTP", raising=False)
+    config = write_config(tmp_path, input=ROLL, output={"store": "s3://bucket/run.zarr"})
+    refused(config, 2, "the endpoint is http://127.0.0.1:9", "Set AWS_ALLOW_HTTP=true")
+    config = write_config(tmp_path, input={"kind": "npy", "path": "s3://bucket/x.npy"})
+    refused(config, 2, "Set AWS_ALLOW_HTTP=true", command="validate")
+
+
+def test_no_folder_for_prometheus(tmp_path):
+    config = write_config(tmp_path, input=ROLL, output={"prometheus": str(tmp_path / "none" / "lle.prom")})
+    said = {refused(config, 2, "output.prometheus", "is not there", command=command) for command in ("run", "validate")}
+    assert len(said) == 1
+
+
+def test_yaml_is_read_safely(tmp_path):
+    path = tmp_path / "evil.yaml"
+    path.write_text("input: !!python/object/apply:os.system ['true']\noutput: {store: x}\n")
+    refused(path, 2, "YAML")
+    assert yaml.safe_load("1") == 1
+
+
+@pytest.mark.parametrize(("method", "neighbors"), [("laplacian", {}), ("lle", {"radius": 3.0, "k_max": 30})])
+def test_distances_beyond_float32_are_neighbors_too(tmp_path, method, neighbors):
+    """A fill value far away: its nearest points are its neighbours, however far."""
+    points = np.random.default_rng(5).uniform(size=(500, 3)) * 4
+    points[5] = 1e39
+    np.save(tmp_path / "x.npy", points)
+    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, neighbors=neighbors)
+    result = CliRunner().invoke(app, ["run", str(config), "--set", f"method={method}"])
+    if method == "laplacian":  # the mean of squared distances is no scale of anything then
+        assert result.exit_code == 2
+        assert "raise weights.t to the squared distance of neighbours" in result.output
+    else:
+        assert result.exit_code in {0, 3}, result.output
+    store = Store(str(tmp_path / "run.zarr"))
+    own = store.read_all("original_index").tolist().index(5)
+    assert (store.read_all("neighbor_indices")[own] >= 0).sum() >= 3
+    distances = store.read_all("neighbor_distances")[own]
+    assert distances[0] == np.finfo(np.float32).max

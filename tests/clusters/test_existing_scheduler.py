@@ -1,0 +1,275 @@
+"""A scheduler by its address: TLS, versions that differ, nobody there, and workers that alone may take some steps."""
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from distributed.comm.core import FatalCommClosedError
+from scipy.sparse import csr_array
+
+import pipeline
+from pipeline.clusters import existing_scheduler
+from pipeline.clusters.connect import connect, memory_resource
+from pipeline.clusters.version_check import COMPUTING, SOURCES, expected, programs
+from pipeline.config.models import Cluster, Tls
+from pipeline.core.errors import ConfigError, LleError
+from pipeline.core.machine import own_sources
+from pipeline.engine.execute import Executor, run_step
+from pipeline.engine.plan import Step
+from pipeline.linalg.distributed_operator import RowBlocks
+from pipeline.storage.store import Store
+from tests.support.dask_processes import dask_processes
+from tests.support.stage_runs import Progress
+
+pytestmark = pytest.mark.timeout(150)
+openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT CHECKED: openssl makes the certificates")
+
+
+def one_worker(folder: Path, *options: str, worker: tuple[str, ...] = (), environment=None):
+    """Address of a scheduler with one worker."""
+    common = ["--scheduler-file", str(folder / "scheduler.json"), "--host", "127.0.0.1", *options]
+    commands = {
+        "scheduler": ["scheduler", *common, "--port", "0", "--dashboard-address", "127.0.0.1:0"],
+        "worker": ["worker", *common, "--nthreads", "1", "--no-nanny", "--no-dashboard",
+                   "--memory-limit", "0", *worker],
+    }  # fmt: skip
+    given = {"worker": {**os.environ, **(environment or {})}}
+    return dask_processes(folder, commands, given, lambda: "Registered to" in (folder / "worker.log").read_text())
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    with one_worker(tmp_path_factory.mktemp("plain"), worker=("--resources", "BIG=1")) as found:
+        yield found
+
+
+def make_certificates(folder: Path, name: str) -> dict[str, str]:
+    """An authority and a certificate it signed, by openssl."""
+
+    def run(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60, cwd=folder)
+
+    run("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}-ca",
+        "-keyout", f"{name}-ca.key", "-out", f"{name}-ca.pem")  # fmt: skip
+    run("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+    run("x509", "-req", "-days", "2", "-in", f"{name}.csr", "-CA", f"{name}-ca.pem", "-CAkey", f"{name}-ca.key",
+        "-CAcreateserial", "-out", f"{name}.pem")  # fmt: skip
+    return {key: str(folder / f"{name}{end}") for key, end in (("ca", "-ca.pem"), ("cert", ".pem"), ("key", ".key"))}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    return {name: make_certificates(folder, name) for name in ("ours", "other")}
+
+
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory, certificates):
+    ours = certificates["ours"]
+    files = ("--tls-ca-file", ours["ca"], "--tls-cert", ours["cert"], "--tls-key", ours["key"])
+    with one_worker(tmp_path_factory.mktemp("encrypted"), *files, "--protocol", "tls") as found:
+        yield found
+
+
+def hang_up(server: socket.socket) -> None:
+    """Close each connection as soon as it is there."""
+    with contextlib.suppress(OSError):  # the server is closed at the end of the test
+        while True:
+            server.accept()[0].close()
+
+
+def refused(expected, **given) -> str:
+    with pytest.raises(LleError) as caught, connect(Cluster(kind="address", **given)):
+        pass
+    assert type(caught.value) is expected
+    return str(caught.value)
+
+
+@openssl
+class TestTls:
+    def test_speaks_to_a_scheduler_over_tls(self, encrypted, certificates):
+        assert encrypted.startswith("tls://")
+        with connect(Cluster(kind="address", address=encrypted, tls=Tls(**certificates["ours"]))) as client:
+            assert client.scheduler.address.startswith("tls://")
+            assert client.submit(os.getpid).result() != os.getpid()
+
+    def test_a_scheduler_of_another_authority_is_not_spoken_to(self, encrypted, certificates):
+        """The scheduler would accept this client: it is the client that has to refuse."""
+        files = {**certificates["ours"], "ca": certificates["other"]["ca"]}
+        said = refused(ConfigError, address=encrypted, tls=Tls(**files))
+        assert "the scheduler's certificate does not hold by execution.cluster.tls.ca" in said
+
+    def test_a_client_of_another_authority_is_told_which_file_is_wrong(self, encrypted, certificates):
+        files = {**certificates["other"], "ca": certificates["ours"]["ca"]}
+        said = refused(ConfigError, address=encrypted, tls=Tls(**files))
+        assert "does not accept the certificate of execution.cluster.tls.cert and tls.key" in said
+
+    def test_a_plain_client_is_told_to_use_tls(self, encrypted):
+        there = encrypted.removeprefix("tls://")
+        assert f"speaks TLS; write tls://{there} and give" in refused(ConfigError, address=f"tcp://{there}")
+
+    @pytest.mark.parametrize("cause", [
+        ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"),
+        ValueError("IOStream is not idle; cannot convert to SSL"),
+    ])  # fmt: skip
+    def test_a_client_with_tls_is_told_that_the_scheduler_has_none(self, plain, certificates, monkeypatch, cause):
+        """What Dask raises depends on which side speaks first; it leaves a socket open then, so it is not asked."""
+
+        def connect_in_vain(*given, **options):
+            if isinstance(cause, ValueError):
+                raise cause
+            raise FatalCommClosedError from cause
+
+        monkeypatch.setattr(existing_scheduler, "Client", connect_in_vain)
+        there = plain.replace("tcp://", "tls://")
+        said = refused(ConfigError, address=there, tls=Tls(**certificates["ours"]))
+        assert "speaks no TLS" in said
+        assert "write tcp://" in said
+
+    def test_nobody_is_asked_for_the_password_of_a_key(self, certificates, tmp_path):
+        ours, key = certificates["ours"], tmp_path / "encrypted.key"
+        encrypt = ["openssl", "pkey", "-in", ours["key"], "-aes256", "-passout", "pass:none", "-out", str(key)]
+        subprocess.run(encrypt, check=True, capture_output=True, timeout=60)
+        said = refused(ConfigError, address="tls://127.0.0.1:1", tls=Tls(**{**ours, "key": str(key)}))
+        assert f"execution.cluster.tls.key: {key}: the key is encrypted" in said
+
+    def test_files_that_are_missing_or_wrong_are_named(self, certificates, tmp_path):
+        ours, other = certificates["ours"], certificates["other"]
+        text = tmp_path / "text.pem"
+        text.write_text("not a certificate")
+        for files, said in (
+            ({**ours, "ca": "/nowhere/ca.pem"}, "tls.ca: /nowhere/ca.pem: no such file"),
+            ({**ours, "ca": str(text)}, "tls.ca"),
+            ({**ours, "key": other["key"]}, f"{ours['cert']} and {other['key']} are not"),
+        ):
+            assert said in refused(ConfigError, address="tls://127.0.0.1:1", tls=Tls(**files))
+
+
+class TestAddress:
+    def test_nobody_there(self, monkeypatch):
+        monkeypatch.setattr(existing_scheduler, "ANSWER_SECONDS", 1)
+        assert "no scheduler answers within 1 s" in refused(LleError, address="tcp://127.0.0.1:9")
+
+    def test_who_closes_the_connection_is_not_said_to_be_away(self):
+        """No error of the config: it may be a scheduler that is just ending."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            threading.Thread(target=hang_up, args=(server,), daemon=True).start()
+            said = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        assert "the connection was closed" in said
+
+    def test_workers_that_come_late_are_waited_for(self, monkeypatch):
+        options = {"processes": False, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
+        with LocalCluster(n_workers=0, **options) as scheduler:
+            monkeypatch.setattr(existing_scheduler, "WAIT_SECONDS", 0.5)
+            said = refused(LleError, address=scheduler.scheduler_address)
+            assert "the scheduler has no workers" in said
+            monkeypatch.setattr(existing_scheduler, "WAIT_SECONDS", 30)
+            threading.Timer(1, scheduler.scale, (1,)).start()
+            with connect(Cluster(kind="address", address=scheduler.scheduler_address)) as client:
+                assert len(client.scheduler_info(n_workers=-1)["workers"]) == 1
+
+    def test_whole_data_steps_can_be_sent_to_workers_with_the_memory(self, plain):
+        cluster = Cluster(kind="address", address=plain, memory_resource="BIG")
+        with connect(cluster) as client:
+            executor = Executor(client, memory_resource(cluster))
+            assert executor.memory_resource == "BIG"
+            assert client.submit(os.getpid, resources={"BIG": 1}).result() != os.getpid()
+
+    def test_a_resource_that_nobody_offers_is_refused_instead_of_waited_for(self, plain):
+        said = refused(ConfigError, address=plain, memory_resource="HUGE")
+        assert "none of the 1 workers offers it" in said
+        assert "--resources HUGE=1" in said
+
+
+def with_other_numpy(folder: Path) -> str:
+    """PYTHONPATH of a worker that begins with another numpy's metadata, as after a half-done upgrade."""
+    other = folder / "site" / "numpy-1.2.3.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.2.3\n")
+    return os.pathsep.join(filter(None, [str(other.parent), os.environ.get("PYTHONPATH", "")]))
+
+
+@contextlib.contextmanager
+def late_worker(folder: Path, environment: dict[str, str]):
+    """One more worker, with the resource LATE, for a scheduler that runs already."""
+    file, log = str(folder / "scheduler.json"), folder / "late.log"
+    command = ["worker", "--scheduler-file", file, "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny",
+               "--no-dashboard", "--memory-limit", "0", "--resources", "LATE=1"]  # fmt: skip
+    given = {"late": {**os.environ, **environment}}
+    with dask_processes(folder, {"late": command}, given, lambda: "Registered to" in log.read_text()):
+        yield
+
+
+class TestVersions:
+    def test_a_worker_with_another_version_is_named_with_both(self, tmp_path):
+        path = with_other_numpy(tmp_path)
+        with one_worker(tmp_path, environment={"PYTHONPATH": path}) as found:
+            said = refused(ConfigError, address=found)
+        assert f"numpy: {np.__version__} here, 1.2.3 on worker tcp://127.0.0.1:" in said
+        assert "constraints.txt" in said
+
+    @pytest.mark.parametrize("way", ["task", pytest.param("step of the client", marks=pytest.mark.slow)])
+    def test_one_that_comes_late_computes_nothing(self, tmp_path, way):
+        """Between the comparison at the start and the task the worker was not there yet."""
+        store = Store(str(tmp_path / "run.zarr"))
+        store.create_group({})
+        environment = {"PYTHONPATH": with_other_numpy(tmp_path)}
+        step = Step("s", "t", lambda store, block: {}, 1, 1, {}, on_driver=True, uses_client=way != "task")
+        with one_worker(tmp_path) as found, connect(Cluster(kind="address", address=found)) as client:
+            executor = Executor(client, "LATE")
+            with late_worker(tmp_path, environment), pytest.raises(ConfigError) as caught:
+                run_step(step, "", store, executor, Progress())
+            assert f"numpy: {np.__version__} here, 1.2.3 on " in str(caught.value)
+            assert store.objects.names("_done") == []
+            with late_worker(tmp_path, {}):
+                assert len(run_step(step, "", store, executor, Progress())) == 1
+
+    def test_workers_that_came_late_get_no_part_of_the_filters(self, tmp_path):
+        with one_worker(tmp_path) as found, connect(Cluster(kind="address", address=found)) as client:
+            blocks = RowBlocks(csr_array(np.eye(4)), client)
+            with late_worker(tmp_path, {"PYTHONPATH": with_other_numpy(tmp_path)}), pytest.raises(ConfigError):
+                blocks.recurrence(np.ones((4, 1)), (1.0, 0.0, 0.0), (1.0, 0.0, 0.0), 1)
+
+    def test_another_commit_of_the_same_version_is_named(self, tmp_path):
+        shutil.copytree(Path(pipeline.__file__).parent, tmp_path / "site" / "pipeline")
+        with (tmp_path / "site" / "pipeline" / "kernels" / "knn.py").open("a") as file:
+            file.write("# another line\n")
+        environment = {"PYTHONPATH": str(tmp_path / "site"), "PYTHONSAFEPATH": "1"}
+        with one_worker(tmp_path, environment=environment) as found:
+            said = refused(ConfigError, address=found)
+        assert re.search(rf"{SOURCES}: {own_sources()} here, [0-9a-f]{{12}} on worker tcp://", said)
+
+    def test_workers_of_this_process_may_outlive_an_edit_of_its_files(self):
+        with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster:
+            with Client(cluster) as client:
+                assert expected(client) is None
+            with Client(cluster.scheduler_address) as client:
+                assert expected(client) == programs()
+
+    def test_equal_versions_pass(self, plain):
+        with connect(Cluster(kind="address", address=plain)) as client:
+            found = client.get_versions(packages=COMPUTING)
+        assert {"numpy", "zarr", "lle-pipeline"} <= set(found["client"]["packages"])
+
+    def test_another_python_is_named(self, plain, monkeypatch):
+        versions = existing_scheduler.check_versions.__globals__["_versions"]
+        calls = []
+
+        def pretend(reported):
+            calls.append(reported)
+            found = versions(reported)
+            return {**found, "python": "3.99"} if len(calls) == 2 else found
+
+        monkeypatch.setitem(existing_scheduler.check_versions.__globals__, "_versions", pretend)
+        said = refused(ConfigError, address=plain)
+        assert f"python: {sys.version_info[0]}.{sys.version_info[1]} here, 3.99 on the scheduler" in said

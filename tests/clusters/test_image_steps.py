@@ -1,0 +1,143 @@
+"""The steps of k8s/Dockerfile, run in an environment of their own, since a container engine is rarely at hand in tests.
+
+Absolute paths of the image lie below a temporary folder; everything else is what the file says.
+"""
+
+import json
+import os
+import py_compile
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import REPOSITORY
+
+DOCKERFILE = REPOSITORY / "k8s" / "Dockerfile"
+PATHS = re.compile(r"(?<![\w.}])/(opt|cache|src|tmp|usr/local/bin|usr/local/lib)(?=[/:\s'\"]|$)")
+
+
+def instructions() -> list[tuple[str, str]]:
+    """(instruction, the rest) in order, lines joined and comments left out."""
+    lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.lstrip().startswith("#")]
+    text = re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in text.splitlines() if line.strip()]
+
+
+class TestText:
+    """What a linter of Dockerfiles asks for, where none is installed."""
+
+    def test_images_are_tagged_and_not_with_latest(self):
+        [image] = [rest for kind, rest in instructions() if kind == "ARG"]
+        assert re.fullmatch(r"PYTHON_IMAGE=python:3\.\d+-slim-[a-z]+", image)
+        assert {rest.split()[0] for kind, rest in instructions() if kind == "FROM"} == {"${PYTHON_IMAGE}"}
+
+    def test_ends_as_a_user_who_is_not_root(self):
+        users = [rest for kind, rest in instructions() if kind == "USER"]
+        assert users
+        assert all(int(part) > 0 for part in users[-1].split(":"))
+        last_run = max(n for n, (kind, _) in enumerate(instructions()) if kind == "RUN")
+        assert [kind for kind, _ in instructions()].index("USER") > last_run
+
+    def test_every_installation_is_pinned_and_leaves_no_cache(self):
+        commands = [each for kind, rest in instructions() if kind == "RUN" for each in rest.split("&&")]
+        installs = [each for each in commands if "pip install" in each]
+        assert len(installs) == 2
+        for each in installs:
+            assert "--no-cache-dir" in each
+            assert "--constraint constraints.txt" in each or "--no-deps ." in each
+        assert not [each for each in commands if re.search(r"\b(apt-get|curl|wget|sudo|ADD)\b", each)]
+
+    def test_no_secret_and_shell_form_only_where_a_shell_is_meant(self):
+        from pipeline.core.credentials import find_secret  # noqa: PLC0415
+
+        text = DOCKERFILE.read_text()
+        assert find_secret(text) is None
+        assert "--mount=type=secret" not in text
+        for kind, rest in instructions():
+            if kind in {"ENTRYPOINT", "CMD", "SHELL"}:
+                assert isinstance(json.loads(rest), list)
+
+
+def test_python_compiles_nothing_again(tmp_path):
+    """What pip compiled before the times of files were set, and what the base image left uncompiled."""
+    venv.create(tmp_path / "opt/lle")
+    installed, own = tmp_path / "opt/lle/lib/installed.py", tmp_path / "usr/local/lib/own.py"
+    own.parent.mkdir(parents=True)
+    for path in (installed, own):
+        path.write_text("x = 1\n")
+    py_compile.compile(str(installed), doraise=True)
+    commands = [each for kind, rest in instructions() if kind == "RUN" for each in rest.split("&&")]
+    environment = {**os.environ, "PATH": f"{tmp_path}/opt/lle/bin:/usr/bin:/bin"}
+    for command in (each for each in commands if "touch --no-dereference" in each or "compileall" in each):
+        step(PATHS.sub(rf"{tmp_path}/\1", command), tmp_path, environment)
+    assert installed.stat().st_mtime == 10**9  # numba's key
+    imported = subprocess.run(
+        [str(tmp_path / "opt/lle/bin/python"), "-v", "-c", "import installed, own"],
+        env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{installed.parent}:{own.parent}"},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert compiled_anew(imported.stderr, tmp_path) == []
+    assert len(re.findall(r"# code object from '.*/(?:installed|own)\.cpython-\d+\.pyc'", imported.stderr)) == 2
+
+
+def compiled_anew(verbose: str, folder: Path) -> list[str]:
+    """Sources below a folder that `python -v` says it read instead of their compiled form."""
+    return re.findall(rf"# code object from '?({folder}/.*\.py)'?$", verbose, flags=re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_steps_run(tmp_path):
+    """Installs a gigabyte from the package index, compiles for numba, and shows the help as the image would."""
+    root = str(tmp_path)
+    environment = {"PATH": f"{Path(sys._base_executable).parent}:{os.environ['PATH']}", "HOME": f"{root}/tmp"}
+    environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    for name in ("opt", "cache", "tmp", "usr/local/bin", "usr/local/lib"):
+        (tmp_path / name).mkdir(parents=True)
+    folder = tmp_path
+    for kind, rest in instructions():
+        text = PATHS.sub(rf"{root}/\1", rest)
+        if kind == "WORKDIR":
+            folder = Path(text)
+            folder.mkdir(exist_ok=True)
+        elif kind == "ENV":
+            words = [word.partition("=")[::2] for word in text.split()]
+            environment |= {name: value.strip('"').replace("$PATH", environment["PATH"]) for name, value in words}
+        elif kind == "COPY" and "--from" not in text:
+            copy(text.split(), folder)
+        elif kind == "RUN":
+            step(text if os.geteuid() == 0 else re.sub(r"-[og] \d+ ", "", text), folder, environment)
+    assert list((tmp_path / "opt/numba-cache").rglob("*.nbi"))
+    [command] = [json.loads(rest) for kind, rest in instructions() if kind == "CMD"]
+    start = ["sh", f"{root}/usr/local/bin/start", *command]
+    baked = {**environment, "LLE_BAKED_CACHE": f"{root}/opt/numba-cache"}
+    shown = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
+    assert "Usage: lle" in shown.stdout
+    assert list((tmp_path / "cache/numba").rglob("*.nbi"))
+    start = [f"{root}/opt/lle/bin/python", "-v", "-c", "import distributed, pipeline.cli.commands"]
+    shown = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
+    assert compiled_anew(shown.stderr, tmp_path) == []
+
+
+def copy(words: list[str], folder: Path) -> None:
+    *sources, target = words
+    place = folder / target
+    for source in sources:
+        if (REPOSITORY / source).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(REPOSITORY / source, place, dirs_exist_ok=True, ignore=ignored)
+        else:
+            shutil.copy(REPOSITORY / source, place)
+
+
+def step(command: str, folder: Path, environment: dict[str, str]) -> None:
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=folder, env=environment, check=False,
+                          capture_output=True, text=True)  # fmt: skip
+    if "No matching distribution found" in done.stderr:
+        pytest.skip("NOT CHECKED: no package index answers here")
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

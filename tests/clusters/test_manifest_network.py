@@ -1,0 +1,118 @@
+"""What the pods of k8s/ may reach, who may reach them, and what the operator finds when it does."""
+
+import asyncio
+import json
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+import dask
+import distributed
+import pytest
+import yaml
+from distributed import Scheduler
+from tornado.httpclient import AsyncHTTPClient
+
+from pipeline.clusters import kubernetes_manifests
+from tests.support.manifest_parts import by_name, container, pods, selects, with_components
+from tests.support.manifest_schemas import OVERLAYS
+
+
+@pytest.fixture(params=OVERLAYS)
+def objects(request):
+    return by_name(f"overlays/{request.param}")
+
+
+class TestPolicies:
+    def test_every_pod_is_under_the_network_policy_and_only_the_scheduler_open_to_the_operator(self, objects):
+        policies = {name: each["spec"] for (kind, name), each in objects.items() if kind == "NetworkPolicy"}
+        labels = {part: pod["metadata"]["labels"] for part, pod in pods(objects).items()}
+        assert all(selects(policies["lle"]["podSelector"], each) for each in labels.values())
+        assert set(policies["lle"]["policyTypes"]) == {"Ingress", "Egress"}
+        chosen = {name: {part for part in labels if selects(spec["podSelector"], labels[part])}
+                  for name, spec in policies.items()}  # fmt: skip
+        assert chosen["lle-operator"] == {"scheduler"}
+        assert chosen["lle-api"] == {"driver"}
+        opened = {each["port"] for each in policies["lle-operator"]["ingress"][0]["ports"]}
+        assert opened == set(kubernetes_manifests.PORTS.values())
+
+
+def may_reach(objects, address: str, port: int, protocol: str = "TCP") -> set[str]:
+    """The parts whose pods some policy lets go to an address outside the cluster's selectors."""
+    found, wanted = set(), {"protocol": protocol, "port": port}
+    for part, pod in pods(objects).items():
+        for (kind, _), policy in objects.items():
+            if kind == "NetworkPolicy" and selects(policy["spec"]["podSelector"], pod["metadata"]["labels"]):
+                rules = policy["spec"].get("egress", ())
+                found |= {part for rule in rules if allows(rule, ip_address(address), wanted)}
+    return found
+
+
+def allows(rule, address, port) -> bool:
+    blocks = [ip_network(each["ipBlock"]["cidr"]) for each in rule.get("to", ()) if "ipBlock" in each]
+    return port in rule.get("ports", [port]) and ("to" not in rule or any(address in block for block in blocks))
+
+
+EVERY = {"driver", "scheduler", "worker", "memory"}
+WITH_DATA = {"driver", "worker", "memory"}
+
+
+class TestEgress:
+    @pytest.mark.parametrize("address", ["10.96.0.10", "169.254.20.10", "fd00:10:96::a"])
+    @pytest.mark.parametrize("port", [53, 5353])
+    @pytest.mark.parametrize("protocol", ["UDP", "TCP"])
+    def test_names_are_resolved_wherever_that_is_done(self, objects, address, port, protocol):
+        """By pods, or by a cache on the node, whose link-local address no selector of pods matches."""
+        assert may_reach(objects, address, port, protocol) == EVERY
+
+    def test_only_the_driver_reaches_the_api_where_data_lies_on_a_volume(self):
+        assert may_reach(by_name("overlays/local-path"), "192.0.2.1", 443) == {"driver"}
+
+    def test_an_object_store_is_reached_by_all_that_read_and_write(self):
+        assert may_reach(by_name("overlays/s3"), "192.0.2.1", 443) >= WITH_DATA
+
+    @pytest.mark.parametrize("address", ["169.254.170.23", "fd00:ec2::23"])
+    def test_the_agent_of_eks_is_reached(self, address):
+        assert may_reach(by_name("overlays/s3"), address, 80) >= WITH_DATA
+
+    def test_a_nodes_own_credentials_are_out_of_reach(self, objects):
+        assert may_reach(objects, "169.254.169.254", 80) == set()
+
+    def test_on_gke_the_metadata_server_is_reached(self, tmp_path):
+        made = with_components(tmp_path, "components/gke-identity")
+        reached = {"169.254.169.252": (987, 988), "169.254.169.254": (80, 8080)}
+        for address, ports in reached.items():
+            for port in ports:
+                assert may_reach(made, address, port) == WITH_DATA
+
+    def test_on_azure_the_pods_ask_for_a_token(self, tmp_path):
+        made = with_components(tmp_path, "components/azure-identity")
+        asking = {part for part, pod in pods(made).items()
+                  if pod["metadata"]["labels"].get("azure.workload.identity/use") == "true"}  # fmt: skip
+        assert asking == WITH_DATA
+
+
+class TestIdle:
+    """The operator asks by HTTP whether a cluster is idle; where it cannot, it sets the scheduler a time limit."""
+
+    @pytest.fixture
+    def routes(self, objects) -> list[str]:
+        given = {each["name"]: each["value"] for each in container(pods(objects)["scheduler"])["env"]}
+        made = dask.config.collect_env(given)
+        return list(made["distributed"]["scheduler"]["http"]["routes"])
+
+    def test_the_routes_are_those_of_distributed_and_the_operators(self, routes):
+        text = (Path(distributed.__file__).parent / "distributed.yaml").read_text()
+        usual = yaml.safe_load(text)["distributed"]["scheduler"]["http"]["routes"]
+        assert routes == [*usual, "distributed.http.scheduler.api"]
+
+    def test_a_scheduler_with_them_says_since_when_it_is_idle(self, routes):
+        async def ask() -> tuple[dict[str, float], float | None]:
+            async with Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler:
+                address = f"http://127.0.0.1:{scheduler.http_server.port}/api/v1/check_idle"
+                answer = await AsyncHTTPClient().fetch(address)
+                return json.loads(answer.body), scheduler.idle_timeout
+
+        with dask.config.set({"distributed.scheduler.http.routes": routes}):
+            said, limit = asyncio.run(ask())
+        assert isinstance(said["idle_since"], float)
+        assert limit is None

@@ -1,0 +1,105 @@
+"""What the pods of k8s/ ask for: enough for the planned steps, and no more than the nodes that are named have."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.models import parse_size
+from pipeline.jobs import plan_preview
+from tests.support.manifest_parts import by_name, config_of, container, custom_resources, image_environment, pods
+from tests.support.manifest_schemas import OVERLAYS
+from tests.support.paths import REPOSITORY
+
+
+@pytest.fixture(params=OVERLAYS)
+def objects(request):
+    return by_name(f"overlays/{request.param}")
+
+
+def processors(quantity: str) -> float:
+    return int(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
+
+
+def asked_in_all(objects) -> tuple[int, float, float]:
+    """(pods, GiB, processors) that a run requests from the nodes together."""
+    many = dict.fromkeys(pods(objects), 1) | {"worker": config_of(objects)[0].workers}
+    requests = {part: container(pod)["resources"]["requests"] for part, pod in pods(objects).items()}
+    memory = sum(number * parse_size(f"{requests[part]['memory']}B") for part, number in many.items())
+    cores = sum(number * processors(requests[part]["cpu"]) for part, number in many.items())
+    return sum(many.values()), memory / 2**30, round(cores, 3)
+
+
+class TestInAll:
+    """What the requests come to, beside what is said about them."""
+
+    @pytest.mark.parametrize("overlay", OVERLAYS)
+    def test_the_documentation_says_what_is_asked_for(self, overlay):
+        text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
+        said = re.search(rf"^\| `{overlay}` \| (\d+) \| ([\d.]+) GiB \| ([\d.]+) \|", text, flags=re.MULTILINE)
+        assert said is not None
+        assert asked_in_all(by_name(f"overlays/{overlay}")) == tuple(map(float, said.groups()))
+
+    def test_one_node_holds_a_run_beside_its_system(self):
+        """Nodes keep up to a fifth of such a size for themselves, and the system's pods take nearly a processor."""
+        text = (REPOSITORY / "k8s/overlays/local-path/kustomization.yaml").read_text()
+        gib, cores = map(int, re.search(r"node of (\d+) GiB and (\d+) processors", text).groups())
+        _, memory, asked = asked_in_all(by_name("overlays/local-path"))
+        assert memory <= 0.75 * gib
+        assert asked <= 0.75 * cores
+
+    def test_its_volume_is_of_the_class_that_the_cluster_has(self):
+        """k3s, kind and minikube each give their default class another name."""
+        claim = by_name("overlays/local-path")["PersistentVolumeClaim", "lle-data"]
+        assert "storageClassName" not in claim["spec"]
+
+
+class TestSizes:
+    def test_memory_is_reserved_in_full_and_processors_are_not_limited(self, objects):
+        for pod in pods(objects).values():
+            resources = container(pod)["resources"]
+            assert resources["requests"]["memory"] == resources["limits"]["memory"]
+            assert set(resources["limits"]) == {"memory"}
+
+    def test_the_config_agrees_with_the_templates(self, objects):
+        cluster, _ = config_of(objects)
+        for part, asked in (("worker", cluster.memory), ("memory", cluster.high_memory)):
+            assert parse_size(f"{container(pods(objects)[part])['resources']['limits']['memory']}B") == asked
+
+    def test_the_config_decides_the_resources(self, objects):
+        cluster, group = custom_resources(objects)
+        asked, _ = config_of(objects)
+        for resource, size in ((cluster, asked.memory), (group, asked.high_memory)):
+            bounds = resource["spec"]["worker"]["spec"]["containers"][0]["resources"]
+            assert int(bounds["requests"]["memory"]) == int(bounds["limits"]["memory"]) == size
+        assert cluster["spec"]["worker"]["replicas"] == asked.workers
+
+    def test_the_planned_tasks_fit(self, objects, tmp_path):
+        _, config = config_of(objects)
+        if config.input.kind != "synthetic":
+            given = "input={kind: synthetic, name: swiss_roll, n_points: 2000000}"
+            _, config = config_of(objects, given, f"output.store={tmp_path}/run.zarr", "eigensolver.n_components=2")
+        cluster = config.execution.cluster
+        for step in plan_preview.forecast(config).steps:
+            bound = cluster.high_memory if step.on_driver else 0.9 * cluster.memory
+            assert step.bytes_per_task < 0.8 * bound, f"{step.stage}.{step.name}"
+
+    def test_solver_threads_are_the_processors_asked_for(self, objects):
+        [cores] = [each for each in container(pods(objects)["memory"])["env"] if each["name"] == "LLE_CORES"]
+        assert cores["valueFrom"]["resourceFieldRef"]["resource"] == "requests.cpu"
+        assert int(container(pods(objects)["memory"])["resources"]["requests"]["cpu"]) >= 1
+
+    def test_what_is_written_lies_on_volumes(self, objects):
+        environment = image_environment()
+        for part, pod in pods(objects).items():
+            writable = [Path(m["mountPath"]) for m in container(pod)["volumeMounts"] if not m.get("readOnly")]
+            for name in ("NUMBA_CACHE_DIR", "MPLCONFIGDIR", "HOME"):
+                path = Path(environment[name])
+                assert any(path == place or place in path.parents for place in writable), (part, name)
+
+    def test_data_paths_of_the_config_are_mounted_where_it_is_read_and_written(self, objects):
+        _, config = config_of(objects)
+        store = config.output.store
+        for part in ("driver", "worker", "memory"):
+            places = [mount["mountPath"] for mount in container(pods(objects)[part])["volumeMounts"]]
+            assert store.startswith("s3://") or any(store.startswith(f"{place}/") for place in places), part

@@ -1,0 +1,351 @@
+"""The manifests of k8s/: schemas, and what no schema sees: names, selectors, accounts, images, sizes, arguments."""
+
+import copy
+import importlib.metadata
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from pipeline.cli import commands
+from pipeline.clusters import kubernetes, kubernetes_manifests
+from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, fitting_name
+from pipeline.config.allowed_places import VARIABLE
+from pipeline.config.models import KubernetesCluster, load_config, parse_size
+from pipeline.core.errors import BoundsNotMet, ConfigError
+from pipeline.storage.lock import STALE_SECONDS
+from tests.support.manifest_parts import (
+    PARTS,
+    allowed_places,
+    by_name,
+    config_of,
+    container,
+    custom_resources,
+    driver_pod,
+    pods,
+    selects,
+    with_components,
+)
+from tests.support.manifest_schemas import K8S, OVERLAYS, check_custom_resource, check_native, rendered
+from tests.support.paths import REPOSITORY
+
+VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+COMPONENTS = sorted(f"components/{path.name}" for path in (K8S / "components").iterdir())
+ROOTS = [*(f"overlays/{name}" for name in OVERLAYS), "base"]
+
+
+@pytest.fixture(params=OVERLAYS)
+def objects(request):
+    return by_name(f"overlays/{request.param}")
+
+
+class TestSchemas:
+    @pytest.mark.parametrize("folder", ROOTS)
+    def test_everything_is_valid_strictly(self, folder):
+        for each in rendered(folder):
+            check_native(each)
+
+    @pytest.mark.parametrize("component", COMPONENTS)
+    def test_components_are_valid(self, component, tmp_path):
+        for each in with_components(tmp_path, component).values():
+            check_native(each)
+
+    def test_the_overlay_names_every_component(self):
+        """In lines that need but the comment sign taken away."""
+        text = (K8S / "overlays/s3/kustomization.yaml").read_text()
+        said = yaml.safe_load(re.sub(r"^# (components:|  - )", r"\1", text, flags=re.MULTILINE))
+        assert sorted(said["components"]) == [f"../../{component}" for component in COMPONENTS]
+
+    def test_the_secret_goes_to_the_pods_that_read_and_write(self, tmp_path):
+        made = with_components(tmp_path, "components/s3-secret")
+        given = {part for part, pod in pods(made).items() if container(pod).get("envFrom")}
+        assert given == {"driver", "worker", "memory"}
+
+    def test_the_custom_resources_are_valid_strictly(self, objects):
+        for each in custom_resources(objects):
+            check_custom_resource(each)
+
+    @pytest.mark.parametrize("path", [("spec", "wokers"), ("spec", "worker", "spec", "containers", 0, "imagee"),
+                                      ("spec", "scheduler", "service", "port")])  # fmt: skip
+    def test_a_misspelt_field_is_found(self, objects, path):
+        from jsonschema import ValidationError  # noqa: PLC0415
+
+        resource = copy.deepcopy(custom_resources(objects)[0])
+        place = resource
+        for part in path[:-1]:
+            place = place[part]
+        place[path[-1]] = "x"
+        with pytest.raises(ValidationError, match=str(path[-1])):
+            check_custom_resource(resource)
+
+    def test_a_misspelt_native_field_is_found(self, objects):
+        wrong = copy.deepcopy(objects["CronJob", "lle"])
+        wrong["spec"]["jobTemplate"]["spec"]["backofLimit"] = 3
+        with pytest.raises(Exception, match="backofLimit"):
+            check_native(wrong)
+
+
+class TestNames:
+    def test_one_image_everywhere_tagged_with_this_version(self, objects):
+        images = {container(pod)["image"] for pod in pods(objects).values()}
+        assert len(images) == 1
+        assert images.pop().rsplit(":", 1)[1] == VERSION == importlib.metadata.version("lle-pipeline")
+
+    def test_templates_and_containers_are_those_the_driver_asks_for(self, objects):
+        cluster, _ = config_of(objects)
+        assert isinstance(cluster, KubernetesCluster)
+        assert {f"{cluster.templates}-{part}" for part in PARTS} == {n for kind, n in objects if kind == "PodTemplate"}
+        assert [container(pods(objects)[part])["name"] for part in PARTS] == ["scheduler", "worker", "worker"]
+
+    def test_accounts_exist_and_only_the_driver_has_rights_and_a_token(self, objects):
+        accounts = {name for kind, name in objects if kind == "ServiceAccount"}
+        used = {part: pod["spec"]["serviceAccountName"] for part, pod in pods(objects).items()}
+        assert set(used.values()) == accounts
+        binding = objects["RoleBinding", "lle-driver"]
+        assert ("Role", binding["roleRef"]["name"]) in objects
+        assert [subject["name"] for subject in binding["subjects"]] == [used["driver"]]
+        assert binding["subjects"][0]["namespace"] == binding["metadata"]["namespace"]
+        tokens = {part for part, pod in pods(objects).items() if pod["spec"]["automountServiceAccountToken"]}
+        assert tokens == {"driver"}
+
+    def test_everything_is_in_one_namespace(self, objects):
+        found = {each["metadata"].get("namespace") for each in objects.values() if each["kind"] != "Namespace"}
+        assert found == {name for kind, name in objects if kind == "Namespace"}
+
+    def test_the_driver_reads_a_config_that_is_in_the_map(self, objects):
+        pod = driver_pod(objects)
+        [volume] = [each for each in pod["spec"]["volumes"] if "configMap" in each]
+        [mount] = [each for each in container(pod)["volumeMounts"] if each["name"] == volume["name"]]
+        path = Path(container(pod)["args"][2])
+        data = objects["ConfigMap", volume["configMap"]["name"]]["data"]
+        assert path.parent == Path(mount["mountPath"])
+        assert data[path.name] == (REPOSITORY / "configs" / path.name).read_text()
+
+    def test_every_mount_has_its_volume_and_every_volume_its_claim(self, objects):
+        for pod in pods(objects).values():
+            volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+            assert {mount["name"] for mount in container(pod)["volumeMounts"]} == set(volumes)
+            for volume in volumes.values():
+                if "persistentVolumeClaim" in volume:
+                    assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in objects
+                if "emptyDir" in volume:
+                    assert parse_size(f"{volume['emptyDir']['sizeLimit']}B") > 0
+
+    @pytest.mark.parametrize("job", ["lle-29041235", "Night.Run_7", "x" * 80, "9-lives", "nightly-" * 7 + "-" * 9])
+    def test_cluster_names_fit_the_operator(self, job):
+        name = fitting_name(job)
+        assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
+        assert len(name) <= 53
+
+    def test_long_names_stay_apart(self):
+        assert fitting_name("x" * 70 + "1") != fitting_name("x" * 70 + "2")
+
+
+class TestArguments:
+    def test_the_driver_runs_the_command_line(self, objects):
+        program, *arguments = container(driver_pod(objects))["args"]
+        assert program == "lle"
+        context = get_command(commands.app).commands[arguments[0]].make_context(arguments[0], arguments[1:])
+        assert arguments[0] == "run"
+        assert context.params["as_json"] is True
+
+    @pytest.mark.parametrize("part", PARTS)
+    def test_dask_takes_the_pods_arguments(self, objects, part):
+        program, *arguments = container(pods(objects)[part])["args"]
+        assert program == "dask"
+        [entry] = importlib.metadata.entry_points(group="dask_cli", name=arguments[0])
+        context = entry.load().make_context(arguments[0], arguments[1:])
+        assert context.args == []
+        options = context.params
+        if part == "scheduler":
+            assert (options["port"], options["dashboard_address"]) == ("8786", ":8787")
+            return
+        assert options["name"] == "$(DASK_WORKER_NAME)"
+        assert (options["nthreads"], options["nanny"]) == (1, part == "worker")
+        assert options["resources"] == (f"{kubernetes.MEMORY_RESOURCE}=1" if part == "memory" else None)
+        scratch = [mount["mountPath"] for mount in container(pods(objects)[part])["volumeMounts"]]
+        assert options["local_directory"] in scratch
+
+    def test_ports_are_named_as_the_service_targets_them(self, objects):
+        cluster, _ = custom_resources(objects)
+        ports = {p["name"]: p["containerPort"] for p in container(pods(objects)["scheduler"])["ports"]}
+        assert {each["targetPort"]: each["port"] for each in cluster["spec"]["scheduler"]["service"]["ports"]} == ports
+        assert ports == kubernetes_manifests.PORTS
+
+    def test_the_cluster_is_named_after_the_job_and_owned_by_it(self, objects):
+        given = container(driver_pod(objects))["env"]
+        named = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in given if "valueFrom" in each}
+        assert named == {
+            "LLE_CLUSTER_NAME": "metadata.labels['batch.kubernetes.io/job-name']",
+            "LLE_JOB_NAME": "metadata.labels['batch.kubernetes.io/job-name']",
+            "LLE_JOB_UID": "metadata.labels['batch.kubernetes.io/controller-uid']",
+        }
+
+
+class TestSafety:
+    def test_pods_are_restricted(self, objects):
+        for pod in pods(objects).values():
+            outer, inner = pod["spec"]["securityContext"], container(pod)["securityContext"]
+            assert outer["runAsNonRoot"] is True
+            assert outer["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert inner["readOnlyRootFilesystem"] is True
+            assert inner["allowPrivilegeEscalation"] is False
+            assert inner["capabilities"] == {"drop": ["ALL"]}
+
+    def test_the_config_reaches_only_the_data(self, objects, monkeypatch):
+        """The volume that pods mount for it, or the bucket of the overlay; and not the driver's own files and token."""
+        name, data = Path(container(driver_pod(objects))["args"][2]).name, allowed_places(objects)
+        own = {mount["mountPath"] for mount in container(driver_pod(objects))["volumeMounts"]} - {"/data"}
+        assert data
+        assert all(place.startswith("s3://") or place == "/data" for place in data)
+        monkeypatch.setenv(VARIABLE, " ".join(data))
+        load_config(REPOSITORY / "configs" / name)
+        secrets = "/var/run/secrets/kubernetes.io/serviceaccount"
+        for place in (*own, secrets, "s3://another/rows.zarr", "/data/../etc", f"{data[0]}-of-others/rows.zarr"):
+            for key in ("input={kind: zarr, url: %s}", "input={kind: npy, path: %s}", "output.store=%s"):
+                with pytest.raises(ConfigError, match=f"outside the places.*{VARIABLE}"):
+                    load_config(REPOSITORY / "configs" / name, (key % place,))
+
+    def test_without_an_overlay_it_reaches_nothing(self, monkeypatch):
+        base = by_name("base")
+        monkeypatch.setenv(VARIABLE, " ".join(allowed_places(base)))
+        with pytest.raises(ConfigError, match="outside the places"):
+            load_config(REPOSITORY / "configs" / "kubernetes.yaml")
+
+    def test_only_workers_run_on_spot_nodes(self, objects):
+        for part, pod in pods(objects).items():
+            node = pod["spec"]["affinity"]["nodeAffinity"]
+            if part == "worker":
+                assert "requiredDuringSchedulingIgnoredDuringExecution" not in node
+                assert pod["spec"]["tolerations"]
+            else:
+                [term] = node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+                assert {each["operator"] for each in term["matchExpressions"]} == {"DoesNotExist", "NotIn"}
+                assert "tolerations" not in pod["spec"]
+
+    def test_budgets_keep_what_must_not_move(self, objects):
+        labels = {part: pod["metadata"]["labels"] for part, pod in pods(objects).items()}
+        kept = {}
+        for (kind, name), each in objects.items():
+            if kind == "PodDisruptionBudget":
+                [part] = [part for part in labels if selects(each["spec"]["selector"], labels[part])]
+                kept[part] = {key: each["spec"].get(key) for key in ("maxUnavailable", "minAvailable")}
+                assert name == f"lle-{part}"
+        frozen = {"maxUnavailable": 0, "minAvailable": None}
+        assert kept == {"scheduler": frozen, "memory": frozen, "driver": {"maxUnavailable": None, "minAvailable": 1}}
+
+    def test_the_operator_adds_its_labels_to_ours(self, objects):
+        cluster, group = custom_resources(objects)
+        for pod in (cluster["spec"]["scheduler"], cluster["spec"]["worker"], group["spec"]["worker"]):
+            assert pod["metadata"]["labels"]["app.kubernetes.io/name"] == "lle"
+        name = cluster["metadata"]["name"]
+        assert cluster["spec"]["scheduler"]["service"]["selector"]["dask.org/cluster-name"] == name
+        assert group["spec"]["cluster"] == name
+
+    def test_no_secret_is_written_down(self):
+        for path in (*K8S.rglob("*.yaml"), *(REPOSITORY / "configs").glob("*.yaml")):
+            text = path.read_text()
+            assert "kind: Secret\n" not in text
+            assert not re.search(r"AKIA[0-9A-Z]{16}|SECRET_ACCESS_KEY=[^.\s]|password:\s*\S", text)
+
+
+class TestJob:
+    def test_exit_codes_decide_what_is_tried_again(self, objects):
+        job = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]
+        codes = {ConfigError.exit_code, BoundsNotMet.exit_code}
+        first, second = job["podFailurePolicy"]["rules"]
+        assert (first["action"], set(first["onExitCodes"]["values"])) == ("FailJob", codes)
+        assert first["onExitCodes"]["containerName"] == container(driver_pod(objects))["name"]
+        assert (second["action"], second["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
+        assert driver_pod(objects)["spec"]["restartPolicy"] == "Never"
+        assert job["podReplacementPolicy"] == "Failed"
+
+    def test_retries_outlast_the_lock_of_a_driver_that_vanished(self, objects):
+        limit = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["backoffLimit"]
+        assert sum(min(10 * 2**number, 360) for number in range(limit)) > STALE_SECONDS
+
+    def test_the_grace_period_is_long_enough_to_delete_the_cluster(self, objects):
+        assert driver_pod(objects)["spec"]["terminationGracePeriodSeconds"] > 2 * kubernetes.GONE_SECONDS
+
+    def test_one_at_a_time(self, objects):
+        spec = objects["CronJob", "lle"]["spec"]
+        assert spec["concurrencyPolicy"] == "Forbid"
+        assert spec["timeZone"]
+        assert spec["startingDeadlineSeconds"] > 100  # Kubernetes looks every ten seconds
+
+
+class TestTemplates:
+    """Templates that the operator would mangle are refused before anything is created."""
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [({"restartPolicy": "Never"}, "restartPolicy must be Always"), ({"hostUsers": False}, "hostUsers"),
+         ({"initContainers": [{"name": "side", "restartPolicy": "Always"}]}, r"side\.restartPolicy"),
+         ({"containers": [{"name": "dask"}]}, "container named worker"), ({"containers": []}, "named worker")],
+    )  # fmt: skip
+    def test_refused(self, objects, change, said):
+        templates = {part: copy.deepcopy(objects["PodTemplate", f"lle-{part}"]["template"]) for part in PARTS}
+        templates["worker"]["spec"] |= change
+        with pytest.raises(ConfigError, match=said):
+            dask_cluster("x", Pods(**templates), Size(2, None, None, 60), None)
+
+    def test_templates_keep_their_sizes_without_a_config(self, objects):
+        templates = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
+        before = copy.deepcopy(templates)
+        made = dask_cluster("x", Pods(**templates), Size(2, None, None, 60), None)
+        assert made["spec"]["worker"]["spec"] == before["worker"]["spec"]
+        dask_cluster("x", Pods(**templates), Size(2, 12345, None, 60), None)
+        assert templates == before
+
+    def test_any_change_is_another_making(self, objects):
+        templates = Pods(**{part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS})
+        made = dask_cluster("x", templates, Size(2, None, None, 60), None)
+        assert kubernetes_manifests.same_spec(made, dask_cluster("x", templates, Size(2, None, None, 60), None))
+        other = dask_cluster("x", templates, Size(2, None, None, 60), {"uid": "of another job"})
+        assert not kubernetes_manifests.same_spec(made, other)
+        assert kubernetes_manifests.same_spec(other, made)
+        for size in (Size(3, None, None, 60), Size(2, 10**9, None, 60), Size(2, None, None, 61)):
+            assert not kubernetes_manifests.same_spec(made, dask_cluster("x", templates, size, None))
+
+
+class TestReadme:
+    def test_it_says_how_long_a_run_may_take(self, objects):
+        seconds = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"]
+        said = re.search(r"(\d+) h \(`activeDeadlineSeconds`", (REPOSITORY / "docs" / "kubernetes.md").read_text())
+        assert int(said[1]) * 3600 == seconds
+
+    def test_the_paths_and_the_version_it_names_are_there(self):
+        text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
+        named = set(re.findall(r"(?<![/\w])((?:k8s|configs)/[\w./-]*[\w])", text))
+        assert {"k8s/Dockerfile", "configs/kubernetes.yaml", "k8s/overlays/local-path", "k8s/look.json"} <= named
+        assert [path for path in sorted(named) if not (REPOSITORY / path).exists()] == []
+        assert set(re.findall(r"/lle:([\d.]+\d)", text)) == {VERSION}
+        operator = re.search(r"--version (\S+)", text)[1]
+        assert f"dask-kubernetes=={operator}" in (REPOSITORY / "constraints.txt").read_text().splitlines()
+
+    def test_the_pod_to_look_with_is_valid_and_allowed(self):
+        """`kubectl run` makes a container named like the pod, into which the file's is merged."""
+        look = json.loads((K8S / "look.json").read_text())
+        objects = by_name("overlays/local-path")
+        worker = pods(objects)["worker"]
+        check_native({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "look"}, **look})
+        [only] = look["spec"]["containers"]
+        assert only["securityContext"] == container(worker)["securityContext"]
+        assert look["spec"]["nodeSelector"] == worker["spec"]["nodeSelector"]
+        text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
+        [command] = re.findall(r"kubectl run (\S+) .*--override-type=strategic", text)
+        assert (command, "image" in only) == (only["name"], False)
+        assert "get podtemplate -n lle lle-worker" in text
+        claims = {each["persistentVolumeClaim"]["claimName"] for each in look["spec"]["volumes"] if len(each) == 2
+                  and "persistentVolumeClaim" in each}  # fmt: skip
+        assert claims == {name for kind, name in objects if kind == "PersistentVolumeClaim"}
+
+
+def test_the_map_holds_the_files_its_generator_names(objects):
+    files = yaml.safe_load((REPOSITORY / "configs" / "Kustomization").read_text())["configMapGenerator"][0]["files"]
+    [data] = [each["data"] for (kind, _), each in objects.items() if kind == "ConfigMap"]
+    assert set(files) == set(data)

@@ -1,0 +1,402 @@
+"""The config file: what is accepted, what is filled in, and what each refusal says."""
+
+import json
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from pipeline.config import fields, inputs
+from pipeline.config.models import Config, json_schema, load_config, parse_size, read_settings, resolved, to_yaml
+from pipeline.core.errors import ConfigError
+from tests.support.paths import REPOSITORY
+
+CONFIGS = REPOSITORY / "configs"
+MINIMAL = "input: {kind: synthetic, name: s_curve, n_points: 100}\noutput: {store: x.zarr}\n"
+
+DEFAULTS = {
+    "method": "lle",
+    "input": {
+        "where": None,
+        "kind": "synthetic",
+        "name": "s_curve",
+        "n_points": 100,
+        "noise": 0.0,
+        "seed": 7,
+        "phi": 0.0,
+    },
+    "preprocess": {"scale": "none", "pca": None, "invalid": "error", "duplicates": "merge"},
+    "neighbors": {
+        "method": "auto",
+        "metric": "euclidean",
+        "n_neighbors": 12,
+        "radius": None,
+        "eta": None,
+        "k_per_point": None,
+        "precomputed": None,
+        "k_min": "auto",
+        "k_max": "auto",
+        "reverse": "auto",
+        "min_recall": 0.9,
+        "seed": 0,
+        "max_overlap": 8,
+    },
+    "weights": {"reg": 1e-3, "rule": "trace", "edges": "heat", "t": "auto"},
+    "graph": {"components": "separate", "min_component": 100},
+    "eigensolver": {
+        "n_components": 2,
+        "method": "auto",
+        "tol": 1e-8,
+        "max_memory": "auto",
+        "sigma": 0.0,
+        "max_degrees": 20_000,
+        "distributed": False,
+    },
+    "embedding": {"scale": "unit_covariance", "align": None},
+    "quality": {"sample": 2000, "seed": 0, "geodesic_sources": "auto"},
+    "output": {"store": "x.zarr", "report": True, "keep": None, "max_appended": 0.1, "prometheus": None},
+    "execution": {
+        "block_points": "auto",
+        "cluster": {
+            "kind": "local",
+            "workers": "auto",
+            "memory": "auto",
+            "address": None,
+            "tls": None,
+            "memory_resource": None,
+        },
+    },
+}
+
+
+@pytest.fixture
+def load(tmp_path):
+    """`load(yaml_text, *overrides, store=None)`; sections that the text leaves out are the minimal ones."""
+
+    def load(text: str = "", *overrides: str, store: str | None = None) -> Config:
+        path = tmp_path / "c.yaml"
+        given = yaml.safe_load(text) or {}
+        missing = [line for line in MINIMAL.splitlines() if line.split(":")[0] not in given]
+        path.write_text("\n".join([*missing, text]))
+        return load_config(path, overrides, store)
+
+    return load
+
+
+def refusal(load, *arguments: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(*arguments)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+class TestShippedConfigs:
+    @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+    def test_loads_and_names_its_schema(self, path):
+        config = load_config(path)
+        assert config.output.store
+        assert path.read_text().splitlines()[0] == "# yaml-language-server: $schema=schema.json"
+
+    def test_the_documented_ones_are_there(self):
+        assert {"quickstart.yaml", "mnist.yaml", "cluster.yaml"} <= {path.name for path in CONFIGS.glob("*.yaml")}
+
+    def test_committed_schema_is_the_models(self):
+        path = CONFIGS / "schema.json"
+        if not path.exists():
+            pytest.skip("configs/schema.json is not there; `make schema` writes it")
+        assert json.loads(path.read_text()) == json_schema(), "run `make schema`"
+
+
+class TestDefaults:
+    def test_only_input_and_store_are_needed(self, load):
+        assert resolved(load()) == DEFAULTS
+
+    def test_resolved_config_reads_back_equal(self, load, tmp_path):
+        config = load("preprocess: {pca: 3}\nexecution: {cluster: {memory: 4GiB}}\ninput: {kind: npz, path: x.npz}")
+        path = tmp_path / "resolved.yaml"
+        path.write_text(to_yaml(resolved(config)))
+        assert load_config(path) == config
+
+    def test_frozen(self, load):
+        config = load()
+        with pytest.raises(ValidationError, match="frozen"):
+            config.method = "ltsa"
+        with pytest.raises(ValidationError, match="frozen"):
+            config.neighbors.n_neighbors = 5
+
+
+# Wrong text, then what the message must hold: the key, what was found, what is allowed.
+WRONG = [
+    ("neighbours: {}", ["neighbours: unknown key", "neighbors", "quality"]),
+    ("neighbours: {}", ["did you mean neighbors?"]),
+    ("neighbors: {n_neighbours: 3}", ["neighbors.n_neighbours: unknown key", "; did you mean n_neighbors?"]),
+    ("neighbors: {csv: 3}", ["neighbors.csv: unknown key"]),
+    ("neighbors: 12", ["neighbors: expected a section, keys with their values; found 12"]),
+    ("neighbors: ", ["neighbors: expected a section, keys with their values; found nothing"]),
+    ("neighbors: {precomputed: {path: x}}", ["neighbors.precomputed.kind: required; one of npy, zarr"]),
+    ("neighbors: {precomputed: {kind: npx, path: x}}", ["precomputed.kind: should be 'npy' or 'zarr'; found 'npx'"]),
+    ("weights: {reg: 2020-01-01}", ["weights.reg: should be a number; found the date 2020-01-01"]),
+    ("execution: {cluster: {memory: 2}}", ["cluster.memory: 2 bytes are less than 1 MiB", "unit", '"4GiB"']),
+    ("execution: {cluster: {kind: slurm, memory: 900KB}}", ["cluster.memory: 900000 bytes are less than 1 MiB"]),
+    ("execution: {cluster: {kind: [a]}}", ["cluster.kind: should be 'serial'", "['a']"]),
+    ("execution: {cluster: {kind: slrum}}", ["execution.cluster.kind: ", "did you mean slurm?"]),
+    ("output: {store: 3}", ["output.store: should be text", "found 3"]),
+    ("neighbors: {k: 3}", ["neighbors.k: unknown key", "found value 3", "n_neighbors, reverse, min_recall, seed"]),
+    ("execution: {cluster: {cores: 3}}", ["execution.cluster.cores: unknown key", "kind, workers, memory, address"]),
+    ("input: {kind: csv, path: x, key: y}", ["input.key: unknown key", "'y'", "kind, path, columns, label"]),
+    ("input: {kind: idx, path: x, key: y}", ["input.key: unknown key", "'y'", "kind, path, labels"]),
+    ("input: {kind: hdf5, path: x}", ["input.kind: ", "'hdf5'", "'synthetic', 'zarr', 'npy', 'npz', 'idx', 'parquet'"]),
+    ("input: {path: x}", ["input.kind: required; one of synthetic, zarr, npy, npz, idx, parquet, csv"]),
+    ("input: {kind: parket, path: x}", ["input.kind: should be 'synthetic'", "'parket'; did you mean parquet?"]),
+    ("input: {kind: parquet, path: x, columns: z}", ["input.columns: expected a list such as [z]; found 'z'"]),
+    ("input: x", ["input: expected a section", "'x'"]),
+    ("input: {kind: [a]}", ["input.kind: should be 'synthetic'", "['a']"]),
+    ("input: {kind: npy}", ["input.path: required"]),
+    ("input: {kind: synthetic, name: s_curve}", ["input.n_points is required", "'s_curve'"]),
+    ("input: {kind: synthetic, name: donut}", ["input.name: ", "'donut'", "'swiss_roll'", "'digits'"]),
+    ("input: {kind: npz, path: x, columns: [0, a]}", ["input.columns.1: ", "'a'", "integer"]),
+    ("output: {}", ["output.store: required"]),
+    ("output: {store: ''}", ["output.store: ", "at least 1 character", "''"]),
+    ("method: ltas", ["; did you mean ltsa?"]),
+    ("method: isomap", ["method: should be 'lle', 'modified'", "'isomap'"]),
+    ("neighbors: {method: faiss}", ["neighbors.method: ", "'faiss'", "'kdtree'", "'pynndescent'"]),
+    ("neighbors: {n_neighbors: many}", ["neighbors.n_neighbors: ", "'many'", "integer"]),
+    ("neighbors: {n_neighbors: 12.5}", ["neighbors.n_neighbors: ", "12.5", "integer"]),
+    ("neighbors: {n_neighbors: 1}", ["neighbors.n_neighbors: ", "found 1", "greater than or equal to 2"]),
+    ("neighbors: {reverse: -1}", ["neighbors.reverse: ", "found -1", "greater than or equal to 0", "'auto'"]),
+    ("neighbors: {min_recall: 1.5}", ["neighbors.min_recall: ", "1.5", "less than or equal to 1"]),
+    ("weights: {reg: 0}", ["weights.reg: ", "found 0", "greater than 0"]),
+    ("weights: {reg: .nan}", ["weights.reg: ", "nan", "finite"]),
+    ("graph: 3", ["graph: ", "found 3", "section"]),
+    ("preprocess: {scale: minmax}", ["preprocess.scale: ", "'minmax'", "'none' or 'standard'"]),
+    ("execution: {block_points: 3}", ["execution.block_points: ", "found 3", "greater than or equal to 16", "'auto'"]),
+    ("execution: {cluster: {workers: 0}}", ["execution.cluster.workers: ", "found 0", "greater than 0", "'auto'"]),
+    ("execution: {cluster: {memory: 4GX}}", ["execution.cluster.memory: ", "'4GX'", '"4GiB"', "auto"]),
+    ("execution: {cluster: {memory: -4}}", ["execution.cluster.memory: ", "found -4", "greater than 0"]),
+    ("eigensolver: {max_memory: lots}", ["eigensolver.max_memory: ", "'lots'", '"4GiB"', "auto"]),
+    ("execution: {cluster: {kind: address}}", ["execution.cluster.address goes with kind: address"]),
+    ("execution: {cluster: {address: 'tcp://x:1'}}", ["execution.cluster.address goes with kind: address"]),
+    ("execution: {cluster: {kind: address, address: 'tls://x:1'}}", ["tls {ca, cert, key} goes with", "'tls://x:1'"]),
+    ("execution: {cluster: {kind: address, address: 'tcp://x:1', tls: {ca: a, cert: b, key: c}}}", ["'tcp://x:1'"]),
+    ("execution: {cluster: {kind: address, address: 'tls://x:1', tls: {cat: a}}}", ["tls.cat: unknown", "ca, cert"]),
+    *(
+        (f"execution: {{cluster: {{kind: address, address: '{wrong}'}}}}", ["expected tcp://HOST:PORT", repr(wrong)])
+        for wrong in ("foo", "http://x:1", "tcp://x", "TLS://x:1", "tcp://:1", "tcp://x:1/y")
+    ),
+    *(
+        (f"execution: {{cluster: {{kind: slurm, {key}: {json.dumps(wrong)}}}}}", [f"cluster.{key}: ", "should match"])
+        for key in ("partition", "account", "interface")
+        for wrong in ("main\ntouch EVIL", "main\n", "a b", "a;b", "$(a)", "--wrap=a", "")
+    ),
+    *(
+        (f"execution: {{cluster: {{kind: slurm, {key}: {json.dumps(wrong)}}}}}", [f"cluster.{key}: ", "letters"])
+        for key in ("log_directory", "local_directory")
+        for wrong in ("/a\ntouch EVIL", "/a\n", "/a b", "/a;b", "/$(a)", "/`a`", "/${A:-b}", "--preload=a", "~+/a", "")
+    ),
+    ("execution: {cluster: {kind: slurm, log_directory: $HOME/logs}}", ["cluster.log_directory: ", "letters"]),
+    ("execution: {cluster: {memory_resource: BIG}}", ["memory_resource goes with kind: address"]),
+    ("execution: {cluster: {kind: mesos}}", ["execution.cluster.kind: ", "'mesos'", "'kubernetes' or 'slurm'"]),
+    ("execution: {cluster: {kind: kubernetes, image: x}}", ["cluster.image: unknown key", "kind, workers, memory"]),
+    ("execution: {cluster: {kind: kubernetes, name: A_b}}", ["execution.cluster.name: ", "'A_b'"]),
+    ("execution: {cluster: {kind: kubernetes, memory: 4GX}}", ["execution.cluster.memory: ", "'4GX'"]),
+    ("execution: {cluster: {kind: slurm, queue: x}}", ["cluster.queue: unknown key", "partition, account, walltime"]),
+    ("execution: {cluster: {kind: slurm, walltime: 4h}}", ["execution.cluster.walltime: ", '"04:00:00"', "'4h'"]),
+    ("execution: {cluster: {kind: slurm, memory: auto}}", ["execution.cluster.memory", "4GiB"]),
+]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(("text", "said"), WRONG, ids=[text for text, _ in WRONG])
+    def test_names_key_found_and_allowed(self, load, text, said):
+        message = refusal(load, text)
+        for part in said:
+            assert part in message
+
+    def test_every_mistake_is_listed(self, load):
+        message = refusal(load, "neighbors: {n_neighbors: x}\nweights: {reg: -1}\nwhat: 1")
+        assert all(key in message for key in ("neighbors.n_neighbors", "weights.reg", "what"))
+        assert message.count("\n  - ") == 3
+
+    @pytest.mark.parametrize(("k", "m"), [(5, 5), (5, 9), (2, 2)])
+    def test_no_more_components_than_neighbors_span(self, load, k, m):
+        message = refusal(load, f"neighbors: {{n_neighbors: {k}}}\neigensolver: {{n_components: {m}}}")
+        for part in (f"eigensolver.n_components is {m}", f"neighbors.n_neighbors is {k}", f"to {m + 1} or more"):
+            assert part in message
+        assert load(f"neighbors: {{n_neighbors: {k}}}\neigensolver: {{n_components: {k - 1}}}")
+
+    def test_no_more_components_than_features_left(self, load):
+        message = refusal(load, "preprocess: {pca: 3}\neigensolver: {n_components: 4}")
+        assert "eigensolver.n_components is 4" in message
+        assert "preprocess.pca leaves 3" in message
+        assert load("preprocess: {pca: 4}\neigensolver: {n_components: 4}")
+
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (b"", "the file is empty"),
+            (b"# no more\n", "the file is empty"),
+            (b"[1, 2]", "found list"),
+            (b"a: [", "not valid YAML: line 1, column 5: "),
+            (b"[" * 2000, "levels deep"),
+            (b"a: 1\nb: \xe9\n", "not valid YAML: byte 0xe9 in line 2 is not UTF-8 text; save it as UTF-8"),
+            ("a: b".encode("utf-16"), "save it as UTF-8"),
+            ("a: b".encode("utf-16-le"), "save it as UTF-8"),
+            (b"a:\n\tb: 1\n", "line 2, column 1: .*; use spaces"),
+            (b"weights: {reg: 2020-13-45}", "not valid YAML: month must be in"),
+        ],
+        ids=["empty", "comment", "list", "torn", "deep", "Latin-1", "UTF-16", "UTF-16 without mark", "tab", "date"],
+    )
+    def test_file_that_is_no_mapping(self, tmp_path, content, said):
+        path = tmp_path / "c.yaml"
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=said) as caught:
+            load_config(path)
+        assert str(path) in str(caught.value)
+        assert "unicode string" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [("neighbors: {n_neighbors: 12}\nweights: {}\nneighbors: {}", "neighbors is given twice, in lines 3 and 5;"),
+         ("output: {store: a.zarr}\n\noutput: {keep: 3}", "output is given twice, in lines 2 and 4;"),
+         ("neighbors: {n_neighbors: 12, 'n_neighbors': 13}", "n_neighbors is given twice, in line 3;"),
+         ("execution:\n  cluster:\n    workers: 2\n    workers: 2", "workers is given twice, in lines 5 and 6;")],
+    )  # fmt: skip
+    def test_a_key_given_twice(self, load, text, said):
+        """YAML forbids it; PyYAML would take the last one, and half of a section would be lost."""
+        assert said in refusal(load, text)
+
+    def test_what_a_merge_key_brings_may_be_overridden(self, tmp_path):
+        """`<<` is how YAML shares a part, also where the part itself is made so and used before it is read."""
+        path = tmp_path / "c.yaml"
+        path.write_text(
+            "input: &given {kind: synthetic, name: s_curve, n_points: 100}\n"
+            "output: {store: x.zarr}\nsweep:\n  list:\n  - {input: &more {<<: *given, n_points: 200}}\n"
+            "  - {input: {<<: *more, n_points: 300, noise: 0.1}}\n"
+        )
+        data, sweep = read_settings(path, ())
+        assert data["input"]["n_points"] == 100
+        assert [entry["input"]["n_points"] for entry in sweep.list] == [200, 300]
+
+    def test_file_that_cannot_be_read(self, tmp_path):
+        with pytest.raises(ConfigError, match="no such file"):
+            load_config(tmp_path / "absent.yaml")
+        with pytest.raises(ConfigError, match="cannot be read"):
+            load_config(tmp_path)
+
+
+class TestOverrides:
+    @pytest.mark.parametrize(
+        ("override", "section", "key", "value"),
+        [("neighbors.n_neighbors=10", "neighbors", "n_neighbors", 10), ("weights.reg=1e-4", "weights", "reg", 1e-4),
+         ("input.n_points=1e6", "input", "n_points", 10**6), ("output.store=a=b.zarr", "output", "store", "a=b.zarr"),
+         ("preprocess.pca=null", "preprocess", "pca", None), ("output.report=false", "output", "report", False),
+         ("quality={sample: 5}", "quality", "sample", 5)],
+    )  # fmt: skip
+    def test_sets_one_key(self, load, override, section, key, value):
+        changed = resolved(load("", override))
+        assert changed[section][key] == value
+        assert {**changed, section: {**changed[section], key: DEFAULTS[section][key]}} == DEFAULTS
+
+    def test_deep_key_and_the_last_of_two(self, load):
+        config = load("", "execution.cluster.workers=3", "execution.cluster.workers=4", "execution.cluster.kind=local")
+        assert config.execution.cluster.workers == 4
+
+    @pytest.mark.parametrize("override", ["neighbors", "=3", "a..b=3", ".a=3", ""])
+    def test_needs_a_key_and_a_value(self, load, override):
+        message = refusal(load, "", override)
+        assert f"--set {override}: expected a.b=value" in message
+
+    def test_value_must_be_yaml(self, load):
+        assert "not valid YAML" in refusal(load, "", "neighbors.n_neighbors=[")
+
+    def test_a_key_given_twice(self, load):
+        message = refusal(load, "", "neighbors={k_min: 3, k_min: 4}")
+        assert "--set neighbors={k_min: 3, k_min: 4}: k_min is given twice" in message
+
+    def test_into_something_that_is_no_section(self, load):
+        message = refusal(load, "", "input.name.first=3")
+        for part in ("--set input.name.first=3", "name is 's_curve'", "not a section"):
+            assert part in message
+
+    def test_unknown_key_is_refused_as_in_the_file(self, load):
+        assert "neighbors.k: unknown key" in refusal(load, "", "neighbors.k=3")
+
+    def test_other_store(self, load, tmp_path):
+        assert load("", store="y.zarr").output.store == "y.zarr"
+        path = tmp_path / "no_output.yaml"
+        path.write_text(MINIMAL.splitlines()[0])
+        assert load_config(path, store="z.zarr").output.store == "z.zarr"
+
+
+class TestNumbers:
+    @pytest.mark.parametrize("text", ["1e-3", "1.0e-3", "0.001", "1E-3"])
+    def test_reg_is_a_number_however_it_is_written(self, load, text):
+        for config in (load(f"weights: {{reg: {text}}}"), load("", f"weights.reg={text}")):
+            assert config.weights.reg == 0.001
+            assert isinstance(config.weights.reg, float)
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [("output: {store: x, keep: true}", "output.keep: expected a whole number, found true"),
+         ("weights: {reg: true}", "weights.reg: expected a number, found true"),
+         ("weights: {t: true}", "weights.t: expected a number or auto, found true"),
+         ("execution: {cluster: {workers: yes}}", "cluster.workers: expected a whole number or auto, found true"),
+         ("execution: {cluster: {kind: slurm, workers: on}}", "cluster.workers: expected a whole number, found true"),
+         ("execution: {block_points: false}", "execution.block_points: expected a whole number or auto, found false"),
+         ("neighbors: {radius: no}", "neighbors.radius: expected a number, found false"),
+         ("preprocess: {pca: true}", "preprocess.pca: expected a whole number, found true"),
+         ("input: {kind: npy, path: x, columns: [0, true]}", "input.columns: expected a whole number, found true"),
+         ("input: {kind: npy, path: x, where: true}", "input.where: expected a number or text, found true"),
+         ("input: {kind: synthetic, name: digits, noise: true}", "input.noise: expected a number, found true"),
+         ("quality: {sample: '500'}", "quality.sample: expected a whole number, found '500' in quotes; take them off"),
+         ("neighbors: {reverse: '3'}", "neighbors.reverse: expected a whole number or auto, found '3' in quotes"),
+         ("weights: {reg: '0.5'}", "weights.reg: expected a number, found '0.5' in quotes")],
+    )  # fmt: skip
+    def test_what_only_looks_like_a_number(self, load, text, said):
+        """true for output.keep would be 1, and every version but one would be deleted."""
+        message = refusal(load, text)
+        assert said in message
+        assert message.count("\n  - ") == 1
+        key, value = text.rstrip("}").replace("{", "").rsplit(": ", 1)
+        if key.count(": ") == 1 and "," not in key:
+            assert said in refusal(load, "", f"{key.replace(': ', '.')}={value}")
+
+    def test_numbers_in_other_clothes(self, load):
+        """Whole numbers where fractions may stand, and the other way round; what YAML 1.1 takes for text."""
+        config = load("quality: {sample: 5e2}\nneighbors: {n_neighbors: 12.0}\nweights: {reg: 1, t: .5e3}")
+        assert (config.quality.sample, config.neighbors.n_neighbors, config.weights.t) == (500, 12, 500.0)
+        assert isinstance(config.weights.reg, float)
+        for where in ("'7'", "'1e3'", "seven"):  # a label may be text that looks like a number
+            assert load(f"input: {{kind: csv, path: x, where: {where}}}").input.where == where.strip("'")
+
+    @pytest.mark.parametrize(
+        ("text", "size"),
+        [("4GiB", 4 * 2**30), ("4 GiB", 4 * 2**30), ("4GB", 4 * 10**9), ("500MB", 5 * 10**8), ("1.5KiB", 1536),
+         ("7", 7), ("7B", 7), ("2tib", 2 * 2**40), (7, 7), ("auto", "auto")],
+    )  # fmt: skip
+    def test_sizes(self, load, text, size):
+        assert parse_size(text) == size
+        if size == "auto" or size >= 2**20:
+            assert load(f"eigensolver: {{max_memory: {text}}}").eigensolver.max_memory == size
+
+    @pytest.mark.parametrize("text", ["4GX", "GiB", ".", "1.2.3GiB", "-4GiB", "", True, None, 1.5, [4], "4GiB!"])
+    def test_no_sizes(self, text):
+        with pytest.raises(ValueError, match="expected a size"):
+            parse_size(text)
+
+
+def test_sections_told_by_their_kind_name_all_their_numbers():
+    """Their validator cannot be for every field, as elsewhere: one that is left out takes true for 1."""
+
+    def below(model):
+        return {model}.union(*(below(one) for one in model.__subclasses__()))
+
+    decorators = inputs.AnyInput.__pydantic_decorators__.field_validators
+    checked, found = set(decorators["_numbers_are_numbers"].info.fields), set()
+    for model in below(fields.Tagged) - below(fields.Model):
+        for name, field in model.model_fields.items():
+            types, _ = fields._plain_types(field.annotation)
+            if types & {int, float}:
+                assert issubclass(model, inputs.AnyInput), f"{model.__name__}.{name}"
+                found.add(name)
+    assert found == checked

@@ -1,0 +1,72 @@
+"""How much is read: of no array more than three times its bytes in a stage, however far neighbours lie."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from zarr.storage import LocalStore
+
+from pipeline.engine import plan
+from tests.support.points import swiss_roll
+
+MOST = 3.0
+STAGES = ("find_neighbors", "mend_graph", "solve_weights", "assemble_cost")
+
+
+@contextmanager
+def counted(monkeypatch) -> Iterator[Counter[str]]:
+    """Bytes read of each array's chunks."""
+    get, read = LocalStore.get, Counter[str]()
+
+    async def log(self, key, *arguments, **more):
+        found = await get(self, key, *arguments, **more)
+        if "/c/" in key and found is not None:
+            read[key.split("/c/")[0]] += len(found)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "get", log)
+        yield read
+
+
+def size_on_disk(store, name) -> int:
+    return sum(store.objects.size(chunk) for chunk in store.objects.names(f"{name}/c"))
+
+
+@pytest.fixture
+def reads(tmp_path, monkeypatch, run_stages, make_config):
+    """Runs the stages to the last one asked for; for each, bytes that it reads of each array per byte of it."""
+
+    def count(points, block, stages=STAGES, **neighbors) -> dict[tuple[str, str], float]:
+        monkeypatch.setattr(plan, "CELL_POINTS", block // 32)  # as many cells a block as at full size
+        config = make_config(tmp_path, points, block, neighbors=neighbors)
+        run_stages(config, "order_points")
+        found = {}
+        for stage in stages:
+            with counted(monkeypatch) as read:
+                store = run_stages(config, stage).store
+            found |= {(stage, name): number / size_on_disk(store, name) for name, number in read.items()}
+        return found
+
+    return count
+
+
+def test_neighbors_all_over_the_place(reads):
+    """Twenty dimensions: the neighbours of a block lie in all the others."""
+    found = reads(np.random.default_rng(5).normal(size=(4096, 20)), 256, method="pynndescent", min_recall=0.0)
+    assert {stage for stage, _ in found} == set(STAGES)
+    assert max(found.values()) <= MOST, found
+
+
+@pytest.mark.slow
+def test_neighbors_nearby(reads):
+    found = reads(swiss_roll(8192, np.random.default_rng(6)), 1024, method="kdtree")
+    assert max(found.values()) <= MOST, found
+
+
+def test_the_count_sees_reads_of_everything(reads):
+    """Brute force reads all points for every block."""
+    found = reads(np.random.default_rng(7).normal(size=(2048, 4)), 256, STAGES[:1], method="brute")
+    assert found["find_neighbors", "points"] == pytest.approx(8, rel=0.1)

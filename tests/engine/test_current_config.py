@@ -1,0 +1,127 @@
+"""What lies in a store after a run with another config that did not end: nothing of before passes for the new."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline import open_run
+from pipeline.core.errors import Interrupted
+from pipeline.stages import find_neighbors, mend_graph, registry
+from pipeline.storage.store import Store
+from tests.support.commands import UNMET, lle, refused, write_config
+from tests.support.points import swiss_roll
+
+N, BLOCK = 300, 150
+APART = ("--set", "neighbors.n_neighbors=6", "--set", "eigensolver.n_components=3", "--set", "graph.components=error")
+
+
+@pytest.fixture
+def job(tmp_path) -> Path:
+    """Two rolls apart, in a store with an embedding of two coordinates."""
+    rng = np.random.default_rng(43)
+    np.save(tmp_path / "x.npy", np.concatenate([swiss_roll(200, rng), swiss_roll(100, rng) + 500.0]))
+    config = write_config(
+        tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, quality={"sample": 50},
+        execution={"block_points": BLOCK}, graph={"min_component": 20}, neighbors={"n_neighbors": 8},
+    )  # fmt: skip
+    lle("run", config)
+    return config
+
+
+def nothing_of_before(store: Path, out: Path) -> None:
+    """Neither command nor open_run gives the embedding of the config before."""
+    for suffix in (".npy", ".parquet", ".csv"):
+        assert "has no finished embedding" in refused(2, "export", store, out.with_suffix(suffix))
+        assert not out.with_suffix(suffix).exists()
+    assert "run the job again" in refused(2, "transform", store, store.parent / "x.npy", out.with_suffix(".npy"))
+    run = open_run(str(store))
+    assert run.config["eigensolver"]["n_components"] == 3
+    assert not {"embedding", "component", "eigenvalues"} & run.arrays.keys()
+    with pytest.raises(KeyError, match="has no array 'embedding'"):
+        run["embedding"]
+    lle("report", store)
+    assert not Path(store, "report", "embedding.png").exists()
+    metrics = json.loads(Path(store, "report", "metrics.json").read_text())
+    assert (metrics["picture"], metrics["eigenvalues"], metrics["solver"]) == (None, None, None)
+    assert "measure_quality" not in metrics["seconds"]
+    assert "<td>embedding</td>" not in Path(store, "report", "index.html").read_text()
+    assert open_run(str(store)).metrics == metrics
+
+
+def test_a_run_that_ends_before_the_embedding_hides_the_earlier_one(job, tmp_path):
+    refused(3, "run", job, *APART)
+    nothing_of_before(tmp_path / "run.zarr", tmp_path / "y")
+    lle("run", job, *APART[:4])
+    assert lle("export", tmp_path / "run.zarr", tmp_path / "y.npy")["rows"] == N
+    assert np.load(tmp_path / "y.npy").shape == (N, 3)
+    assert open_run(str(tmp_path / "run.zarr"))["embedding"].shape == (N, 3)
+
+
+def test_one_that_ends_while_it_finds_all_it_meets_done_hides_it_too(job, tmp_path, monkeypatch):
+    """Every step up to the recall is as before, so nothing has been begun anew when the run ends."""
+    store, other = tmp_path / "run.zarr", ("--set", "eigensolver.n_components=3", "--set", "quality.seed=9")
+    with monkeypatch.context() as patch:
+        recall = {"value": 0.5, "low": 0.4, "high": 0.6, "sample": 50}
+        patch.setattr(mend_graph, "measure_recall", lambda *_, **__: recall)
+        for _ in range(2):
+            assert "min_recall" in refused(3, "run", job, *other)
+            assert Store(str(store)).has_array("embedding")
+            assert open_run(str(store)).metrics["recall"]["value"] == 0.5
+            nothing_of_before(store, tmp_path / "y")
+    back = lle("run", job)
+    assert not back["blocks_computed"].get("solve_embedding"), "the config of before still has its embedding"
+    assert lle("export", store, tmp_path / "y.npy")["rows"] == N
+
+
+def test_a_killed_run_of_another_config_leaves_no_metrics(job, tmp_path, monkeypatch):
+    store = tmp_path / "run.zarr"
+
+    def killed(*_, **__):
+        raise Interrupted(2)
+
+    assert open_run(str(store)).metrics is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(find_neighbors, "search_block", killed)
+        refused(130, "run", job, *APART[:4])
+    run = open_run(str(store))
+    assert run.metrics is None
+    assert "points" in run.arrays
+    nothing_of_before(store, tmp_path / "y")
+
+
+def test_the_same_config_stopped_again_keeps_its_embedding(job, tmp_path, monkeypatch):
+    def stopped(config, layout):
+        raise Interrupted(2)
+        yield
+
+    before = open_run(str(tmp_path / "run.zarr")).metrics
+    with monkeypatch.context() as patch:
+        patch.setitem(registry.STAGES, "mend_graph", stopped)
+        refused(130, "run", job)
+    run = open_run(str(tmp_path / "run.zarr"))
+    assert (run.metrics, run["embedding"].shape) == (before, (N, 2))
+    assert lle("export", tmp_path / "run.zarr", tmp_path / "y.npy")["rows"] == N
+
+
+def test_what_did_not_converge_is_given_out(tmp_path):
+    source = {"kind": "synthetic", "name": "s_curve", "n_points": 450}  # fewer are solved as a dense matrix
+    job = write_config(tmp_path, input=source, quality={"sample": 50})
+    lle("run", job)
+    refused(3, "run", job, *UNMET, "--set", "eigensolver.n_components=3")
+    assert lle("export", tmp_path / "run.zarr", tmp_path / "y.npy")["rows"] == 450
+    assert np.load(tmp_path / "y.npy").shape == (450, 3)
+    run = open_run(str(tmp_path / "run.zarr"))
+    assert not run.metrics["solver"]["converged"]
+    assert run["embedding"].shape == (450, 3)
+
+
+def test_the_published_version_is_given_out_whatever_the_next_run_did(job, tmp_path):
+    versioned = ("--set", "output.keep=2", "--store", str(tmp_path / "root.zarr"))
+    lle("run", job, *versioned)
+    refused(3, "run", job, *versioned, *APART)
+    assert lle("export", tmp_path / "root.zarr", tmp_path / "y.npy")["rows"] == N
+    assert np.load(tmp_path / "y.npy").shape == (N, 2)
+    run = open_run(str(tmp_path / "root.zarr"))
+    assert (run.config["eigensolver"]["n_components"], run["embedding"].shape) == (2, (N, 2))

@@ -1,0 +1,114 @@
+"""What each step leaves on the disk, against what its plan says."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.config.models import load_config
+from pipeline.engine.plan import Step
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
+from tests.support.commands import lle, write_config
+
+N, PAGE = 4000, 4096
+BLOCKS = {"execution": {"block_points": 1000, "cluster": {"kind": "serial"}}, "output": {"report": False},
+          "quality": {"sample": 100}}  # fmt: skip
+CASES = {
+    "tree": (3, {"neighbors": {"method": "kdtree"}}),
+    "brute": (40, {"neighbors": {"method": "brute"}, "preprocess": {"scale": "standard", "pca": 20}}),
+    "groups": (60, {"neighbors": {"method": "pynndescent", "min_recall": 0.97}, "execution": {"block_points": 250}}),
+    "reverse": (30, {"neighbors": {"method": "brute", "reverse": 3}}),
+    "radius": (3, {"neighbors": {"radius": 0.5, "k_min": 5, "k_max": 30}}),
+    "filters": (5, {"eigensolver": {"method": "chebyshev", "tol": 1e-2}}),
+    "modified": (12, {}), "ltsa": (12, {}), "hessian": (12, {}), "laplacian": (12, {}), "pca": (12, {}),
+}  # fmt: skip
+
+
+def data(n: int, d: int) -> np.ndarray:
+    """Neighbours in many blocks, as in as many dimensions."""
+    return np.random.default_rng(d).normal(size=(n, d))
+
+
+def sections(folder: Path, name: str) -> Path:
+    d, own = CASES[name]
+    np.save(folder / "x.npy", data(N, d))
+    path = write_config(folder, input={"kind": "npy", "path": str(folder / "x.npy")}, **{
+        section: {**BLOCKS.get(section, {}), **own.get(section, {})} for section in {*BLOCKS, *own}
+    })  # fmt: skip
+    if name in {"modified", "ltsa", "hessian", "laplacian", "pca"}:
+        path.write_text(f"{path.read_text()}method: {name}\n")
+    return path
+
+
+class Keep(RunProgress):
+    """Knows the steps of a run."""
+
+    def __init__(self) -> None:
+        super().__init__(io.StringIO())
+        self.steps: list[Step] = []
+
+    def begin(self, step: Step, done: int) -> None:
+        super().begin(step, done)
+        self.steps.append(step)
+
+
+def on_disk(folder: Path) -> int:
+    """Bytes of the pages that the files in a folder, or a file, take."""
+    files = [folder] if folder.is_file() else [path for path in folder.rglob("*") if path.is_file()]
+    return sum(-(-path.stat().st_size // PAGE) * PAGE for path in files)
+
+
+def left(store: Path, step: Step) -> int:
+    return sum(on_disk(store / name) for name in step.bundles)
+
+
+def check_steps(steps: list[Step], store: Path) -> None:
+    """Names of what a step writes may be those of a later round: the last one's plan counts."""
+    last = {step.bundles: step for step in steps if step.bundles}
+    assert {step.name for step in last.values() if left(store, step) > step.bundle_bytes} == set()
+    assert any(left(store, step) for step in last.values())
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=() if name in {"tree", "groups"} else pytest.mark.slow) for name in CASES
+])  # fmt: skip
+def test_no_step_leaves_more_than_its_plan(tmp_path, name):
+    config = sections(tmp_path, name)
+    planned = lle("plan", config)
+    kept = Keep()
+    runs.run(load_config(config), False, kept)
+    store = tmp_path / "run.zarr"
+    check_steps(kept.steps, store)
+    taken = on_disk(store) - on_disk(store / "_done") - on_disk(store / "_run")
+    assert planned["array_bytes"] < taken < planned["disk_bytes"]
+    assert planned["disk_bytes"] < 8 * taken
+    assert lle("plan", config)["disk_bytes"] <= planned["disk_bytes"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
+def test_no_step_of_appended_points_leaves_more_than_its_plan(tmp_path, method):
+    own = {"neighbors": {"method": method, "min_recall": 0}, "output": {**BLOCKS["output"], "keep": 2}}
+    rows = data(N + 300, 5)
+    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **{**BLOCKS, **own})
+    for n in (N, N + 100, N + 300):
+        np.save(tmp_path / "x.npy", rows[:n])
+        kept = Keep()
+        runs.run(load_config(config), False, kept)
+    version = json.loads((tmp_path / "run.zarr" / "published.json").read_text())["version"]
+    assert "keep_cells" in {step.name for step in kept.steps}
+    check_steps(kept.steps, tmp_path / "run.zarr" / "versions" / version)
+
+
+def test_people_read_both_figures(tmp_path):
+    told = lle("plan", config := sections(tmp_path, "tree"))
+    assert told["disk_bytes"] == sum(step["disk_bytes"] for step in told["steps"])
+    text = CliRunner().invoke(app, ["plan", str(config)]).output
+    gib = 2**30
+    assert f"{told['array_bytes'] / gib:.2f} GiB of arrays" in text
+    assert f"at most {told['disk_bytes'] / gib:.2f} GiB" in text

@@ -1,0 +1,421 @@
+"""Blocks that fail or vanish: what is kept, what is said, what the next run computes, serially and on a cluster."""
+
+import gc
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+from pipeline.clusters.connect import connect
+from pipeline.config.models import Cluster
+from pipeline.core.errors import BoundsNotMet, CorruptChunk, InputError, NotEnoughMemory, StageIncomplete, StoreError
+from pipeline.engine import checkpoint, execute
+from pipeline.engine.execute import RETRIES, WINDOW_PER_WORKER, Executor, run_step, run_task
+from pipeline.engine.plan import Step
+from pipeline.storage.array_specs import ArraySpec, PlannedArray
+from pipeline.storage.store import Store
+from tests.support.points import swiss_roll
+from tests.support.stage_runs import Progress
+
+ROWS, BLOCK = 36, 6
+N_BLOCKS = ROWS // BLOCK
+ERRORS = {"value": ValueError, "os": FileNotFoundError, "input": InputError, "bounds": BoundsNotMet,
+          "memory": NotEnoughMemory, "store": StoreError}  # fmt: skip
+
+
+def spec(name):
+    return PlannedArray(ArraySpec(name, ("point",), "float64", ""), (ROWS,), "float64", BLOCK)
+
+
+def produce(store, block, value, delay=0.0):
+    """Writes block + value. Fails as `faults.json` says: {block: [number of calls that fail, kind of error]}."""
+    number = 1
+    while not store.objects.create(f"calls/produce/{block}.{number}", str(os.getpid()).encode()):
+        number += 1
+    calls, kind = (store.get_json("faults.json") or {}).get(str(block), (0, ""))
+    if number <= calls:
+        if kind == "exit":
+            time.sleep(delay)
+            os._exit(3)
+        raise ERRORS[kind](f"fault {number} of block {block}")
+    store.write("x", block * BLOCK, np.full(BLOCK, block + value))
+    return {"block": block}
+
+
+def consume(store, block, twice):
+    """Doubles what `produce` wrote."""
+    store.objects.create(f"calls/consume/{block}.{time.monotonic_ns()}", b"")
+    store.write("y", block * BLOCK, twice * store.read("x", block * BLOCK, (block + 1) * BLOCK))
+    return {}
+
+
+def look(store, block, **given):
+    """Where and how a task runs."""
+    threads = [pool["num_threads"] for pool in threadpool_info()]
+    return {"pid": os.getpid(), "threads": max(threads), "given": given}
+
+
+def overtaken(store, block, value):
+    """Before it writes, a run with another value does the block; that of a killed driver would, on another worker."""
+    if value == 0.5:
+        newer = Step("make", "produce", overtaken, N_BLOCKS, 0, {"value": 7.0}, arrays=(spec("x"),))
+        checkpoint.begin_step(store, newer, "newer")
+        run_task(store.url, newer, "newer", block)
+    store.write("x", block * BLOCK, np.full(BLOCK, value))
+    return {}
+
+
+LOADS_LATE = """
+import json
+import sys
+from unittest.mock import Mock
+from threadpoolctl import threadpool_info
+from pipeline.engine.execute import Executor, run_step
+from pipeline.engine.plan import Step
+from pipeline.storage.store import Store
+
+def load(store, block):
+    import sklearn.utils._openmp_helpers
+    return {}
+
+def look(store, block):
+    return {"pools": sorted({(pool["internal_api"], pool["num_threads"]) for pool in threadpool_info()})}
+
+def run(name, function):
+    return run_step(Step("t", name, function, 1, 1, {}), "", Store(sys.argv[1]), Executor(None), Mock())[0].report
+
+# The order in which libraries are listed differs between machines.
+print(json.dumps(run("before", look)))
+run("load", load)
+print(json.dumps(run("after", look)))
+"""
+
+
+def allocate(store, block, sizes):
+    values = np.ones(sizes[block] // 8)
+    return {"sum": float(values.sum())}
+
+
+PRODUCE = Step("t", "produce", produce, N_BLOCKS, 1, {"value": 0.5}, arrays=(spec("x"),))
+CONSUME = Step("t", "consume", consume, N_BLOCKS, 1, {"twice": 2.0}, arrays=(spec("y"),))
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two worker processes, which give up a task when it has killed two of them."""
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        connect(Cluster(kind="local", workers=2, memory="2GiB")) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(params=["serial", "distributed"])
+def executor(request):
+    if request.param == "serial":
+        return request.getfixturevalue("serial")
+    return Executor(request.getfixturevalue("client"))
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(str(tmp_path / "run.zarr"))
+    store.create_group({})
+    return store
+
+
+def calls(store, name="produce") -> dict[int, int]:
+    """How often each block was tried."""
+    counts: dict[int, int] = {}
+    for path in store.objects.names(f"calls/{name}"):
+        block = int(path.rsplit("/", 1)[1].split(".")[0])
+        counts[block] = counts.get(block, 0) + 1
+    return counts
+
+
+def attempts(executor) -> int:
+    """How often a failing block is tried in one run."""
+    return 1 if executor.client is None else 1 + RETRIES
+
+
+def expected_x(value=0.5):
+    return np.repeat(np.arange(N_BLOCKS), BLOCK) + value
+
+
+class TestBothExecutors:
+    def test_every_block_once_with_reports_in_order(self, store, executor, progress):
+        reports = run_step(PRODUCE, "", store, executor, progress)
+        assert [report.block for report in reports] == list(range(N_BLOCKS))
+        assert [report.report for report in reports] == [{"block": block} for block in range(N_BLOCKS)]
+        assert all(report.seconds >= 0 and report.peak_bytes > 0 for report in reports)
+        assert calls(store) == dict.fromkeys(range(N_BLOCKS), 1)
+        np.testing.assert_array_equal(store.read_all("x"), expected_x())
+
+    def test_a_finished_step_is_not_computed_again(self, store, executor, progress):
+        first = run_step(PRODUCE, "", store, executor, Progress())
+        again = run_step(PRODUCE, "", store, executor, progress)
+        assert again == first
+        assert calls(store) == dict.fromkeys(range(N_BLOCKS), 1)
+        assert (progress.begun, progress.advanced, progress.ended) == ([("produce", N_BLOCKS)], [], [("produce", 0)])
+
+    def test_other_parameters_compute_all_again(self, store, executor):
+        run_step(PRODUCE, "", store, executor, Progress())
+        changed = Step("t", "produce", produce, N_BLOCKS, 1, {"value": 7.0}, arrays=(spec("x"),))
+        run_step(changed, "", store, executor, Progress())
+        assert calls(store) == dict.fromkeys(range(N_BLOCKS), 2)
+        np.testing.assert_array_equal(store.read_all("x"), expected_x(7.0))
+
+    def test_progress_hears_every_block(self, store, executor, progress):
+        store.put_json("faults.json", {"2": [99, "value"]})
+        with pytest.raises(StageIncomplete):
+            run_step(PRODUCE, "", store, executor, progress)
+        assert progress.begun == [("produce", 0)]
+        assert sorted(progress.advanced) == [0, 1, 3, 4, 5]
+        assert progress.ended == []
+
+    @pytest.mark.parametrize("kind", ["value", "memory"])
+    def test_others_finish_and_only_the_failed_are_computed_again(self, store, executor, kind):
+        store.put_json("faults.json", {"1": [99, kind], "4": [99, kind]})
+        with pytest.raises(StageIncomplete) as caught:
+            run_step(PRODUCE, "", store, executor, Progress())
+        for part in ("t.produce: 2 of 6 blocks failed", f"block 1: {ERRORS[kind].__name__}: fault", "block 4: "):
+            assert part in str(caught.value)
+        assert "block 0" not in str(caught.value)
+        assert calls(store) == {block: attempts(executor) if block in (1, 4) else 1 for block in range(N_BLOCKS)}
+
+        store.put_json("faults.json", {})
+        run_step(PRODUCE, "", store, executor, Progress())
+        assert calls(store) == {block: attempts(executor) + 1 if block in (1, 4) else 1 for block in range(N_BLOCKS)}
+        np.testing.assert_array_equal(store.read_all("x"), expected_x())
+
+    def test_long_lists_of_failures_are_cut(self, store, executor):
+        store.put_json("faults.json", {str(block): [99, "value"] for block in range(N_BLOCKS)})
+        with pytest.raises(StageIncomplete) as caught:
+            run_step(PRODUCE, "", store, executor, Progress())
+        assert str(caught.value).count("  block ") == 5
+        assert "and 1 more" in str(caught.value)
+
+    @pytest.mark.parametrize(("kind", "code"), [("input", 2), ("bounds", 3), ("store", 1)])
+    def test_errors_that_no_retry_cures_end_at_once(self, store, executor, kind, code):
+        store.put_json("faults.json", {"1": [99, kind]})
+        many = Step("t", "produce", produce, 40, 1, {"value": 0.5}, arrays=())
+        store.create(spec("x"))
+        with pytest.raises(ERRORS[kind], match="of block 1") as caught:
+            run_step(many, "", store, executor, Progress())
+        assert caught.value.exit_code == code
+        assert len(calls(store)) < 30
+
+    def test_operating_system_errors_are_failures_of_their_block(self, store, executor):
+        store.put_json("faults.json", {"1": [99, "os"]})
+        with pytest.raises(StageIncomplete, match="block 1: FileNotFoundError"):
+            run_step(PRODUCE, "", store, executor, Progress())
+        assert set(calls(store)) == set(range(N_BLOCKS))
+
+    def test_a_damaged_chunk_forgets_its_producer_and_nothing_else(self, store, executor):
+        run_step(PRODUCE, "", store, executor, Progress())
+        path = Path(store.url, "x", "c", "3")
+        path.write_bytes(path.read_bytes()[:-3])
+        with pytest.raises(StageIncomplete) as caught:
+            run_step(CONSUME, "up", store, executor, Progress())
+        for part in ("'x', chunk 3", "Forgotten: block 3 of t.produce", "run the same command again"):
+            assert part in str(caught.value)
+
+        store = Store(store.url)
+        run_step(PRODUCE, "", store, executor, Progress())
+        run_step(CONSUME, "up", store, executor, Progress())
+        assert calls(store) == {**dict.fromkeys(range(N_BLOCKS), 1), 3: 2}
+        np.testing.assert_array_equal(store.read_all("y"), 2 * expected_x())
+
+    def test_one_thread_unless_the_step_asks_for_all(self, store, executor):
+        [one] = run_step(Step("t", "look", look, 1, 1, {}), "", store, executor, Progress())
+        assert one.report["threads"] == 1
+
+    def test_parameters_and_resources_reach_the_function(self, store, executor):
+        step = Step("t", "look", look, 1, 1, {"a": 1, "b": None}, resources={"memory": 7})
+        [report] = run_step(step, "", store, executor, Progress())
+        assert report.report["given"] == {"a": 1, "b": None, "memory": 7}
+
+    def test_peak_bytes_are_those_of_the_block(self, store, executor):
+        step = Step("t", "allocate", allocate, 2, 1, {"sizes": [8, 2**28]})
+        small, large = (report.peak_bytes for report in run_step(step, "", store, executor, Progress()))
+        assert large > 2**28
+        if executor.client is None:  # blocks of a cluster may have run in different processes
+            assert large > small + 0.9 * 2**28
+
+
+class TestSerial:
+    def test_faults_by_call_number(self, store, serial):
+        store.put_json("faults.json", {"0": [1, "value"], "5": [2, "value"]})
+        for failed in ({0, 5}, {5}):
+            with pytest.raises(StageIncomplete) as caught:
+                run_step(PRODUCE, "", store, serial, Progress())
+            assert {block for block in range(N_BLOCKS) if f"block {block}:" in str(caught.value)} == failed
+        run_step(PRODUCE, "", store, serial, Progress())
+        assert calls(store) == {0: 2, 1: 1, 2: 1, 3: 1, 4: 1, 5: 3}
+
+    def test_nothing_runs_after_an_input_error(self, store, serial):
+        store.put_json("faults.json", {"2": [99, "input"]})
+        with pytest.raises(InputError):
+            run_step(PRODUCE, "", store, serial, Progress())
+        assert calls(store) == {0: 1, 1: 1, 2: 1}
+
+    def test_runs_here(self, store, serial):
+        [report] = run_step(Step("t", "look", look, 1, 1, {}), "", store, serial, Progress())
+        assert report.report["pid"] == os.getpid()
+
+    def test_all_cores_keeps_the_threads(self, store, serial):
+        threads = max(pool["num_threads"] for pool in threadpool_info())
+        [report] = run_step(Step("t", "look", look, 1, 1, {}, all_cores=True), "", store, serial, Progress())
+        assert report.report["threads"] == threads
+
+    def test_a_library_loaded_on_the_way_has_one_thread_too(self, tmp_path):
+        done = subprocess.run([sys.executable, "-c", LOADS_LATE, str(tmp_path)], capture_output=True, text=True,
+                              env=os.environ | {"OMP_NUM_THREADS": "2"}, check=True)  # fmt: skip
+        before, after = [json.loads(line)["pools"] for line in done.stdout.splitlines()]
+        assert before == [["openblas", 1]]
+        assert after == [["openblas", 1], ["openmp", 1]]
+
+    def test_a_task_that_exits_is_a_failure_of_its_block(self, store, serial):
+        def leave(store, block):
+            raise SystemExit(5)
+
+        with pytest.raises((StageIncomplete, SystemExit)):
+            run_step(Step("t", "leave", leave, 1, 1, {}), "", store, serial, Progress())
+
+    def test_the_task_itself_marks_its_block(self, store):
+        mark = checkpoint.fingerprint("", PRODUCE)
+        checkpoint.begin_step(store, PRODUCE, mark)
+        done = run_task(store.url, PRODUCE, mark, 4)
+        assert checkpoint.begin_step(store, PRODUCE, mark) == {4: done}
+
+    def test_a_late_task_of_an_older_run_writes_nothing(self, store, monkeypatch):
+        monkeypatch.setattr(execute, "CURRENT_SECONDS", 0.0)
+        older = Step("make", "produce", overtaken, N_BLOCKS, 0, {"value": 0.5}, arrays=(spec("x"),))
+        checkpoint.begin_step(store, older, "older")
+        with pytest.raises(StageIncomplete, match="newer run"):
+            run_task(store.url, older, "older", 2)
+        assert checkpoint.read_marker(store, older, "newer", 2) is not None
+        np.testing.assert_array_equal(store.read("x", 2 * BLOCK, 3 * BLOCK), 7.0)
+
+    def test_a_failed_block_has_no_marker(self, store):
+        mark = checkpoint.fingerprint("", PRODUCE)
+        checkpoint.begin_step(store, PRODUCE, mark)
+        store.put_json("faults.json", {"4": [1, "value"]})
+        with pytest.raises(ValueError, match="fault 1 of block 4"):
+            run_task(store.url, PRODUCE, mark, 4)
+        assert checkpoint.begin_step(store, PRODUCE, mark) == {}
+
+    def test_seconds_are_recorded(self, store, serial):
+        step = Step("t", "sleep", lambda store, block: time.sleep(0.03) or {}, 2, 1, {})
+        run_step(step, "", store, serial, Progress())
+        assert checkpoint.recorded_steps(store)["t", "sleep"]["seconds"] >= 0.06
+
+
+@pytest.mark.timeout(120)
+class TestDistributed:
+    def test_runs_on_the_workers_but_for_driver_steps(self, store, client):
+        for on_driver in (False, True):
+            step = Step("t", f"look{on_driver}", look, 4, 1, {}, on_driver=on_driver)
+            reports = run_step(step, "", store, Executor(client), Progress())
+            here = {report.report["pid"] == os.getpid() for report in reports}
+            assert here == {on_driver}
+
+    def test_a_passing_fault_is_tried_again(self, store, client):
+        store.put_json("faults.json", {"1": [1, "value"], "3": [RETRIES, "memory"]})
+        run_step(PRODUCE, "", store, Executor(client), Progress())
+        assert calls(store) == {0: 1, 1: 2, 2: 1, 3: 1 + RETRIES, 4: 1, 5: 1}
+
+    def test_few_blocks_are_submitted_at_a_time(self, store, client):
+        outstanding = []
+
+        class Watch(Progress):
+            def advance(self, step, report):
+                outstanding.append(len(client.futures))
+
+        gc.collect()  # futures of failed steps live in tracebacks
+        before = len(client.futures)
+        run_step(Step("t", "look", look, 40, 1, {}), "", store, Executor(client), Watch())
+        assert len(outstanding) == 40
+        assert max(outstanding) - before <= WINDOW_PER_WORKER * 2 + 1
+
+    def test_a_worker_that_dies_once_costs_nothing_but_time(self, store, client):
+        store.put_json("faults.json", {"5": [1, "exit"]})
+        run_step(PRODUCE, "", store, Executor(client), Progress())
+        assert calls(store)[5] == 2
+        np.testing.assert_array_equal(store.read_all("x"), expected_x())
+
+    def test_a_block_that_kills_its_worker_is_named_and_those_queued_behind_it_finish(self, store):
+        """One worker and no second chance: Dask itself would blame every block that waits on the worker that dies."""
+        store.put_json("faults.json", {"0": [99, "exit"]})
+        slow = Step("t", "produce", produce, N_BLOCKS, 1, {"value": 0.5, "delay": 0.5}, arrays=(spec("x"),))
+        with (
+            dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+            connect(Cluster(kind="local", workers=1, memory="2GiB")) as client,
+            pytest.raises(StageIncomplete) as caught,
+        ):
+            run_step(slow, "", store, Executor(client), Progress())
+        assert f"1 of {N_BLOCKS} blocks failed" in str(caught.value)
+        assert "block 0: StageIncomplete: it killed its worker" in str(caught.value)
+        done = checkpoint.begin_step(store, slow, checkpoint.fingerprint("", slow))
+        assert set(done) == set(range(1, N_BLOCKS))
+
+    @pytest.mark.slow
+    def test_same_bytes_as_serial(self, tmp_path, client, run_stages, make_config):
+        points = swiss_roll(700, np.random.default_rng(29))
+        points[650:] = points[:50]
+        points[300] = np.nan
+        sections = {"preprocess": {"scale": "standard", "pca": 3, "invalid": "drop"}, "neighbors": {"n_neighbors": 8}}
+        config = make_config(tmp_path, points, 160, **sections)
+        stores = []
+        for name, executor in (("serial", Executor(None)), ("distributed", Executor(client))):
+            output = config.output.model_copy(update={"store": str(tmp_path / name)})
+            stores.append(run_stages(config.model_copy(update={"output": output}), "assemble_cost", executor).store)
+        contents = []
+        for store in stores:
+            names = [name for name in store.objects.names("") if not name.startswith(("_run/", "_done/"))]
+            contents.append({name: store.objects.get(name) for name in names})
+        assert contents[0].keys() == contents[1].keys()
+        assert [name for name in contents[0] if contents[0][name] != contents[1][name]] == []
+        assert len(contents[0]) > 60
+
+
+class TestCrowd:
+    def test_workers_are_counted_again_after_a_while(self, monkeypatch):
+        class Scheduler:
+            workers, asked = 1, 0
+
+            def scheduler_info(self, n_workers=5):
+                self.asked += 1
+                return {"workers": dict.fromkeys(range(self.workers)[: n_workers if n_workers >= 0 else None])}
+
+        scheduler, now = Scheduler(), [100.0]
+        monkeypatch.setattr(execute.time, "monotonic", lambda: now[0])
+        crowd = execute._Crowd(scheduler)
+        sizes = []
+        for workers, later in ((1, 0.0), (9, 1.0), (9, execute.CROWD_SECONDS), (0, execute.CROWD_SECONDS + 1)):
+            scheduler.workers = workers
+            now[0] += later
+            sizes.append(crowd.size())
+        assert (sizes, scheduler.asked) == ([1, 1, 9, 1], 3)
+
+
+class TestErrorsTravel:
+    """Errors cross process borders by pickle and must say the same on the other side."""
+
+    @pytest.mark.parametrize("error", [InputError("a"), BoundsNotMet("b"), CorruptChunk("x", "3", "torn")])
+    def test_pickle(self, error):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.exit_code) == (type(error), str(error), error.exit_code)
+
+    def test_own_exit_code_travels(self):
+        error = StoreError("no rights")
+        error.exit_code = 2
+        assert pickle.loads(pickle.dumps(error)).exit_code == 2

@@ -1,0 +1,186 @@
+"""The plan: blocks cover the rows once, sizes are right, and it goes through the same steps as a run."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.engine.plan import (
+    CHUNK_BYTES,
+    MAX_BLOCK_POINTS,
+    MIN_BLOCK_POINTS,
+    Layout,
+    Step,
+    block_points,
+    index_dtype,
+    neighbor_method,
+    walk,
+)
+from pipeline.stages.registry import STAGES
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import ArraySpec, PlannedArray
+from pipeline.storage.blocks import block_rows
+from tests.support.plans import config_of, make_layout, walk_all
+
+SPEC = ArraySpec("x", ("point",), "float64", "")
+
+
+class TestBlocks:
+    @pytest.mark.parametrize(
+        ("requested", "n_rows", "row_bytes", "expected"),
+        [("auto", 10**6, 12, 65_536), ("auto", 70_000, 784 * 4, 8192), ("auto", 10**6, 513, 32_768),
+         ("auto", 10**6, 10**6, 1024), ("auto", 10**6, 10**9, 1024), ("auto", 300, 12, 300), ("auto", 300, 10**6, 300),
+         (500, 10**6, 12, 500), (500, 499, 12, 499), (70_000, 10**6, 8, 70_000)],
+    )  # fmt: skip
+    def test_table(self, requested, n_rows, row_bytes, expected):
+        assert block_points(requested, n_rows, row_bytes) == expected
+
+    @given(st.integers(1, 10**8), st.integers(1, 10**7))
+    def test_auto_keeps_a_chunk_small_and_a_power_of_two(self, n_rows, row_bytes):
+        block = block_points("auto", n_rows, row_bytes)
+        assert 1 <= block <= min(n_rows, MAX_BLOCK_POINTS)
+        assert block * row_bytes <= CHUNK_BYTES or block <= MIN_BLOCK_POINTS
+        assert block == n_rows or math.log2(block).is_integer()
+        assert block in (n_rows, MAX_BLOCK_POINTS) or 2 * block * row_bytes > CHUNK_BYTES
+
+    @given(st.integers(1, 3000), st.integers(1, 400))
+    def test_cover_all_rows_exactly_once(self, n_rows, size):
+        layout = Layout(n_input=n_rows, n_features_input=1, dtype="float32", block_points=size, n_points=n_rows)
+        assert layout.input_blocks() == layout.point_blocks()
+        ranges = [block_rows(block, size, n_rows) for block in range(layout.input_blocks())]
+        assert [row for start, stop in ranges for row in range(start, stop)] == list(range(n_rows))
+        assert all(start % size == 0 for start, _ in ranges)
+
+    def test_points_may_be_fewer_than_input_rows(self):
+        layout = Layout(n_input=21, n_features_input=1, dtype="float32", block_points=5, n_points=11)
+        assert (layout.input_blocks(), layout.point_blocks()) == (5, 3)
+
+
+class TestChoices:
+    @pytest.mark.parametrize(
+        ("requested", "n_points", "n_features", "expected"),
+        [("auto", 50_000, 10, "kdtree"), ("auto", 50_001, 6, "pynndescent"), ("auto", 10**7, 5, "kdtree"),
+         ("auto", 20_000, 11, "brute"), ("auto", 20_001, 11, "pynndescent"),
+         ("brute", 10**7, 2, "brute"), ("kdtree", 10, 784, "kdtree"), ("pynndescent", 10, 2, "pynndescent")],
+    )  # fmt: skip
+    def test_neighbor_method(self, requested, n_points, n_features, expected):
+        assert neighbor_method(requested, n_points, n_features) == expected
+
+    def test_index_dtype_holds_every_id(self):
+        assert index_dtype(2**31 - 1) == "int32"
+        assert index_dtype(2**31) == "int64"
+
+
+class TestBytes:
+    @pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float32", "float64", "uint64"])
+    def test_planned_array(self, dtype):
+        assert PlannedArray(SPEC, (7, 11, 13), dtype, 5).nbytes == np.zeros((7, 11, 13), dtype).nbytes
+
+    def test_step_sums_its_arrays(self):
+        arrays = (PlannedArray(SPEC, (7, 3), "float64", 5), PlannedArray(SPEC, (11,), "int32", 5))
+        assert Step("s", "t", dict, 1, 1, {}, arrays=arrays).disk_bytes == 7 * 3 * 8 + 11 * 4
+        assert Step("s", "t", dict, 1, 1, {}).disk_bytes == 0
+
+
+CONFIGS = {
+    "defaults": {},
+    "brute": {"neighbors": {"method": "brute"}},
+    "pynndescent": {"neighbors": {"method": "pynndescent", "reverse": 4}},
+    "scaled": {"preprocess": {"scale": "standard", "pca": 2, "invalid": "drop"}},
+    "digits": {"input": {"kind": "synthetic", "name": "digits"}},
+}
+
+
+@pytest.mark.parametrize("sections", CONFIGS.values(), ids=CONFIGS.keys())
+class TestWalk:
+    def test_goes_through_all_stages_in_order(self, sections):
+        config = config_of(**sections)
+        steps, _ = walk_all(config, make_layout(config))
+        assert list(dict.fromkeys(step.stage for step in steps)) == list(STAGES)
+        names = [(step.stage, step.name) for step in steps]
+        assert len(set(names)) == len(names)
+
+    def test_plans_every_array_of_the_schema_once(self, sections):
+        config = config_of(**sections)
+        layout = make_layout(config)
+        steps, end = walk_all(config, layout)
+        arrays = {array.spec.name: array for step in steps for array in step.arrays}
+        assert len(arrays) == sum(len(step.arrays) for step in steps)
+        assert {spec.name for spec in array_specs.ARRAYS} - {array_specs.DEGREE.name} <= set(
+            arrays
+        )  # that of laplacian
+        n, m = layout.n_input, config.eigensolver.n_components
+        assert arrays["embedding"].shape == (n, m)
+        assert arrays["neighbor_indices"].shape == arrays["weights"].shape == (n, end.k_max)
+        assert all(len(array.shape) == len(array.spec.dims) for array in arrays.values())
+
+    def test_a_block_of_an_array_is_written_by_one_task(self, sections):
+        config = config_of(**sections)
+        steps, _ = walk_all(config, make_layout(config))
+        for step in steps:
+            for array in step.arrays:
+                assert step.n_blocks in (1, math.ceil(array.shape[0] / array.block)), (step.name, array.spec.name)
+                assert step.n_blocks == 1 or array.block in (1, step.parameters["size"]), (step.name, array.spec.name)
+
+    def test_all_steps_have_tasks_with_bytes(self, sections):
+        config = config_of(**sections)
+        for step in walk_all(config, make_layout(config))[0]:
+            assert step.n_blocks >= 1
+            assert step.bytes_per_task > 0
+
+    def test_bytes_grow_with_points_features_and_neighbors(self, sections):
+        config = config_of(**sections)
+        layout = make_layout(config)
+        wider = {**config.neighbors.model_dump(), "n_neighbors": config.neighbors.n_neighbors + 9}
+        larger = [
+            (config, replace(layout, n_input=3 * layout.n_input)),
+            (config, replace(layout, n_features_input=2 + layout.n_features_input)),  # by the same search
+            (config_of(**{**sections, "neighbors": wider}), layout),
+        ]
+        small = {(step.stage, step.name): step for step in walk_all(config, layout)[0]}
+        for other_config, other_layout in larger:
+            for step in walk_all(other_config, other_layout)[0]:
+                allowed = 1.05 if step.name == "read" else 1.0  # more blocks keep smaller samples each
+                assert allowed * step.bytes_per_task >= small[step.stage, step.name].bytes_per_task, step.name
+                assert step.disk_bytes >= small[step.stage, step.name].disk_bytes, step.name
+                assert step.n_blocks >= small[step.stage, step.name].n_blocks, step.name
+
+
+class TestWalkItself:
+    def test_sends_expected_reports_and_hands_on_the_layout(self):
+        heard = []
+
+        def first(config, layout):
+            heard.append((yield Step("a", "one", dict, 3, 1, {}, expected=lambda block: {"block": block})))
+            heard.append((yield Step("a", "two", dict, 1, 1, {})))
+            return replace(layout, n_points=17)
+
+        def second(config, layout):
+            heard.append((config, layout.n_points))
+            yield Step("b", "three", dict, layout.n_points, 1, {})
+            return replace(layout, k_max=5)
+
+        walking = walk({"a": first, "b": second}, "config", Layout(19, 2, "float32", 5))
+        assert [step.name for step in walking] == ["one", "two", "three"]
+        assert heard == [[{"block": 0}, {"block": 1}, {"block": 2}], [{}], ("config", 17)]
+
+    def test_returns_the_last_layout(self):
+        def only(config, layout):
+            yield Step("a", "one", dict, 1, 1, {})
+            return replace(layout, k_max=5)
+
+        walking = walk({"a": only}, None, Layout(19, 2, "float32", 5))
+        next(walking)
+        with pytest.raises(StopIteration) as stop:
+            next(walking)
+        assert stop.value.value.k_max == 5
+
+
+def test_brute_force_counts_all_points_it_reads():
+    config = config_of(neighbors={"method": "brute"})
+    layout = make_layout(config, n=10**6, d=100, block=8192)
+    [search] = [step for step in walk_all(config, layout)[0] if step.name == "search"]
+    assert search.bytes_per_task >= 10**6 * 100 * 8

@@ -1,0 +1,211 @@
+"""What people and programs see of a run: status while it goes on, lines of the log, Dask's performance report."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli import commands
+from pipeline.config.models import load_config
+from pipeline.engine import progress
+from pipeline.engine.checkpoint import marker_name, recorded_steps
+from pipeline.engine.plan import Step
+from pipeline.engine.progress import JsonProgress, RunProgress
+from pipeline.jobs import run as runs
+from pipeline.stages.registry import STAGES
+from pipeline.storage.store import Store
+from tests.support.commands import write_config
+
+
+@pytest.fixture
+def config(tmp_path):
+    return write_config(
+        tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 600}, execution={"block_points": 200},
+        output={"report": False},
+    )  # fmt: skip
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(commands.app, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_a_missed_bound_tells_what_was_reached(config, tmp_path):
+    """Of a job by night, the last line and the collected file say how far it was from good, not only that it failed."""
+    settings = [
+        part
+        for setting in (
+            "eigensolver.method=chebyshev",
+            "eigensolver.max_degrees=100",
+            f"output.prometheus={tmp_path}/lle.prom",
+        )
+        for part in ("--set", setting)
+    ]
+    result = CliRunner().invoke(commands.app, ["run", str(config), "--json", *settings])
+    said = json.loads(result.stdout)
+    assert (result.exit_code, said["error"]) == (3, "BoundsNotMet")
+    assert said["metrics"] == Store(said["store"]).get_json("report/metrics.json")
+    assert said["metrics"]["recall"]["value"] == 1.0
+    assert not said["metrics"]["solver"]["converged"]
+    text = (tmp_path / "lle.prom").read_text()
+    assert re.search(r'^lle_recall{.*bound="value".*} 1$', text, re.M)
+    assert re.search(r'^lle_rows{.*kind="points".*} 600$', text, re.M)
+    assert re.search(r"^lle_converged{.*} 0$", text, re.M)
+    assert re.search(r"^lle_residual_max{.*} \S+$", text, re.M)
+
+
+# What is held until the interpreter is taken down aborts then, as clients with threads of their own do now and then.
+ABORTS_AT_THE_END = """
+import atexit, os, sys
+import obstore
+class Last:
+    def __del__(self, abort=os.abort): abort()
+held = Last()
+atexit.register(print, "at the end")
+from pipeline.cli.commands import main
+sys.argv = ["lle", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"), [(["schema"], 0, '"title"'), (["run", "none.yaml"], 2, "none.yaml")]
+)
+def test_a_client_that_aborts_at_the_end_changes_no_exit_code(arguments, code, said):
+    ended = subprocess.run([sys.executable, "-c", ABORTS_AT_THE_END, *arguments], capture_output=True, text=True)
+    assert ended.returncode == code, ended.stderr
+    assert said in ended.stdout + ended.stderr
+    assert ended.stdout.endswith("at the end\n")
+
+
+@pytest.mark.parametrize("kind", [RunProgress, JsonProgress])
+def test_a_step_of_which_no_block_ends_says_that_it_is_at_work(monkeypatch, kind):
+    monkeypatch.setattr(progress, "WAIT_SECONDS", 0.05)
+    stream, waited = io.StringIO(), lambda: stream.getvalue().count("solve_embedding.solve: 0/1 blocks after ")
+    step = Step("solve_embedding", "solve", lambda store, block: {}, 1, 0, {})
+    told = kind(stream)
+    told.begin(step, 1)  # all is there
+    time.sleep(0.2)
+    assert waited() == 0
+    told.begin(step, 0)
+    deadline = time.monotonic() + 20
+    while waited() < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert waited() >= 2
+    told.end(step, 0.2, 1)
+    time.sleep(0.1)
+    before = waited()
+    time.sleep(0.2)
+    assert waited() == before
+
+
+def test_a_line_for_every_stage(config):
+    text = invoke("run", config).stderr
+    for stage in STAGES:
+        took = rf"{stage}: (1 block|\d+ blocks) in [\d.]+ s, largest process \d\.\d\d GiB"
+        assert re.search(rf"^\d\d:\d\d:\d\d {took}$", text, re.M)
+
+
+def test_what_is_kept_is_told_in_one_line_and_what_is_computed_in_one_each(config, tmp_path):
+    first = invoke("run", config).stderr
+    store = Store(str(tmp_path / "run.zarr"))
+    names = [f"{stage}.{step}" for stage, step in recorded_steps(store)]
+    assert sum(line.startswith("  ") for line in first.splitlines()) == len(names)
+    for block in (1, 2):
+        store.objects.delete(marker_name("find_neighbors", "search", block))
+    lines = invoke("run", config).stderr.splitlines()
+    expected = [
+        rf"kept: 2 stages, {names.index('find_neighbors.search')} steps, \d+ blocks of the earlier run",
+        r"  find_neighbors\.search +2 of 3 blocks in .* s, 1 kept",
+        r"\d\d:\d\d:\d\d find_neighbors: 2 blocks in .*, 1 kept from before",
+        r"kept: 5 stages, .*",
+    ]
+    assert all(map(re.fullmatch, expected, lines)), lines
+
+
+def test_the_report_is_kept_until_it_would_show_something_else(config, tmp_path):
+    def computed(*changes):
+        planned = json.loads(invoke("plan", config, *changes, "--json").stdout)["steps"]
+        found = json.loads(invoke("run", config, *changes, "--json").stdout)["blocks_computed"]
+        assert sum(row["tasks"] - row["reused"] for row in planned if row["stage"] == "write_report") == len(found)
+        return set(found)
+
+    store = Store(str(tmp_path / "run.zarr"))
+    pages = (tmp_path / "run.zarr" / "report" / name for name in ("metrics.json", "index.html"))
+    invoke("run", config)
+    invoke("report", store.url)
+    before = {page: page.stat().st_mtime_ns for page in pages}
+    assert computed() == set()
+    assert {page: page.stat().st_mtime_ns for page in before} == before
+    lines = invoke("run", config).stderr.splitlines()
+    steps = recorded_steps(store)
+    blocks = sum(record["n_blocks"] for record in steps.values())
+    assert lines == [f"kept: 9 stages, {len(steps)} steps, {blocks} blocks of the earlier run"]
+    assert computed("--set", "neighbors.min_recall=0.5") == {"write_report"}  # the page shows the config
+    store.objects.delete("report")
+    assert json.loads(invoke("run", config, "--json").stdout)["metrics"]["min_recall"] == 0.9
+    assert computed() == set()
+
+
+def test_log_as_json_of_a_run_that_is_kept_names_every_step(config):
+    first, again = (
+        [json.loads(line) for line in invoke("run", config, "--log", "json").stderr.splitlines()] for _ in range(2)
+    )
+    for event in ("step_begun", "step_done", "stage_done"):
+        told, before = ([(line["stage"], line.get("step")) for line in lines if line["event"] == event]
+                        for lines in (again, first))  # fmt: skip
+        assert told == before, event
+        assert len(told) >= len(STAGES)
+
+
+def test_log_as_json(config):
+    result = invoke("run", config, "--log", "json", "--json")
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert json.loads(result.stdout)["status"] == "done"
+    assert [line["stage"] for line in lines if line["event"] == "stage_done"] == list(STAGES)
+    blocks = [(line["stage"], line["step"], line["block"]) for line in lines if line["event"] == "block_done"]
+    assert len(blocks) == len(set(blocks)) == sum(json.loads(result.stdout)["blocks_computed"].values())
+    steps = {(line["stage"], line["step"]): line["blocks"] for line in lines if line["event"] == "step_begun"}
+    assert {key: sum(block[:2] == key for block in blocks) for key in steps} == steps
+    assert all(line["seconds"] >= 0 and line["peak_bytes"] > 10**6 for line in lines if line["event"] == "block_done")
+    assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
+
+
+def test_status_watches_a_run_to_its_end(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "WATCH_SECONDS", 0.05)
+    store = Store(str(tmp_path / "run.zarr"))
+    thread = threading.Thread(target=runs.run, args=(load_config(config), False, JsonProgress(io.StringIO())))
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not store.objects.names("_done/ingest") and time.monotonic() < deadline:
+        time.sleep(0.005)
+    seen = [json.loads(line) for line in invoke("status", store.url, "--watch", "--json").stdout.splitlines()]
+    thread.join(60)
+    assert [found["state"] for found in seen] == ["running"] * (len(seen) - 1) + ["done"]
+    assert len(seen) >= 3
+    done = [sum(stage["done"] for stage in found["stages"].values()) for found in seen]
+    assert done == sorted(done)
+    assert len(set(done)) >= 3
+    assert all(found["now"] is None or found["now"]["done"] <= found["now"]["blocks"] for found in seen)
+    assert seen[-1]["now"] is None
+    assert "done" in invoke("status", store.url).stdout.splitlines()[0]
+
+
+@pytest.mark.timeout(180)
+def test_performance_report_of_dask(config, tmp_path):
+    page = tmp_path / "run.zarr" / "report" / "performance.html"
+    assert "nothing to show" in invoke("run", config, "--profile").stderr
+    assert not page.exists()
+    workers = ["--set", "execution.cluster.kind=local", "--set", "execution.cluster.workers=1"]
+    text = invoke("run", config, "--fresh", "--profile", *workers).stderr
+    assert str(page) in text
+    content = page.read_text()
+    assert "assemble_cost.merge" in content
+    assert not re.search(r'<script[^>]*src="http', content)  # opens offline

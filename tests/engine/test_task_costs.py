@@ -1,0 +1,442 @@
+"""Memory is planned: figures by hand, blocks that fit their workers, refusals with both numbers, and real peaks."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import zarr
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.config.models import Config
+from pipeline.core.errors import NotEnoughMemory
+from pipeline.engine import execute, task_costs
+from pipeline.engine.execute import Executor, run_step
+from pipeline.engine.placement import fits
+from pipeline.engine.plan import MIN_BLOCK_POINTS, Step, largest_total
+from pipeline.engine.task_costs import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, PROCESS_BYTES, SCORE_BYTES, TASK_BYTES
+from pipeline.jobs.layout import choose_layout
+from pipeline.stages.ingest import open_input
+from pipeline.stages.registry import STAGES, stages_of
+from pipeline.storage.store import Store
+from tests.support.commands import write_config
+from tests.support.paths import REPOSITORY
+from tests.support.plans import config_of, make_layout, walk_all
+from tests.support.stage_runs import Progress
+
+# Distinct primes, so that a term that is lost, doubled or of the wrong size shows.
+PRIMES = {
+    "block": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
+    "width": 2, "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "members": 4001, "lists": 23,
+    "foreign": 3001, "batch": 70001, "entries": 90001, "rows": 20011, "tall": 47, "transform": True,
+    "factor": 37, "links": 80021, "k_max": 41, "stored": 1511, "products": 50021,
+    "old": 5003, "late": 151, "d_in": 43, "beside": 60013, "hits": 70009,
+}  # fmt: skip
+EXPECTED = {
+    "read_input": 1009 * (2 * 53 + 106 + 128) + 5 * 211 * 53 + 60013,
+    "read_labels": 1009 * 256 + 60013,
+    "merge_duplicates": 1300910,
+    "fit": LIBRARY_BYTES + 8 * 7 * (8 * 1009 + 6 * 47),
+    "find_cells": LIBRARY_BYTES + 211 * (159 + 336 + 32),
+    "sort": SCORE_BYTES + 40 * 17 * 7 + 1009 * (183 + 212 + 224 + 120 + 64),
+    "gather": 1009 * (318 + 120 + 64) + 24 * 64 * 17 + 16 * (13 + 17),
+    "keep_cells": 32 * 221 + 40 * 7 * (17 + 43),
+    "search_tree": 1009 * (159 + 56 + 1650) + 3012 * (159 + 112 + 32) + 64 * 19 * 7,
+    "search_brute": 2 * SCORE_BYTES + 10007 * (53 + 16) + 2 * 10007 * 53 + 1009 * 880 + 4096 * 16 * 7,
+    "group_cells": 32 * 221,
+    "send_members": 1009 * (318 + 320),
+    "search_cells": COMPILER_BYTES + 2 * SCORE_BYTES + 4001 * (159 + 56 + 1320 + 1200),
+    "search_new": SCORE_BYTES + 5154 * (212 + 168 + 1100) + 151 * (1024 * 12 + 7 * 48 * 11),
+    "merge_lists": 1009 * 23 * 11 * 80,
+    "read_k": 40 * 10007 + 128 * 1009,
+    "read_graph": 10007 * (60 + 12 * 11) + 1009 * 32 * 11,
+    "cut_lists": 6 * 70001 + 4010 * 93 + 2 * 1009 * 53 + 3 * 1009 * 53 + 1009 * 704,
+    "choose_recall_sample": SCORE_BYTES + 3 * 1009 * 53 + (211 + 2321) * 61 + 211 * (212 + 704),
+    "sample_exact": 3 * 1009 * 53 + 1009 * 88 + 211 * (159 + 168 + 2200 + 1848) + 4096 * 168,
+    "measure_recall": 211 * 3300 + 7000900,
+    "analyse_graph": 10007 * 760,
+    "apply_repair": 1009 * 880,
+    "request_rows": 1009 * 440,
+    "send_rows": 1009 * (371 + 32),
+    "solve_weights": 6 * 70001 + 4010 * 93 + 2 * 1009 * 53 + 3 * 1009 * 53 + 1009 * 528,
+    "receive_rows": 4010 * 93 + 2 * 1009 * 53 + 3 * 1009 * 53,
+    "spread": 6 * 70001 + 4010 * 93 + 5 * 1009 * 53 + 1009 * (528 + 32),
+    "find_threshold": 400280,
+    "list_unlisted": 10007 * 676,
+    "solve_factors": 6 * 70001 + 4010 * 93 + 5 * 1009 * 53 + 1009 * (8 * 144 + 48 * 37 + 528),
+    "measure_links": 1009 * 528,
+    "weigh_edges": 16 * 80021 + 4010 * 93 + 5 * 1009 * 53 + 1009 * 2200,
+    "add_degrees": 24 * 10007 + 1009 * 1100,
+    "factor_edges": 1009 * 2640,
+    "contribute": 60 * 37 + 40 * 50021,
+    "merge_rows": 80 * 90001,
+    "choose_quality_sample": 10007 * (120 + 120) + 3 * 1009 * 53 + 5064 * (53 + 224 + 64) + 211 * 212,
+    "count_closer": 2 * SCORE_BYTES + 1009 * (212 + 96 + 64 + 88) + 8192 * 168 + 211 * (159 + 112 + 880),
+    "score": 2 * SCORE_BYTES + 10007 * 88 + 211 * (176 * 19 + 168 + 1200 + 400),
+    "calibrate": 211 * 1320 + 3 * 1009 * 176,
+    "embed_new": 2003 * (159 + 64 + 88) + 1009 * (112 + 1650) + 2 * SCORE_BYTES + 10007 * (53 + 24 + 656 + 64)
+    + 3 * 1511 * 328 + 1009 * (183 + 112 + 24) + 19 * (448 + 32) + 6 * 70001,
+    "compare_geodesics": 10007 * (990 + 96 + 100) + 211 * 5000,
+    "compare_labels": 3 * 1009 * 24 + 64 * 250_000 + 2532 * 96 + 211 * (56 + 72 + 128),
+    "write_report": LIBRARY_BYTES + 20011 * (144 + 160),
+}  # fmt: skip
+RULES = {
+    "task_room", "limit_for", "check_worker", "check_high_memory", "check_driver", "check_plan", "fit_blocks", "gib",
+    "walk", "_tree",
+}  # fmt: skip
+
+
+def figures() -> dict:
+    return {
+        name: f for name, f in inspect.getmembers(task_costs, inspect.isfunction) if name not in RULES | {"replace"}
+    }
+
+
+class TestFigures:
+    def test_every_figure_has_a_value_by_hand(self):
+        assert set(figures()) == set(EXPECTED)
+
+    @pytest.mark.parametrize("name", EXPECTED)
+    def test_with_primes(self, name):
+        figure = figures()[name]
+        sizes = {key: PRIMES[key] for key in inspect.signature(figure).parameters}
+        assert figure(**sizes) == TASK_BYTES + EXPECTED[name]
+
+    def test_largest_total_is_that_of_one_target(self):
+        assert largest_total([{"0": 5, "1": 3}, {"1": 4}, {"0": 1}]) == 7
+        assert largest_total([]) == 0
+
+    @pytest.mark.parametrize("task", [1, 100 * MIB, 3 * GIB, 40 * GIB])
+    def test_the_limit_asked_for_has_room_and_not_much_more(self, task):
+        limit = task_costs.limit_for(task)
+        assert task <= task_costs.task_room(limit) <= task + GIB // 5
+
+
+class TestBlocksFollowMemory:
+    """Walks the plan alone."""
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    @pytest.mark.parametrize("limit", [1 * GIB, 2 * GIB, 3 * GIB, 64 * GIB])
+    def test_the_largest_power_of_two_that_fits(self, limit, dtype):
+        config = config_of(neighbors={"n_neighbors": 12, "method": "pynndescent"})
+        layout = replace(make_layout(config, n=1_750_016, d=64, block=65_536), dtype=dtype)
+        fitted = task_costs.fit_blocks(STAGES, config, layout, limit)
+        worst = max(s.bytes_per_task for s in walk_all(config, fitted)[0] if not s.on_driver)
+        assert worst <= task_costs.task_room(limit) or fitted.block_points == MIN_BLOCK_POINTS
+        if fitted.block_points < 65_536:
+            larger = walk_all(config, replace(fitted, block_points=2 * fitted.block_points))[0]
+            assert max(s.bytes_per_task for s in larger if not s.on_driver) > task_costs.task_room(limit)
+
+    def test_smaller_workers_get_smaller_blocks(self):
+        config = config_of(neighbors={"n_neighbors": 20})
+        layout = make_layout(config, n=10**6, d=500, block=8192)
+        sizes = [
+            task_costs.fit_blocks(STAGES, config, layout, limit).block_points for limit in (GIB, 2 * GIB, 64 * GIB)
+        ]
+        assert MIN_BLOCK_POINTS <= sizes[0] < sizes[1] <= sizes[2] == 8192
+        assert task_costs.fit_blocks(STAGES, config, layout, None) == layout
+
+    def test_steps_before_the_eigensolve_do_not_grow_with_the_points(self):
+        """The steps on workers; a step of the driver may hold a few numbers a point."""
+        config = config_of(neighbors={"method": "pynndescent"})
+        small, large = (
+            {(s.stage, s.name): s for s in walk_all(config, make_layout(config, n=n, d=50, block=16_384))[0]}
+            for n in (10**7, 10**8)
+        )
+        for key, step in small.items():
+            if not step.on_driver and key[0] not in {"solve_embedding", "measure_quality", "write_report"}:
+                assert large[key].bytes_per_task <= step.bytes_per_task + 50 * MIB, key
+
+    def test_an_auto_block_stays_with_its_store(self, tmp_path, run_stages, make_config):
+        """A later run with more memory keeps what was computed; with less, it takes blocks that fit."""
+        config = make_config(tmp_path, np.random.default_rng(2).normal(size=(9000, 60)), 4096)
+        store = run_stages(config, "ingest").store
+
+        def chosen(limit, store):
+            cluster = {"kind": "serial", "memory": limit}
+            auto = Config.model_validate({**config.model_dump(), "execution": {"cluster": cluster}})
+            return choose_layout(auto, open_input(auto), store).block_points
+
+        assert chosen("64GiB", None) == 9000
+        assert chosen("64GiB", store) == 4096
+        assert chosen("500MiB", store) < 4096
+
+
+class TestRefused:
+    def refusal(self, *arguments: object) -> tuple[int, dict]:
+        result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+        return result.exit_code, json.loads(result.stdout.strip().splitlines()[-1])
+
+    @pytest.mark.parametrize("command", ["run", "validate"])
+    def test_before_anything_is_computed(self, tmp_path, command):
+        np.save(tmp_path / "x.npy", np.random.default_rng(3).normal(size=(4000, 600)))
+        config = write_config(
+            tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, neighbors={"n_neighbors": 90},
+            execution={"block_points": 4000, "cluster": {"kind": "serial", "memory": "512MiB"}},
+        )  # fmt: skip
+        code, said = self.refusal(command, config)
+        assert (code, said["error"]) == (2, "NotEnoughMemory")
+        for part in ("a task needs", "a worker of 0.50 GiB has room for 0.075 GiB", "execution.cluster.memory",
+                     "execution.block_points"):  # fmt: skip
+            assert part in said["message"]
+        assert not list(tmp_path.glob("run.zarr/_done/**/*.json"))
+        code, planned = self.refusal("plan", config)
+        assert (code, planned["status"], planned["message"]) == (2, "failed", said["message"])
+        assert {"contribute", "search"} <= {row["step"] for row in planned["steps"] if not row["fits"]}
+        table = CliRunner().invoke(app, ["plan", str(config)])
+        assert table.exit_code == 2
+        assert "worker: does not fit" in table.stdout
+        assert table.stderr == f"lle: {said['message']}\n"
+        assert "set execution.block_points: auto" in said["message"]
+
+    def test_the_cure_it_names_cures(self):
+        step = Step("s", "t", dict, 1, 5 * GIB, {})
+        with pytest.raises(NotEnoughMemory) as caught:
+            task_costs.check_worker(step, 2 * GIB)
+        asked = float(str(caught.value).split("Give each worker ")[1].split(" GiB")[0])
+        task_costs.check_worker(step, int(asked * GIB))
+        task_costs.check_worker(step, None)
+
+    def test_a_step_whose_size_shows_only_in_the_run(self, tmp_path, serial):
+        """Nothing of it has started: no record, no array."""
+        store = Store(str(tmp_path / "run.zarr"))
+        store.create_group({})
+        step = Step("s", "t", lambda store, block: {}, 1, GIB, {})
+        with pytest.raises(NotEnoughMemory) as caught:
+            run_step(step, "", store, Executor(None, memory=GIB), Progress())
+        assert caught.value.exit_code == 2
+        run_step(step, "", store, Executor(None, memory=2 * GIB), Progress())
+        run_step(step, "", store, Executor(None, memory=GIB), Progress())  # finished: nothing to start
+
+    @pytest.mark.parametrize(("told", "configured"), [(2 * GIB, None), (0, 2 * GIB)])
+    def test_the_high_memory_worker(self, told, configured, monkeypatch):
+        """By its own limit where it has one, else by the config's; the ordinary workers do not count."""
+
+        class Client:
+            def scheduler_info(self, n_workers):
+                ordinary = {"memory_limit": GIB, "nthreads": 1, "resources": {}}
+                return {"workers": {0: ordinary, 1: {"memory_limit": told, "nthreads": 4, "resources": {"BIG": 1}}}}
+
+        executor = Executor(Client(), "BIG", 64 * GIB, configured)
+        executor.require_memory(Step("s", "t", dict, 1, GIB, {}, on_driver=True))
+        with pytest.raises(NotEnoughMemory, match=r"the high-memory worker of 2\.00 GiB has room for 1\.42") as caught:
+            executor.require_memory(Step("s", "t", dict, 1, 3 * GIB, {}, on_driver=True))
+        assert caught.value.exit_code == 2
+        shared = {"on_driver": True, "uses_client": True}  # the driver waits for what the workers do
+        with pytest.raises(NotEnoughMemory, match="and a worker of"):
+            executor.require_memory(Step("s", "t", dict, 1, GIB, {}, **shared))
+        executor.require_memory(Step("s", "t", dict, 1, GIB // 64, {}, **shared))
+        monkeypatch.setattr(execute, "available_memory", lambda: GIB // 128)
+        with pytest.raises(NotEnoughMemory, match="runs in the driver"):
+            executor.require_memory(Step("s", "t", dict, 1, GIB // 64, {}, **shared))
+        executor.require_memory(Step("s", "t", dict, 1, 2**60, {}, on_driver=True, all_cores=True))
+
+    def test_the_plan_of_pods(self):
+        """A worker's limit is nine tenths of its pod's memory; whole-data steps go by that of their own pod."""
+        cluster = {"kind": "kubernetes", "memory": "2GiB", "high_memory": "4GiB"}
+        config = config_of(execution={"cluster": cluster})
+        sizes = [1274 * MIB, 1275 * MIB, 3302 * MIB, 3303 * MIB]
+        for on_driver, expected in ((False, [True, False, False, False]), (True, [True, True, True, False])):
+            steps = [Step("s", "t", dict, 1, size, {}, on_driver=on_driver) for size in sizes]
+            assert [fits(step, config) for step in steps] == expected
+
+    def test_the_driver(self, tmp_path, serial):
+        store = Store(str(tmp_path / "run.zarr"))
+        store.create_group({})
+        step = Step("s", "t", lambda store, block: {}, 1, 2**60, {}, on_driver=True)
+        with pytest.raises(NotEnoughMemory, match=r"runs in the driver and needs 1073741824\.00 GiB") as caught:
+            run_step(step, "", store, Executor(None), Progress())
+        assert caught.value.exit_code == 1  # other processes may leave
+
+
+def low_dimensional(n: int, d: int, dtype: str) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return (rng.normal(size=(n, 6)) @ rng.normal(size=(6, d)) + 0.05 * rng.normal(size=(n, d))).astype(dtype)
+
+
+def gaussian(n: int, d: int, dtype: str) -> np.ndarray:
+    """Neighbours all over the place: the first lists miss many."""
+    return np.random.default_rng(2).normal(size=(n, d)).astype(dtype)
+
+
+def star(n: int, d: int, dtype: str) -> np.ndarray:
+    """Directions at random, which are farther from each other than from the middle: everybody's neighbour."""
+    points = gaussian(n, d, dtype)
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    points[n // 3] = 0
+    return points
+
+
+# Large enough that the data count, not what any task takes; sizes in between are the primes' business.
+TREE = {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 60_000}, "execution": {"block_points": 30_000}}
+BRUTE = {"x": (6000, 401, "float32"), "neighbors": {"method": "brute", "n_neighbors": 21},
+         "execution": {"block_points": 3000}}  # fmt: skip
+SCALED = {"x": (12_000, 211, "float64"), "preprocess": {"scale": "standard", "pca": 97},
+          "neighbors": {"method": "brute", "n_neighbors": 15}, "execution": {"block_points": 4000}}  # fmt: skip
+CELLS = {"x": (30_000, 150, "float32"), "neighbors": {"method": "pynndescent", "min_recall": 0},
+         "execution": {"block_points": 10_000}}  # fmt: skip
+METHODS = {"x": (24_000, 40, "float32"), "neighbors": {"n_neighbors": 20, "method": "brute"},
+           "execution": {"block_points": 12_000}, "eigensolver": {"method": "chebyshev", "tol": 1.0e-2}}  # fmt: skip
+GROUPS = {"x": (24_000, 30, "float32"), "rows": gaussian, "execution": {"block_points": 600},
+          "neighbors": {"method": "pynndescent", "min_recall": 0.85}}  # fmt: skip
+NIGHTS = {
+    "tree": {"x": (40_000, 3, "float64"), "neighbors": {"method": "kdtree"}, "execution": {"block_points": 16_000}},
+    "groups": {
+        "x": (20_000, 40, "float32"),
+        "neighbors": {"method": "pynndescent", "min_recall": 0},
+        "execution": {"block_points": 1500},
+    },
+}
+HUB = {"x": (12_000, 60, "float32"), "rows": star, "neighbors": {"method": "brute"},
+       "execution": {"block_points": 3000}}  # fmt: skip
+LARGE = {
+    "tree": {**TREE, "input": {**TREE["input"], "n_points": 300_000}, "execution": {"block_points": 65_536}},
+    "wide": {**BRUTE, "x": (20_000, 784, "float32"), "execution": {"block_points": 8192}},
+    "cells": {**CELLS, "x": (150_000, 64, "float32"), "execution": {"block_points": 32_768}},
+}
+PROBE = REPOSITORY / "tests" / "support" / "memory_probe.py"
+
+
+def probe(folder: Path, case: dict, *last: str) -> list[dict]:
+    """What every block of a serial run (to its last stage) planned and took, in a process of its own."""
+    sections = dict(case)
+    rows = sections.pop("rows", low_dimensional)
+    if "x" in sections:
+        np.save(folder / "x.npy", rows(*sections.pop("x")))
+        sections["input"] = {"kind": "npy", "path": str(folder / "x.npy")}
+    config = write_config(folder, **{key: value for key, value in sections.items() if key != "method"})
+    with config.open("a") as file:
+        file.write(f"method: {sections.get('method', 'lle')}\n")
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(PROBE), str(config), *last], env=environment, capture_output=True, text=True, timeout=500,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def check_peaks(found: list[dict], method: str = "lle", last: str = "write_report") -> None:
+    """The eigensolve has a limit and a prediction of its own."""
+    found = [entry for entry in found if entry["stage"] != "solve_embedding"]
+    stages = list(stages_of(method))
+    assert {entry["stage"] for entry in found} == {*stages[: stages.index(last) + 1]} - {"solve_embedding"}
+    above = [entry for entry in found if entry["taken"] > entry["planned"]]
+    assert above == []
+    assert found[0]["base"] < PROCESS_BYTES
+    # A plan that never says less than all memory there is would pass, so it must not be far off either.
+    loose = [entry for entry in found if entry["planned"] > 6 * entry["taken"] + COMPILER_BYTES + TASK_BYTES]
+    assert loose == []
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", [BRUTE], ids=["brute"])
+def test_no_step_takes_more_than_its_plan(tmp_path, case):
+    check_peaks(probe(tmp_path, case))
+
+
+def check_near(found: list[dict], name: str) -> None:
+    """The plan of a step is no more than two and a half times what it took, besides what any task takes."""
+    entries = [entry for entry in found if entry["step"] == name]
+    assert entries
+    assert [entry for entry in entries if entry["planned"] > 2.5 * entry["taken"] + TASK_BYTES] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ltsa", "hessian", "modified", "laplacian"])
+def test_no_step_of_a_method_takes_more_than_its_plan(tmp_path, method):
+    found = probe(tmp_path, {**METHODS, "method": method}, "assemble_cost")
+    check_peaks(found, method, "assemble_cost")
+    check_near(found, "contribute")
+
+
+@pytest.mark.slow
+def test_no_round_of_the_search_takes_more_than_its_plan(tmp_path):
+    """Several groups of cells, and more of them where the recall is too low."""
+    found = probe(tmp_path, GROUPS, "mend_graph")
+    check_peaks(found, last="mend_graph")
+    steps = [entry["step"] for entry in found]
+    assert steps.count("search_cells_4") > steps.count("search_cells") > 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("crowded", [False, True], ids=["everywhere", "in one place"])
+@pytest.mark.parametrize("method", NIGHTS)
+def test_no_step_of_appended_points_takes_more_than_its_plan(tmp_path, method, crowded):
+    """In the second night after all were searched: some of its points are neither old nor new."""
+    case = {**NIGHTS[method], "output": {"keep": 2, "report": False}}
+    n, *kind = case["x"]
+    for more in (0, n // 25, n // 12):
+        rows = gaussian(n + n // 12, *kind)[: n + more]
+        if crowded:
+            rows[n:] = rows[0] + rows[n:] / 10
+        found = probe(tmp_path, {**case, "x": (rows,), "rows": np.asarray}, "mend_graph")
+    check_peaks(found, last="mend_graph")
+    new = {"tree": {"update"}, "groups": {"send_new", "search_new", "merge_new"}}[method]
+    assert {"find_kept", "keep_cells", *new} <= {entry["step"] for entry in found}
+
+
+@pytest.mark.slow
+def test_a_point_that_is_everybodys_neighbor(tmp_path):
+    found = probe(tmp_path, HUB, "assemble_cost")
+    check_peaks(found, last="assemble_cost")
+    listed = Store(str(tmp_path / "run.zarr")).read_all("neighbor_indices")
+    assert np.bincount(listed[listed >= 0]).max() == 12_000 - 1
+
+
+def written(folder: Path, kind: str, x: np.ndarray) -> dict:
+    """The input section of a file of that kind whose rows cannot all be read by themselves."""
+    names = [f"c{i}" for i in range(x.shape[1])]
+    if kind == "parquet":
+        pyarrow.parquet.write_table(pyarrow.table(dict(zip(names, x.T, strict=True))), folder / "x.parquet")
+    elif kind == "zarr":
+        zarr.create_array(folder / "x.zarr", name="p", shape=x.shape, dtype=x.dtype, chunks=x.shape)[:] = x
+        return {"kind": "zarr", "url": str(folder / "x.zarr"), "array": "p"}
+    else:
+        np.savetxt(folder / "x.csv", x, delimiter=",", header=",".join(names), comments="")
+    return {"kind": kind, "path": str(folder / f"x.{kind}")}
+
+
+@pytest.mark.parametrize(("kind", "n"), [
+    ("parquet", 100_000), pytest.param("zarr", 100_000, marks=pytest.mark.slow),
+    pytest.param("csv", 33_000, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_inputs_of_large_units(tmp_path, kind, n):
+    """One row group, one chunk; lines of text: they count, and nothing of them stays when they are read."""
+    source = written(tmp_path, kind, gaussian(n, 120, "float64"))
+    found = probe(tmp_path, {"input": source}, "order_points")
+    check_peaks(found, last="order_points")
+    assert max(entry["base"] for entry in found if entry["stage"] == "order_points") < PROCESS_BYTES
+
+
+def test_a_unit_that_does_not_fit_is_refused_with_its_cure(tmp_path):
+    source = written(tmp_path, "parquet", gaussian(30_000, 120, "float64"))
+    config = write_config(tmp_path, input=source, execution={"cluster": {"kind": "serial", "memory": "512MiB"}})
+    result = CliRunner().invoke(app, ["run", str(config)])
+    assert result.exit_code == 2
+    assert "ingest.read: a task needs" in result.output
+    assert "write the input in smaller chunks or row groups" in result.output
+
+
+@pytest.mark.slow
+def test_blocks_that_are_sorted_together(tmp_path):
+    case = {**CELLS, "x": (260_000, 64, "float32"), "execution": {"block_points": 2048}}
+    found = probe(tmp_path, case, "order_points")
+    check_peaks(found, last="order_points")
+    steps = [entry["step"] for entry in found]
+    assert 2 * steps.count("sort") == steps.count("gather") + 1 == 128
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [TREE, SCALED, CELLS, *LARGE.values()], ids=["small tree", "scaled", "cells", *LARGE])
+def test_no_step_of_larger_data_takes_more_than_its_plan(tmp_path, case):
+    check_peaks(probe(tmp_path, case))

@@ -1,0 +1,215 @@
+"""An input that others write to while it is read: rows of one state are taken, or none, and the next run is right."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+
+from pipeline.engine import checkpoint
+from pipeline.search import variable_neighborhoods
+from pipeline.stages import embed_new, ingest
+from pipeline.storage.store import Store
+from pipeline.storage.versions import Versions
+from tests.support.commands import FEW, lle, refused, write_config
+from tests.support.points import swiss_roll
+from tests.support.stored import read_blocks
+
+N, BLOCK = 600, 200
+
+
+@pytest.fixture
+def points():
+    return swiss_roll(N + 100, np.random.default_rng(29))
+
+
+@pytest.fixture
+def folder(tmp_path, points):
+    """Two files of 300 rows."""
+    made = tmp_path / "in"
+    made.mkdir()
+    np.save(made / "b.npy", points[:300])
+    np.save(made / "c.npy", points[300:N])
+    return made
+
+
+@pytest.fixture
+def during(monkeypatch):
+    """`during(block, act)`: act as soon as this block of the input is read, once."""
+
+    def arrange(wanted, act):
+        read = ingest.read_block
+
+        def reading(store, block, **parameters):
+            report = read(store, block, **parameters)
+            if block == wanted:
+                monkeypatch.setattr(ingest, "read_block", read)
+                act()
+            return report
+
+        monkeypatch.setattr(ingest, "read_block", reading)
+
+    return arrange
+
+
+def config(tmp_path: Path, keep: int | None, **source) -> Path:
+    source = source or {"kind": "npy", "path": str(tmp_path / "in" / "*.npy")}
+    return write_config(
+        tmp_path, input=source, output={"keep": keep, "report": False}, execution={"block_points": BLOCK}, **FEW
+    )
+
+
+def raw(result) -> np.ndarray:
+    return Store(result["store"]).read_all("_work/raw")
+
+
+@pytest.mark.parametrize("keep", [None, 2])
+def test_a_file_that_comes_among_others(tmp_path, points, folder, during, keep):
+    """It moves the rows behind it: without a look those before it would be read twice, and the last ones never."""
+    job = config(tmp_path, keep)
+    during(0, lambda: np.save(folder / "a.npy", points[N:]))
+    assert "changed, added or taken away while they were read" in refused(1, "run", job)
+    if keep:
+        assert Versions(str(tmp_path / "run.zarr")).pointer() is None
+    np.testing.assert_array_equal(raw(lle("run", job)), np.concatenate([points[N:], points[:N]]))
+
+
+@pytest.mark.parametrize("keep", [None, 2])
+def test_a_file_that_comes_and_goes(tmp_path, points, folder, during, monkeypatch, keep):
+    """At the end the input is what it was at the beginning, and still the second block is of another state."""
+    job, read = config(tmp_path, keep), ingest.read_block
+
+    def reading(store, block, **parameters):
+        if block == 1:
+            np.save(folder / "a.npy", points[N:])
+        report = read(store, block, **parameters)
+        (folder / "a.npy").unlink(missing_ok=True)
+        return report
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ingest, "read_block", reading)
+        refused(1, "run", job)
+    np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
+
+
+def test_a_file_that_is_replaced(tmp_path, points, folder, during):
+    job = config(tmp_path, 2)
+    first = lle("run", job)
+    np.save(folder / "c.npy", points[300:N] + 0.01)
+    during(1, lambda: np.save(folder / "b.npy", points[:300] - 0.01))
+    refused(1, "run", job)
+    assert Versions(str(tmp_path / "run.zarr")).pointer()["version"] == first["published"]
+    np.testing.assert_array_equal(raw(lle("run", job)), np.concatenate([points[:300] - 0.01, points[300:N] + 0.01]))
+
+
+def test_files_that_come_after_the_others_are_for_the_next_run(tmp_path, points, folder, during):
+    job = config(tmp_path, 2)
+    during(0, lambda: np.save(folder / "d.npy", points[N:]))
+    np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
+    again = lle("run", job)
+    assert not again["unchanged"]
+    np.testing.assert_array_equal(raw(again), points)
+
+
+def test_chunks(tmp_path, points, during):
+    array = zarr.create_array(str(tmp_path / "in.zarr"), shape=(N, 3), chunks=(100, 3), dtype="f8")
+    array[:] = points[:N]
+    job = config(tmp_path, 2, kind="zarr", url=str(tmp_path / "in.zarr"))
+
+    def append():
+        array.resize((N + 100, 3))
+        array[N:] = points[N:]
+
+    during(0, append)
+    np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
+
+    def change():
+        array[:100] = points[:100] + 0.01
+        os.utime(tmp_path / "in.zarr" / "c" / "0" / "0", ns=(1, 1))
+
+    during(3, change)
+    refused(1, "run", job)
+    found = lle("run", job)
+    np.testing.assert_array_equal(raw(found), np.concatenate([points[:100] + 0.01, points[100:]]))
+    assert read_blocks(found["store"]) == [True, False, False, True]
+
+
+def test_what_was_read_says_of_which_state_it_is(tmp_path, folder):
+    found = Store(lle("run", config(tmp_path, None))["store"])
+    states = [report.report["state"] for report in checkpoint.read_reports(found)["ingest", "read"]]
+    assert len(set(states)) == 3
+
+
+def test_labels_stay_with_their_rows(tmp_path, points, monkeypatch):
+    def put(name, rows):
+        table = pd.DataFrame(rows, columns=["x", "y", "z"])
+        table.assign(height=rows[:, 1]).to_parquet(tmp_path / f"{name}.parquet")
+
+    put("b", points[:N])
+    job = config(tmp_path, 2, kind="parquet", path=str(tmp_path / "*.parquet"), columns=["x", "y", "z"], label="height")
+    read = ingest.read_labels
+
+    def reading(*arguments, **parameters):
+        put("a", points[N:])
+        return read(*arguments, **parameters)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ingest, "read_labels", reading)
+        refused(1, "run", job)
+    found = Store(lle("run", job)["store"])
+    np.testing.assert_array_equal(found.read_all("_work/raw")[:, 1], found.read_all("label")[:, 0])
+
+
+def test_new_points(tmp_path, points, folder, monkeypatch):
+    store, new = lle("run", config(tmp_path, None))["store"], str(folder / "*.npy")
+    execution = tmp_path / "execution.yaml"
+    execution.write_text(
+        f"input: {{kind: npy, path: x}}\noutput: {{store: y}}\n"
+        f"execution: {{block_points: {BLOCK}, cluster: {{kind: serial}}}}\n"
+    )
+    command = ["transform", store, new, tmp_path / "y.npy", "--config", execution]
+    read = embed_new.read_new
+
+    def reading(*arguments):
+        if not (folder / "a.npy").exists():
+            np.save(folder / "a.npy", points[N:])
+        return read(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(embed_new, "read_new", reading)
+        assert "while they were read" in refused(1, *command)
+    assert not (tmp_path / "y.npy").exists()
+    (folder / "a.npy").unlink()
+    assert lle(*command)["training_points"] == N
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], Store(store).read_all("embedding"))
+
+
+def test_a_column_that_says_how_many_neighbors_stays_with_its_rows(tmp_path, points, monkeypatch):
+    """It is read after the rows: a file that came among the others meanwhile would move it."""
+    (tmp_path / "in").mkdir()
+
+    def save(name, part):
+        table = pd.DataFrame(part, columns=["x", "y", "z"]).assign(k=np.arange(len(part)) % 5 + 6)
+        table.to_parquet(tmp_path / "in" / name)
+
+    def late(store, block, **given):
+        save("a.parquet", points[N:])
+        monkeypatch.setattr(variable_neighborhoods, "read_k", read)
+        return read(store, block, **given)
+
+    save("b.parquet", points[:300])
+    save("c.parquet", points[300:N])
+    source = {"kind": "parquet", "path": str(tmp_path / "in" / "*.parquet"), "columns": ["x", "y", "z"]}
+    few = {**FEW, "neighbors": {"k_per_point": "k", "k_max": 10}}
+    job = write_config(tmp_path, input=source, output={"report": False}, execution={"block_points": BLOCK}, **few)
+    read = variable_neighborhoods.read_k
+    monkeypatch.setattr(variable_neighborhoods, "read_k", late)
+    assert "k_per_point no longer goes with them" in refused(1, "run", job)
+    result = lle("run", job)
+    np.testing.assert_array_equal(raw(result), np.concatenate([points[N:], points[:N]]))
+    store = Store(result["store"])
+    wanted = np.concatenate([np.arange(100), np.arange(300), np.arange(300)]) % 5 + 6
+    kept = store.read_all("_work/k_per_point")
+    np.testing.assert_array_equal(kept, wanted[store.read_all("original_index")])

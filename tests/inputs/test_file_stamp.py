@@ -1,0 +1,93 @@
+"""Stamps of blocks of the input: they change with the files or chunks that hold the rows, and with no others."""
+
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+
+from pipeline.inputs import open_source
+from pipeline.inputs.synthetic import ManifoldSource
+from tests.support.input_files import changed
+
+
+@pytest.fixture
+def points() -> np.ndarray:
+    return np.random.default_rng(71).normal(size=(100, 2))
+
+
+def later(path) -> None:
+    os.utime(path, ns=(1, os.stat(path).st_mtime_ns + 1))
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet", "csv", "npz"])
+def test_files(tmp_path, points, kind):
+    for number in range(4):
+        rows, path = points[25 * number : 25 * number + 25], tmp_path / f"{number}.{kind}"
+        if kind in ("npy", "npz"):
+            (np.save if kind == "npy" else np.savez)(path, rows)
+        else:
+            frame = pd.DataFrame(rows, columns=["a", "b"])
+            frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+
+    def stamps():
+        return open_source(kind, path=str(tmp_path / f"*.{kind}")).stamps(20)
+
+    before = stamps()
+    assert len(before) == len(set(before)) == 5
+    assert stamps() == before
+    later(tmp_path / f"1.{kind}")  # rows 25 to 49
+    assert changed(before, stamps()) == [1, 2]
+
+
+@pytest.mark.parametrize(("zarr_format", "shards"), [(2, None), (3, None), (3, (20, 2))])
+def test_chunks(tmp_path, points, zarr_format, shards):
+    group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w", zarr_format=zarr_format)
+    array = group.create_array("p", shape=(100, 2), chunks=(10, 1), shards=shards, dtype="f8")
+    array[:] = points
+
+    def stamps():
+        return open_source("zarr", url=str(tmp_path / "x.zarr"), array="p").stamps(25)
+
+    before = stamps()
+    assert len(before) == len(set(before)) == 4
+    array[42:44, 1] += 1.0  # the chunk of rows 40 to 49; the shard of rows 40 to 59
+    assert changed(before, stamps()) == ([1, 2] if shards else [1])
+    before = stamps()
+    group.attrs["note"] = "other attributes are no other rows"
+    array.resize((150, 2))
+    array[100:] = 1.0
+    assert changed(before, stamps()[:4]) == []
+    assert len(stamps()) == 6
+
+
+def test_a_file_that_is_written_meanwhile_is_not_looked_for(tmp_path, points):
+    """Listed under the name that it has while it is written, and gone by then: here a link to nothing."""
+    zarr.save(str(tmp_path / "x.zarr"), points)
+    source = open_source("zarr", url=str(tmp_path / "x.zarr"))
+    before = source.fingerprint(), source.stamps(50)
+    (tmp_path / "x.zarr" / ".0.partial").symlink_to("nothing")
+    assert (source.fingerprint(), source.stamps(50)) == before
+
+
+def test_another_choice_of_columns_is_another_input(tmp_path, points):
+    np.save(tmp_path / "x.npy", points)
+    both = open_source("npy", path=str(tmp_path / "x.npy")).stamps(50)
+    one = open_source("npy", path=str(tmp_path / "x.npy"), columns=[0]).stamps(50)
+    assert changed(both, one) == [0, 1]
+
+
+def test_generated_points():
+    make = [ManifoldSource("swiss_roll", 50, 0.0, seed, 0.0) for seed in (3, 3, 4)]
+    first, same, other = (source.stamps(20) for source in make)
+    assert first == same
+    assert changed(first, other) == [0, 1, 2]
+
+
+def test_a_place_that_lists_nothing_cannot_tell(tmp_path, points, monkeypatch):
+    zarr.save(str(tmp_path / "x.zarr"), points)
+    source = open_source("zarr", url=str(tmp_path / "x.zarr"))
+    assert source.can_tell
+    monkeypatch.setattr("pipeline.inputs.zarr_input.Location.can_list", property(lambda self: False))
+    assert not source.can_tell

@@ -1,0 +1,149 @@
+"""Faults: what is said, how much is done again, and that the result has the bytes of an undisturbed run.
+
+The faults themselves are in tests/benchmarks/faults.py, which prints them as a table.
+"""
+
+import errno
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from tests.benchmarks import faults
+from tests.support.commands import lle
+
+pytestmark = pytest.mark.timeout(240)
+
+IN_FLIGHT = 2 * 3  # blocks that a worker may hold when it dies: Dask may start each of its queue once more
+
+
+@pytest.fixture(scope="module")
+def client():
+    with faults.workers() as client:
+        yield client
+
+
+class TestWorkers:
+    def test_one_killed_costs_what_it_was_doing(self, tmp_path, client):
+        [row] = faults.worker_killed(tmp_path, client, ("solve_weights",))
+        assert (row.equal, row.said) == (True, "")
+        assert row.redone <= IN_FLIGHT
+
+    @pytest.mark.slow
+    def test_one_killed_in_every_stage(self, tmp_path, client):
+        rows = faults.worker_killed(tmp_path, client)
+        assert [row.stage for row in rows] == list(faults.ON_WORKERS)
+        assert all(row.equal and not row.said for row in rows)
+        assert max(row.redone for row in rows) <= IN_FLIGHT
+
+    @pytest.mark.slow
+    def test_all_killed_at_once(self, tmp_path, client):
+        [row] = faults.all_workers_restarted(tmp_path, client)
+        assert (row.equal, row.said) == (True, "")
+        assert row.redone <= IN_FLIGHT
+
+    @pytest.mark.slow
+    def test_a_poisoned_block_is_named_and_the_others_finish(self, tmp_path, client):
+        [row] = faults.poisoned_block(tmp_path, client)
+        assert row.equal
+        assert "solve_weights.solve: 1 of 6 blocks failed" in row.said
+        assert "block 2: StageIncomplete: it killed its worker each time" in row.said
+        assert 1 <= row.redone <= 10  # its own deaths, and those that were queued with it
+
+    @pytest.mark.slow
+    def test_scheduler_lost(self, tmp_path):
+        [row] = faults.scheduler_lost(tmp_path)
+        assert row.equal
+        assert "scheduler" in row.said
+        assert "run again to resume" in row.said
+        assert row.redone <= IN_FLIGHT
+
+
+class TestDrivers:
+    def test_killed(self, tmp_path):
+        [row] = faults.driver_killed(tmp_path)
+        assert row.equal
+        assert row.redone <= 1
+
+    @pytest.mark.slow
+    def test_two_at_once(self, tmp_path):
+        [row] = faults.two_drivers(tmp_path)
+        assert row.equal
+        assert "another run holds this store" in row.said
+        assert row.redone == 0
+
+    def test_clock_set_forth_and_back(self, tmp_path):
+        [row] = faults.clock_skew(tmp_path)
+        assert (row.equal, row.redone) == (True, 0)
+
+
+class TestStorage:
+    def test_disk_full_in_the_middle(self, tmp_path):
+        try:
+            [row] = faults.disk_full(tmp_path)
+        except OSError as error:
+            if error.errno != errno.EPERM:
+                raise
+            pytest.skip(str(error))
+        assert row.equal
+        assert row.redone == 1
+        for part in ("the disk is full", "What is finished is kept", "run the same command again"):
+            assert part in row.said
+
+    def test_one_write_in_twenty_fails(self, tmp_path):
+        """Each is tried again by the store itself; no block is."""
+        [row] = faults.one_write_in_twenty_fails(tmp_path)
+        assert (row.equal, row.said, row.redone) == (True, "", 0)
+
+    def test_damage_is_never_used_and_computed_again(self, tmp_path):
+        """Some of the arrays and bundles; the slow test takes all of them."""
+        rows = list(faults.damaged(tmp_path, every=7, offset=1))
+        assert len(rows) >= 5
+        check_damage(rows)
+
+    @pytest.mark.slow
+    def test_damage_of_every_array(self, tmp_path):
+        rows = list(faults.damaged(tmp_path))
+        check_damage(rows)
+        assert len(rows) > 30
+        damaged = " ".join(row.fault for row in rows)
+        for name in (*faults.RESULTS, "_work/raw", "_work/sorted_points", "_work/sent_rows", "_work/contributions"):
+            assert name in damaged
+
+    def test_verify_names_what_is_damaged_and_the_next_run_mends_it(self, tmp_path):
+        job = faults.Job(tmp_path)
+        job.run()
+        store = tmp_path / "run.zarr"
+        assert lle("verify", store)["damaged"] == 0
+        for chunk in (store / "weights" / "c" / "3" / "0", store / "cost_matrix" / "00002" / "data" / "c" / "0"):
+            data = bytearray(chunk.read_bytes())
+            data[11] ^= 1
+            chunk.write_bytes(bytes(data))
+        result = CliRunner().invoke(app, ["verify", str(store)])
+        assert result.exit_code == 1
+        for part in ("2 damaged", "array 'weights', chunk 3", "array 'cost_matrix/00002/data'",
+                     "block 3 of solve_weights.solve", "block 2 of assemble_cost.merge"):  # fmt: skip
+            assert part in result.output
+        assert job.run() == ""
+        assert job.redone() == 2
+        assert lle("verify", store)["damaged"] == 0
+        assert job.digest() == faults.undisturbed()
+
+    def test_verify_reads_the_local_factors_of_other_methods(self, tmp_path):
+        store, config = tmp_path / "run.zarr", tmp_path / "job.yaml"
+        config.write_text("method: ltsa\ninput: {kind: synthetic, name: s_curve, n_points: 500}\n"
+                          f"output: {{store: {store}, report: false}}\n")  # fmt: skip
+        assert CliRunner().invoke(app, ["run", str(config)]).exit_code == 0
+        assert lle("verify", store)["damaged"] == 0
+        chunk = store / "local_factors" / "00000" / "data" / "c" / "0"
+        data = bytearray(chunk.read_bytes())
+        data[11] ^= 1
+        chunk.write_bytes(bytes(data))
+        result = CliRunner().invoke(app, ["verify", str(store)])
+        assert (result.exit_code, "array 'local_factors/00000/data'" in result.output) == (1, True)
+
+
+def check_damage(rows: list[faults.Row]) -> None:
+    assert [row.fault for row in rows if not row.equal or not row.redone] == []
+    assert sum(bool(row.said) for row in rows) >= len(rows) // 2  # read by a step of the run, and refused
+    assert all("do not match their checksum" in row.said for row in rows if row.said)

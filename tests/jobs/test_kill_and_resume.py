@@ -1,0 +1,137 @@
+"""Kill the job in each stage and run it again: the same bytes, and no finished block is computed twice."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.stages.registry import STAGES
+from tests.support.commands import lle, write_config
+
+N_POINTS, BLOCK = 6000, 500
+DATA = ("points", "original_index", "neighbor_indices", "neighbor_distances", "weights", "cost_matrix", "component",
+        "eigenvalues", "embedding")  # fmt: skip
+KILLED_IN = tuple(stage for stage in STAGES if stage != "write_report")
+
+
+def job(folder: Path, cluster: str = "serial") -> Path:
+    folder.mkdir(exist_ok=True)
+    workers = {"kind": cluster, "workers": 2} if cluster == "local" else {"kind": cluster}
+    return write_config(
+        folder, input={"kind": "synthetic", "name": "swiss_roll", "n_points": N_POINTS, "seed": 2},
+        execution={"block_points": BLOCK, "cluster": workers},
+    )  # fmt: skip
+
+
+def start(config: Path) -> subprocess.Popen:
+    """The installed command in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "run", str(config), "--json"], start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def markers(store: Path, stage: str) -> set[str]:
+    return {path.name for path in (store / "_done" / stage).glob("*.json")}
+
+
+def kill_in(config: Path, stage: str, number: int) -> set[str]:
+    """Start the job, send the signal to all its processes once the stage has a marker; the markers it left."""
+    store = config.parent / "run.zarr"
+    process = start(config)
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline and not markers(store, stage):
+        time.sleep(0.002)
+    os.killpg(process.pid, number)
+    process.communicate(timeout=60)
+    return {f"{name}/{marker}" for name in STAGES for marker in markers(store, name)}
+
+
+def digests(store: Path) -> dict[str, str]:
+    """SHA-256 of every stored chunk of the result arrays."""
+    return {
+        str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for name in DATA
+        for path in sorted((store / name).rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> dict[str, str]:
+    config = job(tmp_path_factory.mktemp("undisturbed"))
+    lle("run", config)
+    return digests(config.parent / "run.zarr")
+
+
+def test_killed_in_every_stage(tmp_path, undisturbed):
+    """One job, killed once in each stage; each start goes on where the last was killed."""
+    config = job(tmp_path / "killed")
+    store = config.parent / "run.zarr"
+    modified: dict[str, int] = {}
+    for stage in KILLED_IN:
+        left = kill_in(config, stage, signal.SIGKILL)
+        assert any(name.startswith(f"{stage}/") for name in left)
+        now = {name: (store / "_done" / name).stat().st_mtime_ns for name in left}
+        assert {name: now[name] for name in modified} == modified, "a finished block was computed again"
+        modified = now
+    finished = sum(1 for name in modified if not name.startswith("write_report"))
+    result = lle("run", config)
+    assert sum(result["blocks_reused"].values()) == finished
+    assert digests(store) == undisturbed
+
+
+@pytest.mark.slow
+def test_workers_give_the_same_bytes_as_one_process(tmp_path, undisturbed):
+    config = job(tmp_path / "workers", "local")
+    left = kill_in(config, "solve_weights", signal.SIGKILL)
+    process = start(config)
+    out, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    reused = sum(json.loads(out)["blocks_reused"].values())
+    assert reused >= len(left) > 0
+    assert digests(config.parent / "run.zarr") == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        (signal.SIGINT, 130),
+    ],
+)
+def test_a_signal_stops_cleanly(tmp_path, number, code):
+    config = job(tmp_path / "stopped")
+    store = config.parent / "run.zarr"
+    process = start(config)
+    while process.poll() is None and not markers(store, "find_neighbors"):
+        time.sleep(0.002)
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert json.loads(out)["exit_code"] == code
+    assert "run the same command again to resume" in errors
+    assert not (store / "_run" / "lock.json").exists()
+    assert not list(store.rglob("*.partial"))
+
+
+def test_a_second_run_is_refused_and_a_dead_one_taken_over(tmp_path):
+    config = job(tmp_path / "twice")
+    store = config.parent / "run.zarr"
+    first = start(config)
+    while first.poll() is None and not markers(store, "ingest"):
+        time.sleep(0.002)
+    second = start(config)
+    out, errors = second.communicate(timeout=60)
+    assert second.returncode == 1, errors
+    assert f"process {first.pid}" in json.loads(out)["message"]
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    assert (store / "_run" / "lock.json").exists()
+    assert lle("run", config)["metrics"]["n_points"] == N_POINTS

@@ -1,0 +1,336 @@
+"""Every method of the family through the command line: against scikit-learn, resumed, changed, refused, reported."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.linalg
+from sklearn.decomposition import PCA
+from sklearn.manifold import LocallyLinearEmbedding, spectral_embedding
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.kernels.manifolds import sample
+from pipeline.storage.store import Store
+from tests.benchmarks.methods import K, or_graph, points, reference
+from tests.support.commands import lle, write_config
+from tests.support.oracle import largest_angle
+from tests.support.stored import sum_rows
+
+FAMILY = ["modified", "hessian", "ltsa"]
+METHODS = ["lle", *FAMILY, "laplacian", "pca"]
+SEEDS = [11, pytest.param(23, marks=pytest.mark.slow), pytest.param(37, marks=pytest.mark.slow)]
+
+
+def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections) -> tuple[Store, dict]:
+    if not (folder / "x.npy").exists():  # a new file would be a new input
+        np.save(folder / "x.npy", X)
+    given = {
+        "neighbors": {"n_neighbors": K}, "execution": {"block_points": 700}, "output": {"report": False},
+        "quality": {"sample": 300},
+    }  # fmt: skip
+    config = write_config(folder, input={"kind": "npy", "path": str(folder / "x.npy")}, **{**given, **sections})
+    result = lle("run", config, "--set", f"method={method}", *overrides)
+    return Store(str(folder / "run.zarr")), result
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["swiss_roll", pytest.param("digits", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", FAMILY)
+def test_equals_scikit_learn(tmp_path, method, name, seed):
+    X = points(name, 1300, seed)
+    store, _ = run_on(tmp_path, X, method)
+    embedding, theirs = store.read_all("embedding"), reference(method, X)
+    assert largest_angle(embedding, theirs) < 0.1
+    assert largest_angle(embedding[::-1].copy(), theirs) > 1.0
+
+
+def test_the_hessian_of_scikit_learn_is_its_ltsa(tmp_path):
+    """The difference the README names; it is none where k leaves no further columns."""
+    X = points("swiss_roll", 900, 11)
+    hessian, ltsa = (
+        LocallyLinearEmbedding(n_neighbors=K, n_components=2, method=method, eigen_solver="dense").fit_transform(X)
+        for method in ("hessian", "ltsa")
+    )
+    assert largest_angle(hessian, ltsa) < 1e-3
+    ours = run_on(tmp_path, X, "ltsa")[0].read_all("embedding")
+    assert largest_angle(ours, hessian) < 1e-3
+    ours = run_on(tmp_path, X, "hessian")[0].read_all("embedding")
+    assert largest_angle(ours, hessian) > 1e-2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["swiss_roll", "digits"])
+def test_pca_equals_scikit_learn(tmp_path, name, seed):
+    X = points(name, 2000, seed)
+    store, result = run_on(tmp_path, X, "pca")
+    model = PCA(n_components=2, svd_solver="full").fit(X)
+    embedding, scores = store.read_all("embedding"), model.transform(X)
+    np.testing.assert_allclose(embedding * np.sign((embedding * scores).sum(axis=0)), scores, atol=1e-5 * scores.std())
+    np.testing.assert_allclose(result["metrics"]["eigenvalues"], [model.explained_variance_], rtol=1e-6)
+    assert result["metrics"]["solver"]["method"] == "pca"
+    assert max(result["metrics"]["residuals"][0]) < 1e-9
+
+
+class TestLaplacian:
+    @pytest.mark.parametrize("seed", SEEDS)
+    @pytest.mark.parametrize(("name", "keys", "t"), [
+        pytest.param("swiss_roll", [], None, marks=pytest.mark.slow), ("digits", [], None),
+        ("swiss_roll", ["weights.edges=binary"], 0.0),
+        pytest.param("digits", ["weights.t=300"], 300.0, marks=pytest.mark.slow),
+    ])  # fmt: skip
+    def test_equals_scikit_learn(self, tmp_path, name, keys, t, seed):
+        """scikit-learn averages A and A' for its own neighbour graph, so it is given the graph symmetrised by OR."""
+        X = points(name, 2000, seed)
+        store, result = run_on(tmp_path, X, "laplacian", *(part for key in keys for part in ("--set", key)))
+        weights = or_graph(X, t)
+        theirs = spectral_embedding(weights, n_components=2, eigen_solver="arpack", random_state=4)
+        embedding, degree = store.read_all("embedding"), weights.sum(axis=1)
+        assert largest_angle(embedding, theirs) < 0.1
+        assert largest_angle(embedding[::-1].copy(), theirs) > 1.0
+        np.testing.assert_allclose(store.read_all("degree"), degree[store.read_all("original_index")], rtol=1e-5)
+        # L f = lambda D f, normalised by the mean degree
+        residual = degree[:, None] * embedding - weights @ embedding
+        eigenvalues = np.array(result["metrics"]["eigenvalues"][0])
+        np.testing.assert_allclose(residual, eigenvalues * degree[:, None] * embedding, atol=1e-6 * degree.max())
+        gram = embedding.T @ (degree[:, None] * embedding) / degree.sum()
+        np.testing.assert_allclose(gram, np.eye(2), atol=1e-6)
+        np.testing.assert_allclose(degree @ embedding, 0, atol=1e-6 * degree.sum())
+
+    @pytest.mark.parametrize("solver", ["chebyshev", "shift_invert"])
+    @pytest.mark.parametrize("n", [300, pytest.param(900, marks=pytest.mark.slow)])
+    def test_routes_agree_with_the_dense_problem(self, tmp_path, solver, n):
+        X = sample("s_curve", 0, n, 5, 0.0, 0.0).points
+        store, result = run_on(tmp_path, X, "laplacian", "--set", f"eigensolver.method={solver}",
+                               eigensolver={"n_components": 3})  # fmt: skip
+        weights = or_graph(X, None)
+        degree = weights.sum(axis=1)
+        values, vectors = scipy.linalg.eigh(np.diag(degree) - weights, np.diag(degree), subset_by_index=[1, 3])
+        np.testing.assert_allclose(result["metrics"]["eigenvalues"][0], values, rtol=1e-5)
+        embedding = store.read_all("embedding")
+        assert largest_angle(embedding, vectors) < 0.01
+        assert (embedding[np.abs(embedding).argmax(axis=0), range(3)] > 0).all()
+
+    def test_components_have_null_vectors_of_their_own(self, tmp_path):
+        X = sample("s_curve", 0, 500, 5, 0.0, 0.0).points
+        store, result = run_on(tmp_path, np.concatenate([X, 0.9 * X[:300] + 50.0]), "laplacian")
+        assert result["metrics"]["n_components_weak"] == 2
+        Y = store.read_all("embedding")
+        degree = np.empty(800)
+        degree[store.read_all("original_index")] = store.read_all("degree")
+        for part in (slice(0, 500), slice(500, 800)):
+            gram = Y[part].T @ (degree[part, None] * Y[part]) / degree[part].sum()
+            np.testing.assert_allclose(gram, np.eye(2), atol=1e-6)
+
+    @pytest.mark.parametrize(("t", "said"), [("1e-9", "exp(-d^2 / t) is zero"), ("1e-3", "raise weights.t")])
+    def test_too_small_a_scale_is_refused(self, tmp_path, t, said):
+        config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 500})
+        result = CliRunner().invoke(app, ["run", str(config), "--set", "method=laplacian", "--set", f"weights.t={t}"])
+        assert result.exit_code == 2, result.output
+        assert said in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("method", ["hessian", "ltsa"])
+@pytest.mark.parametrize("n", [300, pytest.param(1200, marks=pytest.mark.slow)])
+def test_flat_data_are_unfolded_exactly(tmp_path, method, n):
+    """Their coordinates are null vectors of M besides the constant: an answer, not an error."""
+    rng = np.random.default_rng(5)
+    u = rng.random((n, 2))
+    store, result = run_on(tmp_path, u @ rng.normal(size=(2, 5)), method)
+    embedding = store.read_all("embedding")
+    assert largest_angle(embedding, u - u.mean(axis=0)) < 1e-3
+    assert any("flat" in text for text in result["metrics"]["warnings"])
+
+
+@pytest.mark.parametrize("method", [
+    "lle", "laplacian",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("modified", "hessian", "ltsa", "pca")),
+])  # fmt: skip
+class TestEachMethod:
+    def test_runs_resumes_and_reports(self, tmp_path, method):
+        X = sample("s_curve", 0, 900, 5, 0.0, 0.0).points
+        store, first = run_on(tmp_path, X, method, output={"report": True}, execution={"block_points": 300})
+        metrics = first["metrics"]
+        before = store.read_all("embedding").tobytes()
+        assert metrics["trustworthiness"]["value"] > 0.9
+        assert metrics["solver"]["converged"]
+        assert metrics["method"] == method
+        assert (metrics["reconstruction_error"] is None) == (method != "lle")
+        page = (tmp_path / "run.zarr" / "report" / "index.html").read_text()
+        assert page.count("data:image/png") >= 2
+        config = tmp_path / "config.yaml"
+        status = lle("status", tmp_path / "run.zarr")
+        assert status["state"] == "done"
+        planned = lle("plan", config, "--set", f"method={method}")
+        for stage, entry in status["stages"].items():
+            tasks = sum(row["tasks"] for row in planned["steps"] if row["stage"] == stage)
+            assert entry["done"] == entry["blocks"] == tasks
+        again = lle("run", config, "--set", f"method={method}")
+        assert not again["blocks_computed"]
+        for marker in (tmp_path / "run.zarr" / "_done").rglob("*.00001.json"):
+            marker.unlink()  # as if killed with one block of every step undone
+        resumed = lle("run", config, "--set", f"method={method}")
+        assert 0 < sum(resumed["blocks_computed"].values()) < sum(first["blocks_computed"].values())
+        assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == before
+
+    @pytest.mark.slow
+    def test_block_size_changes_nothing(self, tmp_path, method):
+        X = sample("swiss_roll", 0, 800, 7, 0.0, 0.0).points
+        embeddings = []
+        for size in (800, 170):
+            store, _ = run_on(tmp_path, X, method, "--fresh", execution={"block_points": size})
+            embeddings.append(store.read_all("embedding"))
+        assert largest_angle(*embeddings) < 1e-4
+
+    def test_duplicates_and_invalid_rows_come_back_in_place(self, tmp_path, method):
+        X = sample("s_curve", 0, 600, 3, 0.0, 0.0).points
+        X = np.concatenate([X[:50], np.full((2, 3), np.nan), X, X[7:8]])
+        store, result = run_on(tmp_path, X, method, preprocess={"invalid": "drop"})
+        Y, component = store.read_all("embedding"), store.read_all("component")
+        assert result["metrics"]["duplicates_merged"] == 51
+        assert np.isnan(Y[50:52]).all()
+        assert component[50:52].tolist() == [-1, -1]
+        np.testing.assert_array_equal(Y[:50], Y[52:102])
+        np.testing.assert_array_equal(Y[-1], Y[7])
+        assert np.isfinite(np.delete(Y, [50, 51], axis=0)).all()
+
+
+@pytest.mark.parametrize("method", [
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("modified", "hessian")), "ltsa",
+])  # fmt: skip
+class TestFactor:
+    def test_stored_matrix_is_that_of_the_stored_rows(self, tmp_path, method):
+        X = sample("swiss_roll", 0, 700, 9, 0.0, 0.0).points
+        store, result = run_on(tmp_path, X, method, execution={"block_points": 256})
+        rows = [store.read_rows("local_factors", block) for block in range(3)]
+        F = np.concatenate([block.toarray() for block in rows])
+        M = sum_rows(store, 700).toarray()
+        np.testing.assert_allclose(M, F.T @ F, atol=1e-12)
+        np.testing.assert_array_equal(M, M.T)
+        np.testing.assert_allclose(M.sum(axis=1), 0, atol=1e-11)
+        Y = store.read_all("embedding")[store.read_all("original_index")]
+        eigenvalues = result["metrics"]["eigenvalues"][0]
+        np.testing.assert_allclose(np.square(F @ Y).sum(axis=0) / np.square(Y).sum(axis=0), eigenvalues, rtol=1e-6)
+
+    def test_components_are_embedded_separately(self, tmp_path, method):
+        roll = sample("swiss_roll", 0, 900, 5, 0.0, 0.0).points
+        both, metrics = run_on(tmp_path, np.concatenate([roll, roll[:400] + 500.0]), method)
+        assert metrics["metrics"]["n_components_weak"] == 2
+        assert metrics["metrics"]["reverse_added"] == 0
+        Y = both.read_all("embedding")
+        (tmp_path / "alone").mkdir()
+        if method != "modified":  # its threshold is the median over all points
+            alone, _ = run_on(tmp_path / "alone", roll, method)
+            assert largest_angle(Y[:900], alone.read_all("embedding")) < 1e-4
+        assert np.isfinite(Y).all()
+
+    def test_points_that_nobody_lists_are_placed(self, tmp_path, method):
+        """Far points are in no list but their own; the others' coordinates must not mark them."""
+        rng = np.random.default_rng(3)
+        roll = sample("swiss_roll", 0, 1000, 5, 0.0, 0.0).points
+        outliers = roll[:40] + rng.normal(size=(40, 3)) * [0.0, 4.0, 0.0]
+        _, result = run_on(tmp_path, np.concatenate([roll, outliers]), method)
+        metrics = result["metrics"]
+        assert metrics["unlisted_points"] is None if method == "modified" else metrics["unlisted_points"] > 0
+        assert min(metrics["participation"][0]) > 100
+        assert metrics["solver"]["converged"]
+
+    def test_chebyshev_agrees(self, tmp_path, method):
+        X = sample("s_curve", 0, 500, 5, 0.0, 0.0).points
+        store, _ = run_on(tmp_path, X, method)
+        direct = store.read_all("embedding")
+        _, result = run_on(tmp_path, X, method, "--set", "eigensolver.method=chebyshev")
+        assert result["metrics"]["solver"]["method"] == "chebyshev"
+        assert set(result["blocks_computed"]) == {"solve_embedding", "measure_quality", "write_report"}
+        assert largest_angle(Store(store.url).read_all("embedding"), direct) < 1e-4
+
+
+def test_a_changed_method_keeps_the_neighbors_and_leaves_no_arrays_of_the_old_one(tmp_path):
+    X = sample("swiss_roll", 0, 700, 9, 0.0, 0.0).points
+    store, _ = run_on(tmp_path, X, "ltsa")
+    first = store.read_all("embedding").tobytes()
+    for method in METHODS:
+        _, result = run_on(tmp_path, X, method)
+        assert not {"ingest", "order_points", "find_neighbors"} & set(result["blocks_computed"])
+        rows = {"local_factors", "cost_matrix"}
+        here = {name for name in ("weights", "degree", *rows) if (tmp_path / "run.zarr" / name).exists()}
+        expected = {"lle": {"weights", "cost_matrix"}, "pca": set(), "laplacian": {"degree", *rows}}.get(method, rows)
+        assert here == expected
+    run_on(tmp_path, X, "ltsa")
+    assert Store(store.url).read_all("embedding").tobytes() == first
+
+
+def test_as_many_rows_as_points_are_not_taken_for_lle(tmp_path):
+    """A Hessian eigenmap of one coordinate has one row a point, and those rows have nothing on the diagonal."""
+    X = sample("s_curve", 0, 600, 5, 0.0, 0.0).points
+    store, result = run_on(tmp_path, X, "hessian", eigensolver={"n_components": 1})
+    assert store.read_rows("local_factors", 0).shape == (600, 600)
+    assert result["metrics"]["solver"]["method"] == "shift_invert"
+    vectors = np.linalg.svd(store.read_rows("local_factors", 0).toarray())[2]
+    embedding = store.read_all("embedding")[store.read_all("original_index")]
+    assert largest_angle(embedding, vectors[-2:-1].T) < 1e-4
+
+
+def test_pca_knows_no_components(tmp_path):
+    roll = sample("swiss_roll", 0, 500, 5, 0.0, 0.0).points
+    store, result = run_on(tmp_path, np.concatenate([roll, roll[:300] + 500.0]), "pca")
+    assert result["metrics"]["n_components_weak"] == 2
+    assert not any("components" in text for text in result["metrics"]["warnings"])
+    np.testing.assert_array_equal(store.read_all("component"), 0)
+    assert store.read_all("embedding")[:500, 0].std() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["modified", "ltsa", "laplacian", "pca"])
+def test_workers_give_the_bytes_of_a_serial_run(tmp_path, method):
+    X = sample("swiss_roll", 0, 900, 5, 0.0, 0.0).points
+    serial = run_on(tmp_path, X, method)[0].read_all("embedding").tobytes()
+    run_on(tmp_path, X, method, "--fresh", "--set", "execution.cluster={kind: local, workers: 2}")
+    assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == serial
+
+
+def test_coordinates_too_close_for_a_scale_are_refused(tmp_path):
+    X = 1e-47 * np.random.default_rng(3).random((200, 3))
+    np.save(tmp_path / "x.npy", X)
+    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")})
+    result = CliRunner().invoke(app, ["run", str(config), "--set", "method=laplacian"])
+    assert result.exit_code == 2, result.output
+    assert "weights.t: auto" in " ".join(result.output.split())
+
+
+def test_modified_reads_reg_where_scikit_learn_does_not(tmp_path):
+    X = sample("swiss_roll", 0, 700, 9, 0.0, 0.0).points
+    small, _ = run_on(tmp_path, X, "modified")
+    before = small.read_all("embedding")
+    _, result = run_on(tmp_path, X, "modified", "--set", "weights.reg=0.5")
+    assert "local_factors" in result["blocks_computed"]
+    assert largest_angle(Store(small.url).read_all("embedding"), before) > 0.01
+    _, result = run_on(tmp_path, X, "ltsa")
+    _, result = run_on(tmp_path, X, "ltsa", "--set", "weights.reg=0.5")  # which has no weights to regularise
+    assert not result["blocks_computed"].keys() - {"write_report"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["method=hessian", "neighbors.n_neighbors=5"], ["method is hessian", "n_neighbors 5", "at least 6"]),
+        (["method=hessian", "eigensolver.n_components=4"], ["method is hessian", "at least 15", "lower n_components"]),
+        (["method=ltsa", "neighbors.n_neighbors=3"], ["method is ltsa", "at least 4", "raise n_neighbors"]),
+        (["method=modified", "neighbors.n_neighbors=2"], ["eigensolver.n_components is 2", "n_neighbors is 2"]),
+        (["method=ltsa", "eigensolver.method=factored"], ["eigensolver.method is factored", "method is ltsa"]),
+        (["method=pca", "eigensolver.n_components=4"], ["eigensolver.n_components is 4", "3 features"]),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, overrides, said):
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 300})
+    arguments = [part for override in overrides for part in ("--set", override)]
+    result = CliRunner().invoke(app, ["run", str(config), *arguments])
+    assert result.exit_code == 2
+    assert all(part in " ".join(result.output.split()) for part in said), result.output
+    assert not (tmp_path / "run.zarr").exists()
+
+
+def test_fitting_neighbors_are_accepted_at_their_least(tmp_path):
+    for method, k in (("hessian", 6), ("ltsa", 4), ("modified", 3)):
+        config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 300})
+        assert lle("validate", config, "--set", f"method={method}", "--set", f"neighbors.n_neighbors={k}")

@@ -1,0 +1,273 @@
+"""What a later version takes from earlier ones, and what it must not: half-made, damaged, or of other files."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.engine import checkpoint
+from pipeline.linalg import solver_checkpoint
+from pipeline.stages import solve_embedding
+from pipeline.storage.store import Store
+from pipeline.storage.versions import Versions
+from tests.support.commands import lle, refused
+from tests.support.nightly import N, put_input
+from tests.support.stored import damage
+
+CHEBYSHEV = ("--set", "eigensolver.method=chebyshev", "--set")
+OTHER_QUALITY = ("--set", "quality.sample=60")
+
+
+def test_filters_go_on_in_another_version(job, tmp_path, monkeypatch):
+    refused(3, "run", job(), *CHEBYSHEV, "eigensolver.max_degrees=60")
+    root = Versions(str(tmp_path / "run.zarr"))
+    [left] = root.unpublished()
+    [head] = solver_checkpoint.kept_heads(root.open(left), "_work/eigen")
+    found = []
+
+    def listening(*arguments):
+        found.append(solver_checkpoint.read_state(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(solve_embedding, "read_state", listening)
+    refused(3, "run", job(), *CHEBYSHEV, "eigensolver.max_degrees=90")
+    [next_one, _] = root.unpublished()
+    assert next_one != left
+    assert [state.n_degrees for state in found] == [head["n_degrees"]]
+
+
+def test_the_store_with_most_blocks_gives_them(job, tmp_path):
+    first = lle("run", job())
+    second = lle("run", job(), *OTHER_QUALITY)
+    Path(second["store"], "_done/solve_weights/solve.00001.json").unlink()
+    third = lle("run", job(), *OTHER_QUALITY)
+    assert not third["unchanged"]
+    assert lle("plan", job(), *OTHER_QUALITY)["unchanged"]
+    assert "solve_weights" not in {stage for stage, blocks in third["blocks_computed"].items() if blocks}
+    np.testing.assert_array_equal(Store(third["store"]).read_all("weights"), Store(first["store"]).read_all("weights"))
+
+
+def same_lists(first: str, second: str) -> None:
+    for name in ("neighbor_indices", "neighbor_distances"):
+        np.testing.assert_array_equal(Store(first).read_all(name), Store(second).read_all(name))
+
+
+class TestOtherFiles:
+    """Not only the input decides."""
+
+    def twice(self, make, job, *more) -> None:
+        """Run, run again, change a file with `make`, run: the last is a new version, published."""
+        make(0)
+        first = lle("run", job(), *more)
+        assert lle("run", job(), *more)["unchanged"]
+        make(1)
+        assert not lle("plan", job(), *more)["unchanged"]
+        third = lle("run", job(), *more)
+        assert not third["unchanged"]
+        assert third["published"] > first["published"]
+        assert lle("run", job(), *more)["unchanged"]
+
+    def test_a_precomputed_graph(self, job, tmp_path, points):
+        near = np.square(points[:, None] - points[None]).sum(axis=2).argsort(axis=1)[:, 1:11]
+        path = tmp_path / "lists.npy"
+        graph = json.dumps({"kind": "npy", "path": str(path)})
+        self.twice(lambda turn: np.save(path, near[:, : 10 - turn]), job, "--set", f"neighbors.precomputed={graph}")
+
+    def test_numbers_of_neighbours(self, job, tmp_path, points):
+        group = put_input(tmp_path, points).store_path
+
+        def write(turn: int) -> None:
+            import zarr  # noqa: PLC0415
+
+            zarr.create_array(group.store, name="k", data=np.full(N, 7 + turn), overwrite=True)
+
+        self.twice(write, job, "--set", "neighbors.k_per_point=k")
+
+    def touched(self, job, name, path, write):
+        """Run, touch the file, copy it elsewhere, then change it: read each time, computed anew the last time only."""
+        first = lle("run", job(), "--set", f"neighbors.{name}={path(0)}")
+        os.utime(self.folder / "0.npy", ns=(1, 10**18))
+        shutil.copyfile(self.folder / "0.npy", self.folder / "1.npy")
+        for turn in (0, 1):
+            settings = ("--set", f"neighbors.{name}={path(turn)}")
+            says = lle("plan", job(), *settings)["says"]
+            assert "if it says the same, what follows is kept too" in says
+            found = lle("run", job(), *settings)
+            assert found["unchanged"]
+            assert (found["published"], found["store"]) == (first["published"], first["store"])
+            assert found["blocks_computed"] == {**dict.fromkeys(found["blocks_computed"], 0), "find_neighbors": 1}
+            assert lle("run", job(), *settings)["blocks_computed"] == {}, "the new date is known by now"
+        more = lle("run", job(), *settings, "--set", "weights.reg=0.02")
+        assert (more["blocks_computed"]["find_neighbors"], more["blocks_computed"].get("mend_graph", 0)) == (1, 0)
+        same_lists(first["store"], more["store"])
+        write(self.folder / "1.npy")
+        changed = lle("run", job(), *settings)
+        assert changed["published"] > more["published"]
+        assert changed["blocks_computed"]["mend_graph"]
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path):
+        self.folder = tmp_path
+
+    def test_a_graph_that_was_touched_or_copied_is_only_read(self, job, points):
+        near = np.square(points[:, None] - points[None]).sum(axis=2).argsort(axis=1)[:, 1:11]
+        np.save(self.folder / "0.npy", near)
+
+        def path(turn):
+            return json.dumps({"kind": "npy", "path": str(self.folder / f"{turn}.npy")})
+
+        self.touched(job, "precomputed", path, lambda file: np.save(file, near[:, :9]))
+
+    def test_numbers_of_neighbours_that_were_touched_or_copied_are_only_read(self, job, points):
+        np.save(self.folder / "x.npy", points)
+        np.save(self.folder / "0.npy", np.full(N, 7))
+
+        def of_file(**output):
+            config = job(**output)
+            content = yaml.safe_load(config.read_text())
+            content["input"] = {"kind": "npy", "path": str(self.folder / "x.npy")}
+            config.write_text(yaml.safe_dump(content))
+            return config
+
+        self.touched(of_file, "k_per_point", lambda turn: self.folder / f"{turn}.npy",
+                     lambda file: np.save(file, np.full(N, 8)))  # fmt: skip
+
+    def test_an_input_touched_with_its_column_of_numbers_is_only_read(self, job, points, tmp_path):
+        frame = pd.DataFrame(points, columns=["a", "b", "c"]).assign(k=7)
+        frame.to_parquet(tmp_path / "x.parquet")
+        settings = ("--set", "neighbors.k_per_point=k", "--set", "input=" + json.dumps(
+            {"kind": "parquet", "path": str(tmp_path / "x.parquet"), "columns": ["a", "b", "c"]}))  # fmt: skip
+        config = job()
+        first = lle("run", config, *settings)
+        os.utime(tmp_path / "x.parquet", ns=(1, 10**18))
+        found = lle("run", config, *settings)
+        assert found["unchanged"]
+        assert found["published"] == first["published"]
+        assert found["blocks_computed"]["find_neighbors"] == 1
+
+    def test_a_run_to_align_with(self, job, tmp_path):
+        other = str(tmp_path / "other.zarr")
+
+        def run_other(turn: int) -> None:
+            lle("run", job(), "--set", "output.keep=null", "--store", other, "--set", f"weights.reg=0.{turn + 1}")
+
+        self.twice(run_other, job, "--set", f"embedding.align={other}")
+
+
+class TestHalfAVersion:
+    def test_one_killed_before_it_began_gives_nothing(self, job, tmp_path):
+        root = Versions(str(tmp_path / "run.zarr"))
+        dead = {"host": "elsewhere", "pid": 1, "started": 0, "alive": 0, "token": "0"}
+        root.open(root.new_id()).put_json("_run/lock.json", dead)
+        assert lle("run", job())["published"]
+        root.open(root.new_id()).put_json("_run/lock.json", dead)
+        assert lle("run", job(), "--set", "neighbors.n_neighbors=9")["published"]
+
+    def test_one_removed_by_hand_gives_nothing(self, job):
+        first = lle("run", job())
+        lle("run", job(), "--set", "weights.reg=0.01")
+        shutil.rmtree(first["store"])
+        more = ("--set", "neighbors.n_neighbors=9")
+        assert not lle("plan", job(), *more)["unchanged"]
+        assert not lle("run", job(), *more)["unchanged"]
+
+    def test_a_published_one_without_its_group_is_said_and_computed_anew(self, job, tmp_path):
+        first = lle("run", job())
+        Path(first["store"], "zarr.json").unlink()
+        assert "Run the job again" in refused(1, "export", tmp_path / "run.zarr", tmp_path / "y.npy")
+        assert "is published, but cannot be read" in refused(1, "status", tmp_path / "run.zarr")
+        assert not lle("run", job())["unchanged"]
+        assert lle("export", tmp_path / "run.zarr", tmp_path / "y.npy")["rows"] == N
+
+
+class TestDamage:
+    def test_of_the_head_of_an_array_is_mended(self, job, tmp_path):
+        first = lle("run", job())
+        Path(first["store"], "embedding/zarr.json").write_text("{")
+        refused(1, "verify", tmp_path / "run.zarr")
+        assert not lle("run", job())["unchanged"]
+        assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
+
+    @pytest.mark.parametrize("head", [False, True])
+    def test_is_said_again_until_it_is_mended(self, job, tmp_path, head):
+        first = lle("run", job())
+        if head:
+            Path(first["store"], "embedding/zarr.json").write_text("{")
+        else:
+            damage(first["store"], "weights")
+        assert "damaged:" in refused(1, "verify", tmp_path / "run.zarr")
+        for _ in range(2):
+            said = refused(1, "verify", tmp_path / "run.zarr")
+            assert "run the job again" in said
+            assert head or "1 block of solve_weights.solve was forgotten earlier" in said
+        assert not lle("run", job())["unchanged"]
+        assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
+
+    def test_what_is_not_finished_or_did_not_converge_is_none(self, job, tmp_path):
+        refused(3, "run", job(), *CHEBYSHEV, "eigensolver.max_degrees=5")
+        root = Versions(str(tmp_path / "run.zarr"))
+        [left] = root.unpublished()
+        store = root.open(left)
+        found = lle("status", root.url)["unpublished"]
+        assert (found["state"], found["stopped_in"]["step"]) == ("stopped", "solve")
+        assert "stopped in solve_embedding.solve" in CliRunner().invoke(app, ["status", root.url]).output
+        assert lle("verify", store.url)["unfinished"] == {"solve_embedding.solve": 1}
+        checkpoint.forget_step(store, "write_report", "write")
+        store.objects.delete("_done/solve_weights/solve.00001.json")
+        assert lle("verify", store.url)["unfinished"]["solve_weights.solve"] == 1
+
+    def test_a_step_begun_after_the_report_is_work_to_do(self, job):
+        store = Store(lle("run", job())["store"])
+        store.objects.delete("_done/measure_quality/score.00000.json")
+        assert "forgotten earlier" in refused(1, "verify", store.url)
+        record = store.get_json("_run/steps/measure_quality.score.json")
+        store.put_json("_run/steps/measure_quality.score.json", {**record, "begun": record["begun"] + 3600})
+        found = CliRunner().invoke(app, ["verify", store.url])
+        assert (found.exit_code, "not finished: 1 block of measure_quality.score" in found.output) == (0, True)
+
+    def test_of_the_head_of_an_array_is_not_taken_over(self, job, tmp_path):
+        first = lle("run", job())
+        Path(first["store"], "weights/zarr.json").write_text("{")
+        lle("run", job(), "--set", "eigensolver.n_components=3")
+        assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
+
+    @pytest.mark.parametrize("name", [
+        "embedding", pytest.param("weights", marks=pytest.mark.slow),
+        pytest.param("_work/eigen/00000.npz", marks=pytest.mark.slow),
+    ])  # fmt: skip
+    def test_that_versions_share_is_not_taken_over(self, job, tmp_path, name):
+        lle("run", job())
+        second = lle("run", job(), *OTHER_QUALITY)
+        damage(second["store"], name)
+        refused(1, "verify", tmp_path / "run.zarr")
+        assert not lle("run", job(), *OTHER_QUALITY)["unchanged"]
+        assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
+
+    @pytest.mark.parametrize("keep", [pytest.param(1, marks=pytest.mark.slow), 3])
+    def test_of_the_embedding_to_align_with(self, job, tmp_path, keep):
+        more = ("--set", "embedding.align=previous")
+        lle("run", job(keep=keep), *more)
+        second = lle("run", job(keep=keep), *more, *OTHER_QUALITY)
+        before = Store(second["store"]).read_all("embedding")
+        damage(second["store"], "embedding")
+        refused(1, "verify", tmp_path / "run.zarr")
+        third = lle("run", job(keep=keep), *more, *OTHER_QUALITY)
+        assert third["published"] > second["published"]
+        if keep > 1:
+            np.testing.assert_allclose(Store(third["store"]).read_all("embedding"), before, atol=1e-9)
+
+    def test_of_longer_lists_means_a_search(self, job, tmp_path):
+        first = lle("run", job())
+        record = checkpoint.recorded_steps(Store(first["store"]))["find_neighbors", "search"]
+        damage(first["store"], record["arrays"][0])
+        second = lle("run", job(), "--set", "neighbors.n_neighbors=7")
+        alone = lle("run", job(store=str(tmp_path / "alone.zarr")), "--set", "neighbors.n_neighbors=7")
+        for name in record["arrays"]:
+            np.testing.assert_array_equal(Store(second["store"]).read_all(name), Store(alone["store"]).read_all(name))

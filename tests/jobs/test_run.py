@@ -1,0 +1,88 @@
+"""Choices a run makes before its first step, and what a limit of the solver leaves for the next run."""
+
+import io
+
+import numpy as np
+import pytest
+
+from pipeline.config.models import Cluster, Config, KubernetesCluster
+from pipeline.core.errors import BoundsNotMet
+from pipeline.engine.placement import where
+from pipeline.engine.plan import Layout, Step
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs.run import _worthwhile, run
+from pipeline.linalg.solver_checkpoint import kept_heads
+from pipeline.storage.store import Store
+from tests.support.points import swiss_roll
+
+
+@pytest.mark.parametrize(
+    ("asked", "n", "kind"),
+    [
+        (Cluster(kind="local"), 500, "serial"),
+        (Cluster(kind="local"), 501, "local"),
+        (Cluster(kind="local", workers=2), 500, "local"),
+        (Cluster(kind="address", address="tcp://scheduler:8786"), 500, "address"),
+    ],
+)
+def test_one_block_needs_no_workers_unless_they_are_asked_for(asked, n, kind):
+    assert _worthwhile(asked, Layout(n, 3, "float64", 500)).kind == kind
+
+
+def test_whole_data_steps_run_where_the_memory_is():
+    steps = [Step("s", "n", print, 1, 1, {}, on_driver=on_driver, uses_client=uses_client)
+             for on_driver, uses_client in ((False, False), (True, False), (True, True))]  # fmt: skip
+    found = []
+    for cluster in (Cluster(), KubernetesCluster(kind="kubernetes"),
+                    Cluster(kind="address", address="tcp://x:1", memory_resource="BIG")):  # fmt: skip
+        config = Config.model_validate({
+            "input": {"kind": "npy", "path": "x"}, "output": {"store": "y"}, "execution": {"cluster": cluster},
+        })  # fmt: skip
+        found.append([where(step, config) for step in steps])
+    assert found == [["worker", "driver", "driver"], *2 * [["worker", "high-memory worker", "driver"]]]
+
+
+def test_more_products_go_on_where_the_limit_was_and_renew_what_follows(tmp_path):
+    results = {}
+    for name, limits in {"undisturbed": (50_000,), "limited": (90, 400, 50_000)}.items():
+        store = Store(str(tmp_path / f"{name}.zarr"))
+        for limit in limits:
+            config = Config.model_validate({
+                "input": {"kind": "synthetic", "name": "s_curve", "n_points": 450},
+                "eigensolver": {"method": "chebyshev", "max_degrees": limit},
+                "output": {"store": store.url, "report": False},
+            })  # fmt: skip
+            if limit == 50_000:
+                run(config, False, RunProgress(io.StringIO()))
+                continue
+            with pytest.raises(BoundsNotMet, match=rf"max_degrees \(now {limit}\): the next run goes on"):
+                run(config, False, RunProgress(io.StringIO()))
+            [head] = kept_heads(store, "_work/eigen")
+            assert 0 < head["n_degrees"] <= limit
+        assert not kept_heads(store, "_work/eigen")
+        solver = store.get_json("report/metrics.json")["solver"]
+        results[name] = (store.read_all("embedding").tobytes(), solver["n_degrees"])
+    assert results["limited"] == results["undisturbed"]
+
+
+def test_a_component_that_converged_is_not_solved_again(tmp_path):
+    """Two rolls apart: the small one is done within the limit that stops the large one."""
+    rng = np.random.default_rng(7)
+    points = np.concatenate([swiss_roll(700, rng), swiss_roll(300, rng) + 500.0])
+    np.save(tmp_path / "x.npy", points)
+    computed = []
+    for limit in (1_000, 100_000):
+        config = Config.model_validate({
+            "input": {"kind": "npy", "path": str(tmp_path / "x.npy")},
+            "eigensolver": {"method": "chebyshev", "max_degrees": limit, "tol": 1e-4},
+            "output": {"store": str(tmp_path / "run.zarr"), "report": False},
+        })  # fmt: skip
+        progress = RunProgress(io.StringIO())
+        if limit == 1_000:
+            with pytest.raises(BoundsNotMet, match="component 0") as unmet:
+                run(config, False, progress)
+            assert "component 1" not in str(unmet.value)
+        else:
+            run(config, False, progress)
+        computed.append(progress.computed["solve_embedding"])
+    assert computed[1] == computed[0] - 2  # not: which components, and the small one's pairs

@@ -1,0 +1,368 @@
+"""Sweeps: each distinct step computed once, the bytes of separate runs, failures that stop nobody else."""
+
+import contextlib
+import errno
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.clusters.version_check import programs
+from pipeline.config.models import load_config
+from pipeline.config.sweep import experiment_name
+from pipeline.core.errors import ConfigError, ExperimentsFailed, Interrupted
+from pipeline.engine import execute
+from pipeline.engine.checkpoint import read_reports, recorded_steps
+from pipeline.jobs import run as runs
+from pipeline.jobs import sweep, sweep_plan
+from pipeline.jobs.sweep import StepCounts, run_sweep
+from pipeline.jobs.sweep_plan import count_steps, load_sweep, plan_sweep
+from pipeline.search import shorter_lists
+from pipeline.stages import find_neighbors
+from pipeline.storage import objects
+from pipeline.storage.objects import LocalObjects
+from pipeline.storage.store import Store
+from tests.support.paths import REPOSITORY
+
+EXPERIMENTS = REPOSITORY / "configs" / "experiments"
+GRID = {"neighbors.n_neighbors": [6, 10], "weights.reg": ["1e-1", 1e-3]}
+
+
+class Quiet(StepCounts):
+    """Keeps the lines of a sweep."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+def write(path: Path, sweep: dict | None, **changes) -> Path:
+    data = {
+        "input": {"kind": "synthetic", "name": "s_curve", "n_points": 250, "seed": 5},
+        "quality": {"sample": 50}, "graph": {"min_component": 20},
+        "output": {"store": str(path.with_suffix("")), "report": False},
+        "execution": {"cluster": {"kind": "serial"}},
+    }  # fmt: skip
+    path.write_text(yaml.safe_dump({**data, **({"sweep": sweep} if sweep else {}), **changes}))
+    return path
+
+
+def sweep_of(path: Path, fresh: bool = False):
+    return run_sweep(*load_sweep([path], (), None), fresh, Quiet())
+
+
+def contents(url: str) -> dict[str, bytes]:
+    """Every object of a store's results, but for times."""
+    place = Path(url)
+    skipped = ("_run", "_done", "report")
+    return {name: (place / name).read_bytes() for name in LocalObjects(url).names("")
+            if not name.startswith(skipped) and name != "zarr.json" and not name.endswith(".npz")}  # fmt: skip
+
+
+@contextlib.contextmanager
+def counted():
+    """How often each block of each fingerprint is computed by tasks in this process."""
+    found: Counter = Counter()
+    original = execute.run_task
+
+    def run_task(url, step, mark, block):
+        found[step.stage, step.name, mark, block] += 1
+        return original(url, step, mark, block)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "run_task", run_task)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A sweep of four experiments in two blocks each, serial, and what its tasks computed."""
+    execution = {"cluster": {"kind": "serial"}, "block_points": 128}
+    path = write(tmp_path_factory.mktemp("sweep") / "grid.yaml", {"grid": GRID}, execution=execution)
+    with counted() as calls:
+        return path, sweep_of(path), calls
+
+
+def test_experiments_have_the_bytes_of_separate_runs(swept, tmp_path):
+    path, result, _ = swept
+    assert [row["state"] for row in result.rows] == ["done"] * 4
+    row = result.rows[0]  # its lists are cut from those of another, and it was not the first of its graph
+    changes = (f"neighbors.n_neighbors={row['n_neighbors']}", f"weights.reg={row['reg']}")
+    plain = yaml.safe_load(path.read_text())
+    del plain["sweep"]
+    (tmp_path / "plain.yaml").write_text(yaml.safe_dump(plain))
+    config = load_config(tmp_path / "plain.yaml", changes, str(tmp_path / "plain"))
+    runs.run(config, False, Quiet())
+    alone, shared = contents(config.output.store), contents(f"{result.url}/{row['experiment']}.zarr")
+    assert set(alone) == set(shared)
+    assert {name for name in alone if alone[name] != shared[name]} == set()
+
+
+def test_nothing_is_computed_twice(swept):
+    path, result, calls = swept
+    assert set(calls.values()) == {1}
+    kinds = Counter((stage, name) for stage, name, _, block in calls if block == 0)
+    assert kinds["ingest", "read"] == kinds["order_points", "gather"] == 1
+    assert kinds["find_neighbors", "search"] == kinds["mend_graph", "analyse"] == 2
+    assert kinds["solve_weights", "solve"] == kinds["solve_embedding", "solve"] == 4
+    assert result.counts["cut"] == 1
+    assert result.counts["asked"] == sum(result.counts[kind] for kind in StepCounts.KINDS)
+    assert result.counts["computed"] + result.counts["cut"] == sum(kinds.values())
+    planned = count_steps(plan_sweep(load_sweep([path], (), None)[1], None))
+    assert planned["steps"] == {"asked": result.counts["asked"], "to_do": sum(kinds.values())}
+
+
+def test_a_store_of_a_sweep_is_complete(swept):
+    _, result, _ = swept
+    for row in result.rows[:2]:
+        store = Store(f"{result.url}/{row['experiment']}.zarr")
+        config = load_config(_as_config(store), (), store.url)
+        counts = Quiet()
+        runs.run(config, False, counts)
+        assert counts.steps == {"computed": 0, "cut": 0, "reused": row["steps_asked"]}
+
+
+def _as_config(store: Store) -> Path:
+    path = Path(store.url).with_suffix(".yaml")
+    path.write_text(yaml.safe_dump(store.attributes()["config"]))
+    return path
+
+
+@pytest.mark.parametrize("sweep", [{"grid": GRID}, {"grid": {"embedding.align": [None, "previous"]}}])
+def test_previous_means_nothing_among_experiments(tmp_path, sweep):
+    path = write(tmp_path / "a.yaml", sweep, **({"embedding": {"align": "previous"}} if GRID in sweep.values() else {}))
+    found = CliRunner().invoke(app, ["sweep", str(path), "--dry-run"])
+    assert found.exit_code == 2
+    assert "'previous' is what one store held before" in found.output
+
+
+def test_m_is_shared_where_only_the_eigensolver_differs(tmp_path):
+    with counted() as calls:
+        sweep_of(write(tmp_path / "m.yaml", {"grid": {"eigensolver.n_components": [1, 2, 3]}}))
+    kinds = Counter((stage, name) for stage, name, _, block in calls if block == 0)
+    assert kinds["assemble_cost", "merge"] == 1
+    assert kinds["solve_embedding", "solve"] == 3
+
+
+@pytest.mark.parametrize("method", ["kdtree", "brute"])
+def test_cut_lists_are_those_of_a_search_even_among_ties(tmp_path, method):
+    points = np.stack(np.meshgrid(np.arange(18.0), np.arange(15.0)), -1).reshape(-1, 2)  # ties abound
+    np.save(tmp_path / "x.npy", np.random.default_rng(23).permuted(points, axis=0))
+    source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
+    search = {"neighbors": {"method": method, "min_recall": 0.5}}
+    result = sweep_of(write(tmp_path / "k.yaml", {"grid": {"neighbors.n_neighbors": [14, 9]}}, input=source, **search))
+    assert result.counts["cut"] == 1
+    store = Store(f"{result.url}/n_neighbors=9.zarr")
+    cut = store.read_all("_work/knn_indices")
+    n = len(cut)
+    find_neighbors.search_block(store, 0, method=method, n_neighbors=9, n_blocks=1, size=n, n_points=n)
+    np.testing.assert_array_equal(cut, store.read_all("_work/knn_indices"))
+
+
+def test_lists_without_ties_are_cut_and_not_searched(tmp_path, monkeypatch):
+    searched = []
+    original = shorter_lists.cut_lists
+
+    def cut(search, *arguments, **parameters):
+        return original(lambda *a, **k: searched.append(a) or search(*a, **k), *arguments, **parameters)
+
+    monkeypatch.setattr(shorter_lists, "cut_lists", cut)
+    assert sweep_of(write(tmp_path / "k.yaml", {"grid": {"neighbors.n_neighbors": [5, 9]}})).counts["cut"] == 1
+    assert searched == []
+
+
+def test_what_is_taken_is_linked_and_stays_when_the_donor_changes(tmp_path):
+    path = write(tmp_path / "grid.yaml", {"grid": {"weights.reg": [1e-1, 1e-3]}})
+    url, found = load_sweep([path], (), None)
+    run_sweep(url, found, False, Quiet())
+    donor, taker = (Path(experiment.config.output.store) for experiment in found)
+    chunk = next(name for name in LocalObjects(str(taker)).names("neighbor_indices") if not name.endswith("json"))
+    assert (donor / chunk).stat().st_ino == (taker / chunk).stat().st_ino
+    before = contents(str(taker))
+    neighbors = found[0].config.neighbors.model_copy(update={"n_neighbors": 9})
+    other = found[0].config.model_copy(update={"neighbors": neighbors})
+    runs.run(other, False, Quiet())
+    assert contents(str(donor)) != before
+    assert contents(str(taker)) == before
+
+
+def test_a_failed_experiment_is_reported_and_the_others_go_on(tmp_path):
+    path = write(tmp_path / "n.yaml", {"grid": {"input.n_points": [40, 200], "neighbors.n_neighbors": [50, 8]}})
+    url, found = load_sweep([path], (), None)
+    with pytest.raises(ExperimentsFailed, match="1 of 4 experiments") as failure:
+        run_sweep(url, found, False, Quiet())
+    assert "n_neighbors is 50, but the input has 40 rows" in str(failure.value)
+    assert failure.value.exit_code == 2
+    table = pd.read_parquet(f"{url}/sweep.parquet").set_index("experiment")
+    assert table["state"].value_counts().to_dict() == {"done": 3, "failed": 1}
+    assert "40 rows" in table.loc["n_points=40,n_neighbors=50", "message"]
+    page = Path(url, "sweep.html").read_text()
+    assert "1 did not end well" in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_a_bound_that_is_not_met_keeps_its_metrics(tmp_path):
+    apart = {"graph.components": "error", "neighbors.n_neighbors": 3}  # too few for one component
+    url, found = load_sweep([write(tmp_path / "tol.yaml", {"list": [{"method": "lle"}, apart]})], (), None)
+    with pytest.raises(ExperimentsFailed) as failure:
+        run_sweep(url, found, False, Quiet())
+    assert failure.value.exit_code == 3
+    table = pd.read_parquet(f"{url}/sweep.parquet")
+    assert list(table["state"]) == ["done", "bound not met"]
+    assert np.isfinite(table["recall"]).all()
+    assert table["n_components_weak"][1] > 1
+
+
+def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path):
+    path = write(tmp_path / "grid.yaml", {"grid": {"weights.reg": [0.1, 0.01, 0.001]}})
+
+    class StopsAtTwo(Quiet):
+        def say(self, text):
+            super().say(text)
+            if len(self.lines) == 2:
+                raise Interrupted(15)
+
+    with counted() as calls:
+        with pytest.raises(Interrupted):
+            run_sweep(*load_sweep([path], (), None), False, StopsAtTwo())
+        result = sweep_of(path)
+    assert {key[0] for key, count in calls.items() if count > 1} == set()
+    assert len({key[2] for key in calls if key[:2] == ("solve_weights", "solve")}) == 3
+    assert [row["state"] for row in result.rows] == ["done"] * 3
+
+
+@pytest.mark.slow
+def test_workers_give_the_bytes_of_serial_runs(tmp_path):
+    grid, results = {"grid": {"weights.reg": [0.1, 0.01]}}, []
+    for name, cluster in (("serial", {"kind": "serial"}), ("local", {"kind": "local", "workers": 2, "memory": "1GiB"})):
+        results.append(sweep_of(write(tmp_path / f"{name}.yaml", grid, execution={"cluster": cluster})))
+    assert results[0].counts == results[1].counts
+    for row in results[0].rows:
+        first, second = (contents(f"{result.url}/{row['experiment']}.zarr") for result in results)
+        assert first == second
+
+
+def test_table_holds_parameters_and_metrics(swept):
+    _, result, _ = swept
+    table = pd.read_parquet(f"{result.url}/sweep.parquet")
+    assert list(table["reg"]) == [0.1, 0.001] * 2
+    for row in table.to_dict("records"):
+        metrics = json.loads(Path(result.url, f"{row['experiment']}.zarr", "report/metrics.json").read_text())
+        assert row["trustworthiness"] == metrics["trustworthiness"]["value"]
+        assert row["eigenvalue_2"] == metrics["eigenvalues"][0][1]
+        assert row["solver_method"] == metrics["solver"]["method"]
+
+
+def test_several_files_are_one_sweep(tmp_path):
+    paths = [write(tmp_path / "plain.yaml", None), write(tmp_path / "more.yaml", {"list": [{"method": "ltsa"}]})]
+    with pytest.raises(ConfigError, match="--store URL"):
+        load_sweep(paths, (), None)
+    url, found = load_sweep(paths, ("weights.reg=1e-2",), str(tmp_path / "both"))
+    assert [experiment.name for experiment in found] == ["config=plain", "config=more,method=ltsa"]
+    assert {experiment.config.weights.reg for experiment in found} == {0.01}
+    result = run_sweep(url, found, False, Quiet())
+    shared = recorded_steps(Store(f"{url}/config=plain.zarr"))["mend_graph", "measure_recall"]["fingerprint"]
+    assert recorded_steps(Store(f"{url}/config=more,method=ltsa.zarr"))["mend_graph", "measure_recall"][
+        "fingerprint"] == shared  # fmt: skip
+    assert result.rows[1]["steps_reused"] > 5
+
+
+@pytest.mark.parametrize(
+    ("sweep", "words"),
+    [({"grids": {}}, "grids: unknown key"), ({"grid": {"weights.reg": []}}, "weights.reg has no values"),
+     ({}, "neither grid nor list"), ({"grid": {"weights.rge": [1]}}, "weights.rge: unknown key"),
+     ({"grid": {"method.a": [1]}}, "not a section"), ({"grid": {"weights.reg": 3}}, "grid.weights.reg"),
+     ({"grid": {"weights.reg": [1, 1]}}, "the same name"),
+     ({"list": [{"execution.cluster.kind": "serial"}, {"execution.cluster.kind": "local"}]}, "one cluster")],
+)  # fmt: skip
+def test_mistakes_are_named(tmp_path, sweep, words):
+    path = tmp_path / "bad.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(write(path, None, method="lle").read_text()), "sweep": sweep}))
+    with pytest.raises(ConfigError, match=words):
+        load_sweep([path], (), None)
+
+
+def test_a_sweep_does_not_go_into_a_run(tmp_path):
+    path = write(tmp_path / "a.yaml", {"grid": {"weights.reg": [0.1]}})
+    url, found = load_sweep([path], (), None)
+    Store(url).create_group({})
+    with pytest.raises(ConfigError, match="folder of its own"):
+        run_sweep(url, found, False, Quiet())
+
+
+def test_command_line(tmp_path):
+    path, runner = write(tmp_path / "a.yaml", {"grid": {"weights.reg": [0.1, 0.01]}}), CliRunner()
+    refused = runner.invoke(app, ["run", str(path)])
+    assert refused.exit_code == 2
+    assert "lle sweep" in refused.output
+    dry = runner.invoke(app, ["sweep", str(path), "--dry-run"])
+    assert "2 experiments" in dry.output
+    assert not (tmp_path / "a").exists()
+    done = runner.invoke(app, ["sweep", str(path), "--json"])
+    assert done.exit_code == 0, done.output
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert last["experiments"] == 2
+    assert last["steps"]["reused"] > 10
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda path: path.name)
+def test_the_shipped_experiments_load(path):
+    _, found = load_sweep([path], (), None)
+    assert [experiment.error for experiment in found] == [""] * len(found)
+    assert path.read_text().splitlines()[0] == "# yaml-language-server: $schema=../schema.json"
+
+
+def test_names_tell_values_apart():
+    assert experiment_name({"reg": 1e-9, "method": "lle"}) == "reg=1e-09,method=lle"
+    names = {experiment_name({"x": value}) for value in (0.1234567, 0.12345671, "a/b", "a b", "a" * 200, "a" * 201)}
+    assert len(names) == 6
+    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789=,._+-x") for name in names)
+
+
+def test_objects_are_linked_on_one_file_system_and_copied_between_two(tmp_path, monkeypatch):
+    source, target = LocalObjects(str(tmp_path / "a")), LocalObjects(str(tmp_path / "b"))
+    source.put("x/1", b"one")
+    target.put("x/1", b"old")
+    target.copy(["x/1"], source)
+    assert os.path.samefile(tmp_path / "a/x/1", tmp_path / "b/x/1")
+
+    def refuse(*names):
+        raise OSError(errno.EXDEV, "another file system")
+
+    monkeypatch.setattr(objects.os, "link", refuse)
+    target.copy(["x/1"], source)
+    assert not os.path.samefile(tmp_path / "a/x/1", tmp_path / "b/x/1")
+    assert target.get("x/1") == b"one"
+
+
+def test_reports_travel_with_what_is_taken(swept):
+    _, result, _ = swept
+    names = [row["experiment"] for row in result.rows if row["n_neighbors"] == 10]
+    first, second = (read_reports(Store(f"{result.url}/{name}.zarr")) for name in names)
+    assert first["mend_graph", "measure_recall"] == second["mend_graph", "measure_recall"]
+
+
+class TestOtherVersions:
+    """A worker that came late with another numpy than this process."""
+
+    def test_it_runs_no_experiment(self):
+        with pytest.raises(ConfigError, match=r"numpy: 1\.2\.3 here"):
+            sweep._task(None, None, False, None, {**programs(), "numpy": "1.2.3"})
+
+    def test_the_row_says_that_no_retry_cures_it(self, monkeypatch):
+        experiment = sweep_plan.Experiment("one", {}, None)
+        monkeypatch.setattr(sweep, "run_tree", lambda *given: [("one", ConfigError("numpy"))])
+        executor = SimpleNamespace(client=None, memory=None)
+        [row] = sweep._on_workers(executor, [experiment], {}, False)
+        assert (row["state"], row["exit_code"], row["message"]) == ("failed", 2, "ConfigError: numpy")

@@ -1,0 +1,357 @@
+"""lle transform: training points keep their coordinates, new ones land where a run with them would put them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.spatial.distance import cdist
+from sklearn.manifold._locally_linear import barycenter_weights
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.jobs import transform as transforms
+from pipeline.kernels.procrustes import align
+from pipeline.storage.store import Store
+from tests.support.aligned_job import Job, rms
+from tests.support.commands import lle
+from tests.support.points import bowl, swiss_roll
+
+K, BLOCK = 12, 400
+HIGH = 15
+
+
+def curved(n: int, rng: np.random.Generator) -> np.ndarray:
+    """A surface in HIGH dimensions, searched without a tree."""
+    u, v = rng.random((2, n))
+    waves = [np.sin((1 + j % 4) * u + j) + np.cos((1 + j % 3) * v - j) for j in range(HIGH)]
+    return np.column_stack(waves)
+
+
+def trained(folder, points, **sections) -> Job:
+    sections = {"execution": {"block_points": BLOCK}, **sections}
+    job = Job(folder, points, **sections)
+    job.run()
+    return job
+
+
+@pytest.fixture(scope="module")
+def roll(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("roll"), swiss_roll(1500, np.random.default_rng(5)))
+
+
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory):
+    """Standardised, then principal components."""
+    points = curved(900, np.random.default_rng(6)).astype(np.float32)
+    return trained(tmp_path_factory.mktemp("scaled"), points, preprocess={"scale": "standard", "pca": 12})
+
+
+def embed(job: Job, folder, new, *options: str) -> tuple[pd.DataFrame, dict]:
+    """(the table, what the command printed)."""
+    np.save(folder / "new.npy", new)
+    out = folder / "y.parquet"
+    printed = lle("transform", job.store.url, str(folder / "new.npy"), str(out), *options)
+    return pd.read_parquet(out), printed
+
+
+def coordinates(table: pd.DataFrame) -> np.ndarray:
+    return table[["y1", "y2"]].to_numpy()
+
+
+@pytest.mark.parametrize("rule", [
+    pytest.param({"radius": 1.5}, marks=pytest.mark.slow), {"radius": 0.5},
+    pytest.param({"eta": 0.05}, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_new_points_between_lists_of_varying_length_are_not_far(tmp_path, rule):
+    """Points of the same sample, whether the lists there end before or after the n_neighbors-th."""
+    points = swiss_roll(2000, np.random.default_rng(8))
+    job = trained(tmp_path / "job", points[:1500], neighbors=rule, quality={"sample": 50})
+    table, printed = embed(job, tmp_path, points[1500:])
+    assert printed["far"] < 10
+    assert table["distance_ratio"].median() == pytest.approx(1, abs=0.1)
+
+
+def refusal(*arguments: str) -> str:
+    found = CliRunner().invoke(app, ["transform", *map(str, arguments)])
+    assert found.exit_code == 2, found.output
+    return found.output
+
+
+@pytest.mark.parametrize("name", ["roll", "scaled"])
+def test_training_points_come_back(request, tmp_path, name):
+    job = request.getfixturevalue(name)
+    points = np.load(job.path)
+    order = np.random.default_rng(3).permutation(len(points))
+    order = np.concatenate([order, order[:7]])  # some of them twice
+    table, printed = embed(job, tmp_path, points[order].astype(np.float64))
+    np.testing.assert_array_equal(coordinates(table), job.embedding()[order])
+    np.testing.assert_array_equal(table["row"], np.arange(len(order)))
+    assert (table["component"] == 0).all()
+    assert (printed["rows"], printed["training_points"], printed["invalid"]) == (len(order), len(order), 0)
+    assert {path.name for path in tmp_path.iterdir()} == {"new.npy", "y.parquet"}  # no work folder is left
+
+
+@pytest.mark.parametrize("name", ["roll", "scaled"])
+def test_equals_dense_search_and_scikit_learns_weights(request, tmp_path, name, rng):
+    job = request.getfixturevalue(name)
+    new = swiss_roll(500, rng) if name == "roll" else curved(500, rng).astype(np.float32)
+    table, printed = embed(job, tmp_path, new)
+    points, original = job.store.read_all("points"), job.store.read_all("original_index")
+    seen = new.astype(np.float64)
+    if name == "scaled":
+        fitted = job.store.read_bundle("_work/transform")
+        seen = ((seen - fitted["mean"]) / fitted["scale"] - fitted["center"]) @ fitted["components"].T
+    distances = cdist(seen, points)
+    order = np.argsort(distances, axis=1)[:, :K]
+    weights = barycenter_weights(seen, points.astype(np.float64), order, reg=1e-3)
+    expected = np.einsum("bk,bkm->bm", weights, job.embedding()[original][order])
+    np.testing.assert_allclose(coordinates(table), expected, atol=1e-9)
+    own = np.sort(cdist(points, points), axis=1)[:, K]
+    ratio = np.take_along_axis(distances, order, axis=1)[:, -1] / own[order].mean(axis=1)
+    np.testing.assert_allclose(table["distance_ratio"], ratio, rtol=1e-5)
+    assert printed["far"] == (ratio > printed["max_ratio"]).sum() < 15
+
+
+def test_the_limit_is_what_training_points_keep_to(roll, tmp_path):
+    points = roll.store.read_all("points")
+    distances = np.sort(cdist(points, points), axis=1)
+    order = np.argsort(cdist(points, points), axis=1)[:, 1 : K + 1]
+    ratios = distances[:, K] / distances[:, K][order].mean(axis=1)
+    _, printed = embed(roll, tmp_path, points[:3])
+    assert printed["max_ratio"] == pytest.approx(np.quantile(ratios, 0.999), rel=1e-5)
+    assert np.median(ratios) == pytest.approx(1.0, abs=0.05)
+
+
+def test_far_points_are_told(roll, tmp_path):
+    base = roll.store.read_all("points")[700]
+    away = np.array([0.0, 1.0, 3.0, 30.0, 1e6])
+    new = base + away[:, None] * [0.0, 21.0, 0.0]  # along the axis, past the end
+    table, printed = embed(roll, tmp_path, new)
+    ratio = table["distance_ratio"].to_numpy()
+    assert ratio[0] <= 1.1
+    assert (np.diff(ratio[1:]) > 0).all()
+    assert printed["far"] == 4
+    assert np.isfinite(coordinates(table)).all()
+    blanked, _ = embed(roll, tmp_path, new, "--far-as-nan")
+    assert np.isnan(coordinates(blanked)[1:]).all()
+    np.testing.assert_array_equal(coordinates(blanked)[0], coordinates(table)[0])
+    assert embed(roll, tmp_path, new, "--max-ratio", str(ratio[3]))[1]["far"] == 1
+
+
+def test_rows_that_are_not_finite_are_counted(roll, tmp_path):
+    new = swiss_roll(900, np.random.default_rng(8))
+    whole, _ = embed(roll, tmp_path, new)
+    bad = [3, 401, 402, 899]
+    new[bad, [0, 1, 2, 0]] = [np.nan, np.inf, -np.inf, 1e200]
+    table, printed = embed(roll, tmp_path, new)
+    assert (printed["invalid"], printed["first_invalid"]) == (4, bad)
+    assert np.isnan(table.loc[bad, ["y1", "y2", "distance_ratio"]].to_numpy()).all()
+    assert (table["component"].to_numpy() == -1).sum() == 4
+    rest = np.setdiff1d(np.arange(900), bad)
+    np.testing.assert_array_equal(coordinates(table)[rest], coordinates(whole)[rest])
+    with np.errstate(all="raise"):
+        assert embed(roll, tmp_path, np.full((2, 3), np.nan))[1]["invalid"] == 2
+
+
+@pytest.mark.parametrize("method", ["lle", "ltsa", "pca"])
+@pytest.mark.slow
+def test_new_points_land_near_a_run_with_them(tmp_path, method):
+    """Over the points both have, the larger run is rotated onto the smaller; the new ones then lie near, too."""
+    points = swiss_roll(1230, np.random.default_rng(12))
+    part = Job(tmp_path / "part", points[:1200])
+    whole = Job(tmp_path / "whole", points)
+    part.run(f"method={method}")
+    whole.run(f"method={method}")
+    table, _ = embed(part, tmp_path, points[1200:])
+    full = whole.embedding()
+    turned = full @ align(full[:1200], part.embedding()).rotation
+    changed = rms(turned[:1200] - part.embedding()) / rms(turned)
+    assert rms(coordinates(table) - turned[1200:]) / rms(turned) < changed + 0.03
+    assert changed < 0.2  # of so few points the coordinates themselves move (lle 0.14), else nothing would be compared
+
+
+@pytest.mark.parametrize("rng", [19, 83], indirect=True)
+def test_neighbors_of_two_components_do_not_mix(tmp_path, rng):
+    """Two sheets, and a clump too small to be embedded; new points between, near one, and in the clump."""
+    left, right = bowl(300, rng), np.array([2.8, 0.0, 0.0]) + bowl(400, rng)
+    clump = np.array([0.0, 9.0, 0.0]) + 0.01 * rng.normal(size=(15, 3))
+    job = trained(tmp_path / "job", np.concatenate([left, right, clump]), neighbors={"n_neighbors": K, "reverse": 0})
+    assert job.store.read_all("eigenvalues").shape[0] == 2
+    new = np.array([[1.39, 0.0, 1.0], [1.41, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 9.0, 0.0]])
+    table, printed = embed(job, tmp_path, new)
+    points, component = np.load(job.path), Store(job.store.url).read_all("component")
+    embedded = np.flatnonzero(component >= 0)
+    assert len(embedded) == 700
+    for row, place in enumerate(new):
+        near = embedded[np.argsort(np.linalg.norm(points[embedded] - place, axis=1))[:K]]
+        kept = near[component[near] == component[near[0]]]
+        weights = barycenter_weights(place[None], points, kept[None], reg=1e-3)[0]
+        np.testing.assert_allclose(coordinates(table)[row], weights @ job.embedding()[kept], atol=1e-9)
+        assert table["component"][row] == component[near[0]]
+    assert set(table["component"][:2]) <= {0, 1}
+    assert printed["mixed_components"] >= 1
+    assert table["distance_ratio"][3] > printed["max_ratio"]  # those it belongs to have no coordinates
+
+
+def test_blocks_do_not_show(roll, tmp_path):
+    new = swiss_roll(1300, np.random.default_rng(21))
+    whole, _ = embed(roll, tmp_path, new)
+    (tmp_path / "c.yaml").write_text(
+        "input: {kind: npy, path: x}\noutput: {store: y}\nexecution: {block_points: 400, cluster: {kind: serial}}\n"
+    )
+    parts, _ = embed(roll, tmp_path, new, "--config", str(tmp_path / "c.yaml"))
+    pd.testing.assert_frame_equal(whole, parts, check_exact=True)
+
+
+@pytest.mark.slow
+def test_workers_give_the_same_bytes(roll, tmp_path):
+    new = swiss_roll(3000, np.random.default_rng(22))
+    whole, _ = embed(roll, tmp_path, new)
+    parts, _ = embed(roll, tmp_path, new, "--workers", "2")
+    pd.testing.assert_frame_equal(whole, parts, check_exact=True)
+
+
+def test_goes_on_where_it_was_stopped(roll, tmp_path, monkeypatch):
+    new = swiss_roll(50, np.random.default_rng(23))
+    monkeypatch.setattr(transforms, "export_embedding", None)
+    np.save(tmp_path / "new.npy", new)
+    arguments = [roll.store.url, str(tmp_path / "new.npy"), str(tmp_path / "y.npy")]
+    assert CliRunner().invoke(app, ["transform", *arguments]).exit_code == 1
+    monkeypatch.undo()
+    monkeypatch.setattr("pipeline.stages.embed_new.nearest_points", None)  # not needed any more
+    lle("transform", *arguments)
+    assert np.load(tmp_path / "y.npy").shape == (50, 3)
+    assert not (tmp_path / "y.npy.work").exists()
+
+
+def test_a_run_that_changes_meanwhile_is_told(roll, tmp_path, monkeypatch):
+    np.save(tmp_path / "new.npy", swiss_roll(5, np.random.default_rng(24)))
+    states = iter([{"fingerprint": "a", "begun": 1.0}, {"fingerprint": "b", "begun": 2.0}])
+    monkeypatch.setattr(transforms, "_state_of", lambda run: next(states))
+    found = CliRunner().invoke(app, ["transform", roll.store.url, f"{tmp_path}/new.npy", f"{tmp_path}/y.csv"])
+    assert (found.exit_code, "computed anew meanwhile" in found.output) == (1, True)
+    assert not (tmp_path / "y.csv").exists()
+
+
+@pytest.fixture
+def table(tmp_path):
+    """(folder, the table in its x.parquet): three numeric columns and a numeric label."""
+    folder = tmp_path / "table"
+    folder.mkdir()
+    rows = pd.DataFrame(swiss_roll(400, np.random.default_rng(31)), columns=["a", "b", "c"])
+    rows = rows.assign(kind=np.arange(400) % 3)
+    rows.to_parquet(folder / "x.parquet")
+    return folder, rows
+
+
+def test_directions_are_compared_where_the_run_does(tmp_path):
+    """The length of a row says nothing to cosine distances, and a row of zeros has no direction."""
+    points = 3.0 + swiss_roll(500, np.random.default_rng(26)) / 20
+    job = trained(tmp_path / "job", points, neighbors={"metric": "cosine"})
+    lengths = np.random.default_rng(27).uniform(0.5, 2.0, (500, 1))
+    table, printed = embed(job, tmp_path, np.concatenate([points * lengths, np.zeros((1, 3))]))
+    np.testing.assert_allclose(coordinates(table)[:500], job.embedding(), atol=1e-6)
+    assert (printed["invalid"], printed["first_invalid"]) == (1, [500])
+
+
+def test_damage_of_the_run_is_named(tmp_path):
+    job = trained(tmp_path / "job", swiss_roll(400, np.random.default_rng(25)))
+    before = job.embedding()
+    job.store.objects.delete("points/c/0/0")
+    np.save(tmp_path / "new.npy", before[:, [0, 0, 0]])
+    found = CliRunner().invoke(app, ["transform", job.store.url, f"{tmp_path}/new.npy", f"{tmp_path}/y.csv"])
+    assert found.exit_code == 1
+    assert f"{job.store.url}: array 'points', chunk 0" in found.output
+    np.testing.assert_array_equal(job.embedding(), before)
+
+
+class TestInputs:
+    def run(self, folder, **source) -> str:
+        job = Job(folder / "-".join(source), np.zeros((1, 1)))
+        url = f"{folder}/{'-'.join(source)}.zarr"
+        lle("run", job.config, "--store", url, "--set", "input=" + str(
+            {"kind": "parquet", "path": str(folder / "x.parquet"), **source}
+        ))  # fmt: skip
+        return url
+
+    def test_the_label_is_left_out_with_or_without_it(self, table, tmp_path):
+        folder, rows = table
+        url = self.run(folder, label="kind")
+        expected = Store(url).read_all("embedding")[:50]
+        rows[:50].to_csv(tmp_path / "with.csv", index=False)
+        rows[:50].drop(columns="kind").to_parquet(tmp_path / "without.pq")
+        for name in ("with.csv", "without.pq"):
+            lle("transform", url, str(tmp_path / name), str(tmp_path / "y.npy"))
+            np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)
+
+    def test_a_label_of_words_is_left_out_too(self, table, tmp_path):
+        folder, rows = table
+        url = self.run(folder, label="kind")
+        expected = Store(url).read_all("embedding")[:50]
+        worded = rows[:50].assign(kind="word")
+        worded.to_csv(tmp_path / "x.csv", index=False)
+        worded.to_parquet(tmp_path / "x.parquet")
+        for name in ("x.csv", "x.parquet"):
+            lle("transform", url, str(tmp_path / name), str(tmp_path / "y.npy"))
+            np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)
+
+    def test_columns_are_those_of_the_run(self, table, tmp_path):
+        folder, rows = table
+        url = self.run(folder, columns=["c", "a", "b"])
+        rows[["b", "kind", "a", "c"]][:50].to_parquet(tmp_path / "x.parquet")
+        lle("transform", url, str(tmp_path / "x.parquet"), str(tmp_path / "y.npy"))
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], Store(url).read_all("embedding")[:50])
+
+    def test_keys_of_the_input_section(self, roll, tmp_path):
+        points = np.load(roll.path)
+        np.savez(tmp_path / "x.npz", points=points[:30, [2, 0, 1]], other=points[:4])
+        lle("transform", roll.store.url, str(tmp_path / "x.npz"), str(tmp_path / "y.npy"),
+            "--input", "key=points", "--input", "columns=[1,2,0]")  # fmt: skip
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], roll.embedding()[:30])
+
+    def test_generated_points(self, roll, tmp_path):
+        found = lle("transform", roll.store.url, "swiss_roll", str(tmp_path / "y.csv"), "--input", "kind=synthetic",
+                    "--input", "n_points=20")  # fmt: skip
+        assert found["rows"] == len(pd.read_csv(tmp_path / "y.csv")) == 20
+
+
+class TestRefusals:
+    @pytest.fixture
+    def new(self, tmp_path):
+        np.save(tmp_path / "new.npy", np.zeros((4, 3)))
+        return str(tmp_path / "new.npy")
+
+    def test_wrong_number_of_columns(self, roll, tmp_path):
+        np.save(tmp_path / "new.npy", np.zeros((4, 5)))
+        found = refusal(roll.store.url, tmp_path / "new.npy", tmp_path / "y.csv")
+        assert "expected 3 columns" in found
+        assert "found 5" in found
+
+    def test_no_rows(self, roll, tmp_path):
+        np.save(tmp_path / "new.npy", np.zeros((0, 3)))
+        refusal(roll.store.url, tmp_path / "new.npy", tmp_path / "y.csv")
+
+    @pytest.mark.parametrize(("name", "out"), [("new.txt", "y.csv"), ("new.npy", "y.txt"), ("new.npy", "no/y.csv"),
+                                               ("none.npy", "y.csv")])  # fmt: skip
+    def test_names(self, roll, new, tmp_path, name, out):
+        refusal(roll.store.url, tmp_path / name, tmp_path / out)
+        assert [path.name for path in tmp_path.iterdir()] == ["new.npy"]
+
+    @pytest.mark.parametrize(("setting", "said"), [
+        ("colums=[0]", "allowed"), ("columns", "expected a.b=value"), ("columns=[0,1,9]", "columns"),
+        ("kind=tables", "kind"),
+    ])  # fmt: skip
+    def test_settings(self, roll, new, tmp_path, setting, said):
+        assert said in refusal(roll.store.url, new, tmp_path / "y.csv", "--input", setting)
+
+    def test_no_finished_run(self, new, tmp_path):
+        assert "no run has been started" in refusal(tmp_path / "none.zarr", new, tmp_path / "y.csv")
+
+    def test_work_in_a_run(self, roll, new, tmp_path):
+        found = refusal(roll.store.url, new, tmp_path / "y.csv", "--work", roll.store.url)
+        assert "is the store of a run" in found
+        assert roll.embedding().shape == (1500, 2)
+
+    def test_config_and_workers(self, roll, new, tmp_path):
+        assert "one of them" in refusal(
+            roll.store.url, new, tmp_path / "y.csv", "--workers", "2", "--config", roll.config
+        )

@@ -1,0 +1,451 @@
+"""Versions under a root: published whole or not at all, nothing computed twice, and none of them changed afterwards."""
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from typer.testing import CliRunner
+
+import pipeline.storage.store as store_module
+from pipeline.cli.commands import app
+from pipeline.core.errors import ConfigError, StoreError
+from pipeline.storage.lock import RunLock
+from pipeline.storage.objects import RemoteObjects, open_objects
+from pipeline.storage.store import Store
+from pipeline.storage.versions import RETIRED, Versions, published_url, reading
+from tests.support.commands import UNMET, lle, refused
+from tests.support.nightly import N
+from tests.support.points import swiss_roll
+from tests.support.stored import read_blocks
+
+LATE = {"solve_embedding", "measure_quality", "write_report"}
+
+
+def contents(folder: str | Path) -> dict[str, str]:
+    """Digest of every file of a version but for the bookkeeping of runs."""
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
+            if not path.relative_to(folder).parts[0].startswith("_run")}  # fmt: skip
+
+
+def same_arrays(first: str, second: str) -> None:
+    for name in ("points", "neighbor_indices", "weights", "eigenvalues", "embedding", "component"):
+        np.testing.assert_array_equal(Store(first).read_all(name), Store(second).read_all(name))
+
+
+class TestNothingChanged:
+    def test_computes_and_publishes_nothing(self, job, tmp_path):
+        first = lle("run", job())
+        assert not first["unchanged"]
+        root = Versions(str(tmp_path / "run.zarr"))
+        pointer, files = root.pointer(), contents(root.url)
+        again = lle("run", job())
+        assert again["unchanged"]
+        assert again["blocks_computed"] == {}
+        assert (again["published"], again["store"]) == (first["published"], first["store"])
+        assert again["metrics"] == first["metrics"]
+        assert (root.pointer(), contents(root.url)) == (pointer, files)
+
+    def test_a_date_alone_is_no_change(self, job, tmp_path):
+        first = lle("run", job())
+        for chunk in (tmp_path / "in.zarr").rglob("*"):
+            os.utime(chunk, ns=(1, 10**18))
+        touched = lle("run", job())
+        assert touched["unchanged"]
+        assert touched["blocks_computed"] == {"ingest": 3}, "every block is read, and nothing else is done"
+        assert touched["published"] == first["published"]
+        assert Versions(str(tmp_path / "run.zarr")).ids() == [first["published"]]
+        assert lle("run", job())["blocks_computed"] == {}, "the new dates are known by now"
+
+    def test_another_cluster_or_textfile_is_no_change(self, job, tmp_path):
+        lle("run", job())
+        config = job(prometheus=str(tmp_path / "a.prom"), keep=1)
+        assert lle("run", config, "--set", "execution.cluster.kind=local")["unchanged"]
+        text = (tmp_path / "a.prom").read_text()
+        assert f'version="{Versions(str(tmp_path / "run.zarr")).pointer()["version"]}"}} 1' in text
+        assert 'lle_run_unchanged{store="' in text
+
+    def test_fresh_computes_anew(self, job):
+        first, again = lle("run", job()), lle("run", job(), "--fresh")
+        assert again["published"] > first["published"]
+        assert not any(again["blocks_reused"].values())
+        same_arrays(first["store"], again["store"])
+
+
+class TestReuse:
+    def test_another_eigensolver_keeps_the_matrix(self, job):
+        first = lle("run", job())
+        before = contents(first["store"])
+        second = lle("run", job(), "--set", "eigensolver.n_components=3")
+        assert set(second["blocks_computed"]) == LATE
+        assert second["blocks_reused"]["assemble_cost"] == first["blocks_computed"]["assemble_cost"]
+        assert contents(first["store"]) == before, "a later version changed a published one"
+        chunk = "cost_matrix/00000/data/c/0"
+        assert Path(first["store"], chunk).samefile(Path(second["store"], chunk))
+        assert Store(second["store"]).read_all("embedding").shape == (N, 3)
+        assert Store(first["store"]).read_all("embedding").shape == (N, 2)
+
+    def test_an_older_version_gives_too(self, job):
+        first = lle("run", job())
+        lle("run", job(), "--set", "weights.reg=0.01")
+        third = lle("run", job())
+        assert set(third["blocks_computed"]) == {"write_report"}
+        same_arrays(first["store"], third["store"])
+
+    def test_one_changed_chunk_is_all_that_is_read(self, job, tmp_path, points):
+        lle("run", job())
+        points[450] += 0.01
+        zarr.open_group(str(tmp_path / "in.zarr"), mode="r+")["points"][400:500] = points[400:500]
+        planned = lle("plan", job())
+        assert {row["stage"] + "." + row["step"]: row["reused"] for row in planned["steps"][:2]} == {
+            "ingest.read": 2, "ingest.merge_duplicates": 0
+        }  # fmt: skip
+        assert "1 blocks of the input" in planned["says"]
+        second = lle("run", job())
+        assert read_blocks(second["store"]) == [False, False, True]
+        np.testing.assert_array_equal(Store(second["store"]).read_all("_work/raw"), points)
+        same_arrays(second["store"], lle("run", job(), "--fresh")["store"])
+
+    def test_appended_rows_leave_the_old_blocks_unread(self, job, tmp_path, points):
+        lle("run", job())
+        more = np.concatenate([points, swiss_roll(150, np.random.default_rng(3))])
+        array = zarr.open_group(str(tmp_path / "in.zarr"), mode="r+")["points"]
+        array.resize(more.shape)
+        array[N:] = more[N:]
+        second = lle("run", job())
+        assert read_blocks(second["store"]) == [False, False, False, True]
+        same_arrays(second["store"], lle("run", job(), "--fresh")["store"])
+        assert second["metrics"]["n_input"] == N + 150
+        assert Versions(str(tmp_path / "run.zarr")).pointer()["rows"] == N + 150
+
+    def test_a_damaged_block_of_the_copy_is_read_from_the_input(self, job, tmp_path, points):
+        first = lle("run", job())
+        chunk = Path(first["store"], "_work/raw/c/1/0")
+        chunk.write_bytes(b"x" * chunk.stat().st_size)
+        points[0] += 0.01
+        zarr.open_group(str(tmp_path / "in.zarr"), mode="r+")["points"][:100] = points[:100]
+        second = lle("run", job())
+        assert read_blocks(second["store"]) == [True, True, False]
+        np.testing.assert_array_equal(Store(second["store"]).read_all("_work/raw"), points)
+
+    def test_damage_found_by_verify_is_mended_in_a_new_version(self, job):
+        first = lle("run", job())
+        chunk = Path(first["store"], "weights/c/1/0")
+        good = chunk.read_bytes()
+        chunk.write_bytes(bytes([good[0] ^ 1]) + good[1:])
+        assert "block 1 of solve_weights.solve" in refused(1, "verify", Path(first["store"]).parents[1])
+        second = lle("run", job())
+        assert second["blocks_computed"]["solve_weights"] == 1
+        assert Path(second["store"], "weights/c/1/0").read_bytes() == good
+        assert chunk.read_bytes() != good, "the damaged file was written through its other name"
+        assert lle("verify", second["store"])["damaged"] == 0
+
+
+class TestPublishing:
+    def test_the_report_says_which_version_it_is_and_what_units_it_has(self, job):
+        found = lle("run", job(report=True), "--set", "preprocess.scale=standard")
+        page = Path(found["store"], "report/index.html").read_text()
+        assert f"Version {found['published']} · finished {found['metrics']['finished'][:10]}" in page
+        assert "standardised units" in page
+        assert "input units" not in page
+        assert found["metrics"]["blocks"]["write_report"] == 1
+
+    def test_killed_runs_are_resumed_and_never_seen(self, job, tmp_path):
+        config, root = job(), Versions(str(tmp_path / "run.zarr"))
+        first = lle("run", config)
+        command = [sys.executable, "-m", "pipeline", "run", str(config), "--set", "neighbors.n_neighbors=9"]
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, start_new_session=True, **silent)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            if any(path.name != first["published"] and any((path / "_done/solve_weights").glob("*"))
+                   for path in (tmp_path / "run.zarr/versions").iterdir()):  # fmt: skip
+                break
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert root.pointer()["version"] == first["published"]
+        assert lle("export", root.url, tmp_path / "y.npy")["store"] == first["store"]
+        found = lle("status", root.url)
+        assert (found["state"], found["published"]["version"]) == ("done", first["published"])
+        left = found["unpublished"]["store"]
+        assert found["unpublished"]["state"] == "stopped"
+        at = found["unpublished"]["stopped_in"]
+        said = CliRunner().invoke(app, ["status", root.url]).output
+        assert f"not published, stopped {'in' if at['done'] < at['blocks'] else 'after'} {at['stage']}." in said
+        assert "blocks begun" not in said
+        second = lle("run", config, "--set", "neighbors.n_neighbors=9")
+        assert second["store"] == left
+        assert second["blocks_reused"]["find_neighbors"] == 3
+        assert root.ids() == [first["published"], second["published"]]
+
+    def test_killed_between_the_report_and_the_pointer(self, job, tmp_path, monkeypatch):
+        first = lle("run", job())
+
+        def killed(*arguments, **facts):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Versions, "publish", killed)
+            CliRunner().invoke(app, ["run", str(job()), "--set", "weights.reg=0.1"])
+        assert published_url(str(tmp_path / "run.zarr")) == first["store"]
+        again = lle("run", job(), "--set", "weights.reg=0.1")
+        assert not again["blocks_computed"]
+
+    def test_bounds_not_met_are_not_published(self, job, tmp_path):
+        config = job(prometheus=str(tmp_path / "a.prom"))
+        first = lle("run", config)
+        assert "tol" in refused(3, "run", config, *UNMET)
+        assert Versions(str(tmp_path / "run.zarr")).pointer()["version"] == first["published"]
+        text = (tmp_path / "a.prom").read_text()
+        assert "} 3\n" in text
+        assert f'version="{first["published"]}"}} 1' in text
+
+    def test_what_failed_is_dropped_when_another_is_published(self, job, tmp_path):
+        refused(3, "run", job(), *UNMET)
+        root = Versions(str(tmp_path / "run.zarr"))
+        assert "no version has been published" in refused(2, "export", root.url, tmp_path / "y.npy")
+        assert lle("status", root.url)["published"] is None
+        found = lle("run", job())
+        assert set(found["blocks_computed"]) == LATE, "what the failed run had finished was taken over"
+        assert root.ids() == [found["published"]]
+
+    def test_keeps_so_many(self, job, tmp_path):
+        root, published = Versions(str(tmp_path / "run.zarr")), []
+        for reg in (0.1, 0.2, 0.3, 0.4):
+            published.append(lle("run", job(keep=2), "--set", f"weights.reg={reg}")["published"])
+        assert published == sorted(published)
+        assert root.ids() == published[2:]
+        assert root.pointer()["history"] == published[:1:-1]
+        assert lle("run", job(keep=1), "--set", "weights.reg=0.4")["unchanged"]
+        assert root.ids() == published[3:]
+
+    def test_metrics_name_the_version(self, job, tmp_path):
+        found = lle("run", job())
+        assert found["metrics"]["version"] == found["published"]
+        assert lle("report", tmp_path / "run.zarr")["report"] == f"{found['store']}/report/index.html"
+
+
+class TestReaders:
+    def test_a_version_that_is_read_stays(self, job, tmp_path):
+        root = Versions(str(tmp_path / "run.zarr"))
+        first = lle("run", job(keep=1))
+        with reading(root.url) as store:
+            second = lle("run", job(keep=1), "--set", "weights.reg=0.1")
+            assert store.url == first["store"]
+            assert store.read_all("embedding").shape == (N, 2)
+            assert root.ids() == [first["published"], second["published"]]
+            with reading(root.url) as newer:
+                assert newer.url == second["store"]
+        third = lle("run", job(keep=1), "--set", "weights.reg=0.2")
+        assert root.ids() == [third["published"]]
+
+    def test_a_reader_that_comes_while_its_version_goes_takes_the_next(self, job, tmp_path, monkeypatch):
+        root = Versions(str(tmp_path / "run.zarr"))
+        first, second = lle("run", job()), lle("run", job(), "--set", "weights.reg=0.1")
+        asked = [first["store"], second["store"]]
+        Store(first["store"]).put_json(RETIRED, {})
+        monkeypatch.setattr(Versions, "published", lambda self: Store(asked.pop(0)))
+        with reading(root.url) as store:
+            assert store.url == second["store"]
+        assert not asked
+        assert not Store(first["store"]).objects.names("_run/readers")
+
+    def test_python_readers_find_it(self, job, tmp_path):
+        found = lle("run", job())
+        group = zarr.open_group(published_url(str(tmp_path / "run.zarr")), mode="r")
+        assert group["embedding"].shape == (N, 2)
+        assert published_url(found["store"]) == found["store"]
+
+    def test_a_torn_pointer_is_said(self, job, tmp_path):
+        lle("run", job())
+        for text in ('{"version": ', "", "null", "[]", "7", "{}", '{"version": "20260102T030405Z-9f3e"}'):
+            (tmp_path / "run.zarr/published.json").write_text(text)
+            for command in (("export", tmp_path / "run.zarr", tmp_path / "y.npy"), ("status", tmp_path / "run.zarr"),
+                            ("run", job()), ("plan", job())):  # fmt: skip
+                assert "Delete it" in refused(1, *command), (text, command)
+
+
+class TestDrivers:
+    def test_a_second_one_is_refused(self, job, tmp_path):
+        first = lle("run", job())
+        root = Versions(str(tmp_path / "run.zarr"))
+        with RunLock(root.store):
+            assert f"process {os.getpid()}" in refused(1, "run", job(), "--set", "weights.reg=0.1")
+            assert lle("status", root.url)["state"] == "running"
+        assert root.ids() == [first["published"]]
+
+    def test_one_that_lost_the_root_does_not_publish(self, job, tmp_path, monkeypatch):
+        first = lle("run", job())
+        monkeypatch.setattr(RunLock, "held", lambda self: False)
+        assert "taken over" in refused(1, "run", job(), "--set", "weights.reg=0.1")
+        assert Versions(str(tmp_path / "run.zarr")).pointer()["version"] == first["published"]
+
+    def test_a_clock_that_goes_back(self, job, tmp_path):
+        root = Versions(str(tmp_path / "run.zarr"))
+        (tmp_path / "run.zarr/versions/29991231T235959Z-abcd").mkdir(parents=True)
+        assert root.new_id() > "29991231T235959Z-abcd"
+
+
+class TestPlaces:
+    def test_a_run_is_no_root(self, job):
+        config = job(keep=None)
+        assert lle("run", config)["published"] is None
+        assert "one run" in refused(2, "run", job())
+
+    def test_a_root_is_no_run(self, job):
+        lle("run", job())
+        assert "output.keep" in refused(2, "run", job(keep=None))
+        assert "output.keep" in refused(2, "run", job(keep=None), "--fresh")
+
+    def test_other_files(self, job, tmp_path):
+        (tmp_path / "run.zarr").mkdir()
+        (tmp_path / "run.zarr/letter.txt").write_text("dear")
+        assert "other files" in refused(2, "run", job())
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "notes",
+            pytest.param(".ipynb_checkpoints", marks=pytest.mark.slow),
+            pytest.param("20260102T030405Z-9f3e-copy", marks=pytest.mark.slow),
+        ],
+    )
+    def test_folders_of_others_among_the_versions_stay(self, job, tmp_path, name):
+        lle("run", job(keep=1))
+        theirs = tmp_path / "run.zarr/versions" / name / "letter.txt"
+        theirs.parent.mkdir()
+        theirs.write_text("dear")
+        second = lle("run", job(keep=1), "--set", "weights.reg=0.1")
+        assert theirs.read_text() == "dear"
+        assert Versions(str(tmp_path / "run.zarr")).ids() == [second["published"]]
+
+    def test_nothing_there(self, tmp_path):
+        with pytest.raises(ConfigError, match="no run"), reading(str(tmp_path / "none")):
+            pass
+
+
+def test_plan_says_what_is_kept(job):
+    assert lle("plan", job())["from"] is None
+    first = lle("run", job())
+    planned = lle("plan", job())
+    assert planned["unchanged"]
+    assert all(row["reused"] == row["tasks"] for row in planned["steps"])
+    planned = lle("plan", job(), "--set", "embedding.scale=unit_norm")
+    assert planned["from"] == first["published"]
+    kept = {f"{row['stage']}.{row['step']}" for row in planned["steps"] if row["reused"] == row["tasks"]}
+    assert {"assemble_cost.merge", "solve_embedding.solve"} <= kept
+    assert "solve_embedding.write" not in kept
+    computed = lle("run", job(), "--set", "embedding.scale=unit_norm")["blocks_computed"]
+    expected: dict[str, int] = {}
+    for row in planned["steps"]:
+        expected[row["stage"]] = expected.get(row["stage"], 0) + row["tasks"] - row["reused"]
+    assert computed == {stage: blocks for stage, blocks in expected.items() if blocks}
+
+
+@pytest.mark.slow
+def test_through_an_object_store(job, tmp_path, monkeypatch):
+    """The same through obstore: lists by folder, copies by the service, one put for the pointer."""
+    pytest.importorskip("obstore", reason="object stores need the extra s3")
+    url = f"file://{tmp_path}/bucket"
+
+    def opened(at: str):
+        if at.startswith(url):
+            Path(at.removeprefix("file://")).mkdir(parents=True, exist_ok=True)  # obstore wants the folder
+            return RemoteObjects(at)
+        return open_objects(at)
+
+    monkeypatch.setattr(store_module, "open_objects", opened)
+    first = lle("run", job(store=f"{url}/run.zarr", keep=1))
+    assert lle("run", job(store=f"{url}/run.zarr", keep=1))["unchanged"]
+    second = lle("run", job(store=f"{url}/run.zarr", keep=1), "--set", "eigensolver.n_components=3")
+    assert set(second["blocks_computed"]) == LATE
+    root = Versions(f"{url}/run.zarr")
+    assert root.pointer()["history"] == [second["published"]]
+    assert not root.objects.names(f"versions/{first['published']}")
+    assert lle("export", root.url, tmp_path / "y.npy")["store"] == second["store"]
+    assert np.load(tmp_path / "y.npy").shape == (N, 3)
+
+
+def test_versions_that_cannot_be_deleted_cost_neither_the_new_one_nor_room(job, tmp_path, monkeypatch):
+    root = Versions(str(tmp_path / "run.zarr"))
+    published = [lle("run", job(keep=2), "--set", f"weights.reg={reg}")["published"] for reg in (0.1, 0.2)]
+    left = []
+    for _ in range(2):  # killed before they began
+        left.append(root.new_id())
+        root.open(left[-1]).put_json("_run/lock.json", {"host": "elsewhere", "pid": 1, "started": 0, "token": "0"})
+        os.utime(tmp_path / "run.zarr/versions" / left[-1] / "_run/lock.json", (0, 0))
+    stuck, drop = (published[0], left[0]), Versions.drop
+
+    def refuse(self, version):
+        if version in stuck:
+            raise StoreError(f"{version} may not be deleted")
+        return drop(self, version)
+
+    monkeypatch.setattr(Versions, "drop", refuse)
+    result = CliRunner().invoke(app, ["run", str(job(keep=1)), "--set", "weights.reg=0.3", "--json"])
+    assert result.exit_code == 0, result.output
+    third = json.loads(result.stdout)["published"]
+    assert root.pointer()["history"] == [third]
+    assert root.ids() == sorted([*stuck, third])
+    assert all(f"not pruned: {version} may not be deleted" in " ".join(result.stderr.split()) for version in stuck)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+class TestCopies:
+    def places(self, folder: Path, remote: bool):
+        if remote:
+            pytest.importorskip("obstore", reason="object stores need the extra s3")
+        for name in "ab":
+            (folder / name / "c").mkdir(parents=True)
+        urls = [f"{folder}/{name}/c" for name in "ab"]
+        return [RemoteObjects(f"file://{url}") if remote else open_objects(url) for url in urls]
+
+    def test_take_over_and_stay_apart(self, tmp_path, remote):
+        here, there = self.places(tmp_path, remote)
+        for name in ("x", "deep/er/y"):
+            there.put(name, name.encode())
+        here.put("x", b"old")
+        here.copy(["x", "deep/er/y"], there)
+        assert [here.get(name) for name in here.names("")] == [b"deep/er/y", b"x"]
+        here.put("x", b"new")
+        assert there.get("x") == b"x"
+        there.delete("deep")
+        assert here.get("deep/er/y") == b"deep/er/y"
+
+    def test_folders(self, tmp_path, remote):
+        here, _ = self.places(tmp_path, remote)
+        for name in ("versions/2/a/b", "versions/1/z", "versions/file"):
+            here.put(name, b"")
+        assert here.folders("versions") == ["1", "2"]
+        assert here.folders("nothing") == []
+
+
+def test_without_links_the_file_is_copied(tmp_path, monkeypatch):
+    here, there = open_objects(str(tmp_path / "a")), open_objects(str(tmp_path / "b"))
+    there.put("x", b"content")
+
+    def refuse(*arguments):
+        raise OSError(errno.EXDEV, "other file system")
+
+    monkeypatch.setattr(os, "link", refuse)
+    here.copy(["x"], there)
+    assert here.get("x") == b"content"
+    assert not (tmp_path / "a/x").samefile(tmp_path / "b/x")
+
+
+def test_an_input_that_cannot_tell_is_read_every_time(job, monkeypatch):
+    monkeypatch.setattr("pipeline.inputs.stacked_files.FileSource.can_tell", property(lambda self: False))
+    first, second = lle("run", job()), lle("run", job())
+    assert second["unchanged"]
+    assert second["published"] == first["published"]
+    assert second["blocks_computed"] == {"ingest": 3}

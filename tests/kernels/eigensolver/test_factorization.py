@@ -1,0 +1,258 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, eye_array
+
+from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
+from pipeline.kernels.eigensolver import block_lanczos, factor_cost, factorization, pardiso
+from pipeline.kernels.eigensolver.factorization import PinnedCholesky, PinnedLU, ShiftedFactor, SuperLU, canonical
+from pipeline.kernels.eigensolver.pardiso import FactorizationError, Pardiso
+from tests.support.oracle import largest_angle
+from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor, roll_with_outliers
+
+SEEDS = (19, 83)
+BACK_ENDS = ["superlu", pytest.param("pardiso", marks=pytest.mark.skipif(not pardiso.is_available(), reason="no MKL"))]
+needs_mkl = pytest.mark.skipif(not pardiso.is_available(), reason="no MKL")
+
+
+@pytest.fixture(params=BACK_ENDS)
+def back_end(request, monkeypatch):
+    """Both libraries behind the one interface."""
+    monkeypatch.setattr(pardiso, "is_available", lambda: request.param == "pardiso")
+    return request.param
+
+
+def gram(A):
+    M = csr_array(A.T @ A)
+    M.sort_indices()
+    return M
+
+
+def exact_inverse(A):
+    """M^+ by the dense SVD of A, the smallest singular value taken as zero."""
+    _, singular, Vt = np.linalg.svd(A.toarray(), full_matrices=False)
+    return (Vt[:-1].T / singular[:-1] ** 2) @ Vt[:-1]
+
+
+def mean_free(n, m, seed):
+    block = np.random.default_rng(seed).standard_normal((n, m))
+    return block - block.mean(axis=0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_factor_solves_for_several_columns(back_end, seed, transposed):
+    A = roll_factor(250, seed)
+    A.setdiag(3.0)
+    expected = np.linalg.solve(A.toarray().T if transposed else A.toarray(), right := mean_free(250, 3, seed))
+    factor = factorization.analyse(A, pardiso.GENERAL, 2)
+    assert factor.size.nnz >= A.nnz
+    assert factor.size.n_bytes >= 8 * factor.size.nnz
+    factor.factor()
+    np.testing.assert_allclose(factor.solve(right, transposed), expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(factor.solve(right[:, :1], transposed), expected[:, :1], rtol=1e-10, atol=1e-12)
+    factor.release()
+    factor.release()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["swiss_roll", "cube"])
+def test_both_inverses_are_the_pseudo_inverse_of_m(back_end, name, seed):
+    A = lle_factor(points(name, 300, seed), 12, 1e-3)
+    block = mean_free(300, 4, seed)
+    expected = exact_inverse(A) @ block
+    for pin in (0, 211):
+        for inverse in (PinnedLU(A, pin, 2), PinnedCholesky(gram(A), pin, 2)):
+            with inverse:
+                inverse.factor()
+                found = inverse.apply(block + 5.0)  # the constant part is taken off
+            np.testing.assert_allclose(found, expected, atol=1e-7 * np.abs(expected).max())
+            np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-9 * np.abs(expected).max())
+
+
+def test_the_inverse_through_m_serves_factors_that_are_not_square(back_end):
+    A = edge_factor(points("swiss_roll", 300, 5), 6)
+    block = mean_free(300, 2, 5)
+    expected = exact_inverse(A) @ block
+    with PinnedCholesky(gram(A), 17, 2) as inverse:
+        inverse.factor()
+        np.testing.assert_allclose(inverse.apply(block), expected, atol=1e-9 * np.abs(expected).max())
+
+
+def test_a_shift_is_inverted_on_vectors_of_mean_zero(back_end):
+    A, sigma = roll_factor(300, 5), -1e-6
+    block = mean_free(300, 2, 5)
+    expected = np.linalg.solve(gram(A).toarray() - sigma * np.eye(300), block)
+    with ShiftedFactor(gram(A), sigma, 2) as inverse:
+        inverse.factor()
+        np.testing.assert_allclose(inverse.apply(block), expected, atol=1e-7 * np.abs(expected).max())
+
+
+@needs_mkl
+def test_a_shift_above_wanted_eigenvalues_is_refused():
+    A = roll_factor(300, 5)
+    third = np.linalg.svd(A.toarray(), compute_uv=False)[::-1][3] ** 2
+    with ShiftedFactor(gram(A), 1.01 * third, 2) as inverse, pytest.raises(ConfigError, match="3 wanted eigenvalues"):
+        inverse.factor()
+    with ShiftedFactor(gram(A), 1e-3 * third, 2) as inverse:
+        inverse.factor()
+
+
+@pytest.mark.parametrize("pin", [-1, 300])
+def test_a_pin_outside_the_matrix_is_refused(pin):
+    A = roll_factor(300, 5)
+    with pytest.raises(InputError, match=r"0 \.\. 299, found"):
+        PinnedLU(A, pin, 1)
+    with pytest.raises(InputError, match=r"0 \.\. 299, found"):
+        PinnedCholesky(gram(A), pin, 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_transient_pin_is_found_out(back_end, seed):
+    A, transient = roll_with_outliers(800, 4, seed)
+    for pin in transient:
+        with PinnedLU(A, int(pin), 2) as inverse, pytest.raises(FactorizationError, match="singular"):
+            inverse.factor()
+    with PinnedLU(A, 400, 2) as inverse:
+        inverse.factor()
+
+
+@needs_mkl
+def test_m_that_is_not_positive_definite_is_refused():
+    M = gram(roll_factor(400, 7))
+    M.setdiag(M.diagonal() - 1e-3)
+    with PinnedCholesky(M, 3, 2) as inverse, pytest.raises(FactorizationError, match="factored or chebyshev"):
+        inverse.factor()
+
+
+@needs_mkl
+def test_64_bit_integers_give_the_same_solution(monkeypatch):
+    A = roll_factor(400, 7)
+    A.setdiag(3.0)
+    right = mean_free(400, 3, 7)
+    narrow = Pardiso(A, pardiso.GENERAL, 2)
+    narrow.factor()
+    monkeypatch.setattr(Pardiso, "_overflows", lambda self: True)
+    wide = Pardiso(A, pardiso.GENERAL, 2)
+    wide.factor()
+    assert wide._iparm.dtype == np.int64
+    assert wide.size.nnz == narrow.size.nnz
+    np.testing.assert_allclose(wide.solve(right, True), narrow.solve(right, True), rtol=1e-12)
+    wide.release()
+    narrow.release()
+
+
+@needs_mkl
+@pytest.mark.slow
+def test_more_entries_than_32_bits_count_are_analysed_with_64(monkeypatch):
+    """The factor of a random graph fills up; the analysis alone tells its size."""
+    n = 95_000
+    columns = np.random.default_rng(5).integers(0, n, 4 * n)
+    A = canonical(csr_array((np.full(4 * n, 0.1), (np.repeat(np.arange(n), 4), columns)), shape=(n, n)) + eye_array(n))
+    inverse = Pardiso(A, pardiso.GENERAL, 2)
+    assert inverse._iparm.dtype == np.int64
+    assert inverse.size.nnz > 2**31
+    assert inverse.size.n_bytes > 8 * inverse.size.nnz
+    inverse.release()
+    monkeypatch.setattr(Pardiso, "_overflows", lambda self: False)
+    narrow = Pardiso(A, pardiso.GENERAL, 2)  # what would happen without
+    assert narrow.size.nnz < 0
+    narrow.release()
+
+
+@needs_mkl
+def test_the_number_of_mkl_threads_is_left_as_it_was():
+    mkl = pardiso.load_mkl()
+    before = mkl.MKL_Get_Max_Threads()
+    factor = Pardiso(roll_factor(300, 7), pardiso.GENERAL, before + 1)
+    assert mkl.MKL_Get_Max_Threads() == before
+    factor.release()
+
+
+@needs_mkl
+def test_running_out_of_memory_says_what_to_do():
+    factor = Pardiso(roll_factor(300, 7), pardiso.GENERAL, 1)
+    with pytest.raises(NotEnoughMemory, match=r"300 rows.*chebyshev"):
+        factor._fail(-2, pardiso.FACTOR)
+    assert not factor._handle.any()
+
+
+def test_superlu_says_when_its_integers_end(monkeypatch):
+    def overflow(matrix):
+        raise MemoryError
+
+    monkeypatch.setattr(factorization, "splu", overflow)
+    with pytest.raises(NotEnoughMemory, match="install pypardiso"):
+        SuperLU(roll_factor(300, 7)).factor()
+
+
+def test_mkl_is_not_loaded_by_the_import():
+    code = "import sys, pipeline.kernels.eigensolver.solve as s; sys.exit('pypardiso' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_program_works_where_mkl_is_missing(monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    pardiso.load_mkl.cache_clear()
+    monkeypatch.setattr(pardiso.importlib, "import_module", missing)
+    try:
+        assert not pardiso.is_available()
+        assert isinstance(factorization.analyse(roll_factor(300, 7), pardiso.GENERAL, 1), SuperLU)
+        with pytest.raises(FactorizationError, match="install pypardiso"):
+            Pardiso(roll_factor(300, 7), pardiso.GENERAL, 1)
+    finally:
+        pardiso.load_mkl.cache_clear()
+
+
+@needs_mkl
+@pytest.mark.parametrize("name", ["swiss_roll", "cube"])
+def test_small_pieces_tell_the_size_of_the_whole_factor(monkeypatch, name):
+    A = lle_factor(points(name, 12_000, 3), 12, 1e-3)
+    assert factor_cost.extrapolated(A, pardiso.GENERAL, 0, 2) is None  # too small to bother
+    monkeypatch.setattr(factor_cost, "MIN_ROWS", 10_000)
+    monkeypatch.setattr(factor_cost, "PIECES", (300, 1_200))
+    with PinnedLU(A, 0, 2) as inverse:
+        assert 0.5 < factor_cost.extrapolated(A, pardiso.GENERAL, 6_000, 2).nnz / inverse.size.nnz < 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("max_columns", [16, 40])
+def test_block_lanczos_finds_multiple_eigenvalues(seed, max_columns):
+    n, m = 500, 4
+    values = np.concatenate([[100.0, 100.0, 100.0, 40.0], np.linspace(30, 1, n - 5)])
+    V = block_lanczos.orthonormalise(mean_free(n, n - 1, seed), np.empty((n, 0)))
+    start = np.random.default_rng(seed).standard_normal((n, 4))
+
+    def apply(block):
+        return V @ (values[:, None] * (V.T @ block))
+
+    space = block_lanczos.block_lanczos(apply, start, m, max_columns, 1e-10, 4000)
+    np.testing.assert_allclose(space.values, values[:m], rtol=1e-12)
+    assert space.basis.shape[1] <= max_columns
+    assert (space.errors <= 1e-10).all()
+    outside = V[:, :m] - space.basis @ (space.basis.T @ V[:, :m])
+    assert np.linalg.norm(outside, 2) < 1e-8
+    np.testing.assert_allclose(space.basis.T @ space.basis, np.eye(space.basis.shape[1]), atol=1e-12)
+
+
+def test_block_lanczos_stops_at_its_limit():
+    n = 200
+    start = np.random.default_rng(2).standard_normal((n, 4))
+    space = block_lanczos.block_lanczos(lambda block: block * np.linspace(1, 2, n)[:, None], start, 3, 16, 1e-14, 24)
+    assert space.n_applied == 24
+    assert space.errors.max() > 1e-14
+
+
+def test_dependent_columns_come_back_orthonormal():
+    against = block_lanczos.orthonormalise(mean_free(60, 3, 1), np.empty((60, 0)))
+    block = mean_free(60, 2, 2)
+    block = np.column_stack([block, block @ [1.0, -2.0], against[:, 0]])
+    Q = block_lanczos.orthonormalise(block, against)
+    np.testing.assert_allclose(Q.T @ Q, np.eye(4), atol=1e-13)
+    np.testing.assert_allclose(against.T @ Q, 0, atol=1e-13)
+    np.testing.assert_allclose(Q.sum(axis=0), 0, atol=1e-12)
+    assert largest_angle(np.column_stack([Q, against]), np.column_stack([Q, against, block[:, :2]])) < 1e-5

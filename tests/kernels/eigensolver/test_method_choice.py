@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from pipeline.kernels.eigensolver import factor_cost, pardiso
+from pipeline.kernels.eigensolver.method_choice import chosen, predict
+from pipeline.kernels.eigensolver.solve import ROUTES, bottom_eigenpairs
+from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor
+
+PLENTY = 2**33
+
+needs_mkl = pytest.mark.skipif(not pardiso.is_available(), reason="only PARDISO analyses before it factors")
+
+
+def gram(A):
+    return csr_array(A.T @ A)
+
+
+@needs_mkl
+@pytest.mark.parametrize("seed", [3, 19])
+def test_predicts_what_the_routes_then_take(seed):
+    A = roll_factor(3000, seed)
+    predicted = {one.method: one for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)}
+    assert list(predicted) == ["factored", "shift_invert", "chebyshev"]
+    for method, one in list(predicted.items())[:2]:
+        found = bottom_eigenpairs(
+            A, 2, method=method, pin=0, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=PLENTY, sigma=0.0,
+            n_threads=1, initial=None, max_degrees=1,
+        )  # fmt: skip
+        assert one.factor_nnz == pytest.approx(found.stats.factor_nnz, rel=0.01)
+        assert one.predicted_bytes == pytest.approx(found.stats.predicted_bytes, rel=0.01)
+        assert one.basis == "analysis"
+        assert 0 < one.seconds < 10
+
+
+@needs_mkl
+def test_the_first_that_fits_and_is_quick_is_chosen():
+    A = lle_factor(points("cube", 3000, 3), 12, 1e-3)
+    predicted = predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)
+    assert chosen(predicted, 600).method == "factored"
+    assert chosen(predicted, 0.0).method == "chebyshev"
+    needed = predicted[0].predicted_bytes
+    tight = predict(A, None, ROUTES, 2, 0, needed - 1, 1)
+    assert [one.fits for one in tight] == [False, True]
+    assert chosen(tight, 600).method == "chebyshev"
+    assert chosen(predict(A, None, ROUTES, 2, 0, 1000, 1), 600).method == "chebyshev"
+
+
+def test_factors_that_are_not_square_have_no_lu():
+    A = edge_factor(points("sheet", 500, 3), 5)
+    assert [one.method for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)] == ["shift_invert", "chebyshev"]
+
+
+@needs_mkl
+def test_pieces_forecast_bytes_and_work(monkeypatch):
+    A = lle_factor(points("cube", 12_000, 3), 12, 1e-3)
+    [exact, _] = predict(A, None, ROUTES, 2, 6_000, PLENTY, 1)
+    monkeypatch.setattr(factor_cost, "MIN_ROWS", 10_000)
+    monkeypatch.setattr(factor_cost, "PIECES", (1_500, 6_000))
+    [told, _] = predict(A, None, ROUTES, 2, 6_000, PLENTY, 1)
+    assert (exact.basis, told.basis) == ("analysis", "pieces")
+    for name in ("factor_nnz", "gflop", "predicted_bytes"):
+        assert 0.6 < getattr(told, name) / getattr(exact, name) < 1.6, name
+
+
+def test_more_work_takes_longer():
+    size = pardiso.FactorSize(10**6, 10**7, 1.0)
+    hard = size._replace(gflop=100.0)
+    assert factor_cost.factor_seconds(hard, 10**5, 10, 1) > factor_cost.factor_seconds(size, 10**5, 10, 1)
+    assert factor_cost.factor_seconds(size, 10**5, 10, 4) < factor_cost.factor_seconds(size, 10**5, 10, 1)
+    assert np.isclose(factor_cost.filter_seconds(10**6, 8, 2), factor_cost.filter_seconds(10**6, 4, 1))

@@ -1,0 +1,75 @@
+"""The routes of the eigensolver agree with each other: angle below 0.1 degree, eigenvalues to 1e-4."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.datasets import load_digits
+
+from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
+from pipeline.kernels.factors.cost_matrix import local_factor
+from pipeline.storage.store import Store
+from tests.support.commands import lle, write_config
+from tests.support.oracle import largest_angle
+from tests.support.sampled_factors import lle_factor, points
+
+ROUTES = ("factored", "shift_invert", "chebyshev")
+DEGREE = np.pi / 180
+
+
+def solve(A, m, route, n_threads):
+    return bottom_eigenpairs(
+        A, m, method=route, pin=None, cost_matrix=lambda: csr_array(A.T @ A), tol=1e-8, max_memory=2**34, sigma=0.0,
+        n_threads=n_threads, initial=None, max_degrees=200_000,
+    )  # fmt: skip
+
+
+def assert_agree(A, m, routes, threads):
+    first = solve(A, m, routes[0], threads[0])
+    assert first.converged
+    for route, n_threads in [(route, n) for route in routes for n in threads][1:]:
+        found = solve(A, m, route, n_threads)
+        assert found.converged, (route, n_threads)
+        assert largest_angle(found.vectors, first.vectors) < 0.1 * DEGREE, (route, n_threads)
+        np.testing.assert_allclose(found.eigenvalues, first.eigenvalues, rtol=1e-4)
+
+
+@pytest.mark.parametrize("seed", [pytest.param(3, marks=pytest.mark.slow), 19])
+def test_s_curve(seed):
+    assert_agree(lle_factor(points("s_curve", 1500, seed), 12, 1e-3), 2, ROUTES, (1, 2))
+
+
+@pytest.mark.slow
+def test_digits():
+    X = load_digits().data
+    assert_agree(lle_factor(X + 1e-6 * np.random.default_rng(9).normal(size=X.shape), 12, 1e-3), 4, ROUTES, (1, 2))
+
+
+def test_the_comparison_can_fail():
+    A, B = (lle_factor(points("s_curve", 800, seed), 12, 1e-3) for seed in (3, 4))
+    right, wrong = solve(A, 2, "factored", 1), solve(B, 2, "factored", 1)
+    assert largest_angle(right.vectors, wrong.vectors) > 0.1 * DEGREE
+
+
+def stored_factor(path):
+    store = Store(str(path))
+    indices, weights = store.read_all("neighbor_indices"), store.read_all("weights")
+    component = store.read_bundle("_work/embedding")["component"]
+    assert (component == 0).all()
+    return csr_array(local_factor(indices, weights, 0, len(indices)))
+
+
+@pytest.mark.slow
+def test_mnist(tmp_path, shared_data):
+    images = shared_data("mnist/train-images-idx3-ubyte.gz").parent
+    config = write_config(tmp_path, input={"kind": "idx", "path": f"{images}/*-images-idx3-ubyte.gz"})
+    lle("run", config, "--set", "execution.cluster.kind=local")
+    assert_agree(stored_factor(tmp_path / "run.zarr"), 5, ROUTES, (2,))
+
+
+@pytest.mark.slow
+def test_cover(tmp_path, shared_data):
+    """Without chebyshev: lambda_1 is 1e-12 here and filters would need 10^6 products (see ARCHITECTURE.md)."""
+    source = {"kind": "npz", "path": str(shared_data("tables/cover.npz")), "key": "X"}
+    config = write_config(tmp_path, input=source, preprocess={"scale": "standard"})
+    lle("run", config, "--set", "execution.cluster.kind=local")
+    assert_agree(stored_factor(tmp_path / "run.zarr"), 3, ROUTES[:2], (2,))

@@ -1,0 +1,382 @@
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.manifold import locally_linear_embedding
+
+from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
+from pipeline.kernels.eigensolver import factor_cost, methods, pardiso
+from pipeline.kernels.eigensolver import solve as solve_module
+from pipeline.kernels.eigensolver.methods import Hooks
+from pipeline.kernels.eigensolver.pardiso import FactorizationError
+from pipeline.kernels.eigensolver.rayleigh_ritz import RitzPairs, Tolerances
+from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
+from tests.support import sampled_factors
+from tests.support.oracle import largest_angle
+from tests.support.sampled_factors import (
+    edge_factor,
+    lle_factor,
+    points,
+    roll_factor,
+    roll_with_outliers,
+    separate_rolls,
+)
+
+SEEDS = (19, 83)
+METHODS = ("factored", "shift_invert", "chebyshev")
+PLENTY = 2**34
+
+
+def solve(A, m, method, **changed):
+    """The call as the program makes it, M formed on demand."""
+    arguments = {
+        "pin": None, "cost_matrix": lambda: gram(A), "tol": 1e-8, "max_memory": PLENTY, "sigma": 0.0, "n_threads": 1,
+        "initial": None, "max_degrees": 200_000,
+    }  # fmt: skip
+    return bottom_eigenpairs(A, m, method=method, **(arguments | changed))
+
+
+def gram(A):
+    M = csr_array(A.T @ A)
+    M.sort_indices()
+    return M
+
+
+def oracle(A, m):
+    """The m pairs after the null one, by the dense SVD."""
+    _, singular, Vt = np.linalg.svd(A.toarray(), full_matrices=False)
+    return singular[::-1][1 : m + 1] ** 2, Vt[::-1][1 : m + 1].T
+
+
+def check(found, A, m):
+    """What every answer keeps, whatever the route."""
+    n = A.shape[1]
+    V, values = found.vectors, found.eigenvalues
+    assert V.shape == (n, m)
+    assert values.shape == found.residuals.shape == found.vector_errors.shape == (m,)
+    assert (np.diff(values) >= 0).all()
+    np.testing.assert_allclose(V.T @ V, np.eye(m), atol=1e-12)
+    np.testing.assert_allclose(V.sum(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(np.square(A @ V).sum(axis=0), values, rtol=1e-6)
+    residuals = np.linalg.norm(A.T @ (A @ V) - V * values, axis=0) / values
+    np.testing.assert_allclose(found.residuals, residuals, rtol=0.5, atol=1e-9)
+    at = np.abs(V).argmax(axis=0)
+    assert (V[at, np.arange(m)] > 0).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("name", "seed"), [
+    ("swiss_roll", 19), pytest.param("s_curve", 83, marks=pytest.mark.slow),
+    pytest.param("sheet", 19, marks=pytest.mark.slow), ("cube", 83),
+])  # fmt: skip
+def test_every_route_finds_the_dense_vectors(method, name, seed):
+    A = lle_factor(points(name, 480, seed), 12, 1e-3)
+    values, V = oracle(A, 3)
+    found = solve(A, 3, method)
+    check(found, A, 3)
+    assert found.converged
+    assert found.stats.method == method
+    assert found.stats.reason.startswith(method)
+    assert largest_angle(found.vectors, V) < 1e-4
+    np.testing.assert_allclose(found.eigenvalues, values, rtol=1e-8)
+
+
+def test_the_comparison_can_fail():
+    A = roll_factor(480, 19)
+    B = A.copy()
+    B.data *= 1 + 1e-4 * np.random.default_rng(1).standard_normal(B.nnz)
+    B.setdiag(B.diagonal() - B.sum(axis=1))  # rows sum to 0 again
+    right, wrong = solve(A, 3, "factored"), solve(B, 3, "factored")
+    assert largest_angle(right.vectors, wrong.vectors) > 1e-2
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_double_eigenvalues_are_both_found(method):
+    A = lle_factor(points("circle", 500, 0), 12, 1e-3)
+    values, V = oracle(A, 4)
+    found = solve(A, 4, method)
+    check(found, A, 4)
+    np.testing.assert_allclose(found.eigenvalues, values, rtol=1e-8)
+    np.testing.assert_allclose(found.eigenvalues[[1, 3]], found.eigenvalues[[0, 2]], rtol=1e-9)
+    assert largest_angle(found.vectors, V) < 1e-4
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_agrees_with_scikit_learn(seed):
+    X = points("s_curve", 600, seed)
+    A, order = lle_factor(X, 12, 1e-3), sampled_factors.order(X)
+    reference, _ = locally_linear_embedding(
+        X, n_neighbors=12, n_components=2, reg=1e-3, eigen_solver="dense", random_state=seed
+    )
+    assert largest_angle(solve(A, 2, "auto").vectors, reference[order]) < 0.1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_digits_are_lost_where_m_has_lost_them(seed):
+    A = roll_factor(20_000, seed)
+    exact, through_m = solve(A, 2, "factored"), solve(A, 2, "shift_invert")
+    check(exact, A, 2)
+    assert exact.converged
+    assert through_m.converged
+    assert exact.stats.n_refinements >= 1
+    assert through_m.stats.n_refinements >= 1
+    np.testing.assert_allclose(through_m.eigenvalues, exact.eigenvalues, rtol=1e-9)
+    assert largest_angle(through_m.vectors, exact.vectors) < 1e-5
+    # the entries of M in float64 are off by 1e-16, and so is what its eigenvalues say
+    M = gram(A)
+    of_m = np.einsum("ij,ij->j", exact.vectors, M @ exact.vectors)
+    assert abs(of_m[0] / exact.eigenvalues[0] - 1) > 1e-8
+
+
+@pytest.mark.parametrize(("n", "m"), [(10, 1), (10, 9), (11, 3), (30, 2), (150, 5), (400, 2)])
+def test_small_problems_are_solved_dense(n, m):
+    A = lle_factor(points("swiss_roll", n, n), min(8, n - 1), 1e-3)
+    values, V = oracle(A, m)
+    found = solve(A, m, "chebyshev")
+    check(found, A, m)
+    assert found.stats.method == "dense"
+    assert found.converged
+    np.testing.assert_allclose(found.eigenvalues, values, rtol=1e-7)
+    assert largest_angle(found.vectors, V) < 1e-4
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fifty_vectors(method):
+    A = roll_factor(500, 5)
+    values, V = oracle(A, 50)
+    found = solve(A, 50, method)
+    check(found, A, 50)
+    assert found.converged
+    np.testing.assert_allclose(found.eigenvalues, values, rtol=1e-8)
+    assert largest_angle(found.vectors, V) < 1e-4
+
+
+def test_fifty_vectors_of_two_thousand_points():
+    A = roll_factor(2000, 5)
+    found, more = solve(A, 50, "auto"), solve(A, 56, "auto")
+    check(found, A, 50)
+    assert found.converged
+    np.testing.assert_allclose(found.eigenvalues, more.eigenvalues[:50], rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["shift_invert", "chebyshev", "auto"])
+def test_factors_with_more_rows_than_columns(method):
+    A = edge_factor(points("swiss_roll", 450, 5), 8)
+    values, V = oracle(A, 3)
+    found = solve(A, 3, method)
+    check(found, A, 3)
+    assert found.converged
+    np.testing.assert_allclose(found.eigenvalues, values, rtol=1e-9)
+    assert largest_angle(found.vectors, V) < 1e-4
+
+
+@pytest.mark.parametrize("method", ["auto", *METHODS])
+def test_equal_input_gives_equal_bytes(method):
+    A = roll_factor(600, 5)
+    data = A.data.copy()
+    np.random.seed(4)  # noqa: NPY002 (the answer must not depend on the global state)
+    first = solve(A, 3, method)
+    np.random.seed(5)  # noqa: NPY002
+    unaligned = np.empty(8 * A.nnz + 8, np.uint8)[8:].view(np.float64)
+    unaligned[:] = A.data
+    second = solve(csr_array((unaligned, A.indices, A.indptr), shape=A.shape), 3, method)
+    assert first.vectors.tobytes() == second.vectors.tobytes()
+    assert first.eigenvalues.tobytes() == second.eigenvalues.tobytes()
+    np.testing.assert_array_equal(A.data, data)
+
+
+@pytest.mark.parametrize("pin", [0, 450, 599])
+def test_the_answer_does_not_depend_on_the_pin(pin):
+    A = roll_factor(600, 5)
+    found, other = solve(A, 3, "factored", pin=pin), solve(A, 3, "factored")
+    assert largest_angle(found.vectors, other.vectors) < 1e-5
+    np.testing.assert_allclose(found.eigenvalues, other.eigenvalues, rtol=1e-9)
+
+
+def test_a_pin_is_looked_for_in_the_closed_class():
+    A, transient = roll_with_outliers(800, 4, 5)
+    found = solve(A[::-1][:, ::-1], 2, "factored")  # the transient points come first
+    assert found.converged
+    assert largest_angle(found.vectors[::-1], solve(A, 2, "chebyshev").vectors) < 1e-4
+    with pytest.raises(FactorizationError, match="singular"):
+        solve(A, 2, "factored", pin=int(transient[0]))
+
+
+def test_auto_falls_from_a_bad_pin_to_shift_invert():
+    A, transient = roll_with_outliers(800, 4, 5)
+    found = solve(A, 2, "auto", pin=int(transient[0]))
+    assert found.converged
+    assert found.stats.method == "shift_invert"
+    assert "singular" in found.stats.reason
+    assert largest_angle(found.vectors, solve(A, 2, "factored").vectors) < 1e-4
+
+
+@pytest.mark.parametrize(("n", "n_rolls"), [
+    (150, 2), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((500, 2), (300, 4))), (50, 12),
+])  # fmt: skip
+@pytest.mark.parametrize("method", ["auto", *METHODS])
+@pytest.mark.parametrize("pin", [pytest.param(None, marks=pytest.mark.slow), 3])
+def test_more_null_vectors_than_the_constant_are_never_returned(n, n_rolls, method, pin):
+    A = separate_rolls(n, n_rolls, 5)
+    with pytest.raises((InputError, FactorizationError), match="closed class"):
+        solve(A, 2, method, pin=pin)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_too_little_memory_is_refused_with_both_numbers(method):
+    with pytest.raises(NotEnoughMemory, match=rf"{method} needs .*1\.0 MiB \(1,048,576 bytes\).*max_memory"):
+        solve(roll_factor(3000, 5), 2, method, max_memory=2**20)
+
+
+def test_auto_takes_the_factor_where_it_fits_and_filters_where_not():
+    A = roll_factor(600, 5)
+    loaded = []
+
+    def cost_matrix():
+        loaded.append(1)
+        return gram(A)
+
+    whole = solve(A, 2, "auto", cost_matrix=cost_matrix)
+    assert whole.stats.method == "factored"
+    assert whole.stats.factor_nnz > A.nnz
+    assert 2**20 < whole.stats.predicted_bytes < 2**28
+    allowed = whole.stats.predicted_bytes - 1
+    small = solve(A, 2, "auto", cost_matrix=cost_matrix, max_memory=allowed)
+    assert small.stats.method == "chebyshev"
+    assert small.converged
+    assert small.stats.predicted_bytes <= allowed
+    assert "factored needs" in small.stats.reason
+    assert largest_angle(small.vectors, whole.vectors) < 1e-4
+    assert not loaded
+    with pytest.raises(NotEnoughMemory, match=r"factored needs.*chebyshev needs"):
+        solve(A, 2, "auto", max_memory=2**17)
+
+
+def test_auto_goes_on_where_a_route_did_not_converge(monkeypatch):
+    A = roll_factor(600, 5)
+
+    def spoiled(problem):
+        found = methods.factored(problem)
+        V = found.pairs.vectors + 1e-4 * np.random.default_rng(3).standard_normal(found.pairs.vectors.shape)
+        V = np.linalg.qr(V - V.mean(axis=0))[0]
+        return found._replace(pairs=RitzPairs(np.square(A @ V).sum(axis=0), V), errors=np.full(2, 1e-4))
+
+    monkeypatch.setitem(solve_module.ROUTES, "factored", spoiled)
+    alone = solve(A, 2, "factored")
+    assert not alone.converged
+    found = solve(A, 2, "auto")
+    assert found.converged
+    assert found.stats.method == "shift_invert"
+    assert "factored reached vector errors of 1e-04 only" in found.stats.reason
+
+
+def test_a_long_factorization_waits_until_filters_have_had_half_of_its_time(monkeypatch):
+    A, begun = roll_factor(600, 5), []
+    hooks = Hooks(begin=begun.append)
+    monkeypatch.setattr(solve_module, "PATIENCE", 0.0)
+    monkeypatch.setattr(factor_cost, "factor_seconds", lambda *_: 4.0)
+    monkeypatch.setattr(solve_module, "filter_seconds", lambda *_: 0.1)  # 20 products: too few to converge
+    found = solve(A, 2, "auto", hooks=hooks)
+    assert begun == ["factored", "chebyshev", "factored"]
+    assert found.converged
+    assert found.stats.method == "factored"
+    assert "chebyshev reached vector errors" in found.stats.reason
+    monkeypatch.setattr(solve_module, "filter_seconds", lambda *_: 1e-6)
+    begun.clear()
+    found = solve(A, 2, "auto", hooks=hooks)
+    assert begun == ["factored", "chebyshev"]
+    assert found.stats.method == "chebyshev"
+    assert found.converged
+    assert "factored would take about 4 s" in found.stats.reason
+
+
+@pytest.mark.parametrize(("skipped", "taken"), [
+    (["factored"], "shift_invert"), (["factored", "shift_invert"], "chebyshev"), (["chebyshev"], "factored"),
+])  # fmt: skip
+def test_auto_leaves_out_what_has_failed_before(skipped, taken):
+    found = solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} was killed" for name in skipped})
+    assert found.stats.method == taken
+    assert all(f"{name} was killed" in found.stats.reason for name in skipped)
+    with pytest.raises(NotEnoughMemory, match="chebyshev died"):
+        solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} died" for name in METHODS})
+
+
+def test_a_small_residual_alone_does_not_count_as_converged(monkeypatch):
+    monkeypatch.setattr(solve_module, "DENSE_POINTS", 10)
+    monkeypatch.setitem(
+        solve_module.ROUTES, "factored", lambda problem: methods.dense(problem)._replace(errors=np.ones(2))
+    )
+    found = solve(roll_factor(450, 5), 2, "factored")
+    assert (found.residuals < 1e-4).all()
+    assert not found.converged
+
+
+def test_chebyshev_that_stops_early_says_so():
+    found = solve(roll_factor(600, 5), 2, "chebyshev", max_degrees=50)
+    check(found, roll_factor(600, 5), 2)
+    assert not found.converged
+    assert 0 < found.stats.n_degrees <= 50
+    assert "stopped at the limit" in found.stats.reason
+
+
+def test_chebyshev_starts_from_given_vectors():
+    A = roll_factor(600, 5)
+    cold = solve(A, 2, "chebyshev")
+    warm = solve(A, 2, "chebyshev", initial=cold.vectors)
+    assert warm.converged
+    assert warm.stats.n_degrees < 0.8 * cold.stats.n_degrees
+
+
+@pytest.mark.parametrize("sigma", [-1e-9, -1e-12])
+def test_a_shift_below_zero_changes_nothing(sigma):
+    A = roll_factor(600, 5)
+    found, pinned = solve(A, 2, "shift_invert", sigma=sigma), solve(A, 2, "shift_invert")
+    assert found.converged
+    assert largest_angle(found.vectors, pinned.vectors) < 1e-4
+    np.testing.assert_allclose(found.eigenvalues, pinned.eigenvalues, rtol=1e-8)
+
+
+@pytest.mark.skipif(not pardiso.is_available(), reason="needs the inertia that PARDISO reports")
+def test_a_shift_above_wanted_eigenvalues_is_a_config_error():
+    A = roll_factor(600, 5)
+    with pytest.raises(ConfigError, match=r"eigensolver\.sigma"):
+        solve(A, 2, "shift_invert", sigma=2 * solve(A, 2, "factored").eigenvalues[0])
+
+
+@pytest.mark.parametrize(("method", "m", "message"), [
+    ("auto", 0, "n_components is 0"),
+    ("auto", 500, r"has 499 eigenvectors"),
+    ("arpack", 2, r"must be auto.*'arpack'"),
+])  # fmt: skip
+def test_impossible_requests_name_the_key(method, m, message):
+    with pytest.raises(ConfigError, match=message):
+        solve(roll_factor(500, 5), m, method)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_64_bit_indices_and_unsorted_rows_are_taken(method):
+    A = roll_factor(450, 5)
+    rows, columns = A.nonzero()
+    order = np.random.default_rng(3).permutation(A.nnz)
+    order = order[np.argsort(rows[order], kind="stable")]
+    B = csr_array((A.data[order], columns[order].astype(np.int64), A.indptr.astype(np.int64)), shape=A.shape)
+    indices = B.indices.copy()
+    found, expected = solve(B, 2, method), solve(A, 2, method)
+    np.testing.assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-9)
+    np.testing.assert_array_equal(B.indices, indices)
+
+
+def test_factored_needs_a_square_factor():
+    with pytest.raises(ConfigError, match="4000 rows for 500 points"):
+        solve(edge_factor(points("cube", 500, 5), 8), 2, "factored")
+
+
+def test_tolerances_follow_rounding_where_it_is_above_tol():
+    eps = np.finfo(np.float64).eps
+    tolerances = Tolerances(1e-8, 4.0)
+    values = np.array([1e-14, 1.0])
+    np.testing.assert_allclose(tolerances.residual_bounds(values), [8 * eps * 4e14, 1e-8])
+    np.testing.assert_allclose(tolerances.vector_bounds(values), [100 * eps * 2e7, 1e-8])
+
+
+def test_the_environment_for_equal_bytes_is_what_mkl_reads():
+    assert pardiso.reproducible_environment() == {"MKL_CBWR": "AUTO,STRICT"}

@@ -1,0 +1,196 @@
+import numpy as np
+import pytest
+from scipy.stats import ortho_group
+from sklearn.manifold._locally_linear import barycenter_weights as sklearn_weights
+
+from pipeline.core.errors import InputError
+from pipeline.kernels.factors.lle_weights import barycenter_weights
+from tests.support.oracle import exact_neighbors, lle, point_weights
+
+SEEDS = [11, 23, 37]
+REG = 1e-3
+
+
+def cloud(seed: int, n_points: int = 60, n_features: int = 5) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n_points, n_features))
+
+
+def weights_of(X: np.ndarray, neighbors: np.ndarray, reg: float = REG, rule: str = "trace") -> np.ndarray:
+    return barycenter_weights(X, X[neighbors], neighbors >= 0, reg, rule).weights
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("n_features", "k"), [(2, 12), (5, 4), (40, 8)])
+@pytest.mark.parametrize("reg", [1e-3, 1e-1])
+def test_weights__same_as_scikit_learn(seed: int, n_features: int, k: int, reg: float) -> None:
+    X = cloud(seed, n_features=n_features)
+    neighbors, _ = exact_neighbors(X, k)
+    expected = sklearn_weights(X, X, neighbors, reg=reg)
+    weights = weights_of(X, neighbors, reg)
+    np.testing.assert_allclose(weights, expected, rtol=1e-9, atol=1e-9)
+    assert not np.allclose(weights, weights_of(X, neighbors, 1.01 * reg), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_weights__same_as_oracle_and_sum_to_one(seed: int) -> None:
+    reference = lle(cloud(seed), k=7, reg=REG)
+    weights = weights_of(cloud(seed), reference.neighbors)
+    np.testing.assert_allclose(weights, reference.weights, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-13)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_weights__invariant_to_rotation_shift_and_scale(seed: int) -> None:
+    X = cloud(seed)
+    neighbors, _ = exact_neighbors(X, 8)
+    weights = weights_of(X, neighbors)
+    rotation = ortho_group.rvs(5, random_state=np.random.default_rng(seed))
+    np.testing.assert_allclose(weights_of(X @ rotation, neighbors), weights, atol=1e-10)
+    np.testing.assert_allclose(weights_of(X + 100.0, neighbors), weights, atol=1e-8)
+    np.testing.assert_allclose(weights_of(X * 1e-9, neighbors), weights, atol=1e-10)
+    stretched = X * np.array([1.01, 1, 1, 1, 1])  # no similarity: the weights must change
+    assert np.abs(weights_of(stretched, neighbors) - weights).max() > 1e-4
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_weights__equivariant_to_the_order_of_points_and_slots(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = cloud(seed)
+    neighbors, _ = exact_neighbors(X, 8)
+    weights = weights_of(X, neighbors)
+    points, slots = rng.permutation(len(X)), rng.permutation(8)
+    shuffled = barycenter_weights(X[points], X[neighbors[points][:, slots]], np.ones((len(X), 8), bool), REG, "trace")
+    np.testing.assert_allclose(shuffled.weights, weights[points][:, slots], atol=1e-12)
+    assert not np.allclose(shuffled.weights, weights, atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_weights__a_batch_is_its_points(seed: int) -> None:
+    X = cloud(seed)
+    neighbors, _ = exact_neighbors(X, 8)
+    whole = barycenter_weights(X, X[neighbors], neighbors >= 0, REG, "trace")
+    for i in (0, 17, 59):
+        one = barycenter_weights(X[i : i + 1], X[neighbors[i : i + 1]], np.ones((1, 8), bool), REG, "trace")
+        np.testing.assert_array_equal(one.weights[0], whole.weights[i])
+        assert one.squared_error[0] == pytest.approx(whole.squared_error[i], rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_weights__ragged_rows_equal_shorter_lists(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = cloud(seed)
+    neighbors, _ = exact_neighbors(X, 9)
+    valid = rng.random(neighbors.shape) < 0.6
+    valid[:, 4] = True
+    coordinates = X[neighbors]
+    coordinates[~valid] = np.nan  # the content of invalid slots must not matter
+    result = barycenter_weights(X, coordinates, valid, REG, "trace")
+    assert (result.weights[~valid] == 0).all()
+    assert not np.signbit(result.weights[~valid]).any()
+    for i in range(len(X)):
+        expected = point_weights(X[i], X[neighbors[i, valid[i]]], REG)
+        np.testing.assert_allclose(result.weights[i, valid[i]], expected, rtol=1e-9, atol=1e-10)
+        error = np.square(X[i] - expected @ X[neighbors[i, valid[i]]]).sum()
+        assert result.squared_error[i] == pytest.approx(error, rel=1e-8)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_weights__float32_points_are_solved_in_float64(seed: int) -> None:
+    X = (cloud(seed, n_features=3) + 50).astype(np.float32)
+    neighbors, _ = exact_neighbors(X.astype(np.float64), 8)
+    from_single = weights_of(X, neighbors)
+    assert from_single.dtype == np.float64
+    np.testing.assert_array_equal(from_single, weights_of(X.astype(np.float64), neighbors))
+    single_gram = np.stack([point_weights(X[i], X[neighbors[i]], REG) for i in range(len(X))])  # float32 throughout
+    assert np.abs(from_single - single_gram).max() > 1e-6
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("q", [1, 2, 3])
+def test_weights__flat_plane_has_its_coordinates_as_null_vectors(seed: int, q: int) -> None:
+    """As reg -> 0 the weights reproduce affine functions, so 1 and q coordinates are null vectors, and no more."""
+    rng = np.random.default_rng(seed)
+    X = rng.random((120, q)) @ rng.normal(size=(q, 6)) + 3.0
+    nearly_null = {reg: np.count_nonzero(lle_eigenvalues(X, 10, reg) < 1e-12) for reg in (1e-9, 1e-2)}
+    assert nearly_null == {1e-9: q + 1, 1e-2: 1}
+
+
+def lle_eigenvalues(X: np.ndarray, k: int, reg: float) -> np.ndarray:
+    neighbors, _ = exact_neighbors(X, k)
+    A = np.eye(len(X))
+    np.put_along_axis(A, neighbors, -weights_of(X, neighbors, reg), axis=1)
+    return np.linalg.svd(A, compute_uv=False) ** 2
+
+
+def test_zero_trace__equal_weights_as_scikit_learn() -> None:
+    X = np.ones((6, 3))
+    neighbors = np.array([[1, 2], [0, 2], [0, 1], [0, 1], [0, 1], [0, 1]])
+    X[5] = 2.0
+    result = barycenter_weights(X, X[neighbors], np.ones((6, 2), bool), REG, "trace")
+    np.testing.assert_array_equal(result.weights[:5], np.full((5, 2), 0.5))
+    np.testing.assert_array_equal(result.zero_trace, [True] * 5 + [False])
+    np.testing.assert_allclose(result.squared_error, [0, 0, 0, 0, 0, 3], rtol=1e-12)
+
+
+def test_errors__say_which_row() -> None:
+    X, Y, valid = np.zeros((3, 2)), np.ones((3, 4, 2)), np.ones((3, 4), bool)
+    valid[1] = False
+    with pytest.raises(InputError, match=r"none for 1 of 3 .* row 1"):
+        barycenter_weights(X, Y, valid, REG, "trace")
+    for bad in (np.nan, np.inf, 1e200):
+        Y[2, 0, 0] = bad
+        with pytest.raises(InputError, match=r"finite .* at 1 of 3 .* row 2"):
+            barycenter_weights(X, Y, np.ones((3, 4), bool), REG, "trace")
+
+
+def test_errors__singular_without_regularisation() -> None:
+    Y = np.array([[[1.0, 0.0], [2.0, 0.0], [4.0, 0.0]]])
+    with pytest.raises(InputError, match=r"reg = 0 .* raise weights\.reg"):
+        barycenter_weights(np.zeros((1, 2)), Y, np.ones((1, 3), bool), 0.0, "trace")
+
+
+def gram_weights(X: np.ndarray, neighbors: np.ndarray, ridge: float) -> np.ndarray:
+    """w ~ (G + ridge I)^-1 1, a point at a time."""
+    rows = []
+    for x, row in zip(X, neighbors, strict=True):
+        Z = X[row] - x
+        w = np.linalg.solve(Z @ Z.T + ridge * np.eye(len(row)), np.ones(len(row)))
+        rows.append(w / w.sum())
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+class TestRules:
+    def test_absolute_adds_reg_itself(self, seed: int) -> None:
+        X = 3.0 * cloud(seed)
+        neighbors, _ = exact_neighbors(X, 8)
+        weights = weights_of(X, neighbors, 0.05, "absolute")
+        np.testing.assert_allclose(weights, gram_weights(X, neighbors, 0.05), rtol=1e-9, atol=1e-11)
+        assert np.abs(weights_of(2 * X, neighbors, 0.05, "absolute") - weights).max() > 1e-3  # it has the points' unit
+        np.testing.assert_allclose(weights_of(2 * X, neighbors, 0.2, "absolute"), weights, atol=1e-11)
+
+    def test_when_needed_adds_nothing_to_regular_matrices(self, seed: int) -> None:
+        X = cloud(seed)
+        few, many = exact_neighbors(X, 4)[0], exact_neighbors(X, 6)[0]
+        np.testing.assert_allclose(weights_of(X, few, REG, "when_needed"), gram_weights(X, few, 0.0), atol=1e-7)
+        np.testing.assert_array_equal(weights_of(X, many, REG, "when_needed"), weights_of(X, many))
+
+    def test_when_needed_is_decided_point_by_point(self, seed: int) -> None:
+        """Empty slots do not count as neighbours, and neighbours in a plane of fewer dimensions are singular."""
+        X = cloud(seed)
+        X[::7, 3:] = 0.0
+        neighbors, _ = exact_neighbors(X, 6)
+        valid = np.ones(neighbors.shape, bool)
+        valid[::2, -2:] = False
+        flat = neighbors[0] = np.arange(7, 49, 7)
+        found = barycenter_weights(X, X[neighbors], valid, REG, "when_needed").weights
+        assert (found[~valid] == 0).all()
+        np.testing.assert_allclose(found[0, :4], point_weights(X[0], X[flat[:4]], REG), rtol=1e-9)
+        np.testing.assert_allclose(found[2::2, :4], gram_weights(X, neighbors[:, :4], 0.0)[2::2], atol=1e-7)
+        np.testing.assert_array_equal(found[1::2], weights_of(X, neighbors)[1::2])
+
+    def test_when_needed_where_all_neighbors_coincide(self, seed: int) -> None:
+        X = np.zeros((4, 9))
+        X[3] = cloud(seed, 1, 9)
+        result = barycenter_weights(X[:1], X[None, 1:3], np.ones((1, 2), bool), REG, "when_needed")
+        np.testing.assert_array_equal(result.weights, [[0.5, 0.5]])

@@ -1,0 +1,175 @@
+"""Local factors of ltsa, hessian and modified: against the papers' matrices, by closed forms, and by their limits."""
+
+import numpy as np
+import pytest
+from scipy.stats import ortho_group
+
+from pipeline.config.neighbors import least_neighbors
+from pipeline.core.errors import InputError
+from pipeline.kernels.factors.factor_rows import LocalRows, stack_rows
+from pipeline.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
+from pipeline.kernels.factors.modified_lle import modified_rows, principal_directions, spread
+from tests.support.method_oracle import hessian_matrix, ltsa_matrix, modified_matrix, modified_spread
+from tests.support.oracle import exact_neighbors
+
+SHAPES = [(9, 3, 2), (9, 20, 2), (14, 3, 3), (14, 14, 3), (6, 2, 1)]
+ROWS = {"ltsa": alignment_rows, "hessian": hessian_rows}
+MATRIX = {"ltsa": ltsa_matrix, "hessian": hessian_matrix}
+
+
+def clouds(rng: np.random.Generator, K: int, d: int, n: int = 30) -> np.ndarray:
+    """Neighbourhoods with distinct singular values, off the origin."""
+    return rng.normal(size=(n, K, d)) * np.linspace(1.0, 0.3, d) + 5.0
+
+
+def grams(rows: np.ndarray) -> np.ndarray:
+    return rows.transpose(0, 2, 1) @ rows
+
+
+@pytest.mark.parametrize("method", ["ltsa", "hessian"])
+@pytest.mark.parametrize(("K", "d", "m"), SHAPES)
+class TestTangentRows:
+    def test_equal_the_papers_matrices(self, rng, method, K, d, m):
+        points = clouds(rng, K, d)
+        expected = np.stack([MATRIX[method](cloud, m) for cloud in points])
+        np.testing.assert_allclose(grams(ROWS[method](points, m)), expected, atol=1e-10)
+        assert np.abs(grams(ROWS[method](points + 0.05 * rng.normal(size=points.shape), m)) - expected).max() > 1e-3
+
+    def test_rows_are_orthonormal_and_of_mean_zero(self, rng, method, K, d, m):
+        rows = ROWS[method](clouds(rng, K, d), m)
+        assert rows.shape == (30, m * (m + 1) // 2 if method == "hessian" else K - m - 1, K)
+        identity = np.tile(np.eye(rows.shape[1]), (30, 1, 1))
+        np.testing.assert_allclose(rows @ rows.transpose(0, 2, 1), identity, atol=1e-13)
+        np.testing.assert_allclose(rows.sum(axis=2), 0, atol=1e-14 * K)
+
+    def test_know_only_shapes(self, rng, method, K, d, m):
+        """Rotation, shift and scale of a neighbourhood change nothing."""
+        points = clouds(rng, K, d)
+        turned = points @ ortho_group.rvs(d, random_state=rng) if d > 1 else -points
+        expected = grams(ROWS[method](points, m))
+        np.testing.assert_allclose(grams(ROWS[method](1e-3 * turned + 7.0, m)), expected, atol=1e-8)
+
+    def test_float32_points_are_taken_in_float64(self, rng, method, K, d, m):
+        points = clouds(rng, K, d).astype(np.float32)
+        rows = ROWS[method](points, m)
+        assert rows.dtype == np.float64
+        np.testing.assert_array_equal(rows, ROWS[method](points.astype(np.float64), m))
+
+
+@pytest.mark.parametrize("method", ["ltsa", "hessian"])
+def test_affine_functions_of_flat_neighborhoods_are_null(rng, method):
+    coordinates = rng.normal(size=(20, 10, 2))
+    rows = ROWS[method](coordinates @ rng.normal(size=(2, 6)) + rng.normal(size=6), 2)
+    np.testing.assert_allclose(rows @ coordinates, 0, atol=1e-12)
+    assert np.abs(rows @ coordinates**2).max() > 0.1
+
+
+def test_hessian_rows_see_quadratic_functions_only_and_ltsa_rows_all_others(rng):
+    """A cubic remainder orthogonal to all quadratics is invisible to the Hessian."""
+    u = rng.normal(size=(12, 2))
+    quadratics = np.column_stack([np.ones(12), u, u[:, 0] ** 2, u[:, 0] * u[:, 1], u[:, 1] ** 2])
+    f = u[:, 0] ** 3
+    f = f - quadratics @ np.linalg.lstsq(quadratics, f, rcond=None)[0]
+    assert np.abs(hessian_rows(u[None], 2)[0] @ f).max() < 1e-12
+    assert np.linalg.norm(alignment_rows(u[None], 2)[0] @ f) == pytest.approx(np.linalg.norm(f))
+
+
+def test_a_neighborhood_of_fewer_dimensions_still_gives_rows_of_mean_zero(rng):
+    line = np.linspace(0, 1, 8)[None, :, None] * rng.normal(size=3)
+    for points in (line, np.zeros((1, 8, 3))):
+        for method, rows_of in ROWS.items():
+            rows = rows_of(points, 2)
+            np.testing.assert_allclose(rows @ rows.transpose(0, 2, 1), np.eye(rows.shape[1])[None], atol=1e-12)
+            np.testing.assert_allclose(rows.sum(axis=2), 0, atol=1e-13, err_msg=method)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5])
+def test_least_neighbors_is_where_rows_begin(rng, m):
+    for method, rows_of in ROWS.items():
+        least = least_neighbors(method, m)
+        assert rows_of(rng.normal(size=(2, least, m + 2)), m).shape[1] >= 1
+        assert np.linalg.norm(rows_of(rng.normal(size=(2, least - 1, m + 2)), m)) < np.linalg.norm(
+            rows_of(rng.normal(size=(2, least, m + 2)), m)
+        )
+
+
+class TestModified:
+    @pytest.mark.parametrize(("k", "d", "m"), [(9, 3, 2), (7, 20, 2), (6, 6, 1), (8, 2, 2)])
+    @pytest.mark.parametrize("reg", [1e-3, 1e-1])
+    def test_equal_the_papers_matrices(self, rng, k, d, m, reg):
+        X = rng.normal(size=(80, d)) * np.linspace(1.0, 0.2, d)
+        near = exact_neighbors(X, k)[0]
+        offsets = X[near] - X[:, None]
+        rho = spread(principal_directions(offsets).values, m)
+        expected = [modified_spread(x, X[row], m) for x, row in zip(X, near, strict=True)]
+        np.testing.assert_allclose(rho, expected, atol=1e-12)
+        threshold = float(np.median(rho))
+        found = modified_rows(offsets, threshold, reg, "trace")
+        rows = np.where(found.used[:, :, None], found.values, 0.0)
+        papers = [modified_matrix(x, X[row], threshold, reg) for x, row in zip(X, near, strict=True)]
+        np.testing.assert_allclose(grams(rows), papers, atol=1e-7)
+        np.testing.assert_allclose(rows.sum(axis=2), 0, atol=1e-12)
+        assert len(set(found.used.sum(axis=1))) > 1 or d <= m
+
+    def test_reconstruct_flat_data_exactly_but_for_the_regularisation(self, rng):
+        """Each weight vector rebuilds the point from neighbours in a plane, up to reg."""
+        offsets = rng.normal(size=(20, 8, 2)) @ rng.normal(size=(2, 5))
+        errors = []
+        for reg in (1e-3, 1e-6):
+            found = modified_rows(offsets, 1e-9, reg, "trace")
+            np.testing.assert_array_equal(found.used.sum(axis=1), 6)
+            errors.append(np.abs(found.values[found.used][:, :-1].reshape(20, 6, 8) @ offsets).max())
+        assert errors[1] < 2e-3 * errors[0] < 1.0
+
+    def test_one_direction_is_taken_at_least(self, rng):
+        offsets = rng.normal(size=(10, 4, 9))
+        assert (modified_rows(offsets, 0.0, 1e-3, "trace").used.sum(axis=1) == 1).all()
+
+    def test_rules(self, rng):
+        few, many = rng.normal(size=(10, 4, 9)), rng.normal(size=(10, 9, 4))
+        for offsets, changes in ((few, True), (many, False)):
+            trace = modified_rows(offsets, 0.05, 1e-2, "trace").values
+            needed = modified_rows(offsets, 0.05, 1e-2, "when_needed").values
+            assert (np.abs(trace - needed).max() > 1e-4) == changes
+        scaled = [modified_rows(c * many, 0.05, 1e-2 * c**2, "absolute").values for c in (1.0, 3.0)]
+        np.testing.assert_allclose(grams(scaled[0]), grams(scaled[1]), atol=1e-9)
+        assert np.abs(grams(modified_rows(3 * many, 0.05, 1e-2, "absolute").values) - grams(scaled[0])).max() > 1e-5
+
+    def test_coinciding_neighbors_give_finite_rows_and_no_spread(self):
+        offsets = np.zeros((2, 5, 3))
+        offsets[1, 0] = 1.0
+        found = modified_rows(offsets, 0.1, 1e-3, "trace")
+        assert np.isfinite(found.values).all()
+        np.testing.assert_allclose(np.where(found.used[:, :, None], found.values, 0).sum(axis=2), 0, atol=1e-12)
+        assert np.isnan(spread(principal_directions(offsets).values, 2)).tolist() == [True, False]
+
+
+class TestStacking:
+    def test_rows_come_by_point_whatever_the_parts(self, rng):
+        n, sizes = 12, rng.integers(2, 5, 6)
+        dense, parts = [], []
+        columns = [rng.permutation(n)[:size] for size in sizes]
+        values = [rng.normal(size=(3, size)) for size in sizes]
+        used = rng.random((6, 3)) < 0.6
+        for i, size in enumerate(sizes):
+            block = np.zeros((3, n))
+            block[:, columns[i]] = values[i]
+            dense.append(block[used[i]])
+            assert size == len(columns[i])
+        for size in rng.permutation(np.unique(sizes)):
+            at = rng.permutation(np.flatnonzero(sizes == size))
+            parts.append(LocalRows(at, np.stack([columns[i] for i in at]), np.stack([values[i] for i in at]), used[at]))
+        stacked = stack_rows(parts, 6, n)
+        np.testing.assert_array_equal(stacked.toarray(), np.concatenate(dense))
+        assert stacked.has_canonical_format
+
+    def test_points_without_rows_leave_none(self):
+        part = LocalRows(np.array([2]), np.array([[0, 3]]), np.ones((1, 1, 2)), np.ones((1, 1), bool))
+        assert stack_rows([part], 4, 5).shape == (1, 5)
+        assert stack_rows([], 4, 5).shape == (0, 5)
+
+    @pytest.mark.parametrize("ids", [[0, 0], [-1, 2], [1, 5]])
+    def test_wrong_ids_are_refused(self, ids):
+        part = LocalRows(np.array([0]), np.array([ids]), np.ones((1, 1, 2)), np.ones((1, 1), bool))
+        with pytest.raises(InputError, match=r"distinct ids in \[0, 5\)"):
+            stack_rows([part], 1, 5)

@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.kernels.graph.connectivity import (
+    Edges,
+    add_reverses,
+    closed_classes,
+    closed_nodes,
+    condense,
+    neighbor_graph,
+    shortest_entering,
+    weak_components,
+)
+from tests.support.oracle import dense_factor, exact_neighbors, lle
+
+SEEDS = [11, 23, 37]
+
+
+def lists_of(*neighbors: list[int]) -> np.ndarray:
+    width = max(map(len, neighbors))
+    return np.array([row + [-1] * (width - len(row)) for row in neighbors], dtype=np.int32)
+
+
+# 0 <-> 1 is left by 1 -> 2; 2 <-> 3 and 4 <-> 5 are left by nothing: one weak component, two closed classes.
+TWO_CLASSES = lists_of([1], [0, 2], [3], [2], [5], [4], [3, 4], [6, 0])
+
+
+def null_dimension(indices: np.ndarray) -> int:
+    """dim null(I - W) for equal weights, from singular values."""
+    weights = (indices >= 0) / (indices >= 0).sum(axis=1, keepdims=True)
+    singular = np.linalg.svd(dense_factor(indices, weights), compute_uv=False)
+    return int(np.count_nonzero(singular < 1e-9))
+
+
+def random_lists(seed: int, n_points: int, k: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    lists = []
+    for i in range(n_points):
+        others = np.delete(np.arange(n_points), i)
+        lists.append(rng.permutation(others)[: rng.integers(1, k + 1)].tolist())
+    return lists_of(*lists)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_neighbor_graph__lists_without_pads(dtype: type) -> None:
+    indices = np.array([[3, -1, 1], [-1, -1, -1], [0, 1, 3], [-1, 2, -1]], dtype=dtype)
+    graph = neighbor_graph(indices)
+    expected = np.zeros((4, 4))
+    expected[[0, 0, 2, 2, 2, 3], [3, 1, 0, 1, 3, 2]] = 1
+    np.testing.assert_array_equal(graph.toarray(), expected)
+    assert graph.dtype == np.int8
+    full = np.ascontiguousarray(indices[[2, 2, 2, 2]])
+    assert np.shares_memory(neighbor_graph(full).indices, full)
+
+
+def test_weak_components__by_size_then_lowest_member() -> None:
+    indices = lists_of([5], [2], [1], [4], [3], [0], [3])  # {0, 5}, {1, 2}, {3, 4, 6}
+    n_components, labels = weak_components(neighbor_graph(indices))
+    assert n_components == 3
+    np.testing.assert_array_equal(labels, [1, 2, 2, 0, 0, 1, 0])
+    assert labels.dtype == np.int32
+
+
+def test_closed_classes__missed_by_undirected_components() -> None:
+    assert weak_components(neighbor_graph(TWO_CLASSES))[0] == 1
+    classes = closed_classes(neighbor_graph(TWO_CLASSES))
+    np.testing.assert_array_equal(classes.class_of_point, [-1, -1, 0, 0, 1, 1, -1, -1])
+    np.testing.assert_array_equal(classes.sizes, [2, 2])
+    assert null_dimension(TWO_CLASSES) == 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_closed_classes__are_the_null_space(seed: int, k: int) -> None:
+    indices = random_lists(seed, 40, k)
+    assert len(closed_classes(neighbor_graph(indices)).sizes) == null_dimension(indices)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_closed_classes__by_definition(seed: int) -> None:
+    """No edge leaves a class; each point of it reaches each other; every point reaches some class."""
+    indices = random_lists(seed, 40, 2)
+    classes = closed_classes(neighbor_graph(indices))
+    reach = np.linalg.matrix_power(neighbor_graph(indices).toarray().astype(float) + np.eye(40), 40) > 0
+    for label, size in enumerate(classes.sizes):
+        members = np.flatnonzero(classes.class_of_point == label)
+        assert len(members) == size
+        for point in members:
+            np.testing.assert_array_equal(np.flatnonzero(reach[point]), members)
+    assert reach[:, classes.class_of_point >= 0].any(axis=1).all()
+    assert (np.diff(classes.sizes) <= 0).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_duplicates__more_than_k_make_a_closed_class(seed: int) -> None:
+    X = np.random.default_rng(seed).normal(size=(80, 3))
+    neighbors, _ = exact_neighbors(X, 6)
+    assert closed_classes(neighbor_graph(neighbors)).sizes.max() > 40
+    X[30:37] = X[30]  # seven equal points, k = 6
+    classes = closed_classes(neighbor_graph(exact_neighbors(X, 6)[0]))
+    assert len(np.unique(classes.class_of_point[30:37])) == 1
+    assert classes.sizes[classes.class_of_point[30]] == 7
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_components__two_null_vectors(seed: int) -> None:
+    X = np.random.default_rng(seed).normal(size=(60, 2))
+    X[40:] += 50
+    reference = lle(X, k=6, reg=1e-3)
+    n_components, labels = weak_components(neighbor_graph(reference.neighbors))
+    assert n_components == 2
+    np.testing.assert_array_equal(labels, np.repeat([0, 1], [40, 20]))
+    n_closed = len(closed_classes(neighbor_graph(reference.neighbors)).sizes)
+    assert np.count_nonzero(reference.eigenvalues < 1e-14) == n_closed
+    indicator = (labels == 1) / np.sqrt(20)
+    assert np.linalg.norm(reference.A @ indicator) < 1e-12
+
+
+def test_condensation__merges_what_a_reverse_connects() -> None:
+    # Nodes {0, 1} -> {2}, {3, 4} -> {2}: one closed node. Reversing 0 -> 2 merges the first two nodes.
+    node = np.array([0, 0, 1, 2, 2])
+    edges = Edges(np.array([0, 4]), np.array([2, 2]), np.array([1.0, 2.0], dtype=np.float32))
+    condensed = condense(node, 3, edges, np.array([7, 7, 7, 7, 7]))
+    np.testing.assert_array_equal(closed_nodes(condensed), [1])
+    np.testing.assert_array_equal(shortest_entering(condensed, np.array([1])), [0])
+    merged = add_reverses(condensed, np.array([0]))
+    (closed,) = closed_nodes(merged)
+    assert (merged.size[closed], merged.lowest[closed], merged.component[closed]) == (3, 0, 7)
+    assert sorted(merged.size) == [2, 3]
+
+
+def test_condensation__no_edge_into_a_class() -> None:
+    nothing = np.zeros(0, dtype=np.int64)
+    condensed = condense(np.arange(2), 2, Edges(nothing, nothing, np.zeros(0, np.float32)), np.zeros(2, np.int32))
+    with pytest.raises(InputError, match="labels are not the weak components"):
+        shortest_entering(condensed, np.array([1]))

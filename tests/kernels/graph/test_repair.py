@@ -1,0 +1,256 @@
+import numpy as np
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.kernels.graph import repair as repair_kernel
+from pipeline.kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, weak_components
+from pipeline.kernels.graph.repair import AUTO_REVERSE, Repair, apply_repair, plan_repair
+from tests.support.oracle import dense_factor, exact_neighbors, point_weights
+
+SEEDS = [11, 23, 37]
+
+Lists = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+NOTHING = Edges(*(np.zeros(0, dtype=dtype) for dtype in (np.int32, np.int32, np.float32)))
+
+
+def clumped_lists(seed: int, n_points: int = 300, k: int = 5) -> Lists:
+    """Neighbours, distances and components of points in a wide cloud with tight clumps just above k points."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_points, 3))
+    for start in (20, 60, 100, 250):
+        X[start : start + k + 2] = X[start] + 1e-3 * rng.normal(size=(k + 2, 3))
+    return lists_of_points(X, k)
+
+
+def lists_of_points(X: np.ndarray, k: int) -> Lists:
+    neighbors, distances = exact_neighbors(X, k)
+    component = weak_components(neighbor_graph(neighbors))[1]
+    return neighbors.astype(np.int32), distances.astype(np.float32), component
+
+
+def lists_of_edges(edges: list[tuple[int, int, float]], n_points: int) -> Lists:
+    """Ragged lists from (row, neighbor, distance)."""
+    width = max(sum(edge[0] == i for edge in edges) for i in range(n_points))
+    indices = np.full((n_points, width), -1, dtype=np.int32)
+    distances = np.full((n_points, width), np.nan, dtype=np.float32)
+    for i in range(n_points):
+        for slot, (_, j, distance) in enumerate(sorted((e for e in edges if e[0] == i), key=lambda e: e[2])):
+            indices[i, slot], distances[i, slot] = j, distance
+    return indices, distances, weak_components(neighbor_graph(indices))[1]
+
+
+def added_of(plan: Repair) -> Edges:
+    return Edges(plan.added_rows, plan.added_neighbors, plan.added_distances)
+
+
+def repaired(lists: Lists, plan: Repair) -> np.ndarray:
+    return apply_repair(lists[0], lists[1], 0, added_of(plan), plan.max_neighbors)[0]
+
+
+def reverse_by_hand(lists: Lists, limit: int, avoid: np.ndarray) -> set[tuple[int, int]]:
+    """The rule in its own words, one point at a time."""
+    indices, distances, _ = lists
+    chosen = set()
+    for i in range(len(indices)):
+        listing = [(j, s) for j in range(len(indices)) for s in np.flatnonzero(indices[j] == i)]
+        ways = [(j, s) for j, s in listing if j not in indices[i]]
+        ways.sort(key=lambda way: (avoid[i] >= 0 and avoid[i] == avoid[way[0]], distances[way], way[0]))
+        chosen |= {(i, j) for j, _ in ways[:limit]}
+    return chosen
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_reverse_zero__adds_nothing(seed: int) -> None:
+    lists = clumped_lists(seed)
+    plan = plan_repair(*lists, reverse=0, min_component=10)
+    assert (len(plan.added_rows), plan.n_reverse_added, plan.n_bridges_added) == (0, 0, 0)
+    assert plan.closed_classes_left == plan.closed_classes_before > 1
+    assert plan.max_neighbors == 5
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_auto__leaves_a_healthy_graph_alone(seed: int) -> None:
+    lists = lists_of_points(np.random.default_rng(seed).random((400, 2)), 12)
+    plan = plan_repair(*lists, reverse=None, min_component=10)
+    assert (len(plan.added_rows), plan.closed_classes_before, plan.closed_classes_left) == (0, 1, 1)
+    assert len(plan.repaired_components) == 0
+
+
+@pytest.mark.parametrize(("n_transient", "n_added"), [(0, 0), (6, 0), (7, 4)])
+def test_auto__one_class_must_hold_half_of_the_points(n_transient: int, n_added: int) -> None:
+    ring = [(i, (i + 1) % 6, 1.0) for i in range(6)]
+    chain = [(i, i - 1, 1.0) for i in range(6, 6 + n_transient)]
+    plan = plan_repair(*lists_of_edges(ring + chain, 6 + n_transient), reverse=None, min_component=1)
+    assert (plan.closed_classes_before, plan.closed_classes_left) == (1, 1)
+    assert len(plan.added_rows) >= n_added
+    assert (len(plan.added_rows) > 0) == (n_added > 0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("reverse", [None, 1, 2, 7])
+def test_reverse__rows_neighbours_and_distances(seed: int, reverse: int | None) -> None:
+    lists = clumped_lists(seed)
+    indices, distances, component = lists
+    plan = plan_repair(*lists, reverse=reverse, min_component=10)
+    classes = closed_classes(neighbor_graph(indices))
+    small = 2 * classes.sizes < len(indices)
+    avoid = np.where(np.append(small, False)[classes.class_of_point], classes.class_of_point, -1)
+    expected = reverse_by_hand(lists, AUTO_REVERSE if reverse is None else reverse, avoid)
+    edges = list(zip(plan.added_rows.tolist(), plan.added_neighbors.tolist(), strict=True))
+    assert component.max() == 0
+    assert expected <= set(edges)
+    assert len(expected) == plan.n_reverse_added
+    assert len(set(edges)) == len(edges) == plan.n_reverse_added + plan.n_bridges_added
+    for (i, j), distance in zip(edges, plan.added_distances, strict=True):
+        (slot,) = np.flatnonzero(indices[j] == i)
+        assert distance == distances[j, slot]
+        assert j not in indices[i]
+    order = np.lexsort((plan.added_distances, plan.added_rows))
+    np.testing.assert_array_equal(order, np.arange(len(order)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("reverse", [None, 1, 4])
+def test_repair__one_null_vector(seed: int, reverse: int | None) -> None:
+    rng = np.random.default_rng(seed)
+    lists = clumped_lists(seed)
+    plan = plan_repair(*lists, reverse=reverse, min_component=10)
+    before = null_dimension(lists[0], rng)
+    assert (before, plan.closed_classes_before) == (before, before)
+    assert before > 1
+    assert plan.closed_classes_left == null_dimension(repaired(lists, plan), rng) == 1
+
+
+def null_dimension(indices: np.ndarray, rng: np.random.Generator) -> int:
+    X = rng.random((len(indices), 3))
+    weights = np.zeros(indices.shape)
+    for i, row in enumerate(indices):
+        weights[i, row >= 0] = np.abs(point_weights(X[i], X[row[row >= 0]], 1.0))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return int(np.count_nonzero(np.linalg.svd(dense_factor(indices, weights), compute_uv=False) < 1e-9))
+
+
+def test_reverse__a_small_class_is_opened_before_nearer_points_inside() -> None:
+    # {0, 1, 2}: 0 -> 1 -> 2 -> 0 is closed; 1's nearest one-way lister is 0 (inside), 3 lists it from farther away.
+    edges = [(0, 1, 1.0), (1, 2, 1.5), (2, 0, 1.7), (3, 1, 5.0), (3, 4, 1.0), (4, 3, 1.0), (5, 4, 1.0), (6, 5, 1.0)]
+    lists = lists_of_edges(edges, 7)
+    plan = plan_repair(*lists, reverse=1, min_component=1)
+    by_row = dict(zip(plan.added_rows.tolist(), plan.added_neighbors.tolist(), strict=True))
+    assert by_row[1] == 3
+    assert by_row[2] == 1
+    assert plan.added_distances[plan.added_rows == 1] == 5.0
+
+
+def test_bridges__shortest_edge_out_repeated_along_a_chain() -> None:
+    # {0, 1} is entered by the chain 4 -> 3 -> 2 -> 0 (and by 2 -> 1, which is longer); 4 also lists the ring 5, ..., 9.
+    edges = [(0, 1, 1.0), (1, 0, 1.0), (2, 0, 2.0), (2, 1, 2.5), (3, 2, 2.0), (4, 3, 3.0), (4, 5, 9.0)]
+    edges += [(i, 5 + (i - 4) % 5, 1.0) for i in range(5, 10)]
+    indices, distances, component = lists_of_edges(edges, 10)
+    bridges, n_left = repair_kernel._bridges(indices, distances, NOTHING, component, np.array([True]))
+    assert n_left == 1
+    np.testing.assert_array_equal(bridges.rows, [0, 2, 3])
+    np.testing.assert_array_equal(bridges.neighbors, [2, 3, 4])
+    np.testing.assert_array_equal(bridges.distances, [2, 2, 3])
+    untouched, n_left = repair_kernel._bridges(indices, distances, NOTHING, component, np.array([False]))
+    assert (len(untouched.rows), n_left) == (0, 2)
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, 41, 53])
+@pytest.mark.parametrize("k", [2, 3])
+def test_bridges__one_class_in_each_component_of_a_random_graph(seed: int, k: int) -> None:
+    """Groups of 20 points that list each other, and now and then a point of another group."""
+    rng = np.random.default_rng(seed)
+    edges = {}
+    for i in range(400):
+        own_group = i // 20 * 20 + rng.choice(20, k, replace=False)
+        listed = rng.choice(400, 1) if rng.random() < 0.08 else own_group
+        edges |= {(i, int(j)): (i, int(j), float(rng.random())) for j in listed if j != i}
+    indices, distances, component = lists_of_edges(list(edges.values()), 400)
+    n_components = int(component.max()) + 1
+    everywhere = np.ones(n_components, dtype=bool)
+    bridges, n_left = repair_kernel._bridges(indices, distances, NOTHING, component, everywhere)
+    order = np.argsort(bridges.rows, kind="stable")
+    bridges = Edges(bridges.rows[order], bridges.neighbors[order], bridges.distances[order])
+    graph = neighbor_graph(apply_repair(indices, distances, 0, bridges, 50)[0])
+    classes = closed_classes(graph)
+    assert len(classes.sizes) == n_left == n_components < len(closed_classes(neighbor_graph(indices)).sizes)
+    np.testing.assert_array_equal(weak_components(graph)[1], component)
+    assert len(np.unique(component[classes.class_of_point >= 0])) == n_components
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_auto__repairs_only_large_components_that_need_it(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    healthy = np.column_stack([np.arange(120), np.zeros((120, 2))]) * 1e-2 + 50 + 1e-4 * rng.random((120, 3))
+    sick = rng.normal(size=(150, 3))
+    sick[40:46] = sick[40] + 1e-3 * rng.normal(size=(6, 3))
+    small = np.repeat([-10.0, 10.0, -4.0, 0.1, 4.0], [6, 6, 1, 1, 1])[:, None] * [1.0, 0, 0] - [0, 100, 0]
+    lists = lists_of_points(np.concatenate([healthy, sick, small + 1e-3 * rng.normal(size=small.shape)]), 5)
+    np.testing.assert_array_equal(lists[2], np.repeat([1, 0, 2], [120, 150, 15]))
+    plan = plan_repair(*lists, reverse=None, min_component=50)
+    np.testing.assert_array_equal(plan.repaired_components, [0])
+    np.testing.assert_array_equal(np.unique(lists[2][plan.added_rows]), [0])
+    assert closed_classes(neighbor_graph(lists[0])).sizes.tolist() == [120, 6, 6, 6]
+    assert closed_classes(neighbor_graph(repaired(lists, plan))).sizes.tolist() == [150, 120, 6, 6]
+    assert plan.closed_classes_left == 4
+    everywhere = plan_repair(*lists, reverse=4, min_component=5)
+    assert everywhere.closed_classes_left == 3
+    np.testing.assert_array_equal(everywhere.repaired_components, [0, 1, 2])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_plan__does_not_depend_on_rows_at_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = clumped_lists(seed)
+    whole = plan_repair(*lists, reverse=3, min_component=10)
+    monkeypatch.setattr(repair_kernel, "ROWS_AT_ONCE", 7)
+    for one, other in zip(whole, plan_repair(*lists, reverse=3, min_component=10), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("block_points", [1, 37, 300])
+def test_apply__lists_of_any_blocks(seed: int, block_points: int) -> None:
+    indices, distances, component = clumped_lists(seed)
+    indices[::7, 3:], distances[::7, 3:] = -1, np.nan
+    plan = plan_repair(indices, distances, component, reverse=None, min_component=10)
+    blocks = [
+        apply_repair(
+            indices[start : start + block_points],
+            distances[start : start + block_points],
+            start,
+            added_of(plan),
+            plan.max_neighbors,
+        )
+        for start in range(0, len(indices), block_points)
+    ]
+    new_indices, new_distances = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    assert new_indices.shape == new_distances.shape == (300, plan.max_neighbors)
+    assert (new_indices.dtype, new_distances.dtype) == (np.int32, np.float32)
+    assert (new_indices >= 0).sum(axis=1).max() == plan.max_neighbors
+    np.testing.assert_array_equal(np.isinf(new_distances), new_indices < 0)
+    ascending = np.sort(new_distances, axis=1)
+    np.testing.assert_array_equal(new_distances, ascending)
+    for i in range(300):
+        pairs = set(zip(new_indices[i].tolist(), new_distances[i].tolist(), strict=True)) - {(-1, np.inf)}
+        old = {(int(j), float(d)) for j, d in zip(indices[i], distances[i], strict=True) if j >= 0}
+        mine = plan.added_rows == i
+        new = set(zip(plan.added_neighbors[mine].tolist(), plan.added_distances[mine].tolist(), strict=True))
+        assert pairs == old | new
+
+
+def test_apply__list_longer_than_k_max() -> None:
+    added = Edges(np.array([4, 4]), np.array([1, 2]), np.ones(2, dtype=np.float32))
+    indices, distances = np.array([[5, -1]]), np.array([[1.0, np.nan]], dtype=np.float32)
+    fitting, _ = apply_repair(indices, distances, 4, added, 3)
+    np.testing.assert_array_equal(fitting, [[5, 1, 2]])
+    with pytest.raises(InputError, match=r"at most k_max = 2 .* found 3 .* row 4"):
+        apply_repair(indices, distances, 4, added, 2)
+
+
+@pytest.mark.parametrize("bad", [np.nan, -1.0])
+def test_plan__bad_distances(bad: float) -> None:
+    indices, distances, component = clumped_lists(11)
+    distances[8, 2] = bad
+    with pytest.raises(InputError, match="zero or positive"):
+        plan_repair(indices, distances, component, reverse=4, min_component=10)

@@ -1,0 +1,133 @@
+"""pynndescent's search as it is kept: the same graph, and no compilation in a second process."""
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import pytest
+from numba.core.base import BaseContext
+from pynndescent import NNDescent, pynndescent_
+from pynndescent.distances import squared_euclidean
+
+from pipeline.kernels.neighbors import nn_descent_cache
+from pipeline.kernels.neighbors.knn import cell_neighbors
+
+SEARCH = """
+import numpy as np
+from pipeline.kernels.neighbors import nn_descent_cache as descent
+from pipeline.kernels.neighbors.knn import cell_neighbors
+X = np.random.default_rng(5).normal(size=(2000, 12)).astype(np.float32)
+lists = cell_neighbors(X, np.arange(2000), 8, 100, 3)
+found = descent.kept_search(descent.version("pynndescent"))
+print(sum(found.stats.cache_hits.values()), len(descent.ORIGINAL.signatures), lists.ids.sum(), lists.distances.sum())
+"""
+
+
+@pytest.fixture
+def original():
+    """pynndescent as it comes."""
+    pynndescent_.nn_descent = nn_descent_cache.ORIGINAL
+    yield pynndescent_
+    pynndescent_.nn_descent = nn_descent_cache.ORIGINAL
+
+
+def graph(X, k, seed):
+    return NNDescent(X, n_neighbors=k, random_state=seed, n_jobs=1).neighbor_graph
+
+
+def run(program, **environment):
+    environment = {**os.environ, **environment}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    return found.stdout.split()
+
+
+@pytest.mark.slow
+def test_a_second_process_compiles_nothing_and_finds_the_same():
+    first, second = run(SEARCH), run(SEARCH)
+    assert second[:2] == ["1", "0"]  # read from the cache; pynndescent's own function not even asked for
+    assert first[2:] == second[2:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "d", "k"), [(20_000, 50, 13), (6000, 20, 9), (3000, 784, 13)])
+def test_the_graph_is_that_of_pynndescent(original, n, d, k):
+    for seed in (1, 7):
+        X = np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
+        expected = graph(X, k, seed)
+        nn_descent_cache.keep_compiled()
+        found = graph(X, k, seed)
+        original.nn_descent = nn_descent_cache.ORIGINAL
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_what_is_not_meant_goes_to_pynndescent(original, monkeypatch):
+    nn_descent_cache.keep_compiled()
+    asked = []
+
+    class Called(Exception):
+        pass
+
+    def listening(*arguments, **named):
+        asked.append(named)
+        raise Called
+
+    listening.py_func = nn_descent_cache.ORIGINAL.py_func
+    monkeypatch.setattr(nn_descent_cache, "ORIGINAL", listening)
+    X = np.random.default_rng(5).normal(size=(300, 6)).astype(np.float32)
+    for settings in ({"metric": "manhattan"}, {"verbose": True}, {"low_memory": False}, {"n_jobs": 2}):
+        with pytest.raises(Called):
+            NNDescent(X, n_neighbors=5, random_state=3, **{"n_jobs": 1, **settings})
+    assert len(asked) == 4
+
+
+def test_uncompiled_functions_are_left_alone():
+    """As a debugger wants them."""
+    program = "import pynndescent.pynndescent_ as p; from pipeline.kernels import descent as d; " \
+              "d.keep_compiled(); print(p.nn_descent is d.ORIGINAL)"  # fmt: skip
+    assert run(program, NUMBA_DISABLE_JIT="1") == ["True"]
+
+
+def test_threads_compile_one_after_another_and_search_with_numba_as_it_is(monkeypatch):
+    usual, compiling, most, during = BaseContext.add_dynamic_addr, [], [], []
+
+    class Search:
+        overloads = ()
+        typeof_pyval = staticmethod(type)
+
+        def compile(self, types):
+            compiling.append(types)
+            most.append(len(compiling))
+            time.sleep(0.1)
+            compiling.pop()
+
+        def __call__(self, *arguments):
+            during.append(BaseContext.add_dynamic_addr)
+
+    def search(_):
+        numba.set_num_threads(1)
+        nn_descent_cache._nn_descent(None, 5, None, 50, squared_euclidean)
+
+    monkeypatch.setattr(nn_descent_cache, "kept_search", lambda release: Search())
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(search, range(3)))
+    assert most == [1, 1, 1]
+    assert during == [usual] * 3
+    assert BaseContext.add_dynamic_addr is usual
+
+
+def test_an_unknown_release_is_left_alone(original, monkeypatch):
+    monkeypatch.setattr(nn_descent_cache, "KNOWN", (*nn_descent_cache.KNOWN, "more"))
+    nn_descent_cache.keep_compiled()
+    assert original.nn_descent is nn_descent_cache.ORIGINAL
+
+
+@pytest.mark.slow
+def test_the_search_of_a_cell_is_the_kept_one(original):
+    X = np.random.default_rng(5).normal(size=(600, 6)).astype(np.float32)
+    cell_neighbors(X, np.arange(600), 5, 100, 3)
+    assert original.nn_descent is not nn_descent_cache.ORIGINAL

@@ -1,0 +1,76 @@
+"""Neighbourhood hit, local Procrustes error, distances in the graph: closed forms and other implementations."""
+
+import numpy as np
+import pytest
+from scipy.spatial import procrustes
+from scipy.stats import ortho_group
+from sklearn.manifold import Isomap
+
+from pipeline.kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
+from tests.support.oracle import exact_neighbors
+
+SEEDS = [11, 23, 37]
+
+
+def test_neighborhood_hit__counts_only_what_is_labelled() -> None:
+    labels = np.array([1.0, 2.0, np.nan, 3.0])
+    others = np.array([[1, 1, 2, 1], [2, np.nan, 1, np.nan], [np.nan, 1, 2, 3], [np.nan] * 4])
+    np.testing.assert_array_equal(neighborhood_hit(labels, others), [0.75, 0.5, np.nan, np.nan])
+
+
+def around(X: np.ndarray, k: int) -> np.ndarray:
+    return np.column_stack([np.arange(len(X)), exact_neighbors(X, k)[0]])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_procrustes__same_as_scipy_neighbourhood_by_neighbourhood(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, Y = rng.normal(size=(60, 5)), rng.normal(size=(60, 2))
+    rows = around(X, 7)
+    padded = np.column_stack([Y, np.zeros((60, 3))])  # scipy wants as many columns
+    expected = [procrustes(X[own], padded[own])[2] for own in rows]
+    np.testing.assert_allclose(procrustes_errors(X, Y, rows, rows, rows >= 0), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_procrustes__similarities_cost_nothing_and_stretching_does(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    Y = rng.normal(size=(300, 2))
+    X = 3 * Y @ ortho_group.rvs(4, random_state=rng)[:2] + 100
+    rows = around(X, 8)
+    valid = rows >= 0
+    assert procrustes_errors(X, Y, rows, rows, valid).max() < 1e-10
+    stretched = procrustes_errors(X, Y * [1, 4], rows, rows, valid).mean()
+    assert 0.1 < stretched < 0.5
+    mixed = rng.permutation(300)
+    assert procrustes_errors(X, Y[mixed], rows, rows, valid).mean() > stretched
+
+
+def test_procrustes__empty_slots_and_single_places() -> None:
+    rng = np.random.default_rng(7)
+    X, Y = rng.normal(size=(20, 3)), rng.normal(size=(20, 2))
+    rows = around(X, 6)
+    valid = np.ones(rows.shape, bool)
+    valid[:, 4:] = False
+    np.testing.assert_allclose(
+        procrustes_errors(X, Y, rows, rows, valid), procrustes_errors(X, Y, rows[:, :4], rows[:, :4], valid[:, :4])
+    )
+    assert (procrustes_errors(np.ones((20, 3)), Y, rows, rows, valid) == 1).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_graph_distances__same_as_isomap(seed: int) -> None:
+    X = np.random.default_rng(seed).random((300, 3))
+    neighbors, lengths = exact_neighbors(X, 6)
+    neighbors, lengths = (np.column_stack([part, fill]) for part, fill in
+                          ((neighbors, np.full(300, -1)), (lengths, np.full(300, np.inf))))  # fmt: skip
+    graph = undirected_graph(neighbors, lengths)
+    expected = Isomap(n_neighbors=6).fit(X).dist_matrix_
+    for source in (0, 17, 299):
+        found = graph_distances(graph, source, np.arange(0, 300, 7))
+        np.testing.assert_allclose(found, expected[source, ::7], rtol=1e-12)
+
+
+def test_graph_distances__no_way_and_no_length() -> None:
+    graph = undirected_graph(np.array([[1], [0], [3], [2]]), np.array([[0.0], [0.0], [2.0], [2.0]]))
+    np.testing.assert_allclose(graph_distances(graph, 0, np.arange(4)), [0, 0, np.inf, np.inf], atol=1e-30)

@@ -1,0 +1,159 @@
+import numpy as np
+import pytest
+from sklearn.manifold import trustworthiness as sklearn_trustworthiness
+
+from pipeline.core.errors import InputError
+from pipeline.kernels.quality import trustworthiness as trustworthiness_module
+from pipeline.kernels.quality.trustworthiness import (
+    count_closer,
+    mean_interval,
+    neighbor_thresholds,
+    participation,
+    recall_at_k,
+    trustworthiness,
+)
+from tests.support.oracle import exact_neighbors
+
+SEEDS = [11, 23, 37]
+
+
+def test_mean_interval__covers_the_mean_in_about_95_of_100_samples() -> None:
+    rng = np.random.default_rng(11)
+    covered = 0
+    for _ in range(400):
+        _, low, high = mean_interval(rng.beta(4, 2, size=200))
+        covered += low <= 4 / 6 <= high
+    assert 0.92 < covered / 400 < 0.98
+
+
+def test_mean_interval__clipped_constant_and_empty() -> None:
+    assert mean_interval(np.ones(2000)) == (1.0, pytest.approx(1 - 3 / 2000), 1.0)
+    assert mean_interval(np.zeros(60)) == (0.0, 0.0, pytest.approx(0.05))
+    assert mean_interval(np.array([0.5])) == (0.5, 0.0, 1.0)
+    value, low, high = mean_interval(np.array([0.0, 1.0, 1.0]))
+    assert (value, low, high) == (pytest.approx(2 / 3), pytest.approx(0.0133, abs=1e-4), 1.0)
+    with pytest.raises(InputError, match=r"at least one value"):
+        mean_interval(np.zeros(0))
+
+
+def test_participation__closed_forms() -> None:
+    vectors = np.zeros((50, 4))
+    vectors[:, 0] = -3.0
+    vectors[7, 1] = 1e-200  # its fourth power is 0 in float64
+    vectors[:10, 2] = 0.1 * (-1.0) ** np.arange(10)
+    np.testing.assert_allclose(participation(vectors), [50, 1, 10, 0], rtol=1e-12)
+
+
+def test_recall__share_of_exact_ids() -> None:
+    exact = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9], [1, 2, 3]])
+    found = np.array([[3, 1, 2, 0], [4, 0, -1, -1], [-1, -1, -1, -1], [2, 2, 2, 2]])
+    np.testing.assert_allclose(recall_at_k(found, exact), [1, 1 / 3, 0, 1 / 3])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_recall__in_the_unit_interval_and_exact_on_exact(seed: int) -> None:
+    X = np.random.default_rng(seed).normal(size=(100, 4))
+    neighbors, _ = exact_neighbors(X, 8)
+    np.testing.assert_array_equal(recall_at_k(neighbors, neighbors), 1)
+    spoilt = neighbors.copy()
+    spoilt[:, 3] = np.arange(100)
+    np.testing.assert_array_equal(recall_at_k(spoilt, neighbors), 7 / 8)
+
+
+def counts_by_hand(X: np.ndarray, ids: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    counts = np.zeros(thresholds.shape, dtype=np.int64)
+    for row, i in enumerate(ids):
+        squares = np.square(np.delete(X, i, axis=0).astype(np.float64) - X[i]).sum(axis=1)
+        counts[row] = (squares[:, None] < thresholds[row] * (1 - 1e-12)).sum(axis=0)
+    return counts
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("n_features", "shift", "dtype"), [(2, 0, "f8"), (3, 1e6, "f8"), (50, 5, "f4")])
+def test_count_closer__every_rank_whatever_the_blocks(seed: int, n_features: int, shift: float, dtype: str) -> None:
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(300, n_features)) + shift).astype(dtype)
+    ids = rng.choice(300, 40, replace=False)
+    order = np.argsort(np.square(X[ids][:, None].astype("f8") - X).sum(axis=2), axis=1)[:, 1:]
+    thresholds = neighbor_thresholds(X[ids], X[order])
+    expected = np.tile(np.arange(299), (40, 1))  # the neighbour itself is never closer than itself
+    for block_points in (300, 77, 13):  # the last block of 13 has one row
+        counts = sum(
+            count_closer(X[ids], ids, X[start : start + block_points], start, thresholds)
+            for start in range(0, 300, block_points)
+        )
+        np.testing.assert_array_equal(counts, expected)
+    off_by_one = count_closer(X[ids], (ids + 1) % 300, X, 0, thresholds)  # another point left out: self counts
+    assert (off_by_one != expected).any()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_count_closer__ties_and_near_duplicates_far_from_the_origin(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    grains = 1000 * rng.normal(size=(20, 3))  # a product alone cannot tell distances inside a grain apart
+    X = np.repeat(grains, 20, axis=0) + 2.0**-20 * rng.integers(0, 4, size=(400, 3))
+    X[:20] = 1e-9 * rng.normal(size=(20, 3))  # at the origin, so that centring would round these
+    ids = np.append(np.arange(20), 20 + rng.choice(380, 30, replace=False))
+    inside = ids[:, None] // 20 * 20 + rng.integers(0, 20, size=(50, 6))
+    thresholds = neighbor_thresholds(X[ids], X[inside])
+    counts = count_closer(X[ids], ids, X, 0, thresholds)
+    np.testing.assert_array_equal(counts, counts_by_hand(X, ids, thresholds))
+    assert (counts != counts_by_hand(X, ids, thresholds * (1 + 1e-6))).any()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_count_closer__same_for_any_tile(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(200, 3))
+    ids = rng.choice(200, 30, replace=False)
+    thresholds = neighbor_thresholds(X[ids], X[rng.integers(0, 200, size=(30, 5))])
+    whole = count_closer(X[ids], ids, X, 0, thresholds)
+    monkeypatch.setattr(trustworthiness_module, "POINTS_AT_ONCE", 13)
+    monkeypatch.setattr(trustworthiness_module, "PAIRS_AT_ONCE", 60)
+    np.testing.assert_array_equal(count_closer(X[ids], ids, X, 0, thresholds), whole)
+
+
+def test_count_closer__nan_in_the_block() -> None:
+    X = np.ones((5, 2))
+    X[3] = np.nan
+    with pytest.raises(InputError, match="finite coordinates"):
+        count_closer(X[:1], np.array([0]), X, 0, np.ones((1, 2)))
+
+
+def sampled(X: np.ndarray, Y: np.ndarray, ids: np.ndarray, k: int) -> np.ndarray:
+    """Trustworthiness of the embedding Y of X at the sample, as the stage makes it."""
+    neighbors = exact_neighbors(Y, k)[0][ids]
+    return trustworthiness(count_closer(X[ids], ids, X, 0, neighbor_thresholds(X[ids], X[neighbors])) + 1, len(X))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("k", [1, 5, 12])
+def test_trustworthiness_and_continuity__same_as_scikit_learn(seed: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(150, 5))
+    Y = X[:, :2] + 0.3 * rng.normal(size=(150, 2))
+    everybody = np.arange(150)
+    assert sampled(X, Y, everybody, k).mean() == pytest.approx(sklearn_trustworthiness(X, Y, n_neighbors=k), abs=1e-12)
+    assert sampled(Y, X, everybody, k).mean() == pytest.approx(sklearn_trustworthiness(Y, X, n_neighbors=k), abs=1e-12)
+    assert sampled(X, Y, everybody, k).mean() != pytest.approx(sampled(Y, X, everybody, k).mean(), abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_trustworthiness__bounds(seed: int) -> None:
+    X = np.random.default_rng(seed).normal(size=(60, 3))
+    np.testing.assert_array_equal(sampled(X, X, np.arange(60), 6), 1)
+    farthest = np.tile(np.arange(59, 53, -1), (4, 1))
+    np.testing.assert_allclose(trustworthiness(farthest, 60), 0, atol=1e-15)
+    with pytest.raises(InputError, match=r"half of the 60 points, found 30"):
+        trustworthiness(np.ones((4, 30), dtype=np.int64), 60)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_trustworthiness__sample_interval_holds_the_whole(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(1000, 3))
+    whole = sklearn_trustworthiness(X, X[:, :1], n_neighbors=10)
+    value, low, high = mean_interval(sampled(X, X[:, :1], rng.choice(1000, 300, replace=False), 10))
+    assert low - (high - low) / 4 < whole < high + (high - low) / 4
+    assert high - low < 0.1
+    assert low < value < high

@@ -1,0 +1,228 @@
+"""embedding.align: coordinates of points that stayed, stay; of what else changed the metrics tell."""
+
+import os
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.storage.store import Store
+from pipeline.storage.versions import published_url
+from tests.support.aligned_job import Job, rms
+from tests.support.commands import lle
+from tests.support.points import bowl
+
+TURN = np.array([[np.cos(2.0), np.sin(2.0)], [np.sin(2.0), -np.cos(2.0)]])  # turns and mirrors
+
+
+@pytest.fixture
+def job(tmp_path, rng):
+    return Job(tmp_path / "job", bowl(900, rng))
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_without_the_key_there_is_no_such_step(job):
+    job.run()
+    assert job.alignment() is None
+    assert not {"_work/rotation.npz", "_previous/embedding.npz"} & set(job.store.objects.names(""))
+    assert not job.store.has_array("_work/embedded_hash")
+
+
+@pytest.mark.parametrize("scale", ["unit_covariance", "unit_norm"])
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_a_store_is_aligned_with_what_it_held(job, scale):
+    """The last embedding is turned by hand; the same solution, found again, is turned onto it."""
+    job.run(f"embedding.scale={scale}")
+    turned = job.embedding() @ TURN
+    store = Store(job.store.url)
+    for start in range(0, 900, 300):
+        store.write("embedding", start, turned[start : start + 300])
+    job.run(f"embedding.scale={scale}", "embedding.align=previous", "eigensolver.tol=1e-9")
+    np.testing.assert_allclose(job.embedding(), turned, atol=1e-6 * np.abs(turned).max())
+    found = job.alignment()
+    [component] = found["components"]
+    assert (found["previous"], component["rows_shared"], component["previous_component"]) == ("this store", 900, 0)
+    np.testing.assert_allclose(component["rotation"], TURN, atol=1e-6)
+    assert component["residual_after"] < 1e-6 < component["residual_before"]
+    assert component["size_ratio"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("rng", [83, pytest.param(211, marks=pytest.mark.slow)], indirect=True)
+def test_appended_rows_do_not_turn_the_others(tmp_path, rng):
+    points = bowl(1010, rng)
+    first, free = Job(tmp_path / "first", points[:1000]), Job(tmp_path / "free", points)
+    held = Job(tmp_path / "held", points)
+    first.run()
+    free.run()
+    held.run(f"embedding.align={first.store.url}")
+    before, after, aligned = first.embedding(), free.embedding(), held.embedding()
+    [component] = held.alignment()["components"]
+    assert component["rows_shared"] == 1000
+    size = rms(before)
+    assert component["residual_before"] == pytest.approx(rms(after[:1000] - before) / size)
+    assert component["residual_after"] == pytest.approx(rms(aligned[:1000] - before) / size)
+    assert component["residual_after"] < min(0.1, 1.0001 * component["residual_before"])
+    np.testing.assert_allclose(aligned, after @ np.array(component["rotation"]), atol=1e-12 * size)
+    np.testing.assert_allclose(aligned.T @ aligned / 1010, np.eye(2), atol=1e-8)  # still of unit covariance
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_a_second_run_changes_nothing_and_the_third_follows_the_second(job, rng):
+    job.run("embedding.align=previous")
+    assert job.alignment()["reason"] == "no earlier embedding"
+    first = job.embedding()
+    assert not job.run("embedding.align=previous")["blocks_computed"]
+    np.testing.assert_array_equal(job.embedding(), first)
+    points = np.load(job.path)
+    for number in (1, 2):
+        job.put(np.concatenate([points, bowl(9 * number, rng)]))
+        before = job.embedding()
+        job.run("embedding.align=previous")
+        [component] = job.alignment()["components"]
+        assert component["rows_shared"] == 900
+        change = rms(job.embedding()[:900] - before[:900]) / rms(before[:900])
+        assert component["residual_after"] == pytest.approx(change)
+        assert component["residual_after"] < 0.1
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_rows_of_other_points_are_not_shared(job, rng):
+    job.run("embedding.align=previous")
+    points = np.load(job.path)
+    changed = rng.permutation(900)[:100]
+    points[changed] = bowl(100, rng)
+    job.put(points)
+    os.utime(job.path, (1, 2))
+    job.run("embedding.align=previous")
+    found = job.alignment()
+    assert found["points_compared"]
+    assert found["components"][0]["rows_shared"] == 800
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_coordinates_that_did_not_stay_are_a_warning(job, rng):
+    """The earlier coordinates are noise: no rotation brings the new ones near."""
+    job.run("embedding.align=previous")
+    store, noise = Store(job.store.url), rng.normal(size=(900, 2))
+    for start in range(0, 900, 300):
+        store.write("embedding", start, noise[start : start + 300])
+    told = job.run("embedding.align=previous", "eigensolver.tol=1e-9")["metrics"]["warnings"]
+    assert any("of component 0 did not stay" in text for text in told)
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_a_kill_while_the_embedding_is_written_does_not_lose_the_last_one(job, monkeypatch):
+    """Parts of two embeddings lie in the store; the copy of the whole one counts."""
+    job.run("embedding.align=previous")
+    turned = job.embedding() @ TURN
+    store = Store(job.store.url)
+    for start in range(0, 900, 300):
+        store.write("embedding", start, turned[start : start + 300])
+    job.run("embedding.align=previous", "eigensolver.tol=1e-9")  # puts a copy of the turned one aside
+    store.objects.delete("embedding/c/1/0")
+    job.run("embedding.align=previous", "eigensolver.tol=1e-7")
+    np.testing.assert_allclose(job.embedding(), turned, atol=1e-5)
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_what_did_not_converge_is_no_earlier_embedding(tmp_path, rng):
+    """Nor for another store; of a store's own the one before it counts."""
+    points, short = bowl(620, rng), ("eigensolver.method=chebyshev", "eigensolver.max_degrees=10")
+    job, previous = Job(tmp_path / "job", points[:600]), "embedding.align=previous"
+    job.fails(3, previous, *short)
+    assert job.alignment()["reason"] == "no earlier embedding"
+    job.run(previous)
+    assert job.alignment()["reason"] == "no earlier embedding"
+    before = job.embedding()
+    job.put(points)
+    job.fails(3, previous, *short)
+    unconverged = job.embedding()
+    assert rms(unconverged[:600] - before) > 0.2
+    other = Job(tmp_path / "other", points)
+    assert "none whose eigenpairs converged" in other.fails(2, f"embedding.align={job.store.url}")
+    job.run(previous)
+    [component] = job.alignment()["components"]
+    assert component["rows_shared"] == 600
+    assert component["residual_after"] == pytest.approx(rms(job.embedding()[:600] - before) / rms(before))
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_a_run_without_the_key_leaves_no_hashes_of_another_embedding(job, rng):
+    job.run("embedding.align=previous")
+    job.put(bowl(600, rng))
+    job.run()
+    assert not Store(job.store.url).has_array("_work/embedded_hash")
+    job.run("embedding.align=previous", "eigensolver.tol=1e-9")
+    found = job.alignment()
+    assert (found["rows"], found["points_compared"]) == (600, False)
+    assert found["components"][0]["rows_shared"] == 600
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_components_are_told_apart_by_their_points(tmp_path, rng):
+    """The smaller one grows to be the larger, so the numbers of the two change places."""
+    small, large = bowl(300, rng), np.array([50.0, 0.0, 0.0]) + bowl(330, rng)
+    first = Job(tmp_path / "first", np.concatenate([small, large]))
+    first.run()
+    second = Job(tmp_path / "second", np.concatenate([small, large, bowl(60, rng)]))
+    second.run(f"embedding.align={first.store.url}")
+    found = second.alignment()["components"]
+    shared = [(one["component"], one["previous_component"], one["rows_shared"]) for one in found]
+    assert shared == [(0, 1, 300), (1, 0, 330)]
+    before, after = first.embedding(), second.embedding()
+    assert rms(after[300:630] - before[300:630]) < 1e-5  # these points and their neighbours are the same
+    assert rms(after[:300] - before[:300]) < 0.5
+    assert found[0]["residual_after"] <= found[0]["residual_before"]
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_any_method_is_aligned(tmp_path, rng):
+    points = rng.normal(size=(400, 3)) * [3.0, 2.0, 1.0]
+    job = Job(tmp_path / "job", points)
+    job.run("method=pca", "embedding.align=previous")
+    before = job.embedding()
+    job.put(np.concatenate([points, rng.normal(size=(8, 3))]))
+    job.run("method=pca", "embedding.align=previous")
+    [component] = job.alignment()["components"]
+    assert component["rows_shared"] == 400
+    assert rms(job.embedding()[:400] - before) < 0.1
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_another_number_of_coordinates_is_said(job):
+    job.run("embedding.align=previous")
+    job.run("embedding.align=previous", "eigensolver.n_components=3")
+    found = job.alignment()
+    assert found["reason"] == "the earlier embedding has 2 coordinates, this one 3"
+    assert found["components"] == []
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "plan"])
+def test_a_store_that_is_not_there_is_refused(tmp_path, command):
+    job = Job(tmp_path / "job", bowl(300, np.random.default_rng(3)))
+    found = CliRunner().invoke(app, [command, str(job.config), "--set", f"embedding.align={tmp_path}/none.zarr"])
+    assert found.exit_code == 2
+    assert "expected the store of a finished run" in found.output
+
+
+@pytest.mark.parametrize("rng", [83], indirect=True)
+def test_a_version_is_aligned_with_the_published_one(tmp_path, rng):
+    points, output = bowl(1010, rng), {"report": False, "keep": 2}
+    job = Job(tmp_path / "job", points[:1000], output=output)
+    first = job.run("embedding.align=previous")
+    before = published(job).read_all("embedding")
+    assert first["metrics"]["alignment"]["reason"] == "no earlier embedding"
+    job.put(points)
+    [component] = job.run("embedding.align=previous")["metrics"]["alignment"]["components"]
+    after = published(job).read_all("embedding")
+    assert (len(before), len(after), component["rows_shared"]) == (1000, 1010, 1000)
+    assert component["residual_after"] == pytest.approx(rms(after[:1000] - before) / rms(before))
+    assert component["residual_after"] < component["residual_before"]
+    np.save(tmp_path / "new.npy", points[1000:])
+    assert lle("transform", job.store.url, tmp_path / "new.npy", tmp_path / "y.npy")["rows"] == 10
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], after[1000:], atol=1e-9)
+
+
+def published(job: Job) -> Store:
+    return Store(published_url(job.store.url))

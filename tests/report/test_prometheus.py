@@ -1,0 +1,175 @@
+"""The file for Prometheus: read back by Prometheus' own parser, after runs that went well and runs that did not."""
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.core.errors import BoundsNotMet, ConfigError, Interrupted, LleError, StoreError
+from pipeline.report.prometheus import HELP, LAST_SUCCESS, render, reported
+from tests.support.commands import lle, write_config
+
+parser = pytest.importorskip("prometheus_client.parser", reason="NOT CHECKED: prometheus-client is not installed")
+
+
+@dataclass
+class Result:
+    metrics: dict = field(default_factory=dict)
+    computed: dict = field(default_factory=dict)
+    reused: dict = field(default_factory=dict)
+    unchanged: bool = False
+
+
+METRICS = {
+    "n_input": 101, "n_points": 97, "recall": {"value": 0.93, "low": 0.91, "high": 0.95}, "warnings": ["a", "b", "c"],
+    "residuals": [[1e-9, 3e-9], [2e-9]], "solver": {"converged": True}, "seconds": {"ingest": 1.5, "solve": 2.5},
+    "peak_bytes": {"ingest": 7},
+}  # fmt: skip
+
+
+def read(path) -> dict[tuple, float]:
+    """Value by name and labels but for the store; every sample must carry that."""
+    found = {}
+    for family in parser.text_string_to_metric_families(path.read_text()):
+        assert family.documentation == HELP[family.name]
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            assert labels.pop("store")
+            found[sample.name, *sorted(labels.values())] = sample.value
+    return found
+
+
+def report(path, result=None, error=None) -> dict[tuple, float]:
+    try:
+        with reported(str(path), "runs/x.zarr") as done:
+            if error is not None:
+                raise error
+            done(result)
+    except LleError:
+        pass
+    return read(path)
+
+
+class TestFile:
+    def test_says_what_the_metrics_say(self, tmp_path):
+        found = report(tmp_path / "lle.prom", Result(METRICS, {"ingest": 3, "solve": 2}, {"ingest": 11}))
+        expected = {
+            ("lle_run_success",): 1, ("lle_run_exit_code",): 0, ("lle_rows", "input"): 101, ("lle_rows", "points"): 97,
+            ("lle_blocks", "computed"): 5, ("lle_blocks", "reused"): 11, ("lle_recall", "value"): 0.93,
+            ("lle_recall", "low"): 0.91, ("lle_recall", "high"): 0.95, ("lle_residual_max",): 3e-9,
+            ("lle_converged",): 1, ("lle_warnings",): 3, ("lle_stage_seconds", "ingest"): 1.5,
+            ("lle_stage_seconds", "solve"): 2.5, ("lle_stage_peak_bytes", "ingest"): 7,
+        }  # fmt: skip
+        assert {key: found[key] for key in expected} == expected
+        assert found["lle_run_timestamp_seconds",] == found[LAST_SUCCESS,] == pytest.approx(time.time(), abs=60)
+
+    @pytest.mark.parametrize(("error", "code"), [(ConfigError("a"), 2), (BoundsNotMet("b"), 3), (LleError("c"), 1),
+                                                 (Interrupted(15), 143)])  # fmt: skip
+    def test_a_failure_keeps_the_time_of_the_last_success(self, tmp_path, error, code):
+        path = tmp_path / "lle.prom"
+        before = report(path, Result(METRICS))
+        after = report(path, error=error)
+        assert (after["lle_run_success",], after["lle_run_exit_code",]) == (0, code)
+        assert after[LAST_SUCCESS,] == before[LAST_SUCCESS,] < after["lle_run_timestamp_seconds",]
+        assert report(path, error=error)[LAST_SUCCESS,] == before[LAST_SUCCESS,]
+        assert ("lle_rows", "input") not in after
+
+    def test_a_missed_bound_shows_what_was_reached(self, tmp_path):
+        missed = BoundsNotMet("the recall is too low")
+        missed.result = Result(METRICS, {"ingest": 3})
+        found = report(tmp_path / "lle.prom", error=missed)
+        assert (found["lle_run_exit_code",], found["lle_recall", "value"], found["lle_rows", "input"]) == (3, 0.93, 101)
+
+    def test_a_fault_of_the_program_is_exit_code_one(self, tmp_path):
+        path = tmp_path / "lle.prom"
+        with pytest.raises(ZeroDivisionError), reported(str(path), "s"):
+            raise ZeroDivisionError
+        assert read(path)["lle_run_exit_code",] == 1
+        assert (LAST_SUCCESS,) not in read(path)
+
+    def test_nothing_known_gives_no_samples(self, tmp_path):
+        found = report(tmp_path / "lle.prom", Result({"recall": None, "residuals": None, "n_points": None}))
+        assert {key[0] for key in found} == {
+            "lle_run_success", "lle_run_exit_code", "lle_run_timestamp_seconds", LAST_SUCCESS, "lle_run_seconds",
+            "lle_blocks", "lle_warnings",
+        }  # fmt: skip
+
+    def test_of_an_alignment(self, tmp_path):
+        components = [{"component": 0, "rows_shared": 41, "residual_after": 0.02},
+                      {"component": 1, "rows_shared": 3, "residual_after": None}]  # fmt: skip
+        found = report(tmp_path / "lle.prom", Result({**METRICS, "alignment": {"components": components}}))
+        assert {key: value for key, value in found.items() if "alignment" in key[0]} == {
+            ("lle_alignment_rows",): 44, ("lle_alignment_residual", "0"): 0.02,
+        }  # fmt: skip
+
+    def test_the_published_version_stays_while_the_store_is_down(self, tmp_path):
+        path = tmp_path / "lle.prom"
+
+        def up():
+            return {"version": "20260102T030405Z-9f3e", "when": "2026-01-02T03:05:00+00:00"}
+
+        def down():
+            raise StoreError("the store is down")
+
+        def after(published, error=None, store='runs/"x".zarr') -> dict:
+            with contextlib.suppress(LleError), reported(str(path), store, published) as done:
+                if error is not None:
+                    raise error
+                done(Result(METRICS, unchanged=True))
+            return read(path)
+
+        good = after(up)
+        assert good["lle_run_unchanged",] == 1
+        for _ in range(2):
+            found = after(down, StoreError("refused"))
+            for name in (("lle_published", "20260102T030405Z-9f3e"), ("lle_published_timestamp_seconds",)):
+                assert found[name] == good[name]
+            assert found["lle_run_unchanged",] == 0, "a run that failed has not found that nothing changed"
+        assert ("lle_published_timestamp_seconds",) not in after(down, StoreError("refused"), store="another")
+        after(up)
+        assert ("lle_published_timestamp_seconds",) not in after(lambda: None, StoreError("none is published"))
+
+    def test_labels_are_escaped(self):
+        text = render({"lle_rows": [({"store": 'a"b\\c\nd'}, 1.0)]})
+        [family] = parser.text_string_to_metric_families(text)
+        assert family.samples[0].labels == {"store": 'a"b\\c\nd'}
+
+    def test_no_other_file_is_left(self, tmp_path):
+        report(tmp_path / "lle.prom", Result(METRICS))
+        assert os.listdir(tmp_path) == ["lle.prom"]
+
+    @pytest.mark.parametrize(("name", "said"), [("nowhere/lle.prom", "is not there"), ("lle.txt", "end in .prom")])
+    def test_a_place_that_cannot_be_written_is_found_before_the_run(self, tmp_path, name, said):
+        ran = []
+        with pytest.raises(ConfigError, match=said), reported(str(tmp_path / name), "s"):
+            ran.append(1)
+        assert ran == []
+
+    def test_a_place_that_is_lost_meanwhile_does_not_cost_the_result(self, tmp_path, capsys):
+        folder = tmp_path / "later"
+        folder.mkdir()
+        with reported(str(folder / "lle.prom"), "s") as done:
+            done(Result())
+            folder.rmdir()
+        assert "could not be written" in capsys.readouterr().err
+
+
+def test_a_run_and_a_refused_one(tmp_path):
+    path = tmp_path / "lle.prom"
+    config = write_config(
+        tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 700, "seed": 3},
+        output={"prometheus": str(path)},
+    )  # fmt: skip
+    metrics = lle("run", config)["metrics"]
+    found = read(path)
+    assert found["lle_rows", "points"] == metrics["n_points"] == 700
+    assert found["lle_residual_max",] == max(max(row) for row in metrics["residuals"])
+    assert found["lle_recall", "value"] == metrics["recall"]["value"]
+    refused = CliRunner().invoke(app, ["run", str(config), "--json", "--set", "neighbors.n_neighbors=900"])
+    assert refused.exit_code == 2
+    assert read(path)["lle_run_exit_code",] == 2
+    assert read(path)[LAST_SUCCESS,] == found[LAST_SUCCESS,]

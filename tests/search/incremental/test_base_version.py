@@ -1,0 +1,198 @@
+"""Versions built on another: damage in what they take, what the next takes of them, and what their steps plan."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.engine import plan, task_costs
+from pipeline.engine.plan import Earlier
+from pipeline.jobs import transform
+from pipeline.search import cell_groups
+from pipeline.search.incremental import update_groups, update_lists
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.store import Store
+from tests.support.appended_rows import MORE, K, N, Night, exact, flags, lists, steps
+from tests.support.commands import lle, refused
+from tests.support.plans import config_of, make_layout, walk_all
+from tests.support.stored import damage, flip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
+def test_nothing_is_missing_where_it_was_not_needed(tmp_path, points, method):
+    night = Night(tmp_path, points, method)
+    night(N)
+    assert lle("verify", night(N + MORE).url)["damaged"] == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("points", marks=pytest.mark.slow),
+        pytest.param("_work/boxes/00000.npz", marks=pytest.mark.slow),
+        pytest.param("_work/boxes/00004.npz", marks=pytest.mark.slow),
+        pytest.param("_work/cells.npz", marks=pytest.mark.slow),
+        pytest.param("_work/cell_counts", marks=pytest.mark.slow),
+        pytest.param("original_index", marks=pytest.mark.slow),
+        "_work/row_hash",
+    ],
+)
+def test_damage_in_what_is_taken_is_named_where_it_lies(night, name):
+    """A run that looks again finds the cause, however often the damaged file has been taken before."""
+    first = night(N)
+    damage(first.url, name)
+    said = [refused(1, "run", night.config(N + MORE), "--store", night.root) for _ in range(2)]
+    assert first.url in said[1]
+    assert "lle verify" in said[1]
+    refused(1, "verify", night.root)
+    store = night(N + MORE)
+    assert "keep_cells" not in steps(store)
+    np.testing.assert_array_equal(lists(store), exact(night.points[: N + MORE]))
+
+
+def test_what_is_gone_is_named_where_it_was(night):
+    first = night(N)
+    shutil.rmtree(Path(first.url, "points", "c", "1"))
+    said = refused(1, "run", night.config(N + MORE), "--store", night.root)
+    assert f"{first.url}: array 'points', chunk 1" in said
+    assert "lle verify" in said
+
+
+@pytest.mark.slow
+def test_damage_of_ones_own_is_not_laid_at_anothers_door(night, monkeypatch):
+    first = night(N)
+    find = update_lists.find_kept
+
+    def found(store, *arguments, **named):
+        flip(Path(store.url, "_work/row_hash/c/0/0"))
+        return find(store, *arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(update_lists, "find_kept", found)
+        assert first.url not in refused(1, "run", night.config(N + MORE), "--store", night.root)
+    assert "keep_cells" in steps(night(N + MORE))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [1, 3])
+def test_another_number_of_coordinates_keeps_weights_and_matrix(night, keep):
+    settings = (f"output.keep={keep}",)
+    for n in (N, N + MORE):
+        weights = night(n, *settings).read_all("weights")
+    config = [night.folder / "config.yaml", *flags((*settings, "eigensolver.n_components=3")), "--store", night.root]
+    told = lle("plan", *config)
+    planned = {step["step"]: step for step in told["steps"]}
+    assert planned["gather"]["reused"] == planned["gather"]["tasks"] > 0
+    assert "new points are searched" not in told["says"]
+    found = lle("run", *config)
+    computed = {stage for stage, blocks in found["blocks_computed"].items() if blocks}
+    assert computed == {"solve_embedding", "measure_quality", "write_report"}
+    after = Store(found["store"])
+    np.testing.assert_array_equal(after.read_all("weights"), weights)
+    assert "keep_cells" in steps(night(N + 2 * MORE, *settings))
+
+
+@pytest.mark.slow
+def test_another_value_in_an_appended_row(night, points):
+    """What an equal number of rows was built on need not be there any more."""
+    for n in (N, N + MORE):
+        night(n, "output.keep=1")
+    other = points.copy()
+    other[N + 3] += 0.01
+    store = night(N + MORE, "output.keep=1", rows=other)
+    np.testing.assert_array_equal(lists(store), exact(other[: N + MORE]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
+def test_rows_left_out_among_old_and_new(tmp_path, points, method):
+    invalid = [3, N - 1, N, N + 7, N + MORE]
+    rows = points.astype(np.float32)
+    rows[invalid] = np.nan
+    night = Night(tmp_path, rows, method)
+    night(N, "preprocess.invalid=drop")
+    for n in (N + MORE, N + 2 * MORE):
+        store = night(n, "preprocess.invalid=drop")
+        assert "keep_cells" in steps(store)
+        left = np.setdiff1d(np.arange(n), invalid)
+        np.testing.assert_array_equal(lists(store), left[exact(rows[left].astype(float))])
+        dropped = np.flatnonzero(np.isnan(store.read_all("embedding")).any(axis=1))
+        assert dropped.tolist() == [row for row in invalid if row < n]
+        assert store.array("points").dtype == np.float32
+
+
+@pytest.mark.slow
+def test_lists_of_further_rounds_are_kept_and_raised_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
+    monkeypatch.setattr(plan, "CELL_POINTS", 20)
+    X = np.random.default_rng(7).normal(size=(N + 2 * MORE, 6))
+    settings = ("neighbors.min_recall=0.99", "neighbors.max_overlap=16")
+    night = Night(tmp_path, X, "pynndescent")
+    first = night(N, *settings)
+    assert "merge_4" in steps(first)
+    for n in (N + MORE, N + 2 * MORE):
+        store = night(n, *settings)
+        assert "keep_cells" in steps(store)
+        assert store.get_json("report/metrics.json")["recall"]["value"] >= 0.99
+        hits = np.array([len(np.intersect1d(*pair)) for pair in zip(lists(store), exact(X[:n]), strict=True)])
+        assert hits.mean() > 0.97 * K
+        assert hits[N:].mean() > 0.93 * K
+
+
+def test_a_group_that_nothing_was_searched_in(tmp_path):
+    """Its cells can be empty: the centres come from a sample."""
+    store = Store(str(tmp_path / "run"))
+    store.create_group({})
+    X, k = np.random.default_rng(3).normal(size=(12, 11)), 2
+    for spec, shape, dtype in ((array_specs.POINTS, (12, 11), "float64"), (array_specs.KNN_INDICES, (12, k), "int32"),
+                               (array_specs.KNN_DISTANCES, (12, k), "float32")):  # fmt: skip
+        store.create(PlannedArray(spec, shape, dtype, 20))
+        store.write(spec.name, 0, X if spec is array_specs.POINTS else np.ones(shape, dtype))
+    store.write_bundle(f"{update_groups.PLACE}/groups", groups=np.array([0, 1], np.int32))
+    store.write_bundle(cell_groups.KEPT_CELLS, counts=np.array([0, 10]), generations=np.array(1))
+    sizes = {"kept": 10, "searched": 10, "size": 20, "n_points": 12}
+    new = {"members": np.array([10, 11]), "points": X[10:], "visits": np.array([True, True]),
+           "reach": np.full(2, 9.0)}  # fmt: skip
+    for group, own in enumerate((np.array([False, False]), np.array([True, True]))):
+        store.write_bundle(f"{update_groups.PLACE}/group_members/{group:05d}/00000", own=own, **new)
+        found = update_groups.search_new(store, group, k, **sizes, earlier=store.url, lists="_work")
+        assert found["new"] == 2
+    parts = [store.read_bundle(f"{update_groups.PLACE}/group_neighbors/00000/{group:05d}") for group in (0, 1)]
+    assert parts[0]["members"].tolist() == [10, 11]
+    assert (parts[0]["ids"] == -1).all()
+    assert (parts[1]["ids"][-2:, 0] >= 0).all()
+
+
+def test_the_plan_spreads_new_points_over_the_groups():
+    """Not all of them into one, which no worker would have room for."""
+    config = config_of(neighbors={"n_neighbors": 12, "method": "pynndescent"})
+    n, new = 10_000_000, 900_000
+    earlier = Earlier("there", "1", n, n, n, plan.n_cells(n), 8, "_work", 0)
+    layout = make_layout(config, n=n + new, d=100, block=32_768)
+    planned = {step.name: step for step in walk_all(config, replace(layout, earlier=earlier))[0]}
+    anew = {step.name: step for step in walk_all(config, layout)[0]}
+    assert planned["search_new"].bytes_per_task < 2 * anew["search_cells"].bytes_per_task
+
+
+@pytest.mark.slow
+def test_boxes_of_every_night_are_planned_for(night, monkeypatch):
+    monkeypatch.setattr(plan, "CELL_POINTS", 20)
+    planned, figure = [], task_costs.search_tree
+
+    def noted(**sizes):
+        planned.append(sizes["n_boxes"])
+        return figure(**sizes)
+
+    monkeypatch.setattr(task_costs, "search_tree", noted)
+    for n in (N, N + MORE, N + 2 * MORE, N + 2 * MORE + 1):
+        store = night(n, "output.max_appended=0.5")
+        assert ("keep_cells" in steps(store)) == (n > N)
+        names = store.objects.names("_work/boxes")
+        there = sum(len(store.read_bundle(name.removesuffix(".npz"))["start"]) for name in names)
+        n_blocks = -(-store.array("points").shape[0] // night.block)
+        for most in (planned[-1], transform.most_boxes(store, n_blocks)):
+            assert there <= most <= 4 * there

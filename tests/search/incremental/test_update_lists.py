@@ -1,0 +1,224 @@
+"""Rows appended to an input: what stays of the earlier version, and whether the lists are those of a search of all."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.engine import plan
+from pipeline.search import cell_groups
+from pipeline.search.incremental import update_groups, update_lists
+from pipeline.stages import order_points
+from pipeline.storage.store import Store
+from pipeline.storage.versions import Versions
+from tests.support.appended_rows import BLOCK, MORE, K, N, Night, exact, flags, lists, reports, steps
+from tests.support.commands import lle, refused
+from tests.support.stored import damage
+
+
+@pytest.mark.parametrize("method", ["kdtree", pytest.param("pynndescent", marks=pytest.mark.slow)])
+def test_lists_are_exact_after_several_nights(tmp_path, points, method, monkeypatch):
+    monkeypatch.setattr(plan, "CELL_POINTS", 20)
+    monkeypatch.setattr(order_points, "MOST_SHARDS", 2)  # blocks with and without new points are sorted together
+    night = Night(tmp_path, points, method)
+    night(N)
+    for n in (N + MORE, N + 2 * MORE):
+        store = night(n)
+        assert "keep_cells" in steps(store)
+        np.testing.assert_array_equal(lists(store), exact(points[:n]))
+
+
+@pytest.mark.parametrize("seed", [3, pytest.param(17, marks=pytest.mark.slow)])
+def test_nearly_no_neighbour_is_lost_between_groups(tmp_path, seed, monkeypatch):
+    """In groups of 100: a new point visits four of them, an old one is reached in its own."""
+    monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
+    monkeypatch.setattr(plan, "CELL_POINTS", 20)
+    points = np.random.default_rng(seed).normal(size=(N + 2 * MORE, 4))
+    night = Night(tmp_path, points, "pynndescent")
+    night(N)
+    night(N + MORE)
+    store = night(N + 2 * MORE)
+    assert store.read_bundle("_work/appended/groups")["groups"].max() >= update_groups.N_GROUPS_NEW
+    true, found = exact(points), lists(store)
+    hits = np.array([len(np.intersect1d(*pair)) for pair in zip(true, found, strict=True)])
+    assert hits[N:].mean() > 0.97 * K
+    assert hits[:N].mean() > 0.9 * K
+    new = (true >= N).sum(axis=1)  # neighbours that only a comparison with new points can have found
+    caught = (found >= N).sum(axis=1)
+    assert caught[:N].sum() > 0.95 * new[:N].sum() > 0
+
+
+@pytest.mark.parametrize("block", ["auto", 5000])
+def test_blocks_as_large_as_the_input_stay_as_they_were(tmp_path, points, block):
+    night = Night(tmp_path, points, "kdtree", block)
+    night(N)
+    store = night(N + MORE)
+    assert "keep_cells" in steps(store)
+    assert store.array("points").attrs["block"] == N
+    np.testing.assert_array_equal(lists(store), exact(points[: N + MORE]))
+
+
+def test_old_blocks_are_the_same_files_and_only_new_points_are_searched(night):
+    first, second = night(N), night(N + MORE)
+    for name in ("points", "original_index", "_work/nearest_cells"):
+        mine, theirs = (sorted(Path(store.url, name, "c").rglob("*")) for store in (second, first))
+        same = [path for path, other in zip(mine, theirs, strict=False) if path.is_file() and path.samefile(other)]
+        assert len(same) == N // BLOCK
+    assert sum(report.get("kept", 0) for report in reports(second, "order_points", "gather")) == N
+    assert [report.get("kept", 0) for report in reports(second, "find_neighbors", "update")] == [BLOCK] * 4 + [0]
+    found = second.get_json("report/metrics.json")
+    assert found["appended"] == {"points_kept": N, "points_searched_together": N}
+    assert found["recall"]["value"] == 1.0
+    assert first.get_json("report/metrics.json")["appended"] is None
+
+
+def test_what_decides_the_lists_must_be_as_it_was(night):
+    night(N)
+    config = night.config(N + MORE)
+    for settings, kept in (
+        (("weights.reg=0.01", "neighbors.max_overlap=4", "eigensolver.n_components=3"), True),
+        (("neighbors.n_neighbors=9",), False), (("neighbors.seed=4",), False), (("preprocess.scale=standard",), False),
+        (("neighbors.method=brute",), False), (("neighbors.radius=2.0",), False), (("method=pca",), False),
+        (("output.max_appended=0",), False), (("output.max_appended=0.04",), False),
+        (("execution.block_points=100",), False),
+    ):  # fmt: skip
+        planned = {step["step"] for step in lle("plan", config, *flags(settings))["steps"]}
+        assert ("keep_cells" in planned) == kept, settings
+
+
+def test_the_plan_says_what_is_kept_and_why_nothing_is(night):
+    night(N)
+    assert "only new points are searched" in lle("plan", night.config(N + MORE))["says"]
+    night(N + MORE)
+    plan = lle("plan", night.config(N + 2 * MORE + 1))
+    assert "91 points are new since 900 were searched together, more than output.max_appended 0.1" in plan["says"]
+    assert "only new points are searched" not in plan["says"]
+    assert "keep_cells" not in steps(night(N + 2 * MORE + 1))
+    assert "only new points are searched" in lle("plan", night.config(N + 3 * MORE))["says"]
+    assert "keep_cells" in steps(night(N + 3 * MORE))
+
+
+@pytest.mark.slow
+def test_brute_force_says_that_it_searches_all_points(tmp_path, points):
+    night = Night(tmp_path, points, "brute")
+    night(N)
+    config = night.config(N + MORE)
+    says = lle("plan", config)["says"]
+    assert "cells and order are kept: by brute force all points are searched" in says
+    assert "only new" not in says
+    result = CliRunner().invoke(app, ["run", str(config), "--store", str(night.root)])
+    assert result.exit_code == 0, result.output
+    assert "keep their order; all points are searched (neighbors.method brute)" in result.output
+    assert "only new" not in result.output
+    second = Versions(str(night.root)).published()
+    assert {"keep_cells", "search"} <= steps(second)
+    assert [report["rows_read"] for report in reports(second, "find_neighbors", "search")] == 5 * [N + MORE]
+    np.testing.assert_array_equal(lists(second), exact(points[: N + MORE]))
+
+
+@pytest.mark.parametrize("row", [pytest.param(0, marks=pytest.mark.slow), N - 1])
+def test_a_changed_row_means_all_anew(night, points, row):
+    night(N)
+    other = points.copy()
+    other[row] += 0.01
+    command = ["run", str(night.config(N + MORE, other)), "--store", str(night.root), "--json"]
+    result = CliRunner().invoke(app, command)
+    first = row // BLOCK * BLOCK
+    said = f"rows were not only appended (among {first} to {min(first + BLOCK, N) - 1}, counted from 0"
+    assert said in " ".join(result.stderr.split())
+    store = Store(json.loads(result.stdout)["store"])
+    assert "keep_cells" not in steps(store)
+    np.testing.assert_array_equal(lists(store), exact(other[: N + MORE]))
+
+
+def test_fewer_rows_mean_all_anew(night, points):
+    night(N)
+    assert f"the input has {N - 30:,} rows, 30 fewer than version" in lle("plan", night.config(N - 30))["says"]
+    store = night(N - 30)
+    assert "keep_cells" not in steps(store)
+    np.testing.assert_array_equal(lists(store), exact(points[: N - 30]))
+
+
+@pytest.mark.slow
+def test_other_weights_after_rows_were_appended_search_nothing(night):
+    night(N)
+    before, after = night(N + MORE), night(N + MORE, "weights.reg=0.01")
+    for name in ("points", "original_index", "_work/knn_indices", "_work/knn_distances"):
+        [mine, theirs] = (sorted(path for path in Path(store.url, name, "c").rglob("*") if path.is_file())
+                          for store in (after, before))  # fmt: skip
+        assert all(path.samefile(other) for path, other in zip(mine, theirs, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
+def test_appended_copies_of_old_rows_are_merged(tmp_path, points, method):
+    night = Night(tmp_path, points, method)
+    night(N)
+    store = night(N + 30, rows=np.concatenate([points[:N], points[5:25], points[N:]]))
+    assert "keep_cells" in steps(store)
+    assert store.array("points").shape == (N + 10, 3)
+    embedding = store.read_all("embedding")
+    np.testing.assert_array_equal(embedding[N : N + 20], embedding[5:25])
+    assert np.isfinite(embedding).all()
+    only = night(N + 35, rows=np.concatenate([points[:N], points[5:25], points[N : N + 10], points[:5]]))
+    np.testing.assert_array_equal(only.read_all("embedding")[: N + 30], embedding)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_the_scale_is_that_of_the_last_search(night, points, metric):
+    settings = ("preprocess.scale=standard", f"neighbors.metric={metric}")
+    night(N, *settings)
+    store = night(N + MORE, *settings)
+    expected = (points - points[:N].mean(axis=0)) / points[:N].std(axis=0)
+    if metric == "cosine":
+        expected /= np.linalg.norm(expected, axis=1)[:, None]
+    np.testing.assert_allclose(store.read_all("points"), expected[store.read_all("original_index")], rtol=1e-9)
+    np.testing.assert_array_equal(lists(store), exact(expected[: N + MORE]))
+
+
+def test_a_damaged_version_is_named_and_then_not_built_on(night):
+    first = night(N)
+    damage(first.url, "_work/knn_distances")
+    said = refused(1, "run", night.config(N + MORE), "--store", night.root)
+    assert first.url in said
+    assert "lle verify" in said
+    refused(1, "verify", night.root)
+    assert "keep_cells" not in steps(night(N + MORE))
+
+
+@pytest.mark.parametrize("method", [pytest.param("kdtree", marks=pytest.mark.slow), "pynndescent"])
+def test_failed_and_resumed_gives_the_same_bytes(tmp_path, points, method, monkeypatch):
+    night = Night(tmp_path, points, method)
+    night.root = tmp_path / "undisturbed"
+    night(N)
+    undisturbed = night(N + MORE)
+    night.root = tmp_path / "failed"
+    night(N)
+    module, calls = {"kdtree": update_lists, "pynndescent": update_groups}[method], []
+    write = module.write_lists
+
+    def failing(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise OSError("no such device")
+        write(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "write_lists", failing)
+        refused(1, "run", night.config(N + MORE), "--store", night.root)
+    resumed = night(N + MORE)
+    assert "keep_cells" in steps(resumed)
+    for array in ("points", "_work/knn_indices", "weights", "embedding"):
+        np.testing.assert_array_equal(resumed.read_all(array), undisturbed.read_all(array))
+
+
+def test_the_embedding_is_that_of_a_run_on_all_rows(night, tmp_path, points):
+    night(N)
+    grown = night(N + MORE).read_all("embedding")
+    night.root = tmp_path / "afresh"
+    afresh = night(N + MORE).read_all("embedding")
+    np.testing.assert_allclose(grown * np.sign(grown[0] * afresh[0]), afresh, atol=1e-5)

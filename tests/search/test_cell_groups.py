@@ -1,0 +1,192 @@
+"""Recall below its bound: every point is searched in more groups of cells, up to a limit, and then the run gives up."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+from pipeline.core.errors import BoundsNotMet, StageIncomplete
+from pipeline.engine import plan, task_costs
+from pipeline.engine.plan import BlockReport, Layout, Step
+from pipeline.engine.progress import JsonProgress, RunProgress
+from pipeline.jobs.run import run
+from pipeline.report.metrics import collect
+from pipeline.search import cell_groups
+from pipeline.search.cell_groups import Round, first_round, lists_at, next_round, read_members
+from tests.support.oracle import exact_neighbors
+
+N, K = 1000, 5
+
+
+@pytest.fixture
+def search(tmp_path, run_stages, make_config, monkeypatch):
+    """Runs the stages up to mend_graph on Gaussian points in 30 dimensions, in cells of 40 and groups of 150 points."""
+    monkeypatch.setattr(plan, "CELL_POINTS", 40)
+    monkeypatch.setattr(cell_groups, "GROUP_POINTS", 150)
+    points = np.random.default_rng(19).normal(size=(N, 30))
+
+    def run(min_recall, block=400, name="run", upto="mend_graph", **neighbors):
+        neighbors = {"method": "pynndescent", "n_neighbors": K, "min_recall": min_recall, **neighbors}
+        config = make_config(tmp_path, points, block, neighbors=neighbors, output={"store": str(tmp_path / name)},
+                             input={"kind": "npy", "path": str(tmp_path / "points0.npy")},
+                             quality={"sample": N})  # fmt: skip
+        return run_stages(config, upto)
+
+    return run
+
+
+def recall_of(run, place) -> float:
+    expected, _ = exact_neighbors(run.store.read_all("points"), K)
+    found = run.store.read_all(lists_at(place)[0].name)
+    return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found.tolist(), expected.tolist(), strict=True)]))
+
+
+def measured(run) -> dict:
+    reports = {key: [BlockReport(b, 0, 0, report) for b, report in enumerate(blocks)]
+               for key, blocks in run.reports.items()}  # fmt: skip
+    return collect(reports, {key: {} for key in reports}, N, 30)
+
+
+class TestRaised:
+    def test_until_the_bound_holds(self, search):
+        run = search(0.95)
+        found = measured(run)
+        rounds = found["recall_raised"]
+        assert [r["overlap"] for r in rounds] == [4, 8][: len(rounds)]
+        assert rounds[0]["before"] == pytest.approx(recall_of(run, "_work"))
+        assert rounds[0]["before"] < 0.9
+        assert rounds[-1]["after"] == found["recall"]["value"] >= 0.95
+        assert all(r["before"] < 0.95 for r in rounds)
+        for r in rounds:
+            assert r["after"] == pytest.approx(recall_of(run, f"_work/overlap_{r['overlap']}"))
+        final = lists_at(f"_work/overlap_{rounds[-1]['overlap']}")[0].name
+        np.testing.assert_array_equal(run.store.read_all("neighbor_indices")[:, :K], run.store.read_all(final))
+
+    def test_quality_goes_by_the_lists_of_the_last_round(self, search):
+        run = search(0.95, upto="measure_quality")
+        chosen = run.store.read_bundle("_work/quality_sample")
+        final = f"_work/overlap_{measured(run)['recall_raised'][-1]['overlap']}"
+        last, first = (run.store.read_all(lists_at(place)[0].name)[chosen["rows"]] for place in (final, "_work"))
+        np.testing.assert_array_equal(chosen["listed"], last)
+        assert (first != last).any()
+
+    def test_not_where_the_bound_holds(self, search):
+        run = search(0.5)
+        assert measured(run)["recall_raised"] == []
+        assert not any(step.endswith(("_4", "_8")) for _, step in run.reports)
+
+    def test_groups_of_a_round_are_no_larger(self, search):
+        run = search(0.95)
+        sizes = {}
+        for place, step in (("_work", ("find_neighbors", "group_cells")),
+                            ("_work/overlap_4", ("mend_graph", "group_cells_4"))):  # fmt: skip
+            members = [read_members(run.store, g, place)[0] for g in range(run.reports[step][0]["n_groups"])]
+            sizes[place] = list(map(len, members))
+        assert len(sizes["_work/overlap_4"]) > 1.5 * len(sizes["_work"])
+        assert sum(sizes["_work/overlap_4"]) == 4 * N  # each in four groups
+        assert np.mean(sizes["_work/overlap_4"]) < 1.2 * np.mean(sizes["_work"])
+
+    def test_same_lists_for_any_block_size(self, search):
+        one, other = search(0.95, 400, "one"), search(0.95, 1000, "other")
+        np.testing.assert_array_equal(*(run.store.read_all("neighbor_indices") for run in (one, other)))
+
+    def test_a_round_that_was_interrupted(self, search, monkeypatch):
+        """Half of it is kept, and the lists have the bytes of a run that was not."""
+        whole = search(0.95, name="whole")
+        search_group, left = cell_groups.search_group, []
+
+        def fail(store, block, *arguments, place="_work", **more):
+            if place != "_work" and block == 5:
+                raise OSError("gone")
+            left.append((block, place))
+            return search_group(store, block, *arguments, place=place, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cell_groups, "search_group", fail)
+            with pytest.raises(StageIncomplete, match="search_cells_4: 1 of"):
+                search(0.95, name="resumed")
+        again = []
+        with monkeypatch.context() as patch:
+            patch.setattr(cell_groups, "search_group", lambda s, block, **more: again.append(block) or
+                          search_group(s, block, **more))  # fmt: skip
+            resumed = search(0.95, name="resumed")
+        assert len([block for block, place in left if place == "_work/overlap_4"]) > 5
+        assert again[0] == 5
+        assert again.count(5) == len(measured(resumed)["recall_raised"])
+        for name in ("neighbor_indices", "neighbor_distances"):
+            assert resumed.store.read_all(name).tobytes() == whole.store.read_all(name).tobytes()
+
+    def test_a_lower_bound_takes_the_first_lists_again(self, search):
+        raised, first = search(0.95), search(0.5)
+        assert measured(raised)["recall_raised"] != measured(first)["recall_raised"] == []
+        found = first.store.read_all(lists_at("_work")[0].name)
+        np.testing.assert_array_equal(first.store.read_all("neighbor_indices")[:, :K], found)
+
+
+class TestLimit:
+    def test_is_stated(self, search):
+        with pytest.raises(BoundsNotMet) as caught:
+            search(1.0, max_overlap=3)
+        for part in ("min_recall asks for 1.0", "in 3 groups a point (neighbors.max_overlap) after 0.", "Raise"):
+            assert part in str(caught.value)
+        assert caught.value.exit_code == 3
+
+    def test_two_is_never(self, search):
+        with pytest.raises(BoundsNotMet) as caught:
+            search(0.95, max_overlap=2)
+        assert "groups a point" not in str(caught.value)
+
+    def test_of_another_run_is_not_told_with_the_recall_of_the_one_before(self, tmp_path, search, make_config):
+        """Its lists, found with more overlap, are still there; the bound now ends the run before them."""
+        points = np.random.default_rng(19).normal(size=(N, 30))
+        found = {}
+        for most in (8, 2):
+            neighbors = {"method": "pynndescent", "n_neighbors": K, "min_recall": 0.95, "max_overlap": most}
+            config = make_config(tmp_path, points, 400, neighbors=neighbors, quality={"sample": N},
+                                 input={"kind": "npy", "path": str(tmp_path / "x.npy")},
+                                 output={"store": str(tmp_path / "run.zarr"), "report": False})  # fmt: skip
+            if most == 8:
+                np.save(tmp_path / "x.npy", points)
+                found[most] = run(config, False, RunProgress(io.StringIO())).metrics
+                continue
+            with pytest.raises(BoundsNotMet) as caught:
+                run(config, False, RunProgress(io.StringIO()))
+            found[most] = json.loads((tmp_path / "run.zarr" / "report" / "metrics.json").read_text())
+        assert found[8]["recall"]["value"] >= 0.95 > found[2]["recall"]["value"]
+        assert f"measured {found[2]['recall']['value']:.4f}" in str(caught.value)
+        assert found[8]["recall_raised"] != found[2]["recall_raised"] == []
+        assert (found[2]["n_points"], found[2]["eigenvalues"], found[2]["closed_classes"]) == (N, None, None)
+
+
+class TestRounds:
+    layout = Layout(10**6, 32, "float32", 65_536, n_points=10**6, n_features=32)
+
+    def test_memory_stays(self):
+        searched = first_round(self.layout, 12, 3)
+        seen = [searched]
+        while searched.overlap < 12:
+            searched = next_round(searched, 12, self.layout, 12, 3, "")
+            seen.append(searched)
+        assert [r.overlap for r in seen] == [2, 4, 8, 12]
+        assert {r.overlap * r.target for r in seen} <= {100_000, 99_996}
+        assert len({r.seed for r in seen}) == len({r.place for r in seen}) == 4
+        assert [r.previous for r in seen] == ["", *(r.place for r in seen[:-1])]
+        plans = [{s.name.rsplit("_", 1)[0]: s.bytes_per_task for s in self.steps(r)} for r in seen]
+        for figures in plans[1:]:
+            assert figures["search_cells"] <= plans[0]["search"] + task_costs.TASK_BYTES
+
+    def steps(self, searched: Round) -> list[Step]:
+        walk = cell_groups.search_groups("mend_graph", self.layout, 12, searched)
+        steps = [next(walk)]
+        try:
+            while True:
+                steps.append(walk.send([steps[-1].expected(block) for block in range(steps[-1].n_blocks)]))
+        except StopIteration:
+            return steps
+
+    @pytest.mark.parametrize("kind", [RunProgress, JsonProgress])
+    def test_a_remark_is_one_line_of_the_log(self, kind):
+        stream = io.StringIO()
+        kind(stream).begin(Step("s", "t", dict, 1, 0, {}, remark="recall 0.7 is below"), 0)
+        assert sum("recall 0.7 is below" in line for line in stream.getvalue().splitlines()) == 1

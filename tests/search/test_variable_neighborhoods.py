@@ -1,0 +1,467 @@
+"""Neighbourhoods of varying size through the command line: what is listed, and that all that follows works on it."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.kernels.manifolds import sample
+from pipeline.storage.store import Store
+from tests.support.commands import lle, write_config
+from tests.support.method_oracle import (
+    hessian_matrix,
+    laplacian_matrices,
+    ltsa_matrix,
+    modified_matrix,
+    modified_spread,
+)
+from tests.support.oracle import dense_factor, exact_neighbors, largest_angle, point_weights
+from tests.support.stored import sum_rows
+
+RADIUS = 3.0
+METHODS = ["lle", "modified", "hessian", "ltsa", "laplacian"]
+EVERY_METHOD = [METHODS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in METHODS[1:])]
+EVERY_ROUTE = ["kdtree", *(pytest.param(name, marks=pytest.mark.slow) for name in ("brute", "pynndescent"))]
+N = 700
+
+
+def roll(n: int = N, seed: int = 7) -> np.ndarray:
+    return sample("swiss_roll", 0, n, seed, 0.0, 0.0).points
+
+
+def config_of(folder: Path, X: np.ndarray, neighbors: dict, **sections) -> Path:
+    if not (folder / "x.npy").exists():  # a new file would be a new input
+        np.save(folder / "x.npy", X)
+    given = {
+        "input": {"kind": "npy", "path": str(folder / "x.npy")}, "execution": {"block_points": 256},
+        "output": {"report": False}, "quality": {"sample": 200}, "graph": {"min_component": 20},
+    }  # fmt: skip
+    return write_config(folder, neighbors=neighbors, **{**given, **sections})
+
+
+def run_on(folder: Path, X: np.ndarray, neighbors: dict, *overrides: str, **sections) -> tuple[Store, dict]:
+    result = lle("run", config_of(folder, X, neighbors, **sections), *overrides)
+    return Store(str(folder / "run.zarr")), result
+
+
+def refusal(folder: Path, X: np.ndarray, neighbors: dict, *overrides: str, code: int = 2, **sections) -> str:
+    result = CliRunner().invoke(app, ["run", str(config_of(folder, X, neighbors, **sections)), *overrides])
+    assert result.exit_code == code, result.output
+    return " ".join(result.output.split())
+
+
+def listed_rows(store: Store, name: str = "_work/knn_indices") -> list[list[int]]:
+    """Each input row's neighbours as input rows."""
+    original, lists = store.read_all("original_index"), store.read_all(name)
+    found: list[list[int]] = [[]] * len(original)
+    for row, ids in zip(original, lists, strict=True):
+        found[row] = original[ids[ids >= 0]].tolist()
+    return found
+
+
+class TestRadius:
+    @pytest.mark.parametrize("route", EVERY_ROUTE)
+    def test_lists_are_those_of_scikit_learn(self, tmp_path, route):
+        X = roll()
+        store, result = run_on(tmp_path, X, {"method": route, "radius": RADIUS, "k_min": 1, "k_max": 60, "reverse": 0})
+        graph = radius_neighbors_graph(X, RADIUS).tolil().rows
+        counts = np.array([len(row) for row in graph])
+        assert counts.max() < 60
+        nearest = exact_neighbors(X, 1)[0]
+        for row, found in enumerate(listed_rows(store)):
+            assert sorted(found) == (graph[row] or nearest[row].tolist())
+        metrics = result["metrics"]
+        assert metrics["list_sizes"]["mean"] == pytest.approx(np.maximum(counts, 1).mean())
+        assert metrics["list_sizes"]["raised_to_k_min"] == (counts < 1).sum()
+        assert metrics["recall"]["value"] == 1.0
+
+    def test_bounds(self, tmp_path):
+        X = roll()
+        store, result = run_on(tmp_path, X, {"radius": RADIUS, "k_min": 8, "k_max": 15})
+        within = (np.linalg.norm(X[:, None] - X, axis=2) <= RADIUS).sum(axis=1) - 1
+        nearest = exact_neighbors(X, 15)[0]
+        for row, found in enumerate(listed_rows(store)):
+            assert found == nearest[row, : np.clip(within[row], 8, 15)].tolist()
+        sizes = result["metrics"]["list_sizes"]
+        assert (sizes["raised_to_k_min"], sizes["at_k_max"]) == ((within < 8).sum(), (within >= 15).sum())
+        warnings = " ".join(result["metrics"]["warnings"])
+        assert f"{sizes['raised_to_k_min']} points have fewer than k_min" in warnings
+        assert f"{sizes['at_k_max']} points have k_max or more" in warnings
+        assert store.read_all("_work/knn_indices").shape == (N, 15)
+
+    @pytest.mark.slow
+    def test_another_radius_searches_nothing(self, tmp_path):
+        X = roll()
+        store, first = run_on(tmp_path, X, {"radius": RADIUS, "k_max": 30})
+        before = store.read_all("embedding")
+        assert "list_sizes" in first["metrics"]
+        _, result = run_on(tmp_path, X, {"radius": 1.3 * RADIUS, "k_max": 30})
+        assert result["blocks_computed"]["find_neighbors"] == 3  # cut, and nothing before it
+        again, _ = run_on(tmp_path, X, {"radius": RADIUS, "k_max": 30}, "--fresh")
+        np.testing.assert_array_equal(again.read_all("embedding"), before)
+
+    @pytest.mark.slow
+    def test_back_to_a_fixed_number(self, tmp_path):
+        X = roll()
+        store, result = run_on(tmp_path, X, {"n_neighbors": 9})
+        before = store.read_all("embedding").tobytes()
+        assert result["metrics"]["list_sizes"] is None
+        run_on(tmp_path, X, {"radius": RADIUS})
+        store, result = run_on(tmp_path, X, {"n_neighbors": 9})
+        assert result["metrics"]["list_sizes"] is None
+        assert store.read_all("embedding").tobytes() == before
+        assert not store.has_array("_work/searched_indices")
+
+    def test_final_lists_keep_the_contract(self, tmp_path):
+        """With reverse neighbours: by distance, -1 and inf and weight 0 in the empty slots, rows sum to 1."""
+        X = roll()
+        store, result = run_on(tmp_path, X, {"radius": 2.2, "k_max": 20, "reverse": 4})
+        assert result["metrics"]["reverse_added"] > 0
+        indices, distances, weights = (
+            store.read_all(name) for name in ("neighbor_indices", "neighbor_distances", "weights")
+        )
+        empty = indices < 0
+        counts = (~empty).sum(axis=1)
+        assert empty.any(axis=1).mean() > 0.5
+        assert (empty == (np.arange(indices.shape[1]) >= counts[:, None])).all()
+        assert np.isinf(distances[empty]).all()
+        assert (weights[empty] == 0).all()
+        assert all((np.diff(row[:count]) >= 0).all() for row, count in zip(distances, counts, strict=True))
+        np.testing.assert_allclose(weights.sum(axis=1), 1)
+        points = store.read_all("points")
+        exact = np.linalg.norm(points[indices] - points[:, None], axis=2)
+        np.testing.assert_allclose(distances[~empty], exact[~empty], rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD)
+@pytest.mark.parametrize("neighbors", [{"radius": 3.5, "k_max": 20}, {"eta": 0.05, "k_max": 14}], ids=["radius", "eta"])
+def test_every_method_agrees_with_its_dense_matrices(tmp_path, method, neighbors):
+    """M and the embedding from the stored lists, one point at a time as the papers write them."""
+    X, m, reg = roll(), 2, 1e-3
+    store, result = run_on(tmp_path, X, neighbors, "--set", f"method={method}")
+    points = store.read_all("points")
+    lists = [row[row >= 0] for row in store.read_all("neighbor_indices")]
+    assert len({len(ids) for ids in lists}) > 5
+    assert result["metrics"]["skipped_neighborhoods"] in (0, None)
+    M, null = np.zeros((N, N)), np.ones(N)
+    if method == "lle":
+        A = np.eye(N)
+        for i, ids in enumerate(lists):
+            A[i, ids] -= point_weights(points[i], points[ids], reg)
+        M = A.T @ A
+    elif method == "laplacian":
+        squares = np.square(points[:, None] - points).sum(axis=2)
+        t = np.concatenate([squares[i, ids] for i, ids in enumerate(lists)])
+        padded = np.full((N, max(map(len, lists))), -1)
+        for i, ids in enumerate(lists):
+            padded[i, : len(ids)] = ids
+        stored = np.square(store.read_all("neighbor_distances")[padded >= 0].astype(np.float64)).mean()
+        assert stored == pytest.approx(t.mean(), rel=1e-6)
+        L, degree = laplacian_matrices(padded, np.exp(-squares / stored))
+        M, null = L / np.sqrt(np.outer(degree, degree)), np.sqrt(degree)
+    else:
+        unlisted = set(range(N)) - set(np.concatenate(lists).tolist())
+        threshold = np.median([modified_spread(points[i], points[ids], m) for i, ids in enumerate(lists)])
+        for i, ids in enumerate(lists):
+            own = np.append(ids, i)
+            if method == "modified":
+                M[np.ix_(own, own)] += modified_matrix(points[i], points[ids], threshold, reg)
+            else:
+                members = own if i in unlisted else ids
+                local = {"ltsa": ltsa_matrix, "hessian": hessian_matrix}[method](points[members], m)
+                M[np.ix_(members, members)] += local
+    np.testing.assert_allclose(sum_rows(store, N).toarray(), M, atol=1e-6)
+    vectors = np.linalg.eigh(M)[1][:, 1 : m + 1] / null[:, None]
+    embedding = store.read_all("embedding")[store.read_all("original_index")]
+    assert largest_angle(embedding, vectors) < 0.05
+
+
+class TestGiven:
+    """A number of neighbours for each input row."""
+
+    def check(self, store: Store, X: np.ndarray, wanted: np.ndarray) -> None:
+        nearest = exact_neighbors(X, int(wanted.max()))[0]
+        for row, found in enumerate(listed_rows(store)):
+            assert found == nearest[row, : wanted[row]].tolist()
+
+    @pytest.mark.parametrize("dtype", [
+        np.int64, pytest.param(np.float32, marks=pytest.mark.slow), pytest.param(np.uint8, marks=pytest.mark.slow),
+    ])  # fmt: skip
+    @pytest.mark.parametrize("route", EVERY_ROUTE)
+    def test_from_an_array(self, tmp_path, route, dtype):
+        X, wanted = roll(), np.random.default_rng(5).integers(4, 15, N)
+        np.save(tmp_path / "k.npy", wanted.astype(dtype))
+        neighbors = {"method": route, "k_per_point": str(tmp_path / "k.npy"), "k_max": 14, "reverse": 0}
+        store, result = run_on(tmp_path, X, neighbors)
+        self.check(store, X, wanted)
+        assert result["metrics"]["recall"]["value"] == 1.0
+        A = dense_factor(store.read_all("neighbor_indices"), store.read_all("weights"))
+        embedding = store.read_all("embedding")[store.read_all("original_index")]
+        np.testing.assert_allclose(
+            np.square(A @ embedding).sum(axis=0) / np.square(embedding).sum(axis=0),
+            result["metrics"]["eigenvalues"][0], rtol=1e-6,
+        )  # fmt: skip
+        assert largest_angle(embedding, np.linalg.svd(A)[2][-3:-1].T) < 0.05
+
+    def test_from_a_column_of_a_table(self, tmp_path):
+        X, wanted = roll(), np.random.default_rng(6).integers(5, 12, N)
+        table = np.column_stack([X, wanted])
+        np.savetxt(tmp_path / "x.csv", table, delimiter=",", header="a,b,c,k", comments="", fmt=["%.17g"] * 3 + ["%d"])
+        source = {"kind": "csv", "path": str(tmp_path / "x.csv"), "columns": ["a", "b", "c"]}
+        store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
+        self.check(store, X, wanted)
+
+    @pytest.mark.parametrize("kind", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
+    def test_of_the_rows_that_another_column_chooses(self, tmp_path, kind):
+        X, rng = roll(), np.random.default_rng(6)
+        wanted, side = rng.integers(5, 12, N), rng.integers(0, 2, N)
+        table = pd.DataFrame({**dict(zip("abc", X.T, strict=True)), "k": wanted, "side": side})
+        path = tmp_path / f"x.{kind}"
+        table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
+        source = {"kind": kind, "path": str(path), "columns": ["a", "b", "c"], "label": "side", "where": 1}
+        store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
+        self.check(store, X[side == 1], wanted[side == 1])
+
+    def test_from_an_array_of_the_group(self, tmp_path):
+        X, wanted = roll(), np.random.default_rng(6).integers(5, 12, N)
+        group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w")
+        group["points"], group["k"] = X, wanted
+        source = {"kind": "zarr", "url": str(tmp_path / "x.zarr"), "array": "points"}
+        store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
+        self.check(store, X, wanted)
+
+    def test_equal_rows_take_the_first_one_s(self, tmp_path):
+        X = roll()
+        wanted = np.full(N + 2, 7)
+        wanted[3], wanted[N + 1] = 11, 500  # a repetition of row 3 does not count
+        np.save(tmp_path / "k.npy", wanted)
+        store, result = run_on(
+            tmp_path, np.concatenate([X, [[np.nan] * 3], X[3:4]]), {"k_per_point": str(tmp_path / "k.npy")},
+            preprocess={"invalid": "drop"},
+        )  # fmt: skip
+        assert result["metrics"]["duplicates_merged"] == 1
+        lists = store.read_all("_work/knn_indices")
+        counts = (lists >= 0).sum(axis=1)[np.argsort(store.read_all("original_index"))]
+        assert counts[3] == 11
+        assert set(np.delete(counts, 3).tolist()) == {7}
+
+    def test_changed_numbers_are_read_again(self, tmp_path):
+        X = roll()
+        for k in (6, 9):
+            np.save(tmp_path / "k.npy", np.full(N, k))
+            store, result = run_on(tmp_path, X, {"k_per_point": str(tmp_path / "k.npy")})
+            assert result["metrics"]["list_sizes"]["mean"] == k
+            assert "order_points" not in result["blocks_computed"] or k == 6
+        store, _ = run_on(tmp_path, X, {"n_neighbors": 9}, "--fresh")
+        fixed = store.read_all("embedding")
+        store, _ = run_on(tmp_path, X, {"k_per_point": str(tmp_path / "k.npy"), "k_max": 9}, "--fresh")
+        np.testing.assert_array_equal(store.read_all("embedding"), fixed)
+
+    @pytest.mark.parametrize(("value", "said"), [
+        (3, "found others for 2 of 700 points: 3 in row 5, 3 in row 17"), (25, "from 6 to 24"),
+        (7.5, "whole numbers"), (np.nan, "nan in row 5"),
+    ])  # fmt: skip
+    def test_numbers_that_do_not_fit_are_refused(self, tmp_path, value, said):
+        wanted = np.full(N, 8.0)
+        wanted[[5, 17]] = value
+        np.save(tmp_path / "k.npy", wanted)
+        text = refusal(tmp_path, roll(), {"k_per_point": str(tmp_path / "k.npy")}, "--set", "method=hessian")
+        assert said in text
+        assert "hessian needs at least 6" in text
+
+    def test_text_and_other_lengths_are_refused(self, tmp_path):
+        np.save(tmp_path / "t.npy", np.array(["a", "b"])[np.arange(N) % 2])
+        np.save(tmp_path / "s.npy", np.full(N - 1, 8))
+        assert "expected numbers, found text" in refusal(tmp_path, roll(), {"k_per_point": str(tmp_path / "t.npy")})
+        assert "one label per row" in refusal(tmp_path, roll(), {"k_per_point": str(tmp_path / "s.npy")})
+
+
+class TestFlat:
+    @pytest.mark.slow
+    def test_neighbourhoods_shrink_where_the_roll_bends(self, tmp_path):
+        """The inner turns bend more, so points there keep fewer neighbours."""
+        data = sample("swiss_roll", 0, 2000, 3, 0.0, 0.0)
+        store, result = run_on(tmp_path, data.points, {"eta": 0.06, "k_max": 30})
+        counts = np.array([len(row) for row in listed_rows(store)])
+        radius = np.linalg.norm(data.points[:, [0, 2]], axis=1)
+        inner, outer = counts[radius < 7].mean(), counts[radius > 11].mean()
+        assert inner < 0.85 * outer
+        assert counts.min() >= 3
+        assert result["metrics"]["list_sizes"]["most"] == 30
+
+    def test_block_size_changes_nothing(self, tmp_path):
+        found = []
+        for size in (700, 190):
+            store, _ = run_on(tmp_path, roll(), {"eta": 0.05}, "--fresh", execution={"block_points": size})
+            found.append(listed_rows(store))
+        assert found[0] == found[1]
+
+
+class TestCosine:
+    @pytest.mark.parametrize("route", EVERY_ROUTE)
+    def test_neighbors_are_those_of_scikit_learn(self, tmp_path, route):
+        X = np.random.default_rng(8).normal(size=(500, 6)) + 0.5
+        store, result = run_on(tmp_path, X, {"method": route, "metric": "cosine", "n_neighbors": 9, "reverse": 0})
+        distances, nearest = NearestNeighbors(n_neighbors=9, metric="cosine").fit(X).kneighbors()
+        assert listed_rows(store) == nearest.tolist()
+        original = store.read_all("original_index")
+        chords = store.read_all("neighbor_distances").astype(np.float64)
+        np.testing.assert_allclose(chords**2 / 2, distances[original], rtol=1e-5)  # squared chord = 2 (1 - cos)
+        assert result["metrics"]["recall"]["value"] == 1.0
+        assert (nearest != exact_neighbors(X, 9)[0]).any()
+
+    def test_all_that_follows_is_euclidean_on_the_unit_sphere(self, tmp_path):
+        X = np.random.default_rng(8).normal(size=(400, 5))
+        (tmp_path / "unit").mkdir()
+        unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+        cosine, _ = run_on(tmp_path, X, {"metric": "cosine"})
+        plain, _ = run_on(tmp_path / "unit", unit, {})
+        np.testing.assert_allclose(cosine.read_all("points"), plain.read_all("points"), atol=1e-15)
+        assert largest_angle(cosine.read_all("embedding"), plain.read_all("embedding")) < 1e-4
+        scaled, _ = run_on(tmp_path, X * 7e150, {"metric": "cosine"}, "--fresh")
+        assert largest_angle(scaled.read_all("embedding"), plain.read_all("embedding")) < 1e-4
+
+    def test_a_radius_is_a_cosine_distance(self, tmp_path):
+        X = np.random.default_rng(9).normal(size=(400, 4))
+        store, _ = run_on(tmp_path, X, {"metric": "cosine", "radius": 0.1, "k_min": 1, "k_max": 60})
+        graph = radius_neighbors_graph(X, 0.1, metric="cosine").tolil().rows
+        for row, found in enumerate(listed_rows(store)):
+            assert sorted(found) == graph[row] or (len(found) == 1 and not graph[row])
+        assert 4 < np.mean([len(row) for row in graph]) < 40
+
+    def test_after_scaling_and_components(self, tmp_path):
+        X = np.random.default_rng(9).normal(size=(400, 8)) * np.arange(1, 9) + 3.0
+        store, _ = run_on(tmp_path, X, {"metric": "cosine"}, preprocess={"scale": "standard", "pca": 5})
+        points = store.read_all("points")
+        assert points.shape == (400, 5)
+        np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1, rtol=1e-12)
+
+    @pytest.mark.parametrize("block", [400, 64])
+    def test_rows_without_a_direction_are_refused(self, tmp_path, block):
+        X = np.random.default_rng(9).normal(size=(400, 4))
+        X[[3, 200]] = 0.0
+        X[7] = -0.0
+        text = refusal(tmp_path, X, {"metric": "cosine"}, execution={"block_points": block})
+        assert "1 of 398 distinct rows are zero" in text
+        assert "input rows 3" in text
+        assert "set neighbors.metric: euclidean" in text
+
+
+class TestPrecomputed:
+    def graph(self, folder: Path, lists: np.ndarray, kind: str = "npy") -> dict:
+        if kind == "npy":
+            np.save(folder / "graph.npy", lists)
+            return {"kind": "npy", "path": str(folder / "graph.npy")}
+        group = zarr.open_group(str(folder / "graph.zarr"), mode="w")
+        group["knn"] = lists
+        return {"kind": "zarr", "url": str(folder / "graph.zarr"), "array": "knn"}
+
+    @pytest.mark.parametrize("method", EVERY_METHOD)
+    def test_the_graph_of_a_search_gives_what_the_search_gives(self, tmp_path, method):
+        X = roll()
+        (tmp_path / "searched").mkdir()
+        searched, _ = run_on(tmp_path / "searched", X, {"n_neighbors": 10}, "--set", f"method={method}")
+        lists = np.column_stack([np.arange(N), exact_neighbors(X, 10)[0][:, ::-1]])  # self first, the farthest next
+        given = {"precomputed": self.graph(tmp_path, lists)}
+        store, result = run_on(tmp_path, X, given, "--set", f"method={method}")
+        assert result["metrics"]["recall"] is None
+        wanted, found = listed_rows(searched, "neighbor_indices"), listed_rows(store, "neighbor_indices")
+        assert found == wanted
+        assert largest_angle(store.read_all("embedding"), searched.read_all("embedding")) < 1e-4
+
+    @pytest.mark.parametrize("dtype", [
+        np.int16, *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in (np.int64, np.float64)),
+    ])  # fmt: skip
+    def test_lists_of_varying_length_from_zarr(self, tmp_path, dtype):
+        X = roll()
+        lists = exact_neighbors(X, 12)[0]
+        lists[::3, 7:] = -1
+        store, result = run_on(tmp_path, X, {"precomputed": self.graph(tmp_path, lists.astype(dtype), "zarr")})
+        for row, found in enumerate(listed_rows(store)):
+            assert found == lists[row, : 7 if row % 3 == 0 else 12].tolist()
+        assert result["metrics"]["list_sizes"]["least"] == 7
+        assert result["metrics"]["trustworthiness"]["value"] > 0.9
+
+    @pytest.mark.slow
+    def test_rules_cut_it(self, tmp_path):
+        X = roll()
+        given = self.graph(tmp_path, exact_neighbors(X, 20)[0])
+        for rule in ({"radius": RADIUS}, {"eta": 0.05}):
+            store, _ = run_on(tmp_path, X, {"precomputed": given, "k_max": 15, **rule})
+            cut = listed_rows(store)
+            store, _ = run_on(tmp_path, X, {"k_max": 15, **rule}, "--fresh")
+            assert cut == listed_rows(store)
+            assert len({len(row) for row in cut}) > 3
+
+    def test_merged_and_dropped_rows(self, tmp_path):
+        """Ids of equal rows become their representative's, ids of dropped rows go, and so do repetitions."""
+        X = np.concatenate([roll(), [[np.nan] * 3], roll()[5:6]])
+        lists = exact_neighbors(X[:N], 8)[0]
+        lists = np.pad(lists, ((0, 2), (0, 2)), constant_values=-1)
+        lists[:N, 8], lists[:N, 9] = N, N + 1  # the dropped row, and the repetition of row 5
+        store, _ = run_on(tmp_path, X, {"precomputed": self.graph(tmp_path, lists)}, preprocess={"invalid": "drop"})
+        original = store.read_all("original_index")
+        for row, ids in zip(original, store.read_all("_work/knn_indices"), strict=True):
+            wanted = set(lists[row, :8].tolist()) | {5}
+            assert set(original[ids[ids >= 0]].tolist()) == wanted - {row}
+        Y = store.read_all("embedding")
+        np.testing.assert_array_equal(Y[-1], Y[5])
+        assert np.isnan(Y[N]).all()
+
+    @pytest.mark.parametrize(("bad", "said"), [
+        (N, "in 1 rows (17, counted from 0)"), (-2, "-1 in empty slots"), (0.5, "expected row numbers from 0 to 699"),
+        (np.nan, "in 1 rows (17"),
+    ])  # fmt: skip
+    def test_ids_of_no_row_are_refused(self, tmp_path, bad, said):
+        lists = exact_neighbors(roll(), 8)[0].astype(float)
+        lists[17, 3] = bad
+        assert said in refusal(tmp_path, roll(), {"precomputed": self.graph(tmp_path, lists)})
+
+    def test_too_few_neighbors_and_other_lengths_are_refused(self, tmp_path):
+        lists = exact_neighbors(roll(), 8)[0]
+        lists[[4, 9], 5:] = -1
+        given = {"precomputed": self.graph(tmp_path, lists)}
+        text = refusal(tmp_path, roll(), given, "--set", "method=hessian")
+        assert "2 points have fewer than 6 neighbours" in text
+        assert "input rows 4, 9" in text
+        given = {"precomputed": self.graph(tmp_path, lists[:-1])}
+        assert "a row for each of the 700 input rows, found 699" in refusal(tmp_path, roll(), given)
+        given = {"precomputed": {"kind": "npy", "path": str(tmp_path / "none.npy")}}
+        assert "none.npy" in refusal(tmp_path, roll(), given)
+
+
+@pytest.mark.parametrize(
+    ("neighbors", "overrides", "said"),
+    [
+        ({"precomputed": {"kind": "npy", "path": "x", "key": 3}}, [], "allowed: kind, path"),
+        ({"precomputed": {"kind": "npy", "path": "x"}, "method": "brute"}, [], "need no search"),
+        ({"metric": "cosine", "radius": 2.5}, [], "1 - cos is at most 2"),
+        ({"radius": 1.0, "eta": 0.1}, [], "radius and eta each set"),
+        ({"k_min": 4}, [], "k_min bound lists of varying length"),
+        ({"radius": 1.0, "k_min": 9, "k_max": 7}, [], "k_min is 9 and neighbors.k_max is 7"),
+        ({"radius": 1.0, "k_min": 5}, ["method=hessian"], "method hessian needs at least 6 neighbours"),
+        ({"radius": 1.0, "k_min": 1, "k_max": 2}, [], "neighbours span at most"),
+        ({"radius": 1.0, "k_max": 700}, [], "neighbors.k_max is 700"),
+        ({"radius": 0.0}, [], "neighbors.radius"),
+        ({"k_per_point": "k"}, ["input={kind: synthetic, name: s_curve, n_points: 90}"], "no such column"),
+        ({"k_per_point": "k"}, ["input={kind: csv, path: x.csv}"], "list the features in input.columns"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, neighbors, overrides, said):
+    arguments = [part for override in overrides for part in ("--set", override)]
+    assert said in refusal(tmp_path, roll(), neighbors, *arguments)
+    assert not (tmp_path / "run.zarr").exists()
+
+
+def test_the_plan_goes_by_the_widest_list(tmp_path):
+    small, large = (
+        {row["step"]: row for row in lle("plan", config_of(tmp_path, roll(), {"radius": 2.0, "k_max": k}))["steps"]}
+        for k in (20, 60)
+    )
+    for step in ("search", "cut", "solve", "contribute"):
+        assert large[step]["bytes_per_task"] > small[step]["bytes_per_task"]

@@ -1,0 +1,390 @@
+"""Runs whose input, store and report are on an object store; what a lock is worth on services of different kinds."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+import yaml
+import zarr
+
+from pipeline.config.models import load_config
+from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
+from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as runs
+from pipeline.jobs import status
+from pipeline.jobs.sweep import run_sweep
+from pipeline.jobs.sweep_plan import load_sweep
+from pipeline.jobs.verify import find_damage
+from pipeline.storage import objects as objects_module
+from pipeline.storage.lock import LOCK, RunLock
+from pipeline.storage.objects import open_objects
+from pipeline.storage.store import Store
+from tests.support.object_servers import KEY, SECRET, azurite_server, swift_server
+from tests.support.plans import planned
+from tests.support.points import swiss_roll
+from tests.support.traffic import counted
+
+pytest.importorskip("obstore", reason="object stores need the extra s3")
+
+N_POINTS, BLOCK = 500, 125
+RESULTS = ("points/", "original_index/", "neighbor_indices/", "neighbor_distances/", "weights/", "cost_matrix/",
+           "component/", "eigenvalues/", "embedding/")  # fmt: skip
+PATIENCE = 900.0
+
+
+@pytest.fixture(scope="module")
+def swift(tmp_path_factory):
+    with swift_server(tmp_path_factory.mktemp("swift")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def azurite(tmp_path_factory):
+    with azurite_server(tmp_path_factory.mktemp("azurite")) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(moto_bucket, monkeypatch):
+    monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.1)
+    return moto_bucket
+
+
+def config_at(path: Path, source: dict, store: str, cluster: dict | None = None) -> Path:
+    data = {
+        "input": source,
+        "neighbors": {"n_neighbors": 8},
+        "execution": {"block_points": BLOCK, "cluster": cluster or {"kind": "serial"}},
+        "output": {"store": store},
+        "quality": {"sample": 100},
+    }
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+def start(config: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "pipeline", "run", str(config), "--json", *arguments]
+    return subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+
+def finish(process: subprocess.Popen) -> dict:
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+def results(url: str) -> dict[str, bytes]:
+    """Every stored byte of the arrays that a run is for."""
+    objects = open_objects(url)
+    found = {name: objects.get(name) for name in objects.names("") if name.startswith(RESULTS)}
+    assert {name.split("/")[0] for name in found} == {name.strip("/") for name in RESULTS}
+    return found
+
+
+def put_points(url: str, points: np.ndarray, labels: np.ndarray) -> None:
+    group = zarr.open_group(Store(url)._zarr_store(), mode="w")
+    group.create_array("points", data=points, chunks=(200, points.shape[1]))
+    group.create_array("labels", data=labels, chunks=(200,))
+
+
+@pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
+class TestWholeJob:
+    def test_input_store_and_report_by_url(self, bucket, tmp_path, capfd):
+        points = swiss_roll(N_POINTS, np.random.default_rng(59))
+        source, store = bucket.url("in/points.zarr"), bucket.url("runs/roll.zarr")
+        for place in (source, str(tmp_path / "points.zarr")):
+            put_points(place, points, points[:, 1])
+        keys = {"kind": "zarr", "array": "points", "labels": "labels"}
+        config = load_config(config_at(tmp_path / "s3.yaml", {**keys, "url": source}, store))
+        remote = runs.run(config, False, RunProgress())
+        here = config_at(tmp_path / "here.yaml", {**keys, "url": str(tmp_path / "points.zarr")}, str(tmp_path / "run"))
+        runs.run(load_config(here), False, RunProgress())
+        assert remote.store == store
+        assert results(store) == results(str(tmp_path / "run"))
+        objects = open_objects(store)
+        assert objects.get("report/index.html").startswith(b"<!doctype html>")
+        assert objects.get("report/embedding.png").startswith(b"\x89PNG")
+        assert status.status(Store(store))["state"] == "done"
+        assert find_damage(Store(store)) == []
+        again = runs.run(config, False, RunProgress())
+        assert sum(again.computed.values()) <= 1  # the report, which is always made anew
+        told = "".join(capfd.readouterr()) + json.dumps(again.metrics)
+        assert SECRET not in told
+        assert not [name for name in objects.names("") if SECRET.encode() in objects.get(name)]
+
+
+@pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
+class TestSweep:
+    @pytest.mark.slow
+    def test_steps_are_shared_between_stores_of_a_bucket(self, bucket, tmp_path):
+        source = {"kind": "synthetic", "name": "s_curve", "n_points": 120, "seed": 5}
+        config = config_at(tmp_path / "sweep.yaml", source, bucket.url("runs/sweep"))
+        data = yaml.safe_load(config.read_text())
+        data["output"]["report"] = False
+        data["sweep"] = {"list": [{"neighbors.n_neighbors": 9}, {}, {"weights.reg": 0.1}]}
+        config.write_text(yaml.safe_dump(data))
+        url, found = load_sweep([config], (), None)
+        first = run_sweep(url, found, False, RunProgress())
+        here, there = load_sweep([config], (), str(tmp_path / "here"))
+        assert run_sweep(here, there, False, RunProgress()).counts == first.counts
+        assert (first.counts["cut"], first.counts["reused"]) == (1, 20)
+        for experiment in found:
+            assert results(f"{url}/{experiment.name}.zarr") == results(f"{here}/{experiment.name}.zarr")
+        objects = open_objects(url)
+        assert objects.get("contact_sheet.png").startswith(b"\x89PNG")
+        assert objects.get("sweep.html").startswith(b"<!doctype html>")
+        table = pd.read_parquet(io.BytesIO(objects.get("sweep.parquet")))
+        assert list(table["experiment"]) == [experiment.name for experiment in found]
+        again = run_sweep(url, found, False, RunProgress()).counts
+        assert (again["computed"], again["cut"]) == (0, 0)
+        with pytest.raises(ConfigError, match="holds one run"):
+            run_sweep(f"{url}/{found[0].name}.zarr", found, False, RunProgress())
+
+
+class TestCreate:
+    """Whether one of several writers creates an object, whatever the service makes of the condition."""
+
+    def race(self, objects, n_writers: int = 8, n_rounds: int = 4) -> list[int]:
+        winners = []
+        for number in range(n_rounds):
+            barrier, won = threading.Barrier(n_writers), []
+
+            def write(me, name=f"lock{number}", barrier=barrier, won=won):
+                barrier.wait()
+                if objects.create(name, me):
+                    won.append(me)
+
+            threads = [threading.Thread(target=write, args=(bytes([me]),)) for me in range(n_writers)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            winners.append(len(won))
+            assert [objects.get(f"lock{number}")] == won
+            assert not objects.create(f"lock{number}", b"late")
+            assert [objects.get(f"lock{number}")] == won
+        return winners
+
+    def test_one_of_many_at_once(self, bucket):
+        assert self.race(open_objects(bucket.url("race"))) == [1, 1, 1, 1]
+
+    def test_where_conditional_writes_are_switched_off(self, bucket, monkeypatch):
+        monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
+        objects = open_objects(bucket.url("race-without"))
+        with pytest.raises(NotImplementedError):
+            objects._obs.put(objects._store, "x", b"", mode="create")
+        monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.5)
+        assert self.race(objects) == [1, 1, 1, 1]
+
+    def test_where_the_condition_is_ignored(self, bucket, monkeypatch):
+        objects = open_objects(bucket.url("race-ignored"))
+        put = objects._obs.put
+        monkeypatch.setattr(objects._obs, "put", lambda store, name, data, mode=None: put(store, name, data))
+        monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.5)
+        assert self.race(objects) == [1, 1, 1, 1]
+
+    def test_an_answer_that_was_lost(self, bucket, monkeypatch):
+        """The client asks again, and its own object is in the way."""
+        objects = open_objects(bucket.url("lost"))
+        put = objects._obs.put
+
+        def twice(store, name, data, mode=None):
+            put(store, name, data, mode=mode)
+            put(store, name, data, mode=mode)
+
+        monkeypatch.setattr(objects._obs, "put", twice)
+        assert objects.create("lock", b"mine")
+        assert not objects.create("lock", b"other")
+
+    def test_one_driver_at_a_time(self, bucket):
+        store = Store(bucket.url("locked.zarr"))
+        with RunLock(store):
+            with pytest.raises(StoreError, match="another run holds this store"), RunLock(store):
+                pass
+            assert store.get_json(LOCK)["pid"] == os.getpid()
+        assert not store.objects.exists(LOCK)
+
+
+class TestRequests:
+    """A chunk is read by one request, which also tells whether it is there."""
+
+    @pytest.fixture
+    def filled(self, bucket, monkeypatch):
+        with counted(bucket) as (server, traffic):
+            monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+            store = Store(bucket.url("requests.zarr"))
+            for name, parts in (("chunks", 0), ("shards", 4)):
+                store.create(planned(name, (24,), "float64", 8, parts))
+                store.write(name, 0, np.arange(24.0))
+                store.array(name)
+            traffic.forget()
+            yield store, traffic
+
+    @pytest.mark.parametrize("name", ["chunks", "shards"])
+    def test_one_a_chunk(self, filled, name):
+        store, traffic = filled
+        np.testing.assert_array_equal(store.read_all(name), np.arange(24.0))
+        assert traffic.requests == {"GET": 3}
+
+    @pytest.mark.parametrize("name", ["chunks", "shards"])
+    @pytest.mark.parametrize("rows", [(8, 16), (9, 10), (0, 24)])
+    def test_a_missing_or_empty_chunk(self, filled, name, rows):
+        store, _ = filled
+        for damage in (store.objects.delete, lambda key: store.objects.put(key, b"")):
+            damage(f"{name}/c/1")
+            with pytest.raises(CorruptChunk, match="missing or empty") as caught:
+                store.read(name, *rows)
+            assert (caught.value.array, caught.value.chunk) == (name, "1")
+        store.write(name, 8, np.arange(8.0, 16.0))
+        np.testing.assert_array_equal(store.read(name, *rows), np.arange(*rows))
+
+
+class TestRefusals:
+    """What the service refuses is an error that says where and what to do, with the right exit code."""
+
+    def test_no_such_bucket(self, bucket):
+        with pytest.raises(StoreError, match="no such bucket") as caught:
+            Store("s3://nobody/run.zarr").is_run()
+        assert caught.value.exit_code == 2
+        with pytest.raises(StoreError, match="no such bucket"):
+            Store("s3://nobody/run.zarr").put_json("a.json", 1)
+
+    def test_nothing_listens(self, bucket, monkeypatch):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        monkeypatch.setattr(objects_module, "RETRY", {"max_retries": 0})
+        store = Store(bucket.url("run.zarr"))
+        for act in (store.is_run, lambda: store.create_group({}), lambda: store.array("points"), store.attributes):
+            with pytest.raises(StoreError, match="did not answer") as caught:
+                act()
+            assert caught.value.exit_code == 1
+            assert SECRET not in str(caught.value)
+
+    def test_nothing_secret_is_told(self, bucket, tmp_path, monkeypatch):
+        """A run that fails, with everything said that can be said."""
+        nowhere = {**bucket.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+        source = {"kind": "zarr", "url": bucket.url("missing.zarr")}
+        config = config_at(tmp_path / "job.yaml", source, bucket.url("run.zarr"))
+        for environment, said in ((bucket.environment, "found none"), (nowhere, "did not answer")):
+            failed = start(config, {**environment, "LLE_DEBUG": "1"}, "--log", "json")
+            out, err = failed.communicate(timeout=PATIENCE)
+            assert failed.returncode in (1, 2)
+            assert said in err
+            assert not {each for each in (SECRET, KEY) if each in out + err}
+
+
+class TestAzure:
+    """az:// on the emulator of Azure's blob storage."""
+
+    @pytest.fixture
+    def container(self, azurite, monkeypatch):
+        for name, value in azurite.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.1)
+        return azurite
+
+    def test_one_of_many_at_once(self, container):
+        assert TestCreate().race(open_objects(container.url("race"))) == [1, 1, 1, 1]
+
+    def test_objects(self, container):
+        objects, other = open_objects(container.url("a")), open_objects(container.url("b"))
+        assert (objects.get("d/x"), objects.size("d/x"), objects.age("d/x")) == (None, 0, float("inf"))
+        objects.put("d/x", b"one")
+        objects.put("y", b"three")
+        assert (objects.get("d/x"), objects.size("y")) == (b"one", 5)
+        assert (objects.names(""), objects.names("d"), objects.folders("")) == (["d/x", "y"], ["d/x"], ["d"])
+        assert 0 <= objects.age("y") < 60
+        other.copy(["d/x"], objects)
+        assert other.get("d/x") == b"one"
+        objects.delete("d")
+        objects.delete("nowhere")
+        assert objects.names("") == ["y"]
+        with pytest.raises(StoreError, match="no such bucket or container"):
+            open_objects("az://nobody/x").names("")
+
+    @pytest.mark.parametrize("name", ["chunks", "shards"])
+    def test_arrays(self, container, name):
+        store = Store(container.url("arrays.zarr"))
+        store.create(planned(name, (24,), "float64", 8, 4 * (name == "shards")))
+        store.write(name, 0, np.arange(24.0))
+        np.testing.assert_array_equal(store.read_all(name), np.arange(24.0))
+        np.testing.assert_array_equal(store.gather(name, np.array([1, 9, 23])), [1.0, 9.0, 23.0])
+        for damage in (store.objects.delete, lambda key: store.objects.put(key, b"")):
+            damage(f"{name}/c/1")
+            with pytest.raises(CorruptChunk, match="missing or empty"):
+                store.read(name, 9, 10)
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(1800)
+    @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
+    def test_a_whole_job(self, container, tmp_path):
+        points = swiss_roll(N_POINTS, np.random.default_rng(59))
+        source, here = open_objects(container.url("in")), tmp_path / "in"
+        here.mkdir()
+        for number, rows in enumerate(np.split(points, 2)):
+            pd.DataFrame(rows, columns=["a", "b", "c"]).to_parquet(here / f"{number}.parquet")
+            source.put(f"{number}.parquet", (here / f"{number}.parquet").read_bytes())
+        for place, store in ((source.url, container.url("runs/roll.zarr")), (here, str(tmp_path / "run"))):
+            keys = {"kind": "parquet", "path": f"{place}/*.parquet", "label": "b", "columns": ["a", "c"]}
+            runs.run(load_config(config_at(tmp_path / "job.yaml", keys, store)), False, RunProgress())
+        assert results(container.url("runs/roll.zarr")) == results(str(tmp_path / "run"))
+        assert find_damage(Store(container.url("runs/roll.zarr"))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
+class TestSwift:
+    """A real service that keeps its objects on disk."""
+
+    def test_one_of_many_at_once(self, swift, monkeypatch):
+        for name, value in swift.environment.items():
+            monkeypatch.setenv(name, value)
+        assert TestCreate().race(open_objects(swift.url("race"))) == [1, 1, 1, 1]
+
+    @pytest.mark.timeout(1800)
+    def test_a_killed_worker_changes_no_byte(self, swift, monkeypatch, tmp_path):
+        for name, value in swift.environment.items():
+            monkeypatch.setenv(name, value)
+        points = swiss_roll(2 * N_POINTS, np.random.default_rng(31))
+        put_points(swift.url("in/points.zarr"), points, points[:, 1])
+        put_points(str(tmp_path / "points.zarr"), points, points[:, 1])
+        keys = {"kind": "zarr", "array": "points", "labels": "labels"}
+        cluster = {"kind": "local", "workers": 2, "memory": "2GiB"}
+        here = config_at(tmp_path / "here.yaml", {**keys, "url": str(tmp_path / "points.zarr")}, str(tmp_path / "run"))
+        runs.run(load_config(here), False, RunProgress())
+        store = swift.url("runs/a.zarr")
+        there = config_at(tmp_path / "s3.yaml", {**keys, "url": swift.url("in/points.zarr")}, store, cluster)
+        process = start(there, swift.environment)
+        kill_a_worker(process, store, "solve_weights")
+        finish(process)
+        assert results(store) == results(str(tmp_path / "run"))
+
+
+def kill_a_worker(driver: subprocess.Popen, store: str, stage: str) -> None:
+    """SIGKILL one of the driver's worker processes as soon as a stage has a marker, before it has them all."""
+    objects, deadline = open_objects(store), time.monotonic() + PATIENCE
+    while not objects.names(f"_done/{stage}"):
+        assert driver.poll() is None, driver.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    workers = [child for child in psutil.Process(driver.pid).children(recursive=True) if is_worker(child)]
+    assert len(workers) == 2, workers
+    os.kill(workers[0].pid, signal.SIGKILL)
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Dask starts its workers by multiprocessing's spawn."""
+    with contextlib.suppress(psutil.Error):
+        return "spawn_main" in " ".join(process.cmdline())
+    return False

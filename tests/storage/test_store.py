@@ -1,0 +1,681 @@
+"""The store: what is written is read back, what is damaged is found, what is foreign is left alone."""
+
+import errno
+import io
+import os
+import tempfile
+import threading
+import warnings
+import zlib
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array, random_array
+
+from pipeline.api.open_run import open_run
+from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
+from pipeline.jobs.status import status_of
+from pipeline.storage import objects as objects_module
+from pipeline.storage import storage_errors as storage_errors_module
+from pipeline.storage.array_specs import FORMAT_VERSION
+from pipeline.storage.objects import LocalObjects, RemoteObjects
+from pipeline.storage.storage_errors import storage_errors
+from pipeline.storage.store import Store, block_of
+from pipeline.storage.versions import reading
+from tests.support.plans import planned
+
+# One array of each way to be stored: as it is, compressed, and both of them as shards of several chunks.
+KINDS = {
+    "float": ("float64", 0),
+    "index": ("int64", 0),
+    "float in shards": ("float32", 4),
+    "index in shards": ("int32", 4),
+}
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 3) -> np.ndarray:
+    return (1000 * np.random.default_rng(seed).normal(size=shape)).astype(dtype)
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    found = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return dict(sorted(found.items()))
+
+
+def chunk_file(store: Store, name: str, chunk: int) -> Path:
+    [path] = Path(store.url, name, "c").glob(f"{chunk}/**/0" if store.array(name).ndim > 1 else f"{chunk}")
+    return path
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(str(tmp_path / "run.zarr"))
+    store.create_group({"config": {"a": 1}})
+    return store
+
+
+class TestGroup:
+    def test_attributes(self, store):
+        assert store.is_run()
+        assert store.attributes() == {"lle_format": FORMAT_VERSION, "config": {"a": 1}}
+        store.create_group({"config": {"a": 2}})
+        assert store.attributes()["config"] == {"a": 2}
+
+    @pytest.mark.parametrize("make", [False, True])
+    def test_nothing_there_is_no_run(self, tmp_path, make):
+        if make:
+            (tmp_path / "empty").mkdir()
+        assert not Store(str(tmp_path / "empty")).is_run()
+
+    def test_a_lock_alone_is_no_run(self, tmp_path):
+        store = Store(str(tmp_path / "x"))
+        store.objects.create("_run/lock.json", b"{}")
+        assert not store.is_run()
+
+    def test_other_format_version(self, store):
+        zarr.open_group(store.url, mode="a").attrs["lle_format"] = FORMAT_VERSION + 1
+        said = f"store format {FORMAT_VERSION + 1}, this version writes {FORMAT_VERSION}"
+        with pytest.raises(ConfigError, match=said):
+            store.is_run()
+
+    def test_torn_metadata(self, store):
+        store.put_json("_run/steps/a.b.json", {})
+        Path(store.url, "zarr.json").write_text('{"attributes": ')
+        with pytest.raises(StoreError, match=r"zarr\.json cannot be read"):
+            Store(store.url).is_run()
+
+    def test_file_url_is_the_path(self, tmp_path):
+        store = Store(f"file://{tmp_path}/run.zarr")
+        store.create_group({})
+        store.create(planned("x", (4,), "float64", 2))
+        store.write("x", 0, np.arange(4.0))
+        assert Store(str(tmp_path / "run.zarr")).is_run()
+        np.testing.assert_array_equal(Store(str(tmp_path / "run.zarr")).read_all("x"), np.arange(4.0))
+
+    def test_erase_keeps_the_lock_alone(self, store):
+        store.objects.create("_run/lock.json", b"{}")
+        store.put_json("_run/steps/a.b.json", {})
+        store.put_json("_done/a/b.00000.json", {})
+        store.create(planned("x", (4,), "float64", 2))
+        store.write("x", 0, np.arange(4.0))
+        store.erase()
+        assert list(files_below(Path(store.url))) == ["_run/lock.json"]
+
+
+def some_files(path: Path) -> None:
+    (path / "thesis").mkdir(parents=True)
+    (path / "thesis" / "chapter1.txt").write_text("years of work")
+
+
+def other_group(path: Path) -> None:
+    zarr.open_group(str(path), mode="w", attributes={"title": "of another program"})
+
+
+def old_group(path: Path) -> None:
+    zarr.open_group(str(path), mode="w", zarr_format=2)
+
+
+def lone_array(path: Path) -> None:
+    zarr.create_array(str(path), data=np.arange(3.0))
+
+
+def other_torn_group(path: Path) -> None:
+    path.mkdir()
+    (path / "zarr.json").write_text('{"attributes": ')
+
+
+def _within(open_place, url: str) -> None:
+    with open_place(url):
+        pass
+
+
+def one_file(path: Path) -> None:
+    path.write_text("not a folder")
+
+
+class TestForeignPlaces:
+    @pytest.mark.parametrize("make", [some_files, other_group, old_group, lone_array, other_torn_group])
+    def test_refused_and_left_as_they_are(self, tmp_path, make):
+        place = tmp_path / "place"
+        make(place)
+        before = files_below(place)
+        with pytest.raises(ConfigError, match=r"choose another output\.store") as caught:
+            Store(str(place)).is_run()
+        assert str(place) in str(caught.value)
+        assert files_below(place) == before
+
+    @pytest.mark.parametrize("make", [some_files, other_group, old_group, lone_array, other_torn_group])
+    def test_fresh_may_not_erase_them(self, tmp_path, make):
+        make(tmp_path / "place")
+        with pytest.raises(ConfigError):
+            Store(str(tmp_path / "place")).may_erase()
+
+    @pytest.mark.parametrize(
+        ("make", "found"),
+        [(some_files, r"other files: thesis/;"), (other_group, r"zarr data of another program: zarr\.json;"),
+         (other_torn_group, r"an unreadable zarr\.json beside zarr\.json;"), (one_file, "a file, not a folder;"),
+         (lambda path: path.mkdir(), "nothing;"), (lambda path: None, "nothing;")],
+    )  # fmt: skip
+    def test_whoever_reads_is_told_what_is_there(self, tmp_path, make, found):
+        make(tmp_path / "place")
+        for read in (status_of, partial(_within, reading), open_run):
+            with pytest.raises(ConfigError, match=f"Expected the store of a run, found {found}") as caught:
+                read(str(tmp_path / "place"))
+            assert "no run has been started there" in str(caught.value)
+            assert "choose another" not in str(caught.value)
+
+    def test_of_many_files_the_first_few_are_named(self, tmp_path):
+        for number in range(9):
+            (tmp_path / f"{number}.csv").write_text("1")
+        with pytest.raises(ConfigError, match=r"other files: 0\.csv, 1\.csv, 2\.csv, 3\.csv, 4\.csv and 4 more;"):
+            status_of(str(tmp_path))
+
+    def test_a_run_of_another_format_is_not_to_be_put_elsewhere_by_who_reads_it(self, store):
+        zarr.open_group(store.url, mode="a").attrs["lle_format"] = FORMAT_VERSION + 1
+        with pytest.raises(ConfigError, match=f"expected a run of store format {FORMAT_VERSION}, found") as caught:
+            status_of(store.url)
+        assert "another output.store" not in str(caught.value)
+
+    def test_fresh_may_not_erase_them_whatever_the_path_is_called(self, tmp_path):
+        some_files(tmp_path / "information")
+        with pytest.raises(ConfigError):
+            Store(str(tmp_path / "information")).may_erase()
+
+    def test_fresh_may_erase_runs_of_any_version(self, store, tmp_path):
+        assert store.may_erase()
+        zarr.open_group(store.url, mode="a").attrs["lle_format"] = FORMAT_VERSION + 1
+        assert store.may_erase()
+        assert not Store(str(tmp_path / "nothing")).may_erase()
+
+    @pytest.mark.parametrize("name", ["place", "place/run.zarr"])
+    def test_a_file_in_the_way_is_a_config_error(self, tmp_path, name):
+        one_file(tmp_path / "place")
+        store = Store(str(tmp_path / name))
+        with pytest.raises(StoreError, match="access was refused") as caught:
+            store.create_group({})
+        assert caught.value.exit_code == 2
+        with pytest.raises(StoreError, match="access was refused") as caught:
+            store.objects.create("_run/lock.json", b"{}")
+        assert caught.value.exit_code == 2
+        with pytest.raises(ConfigError, match="no run has been started there"):
+            status_of(store.url)
+        assert (tmp_path / "place").read_text() == "not a folder"
+
+    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+    def test_no_right_to_write(self, tmp_path):
+        (tmp_path / "sealed").mkdir(mode=0o500)
+        with pytest.raises(StoreError, match="access was refused") as caught:
+            Store(str(tmp_path / "sealed" / "run.zarr")).create_group({})
+        assert caught.value.exit_code == 2
+
+
+class TestStorageErrors:
+    @pytest.mark.parametrize(
+        ("number", "said", "code"),
+        [(errno.ENOSPC, "disk is full", 1), (errno.EDQUOT, "disk is full", 1), (errno.EACCES, "access was refused", 2),
+         (errno.EROFS, "access was refused", 2), (errno.EIO, "OSError", 1)],
+    )  # fmt: skip
+    def test_say_what_and_where(self, number, said, code):
+        with pytest.raises(StoreError, match=said) as caught, storage_errors("here"):
+            raise OSError(number, os.strerror(number))
+        assert str(caught.value).startswith("here: ")
+        assert caught.value.exit_code == code
+
+    def test_full_disk_while_writing(self, store, monkeypatch):
+        def refuse(self, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        store.put_json("x.json", 1)
+        before = files_below(Path(store.url))
+        monkeypatch.setattr(Path, "write_bytes", refuse)
+        with pytest.raises(StoreError, match="disk is full"):
+            store.put_json("x.json", 2)
+        with pytest.raises(StoreError, match="disk is full"):
+            store.objects.create("y.json", b"2")
+        monkeypatch.undo()
+        assert files_below(Path(store.url)) == before
+
+
+class TestArrays:
+    @pytest.mark.parametrize(("dtype", "parts"), KINDS.values(), ids=KINDS.keys())
+    def test_layout(self, store, dtype, parts):
+        store.create(planned("x", (20, 3), dtype, 8, parts))
+        array = store.array("x")
+        assert (array.shape, array.dtype, block_of(array)) == ((20, 3), np.dtype(dtype), 8)
+        assert array.chunks == ((2, 3) if parts else (8, 3))
+        assert array.attrs["block"] == 8
+        assert array.attrs["unit"] == "metres"
+        assert array.metadata.dimension_names == ("point", "feature")
+        store.write("x", 0, numbers((20, 3), dtype))
+        assert len(list(Path(store.url, "x", "c").rglob("0"))) >= 3
+        assert store.has_array("x")
+
+    def test_replacing_an_array_leaves_nothing_of_the_old_one(self, store):
+        store.create(planned("x", (20, 3), "float64", 4))
+        store.write("x", 0, numbers((20, 3), "float64"))
+        store.create(planned("x", (8, 2), "int32", 8))
+        assert not Path(store.url, "x", "c").exists()
+        assert store.array("x").shape == (8, 2)
+
+    def test_missing_array(self, store):
+        assert not store.has_array("x")
+        with pytest.raises(StoreError, match="has no array 'x'"):
+            store.read("x", 0, 1)
+
+    @pytest.mark.parametrize("text", ["", "{", '{"zarr_format": 3}'])
+    def test_damaged_array_metadata(self, store, text):
+        store.create(planned("x", (4,), "float64", 2))
+        Path(store.url, "x", "zarr.json").write_text(text)
+        with pytest.raises(CorruptChunk) as caught:
+            Store(store.url).read_all("x")
+        assert (caught.value.array, caught.value.chunk) == ("x", "zarr.json")
+
+    @pytest.mark.parametrize("parts", [0, 4])
+    @pytest.mark.parametrize(("start", "n"), [(1, 8), (4, 4), (0, 7), (8, 4), (8, 11), (0, 21), (16, 8), (24, 1)])
+    def test_partial_blocks_are_refused(self, store, parts, start, n):
+        store.create(planned("x", (20, 3), "float64", 8, parts))
+        with pytest.raises(ValueError, match=rf"x\[{start}:{start + n}\] is not a whole number of blocks of 8 rows"):
+            store.write("x", start, numbers((n, 3), "float64"))
+        assert not Path(store.url, "x", "c").exists()
+
+    @pytest.mark.parametrize("parts", [0, 4])
+    @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: data[:-9] + b"\0" * 9])
+    def test_a_damaged_block_can_be_written_again(self, store, parts, damage):
+        """Zarr looks into the shard it replaces; a damaged one must not be in the way."""
+        store.create(planned("x", (20, 3), "float64", 8, parts))
+        values = numbers((20, 3), "float64")
+        store.write("x", 0, values)
+        chunk = Path(store.url, "x", "c", "1", "0")
+        chunk.write_bytes(damage(chunk.read_bytes()))
+        with pytest.raises(CorruptChunk):
+            store.read("x", 8, 16)
+        store.write("x", 8, values[8:16])
+        np.testing.assert_array_equal(store.read_all("x"), values)
+
+    @pytest.mark.parametrize(("start", "n"), [(0, 8), (8, 8), (16, 4), (0, 16), (8, 12), (0, 20)])
+    def test_whole_blocks_are_written(self, store, start, n):
+        store.create(planned("x", (20, 3), "float64", 8))
+        values = numbers((n, 3), "float64")
+        store.write("x", start, values)
+        np.testing.assert_array_equal(store.read("x", start, start + n), values)
+
+    def test_a_chunk_equal_to_the_fill_value_is_stored(self, store):
+        for name, dtype, value in (("f", "float64", np.nan), ("i", "int64", 0), ("s", "float32", np.nan)):
+            store.create(planned(name, (20, 3), dtype, 8, parts=4 if name == "s" else 0))
+            values = np.full((20, 3), value, dtype)
+            Store(store.url).write(name, 0, values)
+            assert len(list(Path(store.url, name, "c").iterdir())) == 3
+            np.testing.assert_array_equal(Store(store.url).read_all(name), values)
+
+    @pytest.mark.parametrize("seed", [5, 31])
+    @settings(max_examples=30)
+    @given(st.data())
+    def test_read_and_gather_equal_numpy(self, seed, data):
+        dtype, parts = data.draw(st.sampled_from(sorted(KINDS.values())))
+        n_rows, block = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 17))
+        tail = data.draw(st.sampled_from([(), (1,), (3,)]))
+        values = numbers((n_rows, *tail), dtype, seed)
+        start = data.draw(st.integers(0, n_rows - 1))
+        stop = data.draw(st.integers(start + 1, n_rows))
+        rows = np.array(sorted(data.draw(st.lists(st.integers(0, n_rows - 1), max_size=25))), np.int64)
+        with tempfile.TemporaryDirectory() as folder:
+            store = Store(folder)
+            store.create_group({})
+            store.create(planned("x", values.shape, dtype, block, parts))
+            for first in range(0, n_rows, block):
+                store.write("x", first, values[first : first + block])
+            np.testing.assert_array_equal(store.read_all("x"), values)
+            np.testing.assert_array_equal(store.read("x", start, stop), values[start:stop])
+            found = store.gather("x", rows)
+        np.testing.assert_array_equal(found, values[rows])
+        assert found.dtype == np.dtype(dtype)
+
+
+@pytest.mark.parametrize(("dtype", "parts"), KINDS.values(), ids=KINDS.keys())
+class TestDamage:
+    @pytest.fixture
+    def filled(self, store, dtype, parts):
+        store.create(planned("x", (20, 3), dtype, 8, parts))
+        store.write("x", 0, numbers((20, 3), dtype))
+        return store
+
+    def check(self, store, content: bytes) -> None:
+        path = chunk_file(store, "x", 1)
+        whole = path.read_bytes()
+        path.write_bytes(content)
+        with pytest.raises(CorruptChunk) as caught:
+            store.read("x", 8, 16)
+        assert (caught.value.array, caught.value.chunk) == ("x", "1")
+        path.write_bytes(whole)
+        np.testing.assert_array_equal(store.read("x", 8, 16), numbers((20, 3), str(store.array("x").dtype))[8:16])
+
+    @pytest.mark.parametrize("bit", [0, 7, *(pytest.param(bit, marks=pytest.mark.slow) for bit in range(1, 7))])
+    def test_one_flipped_bit_anywhere(self, filled, bit):
+        whole = chunk_file(filled, "x", 1).read_bytes()
+        for byte in range(bit, len(whole), 8):
+            damaged = bytearray(whole)
+            damaged[byte] ^= 1 << bit
+            self.check(filled, bytes(damaged))
+
+    def test_truncation_anywhere(self, filled):
+        whole = chunk_file(filled, "x", 1).read_bytes()
+        for length in range(1, len(whole), 5):
+            self.check(filled, whole[:length])
+
+    def test_truncation_to_nothing(self, filled):
+        self.check(filled, b"")
+
+    def test_missing_chunk(self, filled):
+        chunk_file(filled, "x", 1).unlink()
+        with pytest.raises(CorruptChunk, match="missing") as caught:
+            filled.read_all("x")
+        assert (caught.value.array, caught.value.chunk) == ("x", "1")
+        assert len(filled.read("x", 0, 8)) == 8
+
+    def test_damaged_chunk_is_named_in_a_longer_read(self, filled):
+        path = chunk_file(filled, "x", 2)
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+        with pytest.raises(CorruptChunk) as caught:
+            filled.read_all("x")
+        assert caught.value.chunk == "2"
+
+
+class TestBundles:
+    @pytest.mark.parametrize("array", [
+        np.arange(7), np.zeros((0, 3)), np.array([[True], [False]]), np.array([1.5, np.nan, np.inf], np.float32),
+        np.arange(12).reshape(3, 4)[:, ::2],
+    ], ids=["int64", "empty", "bool", "float32", "view"])  # fmt: skip
+    def test_round_trip(self, store, array):
+        store.write_bundle("_work/b/00003", x=array, y=np.arange(3))
+        found = store.read_bundle("_work/b/00003")
+        np.testing.assert_array_equal(found["x"], array)
+        assert (list(found), found["x"].dtype) == (["x", "y"], array.dtype)
+        assert store.has_bundle("_work/b/00003")
+
+    def test_missing(self, store):
+        assert not store.has_bundle("b")
+        with pytest.raises(CorruptChunk, match="missing") as caught:
+            store.read_bundle("b")
+        assert (caught.value.array, caught.value.chunk) == ("b", "bundle")
+
+    def test_same_content_same_bytes(self, store):
+        for name in ("a", "b"):
+            store.write_bundle(name, x=np.arange(5), y=np.ones(2))
+        assert store.objects.get("a.npz") == store.objects.get("b.npz")
+
+    def test_truncation_anywhere(self, store):
+        store.write_bundle("b", x=np.arange(5))
+        whole = store.objects.get("b.npz")
+        for length in range(len(whole)):
+            store.objects.put("b.npz", whole[:length])
+            with pytest.raises(CorruptChunk):
+                store.read_bundle("b")
+
+    def test_damaged_data(self, store):
+        values = np.random.default_rng(7).integers(0, 2**62, 20)
+        store.write_bundle("b", x=values)
+        whole = store.objects.get("b.npz")
+        first = whole.index(values.tobytes())
+        for byte in range(first, first + values.nbytes, 3):
+            store.objects.put("b.npz", whole[:byte] + bytes([whole[byte] ^ 64]) + whole[byte + 1 :])
+            with pytest.raises(CorruptChunk):
+                store.read_bundle("b")
+
+    def test_one_flipped_bit_anywhere_is_harmless_or_found(self, store, monkeypatch):
+        store.write_bundle("b", x=np.arange(3), y=np.arange(2))
+        whole = store.objects.get("b.npz")
+        good = store.read_bundle("b")
+        undetected = []
+        for bit in range(8 * len(whole)):
+            damaged = bytearray(whole)
+            damaged[bit // 8] ^= 1 << bit % 8
+            monkeypatch.setattr(store.objects, "get", lambda name, damaged=damaged: bytes(damaged))
+            try:
+                found = store.read_bundle("b")
+            except CorruptChunk:
+                continue
+            except Exception as error:
+                undetected.append(f"{bit}: {error!r}")
+                continue
+            if list(found) != list(good) or any(not np.array_equal(found[key], good[key]) for key in good):
+                undetected.append(f"{bit}: {list(found)}")
+        assert undetected == []
+
+    def test_pickled_objects_are_not_loaded(self, store):
+        buffer = io.BytesIO()
+        np.savez(buffer, x=np.array([{"an": "object"}], dtype=object))
+        data = buffer.getvalue()
+        store.objects.put("b.npz", data + zlib.crc32(data).to_bytes(4, "little"))
+        with pytest.raises(ValueError, match="allow_pickle=False"):
+            store.read_bundle("b")
+
+
+class TestSparseRows:
+    @pytest.mark.parametrize("density", [0.0, 0.1, 1.0])
+    @pytest.mark.parametrize("ids", [np.int32, np.int64])
+    def test_round_trip(self, store, density, ids, rng):
+        rows = csr_array(random_array((7, 30), density=density, rng=rng))
+        rows = csr_array((rows.data, rows.indices.astype(ids), rows.indptr.astype(ids)), shape=rows.shape)
+        store.write_rows("m", 2, 14, rows)
+        found = store.read_rows("m", 2)
+        assert found.shape == rows.shape
+        for part in ("data", "indices", "indptr"):
+            np.testing.assert_array_equal(getattr(found, part), getattr(rows, part))
+            assert getattr(found, part).dtype == getattr(rows, part).dtype
+
+    def test_says_which_rows(self, store):
+        store.write_rows("m", 3, 24, csr_array((8, 50)))
+        assert dict(zarr.open_group(f"{store.url}/m/00003", mode="r").attrs) == {"first_row": 24, "shape": [8, 50]}
+
+    def test_writing_again_leaves_nothing_of_the_old(self, store):
+        store.write_rows("m", 0, 0, csr_array(np.eye(6)))
+        store.write_rows("m", 0, 0, csr_array(np.array([[0.0, 2.0]])))
+        np.testing.assert_array_equal(Store(store.url).read_rows("m", 0).toarray(), [[0, 2]])
+
+    @pytest.mark.parametrize("part", ["data", "indices", "indptr"])
+    def test_damage_names_the_part(self, store, part):
+        store.write_rows("m", 1, 0, csr_array(np.eye(6)))
+        path = Path(store.url, "m", "00001", part, "c", "0")
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(CorruptChunk) as caught:
+            Store(store.url).read_rows("m", 1)
+        assert caught.value.array == f"m/00001/{part}"
+
+
+class TestJson:
+    def test_round_trip(self, store):
+        store.put_json("a/b.json", {"x": [1, None, "y"]})
+        assert store.get_json("a/b.json") == {"x": [1, None, "y"]}
+
+    def test_missing_or_torn_is_none(self, store):
+        assert store.get_json("a.json") is None
+        store.objects.put("a.json", b'{"x": ')
+        assert store.get_json("a.json") is None
+
+
+def local_objects(path: Path) -> LocalObjects:
+    return LocalObjects(str(path))
+
+
+def remote_objects(path: Path) -> RemoteObjects:
+    pytest.importorskip("obstore", reason="object stores need the extra s3")
+    path.mkdir()
+    return RemoteObjects(f"file://{path}")
+
+
+class TestPassingFaults:
+    """Writes that the system refuses for a while are tried again; others are not."""
+
+    @pytest.fixture
+    def failing(self, monkeypatch):
+        """`failing(number, n_times)`: the next n renames fail with that error; how many did."""
+        replace, failed = os.replace, []
+        monkeypatch.setattr(storage_errors_module, "WRITE_PAUSES", (0.0, 0.0, 0.0))
+
+        def arm(number, n_times):
+            def refuse(source, target, **more):
+                if len(failed) < n_times:
+                    failed.append(target)
+                    raise OSError(number, os.strerror(number), str(target))
+                replace(source, target, **more)
+
+            monkeypatch.setattr(os, "replace", refuse)
+            return failed
+
+        return arm
+
+    def test_arrays_bundles_and_objects_are_written_at_last(self, store, failing):
+        store.create(planned("x", (8, 3), "float64", 8))
+        for write in (lambda: store.write("x", 0, numbers((8, 3), "float64")), lambda: store.put_json("a.json", 1),
+                      lambda: store.write_bundle("b", x=np.ones(2)),
+                      lambda: store.write_rows("m", 0, 0, csr_array(np.eye(3)))):  # fmt: skip
+            failed = failing(errno.EIO, 3)
+            write()
+            assert len(failed) == 3
+            failed.clear()
+        assert (store.get_json("a.json"), store.read_bundle("b")["x"].sum()) == (1, 2)
+        np.testing.assert_array_equal(store.read_all("x"), numbers((8, 3), "float64"))
+        np.testing.assert_array_equal(store.read_rows("m", 0).toarray(), np.eye(3))
+
+    def test_a_fault_that_stays_is_an_error(self, store, failing):
+        failed = failing(errno.EIO, 99)
+        with pytest.raises(StoreError, match="Input/output error"):
+            store.put_json("a.json", 1)
+        assert len(failed) == 4
+        assert store.objects.names("") == ["zarr.json"]
+
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+    def test_a_full_or_forbidden_disk_is_not_tried_again(self, store, failing, number):
+        failed = failing(number, 99)
+        with pytest.raises(StoreError):
+            store.put_json("a.json", 1)
+        assert len(failed) == 1
+
+
+class TestAge:
+    def test_by_the_clock_of_the_store(self, store):
+        store.put_json("a.json", 1)
+        assert 0 <= store.objects.age("a.json") < 60
+        path = Path(store.url, "a.json")
+        os.utime(path, (path.stat().st_mtime - 1000,) * 2)
+        assert 1000 <= store.objects.age("a.json") < 1060
+        assert store.objects.age("missing") == np.inf
+        assert store.objects.names("_run") == []
+
+
+@pytest.mark.parametrize("open_at", [local_objects, remote_objects])
+class TestObjects:
+    @pytest.fixture
+    def objects(self, tmp_path, open_at, monkeypatch):
+        monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.01)
+        return open_at(tmp_path / "objects")
+
+    def test_put_and_get(self, objects):
+        assert objects.get("a/b") is None
+        objects.put("a/b", b"one")
+        objects.put("a/b", b"two")
+        assert objects.get("a/b") == b"two"
+        assert objects.exists("a/b")
+        assert not objects.exists("a")
+        assert not objects.exists("a/c")
+
+    def test_age_by_the_clock_of_the_store(self, objects):
+        objects.put("a", b"1")
+        assert 0 <= objects.age("a") < 60
+        assert objects.age("b") == np.inf
+        assert objects.names("") == ["a"]
+
+    def test_names_of_a_folder_sorted(self, objects):
+        for name in ("b/2", "a/x", "b/10", "bb/1", "b/c/1"):
+            objects.put(name, b"")
+        assert objects.names("b") == ["b/10", "b/2", "b/c/1"]
+        assert objects.names("") == ["a/x", "b/10", "b/2", "b/c/1", "bb/1"]
+        assert objects.names("nothing") == []
+
+    def test_delete_an_object_a_folder_or_nothing(self, objects):
+        for name in ("a/1", "a/b/2", "ab/3", "c"):
+            objects.put(name, b"")
+        objects.delete("a")
+        objects.delete("c")
+        objects.delete("nothing")
+        assert objects.names("") == ["ab/3"]
+
+    def test_create_only_once(self, objects):
+        assert objects.create("a/lock", b"first")
+        assert not objects.create("a/lock", b"second")
+        assert objects.get("a/lock") == b"first"
+
+    def test_one_of_many_at_once_creates(self, objects):
+        for round_ in range(20):
+            barrier, won = threading.Barrier(8), []
+
+            def race(me, name=f"lock{round_}", barrier=barrier, won=won):
+                barrier.wait()
+                if objects.create(name, me):
+                    won.append(me)
+
+            threads = [threading.Thread(target=race, args=(bytes([number]),)) for number in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(won) == 1
+            assert objects.get(f"lock{round_}") == won[0]
+
+    def test_zarr_writes_where_the_objects_are(self, objects):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            zarr.open_group(Store(objects.url)._zarr_store(), mode="w")
+        assert objects.exists("zarr.json")
+
+
+class TestLocalFiles:
+    def test_an_interrupted_put_keeps_the_old_object(self, tmp_path, monkeypatch):
+        objects = local_objects(tmp_path)
+        objects.put("a", b"old")
+
+        def interrupt(self, target):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Path, "replace", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            objects.put("a", b"new")
+        monkeypatch.undo()
+        assert files_below(tmp_path) == {"a": b"old"}
+
+    def test_what_killed_writers_left_is_swept_and_never_listed(self, tmp_path):
+        objects = local_objects(tmp_path)
+        objects.put("points/c/0/0", b"data")
+        (tmp_path / "points/c/0/.0.4711.partial").write_bytes(b"da")
+        (tmp_path / "points/c/0/0.a1b2.partial").write_bytes(b"da")
+        assert objects.names("") == ["points/c/0/0"]
+        assert objects.sweep() == 2
+        assert files_below(tmp_path) == {"points/c/0/0": b"data"}
+        assert objects.sweep() == 0
+
+
+class TestRemoteUrls:
+    def test_what_cannot_be_opened_is_a_config_error(self):
+        pytest.importorskip("obstore", reason="object stores need the extra s3")
+        with pytest.raises(ConfigError, match="gopher://x/y"):
+            Store("gopher://x/y")
+
+    @pytest.mark.parametrize("act", [
+        lambda objects: objects.put("file/x", b""), lambda objects: objects.create("file/x", b""),
+        lambda objects: objects.get("file/x"), lambda objects: objects.exists("file/x"),
+    ], ids=["put", "create", "get", "exists"])  # fmt: skip
+    def test_storage_that_fails_is_a_store_error(self, tmp_path, act):
+        objects = remote_objects(tmp_path / "objects")
+        objects.put("file", b"in the way")
+        with pytest.raises(StoreError, match="objects"):
+            act(objects)
+
+    def test_without_the_extra(self, monkeypatch):
+        monkeypatch.setitem(__import__("sys").modules, "obstore", None)
+        with pytest.raises(ConfigError, match=r"lle-pipeline\[s3\]"):
+            Store("s3://bucket/run.zarr")

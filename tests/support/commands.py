@@ -1,0 +1,36 @@
+"""Commands of `lle` called in this process, and the config files they read."""
+
+import json
+from pathlib import Path
+
+import yaml
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+
+FEW = {"quality": {"sample": 50}, "neighbors": {"n_neighbors": 8}, "graph": {"min_component": 20}}
+UNMET = ("--set", "eigensolver.method=chebyshev", "--set", "eigensolver.max_degrees=5")
+
+
+def write_config(folder: Path, **sections) -> Path:
+    """A serial run without pictures, unless sections say otherwise."""
+    output = {"store": str(folder / "run.zarr"), "report": False}
+    config = {"output": output, "execution": {"cluster": {"kind": "serial"}}}
+    for name, section in sections.items():
+        config[name] = {**config.get(name, {}), **section}
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def lle(*arguments: str) -> dict:
+    """Run the command in this process; its JSON. Fails with everything it printed when the exit code is not 0."""
+    result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def refused(code: int, *arguments) -> str:
+    result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout.strip().splitlines()[-1])["message"]

@@ -1,0 +1,80 @@
+"""The parts of rendered manifests that several tests look at, and the custom resources the driver makes of them."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, memory_group
+from pipeline.config.allowed_places import VARIABLE
+from pipeline.config.models import Config, KubernetesCluster, load_config
+from tests.support.manifest_schemas import K8S, rendered
+from tests.support.paths import REPOSITORY
+
+PARTS = ("scheduler", "worker", "memory")
+
+
+def by_name(folder: str) -> dict[tuple[str, str], Any]:
+    """A rendered folder below k8s/ by (kind, name)."""
+    return {(each["kind"], each["metadata"]["name"]): each for each in rendered(folder)}
+
+
+def with_components(folder: Path, *names: str) -> dict[tuple[str, str], Any]:
+    """The overlay s3 with some of k8s/components, rendered in a folder of the test's own."""
+    overlay, *components = (os.path.relpath(K8S / path, folder) for path in ("overlays/s3", *names))
+    said = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    said |= {"namespace": "lle", "resources": [overlay], "components": components}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(said))
+    return by_name(str(folder))
+
+
+def driver_pod(objects):
+    return objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["template"]
+
+
+def pods(objects):
+    """{component: pod template} of everything that runs."""
+    found = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
+    return {"driver": driver_pod(objects), **found}
+
+
+def allowed_places(objects) -> list[str]:
+    """What the driver's environment says about the places that a config may name."""
+    [given] = [each for each in container(driver_pod(objects))["env"] if each["name"] == VARIABLE]
+    return str(given.get("value", "")).split()
+
+
+def config_of(objects, *overrides: str) -> tuple[KubernetesCluster, Config]:
+    """The config that the driver's arguments name, read from the repository."""
+    name = Path(container(driver_pod(objects))["args"][2]).name
+    config = load_config(REPOSITORY / "configs" / name, overrides)
+    return config.execution.cluster, config
+
+
+def container(pod):
+    [only] = pod["spec"]["containers"]
+    return only
+
+
+def custom_resources(objects, name="lle-29041235"):
+    """What the driver makes of the overlay's templates and config."""
+    cluster, _ = config_of(objects)
+    size = Size(cluster.workers, cluster.memory, cluster.high_memory, cluster.idle_timeout)
+    templates = Pods(*(objects["PodTemplate", f"{cluster.templates}-{part}"]["template"] for part in PARTS))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "1-2"}
+    return dask_cluster(name, templates, size, owner), memory_group(name, templates, size, owner)
+
+
+def selects(selector, labels) -> bool:
+    assert {each["operator"] for each in selector.get("matchExpressions", ())} <= {"NotIn"}
+    refused = any(labels.get(each["key"]) in each["values"] for each in selector.get("matchExpressions", ()))
+    return not refused and all(labels.get(key) == value for key, value in selector["matchLabels"].items())
+
+
+def image_environment() -> dict[str, str]:
+    """ENV of the image's last stage."""
+    text = re.sub(r"\\\n\s*", " ", (K8S / "Dockerfile").read_text())
+    [line] = [line for line in text.splitlines() if line.startswith("ENV ")]
+    return dict(part.split("=", 1) for part in line.removeprefix("ENV ").split())

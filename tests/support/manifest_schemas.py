@@ -1,0 +1,85 @@
+"""What the manifests are checked with: kustomize, the schemas of Kubernetes, and the operator's own definitions."""
+
+import shutil
+import subprocess
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.paths import REPOSITORY
+
+K8S = REPOSITORY / "k8s"
+OVERLAYS = ("local-path", "s3")
+CRDS = "dask_kubernetes/operator/deployment/helm/dask-kubernetes-operator/crds"
+OPERATOR_GROUP = "kubernetes.dask.org/v1"
+
+
+@cache
+def rendered(folder: str) -> tuple[dict[str, Any], ...]:
+    """What kustomize makes of a folder below k8s/. Skips where neither kubectl nor kustomize is installed."""
+    commands = {"kubectl": ["kubectl", "kustomize"], "kustomize": ["kustomize", "build"]}
+    found = next((command for name, command in commands.items() if shutil.which(name)), None)
+    if found is None:
+        pytest.skip("NOT CHECKED: the manifests cannot be rendered, neither kubectl nor kustomize is installed")
+    done = subprocess.run([*found, str(K8S / folder)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return tuple(yaml.safe_load_all(done.stdout))
+
+
+@cache
+def operator_schemas() -> dict[str, Any]:
+    """JSON schema of each kind of the Dask operator, from the package that ships it. Skips where it is missing."""
+    if find_spec("jsonschema") is None:
+        pytest.skip("NOT CHECKED: the manifests cannot be validated, jsonschema is not installed")
+    try:
+        folder = Path(str(metadata.distribution("dask-kubernetes").locate_file(CRDS)))
+    except metadata.PackageNotFoundError:
+        pytest.skip("NOT CHECKED: the operator's schemas are not there: pip install --no-deps dask-kubernetes")
+    schemas = {}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # half a million characters
+    for name in ("daskcluster", "daskworkergroup"):
+        for document in yaml.load_all((folder / f"{name}.yaml").read_text(), loader):
+            for version in document["spec"]["versions"]:
+                schema = strict(version["schema"]["openAPIV3Schema"])
+                schema["properties"] |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {}}
+                schemas[document["spec"]["names"]["kind"]] = schema
+    return schemas
+
+
+def strict(schema: Any) -> Any:
+    """A structural schema as a JSON schema that refuses what the API server would drop without a word."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: strict(value) for key, value in schema.items()}
+    if made.pop("x-kubernetes-int-or-string", False):
+        made.pop("type", None)
+        made["anyOf"] = [{"type": "integer"}, {"type": "string"}]
+    open_ended = made.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in made
+    if isinstance(made.get("properties"), dict) and made.get("type") == "object" and not open_ended:
+        made["additionalProperties"] = False
+    return made
+
+
+def check_custom_resource(resource: dict[str, Any]) -> None:
+    """Raises jsonschema.ValidationError for what the operator's definition does not know."""
+    from jsonschema import Draft7Validator  # noqa: PLC0415 (skipped above where it is missing)
+
+    schema = operator_schemas()[resource["kind"]]
+    assert resource["apiVersion"] == OPERATOR_GROUP
+    Draft7Validator(schema).validate(resource)
+
+
+def check_native(resource: dict[str, Any]) -> None:
+    """Validate strictly against the newest schemas that kubernetes-validate ships."""
+    if find_spec("kubernetes_validate") is None:
+        pytest.skip("NOT CHECKED: the manifests cannot be validated, kubernetes-validate is not installed")
+    import kubernetes_validate  # noqa: PLC0415
+
+    kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)

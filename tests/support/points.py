@@ -1,0 +1,15 @@
+"""Sampled points."""
+
+import numpy as np
+
+
+def swiss_roll(n_points: int, rng: np.random.Generator) -> np.ndarray:
+    """(n_points, 3) points of a two-dimensional manifold, float64."""
+    angle = 1.5 * np.pi * (1 + 2 * rng.random(n_points))
+    return np.column_stack([angle * np.cos(angle), 21 * rng.random(n_points), angle * np.sin(angle)])
+
+
+def bowl(n: int, rng: np.random.Generator) -> np.ndarray:
+    """A surface of revolution: its lowest two eigenvalues are nearly equal, so their vectors turn at will."""
+    radius, angle = np.sqrt(rng.random(n)), 2 * np.pi * rng.random(n)
+    return np.column_stack([radius * np.cos(angle), radius * np.sin(angle), radius**2])

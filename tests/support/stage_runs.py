@@ -1,0 +1,77 @@
+"""Some stages run one after the other on a store of the test's own."""
+
+from importlib import import_module
+from typing import NamedTuple
+
+import dask
+
+from pipeline.config.models import Config
+from pipeline.engine import checkpoint
+from pipeline.engine.execute import Executor, run_step
+from pipeline.engine.plan import BlockReport, Layout, Report, Step
+from pipeline.stages import ingest
+from pipeline.storage.store import Store
+
+STAGES = (
+    "ingest", "order_points", "find_neighbors", "mend_graph", "solve_weights", "assemble_cost", "solve_embedding",
+    "measure_quality", "write_report",
+)  # fmt: skip
+
+
+class Progress:
+    """Keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, int]] = []
+        self.advanced: list[int] = []
+        self.ended: list[tuple[str, int]] = []
+
+    def begin(self, step: Step, done: int) -> None:
+        self.begun.append((step.name, done))
+
+    def advance(self, step: Step, report: BlockReport) -> None:
+        self.advanced.append(report.block)
+
+    def end(self, step: Step, seconds: float, computed: int) -> None:
+        self.ended.append((step.name, computed))
+
+
+class StagesRun(NamedTuple):
+    """What some stages left: the store, the layout known by then, the reports of each (stage, step) in block order."""
+
+    store: Store
+    layout: Layout
+    reports: dict[tuple[str, str], list[Report]]
+
+
+def drive_stage(name: str, config: Config, layout: Layout, store: Store, executor: Executor, upstream: str,
+                before: set[tuple[str, str]] | None) -> tuple[StagesRun, str]:  # fmt: skip
+    """Run the steps of one stage on a store as a run does; also returns the fingerprint for the next stage."""
+    steps = import_module(f"pipeline.stages.{name}").steps(config, layout)
+    reports: dict[tuple[str, str], list[Report]] = {}
+    try:
+        step = next(steps)
+        while True:
+            with dask.config.set(scheduler="synchronous" if executor.client is None else "distributed"):
+                done = run_step(step, upstream, store, executor, Progress(), before)
+            if before is not None:
+                before.add((step.stage, step.name))
+            reports[step.stage, step.name] = [report.report for report in done]
+            if step.feeds:
+                upstream = checkpoint.fingerprint(upstream, step)
+            step = steps.send(reports[step.stage, step.name])
+    except StopIteration as stop:
+        return StagesRun(store, stop.value, reports), upstream
+
+
+def drive_stages(config: Config, upto: str, executor: Executor | None = None) -> StagesRun:
+    """Run the stages from ingest to `upto`; a store that is there already is resumed."""
+    store = Store(config.output.store)
+    store.create_group({})
+    layout = ingest.first_layout(config, ingest.open_input(config))
+    reports: dict[tuple[str, str], list[Report]] = {}
+    upstream, before = "", set[tuple[str, str]]()
+    for name in STAGES[: STAGES.index(upto) + 1]:
+        run, upstream = drive_stage(name, config, layout, store, executor or Executor(None), upstream, before)
+        layout, reports = run.layout, reports | run.reports
+    return StagesRun(store, layout, reports)

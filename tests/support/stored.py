@@ -1,0 +1,35 @@
+"""What tests read from a store, and how they damage it."""
+
+from pathlib import Path
+
+from scipy.sparse import vstack
+
+from pipeline.engine import checkpoint
+from pipeline.storage.store import Store
+
+
+def sum_rows(store: Store, n: int):
+    blocks = sorted({name.split("/")[1] for name in store.objects.names("cost_matrix") if name.count("/") > 1})
+    M = vstack([store.read_rows("cost_matrix", int(block)) for block in blocks]).tocsr()
+    assert M.shape == (n, n)
+    return M
+
+
+def read_blocks(store: str) -> list[bool]:
+    """Of each block of the input, whether it was read from the source."""
+    return [report.report["read"] for report in checkpoint.read_reports(Store(store))["ingest", "read"]]
+
+
+def flip(path: Path) -> None:
+    """Change a byte in place, as a disk does: under all the names of the file."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 255]))
+
+
+def damage(store: str, name: str) -> None:
+    """Flip a byte of the first chunk of an array, or of a bundle."""
+    [first, *_] = [name] if name.endswith(".npz") else Store(store).objects.names(f"{name}/c")
+    flip(Path(store, first))
