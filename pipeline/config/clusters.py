@@ -38,6 +38,13 @@ Seconds = Annotated[
     WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string"}]}),
 ]
 
+Wait = Annotated[
+    int,
+    Field(ge=0),
+    BeforeValidator(parse_seconds),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
+]
+
 
 def parse_address(value: str) -> str:
     """Check the address of a scheduler. Dask would retry a wrong address until its timeout."""

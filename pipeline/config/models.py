@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from pipeline.config.allowed_places import check_places
-from pipeline.config.clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls
+from pipeline.config.clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls, Wait
 from pipeline.config.fields import Model, Size, parse_size
 from pipeline.config.inputs import Input
 from pipeline.config.messages import describe
@@ -98,6 +98,7 @@ class Output(Model):
 class Execution(Model):
     block_points: Annotated[int, Field(ge=16)] | Literal["auto"] = "auto"
     cluster: AnyCluster = Cluster()
+    lock_wait: Wait = Field(0, description="how long to wait for another run that holds the store; 0: refuse at once")
 
 
 class Config(Model):

@@ -9,6 +9,7 @@
 """
 
 import signal
+from collections.abc import Callable
 from typing import Any
 
 
@@ -50,6 +51,14 @@ class StageIncomplete(LleError):
 
 class StoreError(LleError):
     """The store cannot be read or written (permissions, disk full, another run holds it)."""
+
+
+class StoreHeld(StoreError):
+    """Another run holds the store's lock; `is_held` tells whether it still does."""
+
+    def __init__(self, message: str, is_held: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(message)
+        self.is_held = is_held
 
 
 class CorruptChunk(StoreError):

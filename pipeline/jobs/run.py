@@ -31,7 +31,7 @@ from pipeline.stages import (
     write_report,
 )
 from pipeline.stages.registry import METHOD_ARRAYS, stages_of
-from pipeline.storage.lock import RunLock
+from pipeline.storage.lock import RunLock, wait_for_lock
 from pipeline.storage.store import Store
 from pipeline.storage.versions import Versions
 
@@ -60,20 +60,27 @@ def run(
     def published() -> dict[str, Any] | None:
         return Versions(config.output.store).pointer() if versioned else None
 
-    with reported(config.output.prometheus, config.output.store, published) as report:
+    def once() -> RunResult:
         if versioned:
-            result = _run_version(config, fresh, progress, profile)
-        else:
-            history = History()
-            history.donors = shared.donors if shared else ()
-            result = _run(config, Store(config.output.store), fresh, progress, profile, history, shared)
+            return _run_version(config, fresh, progress, profile, closing)
+        history = History()
+        history.donors = shared.donors if shared else ()
+        return _run(config, Store(config.output.store), fresh, progress, profile, history, closing, shared)
+
+    with (
+        reported(config.output.prometheus, config.output.store, published) as report,
+        contextlib.ExitStack() as closing,  # the cluster of a good run closes after its version is published
+    ):
+        result = wait_for_lock(once, config.execution.lock_wait, progress.say)
         report(result)
     return result
 
 
-def _run_version(config: Config, fresh: bool, progress: RunProgress, profile: bool) -> RunResult:
+def _run_version(
+    config: Config, fresh: bool, progress: RunProgress, profile: bool, closing: contextlib.ExitStack
+) -> RunResult:
     def work(store: Store, history: History) -> RunResult:
-        return _run(config, store, False, progress, profile, history)
+        return _run(config, store, False, progress, profile, history, closing)
 
     with interruptible():
         return reprocess(config, ingest.open_input(config), fresh, work, progress.say)
@@ -81,7 +88,7 @@ def _run_version(config: Config, fresh: bool, progress: RunProgress, profile: bo
 
 def _run(
     config: Config, store: Store, fresh: bool, progress: RunProgress, profile: bool, history: History,
-    shared: Shared | None = None,
+    closing: contextlib.ExitStack, shared: Shared | None = None,
 ) -> RunResult:  # fmt: skip
     started = time.perf_counter()
     source = ingest.open_input(config)
@@ -103,11 +110,11 @@ def _run(
         done = set[tuple[str, str]]()
         try:
             cluster = _worthwhile(config.execution.cluster, layout)
-            with (
-                contextlib.nullcontext(shared.executor) if shared else executing(cluster, progress) as executor,
-                performance(executor.client if profile else None) as profiled,
-            ):
-                unmet = _run_stages(config, layout, store, executor, progress, history, done)
+            with contextlib.ExitStack() as opened:
+                executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
+                with performance(executor.client if profile else None) as profiled:
+                    unmet = _run_stages(config, layout, store, executor, progress, history, done)
+                closing.push(opened.pop_all())
             if profile:
                 _save_profile(store, profiled, progress)
         except BoundsNotMet as missed:

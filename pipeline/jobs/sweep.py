@@ -29,7 +29,7 @@ from pipeline.report.sweep_page import flat_metrics, render_sweep, table_bytes
 from pipeline.search.shorter_lists import is_cut
 from pipeline.stages.write_report import color_source
 from pipeline.storage import array_specs
-from pipeline.storage.lock import RunLock
+from pipeline.storage.lock import RunLock, wait_for_lock
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
@@ -73,6 +73,11 @@ def run_sweep(url: str, found: list[Experiment], fresh: bool, progress: RunProgr
 
     Raises ConfigError for a place that holds something else, StoreError, and ExperimentsFailed at the end.
     """
+    seconds = max((one.config.execution.lock_wait for one in found if one.config is not None), default=0)
+    return wait_for_lock(lambda: _run_sweep(url, found, fresh, progress), seconds, progress.say)
+
+
+def _run_sweep(url: str, found: list[Experiment], fresh: bool, progress: RunProgress) -> SweepResult:
     started, root = time.perf_counter(), Store(url)
     if root.objects.exists("zarr.json"):
         raise ConfigError(f"{root.url}: holds one run, a sweep wants a folder of its own; choose another output.store")

@@ -19,7 +19,7 @@ from pipeline.jobs.export import check_out, export_embedding
 from pipeline.search.cell_groups import KEPT_CELLS
 from pipeline.stages import embed_new
 from pipeline.storage import array_specs
-from pipeline.storage.lock import RunLock
+from pipeline.storage.lock import RunLock, wait_for_lock
 from pipeline.storage.store import Store, block_of, read_elsewhere
 from pipeline.storage.versions import reading
 
@@ -60,8 +60,12 @@ def transform(
     StoreError where the run was changed meanwhile, InputChanged where the new rows were.
     """
     check_out(out)
+    seconds = 0 if execution is None else execution.lock_wait
     with reading(run_url) as run:
-        return _transform(run, new, settings, out, execution, max_ratio, far_as_nan, work_url, progress)
+        return wait_for_lock(
+            lambda: _transform(run, new, settings, out, execution, max_ratio, far_as_nan, work_url, progress),
+            seconds, progress.say,
+        )  # fmt: skip
 
 
 def _transform(

@@ -6,17 +6,24 @@ import os
 import threading
 import time
 import uuid
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 import psutil
 
-from pipeline.core.errors import StoreError
+from pipeline.core.errors import StoreError, StoreHeld
 from pipeline.core.machine import is_seen, process_place
+from pipeline.core.signals import interruptible
 from pipeline.storage.store import Store
 
 LOCK = "_run/lock.json"
 HEARTBEAT_SECONDS = 15.0
 STALE_SECONDS = 300.0
+POLL_SECONDS = 5.0
+JOB_UID = "LLE_JOB_UID"  # environment variable: uid of the Kubernetes Job of this process's pod
+
+T = TypeVar("T")
 
 
 class RunLock:
@@ -25,7 +32,7 @@ class RunLock:
     def __init__(self, store: Store, name: str = LOCK) -> None:
         self.store, self.name = store, name
         self.me = {**process_place(), "pid": os.getpid(), "token": uuid.uuid4().hex,
-                   "started": psutil.Process().create_time()}  # fmt: skip
+                   "started": psutil.Process().create_time(), "job": os.environ.get(JOB_UID)}  # fmt: skip
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._show_life, daemon=True)
 
@@ -67,11 +74,18 @@ class RunLock:
             self.store.objects.delete(self.name)
         self.store.objects.delete(claim)
 
-    def _refused(self, holder: dict[str, Any]) -> StoreError:
-        return StoreError(
+    def _refused(self, holder: dict[str, Any]) -> StoreHeld:
+        return StoreHeld(
             f"{self.store.url}: another run holds this store (process {holder['pid']} on {holder['host']}). Wait for "
-            f"it, stop it, or choose another output.store"
+            f"it (execution.lock_wait), stop it, or choose another output.store",
+            partial(self._is_held_by, holder),
         )
+
+    def _is_held_by(self, holder: dict[str, Any]) -> bool:
+        """Whether the lock is still that holder's, and the holder lives."""
+        current = self.store.get_json(self.name)
+        same = current is not None and current.get("token") == holder["token"]
+        return same and holder_alive(self.store, self.name, holder)
 
     def _content(self) -> bytes:
         return json.dumps({**self.me, "alive": time.time()}).encode()
@@ -89,7 +103,7 @@ def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:
     The age uses only the store's clock, because the clocks of two hosts can differ.
     """
     if not is_seen(holder):
-        return store.objects.age(name) < STALE_SECONDS
+        return not _of_my_job(holder) and store.objects.age(name) < STALE_SECONDS
     try:
         process = psutil.Process(holder["pid"])
         alive = abs(process.create_time() - holder["started"]) < 1.0
@@ -98,9 +112,42 @@ def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:
         return False
 
 
+def _of_my_job(holder: dict[str, Any]) -> bool:
+    """Whether the holder was an earlier pod of this process's Kubernetes Job.
+
+    That pod is dead: the Job runs one pod at a time (parallelism 1), and with podReplacementPolicy Failed Kubernetes
+    starts the next pod only after the last one has terminated.
+    """
+    return bool(holder.get("job")) and holder["job"] == os.environ.get(JOB_UID)
+
+
+def wait_for_lock(act: Callable[[], T], seconds: float, say: Callable[[str], None]) -> T:
+    """Call `act`, and again while another run holds the store it locks, for at most `seconds`.
+
+    `act` starts from the beginning each time, so it sees what the other run has written. Raises StoreHeld at the end
+    of the time, Interrupted on SIGINT and SIGTERM.
+    """
+    deadline, announced = time.monotonic() + seconds, False
+    with interruptible():
+        while True:
+            try:
+                return act()
+            except StoreHeld as error:
+                held = error
+            if seconds and not announced:
+                say(f"{held}. Waiting for at most {seconds:.0f} s")
+            announced, is_held = True, True
+            while is_held:
+                if (remaining := deadline - time.monotonic()) <= 0:
+                    raise StoreHeld(f"{held}. Waited {seconds:.0f} s (execution.lock_wait)" if seconds else str(held))
+                time.sleep(min(POLL_SECONDS, remaining))
+                is_held = held.is_held()
+
+
 def running(store: Store) -> bool:
     """Whether a live driver holds the store."""
     holder = store.get_json(LOCK)
     if holder is not None and not is_seen(holder):
-        return bool(time.time() - holder["alive"] < STALE_SECONDS)  # a status query must not write to the store
+        age = time.time() - holder["alive"]  # a status query must not write to the store
+        return not _of_my_job(holder) and bool(age < STALE_SECONDS)
     return holder is not None and holder_alive(store, LOCK, holder)

@@ -17,7 +17,7 @@ from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, fit
 from pipeline.config.allowed_places import VARIABLE
 from pipeline.config.models import KubernetesCluster, load_config, parse_size
 from pipeline.core.errors import BoundsNotMet, ConfigError
-from pipeline.storage.lock import STALE_SECONDS
+from pipeline.storage.lock import JOB_UID, STALE_SECONDS
 from tests.support.manifest_parts import (
     PARTS,
     allowed_places,
@@ -264,9 +264,17 @@ class TestJob:
         assert driver_pod(objects)["spec"]["restartPolicy"] == "Never"
         assert job["podReplacementPolicy"] == "Failed"
 
-    def test_retries_outlast_the_lock_of_a_driver_that_vanished(self, objects):
-        limit = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["backoffLimit"]
-        assert sum(min(10 * 2**number, 360) for number in range(limit)) > STALE_SECONDS
+    def test_the_next_pod_takes_the_lock_of_a_dead_one(self, objects):
+        """RunLock relies on this: one pod at a time, the next only after the last has terminated, both of one uid."""
+        job = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]
+        assert job["podReplacementPolicy"] == "Failed"
+        assert (job.get("parallelism", 1), job.get("completions", 1)) == (1, 1)
+        assert JOB_UID in {each["name"] for each in container(driver_pod(objects))["env"]}
+
+    def test_a_run_waits_longer_than_the_lock_of_another_jobs_dead_pod_lasts(self, objects):
+        _, config = config_of(objects)
+        limit = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"]
+        assert STALE_SECONDS < config.execution.lock_wait < limit
 
     def test_the_grace_period_is_long_enough_to_delete_the_cluster(self, objects):
         assert driver_pod(objects)["spec"]["terminationGracePeriodSeconds"] > 2 * kubernetes.GONE_SECONDS

@@ -56,7 +56,7 @@ DEFAULTS = {
     "quality": {"sample": 2000, "seed": 0, "geodesic_sources": "auto"},
     "output": {"store": "x.zarr", "report": True, "keep": None, "max_appended": 0.1, "prometheus": None},
     "execution": {
-        "block_points": "auto",
+        "block_points": "auto", "lock_wait": 0,
         "cluster": {
             "kind": "local",
             "workers": "auto",

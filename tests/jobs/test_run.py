@@ -1,6 +1,8 @@
 """Choices a run makes before its first step, and what a limit of the solver leaves for the next run."""
 
+import contextlib
 import io
+import threading
 
 import numpy as np
 import pytest
@@ -10,9 +12,13 @@ from pipeline.core.errors import BoundsNotMet
 from pipeline.engine.placement import where
 from pipeline.engine.plan import Layout, Step
 from pipeline.engine.progress import RunProgress
+from pipeline.jobs import run as run_module
 from pipeline.jobs.run import _worthwhile, run
 from pipeline.linalg.solver_checkpoint import kept_heads
+from pipeline.storage import lock
+from pipeline.storage.lock import RunLock
 from pipeline.storage.store import Store
+from pipeline.storage.versions import Versions
 from tests.support.points import swiss_roll
 
 
@@ -86,3 +92,30 @@ def test_a_component_that_converged_is_not_solved_again(tmp_path):
             run(config, False, progress)
         computed.append(progress.computed["solve_embedding"])
     assert computed[1] == computed[0] - 2  # not: which components, and the small one's pairs
+
+
+def test_waits_for_the_lock_and_publishes_before_its_cluster_closes(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "POLL_SECONDS", 0.02)
+    config = Config.model_validate({
+        "input": {"kind": "synthetic", "name": "s_curve", "n_points": 200},
+        "output": {"store": str(tmp_path / "root"), "keep": 1, "report": False},
+        "execution": {"lock_wait": 60, "cluster": {"kind": "serial"}},
+    })  # fmt: skip
+    root, pointers = Versions(config.output.store), []
+
+    @contextlib.contextmanager
+    def cluster(section):
+        pointers.append(root.pointer())
+        yield None
+        pointers.append(root.pointer())
+
+    monkeypatch.setattr(run_module, "connect", cluster)
+    holder, log = RunLock(root.store), io.StringIO()
+    holder.__enter__()
+    timer = threading.Timer(0.5, holder.__exit__)
+    timer.start()
+    result = run(config, False, RunProgress(log))
+    timer.join()
+    assert "another run holds this store" in log.getvalue()
+    assert "Waiting for at most 60 s" in log.getvalue()
+    assert [pointer and pointer["version"] for pointer in pointers] == [None, result.version]

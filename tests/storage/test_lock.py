@@ -1,5 +1,6 @@
 """One driver at a time holds a store."""
 
+import contextlib
 import json
 import os
 import socket
@@ -13,9 +14,9 @@ import psutil
 import pytest
 
 from pipeline.core import machine
-from pipeline.core.errors import StoreError
+from pipeline.core.errors import StoreError, StoreHeld
 from pipeline.storage import lock
-from pipeline.storage.lock import LOCK, STALE_SECONDS, RunLock, running
+from pipeline.storage.lock import LOCK, STALE_SECONDS, RunLock, running, wait_for_lock
 from pipeline.storage.store import Store
 
 
@@ -118,6 +119,26 @@ class TestRunLock:
         written_before(store, STALE_SECONDS + 60)
         with RunLock(store):
             assert store.get_json(LOCK)["numbers"] == 2
+
+    @pytest.mark.parametrize(("holder_job", "own_job", "taken_over"), [
+        ("1-2", "1-2", True), ("1-2", "3-4", False), (None, "1-2", False), ("1-2", None, False), ("", "", False),
+    ])  # fmt: skip
+    def test_of_an_earlier_pod_of_the_same_job_is_taken_over_at_once(
+        self, store, monkeypatch, holder_job, own_job, taken_over
+    ):
+        store.objects.create(LOCK, holder(host="lle-29041235-x7k2p", job=holder_job))
+        if own_job is not None:
+            monkeypatch.setenv("LLE_JOB_UID", own_job)
+        assert running(store) is not taken_over
+        refused = pytest.raises(StoreError, match="on lle-29041235-x7k2p")
+        with contextlib.nullcontext() if taken_over else refused, RunLock(store):
+            assert store.get_json(LOCK)["job"] == own_job
+
+    def test_of_a_living_process_of_the_same_pod_is_not_taken_over(self, store, monkeypatch):
+        """`kubectl exec` in the driver's pod has the Job's variables too."""
+        monkeypatch.setenv("LLE_JOB_UID", "1-2")
+        with RunLock(store), pytest.raises(StoreError, match="another run"), RunLock(Store(store.url)):
+            pass
 
     def test_of_before_processes_were_told_apart_so_is_judged_by_the_number(self, store):
         assert "numbers" not in json.loads(holder())
@@ -224,3 +245,68 @@ class TestRunLock:
         finally:
             third.__exit__()
             second.__exit__()
+
+
+class TestWait:
+    @pytest.fixture(autouse=True)
+    def _quick(self, monkeypatch):
+        monkeypatch.setattr(lock, "POLL_SECONDS", 0.02)
+
+    def attempts(self, store) -> tuple[list[str], list[str]]:
+        """What `wait_for_lock` said, and the states of the holder's output that the calls saw."""
+        said, seen = [], []
+
+        def act() -> str:
+            seen.append(store.get_json("output.json"))
+            with RunLock(Store(store.url)):
+                return "done"
+
+        assert wait_for_lock(act, 60, said.append) == "done"
+        return said, seen
+
+    def test_starts_again_when_the_holder_is_done(self, store):
+        first = RunLock(store)
+        first.__enter__()
+
+        def finish() -> None:
+            store.put_json("output.json", "written")
+            first.__exit__()
+
+        timer = threading.Timer(0.3, finish)
+        timer.start()
+        said, seen = self.attempts(store)
+        timer.join()
+        assert len(said) == 1
+        assert f"process {os.getpid()}" in said[0]
+        assert "at most 60 s" in said[0]
+        assert seen == [None, "written"]
+
+    def test_starts_again_when_the_holder_dies(self, store):
+        sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        started = psutil.Process(sleeper.pid).create_time()
+        store.objects.create(LOCK, holder(pid=sleeper.pid, started=started))
+        timer = threading.Timer(0.3, sleeper.kill)
+        timer.start()
+        _, seen = self.attempts(store)
+        sleeper.wait()
+        assert len(seen) == 2
+
+    def test_names_the_holder_after_the_limit(self, store):
+        def act() -> None:
+            with RunLock(Store(store.url)):
+                pass
+
+        said = []
+        with RunLock(store), pytest.raises(StoreHeld, match=rf"process {os.getpid()} on .*Waited 1 s") as caught:
+            wait_for_lock(act, 1, said.append)
+        assert (caught.value.exit_code, len(said)) == (1, 1)
+
+    def test_without_a_limit_refuses_at_once(self, store):
+        def act() -> None:
+            with RunLock(Store(store.url)):
+                pass
+
+        said = []
+        with RunLock(store), pytest.raises(StoreHeld, match="another run holds this store"):
+            wait_for_lock(act, 0, said.append)
+        assert said == []
