@@ -1,4 +1,4 @@
-# Two commands do everything: `make run` and `make test`. Python 3.11 to 3.13 as PYTHON.
+# `make run` runs an example, `make test` the tests of every change, `make test-all` all others. Python 3.11 to 3.13 as PYTHON.
 PYTHON ?= python3
 VENV ?= .venv
 SERVERS ?= .servers
@@ -6,10 +6,10 @@ BIN = $(VENV)/bin
 # Tests start hundreds of processes, each of which would compile the package anew. Threads of BLAS that have nothing to do
 # spin for a while, which small calls of three test processes on two cores cannot spare.
 unexport PYTHONDONTWRITEBYTECODE
-test: export OPENBLAS_THREAD_TIMEOUT = 4
-test: export KMP_BLOCKTIME = 0
+test test-all: export OPENBLAS_THREAD_TIMEOUT = 4
+test test-all: export KMP_BLOCKTIME = 0
 
-.PHONY: run servers azurite test lint test-slow benchmark schema clean
+.PHONY: run servers azurite test test-all lint benchmark schema clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -34,18 +34,19 @@ azurite:
 	npm install --no-fund --no-audit --prefix $(SERVERS) azurite@3.35.0
 
 test: $(VENV)/.installed lint
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not manual"
+
+# The tests that `make test` leaves out: clusters, object stores, faults, benchmarks, further seeds.
+test-all: $(VENV)/.installed
 	@$(MAKE) servers || echo "no object stores here: their tests are skipped" >&2
 	@# Three at once on two cores: some tests wait for pods, jobs and workers that are started.
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow and not benchmark"
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "slow and not manual"
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check pipeline tests
 	$(BIN)/ruff format --check --quiet pipeline tests
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-
-test-slow: $(VENV)/.installed
-	$(BIN)/pytest -m slow
 
 # Prints seconds and bytes beside those of scikit-learn; minutes.
 benchmark: $(VENV)/.installed

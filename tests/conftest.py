@@ -19,7 +19,7 @@ from tests.support.object_servers import moto_server
 from tests.support.paths import SHARED_DATA
 from tests.support.stage_runs import Progress, StagesRun, drive_stage, drive_stages
 
-SEEDS = (19, 83, 211)
+SEEDS = (19, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (83, 211)))
 
 # Commands that tests call in this process give the bytes of the installed one, which sets this before MKL loads.
 os.environ.update({name: os.environ.get(name, value) for name, value in reproducible_environment().items()})

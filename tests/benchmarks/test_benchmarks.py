@@ -26,6 +26,8 @@ from tests.benchmarks import (
 from tests.benchmarks.factors import stored_factor
 from tests.support.commands import lle, write_config
 
+pytestmark = pytest.mark.slow
+
 
 def test_against_sklearn():
     [(ours, theirs)] = against_sklearn.compare(600, repeat=1, cluster="serial")
@@ -56,7 +58,7 @@ def test_solvers():
     assert float(peer.split("|")[-2]) < 1e-3  # the same eigenvalues
 
 
-@pytest.mark.parametrize("data", ["swiss_roll", pytest.param("wide", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("data", ["swiss_roll", "wide"])
 def test_appended(data, tmp_path):
     *stages, total, said = appended.compare(data, 1200, 0.02, tmp_path, workers=0)
     cells = {row.split("|")[3].strip(): [cell.strip() for cell in row.split("|")[1:]] for row in stages}
@@ -90,7 +92,6 @@ def test_filters(tmp_path):
     assert 1 < scaled < unscaled
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(find_spec("umap") is None, reason="NOT CHECKED: umap-learn is not installed")
 def test_against_umap(tmp_path):
     np.save(tmp_path / "x.npy", methods.points("s_curve", 400, 3))
@@ -131,7 +132,6 @@ def test_styles():
 
 
 @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
-@pytest.mark.slow
 def test_storage(tmp_path):
     pytest.importorskip("obstore", reason="object stores need the extra s3")
     row = storage.measure("moto", 300, tmp_path / "moto", {"kind": "serial"})
@@ -170,7 +170,6 @@ def test_the_wide_manifold_has_ten_dimensions(tmp_path):
     assert np.linalg.matrix_rank(points[:200] - points[:200].mean(axis=0), tol=1e-3) == scaling.WIDE_FEATURES
 
 
-@pytest.mark.slow  # numba compiles for most of a minute
 @pytest.mark.timeout(300)
 def test_one_index(tmp_path):
     rng = np.random.default_rng(43)

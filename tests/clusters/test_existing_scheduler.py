@@ -31,7 +31,7 @@ from pipeline.storage.store import Store
 from tests.support.dask_processes import dask_processes
 from tests.support.stage_runs import Progress
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
 openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT CHECKED: openssl makes the certificates")
 
 
@@ -218,7 +218,7 @@ class TestVersions:
         assert f"numpy: {np.__version__} here, 1.2.3 on worker tcp://127.0.0.1:" in said
         assert "constraints.txt" in said
 
-    @pytest.mark.parametrize("way", ["task", pytest.param("step of the client", marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("way", ["task", "step of the client"])
     def test_one_that_comes_late_computes_nothing(self, tmp_path, way):
         """Between the comparison at the start and the task the worker was not there yet."""
         store = Store(str(tmp_path / "run.zarr"))

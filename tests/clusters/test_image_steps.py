@@ -90,7 +90,7 @@ def compiled_anew(verbose: str, folder: Path) -> list[str]:
     return re.findall(rf"# code object from '?({folder}/.*\.py)'?$", verbose, flags=re.MULTILINE)
 
 
-@pytest.mark.slow
+@pytest.mark.manual
 @pytest.mark.timeout(3600)
 def test_the_steps_run(tmp_path):
     """Installs a gigabyte from the package index, compiles for numba, and shows the help as the image would."""

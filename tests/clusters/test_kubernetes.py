@@ -27,7 +27,7 @@ from tests.support.stage_runs import Progress
 
 SECONDS = 400  # patience: a loaded machine is slow, not wrong
 pytest.importorskip("kubernetes", reason="NOT CHECKED: the Kubernetes client is not installed")
-pytestmark = pytest.mark.timeout(SECONDS)
+pytestmark = [pytest.mark.timeout(SECONDS), pytest.mark.slow]
 
 DIGESTED = ("points", "neighbor_indices", "weights", "cost_matrix", "embedding", "eigenvalues", "component")
 
@@ -322,7 +322,6 @@ class TestRuns:
         assert process.returncode == 143
         assert api.names("daskclusters") == []
 
-    @pytest.mark.slow
     def test_a_config_error_deletes_it_and_says_so_by_its_exit_code(self, api, job):
         process = subprocess.run(
             [sys.executable, "-m", "pipeline", "run", str(job), "--set", "eigensolver.max_memory=1MiB", "--set",

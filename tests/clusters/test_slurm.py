@@ -93,6 +93,7 @@ def cancel_a_worker(environment) -> None:
 
 
 @needs_slurm
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 class TestOnSlurm:
     def test_a_worker_cancelled_in_mid_stage_costs_no_bytes(self, slurm, tmp_path, undisturbed):
@@ -117,7 +118,6 @@ class TestOnSlurm:
         assert stored(store) == undisturbed
         wait_for(lambda: not queue(slurm), 30, lambda: queue(slurm))
 
-    @pytest.mark.slow
     def test_the_driver_in_its_own_job_goes_on_after_its_time_was_over(self, slurm, tmp_path, undisturbed):
         """The committed batch script: USR1 before the walltime stops it cleanly, the requeued job resumes."""
         config = job(tmp_path / "driver")
@@ -144,7 +144,6 @@ class TestOnSlurm:
         assert sum(results[1]["blocks_reused"].values()) > 0
         assert stored(store) == undisturbed
 
-    @pytest.mark.slow
     def test_a_worker_cancelled_is_replaced(self, slurm, in_slurm, monkeypatch, tmp_path):
         monkeypatch.setattr(slurm_module, "REPLACE_SECONDS", 1)
         monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from pipeline.engine.checkpoint import read_reports
 from pipeline.search import cell_groups
 from tests.benchmarks.faults import Job
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 GROUPS = {"neighbors": {"method": "pynndescent", "n_neighbors": 8, "min_recall": 0.0},
           "preprocess": {"scale": "standard", "pca": 3}}  # fmt: skip
@@ -51,7 +51,6 @@ def check(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
     assert len(found) > 100
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("n_workers", [1, 2, 4])
 def test_processes(tmp_path, serial, n_workers):
     cluster = Cluster(kind="local", workers=n_workers, memory="2GiB")

@@ -12,7 +12,7 @@ from pipeline.cli.commands import app
 from tests.benchmarks import faults
 from tests.support.commands import lle
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
 IN_FLIGHT = 2 * 3  # blocks that a worker may hold when it dies: Dask may start each of its queue once more
 
@@ -29,20 +29,17 @@ class TestWorkers:
         assert (row.equal, row.said) == (True, "")
         assert row.redone <= IN_FLIGHT
 
-    @pytest.mark.slow
     def test_one_killed_in_every_stage(self, tmp_path, client):
         rows = faults.worker_killed(tmp_path, client)
         assert [row.stage for row in rows] == list(faults.ON_WORKERS)
         assert all(row.equal and not row.said for row in rows)
         assert max(row.redone for row in rows) <= IN_FLIGHT
 
-    @pytest.mark.slow
     def test_all_killed_at_once(self, tmp_path, client):
         [row] = faults.all_workers_restarted(tmp_path, client)
         assert (row.equal, row.said) == (True, "")
         assert row.redone <= IN_FLIGHT
 
-    @pytest.mark.slow
     def test_a_poisoned_block_is_named_and_the_others_finish(self, tmp_path, client):
         [row] = faults.poisoned_block(tmp_path, client)
         assert row.equal
@@ -50,7 +47,6 @@ class TestWorkers:
         assert "block 2: StageIncomplete: it killed its worker each time" in row.said
         assert 1 <= row.redone <= 10  # its own deaths, and those that were queued with it
 
-    @pytest.mark.slow
     def test_scheduler_lost(self, tmp_path):
         [row] = faults.scheduler_lost(tmp_path)
         assert row.equal
@@ -65,7 +61,6 @@ class TestDrivers:
         assert row.equal
         assert row.redone <= 1
 
-    @pytest.mark.slow
     def test_two_at_once(self, tmp_path):
         [row] = faults.two_drivers(tmp_path)
         assert row.equal
@@ -101,7 +96,6 @@ class TestStorage:
         assert len(rows) >= 5
         check_damage(rows)
 
-    @pytest.mark.slow
     def test_damage_of_every_array(self, tmp_path):
         rows = list(faults.damaged(tmp_path))
         check_damage(rows)

@@ -1,4 +1,4 @@
-"""The whole job on real data beside the checkout: minutes and gigabytes, so `make test-slow`."""
+"""The whole job on real data beside the checkout: minutes and gigabytes, so run by hand (`pytest -m manual`)."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from pipeline.storage.store import Store
 from tests.support.commands import lle, write_config
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.manual
 
 
 def test_mnist(tmp_path, shared_data):

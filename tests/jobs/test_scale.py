@@ -1,4 +1,4 @@
-"""A million points: what float64 would lose, and what it takes. Minutes and gigabytes, so `make test-slow`."""
+"""A million points: what float64 would lose, and what it takes. Run by hand (`pytest -m manual`): some minutes."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from pipeline.storage.store import Store
 from tests.support.commands import lle, write_config
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.manual
 
 
 def test_a_million_points_keep_their_digits(tmp_path):

@@ -169,7 +169,7 @@ def test_new_points_land_near_a_run_with_them(tmp_path, method):
     assert changed < 0.2  # of so few points the coordinates themselves move (lle 0.14), else nothing would be compared
 
 
-@pytest.mark.parametrize("rng", [19, 83], indirect=True)
+@pytest.mark.parametrize("rng", [19, pytest.param(83, marks=pytest.mark.slow)], indirect=True)
 def test_neighbors_of_two_components_do_not_mix(tmp_path, rng):
     """Two sheets, and a clump too small to be embedded; new points between, near one, and in the clump."""
     left, right = bowl(300, rng), np.array([2.8, 0.0, 0.0]) + bowl(400, rng)

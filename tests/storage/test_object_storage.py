@@ -36,6 +36,7 @@ from tests.support.points import swiss_roll
 from tests.support.traffic import counted
 
 pytest.importorskip("obstore", reason="object stores need the extra s3")
+pytestmark = pytest.mark.slow
 
 N_POINTS, BLOCK = 500, 125
 RESULTS = ("points/", "original_index/", "neighbor_indices/", "neighbor_distances/", "weights/", "cost_matrix/",
@@ -127,7 +128,6 @@ class TestWholeJob:
 
 @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
 class TestSweep:
-    @pytest.mark.slow
     def test_steps_are_shared_between_stores_of_a_bucket(self, bucket, tmp_path):
         source = {"kind": "synthetic", "name": "s_curve", "n_points": 120, "seed": 5}
         config = config_at(tmp_path / "sweep.yaml", source, bucket.url("runs/sweep"))
@@ -325,7 +325,6 @@ class TestAzure:
             with pytest.raises(CorruptChunk, match="missing or empty"):
                 store.read(name, 9, 10)
 
-    @pytest.mark.slow
     @pytest.mark.timeout(1800)
     @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
     def test_a_whole_job(self, container, tmp_path):
@@ -342,7 +341,6 @@ class TestAzure:
         assert find_damage(Store(container.url("runs/roll.zarr"))) == []
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
 class TestSwift:
     """A real service that keeps its objects on disk."""
