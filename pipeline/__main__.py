@@ -1,6 +1,15 @@
-"""`python -m pipeline` is the command `lle`."""
+"""The command `lle`, also as `python -m pipeline`. Signal handlers come before the imports, which take seconds."""
 
-from pipeline.cli.commands import main
+from pipeline.core.signals import exit_on_signals
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    exit_on_signals()
+    from pipeline.cli.commands import main as run_command  # noqa: PLC0415
+
+    run_command()
+
 
 if __name__ == "__main__":
     main()

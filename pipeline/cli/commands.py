@@ -27,6 +27,7 @@ from pipeline.clusters.connect import memory_of_workers
 from pipeline.config.models import Cluster, Config, Execution, json_schema, load_config
 from pipeline.core.credentials import redact
 from pipeline.core.errors import ConfigError, LleError, NotEnoughMemory
+from pipeline.core.signals import interruptible
 from pipeline.engine import task_costs
 from pipeline.engine.placement import fits, where
 from pipeline.engine.progress import JsonProgress, RunProgress
@@ -79,7 +80,7 @@ def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fr
                 "blocks_reused": result.reused, "published": result.version, "unchanged": result.unchanged,
                 "metrics": result.metrics}  # fmt: skip
 
-    _finish(act, as_json, describe_run)
+    _finish(act, as_json, describe_run, resumes=True)
 
 
 @app.command()
@@ -97,7 +98,7 @@ def sweep(configs: ConfigPaths,
         return {"store": result.url, "seconds": round(result.seconds, 2), "experiments": len(result.rows),
                 "steps": result.counts}  # fmt: skip
 
-    _finish(act, as_json, describe_sweep)
+    _finish(act, as_json, describe_sweep, resumes=True)
 
 
 @app.command()
@@ -135,7 +136,7 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
             suggestions.write_config(loaded, found["suggested"], write)
         return {**found, "written": None if write is None else str(write)}
 
-    _finish(act, as_json, lambda found: describe_suggestion(found, config), resumes=False)
+    _finish(act, as_json, lambda found: describe_suggestion(found, config))
 
 
 @app.command()
@@ -218,7 +219,7 @@ def transform(
                                     RunProgress())  # fmt: skip
         return {**asdict(done), "seconds": round(done.seconds, 2)}
 
-    _finish(act, as_json, describe_transform)
+    _finish(act, as_json, describe_transform, resumes=True)
 
 
 @app.command()
@@ -228,7 +229,7 @@ def schema(as_json: AsJson = False) -> None:
 
 
 def main() -> None:
-    """Entry point of the console script. MKL reads its settings when it loads, so they come first."""
+    """Run the command line. MKL reads its settings when it loads, so they come first."""
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
     try:
@@ -257,10 +258,11 @@ def _load(config: Path, overrides: list[str] | None, store: str | None) -> Confi
 
 
 def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable[[dict[str, Any]], str],
-            resumes: bool = True) -> None:  # fmt: skip
+            resumes: bool = False) -> None:  # fmt: skip
     """Run a command's body; print its result or its error; end with its exit code."""
     try:
-        result = act()
+        with interruptible():
+            result = act()
     except LleError as error:
         reached = getattr(error, "result", None)
         known = {} if reached is None else {"store": reached.store, "metrics": reached.metrics}
@@ -279,7 +281,7 @@ def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable
 
 
 def _fail(
-    kind: str, message: str, code: int, as_json: bool, resumes: bool = True, known: dict[str, Any] | None = None
+    kind: str, message: str, code: int, as_json: bool, resumes: bool = False, known: dict[str, Any] | None = None
 ) -> None:
     message = redact(message)
     typer.echo(f"lle: {message}", err=True)

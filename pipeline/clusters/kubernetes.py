@@ -21,6 +21,7 @@ from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, fit
 from pipeline.clusters.version_check import check_versions
 from pipeline.config.models import KubernetesCluster
 from pipeline.core.errors import LleError
+from pipeline.core.signals import STOP_SIGNALS
 
 MEMORY_RESOURCE = "MEMORY"
 POLL_SECONDS = 1.0
@@ -173,7 +174,7 @@ def _undisturbed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in STOP_SIGNALS}
     try:
         yield
     finally:

@@ -50,7 +50,16 @@ class TestText:
         for each in installs:
             assert "--no-cache-dir" in each
             assert "--constraint constraints.txt" in each or "--no-deps ." in each
-        assert not [each for each in commands if re.search(r"\b(apt-get|curl|wget|sudo|ADD)\b", each)]
+        assert not [each for each in commands if re.search(r"\b(curl|wget|sudo|ADD)\b", each)]
+        for each in (each for each in commands if "apt-get install" in each):
+            assert re.search(r"--no-install-recommends '\w+=[\w.*-]+' $", each)
+        [packages] = [rest for kind, rest in instructions() if kind == "RUN" and "apt-get" in rest]
+        assert packages.endswith("rm -rf /var/lib/apt/lists/*")
+
+    def test_process_1_is_an_init(self):
+        [entry] = [json.loads(rest) for kind, rest in instructions() if kind == "ENTRYPOINT"]
+        assert entry == ["tini", "--", "start"]
+        assert any("'tini=" in rest for kind, rest in instructions() if kind == "RUN")
 
     def test_no_secret_and_shell_form_only_where_a_shell_is_meant(self):
         from pipeline.core.credentials import find_secret  # noqa: PLC0415
@@ -110,7 +119,7 @@ def test_the_steps_run(tmp_path):
             environment |= {name: value.strip('"').replace("$PATH", environment["PATH"]) for name, value in words}
         elif kind == "COPY" and "--from" not in text:
             copy(text.split(), folder)
-        elif kind == "RUN":
+        elif kind == "RUN" and "apt-get" not in rest:  # Debian's packages would go to this machine
             step(text if os.geteuid() == 0 else re.sub(r"-[og] \d+ ", "", text), folder, environment)
     assert list((tmp_path / "opt/numba-cache").rglob("*.nbi"))
     [command] = [json.loads(rest) for kind, rest in instructions() if kind == "CMD"]

@@ -135,3 +135,18 @@ def test_a_second_run_is_refused_and_a_dead_one_taken_over(tmp_path):
     first.communicate()
     assert (store / "_run" / "lock.json").exists()
     assert lle("run", config)["metrics"]["n_points"] == N_POINTS
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_the_imports_ends_the_command(tmp_path, number):
+    """As process 1 of a container Python would ignore SIGTERM until there is a handler."""
+    process = start(job(tmp_path / "early"))
+    while "numpy" not in Path(f"/proc/{process.pid}/maps").read_text():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=10)
+    assert process.returncode == 128 + number
+    assert json.loads(out)["exit_code"] == 128 + number
+    assert errors == f"lle: stopped by {number.name}\n"
+    assert not (tmp_path / "early" / "run.zarr").exists()
