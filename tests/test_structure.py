@@ -12,23 +12,11 @@ import pipeline
 PACKAGE = Path(pipeline.__file__).resolve().parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_FILE_LINES = 350
-MAX_BODY_LINES = 60
 MAX_TOP_ENTRIES = 16
 IMPORTED_LATE = (
     "dask.array", "dask_ml", "datashader", "kubernetes", "matplotlib", "pandas", "pyarrow", "pynndescent", "pypardiso",
     "scipy.stats", "sklearn",
 )  # fmt: skip
-
-
-def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function's body without its docstring."""
-    first = function.body[1] if ast.get_docstring(function) and len(function.body) > 1 else function.body[0]
-    return (function.end_lineno or 0) - first.lineno + 1
-
-
-def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    nodes = ast.walk(ast.parse(path.read_text()))
-    return [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 def test_package_has_few_entries_at_its_top() -> None:
@@ -39,11 +27,6 @@ def test_package_has_few_entries_at_its_top() -> None:
 def test_files_are_short() -> None:
     lengths = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in FILES}
     assert {name: length for name, length in lengths.items() if length > MAX_FILE_LINES} == {}
-
-
-def test_function_bodies_are_short() -> None:
-    lengths = {f"{path.name}:{function.name}": body_lines(function) for path in FILES for function in functions(path)}
-    assert {name: length for name, length in lengths.items() if length > MAX_BODY_LINES} == {}
 
 
 def test_scheduler_info_is_requested_for_all_workers() -> None:

@@ -302,8 +302,8 @@ def _plan(config: Config) -> dict[str, Any]:
             "stage": step.stage,
             "step": step.name,
             "tasks": step.n_blocks,
-            "bytes_per_task": step.bytes_per_task,
-            "disk_bytes": step.disk_bytes,
+            "bytes_per_task": step.runs.bytes_per_task,
+            "disk_bytes": step.writes.disk_bytes,
             "where": where(step, config),
             "fits": fits(step, config),
             "reused": found.reused.get((step.stage, step.name), 0),
@@ -311,8 +311,8 @@ def _plan(config: Config) -> dict[str, Any]:
         for step in found.steps
     ]
     sizes = {
-        "disk_bytes": sum(step.disk_bytes for step in found.steps),
-        "array_bytes": sum(step.disk_bytes - step.bundle_bytes for step in found.steps),
+        "disk_bytes": sum(step.writes.disk_bytes for step in found.steps),
+        "array_bytes": sum(step.writes.disk_bytes - step.writes.bundle_bytes for step in found.steps),
     }
     told = {"steps": rows, **sizes, "solver": found.solver, "worker_memory": limit,
             "worker_room": room, **found.summary()}  # fmt: skip

@@ -91,8 +91,7 @@ class CsvInput(AnyInput):
 
 
 Input = Annotated[
-    SyntheticInput | ZarrInput | NpyInput | NpzInput | IdxInput | ParquetInput | CsvInput,
-    Field(discriminator="kind"),
+    SyntheticInput | ZarrInput | NpyInput | NpzInput | IdxInput | ParquetInput | CsvInput, Field(discriminator="kind")
 ]
 
 KINDS: dict[Any, type[AnyInput]] = {

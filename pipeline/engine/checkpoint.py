@@ -26,7 +26,8 @@ Before = Collection[tuple[str, str]] | None
 
 def fingerprint(upstream: str, step: Step) -> str:
     """SHA-256 over canonical JSON of what decides a step's result."""
-    content = [upstream, step.stage, step.name, step.version, step.n_blocks, step.parameters, step.identity]
+    decides = step.decides
+    content = [upstream, step.stage, step.name, decides.version, step.n_blocks, decides.parameters, decides.identity]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -38,13 +39,14 @@ def with_records(
     A record says when its step was begun and how long it took, so it changes with every block that is computed.
     `attributes` and `among` are what a run would set and which steps it would have, where that is asked before it.
     """
-    if not step.shows_records:
+    if not step.decides.shows_records:
         return step
     records = {".".join(key): {name: record.get(name) for name in ("fingerprint", "begun", "seconds")}
                for key, record in recorded_steps(store).items()
                if key[0] != step.stage and (among is None or key in among)}  # fmt: skip
     attributes = store.attributes() if attributes is None else attributes
-    return replace(step, identity={**step.identity, "attributes": attributes, "records": records})
+    identity = {**step.decides.identity, "attributes": attributes, "records": records}
+    return replace(step, decides=replace(step.decides, identity=identity))
 
 
 def marker_name(stage: str, step: str, block: int) -> str:
@@ -69,13 +71,13 @@ def begin_step(
             forget_step(store, stage, name)
         if (donor := _best_donor(donors, step, mark)) is not None:
             return _adopt(store, donor, step, mark)
-        for bundle in step.bundles:
+        for bundle in step.writes.bundles:
             store.objects.delete(bundle)
-        for array in step.arrays:
+        for array in step.writes.arrays:
             store.create(array)
-        arrays = [array.spec.name for array in step.arrays]
+        arrays = [array.spec.name for array in step.writes.arrays]
         content = {"begun": time.time(), "fingerprint": mark, "n_blocks": step.n_blocks, "arrays": arrays,
-                   "bundles": list(step.bundles)}  # fmt: skip
+                   "bundles": list(step.writes.bundles)}  # fmt: skip
         store.put_json(f"_run/steps/{step.stage}.{step.name}.json", content)
         return {}
     return finished_blocks(store, step.stage, step.name, mark)
@@ -89,7 +91,11 @@ def _best_donor(donors: Sequence[Store], step: Step, mark: str) -> Store | None:
     best, most = None, -1
     for donor in donors:
         record = donor.get_json(f"_run/steps/{step.stage}.{step.name}.json")
-        if record is None or record["fingerprint"] != mark or not all(_opens(donor, a.spec.name) for a in step.arrays):
+        if (
+            record is None
+            or record["fingerprint"] != mark
+            or not all(_opens(donor, a.spec.name) for a in step.writes.arrays)
+        ):
             continue
         if (n_done := len(finished_blocks(donor, step.stage, step.name, mark))) > most:
             best, most = donor, n_done
@@ -120,14 +126,14 @@ def _adopt(store: Store, donor: Store, step: Step, mark: str) -> dict[int, Block
 
 def _is_there(store: Store, step: Step) -> bool:
     """Whether a step's arrays are there, and what it leaves for people, who may have removed it by hand."""
-    return all(store.has_array(array.spec.name) for array in step.arrays) and (
-        not step.shows_records or all(store.objects.names(bundle) for bundle in step.bundles)
+    return all(store.has_array(array.spec.name) for array in step.writes.arrays) and (
+        not step.decides.shows_records or all(store.objects.names(bundle) for bundle in step.writes.bundles)
     )
 
 
 def _rivals(store: Store, step: Step, others: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
     """Which of some steps wrote the arrays that this one is about to replace (another way to the same result)."""
-    names = {array.spec.name for array in step.arrays} | set(step.bundles)
+    names = {array.spec.name for array in step.writes.arrays} | set(step.writes.bundles)
     records = recorded_steps(store) if others else {}
     return [key for key in others if key in records and names & {*records[key]["arrays"], *records[key]["bundles"]}]
 

@@ -25,7 +25,7 @@ from pipeline.core import stage_caches
 from pipeline.core.errors import CorruptChunk, LleError, StageIncomplete, StoreError
 from pipeline.core.machine import available_memory, peak_bytes
 from pipeline.engine import checkpoint, subprocess_call, task_costs
-from pipeline.engine.plan import BlockReport, Step
+from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, BlockReport, Step
 from pipeline.storage.store import Store
 
 RETRIES = 2
@@ -51,7 +51,7 @@ class Progress(Protocol):
 class Executor:
     """Runs blocks on a client's workers, or one after the other in this process when there is no client.
 
-    Whole-data steps (`on_driver`) run in this process too, unless `memory_resource` names the Dask resource of workers
+    Whole-data steps (WHOLE_DATA) run in this process too, unless `memory_resource` names the Dask resource of workers
     that have the memory; then they run there and nowhere else.
 
     `memory` is the limit of a worker in bytes, for workers that do not know their own, and `high_memory` that of those
@@ -71,15 +71,19 @@ class Executor:
 
     def runs_here(self, step: Step) -> bool:
         """Whether the tasks of a step run in this process."""
-        return self.client is None or (step.on_driver and (self.memory_resource is None or step.uses_client))
+        return (
+            self.client is None
+            or step.runs.place == DRIVER
+            or (step.runs.place == WHOLE_DATA and self.memory_resource is None)
+        )
 
     def require_memory(self, step: Step) -> None:
         """Raises NotEnoughMemory when a task of the step does not fit where it would run."""
-        if step.all_cores:
+        if step.runs.all_cores:
             return  # the eigensolve keeps to a limit of its own
-        if not step.on_driver or step.uses_client:
+        if step.runs.place != WHOLE_DATA:
             task_costs.check_worker(step, self.worker_limit())
-        if not step.on_driver:
+        if step.runs.place == WORKER:
             return
         if self.runs_here(step):
             task_costs.check_driver(step, available_memory())
@@ -102,7 +106,7 @@ class Executor:
     def outcomes(self, step: Step, url: str, mark: str, blocks: Iterable[int]) -> Iterator[Outcome]:
         """Each block with its report or its error, as they come."""
         if self.client is None or self.runs_here(step):
-            if self.client is not None and step.uses_client and self._programs is not None:
+            if self.client is not None and step.runs.place == DRIVER and self._programs is not None:
                 check_versions(self.client, f"{step.stage}.{step.name}")  # its tasks are not those of this module
             for block in blocks:
                 yield block, _attempt(run_task, url, step, mark, block)
@@ -120,7 +124,7 @@ class Executor:
         for suspect in suspects:
             for block, outcome in self._windowed(client, step, url, mark, [suspect], 1):
                 if isinstance(outcome, KilledWorker):
-                    planned = task_costs.gib(step.bytes_per_task)
+                    planned = task_costs.gib(step.runs.bytes_per_task)
                     outcome = StageIncomplete(f"it killed its worker each time it was tried (planned: {planned})")
                 yield block, outcome
 
@@ -129,7 +133,7 @@ class Executor:
     ) -> Iterator[Outcome]:
         """Submit a few blocks a worker at a time, more whenever one ends, so that the graph stays small."""
         waiting = iter(blocks)
-        needs = {self.memory_resource: 1} if step.on_driver else None
+        needs = {self.memory_resource: 1} if step.runs.place == WHOLE_DATA else None
         crowd = _Crowd(client)
         submitted = {}
 
@@ -230,10 +234,10 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
     stage_caches.begin_stage(step.stage)
     base_bytes = _reset_peak()
     started = time.perf_counter()
-    limits: Any = contextlib.nullcontext() if step.all_cores else _pools(len(sys.modules)).limit(limits=1)
+    limits: Any = contextlib.nullcontext() if step.runs.all_cores else _pools(len(sys.modules)).limit(limits=1)
     with limits:
-        report = step.function(store, block, **step.parameters, **step.resources)
-    if step.all_cores:
+        report = step.function(store, block, **step.decides.parameters, **step.runs.resources)
+    if step.runs.all_cores:
         _pools.cache_clear()  # MKL is loaded there, which is no module
     seconds = time.perf_counter() - started
     peak = max(peak_bytes(), report.pop("peak_bytes", 0))  # the step may have worked in another process

@@ -3,14 +3,14 @@
 from pipeline.clusters.connect import memory_of_high_memory, memory_of_workers, memory_resource
 from pipeline.config.models import Config
 from pipeline.engine import task_costs
-from pipeline.engine.plan import Step
+from pipeline.engine.plan import WHOLE_DATA, WORKER, Step
 
 
 def where(step: Step, config: Config) -> str:
     """Where a step's tasks run: driver, worker, or high-memory worker."""
-    if not step.on_driver:
+    if step.runs.place == WORKER:
         return "worker"
-    elsewhere = memory_resource(config.execution.cluster) is not None and not step.uses_client
+    elsewhere = memory_resource(config.execution.cluster) is not None and step.runs.place == WHOLE_DATA
     return "high-memory worker" if elsewhere else "driver"
 
 
@@ -19,4 +19,4 @@ def fits(step: Step, config: Config) -> bool:
     cluster, place = config.execution.cluster, where(step, config)
     limits = {"worker": memory_of_workers(cluster), "high-memory worker": memory_of_high_memory(cluster)}
     limit = limits.get(place)
-    return step.all_cores or limit is None or step.bytes_per_task <= task_costs.task_room(limit)
+    return step.runs.all_cores or limit is None or step.runs.bytes_per_task <= task_costs.task_room(limit)

@@ -9,7 +9,7 @@ after duplicates are merged, how wide the neighbour lists are). `lle plan` drive
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.storage.array_specs import PlannedArray
 
@@ -72,48 +72,85 @@ class Layout:
         return math.ceil(self.n_points / self.block_points)
 
 
+Place = Literal["worker", "whole data", "driver"]
+WORKER: Place = "worker"
+"""Any worker: the step looks at one block at a time."""
+WHOLE_DATA: Place = "whole data"
+"""The step looks at all points at once: the cluster's high-memory worker, or the driver where there is none."""
+DRIVER: Place = "driver"
+"""The calling process always: the step itself uses the Dask client."""
+
+
+@dataclass(frozen=True)
+class Decides:
+    """What decides the result of a step; all of it is part of the step's fingerprint.
+
+    `identity` is what else decides the result besides the parameters, such as the state of the input files. `digested`
+    names the parameters that only say where data come from: the digests in the reports identify the data. A step that
+    `shows_records` writes about the store's records and attributes (`checkpoint.with_records`).
+    """
+
+    parameters: Json
+    identity: Json = field(default_factory=dict)
+    version: int = 1
+    digested: tuple[str, ...] = ()
+    shows_records: bool = False
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How the tasks of a step run; none of it changes the result.
+
+    `bytes_per_task` is the most a task holds besides its process. `all_cores` lifts the limit of one thread.
+    `resources` are keyword arguments of the function beside the parameters. `remark` is logged when the step begins,
+    `cure` is the advice where a task does not fit its worker.
+    """
+
+    bytes_per_task: int
+    place: Place = WORKER
+    all_cores: bool = False
+    resources: Json = field(default_factory=dict)
+    remark: str = ""
+    cure: str = "set execution.block_points: auto where it is a number, which takes the largest blocks that fit"
+
+
+@dataclass(frozen=True)
+class Writes:
+    """What a step leaves in the store: arrays, and bundles of at most `bundle_bytes`, all blocks together."""
+
+    arrays: tuple[PlannedArray, ...] = ()
+    bundles: tuple[str, ...] = ()
+    bundle_bytes: int = 0
+
+    @property
+    def disk_bytes(self) -> int:
+        """The most the step leaves in the store, all blocks together."""
+        return sum(array.nbytes for array in self.arrays) + self.bundle_bytes
+
+
 @dataclass(frozen=True)
 class Step:
     """One function over numbered blocks.
 
-    `function(store, block, **parameters, **resources) -> Report` reads, computes and writes whole chunks no other
-    block writes. `parameters` decide the result and are part of the step's fingerprint, with `identity` (what else
-    decides it, such as the state of the input files); `resources` (threads, memory) do not. Steps with `feeds` false
-    (measurements) do not invalidate what follows them. `on_driver` steps look at all points at once: they run where the
-    memory is, in the calling process or on a cluster's high-memory worker; those that use the Dask client themselves
-    (`uses_client`) always in the calling process. `all_cores` lifts the limit of one thread. `digested` names the
-    parameters that only say where data come from: the digests in the reports tell what the data are. `remark` is said
-    in the log when the step begins, `cure` where it does not fit the workers. What `shows_records` writes is about the
-    store's records and attributes: their state is part of its identity (`checkpoint.with_records`). `bundle_bytes` is
-    the most that all blocks together leave in `bundles`.
+    `function(store, block_index, **parameters, **resources) -> Report` reads, computes and writes whole chunks that no
+    other block writes. `expected(block_index)` is the report that `lle plan` assumes. Steps with `feeds` false
+    (measurements) do not invalidate the steps after them.
     """
 
     stage: str
     name: str
     function: Callable[..., Report]
     n_blocks: int
-    bytes_per_task: int
-    parameters: Json
-    identity: Json = field(default_factory=dict)
-    arrays: tuple["PlannedArray", ...] = ()
-    bundles: tuple[str, ...] = ()
-    bundle_bytes: int = 0
-    resources: Json = field(default_factory=dict)
-    expected: Callable[[int], Report] = lambda block: {}
-    on_driver: bool = False
-    uses_client: bool = False
-    all_cores: bool = False
+    decides: Decides
+    runs: Runs
+    writes: Writes = field(default_factory=Writes)
+    expected: Callable[[int], Report] = lambda block_index: {}
     feeds: bool = True
-    digested: tuple[str, ...] = ()
-    version: int = 1
-    remark: str = ""
-    cure: str = "set execution.block_points: auto where it is a number, which takes the largest blocks that fit"
-    shows_records: bool = False
 
     @property
-    def disk_bytes(self) -> int:
-        """What the step leaves in the store, all blocks together, at most."""
-        return sum(array.nbytes for array in self.arrays) + self.bundle_bytes
+    def key(self) -> tuple[str, str]:
+        """Stage and name, which identify the step in a store."""
+        return self.stage, self.name
 
 
 @dataclass(frozen=True)
@@ -231,20 +268,28 @@ def index_dtype(n: int) -> str:
     return "int32" if n < 2**31 else "int64"
 
 
+def drive(steps: Steps, run_step: Callable[[Step], list[Report]]) -> Layout:
+    """Run a stage: pass each of its steps to `run_step`, send the reports back; returns the layout at its end."""
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(run_step(step))
+    except StopIteration as stop:
+        layout: Layout = stop.value
+        return layout
+
+
 def walk(
     stages: Mapping[str, Stage], config: Any, layout: Layout, known: Callable[[Step], list[Report] | None] | None = None
-) -> Generator[Step, None, Layout]:
-    """All steps of a run with the reports that are known, else the expected ones: the plan, without computing."""
+) -> tuple[list[Step], Layout]:
+    """All steps of a run and its last layout, from the reports that are `known`, else expected; computes nothing."""
+    steps: list[Step] = []
+
+    def assume(step: Step) -> list[Report]:
+        steps.append(step)
+        reports = known(step) if known is not None else None
+        return reports or [step.expected(block_index) for block_index in range(step.n_blocks)]
+
     for stage in stages.values():
-        steps = stage(config, layout)
-        reports: list[Report] | None = None
-        while True:
-            try:
-                step = next(steps) if reports is None else steps.send(reports)
-            except StopIteration as stop:
-                layout = stop.value
-                break
-            yield step
-            found = known(step) if known is not None else None
-            reports = found or [step.expected(block) for block in range(step.n_blocks)]
-    return layout
+        layout = drive(stage(config, layout), assume)
+    return steps, layout

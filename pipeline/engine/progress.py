@@ -56,8 +56,8 @@ class RunProgress:
         if done == step.n_blocks:
             return
         self._tell_kept()
-        if step.remark:
-            self.say(step.remark)
+        if step.runs.remark:
+            self.say(step.runs.remark)
         if self.console.is_terminal:
             self._bars.start()
             self._task = self._bars.add_task(f"{step.stage}.{step.name}", total=step.n_blocks, completed=done, rate="")
@@ -150,8 +150,8 @@ class JsonProgress(RunProgress):
 
     def begin(self, step: Step, done: int) -> None:
         super().begin(step, done)
-        if step.remark and done == step.n_blocks:
-            self.say(step.remark)
+        if step.runs.remark and done == step.n_blocks:
+            self.say(step.runs.remark)
         self._tell("step_begun", stage=step.stage, step=step.name, blocks=step.n_blocks, done=done)
 
     def advance(self, step: Step, report: BlockReport) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import Layout, Report, Step
+from pipeline.engine.plan import Decides, Layout, Report, Runs, Step, Writes
 from pipeline.storage import array_specs
 from pipeline.storage.blocks import block_rows
 from pipeline.storage.store import Store
@@ -47,15 +47,25 @@ def exchange(
     asked, sent = folders(lists)
     most = min(n - min(n, block), block * layout.k_max)
     requests = yield Step(
-        stage, "request", request_rows, n_blocks, task_costs.request_rows(block=block, k=layout.k_max), size,
-        bundles=(asked,), bundle_bytes=disk_costs.request_rows(blocks=n_blocks, rows=n_blocks * most),
+        stage,
+        "request",
+        request_rows,
+        n_blocks,
+        Decides(size),
+        Runs(request_rows_bytes(block=block, k=layout.k_max)),
+        Writes(bundles=(asked,), bundle_bytes=disk_costs.request_rows(blocks=n_blocks, rows=n_blocks * most)),
         expected=lambda b: {"rows": min(n, 4 * block) if n_blocks > 1 else 0, "most": most},
-    )  # fmt: skip
+    )
     asked_for = sum(report["most" if "most" in report else "rows"] for report in requests)
     yield Step(
-        stage, "send", send_rows, n_blocks, task_costs.send_rows(block=block, row=row), {"array": array, **size},
-        bundles=(sent,), bundle_bytes=disk_costs.send_rows(blocks=n_blocks, rows=asked_for, row=row),
-    )  # fmt: skip
+        stage,
+        "send",
+        send_rows,
+        n_blocks,
+        Decides({"array": array, **size}),
+        Runs(send_rows_bytes(block=block, row=row)),
+        Writes(bundles=(sent,), bundle_bytes=disk_costs.send_rows(blocks=n_blocks, rows=asked_for, row=row)),
+    )
     return max((report["rows"] for report in requests), default=0)
 
 
@@ -104,3 +114,18 @@ def receive_rows(
         part = store.read_bundle(name.removesuffix(".npz"))
         values[np.searchsorted(rows, part["rows"])] = part["values"]
     return rows, values
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def request_rows_bytes(*, block: int, k: int) -> int:
+    return task_costs.TASK_BYTES + block * k * 40
+
+
+def send_rows_bytes(*, block: int, row: int) -> int:
+    return task_costs.TASK_BYTES + block * (7 * row + 32)
+
+
+def receive_rows_bytes(*, block: int, foreign: int, row: int) -> int:
+    return task_costs.TASK_BYTES + (block + foreign) * (row + 40) + 2 * block * row + 3 * min(block, foreign) * row

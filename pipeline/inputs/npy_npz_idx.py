@@ -164,13 +164,7 @@ def _npz_rows(stamp: Stamp, key: str) -> Rows:
     if layout.order == "F" and len(layout.shape) > 1:
         return UnpackedRows(stamp, filename, where, layout)
     return StreamedRows(
-        stamp,
-        key,
-        where,
-        layout.shape,
-        layout.dtype,
-        layout.offset,
-        partial(_open_member, stamp, filename),
+        stamp, key, where, layout.shape, layout.dtype, layout.offset, partial(_open_member, stamp, filename)
     )
 
 

@@ -61,13 +61,7 @@ class ManifoldSource(Source):
 
     def fingerprint(self) -> Fingerprint:
         """The parameters."""
-        return {
-            "name": self._name,
-            "n_points": self.n_rows,
-            "noise": self._noise,
-            "seed": self._seed,
-            "phi": self._phi,
-        }
+        return {"name": self._name, "n_points": self.n_rows, "noise": self._noise, "seed": self._seed, "phi": self._phi}
 
 
 class DigitsSource(Source):

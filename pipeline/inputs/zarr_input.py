@@ -156,11 +156,7 @@ def _list_folder(folder: Path) -> Iterator[tuple[str, int, str]]:
                 status = os.stat(os.path.join(directory, name))
             except FileNotFoundError:
                 continue
-            yield (
-                os.path.relpath(os.path.join(directory, name), folder),
-                status.st_size,
-                str(status.st_mtime_ns),
-            )
+            yield (os.path.relpath(os.path.join(directory, name), folder), status.st_size, str(status.st_mtime_ns))
 
 
 def _list_remote(location: Location, prefix: str) -> list[tuple[str, int, str]]:

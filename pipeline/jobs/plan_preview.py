@@ -7,7 +7,7 @@ from pipeline.core.machine import versions
 from pipeline.engine import checkpoint
 from pipeline.engine.plan import BlockReport, Layout, Report, Step, walk
 from pipeline.inputs import Source
-from pipeline.jobs.layout import choose_layout
+from pipeline.jobs.layout import layout_of
 from pipeline.jobs.reprocess import History, begin, identity, is_current, version_id
 from pipeline.stages import ingest, solve_embedding
 from pipeline.stages.registry import stages_of
@@ -58,7 +58,7 @@ class Forecast:
     def known(self, step: Step) -> list[Report] | None:
         """The reports of a step that is done under the fingerprint it would have now, None where a block is missing."""
         step = self._history.prepared(step)
-        if step.shows_records and self._own and self._whole:
+        if step.decides.shows_records and self._own and self._whole:
             now = {**self._own.attributes(), **self._now}
             step = checkpoint.with_records(self._own, step, now, self.reused)
         mark, best = checkpoint.fingerprint(self._upstream, step), dict[int, BlockReport]()
@@ -70,7 +70,7 @@ class Forecast:
         if (step.stage, step.name) == ("ingest", "read") and len(best) < step.n_blocks:
             best |= self._unread_blocks(step)
             self._unread = step.n_blocks - len(best)
-        elif step.digested and step.feeds:
+        elif step.decides.digested and step.feeds:
             self._unread_files = len(best) < step.n_blocks
         self.reused[step.stage, step.name] = step.n_blocks if self.unchanged else len(best)
         self._whole &= len(best) == step.n_blocks
@@ -88,7 +88,7 @@ class Forecast:
 
     def _unread_blocks(self, step: Step) -> dict[int, BlockReport]:
         """Blocks of the input that an earlier version holds and whose files or chunks are those of then."""
-        earlier = step.resources.get("earlier", {"blocks": []})
+        earlier = step.runs.resources.get("earlier", {"blocks": []})
         if not earlier["blocks"]:
             return {}
         donor = Store(earlier["url"])
@@ -129,8 +129,8 @@ def forecast(config: Config) -> Forecast:
     """Every step a run would do, with the sizes that can be known before it and what it would take over."""
     source = ingest.open_input(config)
     found = Forecast(config, source)
-    layout = found.begun(choose_layout(config, source, found.stores[0] if found.stores else None))
-    found.steps = list(walk(stages_of(config.method), config, layout, found.known))
+    layout = found.begun(layout_of(config, source, found.stores[0] if found.stores else None))
+    found.steps, _ = walk(stages_of(config.method), config, layout, found.known)
     if (solved := found.reports.get(("solve_embedding", "solve"))) is not None:
         found.solver = {**solved[0]["stats"], "basis": "an earlier run"}
     elif found.matrices is not None and config.method != "pca":

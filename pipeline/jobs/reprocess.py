@@ -80,21 +80,24 @@ class VersionHistory(History):
         return layout
 
     def prepared(self, step: Step) -> Step:
-        if step.digested and not self._source.can_tell:  # then only reading tells
-            step = replace(step, identity={**step.identity, "version": self.attributes["version"]})
+        if step.decides.digested and not self._source.can_tell:  # then only reading tells
+            identity = {**step.decides.identity, "version": self.attributes["version"]}
+            step = replace(step, decides=replace(step.decides, identity=identity))
         if (step.stage, step.name) != ("ingest", "read"):
             return step
-        self._input = describe_input(self._config, self._source, step.parameters["size"])  # before it is read
+        self._input = describe_input(self._config, self._source, step.decides.parameters["size"])  # before it is read
         if not self.donors or not self._source.can_tell:
             return step
         earlier = {"url": self.donors[0].url, "blocks": earlier_blocks(self.donors[0], self._input)}
-        return replace(step, resources={**step.resources, "earlier": earlier})
+        return replace(step, runs=replace(step.runs, resources={**step.runs.resources, "earlier": earlier}))
 
     def chained(self, upstream: str, step: Step, reports: list[Report]) -> str:
-        if step.digested:
-            parameters = {key: value for key, value in step.parameters.items() if key not in step.digested}
+        if step.decides.digested:
+            parameters = {
+                key: value for key, value in step.decides.parameters.items() if key not in step.decides.digested
+            }
             digests = [report.get("digest") for report in reports]
-            step = replace(step, parameters=parameters, identity={"digests": digests})
+            step = replace(step, decides=replace(step.decides, parameters=parameters, identity={"digests": digests}))
         return checkpoint.fingerprint(upstream, step)
 
     def is_known(self, store: Store, stage: str, digests: list[str]) -> bool:

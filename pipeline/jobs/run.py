@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline.clusters.connect import (
@@ -20,16 +20,14 @@ from pipeline.core.machine import versions
 from pipeline.core.signals import interruptible
 from pipeline.engine import checkpoint, current_config
 from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import BlockReport, Layout, RunResult, Step
+from pipeline.engine.plan import BlockReport, Layout, Report, RunResult, Step, drive
 from pipeline.engine.progress import RunProgress
-from pipeline.jobs.layout import check_plan, choose_layout
+from pipeline.inputs import Source
+from pipeline.jobs.layout import check_layout, layout_of
 from pipeline.jobs.reprocess import History, reprocess
 from pipeline.report.prometheus import reported
 from pipeline.search.shorter_lists import cut_step
-from pipeline.stages import (
-    ingest,
-    write_report,
-)
+from pipeline.stages import ingest, write_report
 from pipeline.stages.registry import METHOD_ARRAYS, stages_of
 from pipeline.storage.lock import RunLock, wait_for_lock
 from pipeline.storage.store import Store
@@ -96,24 +94,18 @@ def _run(
         store.may_erase()
     resumed = not fresh and store.is_run()
     earlier = next(iter([*([store] if resumed else []), *history.donors]), None)
-    layout = history.begun(shared.layout if shared else choose_layout(config, source, earlier), progress.say)
+    layout = history.begun(shared.layout if shared else layout_of(config, source, earlier), progress.say)
     if not resumed and not shared:
-        check_plan(config, layout)
+        check_layout(config, layout)
     with interruptible(), RunLock(store):
-        if fresh:
-            store.erase()
-        store.objects.sweep()
-        identity = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
-        if not fresh and store.is_run():
-            current_config.begin_run(store, identity["config"], identity["input_fingerprint"])
-        store.create_group({**identity, **history.attributes})
+        _begin_store(store, config, source, fresh, history)
         done = set[tuple[str, str]]()
         try:
             cluster = _worthwhile(config.execution.cluster, layout)
             with contextlib.ExitStack() as opened:
                 executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
                 with performance(executor.client if profile else None) as profiled:
-                    unmet = _run_stages(config, layout, store, executor, progress, history, done)
+                    unmet = _run_stages(config, layout, _StageRun(store, executor, progress, history, done))
                 closing.push(opened.pop_all())
             if profile:
                 _save_profile(store, profiled, progress)
@@ -130,6 +122,17 @@ def _run(
         late.result = result
         raise late
     return replace(result, unchanged=unmet is None)
+
+
+def _begin_store(store: Store, config: Config, source: Source, fresh: bool, history: History) -> None:
+    """Make the store ready: erase it if asked, remove partial files, write the group with the resolved config."""
+    if fresh:
+        store.erase()
+    store.objects.sweep()
+    identity = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
+    if not fresh and store.is_run():
+        current_config.begin_run(store, identity["config"], identity["input_fingerprint"])
+    store.create_group({**identity, **history.attributes})
 
 
 def _result(store: Store, progress: RunProgress, started: float) -> RunResult:
@@ -161,55 +164,83 @@ def _worthwhile(cluster: Section, layout: Layout) -> Section:
     return Cluster(kind="serial") if alone else cluster
 
 
-def _run_stages(
-    config: Config, layout: Layout, store: Store, executor: Executor, progress: RunProgress, history: History,
-    before: set[tuple[str, str]],
-) -> str | None:  # fmt: skip
-    """Drive every stage's steps; returns what the solver did not reach, empty when all is met.
+@dataclass
+class _StageRun:
+    """What one run keeps from step to step: fingerprints, digests of the input, and convergence.
 
-    None when the input turned out to be that of the published version: nothing more is computed then. The steps done
-    are added to `before`.
+    `done` are the steps finished so far, `upstream` the fingerprint the next step builds on, `unmet` the bounds that
+    were not met. `retry` are markers to delete at the end, so that the next run computes these blocks again.
     """
-    upstream, unmet, digests, again = "", "", list[str](), list[str]()
-    for name, stage in stages_of(config.method).items():
-        steps, used = stage(config, layout), set()
-        started, peak_bytes = time.perf_counter(), 0
+
+    store: Store
+    executor: Executor
+    progress: RunProgress
+    history: History
+    done: set[tuple[str, str]]
+    upstream: str = ""
+    unmet: str = ""
+    peak_bytes: int = 0
+    used: set[str] = field(default_factory=set)
+    digests: list[str] = field(default_factory=list)
+    retry: list[str] = field(default_factory=list)
+
+    def begin_stage(self) -> None:
+        self.used, self.peak_bytes = set(), 0
+
+    def run(self, step: Step) -> list[Report]:
+        """Run one step, or take its blocks from the store; returns the reports of its blocks."""
+        self.used.add(step.name)
+        step = checkpoint.with_records(self.store, self.history.prepared(step))
+        step = cut_step(step, self.upstream, self.history.donors)
         try:
-            step = next(steps)
-            while True:
-                used.add(step.name)
-                step = checkpoint.with_records(store, history.prepared(step))
-                step = cut_step(step, upstream, history.donors)
-                reports = run_step(step, upstream, store, executor, progress, before, history.donors)
-                before.add((step.stage, step.name))
-                peak_bytes = max([peak_bytes, *(report.peak_bytes for report in reports)])
-                found = [report.report for report in reports]
-                for text in filter(None, (report.get("says") for report in found)):
-                    progress.say(text)
-                digests += [report["digest"] for report in found if step.digested and "digest" in report]
-                if step.feeds:
-                    upstream = history.chained(upstream, step, found)
-                if text := _unmet(step, reports):
-                    unmet = text
-                    again = [checkpoint.marker_name(step.stage, step.name, report.block)
-                             for report in reports if not report.report["converged"]]  # fmt: skip
-                    upstream = f"{upstream}-{time.time_ns()}"  # what rests on it is computed again too
-                step = steps.send(found)
-        except InputChanged:  # blocks of two states, under the name of one that may come back
-            checkpoint.forget_step(store, step.stage, step.name)
+            results = run_step(
+                step, self.upstream, self.store, self.executor, self.progress, self.done, self.history.donors
+            )
+        except InputChanged:  # the blocks hold two states of the input under one fingerprint
+            checkpoint.forget_step(self.store, step.stage, step.name)
             raise
-        except StopIteration as stop:
-            layout = stop.value
-        checkpoint.forget_unused(store, name, used)
-        current_config.got_to(store, before)
-        progress.end_stage(name, time.perf_counter() - started, peak_bytes)
-        if history.is_known(store, name, digests):
+        self.done.add(step.key)
+        self.peak_bytes = max([self.peak_bytes, *(result.peak_bytes for result in results)])
+        reports = [result.report for result in results]
+        for text in filter(None, (report.get("says") for report in reports)):
+            self.progress.say(text)
+        if step.decides.digested:
+            self.digests += [report["digest"] for report in reports if "digest" in report]
+        if step.feeds:
+            self.upstream = self.history.chained(self.upstream, step, reports)
+        self._note_convergence(step, results)
+        return reports
+
+    def _note_convergence(self, step: Step, results: list[BlockReport]) -> None:
+        if text := _unmet(step, results):
+            self.unmet = text
+            self.retry = [
+                checkpoint.marker_name(step.stage, step.name, result.block)
+                for result in results
+                if not result.report["converged"]
+            ]
+            self.upstream = f"{self.upstream}-{time.time_ns()}"  # later steps are computed again as well
+
+
+def _run_stages(config: Config, layout: Layout, run: _StageRun) -> str | None:
+    """Run every stage; returns the bounds that were not met, an empty text if all were.
+
+    None if the input is that of the published version: the later stages are not run then.
+    """
+    for name, stage in stages_of(config.method).items():
+        run.begin_stage()
+        started = time.perf_counter()
+        layout = drive(stage(config, layout), run.run)
+        checkpoint.forget_unused(run.store, name, run.used)
+        current_config.got_to(run.store, run.done)
+        run.progress.end_stage(name, time.perf_counter() - started, run.peak_bytes)
+        if run.history.is_known(run.store, name, run.digests):
             return None
-    for marker in again:  # after the report, which says how far it got; the next run tries again
-        store.objects.delete(marker)
-    checkpoint.delete_unrecorded(store, METHOD_ARRAYS)
-    current_config.end_run(store)
-    return unmet
+    for marker in run.retry:  # only after the report, which states the residuals reached
+        run.store.objects.delete(marker)
+    checkpoint.delete_unrecorded(run.store, METHOD_ARRAYS)
+    current_config.end_run(run.store)
+    return run.unmet
 
 
 def _unmet(step: Step, reports: list[BlockReport]) -> str:
@@ -223,11 +254,11 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
             cure = "Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
             if report["stats"]["method"] == "chebyshev":
                 cure = (
-                    f"Raise eigensolver.max_degrees (now {step.resources['max_degrees']:,}): the next run goes on from "
-                    f"where this one stopped; or raise eigensolver.tol or max_memory"
+                    f"Raise eigensolver.max_degrees (now {step.runs.resources['max_degrees']:,}): the next run goes on "
+                    f"from where this one stopped; or raise eigensolver.tol or max_memory"
                 )
             lines.append(
-                f"eigensolver: component {number} did not reach eigensolver.tol {step.parameters['tol']:g}: residuals "
-                f"{reached} ({report['stats']['reason']}). The vectors reached are stored. {cure}"
+                f"eigensolver: component {number} did not reach eigensolver.tol {step.decides.parameters['tol']:g}: "
+                f"residuals {reached} ({report['stats']['reason']}). The vectors reached are stored. {cure}"
             )
     return "\n".join(lines)

@@ -9,9 +9,9 @@ from pipeline.clusters.connect import memory_of_workers
 from pipeline.config.models import Config, check_config, read_settings
 from pipeline.config.sweep import apply_value, experiment_name, experiments, short_names
 from pipeline.core.errors import ConfigError, LleError
-from pipeline.engine import checkpoint, task_costs
+from pipeline.engine import checkpoint
 from pipeline.engine.plan import Layout, Step, walk
-from pipeline.jobs.layout import choose_layout
+from pipeline.jobs.layout import check_layout, layout_of
 from pipeline.stages import registry
 from pipeline.stages.ingest import open_input
 from pipeline.storage.store import Store
@@ -114,8 +114,8 @@ def _with_layout(experiment: Experiment, limit: int | None) -> Experiment:
         return experiment
     try:
         store = Store(config.output.store)
-        layout = choose_layout(config, open_input(config), store if store.is_run() else None, limit)
-        task_costs.check_plan(walk(registry.stages_of(config.method), config, layout), limit)
+        layout = layout_of(config, open_input(config), store if store.is_run() else None, limit)
+        check_layout(config, layout, limit)
         return replace(experiment, layout=layout)
     except LleError as error:
         return replace(experiment, config=None, error=str(error))
@@ -141,7 +141,7 @@ def _with_marks(experiment: Experiment) -> Experiment:
     assert experiment.config is not None
     assert experiment.layout is not None
     marks, upstream = [], ""
-    for step in walk(registry.stages_of(experiment.config.method), experiment.config, experiment.layout):
+    for step in walk(registry.stages_of(experiment.config.method), experiment.config, experiment.layout)[0]:
         marks += [checkpoint.fingerprint(upstream, step), *_search_for_any_k(upstream, step)]
         upstream = checkpoint.fingerprint(upstream, step) if step.feeds else upstream
     n_steps = sum(1 for mark in marks if not mark.startswith(ANY_K))
@@ -152,7 +152,8 @@ def _search_for_any_k(upstream: str, step: Step) -> list[str]:
     """What an exact search has in common with those for other numbers of neighbours."""
     if (step.stage, step.name) != ("find_neighbors", "search"):
         return []
-    any_k = replace(step, parameters={**step.parameters, "n_neighbors": 0})
+    parameters = {**step.decides.parameters, "n_neighbors": 0}
+    any_k = replace(step, decides=replace(step.decides, parameters=parameters))
     return [ANY_K + checkpoint.fingerprint(upstream, any_k)]
 
 

@@ -11,7 +11,7 @@ from pipeline.core.errors import ConfigError, InputChanged, InputError, StoreErr
 from pipeline.core.signals import interruptible
 from pipeline.engine import checkpoint, current_config, plan, task_costs
 from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import Json, Layout, Report
+from pipeline.engine.plan import Json, Layout, Report, Step, drive
 from pipeline.engine.progress import RunProgress
 from pipeline.inputs import Source, open_source
 from pipeline.inputs.consistency import require_one_state
@@ -221,7 +221,7 @@ def _layout(run: Store, job: embed_new.Job, source: Source, execution: Execution
         layout = task_costs.fit_blocks(stages, job, layout, memory_of_workers(cluster))
     if execution is None and layout.input_blocks() == 1:
         cluster = Cluster(kind="serial")
-    task_costs.check_plan(plan.walk(stages, job, layout), memory_of_workers(cluster))
+    task_costs.check_plan(plan.walk(stages, job, layout)[0], memory_of_workers(cluster))
     return layout, cluster
 
 
@@ -235,12 +235,13 @@ def _run_steps(
     job: embed_new.Job, layout: Layout, work: Store, executor: Executor, progress: RunProgress
 ) -> list[Report]:
     """All steps; returns the reports of the last one's blocks."""
-    steps, upstream = embed_new.steps(job, layout), ""
-    step = next(steps)
-    while True:
+    upstream, reports = "", list[Report]()
+
+    def run(step: Step) -> list[Report]:
+        nonlocal upstream, reports
         reports = [done.report for done in run_step(step, upstream, work, executor, progress)]
         upstream = checkpoint.fingerprint(upstream, step)
-        try:
-            step = steps.send(reports)
-        except StopIteration:
-            return reports
+        return reports
+
+    drive(embed_new.steps(job, layout), run)
+    return reports

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pipeline.config.models import Config
 from pipeline.core.errors import ConfigError, CorruptChunk
 from pipeline.engine import checkpoint, current_config, disk_costs
-from pipeline.engine.plan import Json, Layout, Report, Step
+from pipeline.engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Writes
 from pipeline.kernels.procrustes import align
 from pipeline.storage import array_specs
 from pipeline.storage.store import Store, read_elsewhere
@@ -59,12 +59,18 @@ def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> Step
     elsewhere = url is not None and Store(url).url != Store(config.output.store).url
     m = config.eigensolver.n_components
     return Step(
-        "solve_embedding", "align", align_components, 1, 8 * layout.n_points * (4 * m + 4) + 40 * layout.n_input * m,
-        {"n_components": m, "n_graph": n_graph, "scale": scale}, _state_of(url) if url and elsewhere else {},
-        bundles=(f"{ROTATION}.npz",),
-        bundle_bytes=disk_costs.files(1, 8 * n_graph * m * m), resources={"previous": url if elsewhere else None},
-        on_driver=True,
-    )  # fmt: skip
+        "solve_embedding",
+        "align",
+        align_components,
+        1,
+        Decides({"n_components": m, "n_graph": n_graph, "scale": scale}, _state_of(url) if url and elsewhere else {}),
+        Runs(
+            8 * layout.n_points * (4 * m + 4) + 40 * layout.n_input * m,
+            place=WHOLE_DATA,
+            resources={"previous": url if elsewhere else None},
+        ),
+        Writes(bundles=(f"{ROTATION}.npz",), bundle_bytes=disk_costs.files(1, 8 * n_graph * m * m)),
+    )
 
 
 def state_of_other(config: Config) -> Json:

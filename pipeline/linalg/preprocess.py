@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError
+from pipeline.engine import task_costs
 from pipeline.storage.blocks import block_rows
 from pipeline.storage.store import Store
 
@@ -143,3 +144,8 @@ def _components(X: Any, n_components: int) -> tuple[npt.NDArray[np.float64], npt
 def tall_block(block: int, d: int, n: int) -> int:
     """Rows that QR takes at a time: the factors of a few blocks must make one that is no taller."""
     return min(n, max(4 * d, block))
+
+
+def fit_bytes(*, block: int, d: int, tall: int) -> int:
+    """`tall` rows in a block of the QR; 0 without components."""
+    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + 8 * d * (8 * block + 6 * tall)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import Layout, Report, Step, index_dtype, largest_total
+from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Writes, index_dtype, largest_total
 from pipeline.kernels.neighbors.cells import first_distinct, group_cells, nearest_groups
 from pipeline.kernels.neighbors.knn import NeighborLists, cell_neighbors, select_nearest
 from pipeline.kernels.neighbors.list_lengths import as_stored
@@ -93,37 +93,55 @@ def search_groups(
     row, overlap, target = d * np.dtype(layout.dtype).itemsize, searched.overlap, searched.target
     size = {"size": block, "n_points": n}
     [groups] = yield Step(
-        stage, searched.name("group_cells"), group_all_cells, 1,
-        task_costs.group_cells(n_blocks=layout.input_blocks(), n_cells=layout.n_cells),
-        searched.parameters(target=target, **({"kept": True} if layout.earlier else {})),
-        bundles=(f"{place}/groups.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells), on_driver=True,
-        expected=lambda b: {"n_groups": max(1, round(n / target))}, remark=searched.remark,
-    )  # fmt: skip
+        stage,
+        searched.name("group_cells"),
+        group_all_cells,
+        1,
+        Decides(searched.parameters(target=target, **({"kept": True} if layout.earlier else {}))),
+        Runs(
+            group_cells_bytes(n_blocks=layout.input_blocks(), n_cells=layout.n_cells),
+            place=WHOLE_DATA,
+            remark=searched.remark,
+        ),
+        Writes(bundles=(f"{place}/groups.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells)),
+        expected=lambda b: {"n_groups": max(1, round(n / target))},
+    )
     visits = {"blocks": layout.point_blocks(), "groups": groups["n_groups"], "visits": overlap * n}
     scores = task_costs.SCORE_BYTES + 40 * layout.n_cells * d if searched.previous else 0
     sent = yield Step(
-        stage, searched.name("send_members"), send_members, layout.point_blocks(),
-        task_costs.send_members(block=block, row=row) + scores,
-        searched.parameters(n_groups_each=overlap, **size), bundles=(f"{place}/group_members",),
-        bundle_bytes=disk_costs.members(row=row, **visits),
+        stage,
+        searched.name("send_members"),
+        send_members,
+        layout.point_blocks(),
+        Decides(searched.parameters(n_groups_each=overlap, **size)),
+        Runs(send_members_bytes(block=block, row=row) + scores),
+        Writes(bundles=(f"{place}/group_members",), bundle_bytes=disk_costs.members(row=row, **visits)),
         expected=lambda b: {"members": {"0": min(n, overlap * target) if b == 0 else 0}},
-    )  # fmt: skip
+    )
     members = largest_total([report["members"] for report in sent])
     yield Step(
-        stage, searched.name("search_cells"), search_group, groups["n_groups"],
-        task_costs.search_cells(members=members, row=row, d=d, k=k),
-        searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, size=block),
-        bundles=(f"{place}/group_neighbors",), bundle_bytes=disk_costs.lists(k=k, **visits), version=3,
-    )  # fmt: skip
+        stage,
+        searched.name("search_cells"),
+        search_group,
+        groups["n_groups"],
+        Decides(searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, size=block), version=3),
+        Runs(search_cells_bytes(members=members, row=row, d=d, k=k)),
+        Writes(bundles=(f"{place}/group_neighbors",), bundle_bytes=disk_costs.lists(k=k, **visits)),
+    )
     ids, distances = found or lists_at(place)
     into = {"into": [ids.name, distances.name]} if found else {}
     merged = searched.parameters(n_neighbors=k, n_groups_each=overlap, **into, **size)
     yield Step(
-        stage, searched.name("merge"), merge_block, layout.point_blocks(),
-        task_costs.merge_lists(block=block, k=k, lists=overlap + bool(searched.previous)),
-        {**merged, "previous": searched.previous} if searched.previous else merged,
-        arrays=(PlannedArray(ids, (n, k), index_dtype(n), block), PlannedArray(distances, (n, k), "float32", block)),
-    )  # fmt: skip
+        stage,
+        searched.name("merge"),
+        merge_block,
+        layout.point_blocks(),
+        Decides({**merged, "previous": searched.previous} if searched.previous else merged),
+        Runs(merge_lists_bytes(block=block, k=k, lists=overlap + bool(searched.previous))),
+        Writes(
+            arrays=(PlannedArray(ids, (n, k), index_dtype(n), block), PlannedArray(distances, (n, k), "float32", block))
+        ),
+    )
 
 
 def group_all_cells(store: Store, block: int, target: int, place: str = FIRST, kept: bool = False) -> Report:
@@ -217,3 +235,27 @@ def write_lists(store: Store, start: int, lists: NeighborLists, into: Sequence[s
     ids, distances = into
     store.write(ids, start, lists.ids.astype(store.array(ids).dtype))
     store.write(distances, start, as_stored(lists.distances))
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def group_cells_bytes(*, n_blocks: int, n_cells: int) -> int:
+    return task_costs.TASK_BYTES + 32 * n_blocks * n_cells
+
+
+def send_members_bytes(*, block: int, row: int) -> int:
+    return task_costs.TASK_BYTES + block * (6 * row + 320)
+
+
+def search_cells_bytes(*, members: int, row: int, d: int, k: int) -> int:
+    return (
+        task_costs.TASK_BYTES
+        + task_costs.COMPILER_BYTES
+        + 2 * task_costs.SCORE_BYTES
+        + members * (3 * row + 8 * d + 120 * k + 1200)
+    )
+
+
+def merge_lists_bytes(*, block: int, k: int, lists: int) -> int:
+    return task_costs.TASK_BYTES + block * lists * k * 80

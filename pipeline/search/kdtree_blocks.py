@@ -7,6 +7,7 @@ at a time.
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.engine import task_costs
 from pipeline.kernels.neighbors.cells import Boxes, boxes_within
 from pipeline.kernels.neighbors.knn import NeighborLists, kdtree_neighbors, nearest_distances, select_nearest
 from pipeline.storage import array_specs
@@ -101,3 +102,11 @@ def rows_of(boxes: Boxes, chosen: Ids) -> Ids:
     """The rows of the chosen boxes."""
     rows = [np.arange(boxes.start[i], boxes.stop[i]) for i in chosen]
     return np.concatenate(rows) if rows else np.empty(0, np.int64)
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def search_tree_bytes(*, block: int, halo: int, row: int, d: int, k: int, n_boxes: int) -> int:
+    trees = (block + halo) * (3 * row + 16 * d + 32)
+    return task_costs.TASK_BYTES + block * (3 * row + 8 * d + 150 * k) + trees + 64 * n_boxes * d

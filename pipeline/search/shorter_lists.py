@@ -27,15 +27,19 @@ TIE = 1e-12
 
 def cut_step(step: Step, upstream: str, donors: Sequence[Store]) -> Step:
     """The step with cutting a donor's longer lists in place of its search, where a donor has them; else as it is."""
-    if (step.stage, step.name) != ("find_neighbors", "search") or set(step.parameters) != EXACT_SEARCH:
+    if (step.stage, step.name) != ("find_neighbors", "search") or set(step.decides.parameters) != EXACT_SEARCH:
         return step
-    if {array.spec.name for array in step.arrays} != {array_specs.KNN_INDICES.name, array_specs.KNN_DISTANCES.name}:
+    if {array.spec.name for array in step.writes.arrays} != {
+        array_specs.KNN_INDICES.name,
+        array_specs.KNN_DISTANCES.name,
+    }:
         return step
     for donor in donors:
         wider = donor.attributes()["config"]["neighbors"]["n_neighbors"]
-        longer = replace(step, parameters={**step.parameters, "n_neighbors": wider})
+        parameters = {**step.decides.parameters, "n_neighbors": wider}
+        longer = replace(step, decides=replace(step.decides, parameters=parameters))
         done = checkpoint.finished_blocks(donor, step.stage, step.name, checkpoint.fingerprint(upstream, longer))
-        if wider > step.parameters["n_neighbors"] and len(done) == step.n_blocks:
+        if wider > step.decides.parameters["n_neighbors"] and len(done) == step.n_blocks:
             return replace(step, function=partial(cut_lists, step.function, donor.url))
     return step
 

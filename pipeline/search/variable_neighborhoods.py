@@ -15,8 +15,8 @@ import numpy.typing as npt
 from pipeline.config.models import Config
 from pipeline.core.errors import InputError
 from pipeline.engine import task_costs
-from pipeline.engine.plan import Json, Layout, Report, Step, Steps, index_dtype
-from pipeline.engine.row_exchange import exchange, receive_rows
+from pipeline.engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes, index_dtype
+from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_bytes
 from pipeline.inputs import open_source
 from pipeline.inputs.consistency import array_digest, require_same_rows
 from pipeline.kernels.neighbors.knn import NeighborLists, exact_distances, select_nearest
@@ -53,14 +53,30 @@ def steps(config: Config, layout: Layout) -> Steps:
             "find_neighbors", replace(layout, k_max=width), array_specs.POINTS.name, row, LONG
         )
     reports = yield Step(
-        "find_neighbors", "cut", cut_block, layout.point_blocks(),
-        task_costs.cut_lists(block=block, foreign=foreign, row=row, k=width, batch=BATCH_BYTES),
-        {"rule": rule, "value": value_of(config), "k_min": k_min, "m": config.eigensolver.n_components, "k_max": k_max,
-         "measured": measured, **size},
-        arrays=(PlannedArray(array_specs.KNN_INDICES, (n, k_max), index_dtype(n), block),
-                PlannedArray(array_specs.KNN_DISTANCES, (n, k_max), "float32", block)),
+        "find_neighbors",
+        "cut",
+        cut_block,
+        layout.point_blocks(),
+        Decides(
+            {
+                "rule": rule,
+                "value": value_of(config),
+                "k_min": k_min,
+                "m": config.eigensolver.n_components,
+                "k_max": k_max,
+                "measured": measured,
+                **size,
+            }
+        ),
+        Runs(cut_lists_bytes(block=block, foreign=foreign, row=row, k=width, batch=BATCH_BYTES)),
+        Writes(
+            arrays=(
+                PlannedArray(array_specs.KNN_INDICES, (n, k_max), index_dtype(n), block),
+                PlannedArray(array_specs.KNN_DISTANCES, (n, k_max), "float32", block),
+            )
+        ),
         expected=lambda b: {"neighbors": 0, "least": k_max, "most": k_max, "raised": 0, "full": 0},
-    )  # fmt: skip
+    )
     if measured:
         _require_neighbors(reports, config)
     return layout
@@ -109,14 +125,27 @@ def _read_k(config: Config, layout: Layout) -> Steps:
     kind, source = _column(config)
     k_min, k_max = config.k_bounds
     yield Step(
-        "find_neighbors", "read_k", read_k, 1,
-        task_costs.read_k(n=layout.n_input, block=layout.block_points) + layout.beside,
-        {"kind": kind, "source": source, "k_min": k_min, "k_max": k_max, "size": layout.block_points,
-         "n_rows": layout.n_input, "needed": f"{config.method} needs at least {config.least_neighbors}"},
-        open_source(kind, **source).fingerprint(),
-        arrays=(PlannedArray(array_specs.K_PER_POINT, (layout.n_points,), "int32", layout.block_points),),
-        on_driver=True, digested=("kind", "source"), version=2,
-    )  # fmt: skip
+        "find_neighbors",
+        "read_k",
+        read_k,
+        1,
+        Decides(
+            {
+                "kind": kind,
+                "source": source,
+                "k_min": k_min,
+                "k_max": k_max,
+                "size": layout.block_points,
+                "n_rows": layout.n_input,
+                "needed": f"{config.method} needs at least {config.least_neighbors}",
+            },
+            open_source(kind, **source).fingerprint(),
+            version=2,
+            digested=("kind", "source"),
+        ),
+        Runs(read_k_bytes(n=layout.n_input, block=layout.block_points) + layout.beside, place=WHOLE_DATA),
+        Writes(arrays=(PlannedArray(array_specs.K_PER_POINT, (layout.n_points,), "int32", layout.block_points),)),
+    )
     return layout
 
 
@@ -134,11 +163,19 @@ def _read_graph(config: Config, layout: Layout) -> Generator[Step, list[Report],
         )
     width, n, block = opened.n_features, layout.n_points, layout.block_points
     yield Step(
-        "find_neighbors", "read_graph", read_graph, 1, task_costs.read_graph(n=layout.n_input, block=block, k=width),
-        {"kind": kind, "source": source, "size": block, "n_rows": layout.n_input}, opened.fingerprint(),
-        arrays=(PlannedArray(array_specs.SEARCHED_INDICES, (n, width), index_dtype(n), block),), on_driver=True,
-        digested=("kind", "source"), version=2,
-    )  # fmt: skip
+        "find_neighbors",
+        "read_graph",
+        read_graph,
+        1,
+        Decides(
+            {"kind": kind, "source": source, "size": block, "n_rows": layout.n_input},
+            opened.fingerprint(),
+            version=2,
+            digested=("kind", "source"),
+        ),
+        Runs(read_graph_bytes(n=layout.n_input, block=block, k=width), place=WHOLE_DATA),
+        Writes(arrays=(PlannedArray(array_specs.SEARCHED_INDICES, (n, width), index_dtype(n), block),)),
+    )
     return width
 
 
@@ -281,3 +318,18 @@ def _flat_counts(
         neighbors = points[np.searchsorted(rows, ids[part])].astype(np.float64)  # empty slots show the first row
         kept[part] = flat_counts(neighbors, listed[part], m, k_min, eta)
     return kept
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def read_k_bytes(*, n: int, block: int) -> int:
+    return task_costs.TASK_BYTES + 40 * n + 128 * block
+
+
+def read_graph_bytes(*, n: int, block: int, k: int) -> int:
+    return task_costs.TASK_BYTES + n * (60 + 12 * k) + 32 * block * k
+
+
+def cut_lists_bytes(*, block: int, foreign: int, row: int, k: int, batch: int) -> int:
+    return receive_rows_bytes(block=block, foreign=foreign, row=row) + 6 * batch + block * k * 64

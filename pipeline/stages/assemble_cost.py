@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.config.models import Config
 from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import Layout, Report, Step, Steps, factor_entries, largest_total
+from pipeline.engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes, factor_entries, largest_total
 from pipeline.kernels.factors.cost_matrix import (
     RowContribution,
     gram_contributions,
@@ -33,20 +33,35 @@ def steps(config: Config, layout: Layout) -> Steps:
     products = min(max(PART_ENTRIES, block * (k + 1)), block * (k + 1) ** 2, width * factor)
     in_all = n * min((k + 1) ** 2, width * factor_entries(config.method, k, config.eigensolver.n_components))
     sent = yield Step(
-        "assemble_cost", "contribute", contribute_block, n_blocks,
-        task_costs.contribute(factor=factor, products=products),
-        {"method": config.method, **size}, bundles=("_work/contributions",),
-        bundle_bytes=disk_costs.contributions(n=n, blocks=n_blocks, parts=-(-products // PART_ENTRIES), entries=in_all),
+        "assemble_cost",
+        "contribute",
+        contribute_block,
+        n_blocks,
+        Decides({"method": config.method, **size}),
+        Runs(contribute_bytes(factor=factor, products=products)),
+        Writes(
+            bundles=("_work/contributions",),
+            bundle_bytes=disk_costs.contributions(
+                n=n, blocks=n_blocks, parts=-(-products // PART_ENTRIES), entries=in_all
+            ),
+        ),
         expected=lambda b: {"entries": {str(b): block * (k + 1) ** 2}},
-    )  # fmt: skip
+    )
     entries = largest_total([report["entries"] for report in sent])
     in_all = min(in_all, sum(sum(report["entries"].values()) for report in sent))
     yield Step(
-        "assemble_cost", "merge", merge_block, n_blocks, task_costs.merge_rows(entries=entries),
-        {"n_blocks": n_blocks, **size}, bundles=(array_specs.COST_MATRIX,),
-        bundle_bytes=disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=in_all),
+        "assemble_cost",
+        "merge",
+        merge_block,
+        n_blocks,
+        Decides({"n_blocks": n_blocks, **size}),
+        Runs(merge_rows_bytes(entries=entries)),
+        Writes(
+            bundles=(array_specs.COST_MATRIX,),
+            bundle_bytes=disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=in_all),
+        ),
         expected=lambda b: {"nnz": block * 4 * k},
-    )  # fmt: skip
+    )
     return layout
 
 
@@ -80,3 +95,15 @@ def merge_block(store: Store, block: int, n_blocks: int, size: int, n_points: in
     sums = np.bincount(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.data, rows.shape[0])
     largest = float(np.abs(sums).max(initial=0.0))
     return {"nnz": int(rows.nnz), "largest_row_sum": largest}
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def contribute_bytes(*, factor: int, products: int) -> int:
+    """`factor` entries of F, and `products` entries of M at one time, while the largest of them are written."""
+    return task_costs.TASK_BYTES + 60 * factor + 40 * products
+
+
+def merge_rows_bytes(*, entries: int) -> int:
+    return task_costs.TASK_BYTES + 80 * entries

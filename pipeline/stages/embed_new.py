@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.engine import task_costs
-from pipeline.engine.plan import KDTREE_FEATURES, Json, Layout, Report, Step, Steps
+from pipeline.engine.plan import KDTREE_FEATURES, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from pipeline.inputs import open_source
 from pipeline.kernels.neighbors.cells import Boxes
 from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
@@ -68,29 +68,68 @@ def steps(job: Job, layout: Layout) -> Steps:
     if limit is None:
         sample = min(CALIBRATION_POINTS, layout.n_points)
         [found] = yield Step(
-            "transform", "calibrate", calibrate, 1,
-            task_costs.calibrate(sample=sample, block=job.stored_block, k=layout.k_max),
-            {"n_neighbors": k, "sample": sample, "seed": job.seed, "n_embedded": job.n_embedded}, job.run_state,
-            resources=run, expected=lambda b: {"limit": 1.0},
-        )  # fmt: skip
+            "transform",
+            "calibrate",
+            calibrate,
+            1,
+            Decides(
+                {"n_neighbors": k, "sample": sample, "seed": job.seed, "n_embedded": job.n_embedded}, job.run_state
+            ),
+            Runs(calibrate_bytes(sample=sample, block=job.stored_block, k=layout.k_max), resources=run),
+            expected=lambda b: {"limit": 1.0},
+        )
         limit = found["limit"]
     row = layout.n_features * np.dtype(layout.dtype).itemsize
     row_in = job.n_features_input * np.dtype(job.dtype_input).itemsize
     yield Step(
-        "transform", "embed", embed_block, layout.input_blocks(),
-        task_costs.embed_new(
-            block=block, n=layout.n_points, row_in=row_in, row=row, d=layout.n_features, k=k, k_max=layout.k_max, m=m,
-            halo=halo_rows(row), stored=job.stored_block, n_boxes=job.n_boxes, batch=BATCH_BYTES,
+        "transform",
+        "embed",
+        embed_block,
+        layout.input_blocks(),
+        Decides(
+            {
+                "kind": job.kind,
+                "source": job.source,
+                "dtype": job.dtype_input,
+                "transform": job.transform,
+                "n_neighbors": k,
+                "reg": job.reg,
+                "rule": job.rule,
+                "n_embedded": job.n_embedded,
+                "max_ratio": limit,
+                "far_as_nan": job.far_as_nan,
+                "unit": job.unit,
+                "size": block,
+                "n_rows": n,
+            },
+            {**job.run_state, "source": job.source_state},
         ),
-        {"kind": job.kind, "source": job.source, "dtype": job.dtype_input, "transform": job.transform, "n_neighbors": k,
-         "reg": job.reg, "rule": job.rule, "n_embedded": job.n_embedded, "max_ratio": limit,
-         "far_as_nan": job.far_as_nan, "unit": job.unit, "size": block, "n_rows": n},
-        {**job.run_state, "source": job.source_state}, resources=run,
-        arrays=(PlannedArray(array_specs.EMBEDDING, (n, m), "float64", block),
+        Runs(
+            embed_new_bytes(
+                block=block,
+                n=layout.n_points,
+                row_in=row_in,
+                row=row,
+                d=layout.n_features,
+                k=k,
+                k_max=layout.k_max,
+                m=m,
+                halo=halo_rows(row),
+                stored=job.stored_block,
+                n_boxes=job.n_boxes,
+                batch=BATCH_BYTES,
+            ),
+            resources=run,
+        ),
+        Writes(
+            arrays=(
+                PlannedArray(array_specs.EMBEDDING, (n, m), "float64", block),
                 PlannedArray(array_specs.COMPONENT, (n,), "int32", block),
-                PlannedArray(array_specs.DISTANCE_RATIO, (n,), "float64", block)),
+                PlannedArray(array_specs.DISTANCE_RATIO, (n,), "float64", block),
+            )
+        ),
         expected=lambda b: {"invalid": 0, "first_invalid": [], "far": 0, "mixed": 0, "coincident": 0, "limit": limit},
-    )  # fmt: skip
+    )
     return layout
 
 
@@ -254,3 +293,29 @@ def _embed(
         coincident += int(placed.coincident.sum())
     mixed = int((valid != (lists.ids >= 0)).any(axis=1).sum())
     return coordinates, component[positions[:, 0]], ratio, {"mixed": mixed, "coincident": coincident}
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def calibrate_bytes(*, sample: int, block: int, k: int) -> int:
+    return task_costs.TASK_BYTES + sample * k * 120 + 3 * block * k * 16
+
+
+def embed_new_bytes(
+    *, block: int, n: int, row_in: int, row: int, d: int, k: int, k_max: int, m: int, halo: int, stored: int,
+    n_boxes: int, batch: int,
+) -> int:  # fmt: skip
+    """`block` new rows against n points stored in blocks of `stored` rows, `halo` of them at a time."""
+    search = (
+        halo * (3 * row + 64) + task_costs.tree_bytes(halo, d) + block * (16 * d + 150 * k) + 2 * task_costs.SCORE_BYTES
+    )
+    read = min(n, block * k) * (row + 8 * m + 16 * k_max + 64) + 3 * stored * max(row, 8 * m, 8 * k_max)
+    return (
+        task_costs.TASK_BYTES
+        + block * (3 * row_in + 16 * d + 8 * m)
+        + n_boxes * (64 * d + 32)
+        + search
+        + read
+        + 6 * batch
+    )

@@ -11,9 +11,9 @@ import numpy as np
 
 from pipeline.config.models import Config
 from pipeline.engine import task_costs
-from pipeline.engine.plan import Layout, Report, Step, Steps, index_dtype, neighbor_method
+from pipeline.engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype, neighbor_method
 from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors
-from pipeline.search import variable_neighborhoods
+from pipeline.search import kdtree_blocks, variable_neighborhoods
 from pipeline.search.cell_groups import first_round, search_groups, write_lists
 from pipeline.search.incremental import update_lists
 from pipeline.search.kdtree_blocks import HALO_ROWS, search_by_tree
@@ -50,14 +50,20 @@ def _search(config: Config, layout: Layout, found: tuple[array_specs.ArraySpec, 
         )
         target_arrays = {} if found == FOUND else {"into": [spec.name for spec in found]}
         yield Step(
-            "find_neighbors", "search", search_block, layout.point_blocks(),
-            task_costs.search_brute(block=block, n=n, row=row, d=d, k=k)
-            if method == "brute" else task_costs.search_tree(
-                block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=layout.n_cells + layout.point_blocks()
+            "find_neighbors",
+            "search",
+            search_block,
+            layout.point_blocks(),
+            Decides({"method": method, "n_neighbors": k, "n_blocks": layout.point_blocks(), **target_arrays, **size}),
+            Runs(
+                search_brute_bytes(block=block, n=n, row=row, d=d, k=k)
+                if method == "brute"
+                else kdtree_blocks.search_tree_bytes(
+                    block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=layout.n_cells + layout.point_blocks()
+                )
             ),
-            {"method": method, "n_neighbors": k, "n_blocks": layout.point_blocks(), **target_arrays, **size},
-            arrays=arrays,
-        )  # fmt: skip
+            Writes(arrays=arrays),
+        )
         return replace(layout, k_max=k)
     first = first_round(layout, k, config.neighbors.seed)
     yield from search_groups("find_neighbors", layout, k, first, None if found == FOUND else found)
@@ -84,3 +90,18 @@ def search_by_brute_force(
     slices = [slice(first, min(first + 1024, stop)) for first in range(start, stop, 1024)]
     parts = [brute_neighbors(everything[s], all_ids[s], everything, all_ids, n_neighbors) for s in slices]
     return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), n_points
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def search_brute_bytes(*, block: int, n: int, row: int, d: int, k: int) -> int:
+    in_flight = min(n, task_costs.IN_FLIGHT * block)
+    return (
+        task_costs.TASK_BYTES
+        + 2 * task_costs.SCORE_BYTES
+        + n * (row + 16)
+        + 2 * in_flight * row
+        + block * 80 * k
+        + 4096 * 16 * d
+    )

@@ -12,11 +12,24 @@ import numpy.typing as npt
 from pipeline.config.models import Config
 from pipeline.core.errors import CorruptChunk, InputError
 from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import Json, Layout, Report, Step, Steps, block_points, sample_rows
+from pipeline.engine.plan import (
+    DRIVER,
+    WHOLE_DATA,
+    Decides,
+    Json,
+    Layout,
+    Report,
+    Runs,
+    Step,
+    Steps,
+    Writes,
+    block_points,
+    sample_rows,
+)
 from pipeline.inputs import Source, open_source
 from pipeline.inputs.consistency import array_digest, require_one_state
 from pipeline.kernels.neighbors.duplicates import merge_duplicates, row_hashes
-from pipeline.linalg.preprocess import fit_transform, tall_block, valid_array
+from pipeline.linalg.preprocess import fit_bytes, fit_transform, tall_block, valid_array
 from pipeline.search.incremental import update_lists
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
@@ -71,41 +84,68 @@ def steps(config: Config, layout: Layout) -> Steps:
     plain = _without_labels(source)
     row = d * np.dtype(layout.dtype).itemsize
     size = {"size": block, "n_rows": n}
-    cure = "write the input in smaller chunks or row groups" if layout.beside > block * row else Step.cure
+    cure = "write the input in smaller chunks or row groups" if layout.beside > block * row else Runs.cure
 
     def planned(spec: array_specs.ArraySpec, dtype: str, *tail: int) -> PlannedArray:
         return PlannedArray(spec, (n, *tail), dtype, block)
 
     opened = open_source(kind, **plain)
     reports = yield Step(
-        "ingest", "read", read_block, n_blocks,
-        task_costs.read_input(block=block, row=row, d=d, sample=sample_rows(layout), beside=layout.beside),
-        {"kind": kind, "source": plain, "sample_rows": sample_rows(layout), **size},
-        opened.fingerprint(),
-        arrays=(planned(array_specs.RAW, layout.dtype, d), planned(array_specs.ROW_HASH, "uint64", 2),
-                planned(array_specs.VALID, "uint8")),
-        bundles=("_work/sample",), bundle_bytes=disk_costs.sample(blocks=n_blocks, rows=sample_rows(layout), row=row),
+        "ingest",
+        "read",
+        read_block,
+        n_blocks,
+        Decides(
+            {"kind": kind, "source": plain, "sample_rows": sample_rows(layout), **size},
+            opened.fingerprint(),
+            digested=("kind", "source"),
+        ),
+        Runs(
+            read_input_bytes(block=block, row=row, d=d, sample=sample_rows(layout), beside=layout.beside),
+            remark=opened.remark(),
+            cure=cure,
+        ),
+        Writes(
+            arrays=(
+                planned(array_specs.RAW, layout.dtype, d),
+                planned(array_specs.ROW_HASH, "uint64", 2),
+                planned(array_specs.VALID, "uint8"),
+            ),
+            bundles=("_work/sample",),
+            bundle_bytes=disk_costs.sample(blocks=n_blocks, rows=sample_rows(layout), row=row),
+        ),
         expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
-        digested=("kind", "source"), cure=cure, remark=opened.remark(),
-    )  # fmt: skip
+    )
     if any(report.get("read") for report in reports):
         require_one_state(opened, open_source(kind, **plain), block, n, reports)
     _check_invalid(reports, config, opened)
     if layout.label_width:
         labelled = yield Step(
-            "ingest", "read_labels", read_labels, n_blocks,
-            task_costs.read_labels(block=block, width=layout.label_width, beside=layout.beside),
-            {"kind": kind, "source": source, **size}, open_source(kind, **source).fingerprint(),
-            arrays=(planned(array_specs.LABEL, "float64", layout.label_width),), feeds=False,
-            digested=("kind", "source"), cure=cure,
-        )  # fmt: skip
+            "ingest",
+            "read_labels",
+            read_labels,
+            n_blocks,
+            Decides(
+                {"kind": kind, "source": source, **size},
+                open_source(kind, **source).fingerprint(),
+                digested=("kind", "source"),
+            ),
+            Runs(read_labels_bytes(block=block, width=layout.label_width, beside=layout.beside), cure=cure),
+            Writes(arrays=(planned(array_specs.LABEL, "float64", layout.label_width),)),
+            feeds=False,
+        )
         if any("digest" in report for report in labelled):  # a file that came since would part them from their rows
             require_one_state(opened, open_source(kind, **plain), block, n, [])
     [merged] = yield Step(
-        "ingest", "merge_duplicates", merge_rows, 1, task_costs.merge_duplicates(n=n),
-        {"invalid": config.preprocess.invalid}, arrays=(planned(array_specs.REPRESENTATIVE, "int64"),), on_driver=True,
+        "ingest",
+        "merge_duplicates",
+        merge_rows,
+        1,
+        Decides({"invalid": config.preprocess.invalid}),
+        Runs(merge_duplicates_bytes(n=n), place=WHOLE_DATA),
+        Writes(arrays=(planned(array_specs.REPRESENTATIVE, "int64"),)),
         expected=lambda b: {"n_valid": n, "n_points": n},
-    )  # fmt: skip
+    )
     _check_size(merged, config)
     scale, pca = config.preprocess.scale, config.preprocess.pca
     layout = replace(layout, n_points=merged["n_points"], n_features=pca or d)
@@ -115,11 +155,14 @@ def steps(config: Config, layout: Layout) -> Steps:
     if layout.earlier is None and (scale != "none" or pca is not None):
         counts = [report["rows"] - report["invalid"] for report in reports]
         yield Step(
-            "ingest", "fit", fit_preprocess, 1,
-            task_costs.fit(block=block, d=d, tall=0 if pca is None else tall_block(block, d, n)),
-            {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size},
-            bundles=("_work/transform.npz",), bundle_bytes=disk_costs.transform(d=d), on_driver=True, uses_client=True,
-        )  # fmt: skip
+            "ingest",
+            "fit",
+            fit_preprocess,
+            1,
+            Decides({"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size}),
+            Runs(fit_bytes(block=block, d=d, tall=0 if pca is None else tall_block(block, d, n)), place=DRIVER),
+            Writes(bundles=("_work/transform.npz",), bundle_bytes=disk_costs.transform(d=d)),
+        )
     return layout
 
 
@@ -238,3 +281,18 @@ def _check_size(merged: Report, config: Config) -> None:
 def _width_key(config: Config) -> str:
     """The key that says how many neighbours are searched."""
     return "k_max" if config.varies else "n_neighbors"
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def read_input_bytes(*, block: int, row: int, d: int, sample: int, beside: int) -> int:
+    return task_costs.TASK_BYTES + block * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row + beside
+
+
+def read_labels_bytes(*, block: int, width: int, beside: int) -> int:
+    return task_costs.TASK_BYTES + block * (64 * width + 128) + beside
+
+
+def merge_duplicates_bytes(*, n: int) -> int:
+    return task_costs.TASK_BYTES + 130 * n

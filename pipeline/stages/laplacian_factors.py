@@ -11,8 +11,8 @@ import numpy as np
 from pipeline.config.models import Config
 from pipeline.core.errors import InputError
 from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import Layout, Report, Step, Steps, index_dtype
-from pipeline.engine.row_exchange import exchange, receive_rows
+from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype
+from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_bytes
 from pipeline.kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
@@ -29,9 +29,14 @@ def steps(config: Config, layout: Layout) -> Steps:
     t = None if config.weights.edges == "binary" else config.weights.t
     if t == "auto":
         reports = yield Step(
-            "local_factors", "measure_links", measure_links, n_blocks, task_costs.measure_links(block=block, k=k), size,
+            "local_factors",
+            "measure_links",
+            measure_links,
+            n_blocks,
+            Decides(size),
+            Runs(measure_links_bytes(block=block, k=k)),
             expected=lambda b: {"links": 1, "squared": 1.0},
-        )  # fmt: skip
+        )
         t = sum(report["squared"] for report in reports) / sum(report["links"] for report in reports)
         if not t > 0:
             raise InputError(
@@ -41,21 +46,36 @@ def steps(config: Config, layout: Layout) -> Steps:
     row = k * np.dtype(index_dtype(n)).itemsize
     foreign = yield from exchange("local_factors", layout, array_specs.NEIGHBOR_INDICES.name, row)
     yield Step(
-        "local_factors", "edges", weigh_block, n_blocks,
-        task_costs.weigh_edges(block=block, foreign=foreign, row=row, k=k, links=BATCH_LINKS), {"t": t, **size},
-        bundles=("_work/edges",), bundle_bytes=disk_costs.edges(n=n, blocks=n_blocks, k=k),
-    )  # fmt: skip
+        "local_factors",
+        "edges",
+        weigh_block,
+        n_blocks,
+        Decides({"t": t, **size}),
+        Runs(weigh_edges_bytes(block=block, foreign=foreign, row=row, k=k, links=BATCH_LINKS)),
+        Writes(bundles=("_work/edges",), bundle_bytes=disk_costs.edges(n=n, blocks=n_blocks, k=k)),
+    )
     yield Step(
-        "local_factors", "degrees", add_degrees, 1, task_costs.add_degrees(n=n, block=block, k=k),
-        {"t": t, "n_blocks": n_blocks, **size},
-        arrays=(PlannedArray(array_specs.DEGREE, (n,), "float64", block),), on_driver=True,
-    )  # fmt: skip
+        "local_factors",
+        "degrees",
+        add_degrees,
+        1,
+        Decides({"t": t, "n_blocks": n_blocks, **size}),
+        Runs(add_degrees_bytes(n=n, block=block, k=k), place=WHOLE_DATA),
+        Writes(arrays=(PlannedArray(array_specs.DEGREE, (n,), "float64", block),)),
+    )
     solved = yield Step(
-        "local_factors", "solve", solve_block, n_blocks, task_costs.factor_edges(block=block, k=k), size,
-        bundles=(array_specs.LOCAL_FACTORS,),
-        bundle_bytes=disk_costs.sparse_rows(n=n * k, blocks=n_blocks, entries=2 * n * k),
+        "local_factors",
+        "solve",
+        solve_block,
+        n_blocks,
+        Decides(size),
+        Runs(factor_edges_bytes(block=block, k=k)),
+        Writes(
+            bundles=(array_specs.LOCAL_FACTORS,),
+            bundle_bytes=disk_costs.sparse_rows(n=n * k, blocks=n_blocks, entries=2 * n * k),
+        ),
         expected=lambda b: {"rows": block * k},
-    )  # fmt: skip
+    )
     return replace(layout, factor_entries=2 * max(report["rows"] for report in solved))
 
 
@@ -113,3 +133,22 @@ def solve_block(store: Store, block: int, size: int, n_points: int) -> Report:
     rows = edge_factor(edges, row_degrees, neighbor_degrees, n_points)
     store.write_rows(array_specs.LOCAL_FACTORS, block, start, rows)
     return {"rows": len(edges.rows), "skipped": 0}
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def measure_links_bytes(*, block: int, k: int) -> int:
+    return task_costs.TASK_BYTES + 48 * block * k
+
+
+def weigh_edges_bytes(*, block: int, foreign: int, row: int, k: int, links: int) -> int:
+    return receive_rows_bytes(block=block, foreign=foreign, row=row) + 16 * links + 200 * block * k
+
+
+def add_degrees_bytes(*, n: int, block: int, k: int) -> int:
+    return task_costs.TASK_BYTES + 24 * n + 100 * block * k
+
+
+def factor_edges_bytes(*, block: int, k: int) -> int:
+    return task_costs.TASK_BYTES + 240 * block * k

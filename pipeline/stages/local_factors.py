@@ -15,8 +15,8 @@ from pipeline.config.models import Config
 from pipeline.config.neighbors import least_neighbors
 from pipeline.core.errors import InputError
 from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import Layout, Report, Step, Steps, factor_entries
-from pipeline.engine.row_exchange import exchange, receive_rows
+from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, factor_entries
+from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_bytes
 from pipeline.kernels.factors.factor_rows import LocalRows, stack_rows
 from pipeline.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
 from pipeline.kernels.factors.modified_lle import modified_rows, principal_directions, spread
@@ -41,32 +41,55 @@ def steps(config: Config, layout: Layout) -> Steps:
     most = block * factor_entries(method, k, m)
     each = factor_entries(method, k, m)
     left = disk_costs.sparse_rows(n=n * max(1, each // (k + 1)), blocks=n_blocks, entries=n * each)
-    solve_bytes = task_costs.solve_factors(factor=factor_entries(method, k, m), **held)
+    solve_bytes = solve_factors_bytes(factor=factor_entries(method, k, m), **held)
     if method == "modified":
         yield Step(
-            "local_factors", "spread", spread_block, n_blocks, task_costs.spread(**held), {"n_components": m, **size},
-            bundles=("_work/spread",), bundle_bytes=disk_costs.per_point(n=n, blocks=n_blocks),
-        )  # fmt: skip
+            "local_factors",
+            "spread",
+            spread_block,
+            n_blocks,
+            Decides({"n_components": m, **size}),
+            Runs(spread_bytes(**held)),
+            Writes(bundles=("_work/spread",), bundle_bytes=disk_costs.per_point(n=n, blocks=n_blocks)),
+        )
         [found] = yield Step(
-            "local_factors", "threshold", find_threshold, 1, task_costs.find_threshold(n=n),
-            {"n_blocks": n_blocks}, on_driver=True, expected=lambda b: {"threshold": 0.0},
-        )  # fmt: skip
+            "local_factors",
+            "threshold",
+            find_threshold,
+            1,
+            Decides({"n_blocks": n_blocks}),
+            Runs(find_threshold_bytes(n=n), place=WHOLE_DATA),
+            expected=lambda b: {"threshold": 0.0},
+        )
         weights = {"reg": config.weights.reg, "rule": config.weights.rule}
         solved = yield Step(
-            "local_factors", "solve", modified_block, n_blocks, solve_bytes,
-            {"threshold": found["threshold"], **weights, **size}, bundles=(array_specs.LOCAL_FACTORS,),
-            bundle_bytes=left,
-        )  # fmt: skip
+            "local_factors",
+            "solve",
+            modified_block,
+            n_blocks,
+            Decides({"threshold": found["threshold"], **weights, **size}),
+            Runs(solve_bytes),
+            Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=left),
+        )
         return replace(layout, factor_entries=max(report.get("entries", most) for report in solved))
     yield Step(
-        "local_factors", "list_unlisted", list_unlisted, 1, task_costs.list_unlisted(n=n, k=k),
-        {"n_points": n}, bundles=("_work/unlisted.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1),
-        on_driver=True,
-    )  # fmt: skip
+        "local_factors",
+        "list_unlisted",
+        list_unlisted,
+        1,
+        Decides({"n_points": n}),
+        Runs(list_unlisted_bytes(n=n, k=k), place=WHOLE_DATA),
+        Writes(bundles=("_work/unlisted.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1)),
+    )
     solved = yield Step(
-        "local_factors", "solve", tangent_block, n_blocks, solve_bytes, {"method": method, "n_components": m, **size},
-        bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=left,
-    )  # fmt: skip
+        "local_factors",
+        "solve",
+        tangent_block,
+        n_blocks,
+        Decides({"method": method, "n_components": m, **size}),
+        Runs(solve_bytes),
+        Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=left),
+    )
     return replace(layout, factor_entries=max(report.get("entries", most) for report in solved))
 
 
@@ -173,3 +196,24 @@ def _write(
     rows = stack_rows(parts, n_block, n_points)
     store.write_rows(array_specs.LOCAL_FACTORS, block, start, rows)
     return {"rows": int(rows.shape[0]), "entries": int(rows.nnz), "skipped": skipped}
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def spread_bytes(*, block: int, foreign: int, row: int, k: int, batch: int) -> int:
+    return receive_rows_bytes(block=block, foreign=foreign, row=row) + 6 * batch + block * (k * 48 + 32)
+
+
+def find_threshold_bytes(*, n: int) -> int:
+    return task_costs.TASK_BYTES + 40 * n
+
+
+def list_unlisted_bytes(*, n: int, k: int) -> int:
+    return task_costs.TASK_BYTES + n * (60 * k + 16)
+
+
+def solve_factors_bytes(*, block: int, foreign: int, row: int, k: int, batch: int, factor: int) -> int:
+    """`factor` entries of F a point; the kernels' square matrices stay until the rows are put in order."""
+    rows = block * (8 * (k + 1) ** 2 + 48 * factor + 48 * k)
+    return receive_rows_bytes(block=block, foreign=foreign, row=row) + 6 * batch + rows

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 from pipeline.config.models import Config
 from pipeline.engine import checkpoint, disk_costs, task_costs
-from pipeline.engine.plan import Json, Layout, Report, Step, Steps
+from pipeline.engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from pipeline.inputs import open_source
 from pipeline.kernels.quality.bootstrap import Estimate, correlation_interval, ratio_interval
 from pipeline.kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
@@ -41,37 +41,63 @@ def steps(config: Config, layout: Layout) -> Steps:
     drawn = {"sample": sample, "seed": config.quality.seed}
     place = {"place": layout.lists} if layout.lists != FIRST else {}
     yield Step(
-        "measure_quality", "sample", choose_sample, 1,
-        task_costs.choose_quality_sample(n=n, block=block, row=row, **sizes),
-        {**drawn, "n_neighbors": k, "size": block, "n_points": n, **place},
-        bundles=("_work/quality_sample.npz", "_work/embedded"),
-        bundle_bytes=disk_costs.quality_sample(n=n, blocks=layout.point_blocks(), sample=sample, row=row, m=m, k=k),
-        on_driver=True, feeds=False, version=2,
-    )  # fmt: skip
-    yield Step(
-        "measure_quality", "count", count_block, layout.point_blocks(),
-        task_costs.count_closer(block=block, row=row, **sizes), {"size": block, "n_points": n, **drawn},
-        bundles=("_work/closer",), bundle_bytes=disk_costs.closer(blocks=layout.point_blocks(), sample=sample, k=k),
+        "measure_quality",
+        "sample",
+        choose_sample,
+        1,
+        Decides({**drawn, "n_neighbors": k, "size": block, "n_points": n, **place}, version=2),
+        Runs(choose_quality_sample_bytes(n=n, block=block, row=row, **sizes), place=WHOLE_DATA),
+        Writes(
+            bundles=("_work/quality_sample.npz", "_work/embedded"),
+            bundle_bytes=disk_costs.quality_sample(n=n, blocks=layout.point_blocks(), sample=sample, row=row, m=m, k=k),
+        ),
         feeds=False,
-    )  # fmt: skip
+    )
     yield Step(
-        "measure_quality", "score", score_sample, 1, task_costs.score(n=n, n_blocks=layout.point_blocks(), **sizes),
-        {"n_blocks": layout.point_blocks(), **drawn}, on_driver=True, feeds=False, version=2,
-    )  # fmt: skip
+        "measure_quality",
+        "count",
+        count_block,
+        layout.point_blocks(),
+        Decides({"size": block, "n_points": n, **drawn}),
+        Runs(count_closer_bytes(block=block, row=row, **sizes)),
+        Writes(
+            bundles=("_work/closer",), bundle_bytes=disk_costs.closer(blocks=layout.point_blocks(), sample=sample, k=k)
+        ),
+        feeds=False,
+    )
+    yield Step(
+        "measure_quality",
+        "score",
+        score_sample,
+        1,
+        Decides({"n_blocks": layout.point_blocks(), **drawn}, version=2),
+        Runs(score_bytes(n=n, n_blocks=layout.point_blocks(), **sizes), place=WHOLE_DATA),
+        feeds=False,
+    )
     if n_sources := geodesic_sources(config, n):
         yield Step(
-            "measure_quality", "geodesics", compare_geodesics, 1,
-            task_costs.compare_geodesics(n=n, m=m, k=layout.k_max, sample=sample), {"n_sources": n_sources, **drawn},
-            on_driver=True, feeds=False,
-        )  # fmt: skip
+            "measure_quality",
+            "geodesics",
+            compare_geodesics,
+            1,
+            Decides({"n_sources": n_sources, **drawn}),
+            Runs(compare_geodesics_bytes(n=n, m=m, k=layout.k_max, sample=sample), place=WHOLE_DATA),
+            feeds=False,
+        )
     if layout.label_width:
         source: Json = config.input.model_dump(mode="json")
         yield Step(
-            "measure_quality", "compare", compare_labels, 1,
-            task_costs.compare_labels(block=block, width=layout.label_width, **sizes),
-            {"is_truth": source["kind"] == "synthetic" and source["name"] != "digits", **drawn},
-            open_source(source.pop("kind"), **source).fingerprint(), on_driver=True, feeds=False,
-        )  # fmt: skip
+            "measure_quality",
+            "compare",
+            compare_labels,
+            1,
+            Decides(
+                {"is_truth": source["kind"] == "synthetic" and source["name"] != "digits", **drawn},
+                open_source(source.pop("kind"), **source).fingerprint(),
+            ),
+            Runs(compare_labels_bytes(block=block, width=layout.label_width, **sizes), place=WHOLE_DATA),
+            feeds=False,
+        )
     return layout
 
 
@@ -224,3 +250,36 @@ def labels_of(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
     labels = np.full((len(unique), store.array(array_specs.LABEL.name).shape[1]), np.nan)
     labels[np.flatnonzero(unique >= 0)[order]] = store.gather(array_specs.LABEL.name, original[order])
     return labels[positions.reshape(-1)]
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def choose_quality_sample_bytes(*, n: int, m: int, sample: int, block: int, row: int, d: int, k: int) -> int:
+    near = 2 * sample * (k + 1)
+    return task_costs.TASK_BYTES + n * (40 * m + 120) + 3 * block * row + near * (row + 32 * d + 64) + sample * 4 * row
+
+
+def count_closer_bytes(*, m: int, sample: int, block: int, row: int, d: int, k: int) -> int:
+    points = block * (4 * row + 32 * m + 64) + task_costs.tree_bytes(block, d) + 8192 * 24 * d
+    return task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + points + sample * (3 * row + 16 * d + 80 * k)
+
+
+def score_bytes(*, n: int, m: int, sample: int, d: int, k: int, n_blocks: int) -> int:
+    spread = sample * (16 * k * (n_blocks + 6) + 24 * d + 400 * m + 400)
+    return task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + n * (24 * m + 16) + spread
+
+
+def compare_geodesics_bytes(*, n: int, m: int, k: int, sample: int) -> int:
+    return task_costs.TASK_BYTES + n * (90 * k + 32 * m + 100) + sample * 5000
+
+
+def compare_labels_bytes(*, block: int, m: int, sample: int, d: int, k: int, width: int) -> int:
+    listed = sample * (k + 1) * (32 + 32 * width)
+    return (
+        task_costs.TASK_BYTES
+        + 3 * block * (8 * width + 8)
+        + 8 * 8 * 500**2
+        + listed
+        + sample * (8 * d + 24 * m + 64 * width)
+    )

@@ -14,7 +14,20 @@ import numpy.typing as npt
 from pipeline.config.models import Config
 from pipeline.core.errors import BoundsNotMet
 from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import Json, Layout, Report, Step, Steps, index_dtype, neighbor_method
+from pipeline.engine.plan import (
+    KDTREE_FEATURES,
+    WHOLE_DATA,
+    Decides,
+    Json,
+    Layout,
+    Report,
+    Runs,
+    Step,
+    Steps,
+    Writes,
+    index_dtype,
+    neighbor_method,
+)
 from pipeline.kernels.graph.connectivity import Edges, neighbor_graph, weak_components
 from pipeline.kernels.graph.repair import apply_repair, plan_repair
 from pipeline.kernels.neighbors.knn import Hits, exact_distances, nearest_of_each, points_within, recall_per_point
@@ -42,19 +55,34 @@ def steps(config: Config, layout: Layout) -> Steps:
     if reverse is None and not one_row_each(config):
         reverse = 0  # the null space of M does not depend on closed classes
     [graph] = yield Step(
-        "mend_graph", "analyse", analyse_graph, 1, task_costs.analyse_graph(n=n, k=k),
-        {"reverse": reverse, "min_component": config.graph.min_component, **size, **place},
-        arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block),), bundles=("_work/additions",),
-        bundle_bytes=disk_costs.additions(n=n, blocks=layout.point_blocks(), reverse=max(1, reverse or 0)),
-        on_driver=True, expected=lambda b: {"k_max": k + (reverse or 0), "n_components_weak": 1},
-    )  # fmt: skip
+        "mend_graph",
+        "analyse",
+        analyse_graph,
+        1,
+        Decides({"reverse": reverse, "min_component": config.graph.min_component, **size, **place}),
+        Runs(analyse_graph_bytes(n=n, k=k), place=WHOLE_DATA),
+        Writes(
+            arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block),),
+            bundles=("_work/additions",),
+            bundle_bytes=disk_costs.additions(n=n, blocks=layout.point_blocks(), reverse=max(1, reverse or 0)),
+        ),
+        expected=lambda b: {"k_max": k + (reverse or 0), "n_components_weak": 1},
+    )
     k_max = graph["k_max"]
     yield Step(
-        "mend_graph", "apply", apply_block, layout.point_blocks(),
-        task_costs.apply_repair(block=block, k=k_max), {"k_max": k_max, **size, **place},
-        arrays=(PlannedArray(array_specs.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block),
-                PlannedArray(array_specs.NEIGHBOR_DISTANCES, (n, k_max), "float32", block)),
-    )  # fmt: skip
+        "mend_graph",
+        "apply",
+        apply_block,
+        layout.point_blocks(),
+        Decides({"k_max": k_max, **size, **place}),
+        Runs(apply_repair_bytes(block=block, k=k_max)),
+        Writes(
+            arrays=(
+                PlannedArray(array_specs.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block),
+                PlannedArray(array_specs.NEIGHBOR_DISTANCES, (n, k_max), "float32", block),
+            )
+        ),
+    )
     return replace(layout, k_max=k_max, n_components=graph["n_components_weak"])
 
 
@@ -103,23 +131,37 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step,
     drawn = {"sample": sample["sample"], "k": k}
     lists = {"lists": rule_of(config)} if config.varies else {}
     yield Step(
-        "mend_graph", searched.name("choose_sample"), choose_sample, 1,
-        task_costs.choose_recall_sample(block=block, n=n, row=row, d=d, **drawn),
-        searched.parameters(**sample, n_points=n, **lists), bundles=(f"{place}/recall_sample.npz",),
-        bundle_bytes=disk_costs.recall_sample(row=row, **drawn), feeds=False,
-    )  # fmt: skip
+        "mend_graph",
+        searched.name("choose_sample"),
+        choose_sample,
+        1,
+        Decides(searched.parameters(**sample, n_points=n, **lists)),
+        Runs(choose_recall_sample_bytes(block=block, n=n, row=row, d=d, **drawn)),
+        Writes(bundles=(f"{place}/recall_sample.npz",), bundle_bytes=disk_costs.recall_sample(row=row, **drawn)),
+        feeds=False,
+    )
     near = yield Step(
-        "mend_graph", searched.name("sample_exact"), sample_exact, layout.point_blocks(),
-        task_costs.sample_exact(block=block, row=row, d=d, **drawn), searched.parameters(**sample, **size),
-        bundles=(f"{place}/exact",), bundle_bytes=disk_costs.exact(blocks=layout.point_blocks(), **drawn), feeds=False,
+        "mend_graph",
+        searched.name("sample_exact"),
+        sample_exact,
+        layout.point_blocks(),
+        Decides(searched.parameters(**sample, **size)),
+        Runs(sample_exact_bytes(block=block, row=row, d=d, **drawn)),
+        Writes(bundles=(f"{place}/exact",), bundle_bytes=disk_costs.exact(blocks=layout.point_blocks(), **drawn)),
         expected=lambda b: {"hits": 0},
-    )  # fmt: skip
+        feeds=False,
+    )
     hits = sum(report["hits"] for report in near)
     [recall] = yield Step(
-        "mend_graph", searched.name("measure_recall"), measure_recall, 1, task_costs.measure_recall(hits=hits, **drawn),
-        searched.parameters(n_blocks=layout.point_blocks(), **sample, **size, **lists), feeds=False,
+        "mend_graph",
+        searched.name("measure_recall"),
+        measure_recall,
+        1,
+        Decides(searched.parameters(n_blocks=layout.point_blocks(), **sample, **size, **lists)),
+        Runs(measure_recall_bytes(hits=hits, **drawn)),
         expected=lambda b: {"value": 1.0, "low": 1.0, "high": 1.0, "sample": sample["sample"]},
-    )  # fmt: skip
+        feeds=False,
+    )
     return recall
 
 
@@ -256,3 +298,41 @@ def apply_block(store: Store, block: int, k_max: int, size: int, n_points: int, 
     store.write(array_specs.NEIGHBOR_INDICES.name, start, indices)
     store.write(array_specs.NEIGHBOR_DISTANCES.name, start, distances)
     return {"added": len(added.rows)}
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def choose_recall_sample_bytes(*, sample: int, block: int, n: int, row: int, d: int, k: int) -> int:
+    rows = sample + min(n, sample * k)
+    return (
+        task_costs.TASK_BYTES
+        + task_costs.SCORE_BYTES
+        + 3 * block * row
+        + rows * (row + 8)
+        + sample * (4 * row + 64 * k)
+    )
+
+
+def sample_exact_bytes(*, sample: int, block: int, row: int, d: int, k: int) -> int:
+    hits = sample * k * (200 + (24 * d if d <= KDTREE_FEATURES else 0))
+    return (
+        task_costs.TASK_BYTES
+        + 3 * block * row
+        + task_costs.tree_bytes(block, d)
+        + sample * (3 * row + 24 * d)
+        + hits
+        + 4096 * 24 * d
+    )
+
+
+def measure_recall_bytes(*, sample: int, k: int, hits: int) -> int:
+    return task_costs.TASK_BYTES + sample * k * 300 + 100 * hits
+
+
+def analyse_graph_bytes(*, n: int, k: int) -> int:
+    return task_costs.TASK_BYTES + n * (60 * k + 100)
+
+
+def apply_repair_bytes(*, block: int, k: int) -> int:
+    return task_costs.TASK_BYTES + block * k * 80

@@ -18,7 +18,20 @@ import numpy.typing as npt
 from pipeline.config.models import Config
 from pipeline.core.errors import InputError, StoreError
 from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import SAMPLE_PER_CELL, Layout, Report, Step, Steps, n_cells, neighbor_method, sample_rows
+from pipeline.engine.plan import (
+    SAMPLE_PER_CELL,
+    WHOLE_DATA,
+    Decides,
+    Layout,
+    Report,
+    Runs,
+    Step,
+    Steps,
+    Writes,
+    n_cells,
+    neighbor_method,
+    sample_rows,
+)
 from pipeline.kernels.neighbors.cells import bounding_boxes, fit_cells, nearest_cells
 from pipeline.linalg.preprocess import Transform, unit_rows
 from pipeline.search.incremental import update_lists
@@ -53,20 +66,24 @@ def steps(config: Config, layout: Layout) -> Steps:
     sample, widest = layout.input_blocks() * sample_rows(layout), max(d, layout.n_features_input)
     if (earlier := layout.earlier) is None:
         [cells] = yield Step(
-            "order_points", "find_cells", find_cells, 1, task_costs.find_cells(sample=sample, row=row_in, d=widest),
-            {"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, **prepared},
-            bundles=("_work/cells.npz",), bundle_bytes=disk_costs.cells(n_cells=wanted, d=d), on_driver=True,
+            "order_points",
+            "find_cells",
+            find_cells,
+            1,
+            Decides({"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, **prepared}),
+            Runs(find_cells_bytes(sample=sample, row=row_in, d=widest), place=WHOLE_DATA),
+            Writes(bundles=("_work/cells.npz",), bundle_bytes=disk_costs.cells(n_cells=wanted, d=d)),
             expected=lambda b: {"n_cells": wanted},
-        )  # fmt: skip
+        )
         n_nearest = min(n_nearest, cells["n_cells"])
     else:
         [cells] = yield update_lists.keep_cells(earlier, layout, transform, method)
         n_nearest = earlier.n_nearest
     found, kept = cells["n_cells"], {} if earlier is None else {"kept": earlier.n_input}
-    sort_bytes = partial(
-        task_costs.sort, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit, n_cells=found
+    shard_bytes = partial(
+        sort_bytes, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit, n_cells=found
     )
-    together = blocks_together(layout, sort_bytes)
+    together = blocks_together(layout, shard_bytes)
     shard = together * block
     first = kept.get("kept", 0) // shard  # shards before that would hold nothing new
     n_shards, rows_sorted = -(-n // shard) - first, n - first * shard
@@ -79,20 +96,32 @@ def steps(config: Config, layout: Layout) -> Steps:
     if n_shards:
         counts = PlannedArray(array_specs.CELL_COUNTS, (n_shards, found), "int64", 1)
         sorted_blocks = yield Step(
-            "order_points", "sort", sort_block, n_shards, sort_bytes(block=shard),
-            {"n_nearest": n_nearest, "size": shard, "n_rows": n, **prepared, **kept},
-            arrays=(*planned(SORTED, rows_sorted, shard), counts),
-        )  # fmt: skip
+            "order_points",
+            "sort",
+            sort_block,
+            n_shards,
+            Decides({"n_nearest": n_nearest, "size": shard, "n_rows": n, **prepared, **kept}),
+            Runs(shard_bytes(block=shard)),
+            Writes(arrays=(*planned(SORTED, rows_sorted, shard), counts)),
+        )
         _require_directions(sorted_blocks, layout.n_points)
     points, n_boxes = layout.n_points, found * (1 if earlier is None else earlier.generations + 2)
     yield Step(
-        "order_points", "gather", gather_block, layout.point_blocks(),
-        task_costs.gather(block=block, row=row, nearest=n_nearest, n_blocks=-(-n // shard), n_cells=found),
-        {"size": block, "n_points": points, **({} if earlier is None else {"kept": earlier.n_points})},
-        arrays=planned(GATHERED, points, block),
-        bundles=("_work/boxes",), bundle_bytes=disk_costs.boxes(blocks=layout.point_blocks(), n_boxes=n_boxes, d=d),
-        resources={} if earlier is None else {"earlier": earlier.url},
-    )  # fmt: skip
+        "order_points",
+        "gather",
+        gather_block,
+        layout.point_blocks(),
+        Decides({"size": block, "n_points": points, **({} if earlier is None else {"kept": earlier.n_points})}),
+        Runs(
+            gather_bytes(block=block, row=row, nearest=n_nearest, n_blocks=-(-n // shard), n_cells=found),
+            resources={} if earlier is None else {"earlier": earlier.url},
+        ),
+        Writes(
+            arrays=planned(GATHERED, points, block),
+            bundles=("_work/boxes",),
+            bundle_bytes=disk_costs.boxes(blocks=layout.point_blocks(), n_boxes=n_boxes, d=d),
+        ),
+    )
     return replace(layout, n_cells=found, dtype=dtype)
 
 
@@ -281,3 +310,20 @@ def _padded(rows: Array, length: int) -> Array:
     out = np.zeros((length, *rows.shape[1:]), rows.dtype)
     out[: len(rows)] = rows
     return out
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def find_cells_bytes(*, sample: int, row: int, d: int) -> int:
+    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + sample * (3 * row + 48 * d + 32)
+
+
+def sort_bytes(*, block: int, row_in: int, row: int, d: int, nearest: int, transform: bool, n_cells: int) -> int:
+    rows = block * (3 * row_in + 4 * row + 32 * d * transform + 24 * nearest + 64)
+    return task_costs.TASK_BYTES + task_costs.SCORE_BYTES + 40 * n_cells * d + rows
+
+
+def gather_bytes(*, block: int, row: int, nearest: int, n_blocks: int, n_cells: int) -> int:
+    counts = 24 * task_costs.COUNTED_BLOCKS * n_cells + 16 * (n_blocks + n_cells)
+    return task_costs.TASK_BYTES + block * (6 * row + 24 * nearest + 64) + counts

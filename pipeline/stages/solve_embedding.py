@@ -12,8 +12,8 @@ import numpy as np
 from pipeline.config.models import Config
 from pipeline.core.errors import BoundsNotMet, NotEnoughMemory
 from pipeline.core.machine import available_cores, memory_limit
-from pipeline.engine import disk_costs, subprocess_call, task_costs
-from pipeline.engine.plan import Layout, Report, Step, Steps
+from pipeline.engine import disk_costs, subprocess_call
+from pipeline.engine.plan import DRIVER, WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from pipeline.kernels.eigensolver.chebyshev import block_width
 from pipeline.kernels.eigensolver.method_choice import chosen, predict
 from pipeline.kernels.eigensolver.methods import Hooks, gib
@@ -21,6 +21,7 @@ from pipeline.kernels.eigensolver.normal_operator import NormalOperator
 from pipeline.kernels.eigensolver.rayleigh_ritz import fix_signs
 from pipeline.kernels.eigensolver.solve import PATIENCE, bottom_eigenpairs
 from pipeline.kernels.quality.trustworthiness import participation
+from pipeline.linalg import preprocess
 from pipeline.linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from pipeline.linalg.component_matrices import (
     closed_point,
@@ -54,37 +55,60 @@ def steps(config: Config, layout: Layout) -> Steps:
     size = {"size": block, "n_points": n}
     if config.method == "pca":
         yield Step(
-            "solve_embedding", "solve", project_points, 1,
-            _pca_bytes(n, layout.n_features, m, block),
-            {"n_components": m, "n_features": layout.n_features, "tol": config.eigensolver.tol, **size},
-            bundles=("_work/eigen",), bundle_bytes=disk_costs.eigenvectors(n=n, width=m, components=1), on_driver=True,
-        )  # fmt: skip
+            "solve_embedding",
+            "solve",
+            project_points,
+            1,
+            Decides({"n_components": m, "n_features": layout.n_features, "tol": config.eigensolver.tol, **size}),
+            Runs(_pca_bytes(n, layout.n_features, m, block), place=WHOLE_DATA),
+            Writes(bundles=("_work/eigen",), bundle_bytes=disk_costs.eigenvectors(n=n, width=m, components=1)),
+        )
         yield from _write_steps(config, layout, 1, "scores")
         return layout
     [chosen] = yield Step(
-        "solve_embedding", "choose", choose_components, 1, 12 * n,
-        {"components": config.graph.components, "min_component": config.graph.min_component}, on_driver=True,
+        "solve_embedding",
+        "choose",
+        choose_components,
+        1,
+        Decides({"components": config.graph.components, "min_component": config.graph.min_component}),
+        Runs(12 * n, place=WHOLE_DATA),
         expected=lambda b: {"n_components": layout.n_components, "n_weak": layout.n_components},
-    )  # fmt: skip
+    )
     solver = config.eigensolver
     yield Step(
-        "solve_embedding", "solve", solve_component, chosen["n_components"],
-        least_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), m),
-        {"family": config.method, "n_components": m, "method": solver.method, "tol": solver.tol, "sigma": solver.sigma,
-         "max_memory": solver.max_memory, **size},
-        bundles=("_work/eigen",),
-        bundle_bytes=disk_costs.eigenvectors(n=n, width=block_width(m), components=chosen["n_components"]),
-        on_driver=True, all_cores=True,
-        resources={"max_degrees": solver.max_degrees, "distributed": solver.distributed},
-        uses_client=solver.distributed,
-    )  # fmt: skip
+        "solve_embedding",
+        "solve",
+        solve_component,
+        chosen["n_components"],
+        Decides(
+            {
+                "family": config.method,
+                "n_components": m,
+                "method": solver.method,
+                "tol": solver.tol,
+                "sigma": solver.sigma,
+                "max_memory": solver.max_memory,
+                **size,
+            }
+        ),
+        Runs(
+            least_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), m),
+            place=DRIVER if solver.distributed else WHOLE_DATA,
+            all_cores=True,
+            resources={"max_degrees": solver.max_degrees, "distributed": solver.distributed},
+        ),
+        Writes(
+            bundles=("_work/eigen",),
+            bundle_bytes=disk_costs.eigenvectors(n=n, width=block_width(m), components=chosen["n_components"]),
+        ),
+    )
     yield from _write_steps(config, layout, chosen["n_components"], config.embedding.scale)
     return layout
 
 
 def _pca_bytes(n: int, d: int, n_components: int, block: int) -> int:
     """What method pca takes: a block of the QR at a time, and the scores of all points."""
-    return task_costs.fit(block=block, d=d, tall=tall_block(block, d, n)) + 24 * n * n_components
+    return preprocess.fit_bytes(block=block, d=d, tall=tall_block(block, d, n)) + 24 * n * n_components
 
 
 def least_bytes(n_points: int, row_entries: int, n_components: int) -> int:
@@ -99,15 +123,26 @@ def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str) -> It
     if aligned:
         yield align_step(config, layout, n_graph, scale)
     yield Step(
-        "solve_embedding", "write", write_embedding, 1, 8 * n * (m + 2) + 8 * rows * (m + 2),
-        {"n_components": m, "n_graph": n_graph, "scale": scale, "size": block, "n_rows": rows}
-        | ({"aligned": True} if aligned else {}),
-        arrays=(PlannedArray(array_specs.EMBEDDING, (rows, m), "float64", block),
+        "solve_embedding",
+        "write",
+        write_embedding,
+        1,
+        Decides(
+            {"n_components": m, "n_graph": n_graph, "scale": scale, "size": block, "n_rows": rows}
+            | ({"aligned": True} if aligned else {})
+        ),
+        Runs(8 * n * (m + 2) + 8 * rows * (m + 2), place=WHOLE_DATA),
+        Writes(
+            arrays=(
+                PlannedArray(array_specs.EMBEDDING, (rows, m), "float64", block),
                 PlannedArray(array_specs.COMPONENT, (rows,), "int32", block),
                 PlannedArray(array_specs.EIGENVALUES, (n_graph, m), "float64", n_graph),
-                *([PlannedArray(array_specs.EMBEDDED_HASH, (rows, 2), "uint64", block)] if aligned else [])),
-        bundles=(f"{EMBEDDED}.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1, numbers=m), on_driver=True,
-    )  # fmt: skip
+                *([PlannedArray(array_specs.EMBEDDED_HASH, (rows, 2), "uint64", block)] if aligned else []),
+            ),
+            bundles=(f"{EMBEDDED}.npz",),
+            bundle_bytes=disk_costs.per_point(n=n, blocks=1, numbers=m),
+        ),
+    )
 
 
 def choose_components(store: Store, block: int, components: str, min_component: int) -> Report:

@@ -3,9 +3,8 @@
 import numpy as np
 
 from pipeline.config.models import Config
-from pipeline.engine import task_costs
-from pipeline.engine.plan import Layout, Report, Step, Steps
-from pipeline.engine.row_exchange import exchange, receive_rows
+from pipeline.engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
+from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_bytes
 from pipeline.kernels.factors.lle_weights import barycenter_weights
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
@@ -22,16 +21,24 @@ def steps(config: Config, layout: Layout) -> Steps:
     size = {"size": block, "n_points": n}
     foreign = yield from exchange("solve_weights", layout, array_specs.POINTS.name, row)
     yield Step(
-        "solve_weights", "solve", solve_block, n_blocks,
-        task_costs.solve_weights(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES),
-        {"reg": config.weights.reg, "rule": config.weights.rule, **size},
-        arrays=(PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block),),
-    )  # fmt: skip
+        "solve_weights",
+        "solve",
+        solve_block,
+        n_blocks,
+        Decides({"reg": config.weights.reg, "rule": config.weights.rule, **size}),
+        Runs(solve_weights_bytes(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES)),
+        Writes(arrays=(PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block),)),
+    )
     yield Step(
-        "solve_weights", "measure", measure_block, n_blocks,
-        task_costs.solve_weights(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES), size,
-        arrays=(PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block),), feeds=False,
-    )  # fmt: skip
+        "solve_weights",
+        "measure",
+        measure_block,
+        n_blocks,
+        Decides(size),
+        Runs(solve_weights_bytes(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES)),
+        Writes(arrays=(PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block),)),
+        feeds=False,
+    )
     return layout
 
 
@@ -76,3 +83,10 @@ def measure_block(store: Store, block: int, size: int, n_points: int) -> Report:
         errors[part] = np.einsum("bd,bd->b", missed, missed)
     store.write(array_specs.RECONSTRUCTION_ERROR.name, start, errors)
     return {"largest": float(errors.max())}
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def solve_weights_bytes(*, block: int, foreign: int, row: int, k: int, batch: int) -> int:
+    return receive_rows_bytes(block=block, foreign=foreign, row=row) + 6 * batch + block * k * 48

@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.config.models import Config, to_yaml
 from pipeline.core.machine import peak_bytes
 from pipeline.engine import checkpoint, current_config, disk_costs, task_costs
-from pipeline.engine.plan import Layout, Report, Step, Steps
+from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from pipeline.report import metrics
 from pipeline.storage import array_specs
 from pipeline.storage.store import Store
@@ -33,12 +33,19 @@ NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
 def steps(config: Config, layout: Layout) -> Steps:
     """write, anew whenever a step has computed something or the config has changed."""
     yield Step(
-        "write_report", "write", write_report, 1,
-        task_costs.write_report(rows=layout.n_input, m=config.eigensolver.n_components), {},
-        identity={"store": config.output.store}, resources={"pictures": config.output.report}, bundles=("report",),
-        bundle_bytes=disk_costs.REPORT_BYTES,
-        on_driver=True, feeds=False, shows_records=True,
-    )  # fmt: skip
+        "write_report",
+        "write",
+        write_report,
+        1,
+        Decides({}, {"store": config.output.store}, shows_records=True),
+        Runs(
+            write_report_bytes(rows=layout.n_input, m=config.eigensolver.n_components),
+            place=WHOLE_DATA,
+            resources={"pictures": config.output.report},
+        ),
+        Writes(bundles=("report",), bundle_bytes=disk_costs.REPORT_BYTES),
+        feeds=False,
+    )
     return layout
 
 
@@ -158,3 +165,10 @@ def describe_arrays(store: Store) -> list[dict[str, Any]]:
             rows.append({"name": spec.name, "shape": array.shape, "dtype": str(array.dtype), "unit": unit,
                          "meaning": spec.meaning})  # fmt: skip
     return rows
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def write_report_bytes(*, rows: int, m: int) -> int:
+    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + rows * (48 * m + 160)

@@ -117,11 +117,7 @@ KNN_INDICES = ArraySpec(
 )
 KNN_DISTANCES = ArraySpec("_work/knn_distances", ("point", "neighbor"), "float32", "their distances", "input units")
 EMBEDDED_HASH = ArraySpec(
-    "_work/embedded_hash",
-    ("input row", "half"),
-    "uint64",
-    "hash of the input row of each embedding row",
-    kind="index",
+    "_work/embedded_hash", ("input row", "half"), "uint64", "hash of the input row of each embedding row", kind="index"
 )
 POINT_COMPONENT = ArraySpec("_work/component", ("point",), "int32", "weak component of each point", kind="index")
 

@@ -75,7 +75,7 @@ def up_to(last: str | None) -> Iterator[None]:
     """Jobs end after a stage."""
     names = list(registry.STAGES)
     stages = {name: registry.STAGES[name] for name in names[: names.index(last or names[-1]) + 1]}
-    with mock.patch.object(runs, "STAGES", stages):
+    with mock.patch.object(registry, "STAGES", stages):
         yield
 
 

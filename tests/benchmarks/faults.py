@@ -31,7 +31,7 @@ from pipeline.cli.commands import main as lle
 from pipeline.config.models import load_config
 from pipeline.core.errors import Interrupted, LleError
 from pipeline.engine import checkpoint, execute, plan
-from pipeline.engine.plan import BlockReport, Step
+from pipeline.engine.plan import WORKER, BlockReport, Step
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs
 from pipeline.jobs import status
@@ -143,7 +143,7 @@ class Quiet(RunProgress):
     def advance(self, step: Step, report: BlockReport) -> None:
         super().advance(step, report)
         here = step.stage == self.stage and self.step in ("", step.name) and step.n_blocks > 1
-        if here and self.left and not step.on_driver:
+        if here and self.left and step.runs.place == WORKER:
             self.left = False
             self.act()
 
@@ -158,7 +158,7 @@ class KillInEach(Quiet):
     def advance(self, step: Step, report: BlockReport) -> None:
         RunProgress.advance(self, step, report)
         wanted = step.stage in self.stages and step.stage not in self.killed
-        if wanted and step.n_blocks > 1 and not step.on_driver:
+        if wanted and step.n_blocks > 1 and step.runs.place == WORKER:
             self.killed.append(step.stage)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.job.last_worker(step.stage), signal.SIGKILL)

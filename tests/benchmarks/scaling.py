@@ -30,7 +30,7 @@ import zarr
 
 from pipeline.config.models import load_config
 from pipeline.engine import checkpoint
-from pipeline.engine.plan import BlockReport, Step
+from pipeline.engine.plan import WORKER, BlockReport, Step
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs
 from pipeline.stages import registry
@@ -89,11 +89,11 @@ class Meter(RunProgress):
 
     def advance(self, step: Step, report: BlockReport) -> None:
         self._tasks.append(report.seconds)
-        self._peaks[step.on_driver] = max(self._peaks[step.on_driver], report.peak_bytes)
+        self._peaks[(step.runs.place != WORKER)] = max(self._peaks[(step.runs.place != WORKER)], report.peak_bytes)
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
         self._moved += bytes_moved() - self._before
-        self._modelled += [makespan(self._tasks, 1 if step.on_driver else count) for count in self._counts]
+        self._modelled += [makespan(self._tasks, 1 if (step.runs.place != WORKER) else count) for count in self._counts]
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
         peaks = (self._peaks[False], self._peaks[True])
@@ -158,7 +158,7 @@ def measure(job: Job, folder: Path) -> tuple[dict[str, Cost], float]:
     )
     meter, names = Meter(job.n_workers), list(registry.STAGES)
     stages = {name: registry.STAGES[name] for name in names[: names.index(LAST) + 1]}
-    with mock.patch.object(runs, "STAGES", stages):
+    with mock.patch.object(registry, "STAGES", stages):
         runs.run(load_config(config), True, meter)
     reports = checkpoint.read_reports(Store(str(folder / "run.zarr")))
     measured = [found[0].report["value"] for (_, step), found in reports.items() if step.startswith("measure_recall")]

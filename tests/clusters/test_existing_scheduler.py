@@ -25,7 +25,7 @@ from pipeline.config.models import Cluster, Tls
 from pipeline.core.errors import ConfigError, LleError
 from pipeline.core.machine import own_sources
 from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import Step
+from pipeline.engine.plan import WHOLE_DATA, Decides, Runs, Step
 from pipeline.linalg.distributed_operator import RowBlocks
 from pipeline.storage.store import Store
 from tests.support.dask_processes import dask_processes
@@ -224,7 +224,7 @@ class TestVersions:
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
         environment = {"PYTHONPATH": with_other_numpy(tmp_path)}
-        step = Step("s", "t", lambda store, block: {}, 1, 1, {}, on_driver=True, uses_client=way != "task")
+        step = Step("s", "t", lambda store, block: {}, 1, Decides({}), Runs(1, place=WHOLE_DATA))
         with one_worker(tmp_path) as found, connect(Cluster(kind="address", address=found)) as client:
             executor = Executor(client, "LATE")
             with late_worker(tmp_path, environment), pytest.raises(ConfigError) as caught:

@@ -17,7 +17,7 @@ from pipeline.clusters.connect import connect, memory_resource
 from pipeline.config.models import KubernetesCluster
 from pipeline.core.errors import ConfigError, LleError, StageIncomplete
 from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import Step
+from pipeline.engine.plan import DRIVER, WHOLE_DATA, Decides, Runs, Step
 from pipeline.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.dask_processes import dask_processes
@@ -102,9 +102,11 @@ class TestLife:
         cluster = section()
         with connect(cluster) as client:
             executor = Executor(client, memory_resource(cluster))
-            [whole] = run_step(Step("t", "whole", where, 1, 1, {}, on_driver=True), "", store, executor, Progress())
+            [whole] = run_step(
+                Step("t", "whole", where, 1, Decides({}), Runs(1, place=WHOLE_DATA)), "", store, executor, Progress()
+            )
             [fit] = run_step(
-                Step("t", "fit", where, 1, 1, {}, on_driver=True, uses_client=True), "", store, executor, Progress()
+                Step("t", "fit", where, 1, Decides({}), Runs(1, place=DRIVER)), "", store, executor, Progress()
             )
             process_of = client.run(os.getpid)
             owners = {process_of[address]: each["resources"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.models import parse_size
+from pipeline.engine.plan import WORKER
 from pipeline.jobs import plan_preview
 from tests.support.manifest_parts import by_name, config_of, container, custom_resources, image_environment, pods
 from tests.support.manifest_schemas import OVERLAYS
@@ -81,8 +82,8 @@ class TestSizes:
             _, config = config_of(objects, given, f"output.store={tmp_path}/run.zarr", "eigensolver.n_components=2")
         cluster = config.execution.cluster
         for step in plan_preview.forecast(config).steps:
-            bound = cluster.high_memory if step.on_driver else 0.9 * cluster.memory
-            assert step.bytes_per_task < 0.8 * bound, f"{step.stage}.{step.name}"
+            bound = cluster.high_memory if (step.runs.place != WORKER) else 0.9 * cluster.memory
+            assert step.runs.bytes_per_task < 0.8 * bound, f"{step.stage}.{step.name}"
 
     def test_solver_threads_are_the_processors_asked_for(self, objects):
         [cores] = [each for each in container(pods(objects)["memory"])["env"] if each["name"] == "LLE_CORES"]

@@ -56,7 +56,8 @@ DEFAULTS = {
     "quality": {"sample": 2000, "seed": 0, "geodesic_sources": "auto"},
     "output": {"store": "x.zarr", "report": True, "keep": None, "max_appended": 0.1, "prometheus": None},
     "execution": {
-        "block_points": "auto", "lock_wait": 0,
+        "block_points": "auto",
+        "lock_wait": 0,
         "cluster": {
             "kind": "local",
             "workers": "auto",

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,16 +21,21 @@ from pipeline.engine.checkpoint import (
     read_reports,
     recorded_steps,
 )
-from pipeline.engine.plan import BlockReport, Step
+from pipeline.engine.plan import WHOLE_DATA, BlockReport, Decides, Runs, Step, Writes
 from pipeline.storage.array_specs import ArraySpec, PlannedArray
 from pipeline.storage.store import Store
 
 ROWS, BLOCK = 12, 4
 SPEC = ArraySpec("x", ("point",), "float64", "")
 STEP = Step(
-    "make", "fill", dict, 3, 1, {"a": 1, "b": [2, 3]}, {"files": ["f"]},
-    arrays=(PlannedArray(SPEC, (ROWS,), "float64", BLOCK),), bundles=("_work/parts",),
-)  # fmt: skip
+    "make",
+    "fill",
+    dict,
+    3,
+    Decides({"a": 1, "b": [2, 3]}, {"files": ["f"]}),
+    Runs(1),
+    Writes(arrays=(PlannedArray(SPEC, (ROWS,), "float64", BLOCK),), bundles=("_work/parts",)),
+)
 
 
 @pytest.fixture
@@ -51,6 +57,15 @@ def kept(store: Store, step: Step, mark: str) -> set[int]:
     return set(finished_blocks(store, step.stage, step.name, mark))
 
 
+def changed(step: Step, changes: dict[str, Any]) -> Step:
+    """The step with other fields, also of its groups."""
+    for name, value in changes.items():
+        group = next((g for g in ("decides", "runs", "writes") if hasattr(getattr(step, g), name)), None)
+        new = {name: value} if group is None else {group: replace(getattr(step, group), **{name: value})}
+        step = replace(step, **new)
+    return step
+
+
 class TestFingerprint:
     @pytest.mark.parametrize(
         "changes",
@@ -59,19 +74,19 @@ class TestFingerprint:
          {"version": 2}, {"n_blocks": 4}, {"name": "other"}, {"stage": "other"}],
     )  # fmt: skip
     def test_changes_with_what_decides_the_result(self, changes):
-        assert fingerprint("up", replace(STEP, **changes)) != fingerprint("up", STEP)
+        assert fingerprint("up", changed(STEP, changes)) != fingerprint("up", STEP)
 
     def test_changes_with_upstream(self):
         assert fingerprint("up", STEP) != fingerprint("other", STEP)
 
     @pytest.mark.parametrize(
         "changes",
-        [{"resources": {"max_memory": 7}}, {"bytes_per_task": 99}, {"on_driver": True}, {"all_cores": True},
+        [{"resources": {"max_memory": 7}}, {"bytes_per_task": 99}, {"place": WHOLE_DATA}, {"all_cores": True},
          {"feeds": False}, {"expected": lambda block: {"x": 1}}, {"parameters": {"b": [2, 3], "a": 1}},
          {"parameters": {"a": 1, "b": (2, 3)}}],
     )  # fmt: skip
     def test_keeps_with_how_it_is_computed(self, changes):
-        assert fingerprint("up", replace(STEP, **changes)) == fingerprint("up", STEP)
+        assert fingerprint("up", changed(STEP, changes)) == fingerprint("up", STEP)
 
 
 class TestMarkers:
@@ -106,7 +121,7 @@ class TestMarkers:
         assert checkpoint.read_marker(store, STEP, "a1", 1) == report
 
     def test_steps_with_like_names_are_kept_apart(self, store):
-        other = replace(STEP, name="fill_more", arrays=(), bundles=())
+        other = replace(STEP, name="fill_more", writes=Writes())
         begin_step(store, other, "a1")
         mark_done(store, other, "a1", BlockReport(0, 0.5, 7, {}))
         begin_step(store, STEP, "a1")
@@ -194,7 +209,7 @@ class TestRecords:
     def test_reports_by_step_in_block_order(self, store):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1", [2, 0, 1])
-        begin_step(store, replace(STEP, name="rest", arrays=(), bundles=()), "c3")
+        begin_step(store, replace(STEP, name="rest", writes=Writes()), "c3")
         reports = read_reports(store)
         assert [report.block for report in reports["make", "fill"]] == [0, 1, 2]
         assert reports["make", "rest"] == []
@@ -212,7 +227,7 @@ class TestRecords:
 
 
 class TestOtherWaysToTheSameArray:
-    OTHER = replace(STEP, name="copy", parameters={"a": 2}, bundles=())
+    OTHER = replace(STEP, name="copy", decides=Decides({"a": 2}), writes=replace(STEP.writes, bundles=()))
 
     def test_the_one_that_wrote_last_counts(self, store):
         """A config that goes from one way to another and back must not take the other's arrays for its own."""
@@ -226,8 +241,8 @@ class TestOtherWaysToTheSameArray:
         assert kept(store, self.OTHER, "b2") == set()
 
     def test_steps_a_run_no_longer_has_are_forgotten_with_what_only_they_wrote(self, store):
-        gone = replace(STEP, name="gone", arrays=(), bundles=("_work/alone.npz",))
-        elsewhere = replace(STEP, stage="rest", name="fill", arrays=(), bundles=("_work/rest",))
+        gone = replace(STEP, name="gone", writes=Writes(bundles=("_work/alone.npz",)))
+        elsewhere = replace(STEP, stage="rest", name="fill", writes=Writes(bundles=("_work/rest",)))
         for step in (gone, elsewhere, STEP):
             begin_step(store, step, "a1")
         compute(store, STEP, "a1")
@@ -277,14 +292,14 @@ class TestInvalidate:
         assert set(begin_step(store, STEP, "a1")) == {0, 2}
 
     def test_forgets_the_step_of_a_single_bundle(self, store):
-        step = Step("make", "one", dict, 1, 1, {}, bundles=("_work/one.npz",))
+        step = Step("make", "one", dict, 1, Decides({}), Runs(1), Writes(bundles=("_work/one.npz",)))
         begin_step(store, step, "a1")
         store.write_bundle("_work/one", x=np.zeros(1))
         mark_done(store, step, "a1", BlockReport(0, 0.5, 7, {}))
         assert invalidate(store, "_work/one", "bundle") == "all of make.one"
 
     def test_rows_of_the_cost_matrix(self, store):
-        step = Step("cost", "merge", dict, 2, 1, {}, bundles=("cost_matrix",))
+        step = Step("cost", "merge", dict, 2, Decides({}), Runs(1), Writes(bundles=("cost_matrix",)))
         begin_step(store, step, "a1")
         assert invalidate(store, "cost_matrix/00001/data", "0") == "block 1 of cost.merge"
 
@@ -297,8 +312,8 @@ class TestInvalidate:
 
 class TestChanges:
     def test_a_changed_step_forgets_what_others_computed_from_it(self, store):
-        later = replace(STEP, name="later", arrays=(), bundles=())
-        measure = replace(STEP, name="measure", arrays=(), bundles=(), feeds=False)
+        later = replace(STEP, name="later", writes=Writes())
+        measure = replace(STEP, name="measure", writes=Writes(), feeds=False)
         for step in (STEP, later, measure):
             begin_step(store, step, "a1", before=None)
             mark_done(store, step, "a1", BlockReport(0, 0.5, 7, {}))

@@ -64,13 +64,13 @@ def on_disk(folder: Path) -> int:
 
 
 def left(store: Path, step: Step) -> int:
-    return sum(on_disk(store / name) for name in step.bundles)
+    return sum(on_disk(store / name) for name in step.writes.bundles)
 
 
 def check_steps(steps: list[Step], store: Path) -> None:
     """Names of what a step writes may be those of a later round: the last one's plan counts."""
-    last = {step.bundles: step for step in steps if step.bundles}
-    assert {step.name for step in last.values() if left(store, step) > step.bundle_bytes} == set()
+    last = {step.writes.bundles: step for step in steps if step.writes.bundles}
+    assert {step.name for step in last.values() if left(store, step) > step.writes.bundle_bytes} == set()
     assert any(left(store, step) for step in last.values())
 
 

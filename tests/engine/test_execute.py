@@ -19,7 +19,7 @@ from pipeline.config.models import Cluster
 from pipeline.core.errors import BoundsNotMet, CorruptChunk, InputError, NotEnoughMemory, StageIncomplete, StoreError
 from pipeline.engine import checkpoint, execute
 from pipeline.engine.execute import RETRIES, WINDOW_PER_WORKER, Executor, run_step, run_task
-from pipeline.engine.plan import Step
+from pipeline.engine.plan import WHOLE_DATA, WORKER, Decides, Runs, Step, Writes
 from pipeline.storage.array_specs import ArraySpec, PlannedArray
 from pipeline.storage.store import Store
 from tests.support.points import swiss_roll
@@ -66,7 +66,9 @@ def look(store, block, **given):
 def overtaken(store, block, value):
     """Before it writes, a run with another value does the block; that of a killed driver would, on another worker."""
     if value == 0.5:
-        newer = Step("make", "produce", overtaken, N_BLOCKS, 0, {"value": 7.0}, arrays=(spec("x"),))
+        newer = Step(
+            "make", "produce", overtaken, N_BLOCKS, Decides({"value": 7.0}), Runs(0), Writes(arrays=(spec("x"),))
+        )
         checkpoint.begin_step(store, newer, "newer")
         run_task(store.url, newer, "newer", block)
     store.write("x", block * BLOCK, np.full(BLOCK, value))
@@ -79,7 +81,7 @@ import sys
 from unittest.mock import Mock
 from threadpoolctl import threadpool_info
 from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import Step
+from pipeline.engine.plan import Decides, Runs, Step
 from pipeline.storage.store import Store
 
 def load(store, block):
@@ -90,7 +92,8 @@ def look(store, block):
     return {"pools": sorted({(pool["internal_api"], pool["num_threads"]) for pool in threadpool_info()})}
 
 def run(name, function):
-    return run_step(Step("t", name, function, 1, 1, {}), "", Store(sys.argv[1]), Executor(None), Mock())[0].report
+    step = Step("t", name, function, 1, Decides({}), Runs(1))
+    return run_step(step, "", Store(sys.argv[1]), Executor(None), Mock())[0].report
 
 # The order in which libraries are listed differs between machines.
 print(json.dumps(run("before", look)))
@@ -104,8 +107,8 @@ def allocate(store, block, sizes):
     return {"sum": float(values.sum())}
 
 
-PRODUCE = Step("t", "produce", produce, N_BLOCKS, 1, {"value": 0.5}, arrays=(spec("x"),))
-CONSUME = Step("t", "consume", consume, N_BLOCKS, 1, {"twice": 2.0}, arrays=(spec("y"),))
+PRODUCE = Step("t", "produce", produce, N_BLOCKS, Decides({"value": 0.5}), Runs(1), Writes(arrays=(spec("x"),)))
+CONSUME = Step("t", "consume", consume, N_BLOCKS, Decides({"twice": 2.0}), Runs(1), Writes(arrays=(spec("y"),)))
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +171,7 @@ class TestBothExecutors:
 
     def test_other_parameters_compute_all_again(self, store, executor):
         run_step(PRODUCE, "", store, executor, Progress())
-        changed = Step("t", "produce", produce, N_BLOCKS, 1, {"value": 7.0}, arrays=(spec("x"),))
+        changed = Step("t", "produce", produce, N_BLOCKS, Decides({"value": 7.0}), Runs(1), Writes(arrays=(spec("x"),)))
         run_step(changed, "", store, executor, Progress())
         assert calls(store) == dict.fromkeys(range(N_BLOCKS), 2)
         np.testing.assert_array_equal(store.read_all("x"), expected_x(7.0))
@@ -206,7 +209,7 @@ class TestBothExecutors:
     @pytest.mark.parametrize(("kind", "code"), [("input", 2), ("bounds", 3), ("store", 1)])
     def test_errors_that_no_retry_cures_end_at_once(self, store, executor, kind, code):
         store.put_json("faults.json", {"1": [99, kind]})
-        many = Step("t", "produce", produce, 40, 1, {"value": 0.5}, arrays=())
+        many = Step("t", "produce", produce, 40, Decides({"value": 0.5}), Runs(1), Writes(arrays=()))
         store.create(spec("x"))
         with pytest.raises(ERRORS[kind], match="of block 1") as caught:
             run_step(many, "", store, executor, Progress())
@@ -235,16 +238,16 @@ class TestBothExecutors:
         np.testing.assert_array_equal(store.read_all("y"), 2 * expected_x())
 
     def test_one_thread_unless_the_step_asks_for_all(self, store, executor):
-        [one] = run_step(Step("t", "look", look, 1, 1, {}), "", store, executor, Progress())
+        [one] = run_step(Step("t", "look", look, 1, Decides({}), Runs(1)), "", store, executor, Progress())
         assert one.report["threads"] == 1
 
     def test_parameters_and_resources_reach_the_function(self, store, executor):
-        step = Step("t", "look", look, 1, 1, {"a": 1, "b": None}, resources={"memory": 7})
+        step = Step("t", "look", look, 1, Decides({"a": 1, "b": None}), Runs(1, resources={"memory": 7}))
         [report] = run_step(step, "", store, executor, Progress())
         assert report.report["given"] == {"a": 1, "b": None, "memory": 7}
 
     def test_peak_bytes_are_those_of_the_block(self, store, executor):
-        step = Step("t", "allocate", allocate, 2, 1, {"sizes": [8, 2**28]})
+        step = Step("t", "allocate", allocate, 2, Decides({"sizes": [8, 2**28]}), Runs(1))
         small, large = (report.peak_bytes for report in run_step(step, "", store, executor, Progress()))
         assert large > 2**28
         if executor.client is None:  # blocks of a cluster may have run in different processes
@@ -268,12 +271,14 @@ class TestSerial:
         assert calls(store) == {0: 1, 1: 1, 2: 1}
 
     def test_runs_here(self, store, serial):
-        [report] = run_step(Step("t", "look", look, 1, 1, {}), "", store, serial, Progress())
+        [report] = run_step(Step("t", "look", look, 1, Decides({}), Runs(1)), "", store, serial, Progress())
         assert report.report["pid"] == os.getpid()
 
     def test_all_cores_keeps_the_threads(self, store, serial):
         threads = max(pool["num_threads"] for pool in threadpool_info())
-        [report] = run_step(Step("t", "look", look, 1, 1, {}, all_cores=True), "", store, serial, Progress())
+        [report] = run_step(
+            Step("t", "look", look, 1, Decides({}), Runs(1, all_cores=True)), "", store, serial, Progress()
+        )
         assert report.report["threads"] == threads
 
     def test_a_library_loaded_on_the_way_has_one_thread_too(self, tmp_path):
@@ -288,7 +293,7 @@ class TestSerial:
             raise SystemExit(5)
 
         with pytest.raises((StageIncomplete, SystemExit)):
-            run_step(Step("t", "leave", leave, 1, 1, {}), "", store, serial, Progress())
+            run_step(Step("t", "leave", leave, 1, Decides({}), Runs(1)), "", store, serial, Progress())
 
     def test_the_task_itself_marks_its_block(self, store):
         mark = checkpoint.fingerprint("", PRODUCE)
@@ -298,7 +303,9 @@ class TestSerial:
 
     def test_a_late_task_of_an_older_run_writes_nothing(self, store, monkeypatch):
         monkeypatch.setattr(execute, "CURRENT_SECONDS", 0.0)
-        older = Step("make", "produce", overtaken, N_BLOCKS, 0, {"value": 0.5}, arrays=(spec("x"),))
+        older = Step(
+            "make", "produce", overtaken, N_BLOCKS, Decides({"value": 0.5}), Runs(0), Writes(arrays=(spec("x"),))
+        )
         checkpoint.begin_step(store, older, "older")
         with pytest.raises(StageIncomplete, match="newer run"):
             run_task(store.url, older, "older", 2)
@@ -314,7 +321,7 @@ class TestSerial:
         assert checkpoint.begin_step(store, PRODUCE, mark) == {}
 
     def test_seconds_are_recorded(self, store, serial):
-        step = Step("t", "sleep", lambda store, block: time.sleep(0.03) or {}, 2, 1, {})
+        step = Step("t", "sleep", lambda store, block: time.sleep(0.03) or {}, 2, Decides({}), Runs(1))
         run_step(step, "", store, serial, Progress())
         assert checkpoint.recorded_steps(store)["t", "sleep"]["seconds"] >= 0.06
 
@@ -323,7 +330,9 @@ class TestSerial:
 class TestDistributed:
     def test_runs_on_the_workers_but_for_driver_steps(self, store, client):
         for on_driver in (False, True):
-            step = Step("t", f"look{on_driver}", look, 4, 1, {}, on_driver=on_driver)
+            step = Step(
+                "t", f"look{on_driver}", look, 4, Decides({}), Runs(1, place=WHOLE_DATA if on_driver else WORKER)
+            )
             reports = run_step(step, "", store, Executor(client), Progress())
             here = {report.report["pid"] == os.getpid() for report in reports}
             assert here == {on_driver}
@@ -342,7 +351,7 @@ class TestDistributed:
 
         gc.collect()  # futures of failed steps live in tracebacks
         before = len(client.futures)
-        run_step(Step("t", "look", look, 40, 1, {}), "", store, Executor(client), Watch())
+        run_step(Step("t", "look", look, 40, Decides({}), Runs(1)), "", store, Executor(client), Watch())
         assert len(outstanding) == 40
         assert max(outstanding) - before <= WINDOW_PER_WORKER * 2 + 1
 
@@ -355,7 +364,15 @@ class TestDistributed:
     def test_a_block_that_kills_its_worker_is_named_and_those_queued_behind_it_finish(self, store):
         """One worker and no second chance: Dask itself would blame every block that waits on the worker that dies."""
         store.put_json("faults.json", {"0": [99, "exit"]})
-        slow = Step("t", "produce", produce, N_BLOCKS, 1, {"value": 0.5, "delay": 0.5}, arrays=(spec("x"),))
+        slow = Step(
+            "t",
+            "produce",
+            produce,
+            N_BLOCKS,
+            Decides({"value": 0.5, "delay": 0.5}),
+            Runs(1),
+            Writes(arrays=(spec("x"),)),
+        )
         with (
             dask.config.set({"distributed.scheduler.allowed-failures": 0}),
             connect(Cluster(kind="local", workers=1, memory="2GiB")) as client,

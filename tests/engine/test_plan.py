@@ -12,8 +12,11 @@ from pipeline.engine.plan import (
     CHUNK_BYTES,
     MAX_BLOCK_POINTS,
     MIN_BLOCK_POINTS,
+    Decides,
     Layout,
+    Runs,
     Step,
+    Writes,
     block_points,
     index_dtype,
     neighbor_method,
@@ -81,8 +84,10 @@ class TestBytes:
 
     def test_step_sums_its_arrays(self):
         arrays = (PlannedArray(SPEC, (7, 3), "float64", 5), PlannedArray(SPEC, (11,), "int32", 5))
-        assert Step("s", "t", dict, 1, 1, {}, arrays=arrays).disk_bytes == 7 * 3 * 8 + 11 * 4
-        assert Step("s", "t", dict, 1, 1, {}).disk_bytes == 0
+        assert (
+            Step("s", "t", dict, 1, Decides({}), Runs(1), Writes(arrays=arrays)).writes.disk_bytes == 7 * 3 * 8 + 11 * 4
+        )
+        assert Step("s", "t", dict, 1, Decides({}), Runs(1)).writes.disk_bytes == 0
 
 
 CONFIGS = {
@@ -107,8 +112,8 @@ class TestWalk:
         config = config_of(**sections)
         layout = make_layout(config)
         steps, end = walk_all(config, layout)
-        arrays = {array.spec.name: array for step in steps for array in step.arrays}
-        assert len(arrays) == sum(len(step.arrays) for step in steps)
+        arrays = {array.spec.name: array for step in steps for array in step.writes.arrays}
+        assert len(arrays) == sum(len(step.writes.arrays) for step in steps)
         assert {spec.name for spec in array_specs.ARRAYS} - {array_specs.DEGREE.name} <= set(
             arrays
         )  # that of laplacian
@@ -121,15 +126,18 @@ class TestWalk:
         config = config_of(**sections)
         steps, _ = walk_all(config, make_layout(config))
         for step in steps:
-            for array in step.arrays:
+            for array in step.writes.arrays:
                 assert step.n_blocks in (1, math.ceil(array.shape[0] / array.block)), (step.name, array.spec.name)
-                assert step.n_blocks == 1 or array.block in (1, step.parameters["size"]), (step.name, array.spec.name)
+                assert step.n_blocks == 1 or array.block in (1, step.decides.parameters["size"]), (
+                    step.name,
+                    array.spec.name,
+                )
 
     def test_all_steps_have_tasks_with_bytes(self, sections):
         config = config_of(**sections)
         for step in walk_all(config, make_layout(config))[0]:
             assert step.n_blocks >= 1
-            assert step.bytes_per_task > 0
+            assert step.runs.bytes_per_task > 0
 
     def test_bytes_grow_with_points_features_and_neighbors(self, sections):
         config = config_of(**sections)
@@ -140,13 +148,13 @@ class TestWalk:
             (config, replace(layout, n_features_input=2 + layout.n_features_input)),  # by the same search
             (config_of(**{**sections, "neighbors": wider}), layout),
         ]
-        small = {(step.stage, step.name): step for step in walk_all(config, layout)[0]}
+        small = {step.key: step for step in walk_all(config, layout)[0]}
         for other_config, other_layout in larger:
             for step in walk_all(other_config, other_layout)[0]:
                 allowed = 1.05 if step.name == "read" else 1.0  # more blocks keep smaller samples each
-                assert allowed * step.bytes_per_task >= small[step.stage, step.name].bytes_per_task, step.name
-                assert step.disk_bytes >= small[step.stage, step.name].disk_bytes, step.name
-                assert step.n_blocks >= small[step.stage, step.name].n_blocks, step.name
+                assert allowed * step.runs.bytes_per_task >= small[step.key].runs.bytes_per_task, step.name
+                assert step.writes.disk_bytes >= small[step.key].writes.disk_bytes, step.name
+                assert step.n_blocks >= small[step.key].n_blocks, step.name
 
 
 class TestWalkItself:
@@ -154,33 +162,25 @@ class TestWalkItself:
         heard = []
 
         def first(config, layout):
-            heard.append((yield Step("a", "one", dict, 3, 1, {}, expected=lambda block: {"block": block})))
-            heard.append((yield Step("a", "two", dict, 1, 1, {})))
+            heard.append(
+                (yield Step("a", "one", dict, 3, Decides({}), Runs(1), expected=lambda block: {"block": block}))
+            )
+            heard.append((yield Step("a", "two", dict, 1, Decides({}), Runs(1))))
             return replace(layout, n_points=17)
 
         def second(config, layout):
             heard.append((config, layout.n_points))
-            yield Step("b", "three", dict, layout.n_points, 1, {})
+            yield Step("b", "three", dict, layout.n_points, Decides({}), Runs(1))
             return replace(layout, k_max=5)
 
-        walking = walk({"a": first, "b": second}, "config", Layout(19, 2, "float32", 5))
-        assert [step.name for step in walking] == ["one", "two", "three"]
+        steps, layout = walk({"a": first, "b": second}, "config", Layout(19, 2, "float32", 5))
+        assert layout.k_max == 5
+        assert [step.name for step in steps] == ["one", "two", "three"]
         assert heard == [[{"block": 0}, {"block": 1}, {"block": 2}], [{}], ("config", 17)]
-
-    def test_returns_the_last_layout(self):
-        def only(config, layout):
-            yield Step("a", "one", dict, 1, 1, {})
-            return replace(layout, k_max=5)
-
-        walking = walk({"a": only}, None, Layout(19, 2, "float32", 5))
-        next(walking)
-        with pytest.raises(StopIteration) as stop:
-            next(walking)
-        assert stop.value.value.k_max == 5
 
 
 def test_brute_force_counts_all_points_it_reads():
     config = config_of(neighbors={"method": "brute"})
     layout = make_layout(config, n=10**6, d=100, block=8192)
     [search] = [step for step in walk_all(config, layout)[0] if step.name == "search"]
-    assert search.bytes_per_task >= 10**6 * 100 * 8
+    assert search.runs.bytes_per_task >= 10**6 * 100 * 8

@@ -15,7 +15,7 @@ from pipeline.cli import commands
 from pipeline.config.models import load_config
 from pipeline.engine import progress
 from pipeline.engine.checkpoint import marker_name, recorded_steps
-from pipeline.engine.plan import Step
+from pipeline.engine.plan import Decides, Runs, Step
 from pipeline.engine.progress import JsonProgress, RunProgress
 from pipeline.jobs import run as runs
 from pipeline.stages.registry import STAGES
@@ -89,7 +89,7 @@ def test_a_client_that_aborts_at_the_end_changes_no_exit_code(arguments, code, s
 def test_a_step_of_which_no_block_ends_says_that_it_is_at_work(monkeypatch, kind):
     monkeypatch.setattr(progress, "WAIT_SECONDS", 0.05)
     stream, waited = io.StringIO(), lambda: stream.getvalue().count("solve_embedding.solve: 0/1 blocks after ")
-    step = Step("solve_embedding", "solve", lambda store, block: {}, 1, 0, {})
+    step = Step("solve_embedding", "solve", lambda store, block: {}, 1, Decides({}), Runs(0))
     told = kind(stream)
     told.begin(step, 1)  # all is there
     time.sleep(0.2)

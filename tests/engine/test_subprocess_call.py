@@ -74,7 +74,7 @@ def test_more_than_the_limit_is_refused():
 def test_the_process_does_not_outlive_its_parent(tmp_path):
     program = tmp_path / "parent.py"
     program.write_text(
-        "import time\nfrom pipeline import isolated\n"
+        "import time\nfrom pipeline.engine import subprocess_call as isolated\n"
         "def say_who_and_sleep(say, path):\n"
         "    import os\n    open(path, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
         f"if __name__ == '__main__':\n    isolated.call(say_who_and_sleep, ({str(tmp_path / 'pid')!r},), None)\n"

@@ -3,9 +3,12 @@
 import inspect
 import json
 import os
+import pkgutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +18,17 @@ import pytest
 import zarr
 from typer.testing import CliRunner
 
+from pipeline import engine, linalg, search, stages
 from pipeline.cli.commands import app
 from pipeline.config.models import Config
 from pipeline.core.errors import NotEnoughMemory
 from pipeline.engine import execute, task_costs
 from pipeline.engine.execute import Executor, run_step
 from pipeline.engine.placement import fits
-from pipeline.engine.plan import MIN_BLOCK_POINTS, Step, largest_total
+from pipeline.engine.plan import DRIVER, MIN_BLOCK_POINTS, WHOLE_DATA, WORKER, Decides, Runs, Step, largest_total
 from pipeline.engine.task_costs import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, PROCESS_BYTES, SCORE_BYTES, TASK_BYTES
-from pipeline.jobs.layout import choose_layout
+from pipeline.jobs.layout import layout_of
+from pipeline.search import incremental
 from pipeline.stages.ingest import open_input
 from pipeline.stages.registry import STAGES, stages_of
 from pipeline.storage.store import Store
@@ -88,16 +93,18 @@ EXPECTED = {
     "compare_labels": 3 * 1009 * 24 + 64 * 250_000 + 2532 * 96 + 211 * (56 + 72 + 128),
     "write_report": LIBRARY_BYTES + 20011 * (144 + 160),
 }  # fmt: skip
-RULES = {
-    "task_room", "limit_for", "check_worker", "check_high_memory", "check_driver", "check_plan", "fit_blocks", "gib",
-    "walk", "_tree",
-}  # fmt: skip
 
 
-def figures() -> dict:
-    return {
-        name: f for name, f in inspect.getmembers(task_costs, inspect.isfunction) if name not in RULES | {"replace"}
-    }
+def figures() -> dict[str, Callable[..., int]]:
+    """The formulas of all steps by name: functions `..._bytes` whose parameters are keywords."""
+    found = {}
+    for package in (stages, search, incremental, linalg, engine):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            for name, function in inspect.getmembers(import_module(module.name), inspect.isfunction):
+                kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
+                if name.endswith("_bytes") and kinds == {inspect.Parameter.KEYWORD_ONLY}:
+                    found[name.removesuffix("_bytes")] = function
+    return found
 
 
 class TestFigures:
@@ -129,11 +136,11 @@ class TestBlocksFollowMemory:
         config = config_of(neighbors={"n_neighbors": 12, "method": "pynndescent"})
         layout = replace(make_layout(config, n=1_750_016, d=64, block=65_536), dtype=dtype)
         fitted = task_costs.fit_blocks(STAGES, config, layout, limit)
-        worst = max(s.bytes_per_task for s in walk_all(config, fitted)[0] if not s.on_driver)
+        worst = max(s.runs.bytes_per_task for s in walk_all(config, fitted)[0] if s.runs.place == WORKER)
         assert worst <= task_costs.task_room(limit) or fitted.block_points == MIN_BLOCK_POINTS
         if fitted.block_points < 65_536:
             larger = walk_all(config, replace(fitted, block_points=2 * fitted.block_points))[0]
-            assert max(s.bytes_per_task for s in larger if not s.on_driver) > task_costs.task_room(limit)
+            assert max(s.runs.bytes_per_task for s in larger if s.runs.place == WORKER) > task_costs.task_room(limit)
 
     def test_smaller_workers_get_smaller_blocks(self):
         config = config_of(neighbors={"n_neighbors": 20})
@@ -152,8 +159,8 @@ class TestBlocksFollowMemory:
             for n in (10**7, 10**8)
         )
         for key, step in small.items():
-            if not step.on_driver and key[0] not in {"solve_embedding", "measure_quality", "write_report"}:
-                assert large[key].bytes_per_task <= step.bytes_per_task + 50 * MIB, key
+            if step.runs.place == WORKER and key[0] not in {"solve_embedding", "measure_quality", "write_report"}:
+                assert large[key].runs.bytes_per_task <= step.runs.bytes_per_task + 50 * MIB, key
 
     def test_an_auto_block_stays_with_its_store(self, tmp_path, run_stages, make_config):
         """A later run with more memory keeps what was computed; with less, it takes blocks that fit."""
@@ -163,7 +170,7 @@ class TestBlocksFollowMemory:
         def chosen(limit, store):
             cluster = {"kind": "serial", "memory": limit}
             auto = Config.model_validate({**config.model_dump(), "execution": {"cluster": cluster}})
-            return choose_layout(auto, open_input(auto), store).block_points
+            return layout_of(auto, open_input(auto), store).block_points
 
         assert chosen("64GiB", None) == 9000
         assert chosen("64GiB", store) == 4096
@@ -198,7 +205,7 @@ class TestRefused:
         assert "set execution.block_points: auto" in said["message"]
 
     def test_the_cure_it_names_cures(self):
-        step = Step("s", "t", dict, 1, 5 * GIB, {})
+        step = Step("s", "t", dict, 1, Decides({}), Runs(5 * GIB))
         with pytest.raises(NotEnoughMemory) as caught:
             task_costs.check_worker(step, 2 * GIB)
         asked = float(str(caught.value).split("Give each worker ")[1].split(" GiB")[0])
@@ -209,7 +216,7 @@ class TestRefused:
         """Nothing of it has started: no record, no array."""
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
-        step = Step("s", "t", lambda store, block: {}, 1, GIB, {})
+        step = Step("s", "t", lambda store, block: {}, 1, Decides({}), Runs(GIB))
         with pytest.raises(NotEnoughMemory) as caught:
             run_step(step, "", store, Executor(None, memory=GIB), Progress())
         assert caught.value.exit_code == 2
@@ -226,18 +233,18 @@ class TestRefused:
                 return {"workers": {0: ordinary, 1: {"memory_limit": told, "nthreads": 4, "resources": {"BIG": 1}}}}
 
         executor = Executor(Client(), "BIG", 64 * GIB, configured)
-        executor.require_memory(Step("s", "t", dict, 1, GIB, {}, on_driver=True))
+        executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB, place=WHOLE_DATA)))
         with pytest.raises(NotEnoughMemory, match=r"the high-memory worker of 2\.00 GiB has room for 1\.42") as caught:
-            executor.require_memory(Step("s", "t", dict, 1, 3 * GIB, {}, on_driver=True))
+            executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(3 * GIB, place=WHOLE_DATA)))
         assert caught.value.exit_code == 2
-        shared = {"on_driver": True, "uses_client": True}  # the driver waits for what the workers do
+        # the driver waits for what the workers do
         with pytest.raises(NotEnoughMemory, match="and a worker of"):
-            executor.require_memory(Step("s", "t", dict, 1, GIB, {}, **shared))
-        executor.require_memory(Step("s", "t", dict, 1, GIB // 64, {}, **shared))
+            executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB, place=DRIVER)))
+        executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB // 64, place=DRIVER)))
         monkeypatch.setattr(execute, "available_memory", lambda: GIB // 128)
         with pytest.raises(NotEnoughMemory, match="runs in the driver"):
-            executor.require_memory(Step("s", "t", dict, 1, GIB // 64, {}, **shared))
-        executor.require_memory(Step("s", "t", dict, 1, 2**60, {}, on_driver=True, all_cores=True))
+            executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB // 64, place=DRIVER)))
+        executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(2**60, place=WHOLE_DATA, all_cores=True)))
 
     def test_the_plan_of_pods(self):
         """A worker's limit is nine tenths of its pod's memory; whole-data steps go by that of their own pod."""
@@ -245,13 +252,16 @@ class TestRefused:
         config = config_of(execution={"cluster": cluster})
         sizes = [1274 * MIB, 1275 * MIB, 3302 * MIB, 3303 * MIB]
         for on_driver, expected in ((False, [True, False, False, False]), (True, [True, True, True, False])):
-            steps = [Step("s", "t", dict, 1, size, {}, on_driver=on_driver) for size in sizes]
+            steps = [
+                Step("s", "t", dict, 1, Decides({}), Runs(size, place=WHOLE_DATA if on_driver else WORKER))
+                for size in sizes
+            ]
             assert [fits(step, config) for step in steps] == expected
 
     def test_the_driver(self, tmp_path, serial):
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
-        step = Step("s", "t", lambda store, block: {}, 1, 2**60, {}, on_driver=True)
+        step = Step("s", "t", lambda store, block: {}, 1, Decides({}), Runs(2**60, place=WHOLE_DATA))
         with pytest.raises(NotEnoughMemory, match=r"runs in the driver and needs 1073741824\.00 GiB") as caught:
             run_step(step, "", store, Executor(None), Progress())
         assert caught.value.exit_code == 1  # other processes may leave

@@ -319,8 +319,7 @@ class TestLabels:
         np.testing.assert_array_equal(found, expected)
 
     @pytest.mark.parametrize(
-        ("count", "kind"),
-        [(labels.MAX_INTEGER_CLASSES, "categorical"), (labels.MAX_INTEGER_CLASSES + 1, "continuous")],
+        ("count", "kind"), [(labels.MAX_INTEGER_CLASSES, "categorical"), (labels.MAX_INTEGER_CLASSES + 1, "continuous")]
     )
     @pytest.mark.parametrize("dtype", ["i8", "U5"])
     def test_many_integers_are_continuous(self, tmp_path, count, kind, dtype):
@@ -414,10 +413,7 @@ class TestCsv:
 
     def test_text_columns_are_read_only_when_asked_for(self, tmp_path):
         (tmp_path / "x.csv").write_bytes(b"a,name,b\n1,\xff,2\n3,\xe9,4\n")
-        assert open_source("csv", path=tmp_path / "x.csv", columns=["b", "a"]).read(0, 2).tolist() == [
-            [2, 1],
-            [4, 3],
-        ]
+        assert open_source("csv", path=tmp_path / "x.csv", columns=["b", "a"]).read(0, 2).tolist() == [[2, 1], [4, 3]]
 
     def test_a_late_bad_number_is_named_with_its_line(self, tmp_path):
         rows = [f"{i},{i / 2}" for i in range(3000)]
@@ -570,9 +566,7 @@ class TestRemoteZarr:
         store = pytest.importorskip("obstore.store")
         original = store.from_url
         monkeypatch.setattr(
-            store,
-            "from_url",
-            lambda url, **options: original(url, **options | {"retry_config": {"max_retries": 0}}),
+            store, "from_url", lambda url, **options: original(url, **options | {"retry_config": {"max_retries": 0}})
         )
         with pytest.raises(LleError) as caught:
             open_source("zarr", url="http://127.0.0.1:9/x.zarr", array="points")

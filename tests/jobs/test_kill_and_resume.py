@@ -100,11 +100,7 @@ def test_workers_give_the_same_bytes_as_one_process(tmp_path, undisturbed):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
-        (signal.SIGINT, 130),
-    ],
+    ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)]
 )
 def test_a_signal_stops_cleanly(tmp_path, number, code):
     config = job(tmp_path / "stopped")

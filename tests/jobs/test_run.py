@@ -10,7 +10,7 @@ import pytest
 from pipeline.config.models import Cluster, Config, KubernetesCluster
 from pipeline.core.errors import BoundsNotMet
 from pipeline.engine.placement import where
-from pipeline.engine.plan import Layout, Step
+from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Layout, Runs, Step
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as run_module
 from pipeline.jobs.run import _worthwhile, run
@@ -36,8 +36,7 @@ def test_one_block_needs_no_workers_unless_they_are_asked_for(asked, n, kind):
 
 
 def test_whole_data_steps_run_where_the_memory_is():
-    steps = [Step("s", "n", print, 1, 1, {}, on_driver=on_driver, uses_client=uses_client)
-             for on_driver, uses_client in ((False, False), (True, False), (True, True))]  # fmt: skip
+    steps = [Step("s", "n", print, 1, Decides({}), Runs(1, place=place)) for place in (WORKER, WHOLE_DATA, DRIVER)]
     found = []
     for cluster in (Cluster(), KubernetesCluster(kind="kubernetes"),
                     Cluster(kind="address", address="tcp://x:1", memory_resource="BIG")):  # fmt: skip

@@ -204,16 +204,12 @@ class TestCommand:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
-        (signal.SIGINT, 130),
-    ],
+    ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)]
 )
 def test_a_signal_leaves_no_folder_behind(path, tmp_path, number, code):
     """It comes between two of the runs, when none of them listens."""
     program = (
-        "import os\nfrom pipeline import cli, pilot\n"
+        "import os\nfrom pipeline.cli import commands as cli; from pipeline.jobs import suggest_trial as pilot\n"
         f"pilot.faithfulness = lambda *given: os.kill(os.getpid(), {int(number)})\ncli.main()"
     )
     folder = tmp_path / "temporary"

@@ -28,12 +28,7 @@ def untied_digits() -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("name", "n"),
-    [
-        ("swiss_roll", 2000),
-        pytest.param("swiss_roll", 5000, marks=pytest.mark.slow),
-        ("digits", 1797),
-    ],
+    ("name", "n"), [("swiss_roll", 2000), pytest.param("swiss_roll", 5000, marks=pytest.mark.slow), ("digits", 1797)]
 )
 def test_equals_scikit_learn(tmp_path, name, n):
     k, m = 12, 2

@@ -21,11 +21,9 @@ def equation_residual(name, points, coordinates):
     x, y, z = (*points.T, None, None)[:3]
     first, second = (*coordinates.T, None)[:2]
     if name in ("swiss_roll", "spiral_2d", "spiral_3d"):
-        offset, growth, start = {
-            "swiss_roll": (0, 1, 1.5 * np.pi),
-            "spiral_2d": (1, 1, 0),
-            "spiral_3d": (1, 0.5, 0),
-        }[name]
+        offset, growth, start = {"swiss_roll": (0, 1, 1.5 * np.pi), "spiral_2d": (1, 1, 0), "spiral_3d": (1, 0.5, 0)}[
+            name
+        ]
         across = z if name == "swiss_roll" else y
         radius = np.hypot(x, across)
         angle = (radius - offset) / growth

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.core.errors import BoundsNotMet, StageIncomplete
 from pipeline.engine import plan, task_costs
-from pipeline.engine.plan import BlockReport, Layout, Step
+from pipeline.engine.plan import BlockReport, Decides, Layout, Report, Runs, Step, drive
 from pipeline.engine.progress import JsonProgress, RunProgress
 from pipeline.jobs.run import run
 from pipeline.report.metrics import collect
@@ -172,21 +172,23 @@ class TestRounds:
         assert {r.overlap * r.target for r in seen} <= {100_000, 99_996}
         assert len({r.seed for r in seen}) == len({r.place for r in seen}) == 4
         assert [r.previous for r in seen] == ["", *(r.place for r in seen[:-1])]
-        plans = [{s.name.rsplit("_", 1)[0]: s.bytes_per_task for s in self.steps(r)} for r in seen]
+        plans = [{s.name.rsplit("_", 1)[0]: s.runs.bytes_per_task for s in self.steps(r)} for r in seen]
         for figures in plans[1:]:
             assert figures["search_cells"] <= plans[0]["search"] + task_costs.TASK_BYTES
 
     def steps(self, searched: Round) -> list[Step]:
         walk = cell_groups.search_groups("mend_graph", self.layout, 12, searched)
-        steps = [next(walk)]
-        try:
-            while True:
-                steps.append(walk.send([steps[-1].expected(block) for block in range(steps[-1].n_blocks)]))
-        except StopIteration:
-            return steps
+        steps = []
+
+        def expect(step: Step) -> list[Report]:
+            steps.append(step)
+            return [step.expected(block) for block in range(step.n_blocks)]
+
+        drive(walk, expect)
+        return steps
 
     @pytest.mark.parametrize("kind", [RunProgress, JsonProgress])
     def test_a_remark_is_one_line_of_the_log(self, kind):
         stream = io.StringIO()
-        kind(stream).begin(Step("s", "t", dict, 1, 0, {}, remark="recall 0.7 is below"), 0)
+        kind(stream).begin(Step("s", "t", dict, 1, Decides({}), Runs(0, remark="recall 0.7 is below")), 0)
         assert sum("recall 0.7 is below" in line for line in stream.getvalue().splitlines()) == 1

@@ -277,4 +277,4 @@ def test_chunks_that_are_not_there_are_said(tmp_path, points, zarr_format):
     config = Config.model_validate({"input": {"kind": "zarr", "url": str(tmp_path / "x.zarr"), "array": "p"},
                                     "output": {"store": str(tmp_path / "run.zarr")}})  # fmt: skip
     step = next(ingest.steps(config, ingest.first_layout(config, ingest.open_input(config))))
-    assert step.remark == source.remark()
+    assert step.runs.remark == source.remark()

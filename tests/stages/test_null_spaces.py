@@ -83,8 +83,7 @@ def test_two_closed_classes_in_one_component(tmp_path, method, m, seed):
 
 @pytest.mark.parametrize("seed", [2, pytest.param(7, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("method", "k", "dimension"),
-    [("lle", 3, 2), ("modified", 5, 1), ("modified", 2, 2), ("laplacian", 3, 1)],
+    ("method", "k", "dimension"), [("lle", 3, 2), ("modified", 5, 1), ("modified", 2, 2), ("laplacian", 3, 1)]
 )
 def test_random_lists_with_two_closed_classes(tmp_path, method, k, dimension, seed):
     """Points in general position: the dimension follows from the graph and the number of rows alone."""

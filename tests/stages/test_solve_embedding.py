@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.core.errors import NotEnoughMemory
 from pipeline.engine import checkpoint, plan
-from pipeline.jobs import run as runs
+from pipeline.jobs import plan_preview
 from pipeline.kernels.eigensolver.chebyshev import SubspaceState, block_width
 from pipeline.kernels.eigensolver.methods import filter_size
 from pipeline.linalg import solver_checkpoint
@@ -185,7 +185,7 @@ def test_the_solver_of_an_earlier_run_is_that_of_the_same_input(tmp_path, monkey
     config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")})
     lle("run", config)
     walks = []
-    monkeypatch.setattr(runs, "walk", lambda *arguments: walks.append(1) or plan.walk(*arguments))
+    monkeypatch.setattr(plan_preview, "walk", lambda *arguments: walks.append(1) or plan.walk(*arguments))
     asked = lle("plan", config, "--set", "neighbors.min_recall=0.5", "--set", "quality.sample=20")
     assert asked["solver"]["basis"] == "an earlier run"
     assert len(walks) == 1

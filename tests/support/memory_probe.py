@@ -10,7 +10,7 @@ import json
 import sys
 
 from pipeline.config.models import load_config
-from pipeline.engine.plan import Step
+from pipeline.engine.plan import WORKER, Step
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs
 from pipeline.stages import registry
@@ -20,8 +20,8 @@ class Keep(RunProgress):
     """Prints a line for each block that was computed."""
 
     def advance(self, step: Step, report) -> None:
-        line = {"stage": step.stage, "step": step.name, "planned": step.bytes_per_task, "base": report.base_bytes,
-                "taken": report.peak_bytes - report.base_bytes, "on_driver": step.on_driver}  # fmt: skip
+        line = {"stage": step.stage, "step": step.name, "planned": step.runs.bytes_per_task, "base": report.base_bytes,
+                "taken": report.peak_bytes - report.base_bytes, "on_driver": step.runs.place != WORKER}  # fmt: skip
         print(json.dumps(line), flush=True)
         gc.collect()
 

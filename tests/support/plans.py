@@ -18,13 +18,8 @@ def make_layout(config: Config, n: int = 100_000, d: int = 3, block: int = 8192)
 
 
 def walk_all(config: Config, layout: Layout) -> tuple[list[Step], Layout]:
-    steps = []
-    walking = walk(STAGES, config, layout)
-    while True:
-        try:
-            steps.append(next(walking))
-        except StopIteration as stop:
-            return steps, stop.value
+    """All steps of a plan and its last layout."""
+    return walk(STAGES, config, layout)
 
 
 def planned(name: str, shape: tuple[int, ...], dtype: str, block: int, parts: int = 0) -> PlannedArray:

@@ -8,7 +8,7 @@ import dask
 from pipeline.config.models import Config
 from pipeline.engine import checkpoint
 from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import BlockReport, Layout, Report, Step
+from pipeline.engine.plan import BlockReport, Layout, Report, Step, drive
 from pipeline.stages import ingest
 from pipeline.storage.store import Store
 
@@ -49,19 +49,20 @@ def drive_stage(name: str, config: Config, layout: Layout, store: Store, executo
     """Run the steps of one stage on a store as a run does; also returns the fingerprint for the next stage."""
     steps = import_module(f"pipeline.stages.{name}").steps(config, layout)
     reports: dict[tuple[str, str], list[Report]] = {}
-    try:
-        step = next(steps)
-        while True:
-            with dask.config.set(scheduler="synchronous" if executor.client is None else "distributed"):
-                done = run_step(step, upstream, store, executor, Progress(), before)
-            if before is not None:
-                before.add((step.stage, step.name))
-            reports[step.stage, step.name] = [report.report for report in done]
-            if step.feeds:
-                upstream = checkpoint.fingerprint(upstream, step)
-            step = steps.send(reports[step.stage, step.name])
-    except StopIteration as stop:
-        return StagesRun(store, stop.value, reports), upstream
+
+    def run(step: Step) -> list[Report]:
+        nonlocal upstream
+        with dask.config.set(scheduler="synchronous" if executor.client is None else "distributed"):
+            done = run_step(step, upstream, store, executor, Progress(), before)
+        if before is not None:
+            before.add(step.key)
+        reports[step.key] = [report.report for report in done]
+        if step.feeds:
+            upstream = checkpoint.fingerprint(upstream, step)
+        return reports[step.key]
+
+    layout = drive(steps, run)
+    return StagesRun(store, layout, reports), upstream
 
 
 def drive_stages(config: Config, upto: str, executor: Executor | None = None) -> StagesRun:

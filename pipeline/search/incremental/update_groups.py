@@ -10,10 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import Earlier, Layout, Report, Step, index_dtype, largest_total
+from pipeline.engine.plan import (
+    WHOLE_DATA,
+    Decides,
+    Earlier,
+    Layout,
+    Report,
+    Runs,
+    Step,
+    Writes,
+    index_dtype,
+    largest_total,
+)
 from pipeline.kernels.neighbors.cells import nearest_groups
 from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, select_nearest
 from pipeline.kernels.neighbors.knn_between_sets import mutual_neighbors
+from pipeline.search import cell_groups
 from pipeline.search.cell_groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
@@ -41,11 +53,15 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
     kept = {"kept": earlier.n_points, "searched": earlier.n_searched}
     whose = {"earlier": earlier.url, "lists": earlier.lists}
     [groups] = yield Step(
-        "find_neighbors", "group_cells", group_all_cells, 1, task_costs.group_cells(n_blocks=1, n_cells=layout.n_cells),
-        {"target": target, "place": PLACE, "kept": True}, bundles=(f"{PLACE}/groups.npz",),
-        bundle_bytes=disk_costs.groups(n_cells=layout.n_cells), on_driver=True,
+        "find_neighbors",
+        "group_cells",
+        group_all_cells,
+        1,
+        Decides({"target": target, "place": PLACE, "kept": True}),
+        Runs(cell_groups.group_cells_bytes(n_blocks=1, n_cells=layout.n_cells), place=WHOLE_DATA),
+        Writes(bundles=(f"{PLACE}/groups.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells)),
         expected=lambda b: {"n_groups": max(1, round(earlier.n_searched / target)), "largest": target},
-    )  # fmt: skip
+    )
     n_blocks = layout.point_blocks() - earlier.n_searched // block
     # New points lie where old ones do, as far as is known.
     sent_in_all = N_GROUPS_NEW * (n - earlier.n_points) + late
@@ -53,29 +69,49 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
     sent: list[Report] = []
     if n_blocks:
         sent = yield Step(
-            "find_neighbors", "send_new", send_new, n_blocks,
-            task_costs.send_members(block=block, row=row) + 2 * task_costs.SCORE_BYTES + 3 * MOST_BOUNDING * row
-            + 40 * layout.n_cells * d,
-            {"n_neighbors": k, **kept, **size},
-            bundles=(f"{PLACE}/group_members",),
-            bundle_bytes=disk_costs.members(blocks=n_blocks, groups=groups["n_groups"], visits=sent_in_all, row=row),
+            "find_neighbors",
+            "send_new",
+            send_new,
+            n_blocks,
+            Decides({"n_neighbors": k, **kept, **size}),
+            Runs(
+                cell_groups.send_members_bytes(block=block, row=row)
+                + 2 * task_costs.SCORE_BYTES
+                + 3 * MOST_BOUNDING * row
+                + 40 * layout.n_cells * d
+            ),
+            Writes(
+                bundles=(f"{PLACE}/group_members",),
+                bundle_bytes=disk_costs.members(
+                    blocks=n_blocks, groups=groups["n_groups"], visits=sent_in_all, row=row
+                ),
+            ),
             expected=lambda b: {"new": {"0": min(late, spread) if b == 0 else 0}},
-        )  # fmt: skip
+        )
     visits = largest_total([report["new"] for report in sent])
     yield Step(
-        "find_neighbors", "search_new", search_new, groups["n_groups"],
-        task_costs.search_new(old=groups["largest"], late=visits, row=row, d=d, k=k),
-        {"n_neighbors": k, **kept, **size}, bundles=(f"{PLACE}/group_neighbors",),
-        bundle_bytes=disk_costs.lists(
-            blocks=layout.point_blocks(), groups=groups["n_groups"], visits=n + sent_in_all, k=k
+        "find_neighbors",
+        "search_new",
+        search_new,
+        groups["n_groups"],
+        Decides({"n_neighbors": k, **kept, **size}),
+        Runs(search_new_bytes(old=groups["largest"], late=visits, row=row, d=d, k=k), resources=whose),
+        Writes(
+            bundles=(f"{PLACE}/group_neighbors",),
+            bundle_bytes=disk_costs.lists(
+                blocks=layout.point_blocks(), groups=groups["n_groups"], visits=n + sent_in_all, k=k
+            ),
         ),
-        resources=whose,
-    )  # fmt: skip
+    )
     yield Step(
-        "find_neighbors", "merge_new", merge_new, layout.point_blocks(),
-        task_costs.merge_lists(block=block, k=k, lists=N_GROUPS_NEW + 1), {"n_neighbors": k, **kept, **size},
-        arrays=planned_lists(layout, k), resources=whose,
-    )  # fmt: skip
+        "find_neighbors",
+        "merge_new",
+        merge_new,
+        layout.point_blocks(),
+        Decides({"n_neighbors": k, **kept, **size}),
+        Runs(cell_groups.merge_lists_bytes(block=block, k=k, lists=N_GROUPS_NEW + 1), resources=whose),
+        Writes(arrays=planned_lists(layout, k)),
+    )
 
 
 def planned_lists(layout: Layout, k: int) -> tuple[PlannedArray, PlannedArray]:
@@ -199,3 +235,11 @@ def merge_new(
     merged = select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors)
     write_lists(store, start, merged, FOUND)
     return {"lists": n_lists, "kept": n_kept}
+
+
+# --- bytes of a task (engine/task_costs.py says what they count)
+
+
+def search_new_bytes(*, old: int, late: int, row: int, d: int, k: int) -> int:
+    tiles = min(late, 8192) * (1024 * 12 + ((old + late) // 1024 + 2) * 48 * k)  # a tenth of a tile's pairs may be near
+    return task_costs.TASK_BYTES + task_costs.SCORE_BYTES + (old + late) * (4 * row + 24 * d + 100 * k) + tiles

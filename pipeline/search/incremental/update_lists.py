@@ -11,8 +11,21 @@ import numpy as np
 
 from pipeline.config.models import Config
 from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import Earlier, Layout, Report, Step, Steps, most_boxes, neighbor_method
-from pipeline.search.cell_groups import KEPT_CELLS, write_lists
+from pipeline.engine.plan import (
+    WHOLE_DATA,
+    Decides,
+    Earlier,
+    Layout,
+    Report,
+    Runs,
+    Step,
+    Steps,
+    Writes,
+    most_boxes,
+    neighbor_method,
+)
+from pipeline.search import kdtree_blocks
+from pipeline.search.cell_groups import KEPT_CELLS, group_cells_bytes, write_lists
 from pipeline.search.incremental.update_groups import (
     FLOAT32_ERROR,
     FOUND,
@@ -31,10 +44,15 @@ CELLS, TRANSFORM = "_work/cells", "_work/transform"
 def compare(earlier: Earlier, layout: Layout) -> Step:
     """Do the rows of the earlier version come first, and unchanged? Its report says so under `kept`."""
     return Step(
-        "ingest", "find_kept", find_kept, 1, task_costs.TASK_BYTES + 100 * layout.block_points,
-        {"n_rows": earlier.n_input, "size": layout.block_points}, {"version": earlier.version},
-        resources={"earlier": earlier.url}, on_driver=True, feeds=False, expected=lambda b: {"kept": True},
-    )  # fmt: skip
+        "ingest",
+        "find_kept",
+        find_kept,
+        1,
+        Decides({"n_rows": earlier.n_input, "size": layout.block_points}, {"version": earlier.version}),
+        Runs(task_costs.TASK_BYTES + 100 * layout.block_points, place=WHOLE_DATA, resources={"earlier": earlier.url}),
+        expected=lambda b: {"kept": True},
+        feeds=False,
+    )
 
 
 def find_kept(store: Store, block: int, n_rows: int, size: int, earlier: str) -> Report:
@@ -67,20 +85,30 @@ def keep_cells(earlier: Earlier, layout: Layout, transform: bool, method: str) -
         " and their lists, and only new ones are searched"
     )  # fmt: skip
     copied = [CELLS, *([TRANSFORM] if transform else [])]
-    need = task_costs.keep_cells(
+    need = keep_cells_bytes(
         n_blocks=-(-earlier.n_input // layout.block_points), n_cells=earlier.n_cells, d=layout.n_features,
         d_in=layout.n_features_input,
     )  # fmt: skip
     return Step(
-        "order_points", "keep_cells", keep_cells_of, 1, need, {"copied": copied}, {"version": earlier.version},
-        bundles=tuple(f"{name}.npz" for name in (*copied, KEPT_CELLS)),
-        bundle_bytes=disk_costs.cells(n_cells=earlier.n_cells, d=layout.n_features)
-        + disk_costs.transform(d=layout.n_features_input),
-        resources={"earlier": earlier.url},
-        on_driver=True, expected=lambda b: {"n_cells": earlier.n_cells},
-        remark=f"rows were appended: the {earlier.n_points:,} points of version {earlier.version} keep their order"
-        f"{lists}",
-    )  # fmt: skip
+        "order_points",
+        "keep_cells",
+        keep_cells_of,
+        1,
+        Decides({"copied": copied}, {"version": earlier.version}),
+        Runs(
+            need,
+            place=WHOLE_DATA,
+            resources={"earlier": earlier.url},
+            remark=f"rows were appended: the {earlier.n_points:,} points of version {earlier.version} keep their order"
+            f"{lists}",
+        ),
+        Writes(
+            bundles=tuple(f"{name}.npz" for name in (*copied, KEPT_CELLS)),
+            bundle_bytes=disk_costs.cells(n_cells=earlier.n_cells, d=layout.n_features)
+            + disk_costs.transform(d=layout.n_features_input),
+        ),
+        expected=lambda b: {"n_cells": earlier.n_cells},
+    )
 
 
 def keep_cells_of(store: Store, block: int, copied: list[str], earlier: str) -> Report:
@@ -114,11 +142,17 @@ def _update_by_tree(layout: Layout, earlier: Earlier, k: int) -> Step:
     row = d * np.dtype(layout.dtype).itemsize
     n_boxes = most_boxes(layout.n_cells, n_blocks, earlier.generations + 1)
     return Step(
-        "find_neighbors", "update", update_block, n_blocks,
-        task_costs.search_tree(block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=n_boxes),
-        {"n_neighbors": k, "n_blocks": n_blocks, "size": block, "n_points": n, "kept": earlier.n_points},
-        arrays=planned_lists(layout, k), resources={"earlier": earlier.url, "lists": earlier.lists},
-    )  # fmt: skip
+        "find_neighbors",
+        "update",
+        update_block,
+        n_blocks,
+        Decides({"n_neighbors": k, "n_blocks": n_blocks, "size": block, "n_points": n, "kept": earlier.n_points}),
+        Runs(
+            kdtree_blocks.search_tree_bytes(block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=n_boxes),
+            resources={"earlier": earlier.url, "lists": earlier.lists},
+        ),
+        Writes(arrays=planned_lists(layout, k)),
+    )
 
 
 def update_block(
@@ -141,3 +175,7 @@ def update_block(
     n_read = improve(store, boxes, chosen[boxes.start[chosen] >= kept], own, ids, found, FLOAT32_ERROR)
     write_lists(store, start, found, FOUND)
     return {"rows_read": n_read, "kept": stop - start}
+
+
+def keep_cells_bytes(*, n_blocks: int, n_cells: int, d: int, d_in: int) -> int:
+    return group_cells_bytes(n_blocks=n_blocks, n_cells=n_cells) + 40 * d * (n_cells + d_in)

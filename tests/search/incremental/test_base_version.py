@@ -10,7 +10,7 @@ import pytest
 from pipeline.engine import plan, task_costs
 from pipeline.engine.plan import Earlier
 from pipeline.jobs import transform
-from pipeline.search import cell_groups
+from pipeline.search import cell_groups, kdtree_blocks
 from pipeline.search.incremental import update_groups, update_lists
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
@@ -175,13 +175,13 @@ def test_the_plan_spreads_new_points_over_the_groups():
     layout = make_layout(config, n=n + new, d=100, block=32_768)
     planned = {step.name: step for step in walk_all(config, replace(layout, earlier=earlier))[0]}
     anew = {step.name: step for step in walk_all(config, layout)[0]}
-    assert planned["search_new"].bytes_per_task < 2 * anew["search_cells"].bytes_per_task
+    assert planned["search_new"].runs.bytes_per_task < 2 * anew["search_cells"].runs.bytes_per_task
 
 
 @pytest.mark.slow
 def test_boxes_of_every_night_are_planned_for(night, monkeypatch):
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
-    planned, figure = [], task_costs.search_tree
+    planned, figure = [], kdtree_blocks.search_tree_bytes
 
     def noted(**sizes):
         planned.append(sizes["n_boxes"])
