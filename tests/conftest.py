@@ -14,10 +14,12 @@ from pipeline.config.models import Config
 from pipeline.engine.execute import Executor
 from pipeline.engine.plan import Layout
 from pipeline.kernels.eigensolver.pardiso import reproducible_environment
+from pipeline.stages import registry
 from pipeline.storage.store import Store
 from tests.support.object_servers import moto_server
 from tests.support.paths import SHARED_DATA
 from tests.support.stage_runs import Progress, StagesRun, drive_stage, drive_stages
+from tests.support.toy_stages import TOY_STAGES
 
 SEEDS = (19, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (83, 211)))
 
@@ -57,6 +59,12 @@ def serial() -> Iterator[Executor]:
 @pytest.fixture
 def progress() -> Progress:
     return Progress()
+
+
+@pytest.fixture
+def toy_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands in this process run the toy stages: for tests of what a run writes down, reuses, locks and publishes."""
+    monkeypatch.setattr(registry, "STAGES", TOY_STAGES)
 
 
 @pytest.fixture(scope="session")

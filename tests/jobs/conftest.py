@@ -1,5 +1,6 @@
 """A nightly job, whose versions tests make one after the other."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,23 @@ def points() -> np.ndarray:
 
 
 @pytest.fixture
-def job(tmp_path, points):
-    """`job(**output)`: the config of a nightly run over a zarr array of 100-row chunks, root tmp_path/run.zarr."""
-    put_input(tmp_path, points)
+def job(tmp_path, points, toy_stages):
+    """`job(**output)`: the config of a nightly run of toy stages over a zarr array, root tmp_path/run.zarr."""
+    return nightly_job(tmp_path, points)
+
+
+@pytest.fixture
+def real_job(tmp_path, points):
+    """The same with the real stages."""
+    return nightly_job(tmp_path, points)
+
+
+def nightly_job(folder: Path, points: np.ndarray) -> Callable[..., Path]:
+    put_input(folder, points)
 
     def make(**output) -> Path:
         return write_config(
-            tmp_path, input={"kind": "zarr", "url": str(tmp_path / "in.zarr"), "array": "points"},
+            folder, input={"kind": "zarr", "url": str(folder / "in.zarr"), "array": "points"},
             output={"keep": 3, "report": False, **output}, execution={"block_points": BLOCK}, **FEW,
         )  # fmt: skip
 

@@ -25,8 +25,8 @@ CHEBYSHEV = ("--set", "eigensolver.method=chebyshev", "--set")
 OTHER_QUALITY = ("--set", "quality.sample=60")
 
 
-def test_filters_go_on_in_another_version(job, tmp_path, monkeypatch):
-    refused(3, "run", job(), *CHEBYSHEV, "eigensolver.max_degrees=60")
+def test_filters_go_on_in_another_version(real_job, tmp_path, monkeypatch):
+    refused(3, "run", real_job(), *CHEBYSHEV, "eigensolver.max_degrees=60")
     root = Versions(str(tmp_path / "run.zarr"))
     [left] = root.unpublished()
     [head] = solver_checkpoint.kept_heads(root.open(left), "_work/eigen")
@@ -37,7 +37,7 @@ def test_filters_go_on_in_another_version(job, tmp_path, monkeypatch):
         return found[-1]
 
     monkeypatch.setattr(solve_embedding, "read_state", listening)
-    refused(3, "run", job(), *CHEBYSHEV, "eigensolver.max_degrees=90")
+    refused(3, "run", real_job(), *CHEBYSHEV, "eigensolver.max_degrees=90")
     [next_one, _] = root.unpublished()
     assert next_one != left
     assert [state.n_degrees for state in found] == [head["n_degrees"]]
@@ -74,13 +74,14 @@ class TestOtherFiles:
         assert third["published"] > first["published"]
         assert lle("run", job(), *more)["unchanged"]
 
-    def test_a_precomputed_graph(self, job, tmp_path, points):
+    def test_a_precomputed_graph(self, real_job, tmp_path, points):
         near = np.square(points[:, None] - points[None]).sum(axis=2).argsort(axis=1)[:, 1:11]
         path = tmp_path / "lists.npy"
         graph = json.dumps({"kind": "npy", "path": str(path)})
-        self.twice(lambda turn: np.save(path, near[:, : 10 - turn]), job, "--set", f"neighbors.precomputed={graph}")
+        settings = ("--set", f"neighbors.precomputed={graph}")
+        self.twice(lambda turn: np.save(path, near[:, : 10 - turn]), real_job, *settings)
 
-    def test_numbers_of_neighbours(self, job, tmp_path, points):
+    def test_numbers_of_neighbours(self, real_job, tmp_path, points):
         group = put_input(tmp_path, points).store_path
 
         def write(turn: int) -> None:
@@ -88,7 +89,7 @@ class TestOtherFiles:
 
             zarr.create_array(group.store, name="k", data=np.full(N, 7 + turn), overwrite=True)
 
-        self.twice(write, job, "--set", "neighbors.k_per_point=k")
+        self.twice(write, real_job, "--set", "neighbors.k_per_point=k")
 
     def touched(self, job, name, path, write):
         """Run, touch the file, copy it elsewhere, then change it: read each time, computed anew the last time only."""
@@ -116,21 +117,21 @@ class TestOtherFiles:
     def _folder(self, tmp_path):
         self.folder = tmp_path
 
-    def test_a_graph_that_was_touched_or_copied_is_only_read(self, job, points):
+    def test_a_graph_that_was_touched_or_copied_is_only_read(self, real_job, points):
         near = np.square(points[:, None] - points[None]).sum(axis=2).argsort(axis=1)[:, 1:11]
         np.save(self.folder / "0.npy", near)
 
         def path(turn):
             return json.dumps({"kind": "npy", "path": str(self.folder / f"{turn}.npy")})
 
-        self.touched(job, "precomputed", path, lambda file: np.save(file, near[:, :9]))
+        self.touched(real_job, "precomputed", path, lambda file: np.save(file, near[:, :9]))
 
-    def test_numbers_of_neighbours_that_were_touched_or_copied_are_only_read(self, job, points):
+    def test_numbers_of_neighbours_that_were_touched_or_copied_are_only_read(self, real_job, points):
         np.save(self.folder / "x.npy", points)
         np.save(self.folder / "0.npy", np.full(N, 7))
 
         def of_file(**output):
-            config = job(**output)
+            config = real_job(**output)
             content = yaml.safe_load(config.read_text())
             content["input"] = {"kind": "npy", "path": str(self.folder / "x.npy")}
             config.write_text(yaml.safe_dump(content))
@@ -139,12 +140,12 @@ class TestOtherFiles:
         self.touched(of_file, "k_per_point", lambda turn: self.folder / f"{turn}.npy",
                      lambda file: np.save(file, np.full(N, 8)))  # fmt: skip
 
-    def test_an_input_touched_with_its_column_of_numbers_is_only_read(self, job, points, tmp_path):
+    def test_an_input_touched_with_its_column_of_numbers_is_only_read(self, real_job, points, tmp_path):
         frame = pd.DataFrame(points, columns=["a", "b", "c"]).assign(k=7)
         frame.to_parquet(tmp_path / "x.parquet")
         settings = ("--set", "neighbors.k_per_point=k", "--set", "input=" + json.dumps(
             {"kind": "parquet", "path": str(tmp_path / "x.parquet"), "columns": ["a", "b", "c"]}))  # fmt: skip
-        config = job()
+        config = real_job()
         first = lle("run", config, *settings)
         os.utime(tmp_path / "x.parquet", ns=(1, 10**18))
         found = lle("run", config, *settings)
@@ -152,13 +153,13 @@ class TestOtherFiles:
         assert found["published"] == first["published"]
         assert found["blocks_computed"]["find_neighbors"] == 1
 
-    def test_a_run_to_align_with(self, job, tmp_path):
+    def test_a_run_to_align_with(self, real_job, tmp_path):
         other = str(tmp_path / "other.zarr")
 
         def run_other(turn: int) -> None:
-            lle("run", job(), "--set", "output.keep=null", "--store", other, "--set", f"weights.reg=0.{turn + 1}")
+            lle("run", real_job(), "--set", "output.keep=null", "--store", other, "--set", f"weights.reg=0.{turn + 1}")
 
-        self.twice(run_other, job, "--set", f"embedding.align={other}")
+        self.twice(run_other, real_job, "--set", f"embedding.align={other}")
 
 
 class TestHalfAVersion:
@@ -210,8 +211,8 @@ class TestDamage:
         assert not lle("run", job())["unchanged"]
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
-    def test_what_is_not_finished_or_did_not_converge_is_none(self, job, tmp_path):
-        refused(3, "run", job(), *CHEBYSHEV, "eigensolver.max_degrees=5")
+    def test_what_is_not_finished_or_did_not_converge_is_none(self, real_job, tmp_path):
+        refused(3, "run", real_job(), *CHEBYSHEV, "eigensolver.max_degrees=5")
         root = Versions(str(tmp_path / "run.zarr"))
         [left] = root.unpublished()
         store = root.open(left)
@@ -251,23 +252,23 @@ class TestDamage:
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
     @pytest.mark.parametrize("keep", [pytest.param(1, marks=pytest.mark.slow), 3])
-    def test_of_the_embedding_to_align_with(self, job, tmp_path, keep):
+    def test_of_the_embedding_to_align_with(self, real_job, tmp_path, keep):
         more = ("--set", "embedding.align=previous")
-        lle("run", job(keep=keep), *more)
-        second = lle("run", job(keep=keep), *more, *OTHER_QUALITY)
+        lle("run", real_job(keep=keep), *more)
+        second = lle("run", real_job(keep=keep), *more, *OTHER_QUALITY)
         before = Store(second["store"]).read_all("embedding")
         damage(second["store"], "embedding")
         refused(1, "verify", tmp_path / "run.zarr")
-        third = lle("run", job(keep=keep), *more, *OTHER_QUALITY)
+        third = lle("run", real_job(keep=keep), *more, *OTHER_QUALITY)
         assert third["published"] > second["published"]
         if keep > 1:
             np.testing.assert_allclose(Store(third["store"]).read_all("embedding"), before, atol=1e-9)
 
-    def test_of_longer_lists_means_a_search(self, job, tmp_path):
-        first = lle("run", job())
+    def test_of_longer_lists_means_a_search(self, real_job, tmp_path):
+        first = lle("run", real_job())
         record = checkpoint.recorded_steps(Store(first["store"]))["find_neighbors", "search"]
         damage(first["store"], record["arrays"][0])
-        second = lle("run", job(), "--set", "neighbors.n_neighbors=7")
-        alone = lle("run", job(store=str(tmp_path / "alone.zarr")), "--set", "neighbors.n_neighbors=7")
+        second = lle("run", real_job(), "--set", "neighbors.n_neighbors=7")
+        alone = lle("run", real_job(store=str(tmp_path / "alone.zarr")), "--set", "neighbors.n_neighbors=7")
         for name in record["arrays"]:
             np.testing.assert_array_equal(Store(second["store"]).read_all(name), Store(alone["store"]).read_all(name))

@@ -1,0 +1,98 @@
+"""Three small stages in place of those between the input and the report, for tests of bookkeeping.
+
+`solve_weights` writes a block for each block of the input, `solve_embedding` sums the blocks and writes an embedding.
+Input, report, markers, fingerprints, versions and locks are those of a real run, at a tenth of its cost.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.engine.plan import Layout, Report, Step, Steps
+from pipeline.stages import ingest, write_report
+from pipeline.storage import array_specs
+from pipeline.storage.array_specs import ArraySpec, PlannedArray
+from pipeline.storage.blocks import block_rows
+from pipeline.storage.store import Store
+
+TASK_BYTES = 1000
+
+
+def weigh(config: Any, layout: Layout) -> Steps:
+    """One step, one task a block."""
+    layout = replace(layout, k_max=layout.n_features)
+    yield Step(
+        "solve_weights", "solve", weigh_block, layout.input_blocks(), TASK_BYTES,
+        {"reg": config.weights.reg, "n_neighbors": config.neighbors.n_neighbors, **_rows(layout)},
+        arrays=(_planned(array_specs.WEIGHTS, layout, layout.n_features),),
+        expected=lambda block: {"squared_error": 0.0, "zero_trace": 0},
+    )  # fmt: skip
+    return layout
+
+
+def weigh_block(store: Store, block: int, reg: float, n_neighbors: int, size: int, n_rows: int) -> Report:
+    start, stop = block_rows(block, size, n_rows)
+    rows = store.read(array_specs.RAW.name, start, stop)
+    store.write(array_specs.WEIGHTS.name, start, rows * reg + n_neighbors)
+    return {"squared_error": 0.0, "zero_trace": 0}
+
+
+def embed(config: Any, layout: Layout) -> Steps:
+    """One task that sums all blocks, then one task a block. `eigensolver.method: chebyshev` does not converge."""
+    n_components = config.eigensolver.n_components
+    yield Step(
+        "solve_embedding", "solve", sum_blocks, 1, TASK_BYTES,
+        {"n_components": n_components, "method": config.eigensolver.method, "tol": config.eigensolver.tol},
+        bundles=("_work/eigen/00000.npz",), resources={"max_degrees": config.eigensolver.max_degrees}, on_driver=True,
+        expected=lambda block: {"converged": True},
+    )  # fmt: skip
+    yield Step(
+        "solve_embedding", "write", write_block, layout.input_blocks(), TASK_BYTES,
+        {"scale": config.embedding.scale, **_rows(layout)},
+        arrays=(_planned(array_specs.EMBEDDING, layout, n_components), _planned(array_specs.COMPONENT, layout)),
+        expected=lambda block: {},
+    )  # fmt: skip
+    return layout
+
+
+def score(config: Any, layout: Layout) -> Steps:
+    """One step that nothing depends on."""
+    yield Step("measure_quality", "score", score_sample, 1, TASK_BYTES, {"sample": config.quality.sample}, feeds=False)
+    return layout
+
+
+def sum_blocks(store: Store, block: int, n_components: int, method: str, tol: float, max_degrees: int) -> Report:
+    total = store.read_all(array_specs.WEIGHTS.name).sum(axis=0)
+    store.write_bundle("_work/eigen/00000", total=np.resize(total, n_components))
+    values = [0.0] * n_components
+    return {"eigenvalues": values, "residuals": values, "participation": values, "n_points": 1,
+            "converged": method != "chebyshev", "stats": {"method": method, "reason": "a toy"}}  # fmt: skip
+
+
+def write_block(store: Store, block: int, scale: str, size: int, n_rows: int) -> Report:
+    start, stop = block_rows(block, size, n_rows)
+    total = store.read_bundle("_work/eigen/00000")["total"]
+    factor = 1.0 if scale == "unit_covariance" else 0.5
+    store.write(array_specs.EMBEDDING.name, start, factor * np.add.outer(np.arange(start, stop), total))
+    store.write(array_specs.COMPONENT.name, start, np.zeros(stop - start, np.int32))
+    return {"rows_in_small_components": 0}
+
+
+def score_sample(store: Store, block: int, sample: int) -> Report:
+    return {}
+
+
+def _rows(layout: Layout) -> dict[str, int]:
+    return {"size": layout.block_points, "n_rows": layout.n_input}
+
+
+def _planned(spec: ArraySpec, layout: Layout, *tail: int) -> PlannedArray:
+    dtype = "int32" if spec is array_specs.COMPONENT else "float64"
+    return PlannedArray(spec, (layout.n_input, *tail), dtype, layout.block_points)
+
+
+TOY_STAGES = {
+    "ingest": ingest.steps, "solve_weights": weigh, "solve_embedding": embed, "measure_quality": score,
+    "write_report": write_report.steps,
+}  # fmt: skip
