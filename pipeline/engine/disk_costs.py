@@ -7,7 +7,8 @@ which step; `row` is the bytes of a point's coordinates, k the neighbours of a p
 FILE_BYTES = 6 * 2**10
 """A file takes whole pages of 4 KiB, and holds names and headers of its arrays."""
 REPORT_BYTES = 16 * 2**20
-"""Pictures and a page, whatever the size."""
+"""Pictures and a page, whatever the size, and what the explorer holds beside its points."""
+EXPLORER_POINTS = 1_000_000
 ID = NUMBER = 8
 MATRIX_ENTRY = 12
 """A column and a value."""
@@ -22,6 +23,12 @@ def files(count: int, n_bytes: int) -> int:
     13288
     """
     return FILE_BYTES * count + n_bytes
+
+
+def report(*, n: int, m: int) -> int:
+    """Base64 of 16 bits for each number of a point in the explorer (coordinates, error, component, two labels) and its
+    row number."""
+    return REPORT_BYTES + min(n, EXPLORER_POINTS) * (2 * m + 12) * 3 // 2
 
 
 def sample(*, blocks: int, rows: int, row: int) -> int:

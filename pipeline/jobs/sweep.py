@@ -27,7 +27,7 @@ from pipeline.jobs.sweep_plan import Experiment, Row, plan_sweep, worker_limit
 from pipeline.jobs.task_tree import run_tree
 from pipeline.report.sweep_page import flat_metrics, render_sweep, table_bytes
 from pipeline.search.shorter_lists import is_cut
-from pipeline.stages.write_report import color_source
+from pipeline.stages.report_columns import color_source
 from pipeline.storage import array_specs
 from pipeline.storage.lock import RunLock, wait_for_lock
 from pipeline.storage.store import Store

@@ -71,14 +71,14 @@ class Spectrum(NamedTuple):
 
 def render_page(
     metrics: Metrics, config_yaml: str, pictures: Mapping[str, bytes], arrays: Sequence[Mapping[str, Any]],
-    captions: Mapping[str, str] | None = None,
+    captions: Mapping[str, str] | None = None, explorer: bool = False,
 ) -> str:  # fmt: skip
-    """Self-contained HTML of the report: pictures inline, no links, no scripts, light and dark.
+    """Self-contained HTML of the report: pictures inline, no scripts, light and dark.
 
     metrics: the content of metrics.json, any key of which may be missing. config_yaml: the resolved config.
     pictures: PNG bytes by name; "embedding" leads, "spectrum" and "timings" stand by their tables, others
     follow the embedding. captions: what stands below a picture, where something is to be said. arrays: name, shape,
-    dtype, unit and meaning of each array of the store.
+    dtype, unit and meaning of each array of the store. explorer: whether explore.html lies beside the page.
     """
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     filters = (thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when)
@@ -99,6 +99,7 @@ def render_page(
         config_yaml=config_yaml,
         arrays=arrays,
         captions=captions or {},
+        explorer=explorer,
     )
 
 

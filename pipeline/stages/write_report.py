@@ -6,7 +6,7 @@ Matplotlib is imported where something is drawn: every command and process would
 import time
 from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,42 +15,38 @@ from pipeline.core.machine import peak_bytes
 from pipeline.engine import checkpoint, current_config, disk_costs, task_costs
 from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from pipeline.report import metrics
+from pipeline.stages.report_columns import color_source, page_columns
 from pipeline.storage import array_specs
 from pipeline.storage.store import Store
-
-if TYPE_CHECKING:
-    from pipeline.report.embedding_figure import ColorSource
 
 TITLES = {
     "lle": "LLE", "modified": "Modified LLE", "hessian": "Hessian eigenmap", "ltsa": "LTSA",
     "laplacian": "Laplacian eigenmap", "pca": "PCA",
 }  # fmt: skip
 
-NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
-"""Kinds of input whose labels are a column, a key or an array with a name."""
-
 
 def steps(config: Config, layout: Layout) -> Steps:
     """write, anew whenever a step has computed something or the config has changed."""
+    m = config.eigensolver.n_components
     yield Step(
         "write_report",
         "write",
         write_report,
         1,
-        Decides({}, {"store": config.output.store}, shows_records=True),
+        Decides({}, {"store": config.output.store}, version=2, shows_records=True),
         Runs(
-            write_report_bytes(rows=layout.n_input, m=config.eigensolver.n_components),
+            write_report_bytes(rows=layout.n_input, m=m),
             place=WHOLE_DATA,
             resources={"pictures": config.output.report},
         ),
-        Writes(bundles=("report",), bundle_bytes=disk_costs.REPORT_BYTES),
+        Writes(bundles=("report",), bundle_bytes=disk_costs.report(n=layout.n_input, m=m)),
         feeds=False,
     )
     return layout
 
 
 def write_report(store: Store, block: int, pictures: bool = True) -> Report:
-    """Write report/metrics.json and, if wanted, embedding.png, spectrum.png, timings.png and index.html."""
+    """Write report/metrics.json and, if wanted, the pictures, index.html and explore.html."""
     started = time.perf_counter()
     found = gather_metrics(store)
     config = store.attributes()["config"]
@@ -59,6 +55,7 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
         drawn, captions = draw(store, config, found)
         for name, data in drawn.items():
             store.objects.put(f"report/{name}.png", data)
+        store.objects.put("report/explore.html", explore(store, config, found))
     found["picture"] = "report/embedding.png" if "embedding" in drawn else None
     record = store.get_json("_run/steps/write_report.write.json") or {"begun": time.time()}
     found["finished"] = datetime.fromtimestamp(record["begun"], UTC).isoformat(timespec="seconds")
@@ -68,7 +65,7 @@ def write_report(store: Store, block: int, pictures: bool = True) -> Report:
         from pipeline.report.page import render_page  # noqa: PLC0415
 
         shown = {name: data for name, data in drawn.items() if name != "timings"}  # the page has bars of its own
-        page = render_page(found, to_yaml(config), shown, describe_arrays(store), captions)
+        page = render_page(found, to_yaml(config), shown, describe_arrays(store), captions, "embedding" in drawn)
         store.objects.put("report/index.html", page.encode())
     store.put_json("report/metrics.json", found)
     current_config.metrics_written(store)
@@ -102,6 +99,23 @@ def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = Non
     return {**found, "warnings": metrics.warnings(found), "versions": attributes["versions"]}
 
 
+def explore(store: Store, config: dict[str, Any], found: dict[str, Any]) -> bytes:
+    """The explorer's page of the embedding that the store holds."""
+    from pipeline.report.explore import ExplorerPage, render_explorer, sample_rows  # noqa: PLC0415
+
+    component = store.read_all(array_specs.COMPONENT.name)
+    rows = np.flatnonzero((component >= 0) & np.isfinite(store.read_all(array_specs.EMBEDDING.name)).all(axis=1))
+    shown = sample_rows(rows)
+    page = ExplorerPage(figure_title(config, found), shown, page_columns(store, shown), len(component), len(rows))
+    return render_explorer(page)
+
+
+def figure_title(config: dict[str, Any], found: dict[str, Any]) -> str:
+    sizes = found["list_sizes"]
+    k = f"{sizes['least']} to {sizes['most']}" if sizes else config["neighbors"]["n_neighbors"]
+    return f"{TITLES[found['method']]} of {found['n_points']:,} points, k = {k}"
+
+
 def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> tuple[dict[str, bytes], dict[str, str]]:
     """PNGs and captions by name. The labels or the true coordinate of the input, if any, colour the embedding."""
     from pipeline.report.charts import draw_spectrum, draw_timings  # noqa: PLC0415
@@ -109,48 +123,17 @@ def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> tuple[d
 
     embedding = store.read_all(array_specs.EMBEDDING.name)
     component = store.read_all(array_specs.COMPONENT.name)
-    sizes = found["list_sizes"]
-    k = f"{sizes['least']} to {sizes['most']}" if sizes else config["neighbors"]["n_neighbors"]
-    title = f"{TITLES[found['method']]} of {found['n_points']:,} points, k = {k}"
     eigenvalues = np.array(found["eigenvalues"], np.float64)
     residuals = np.array(found["residuals"], np.float64)
     floor = (found["solver"] or {}).get("rounding_floor")
     quantity = "variance" if found["method"] == "pca" else "eigenvalue of M"
-    picture = draw_captioned(embedding, component, color_source(store), title)
+    picture = draw_captioned(embedding, component, color_source(store), figure_title(config, found))
     pictures = {
         "embedding": picture.png,
         "spectrum": draw_spectrum(eigenvalues, residuals, floor, quantity),
         "timings": draw_timings(found["seconds"]),
     }
     return pictures, {"embedding": picture.caption}
-
-
-def color_source(store: Store) -> "ColorSource | None":
-    """The first label column of the store with its names; None where the input has no labels."""
-    from pipeline.report.embedding_figure import ColorSource  # noqa: PLC0415
-
-    reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
-    if not reports:
-        return None
-    described = reports[0].report
-    values = store.read_all(array_specs.LABEL.name)[:, 0]
-    names = described["names"]
-    label = label_name(store.attributes()["config"]["input"], described["kind"])
-    return ColorSource(values, described["kind"], None if names is None else tuple(names), label)
-
-
-def label_name(section: dict[str, Any], kind: str) -> str:
-    """What a picture calls the labels of an input section: the name of their column or array where they have one.
-
-    >>> label_name({"kind": "csv", "label": "species"}, "categorical"), label_name({"kind": "csv", "label": "4"}, "")
-    ('species', 'column 4')
-    """
-    if section["kind"] == "synthetic":
-        return "true coordinate" if kind == "continuous" else "label"
-    if section["kind"] not in NAMED_LABELS:
-        return "label"  # a file of nothing else
-    name = str(section.get("label") or section.get("labels") or "label")
-    return f"column {name}" if name.isdigit() else name
 
 
 def describe_arrays(store: Store) -> list[dict[str, Any]]:

@@ -1,0 +1,145 @@
+"""The explorer of a run: one HTML file that opens offline and draws up to `MAX_POINTS` points with WebGL.
+
+The page holds its columns as base64 text. Numbers are 16-bit steps of their robust range; the few values outside of
+that range follow as exact float32. Classes are numbers of the class. `explorer/data.js` decodes what is encoded here.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any, Literal, NamedTuple
+
+import jinja2
+import numpy as np
+import numpy.typing as npt
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+
+from pipeline.report.palette import COLOR_MAP, OKABE_ITO
+
+Array = npt.NDArray[Any]
+Json = dict[str, Any]
+
+MAX_POINTS = 1_000_000
+STEPS = 65_534
+"""Steps of a 16-bit number; the code above them means "unknown"."""
+UNKNOWN = STEPS + 1
+SAMPLE_SEED = 20001222
+SCRIPTS = ("data.js", "layout.js", "colors.js", "plot.js", "axes.js", "selection.js", "controls.js", "page.js")
+
+
+class Column(NamedTuple):
+    """One column of the page.
+
+    values: (n,), numbers (NaN where unknown), or the number of each row's class (-1 where unknown).
+    names: the names of the classes; None for numbers.
+    role: "coordinate" (an axis), "component" (of the neighbour graph) or "value" (anything else).
+    """
+
+    name: str
+    label: str
+    values: Array
+    names: Sequence[str] | None = None
+    role: Literal["coordinate", "component", "value"] = "value"
+
+
+class ExplorerPage(NamedTuple):
+    """What the page shows: title, the rows of the input (n,), ascending, their columns, and counts for the heading."""
+
+    title: str
+    rows: npt.NDArray[np.int64]
+    columns: Sequence[Column]
+    n_input: int
+    n_embedded: int
+
+
+def sample_rows(rows: npt.NDArray[np.int64], limit: int = MAX_POINTS) -> npt.NDArray[np.int64]:
+    """All rows up to `limit`; of more, one at random from each of `limit` equal stretches. Ascending.
+
+    >>> sample_rows(np.arange(5), 10)
+    array([0, 1, 2, 3, 4])
+    """
+    if len(rows) <= limit:
+        return rows
+    edges = np.arange(limit + 1) * len(rows) // limit
+    return rows[np.random.default_rng(SAMPLE_SEED).integers(edges[:-1], edges[1:])]
+
+
+def render_explorer(page: ExplorerPage) -> bytes:
+    """The page as UTF-8 bytes: styles, scripts, library and data inline, no addresses of other files."""
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    described, payloads = [], []
+    for column in page.columns:
+        description, texts = encode_column(column)
+        payloads += texts
+        described.append({**description, "data": list(range(len(payloads) - len(texts), len(payloads)))})
+    rows = page.rows
+    consecutive = len(rows) > 0 and bool(rows[-1] == len(rows) - 1)
+    if not consecutive:
+        payloads.append(to_base64(rows.astype("<u4" if page.n_input < 2**32 else "<f8")))
+    content = {
+        "title": page.title, "nRows": len(rows), "nInput": page.n_input, "nEmbedded": page.n_embedded,
+        "rows": None if consecutive else {"data": len(payloads) - 1, "wide": page.n_input >= 2**32},
+        "columns": described, "palette": OKABE_ITO, "steps": STEPS,
+        "colorMap": [to_hex(colormaps[COLOR_MAP](step / 63)) for step in range(64)],
+    }  # fmt: skip
+    return environment.from_string(read_asset("page.html.j2")).render(
+        page=page,
+        style=read_asset("page.css"),
+        library=read_asset("regl-scatterplot.min.js"),
+        licenses=read_asset("LICENSES.txt"),
+        script="\n".join(read_asset(name) for name in SCRIPTS),
+        content=safe_json(content),
+        payloads=payloads,
+    ).encode()  # fmt: skip
+
+
+def read_asset(name: str) -> str:
+    return resources.files(__package__).joinpath("explorer", name).read_text(encoding="utf-8")
+
+
+def safe_json(value: Any) -> str:
+    """JSON that nothing within a script element can end: "<" only as an escape.
+
+    >>> safe_json("</script>")
+    '"\\\\u003c/script>"'
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+
+
+def to_base64(values: Array) -> str:
+    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")
+
+
+def encode_column(column: Column) -> tuple[Json, list[str]]:
+    """How the page describes a column, and its base64 texts."""
+    described: Json = {"name": column.name, "label": column.label, "role": column.role}
+    if column.names is not None:
+        codes = np.where(column.values < 0, len(column.names), column.values)
+        width = 1 if len(column.names) < 2**8 else 2 if len(column.names) < 2**16 else 4
+        return {**described, "names": list(column.names), "bytes": width}, [to_base64(codes.astype(f"<u{width}"))]
+    values = np.asarray(column.values, np.float64)
+    known = np.isfinite(values)
+    low, high = _range_of(values[known])
+    with np.errstate(invalid="ignore"):
+        codes = np.rint((values - low) * (STEPS / (high - low)))
+    outside = np.flatnonzero(known & ((codes < 0) | (codes > STEPS)))
+    codes = np.where(known, np.clip(codes, 0, STEPS), UNKNOWN).astype("<u2")
+    texts = [to_base64(codes)]
+    if outside.size:
+        texts += [to_base64(outside.astype("<u4")), to_base64(values[outside].astype("<f4"))]
+    return {**described, "names": None, "low": low, "high": high}, texts
+
+
+def _range_of(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Range of the steps: percentiles 0.1 to 99.9 and a margin where all values span over 3 times that.
+
+    A few points far out along a spike would otherwise leave the others a handful of steps.
+    """
+    if not values.size:
+        return 0.0, 1.0
+    lowest, low, high, highest = np.percentile(values, (0.0, 0.1, 99.9, 100.0)).tolist()
+    if not 0.0 < high - low < (highest - lowest) / 3.0:
+        low, high = lowest, highest
+    return (low, high) if high - low > 1e-300 else (low - 0.5, low + 0.5)

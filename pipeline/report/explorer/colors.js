@@ -1,0 +1,71 @@
+// How points get their colours: one code for each point, and the colour of each code.
+
+const MAX_CLASSES = 20;
+
+/** Colours beyond the eight of the palette: the same hues, farther from the page's own colour, then nearer. */
+function classColors(palette, n, dark) {
+  const [far, near] = dark ? ["#ffffff", "#000000"] : ["#000000", "#ffffff"];
+  return Array.from({length: n}, (_, i) => {
+    const turn = Math.floor(i / palette.length);
+    return turn === 0 ? palette[i] : mixColor(palette[(i + 1) % palette.length], turn === 1 ? far : near, 0.45);
+  });
+}
+
+function mixColor(color, other, share) {
+  const parts = [1, 3, 5].map((start) => {
+    const [a, b] = [color, other].map((text) => parseInt(text.slice(start, start + 2), 16));
+    return Math.round(a + (b - a) * share).toString(16).padStart(2, "0");
+  });
+  return `#${parts.join("")}`;
+}
+
+/** Classes by number of points; those after the 20th share one colour. */
+function classKey(column, palette, dark) {
+  const n = column.names.length;
+  const counts = new Uint32Array(n + 1);
+  for (const code of column.values) counts[Math.min(code, n)]++;
+  let shown = Array.from({length: n}, (_, i) => i).filter((i) => counts[i] > 0);
+  if (shown.length > MAX_CLASSES) {
+    shown = shown.sort((a, b) => counts[b] - counts[a]).slice(0, MAX_CLASSES - 1).sort((a, b) => a - b);
+  }
+  const colors = classColors(palette, shown.length, dark);
+  const entries = shown.map((code, i) => ({codes: [code], name: column.names[code] || "(empty)", count: counts[code],
+    color: colors[i]}));
+  const others = Array.from({length: n + 1}, (_, i) => i).filter((i) => counts[i] > 0 && !shown.includes(i));
+  if (others.length > 0) {
+    const name = others.every((code) => code === n) ? "unknown" : `${others.length} other classes`;
+    const count = others.reduce((sum, code) => sum + counts[code], 0);
+    entries.push({codes: others, name, count, color: null});
+  }
+  const entryOf = new Uint16Array(n + 1);
+  entries.forEach((entry, e) => entry.codes.forEach((code) => { entryOf[code] = e; }));
+  return {entries, codes: Uint16Array.from(column.values, (code) => entryOf[Math.min(code, n)])};
+}
+
+/** 64 steps of a robust range, on a log scale where most of the positive values lie near the low end. */
+function scaleKey(column, colorMap) {
+  const [first, low, median, high, last] = percentiles(column.values, [0, 0.01, 0.5, 0.99, 1]);
+  const log = first > 0 && high / low > 10 && median - low < 0.1 * (high - low);
+  const range = log ? [low, high] : robustRange(column.values);
+  const place = log ? (v) => Math.log(v / range[0]) / Math.log(range[1] / range[0])
+    : (v) => (v - range[0]) / (range[1] - range[0]);
+  const codes = Uint16Array.from(column.values, (value) =>
+    (Number.isNaN(value) ? 64 : Math.max(0, Math.min(63, Math.floor(place(value) * 64)))));
+  return {range, log, clipped: first < range[0] || last > range[1], codes, colors: colorMap};
+}
+
+/** The key of a column: {kind, codes, colors, ...}; `null` colours every point alike. */
+function colorKey(column, page, dark) {
+  const missing = dark ? "#5b6673" : "#b4bcc6";
+  if (column === null) return {kind: "plain", codes: null, colors: [page.palette[dark ? 4 : 0]]};
+  if (column.names !== null) {
+    const key = classKey(column, page.palette, dark);
+    key.entries.forEach((entry) => { entry.color ??= missing; });
+    return {kind: "classes", ...key, colors: key.entries.map((entry) => entry.color)};
+  }
+  // The ends of the map that the page's own colour would swallow are left out.
+  const ends = dark ? [16, 63] : [0, 58];
+  const colors = page.colorMap.map((_, i) => page.colorMap[Math.round(ends[0] + (i / 63) * (ends[1] - ends[0]))]);
+  const key = scaleKey(column, colors);
+  return {kind: "scale", ...key, colors: [...key.colors, missing]};
+}

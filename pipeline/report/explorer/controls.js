@@ -1,0 +1,76 @@
+// Menus, legend, search and keys.
+
+/** Fill a menu; the values are numbers of columns, -1 for the first entry where it has a name. */
+function fillMenu(id, entries, chosen) {
+  byId(id).replaceChildren(...entries.map(([value, text]) => Object.assign(document.createElement("option"),
+    {value, textContent: text, selected: value === chosen})));
+}
+
+function swatch(color) {
+  const element = document.createElement("i");
+  element.style.background = color;
+  return element;
+}
+
+/** The key of the colours; `toggle(entry)` is called when a class is pressed. */
+function showLegend(column, key, chosen, toggle) {
+  byId("legend-title").textContent = column === null ? "" : column.label;
+  if (key.kind === "plain") { byId("legend").replaceChildren(); return; }
+  if (key.kind === "scale") { byId("legend").replaceChildren(scaleLegend(column, key)); return; }
+  byId("legend").replaceChildren(...key.entries.map((entry, e) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(swatch(entry.color), cellOf("span", entry.name), cellOf("small", entry.count.toLocaleString("en")));
+    button.setAttribute("aria-pressed", String(chosen.has(e)));
+    button.addEventListener("click", () => toggle(e));
+    return button;
+  }));
+  byId("legend-help").hidden = false;
+}
+
+function scaleLegend(column, key) {
+  const box = document.createElement("div");
+  const bar = document.createElement("div");
+  bar.className = "bar";
+  bar.style.background = `linear-gradient(to right, ${key.colors.slice(0, 64).join(",")})`;
+  const ends = document.createElement("div");
+  ends.className = "ends";
+  ends.append(...key.range.map((value) => cellOf("span", Number(value.toPrecision(3)).toString().replace("-", "−"))));
+  const notes = [key.log ? "log scale" : "", key.clipped ? "values beyond have the colour of the end" : ""];
+  box.append(bar, ends, cellOf("small", notes.filter(Boolean).join("; ")));
+  byId("legend-help").hidden = true;
+  return box;
+}
+
+/** Points that a search finds: a row by its number, or all rows of a class by its name. */
+function findPoints(page, columnIndex, text) {
+  const wanted = text.trim();
+  if (columnIndex < 0) {
+    const point = /^\d+$/.test(wanted) ? pointOfRow(page, Number(wanted)) : -1;
+    return point < 0 ? [] : [point];
+  }
+  const column = page.columns[columnIndex];
+  const codes = new Set(column.names.flatMap((name, code) => (name.toLowerCase() === wanted.toLowerCase() ? [code] : [])));
+  const points = [];
+  column.values.forEach((code, point) => { if (codes.has(code)) points.push(point); });
+  return points;
+}
+
+/** What the keys do while the picture has the focus. */
+function keyActions(explorer) {
+  const step = {ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, 0.1], ArrowDown: [0, -0.1]};
+  return (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const actions = {
+      "+": () => explorer.plot.zoom(1.4), "=": () => explorer.plot.zoom(1.4), "-": () => explorer.plot.zoom(1 / 1.4),
+      0: () => explorer.plot.fit(), n: () => explorer.step(1), p: () => explorer.step(-1),
+      Enter: () => explorer.toggleSelected(), " ": () => explorer.toggleSelected(),
+      v: () => explorer.plot.select(explorer.plot.inView()), Escape: () => explorer.plot.clear(),
+    };
+    if (key in step) {
+      if (event.shiftKey) explorer.moveTo(key); else explorer.plot.pan(...step[key]);
+    } else if (key in actions) actions[key](); else return;
+    event.preventDefault();
+  };
+}

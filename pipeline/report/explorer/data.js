@@ -1,0 +1,89 @@
+// The columns of the page. report/explore.py encodes what is decoded here.
+
+const byId = (id) => document.getElementById(id);
+
+/** Bytes of one base64 payload of the page; its text is dropped, since only the bytes are used from here on. */
+function takePayload(index) {
+  const element = byId(`data-${index}`);
+  const binary = atob(element.textContent.trim());
+  element.remove();
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes.buffer;
+}
+
+/** Numbers from 16-bit steps of [low, high]; NaN where unknown; values outside of the range are exact. */
+function decodeNumbers(column, steps) {
+  const codes = new Uint16Array(takePayload(column.data[0]));
+  const values = new Float64Array(codes.length);
+  const step = (column.high - column.low) / steps;
+  for (let i = 0; i < codes.length; i++) values[i] = codes[i] > steps ? NaN : column.low + codes[i] * step;
+  if (column.data.length > 1) {
+    const rows = new Uint32Array(takePayload(column.data[1]));
+    const exact = new Float32Array(takePayload(column.data[2]));
+    rows.forEach((row, j) => { values[row] = exact[j]; });
+  }
+  return values;
+}
+
+function decodeColumn(column, steps) {
+  if (column.names === null) {
+    const digits = Math.max(0, Math.min(12, Math.ceil(-Math.log10((column.high - column.low) / steps))));
+    return {...column, values: decodeNumbers(column, steps), digits};
+  }
+  const types = {1: Uint8Array, 2: Uint16Array, 4: Uint32Array};
+  return {...column, values: new types[column.bytes](takePayload(column.data[0]))};
+}
+
+/** What the page shows: its columns, and the input row of each of its points. */
+function decodePage(content) {
+  const columns = content.columns.map((column) => decodeColumn(column, content.steps));
+  const wide = content.rows?.wide ? Float64Array : Uint32Array;
+  const rows = content.rows === null ? null : new wide(takePayload(content.rows.data));
+  return {...content, columns, rows};
+}
+
+const rowOf = (page, point) => (page.rows === null ? point : page.rows[point]);
+
+/** The point that shows an input row; -1 where the page does not hold it. Rows are ascending. */
+function pointOfRow(page, row) {
+  if (!Number.isInteger(row) || row < 0) return -1;
+  if (page.rows === null) return row < page.nRows ? row : -1;
+  let low = 0;
+  let high = page.rows.length - 1;
+  while (low <= high) {
+    const middle = (low + high) >> 1;
+    if (page.rows[middle] === row) return middle;
+    if (page.rows[middle] < row) low = middle + 1; else high = middle - 1;
+  }
+  return -1;
+}
+
+/** A value as text; "" where unknown. */
+function textOf(column, point) {
+  const value = column.values[point];
+  if (column.names !== null) return value < column.names.length ? column.names[value] : "";
+  if (Number.isNaN(value)) return "";
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-4 || size >= 1e7) ? value.toPrecision(5) : value.toFixed(Math.min(column.digits, 6));
+}
+
+/** Percentiles (shares of 1) of the finite values at `points` (all where null), from at most 200,000 of them. */
+function percentiles(values, shares, points = null) {
+  const n = points === null ? values.length : points.length;
+  const stride = Math.max(1, Math.floor(n / 200000));
+  const sample = [];
+  for (let i = 0; i < n; i += stride) {
+    const value = values[points === null ? i : points[i]];
+    if (Number.isFinite(value)) sample.push(value);
+  }
+  const sorted = Float64Array.from(sample).sort();
+  return shares.map((share) => sorted[Math.round(share * (sorted.length - 1))] ?? 0);
+}
+
+/** Range that a few far points cannot stretch: percentiles 0.1 to 99.9 where all values span over 3 times that. */
+function robustRange(values, points = null) {
+  const [lowest, low, high, highest] = percentiles(values, [0, 0.001, 0.999, 1], points);
+  if (highest === lowest) return [lowest - 0.5, lowest + 0.5];
+  return high > low && high - low < (highest - lowest) / 3 ? [low, high] : [lowest, highest];
+}

@@ -1,0 +1,86 @@
+// Where points stand: one component fills the view; several stand side by side, moved but not scaled.
+
+const MARGIN = 0.04;
+const GAP = 0.12;
+
+/** Points of each component, the largest component first. */
+function pointsByComponent(codes, nComponents) {
+  const counts = new Uint32Array(nComponents);
+  for (const code of codes) if (code < nComponents) counts[code]++;
+  const groups = Array.from(counts, (count) => new Uint32Array(count));
+  const filled = new Uint32Array(nComponents);
+  codes.forEach((code, point) => { if (code < nComponents) groups[code][filled[code]++] = point; });
+  return groups.filter((group) => group.length > 0).sort((a, b) => b.length - a.length);
+}
+
+/** Positions in [-1, 1] of all points, and how to read values back from them. */
+function fillView(x, y, points = null) {
+  const [u, v] = [x, y].map((values) => {
+    const [low, high] = robustRange(values, points);
+    const half = (high - low) * (0.5 + MARGIN);
+    const middle = (low + high) / 2;
+    return {positions: Float32Array.from(values, (value) => (value - middle) / half), middle, half};
+  });
+  return {x: u.positions, y: v.positions, axes: {x: u, y: v}};
+}
+
+/** Lower left corners of boxes {width, height} on shelves from the top, each filled up to `width`. */
+function fillShelves(boxes, width) {
+  let [left, top, bottom] = [0, 0, 0];
+  const corners = boxes.map((box) => {
+    if (left > 0 && left + box.width > width) [left, top] = [0, bottom];
+    const corner = [left, -top - box.height];
+    left += box.width;
+    bottom = Math.max(bottom, top + box.height);
+    return corner;
+  });
+  const right = Math.max(...corners.map((corner, i) => corner[0] + boxes[i].width));
+  return {corners, width: right, height: bottom};
+}
+
+/** Shelves about `aspect` times as wide as high. */
+function arrangeBoxes(boxes, aspect) {
+  let best = null;
+  let width = 0;
+  const widest = Math.max(...boxes.map((box) => box.width));
+  for (const box of boxes.slice(0, 200)) {
+    width += box.width;
+    if (width < widest) continue;
+    const shelves = fillShelves(boxes, width);
+    const miss = Math.abs(Math.log(shelves.width / shelves.height / aspect));
+    if (best === null || miss < best.miss) best = {...shelves, miss};
+  }
+  return best ?? fillShelves(boxes, widest);
+}
+
+/** Positions of several components side by side, on one scale, in a view `aspect` times as wide as high. */
+function standSideBySide(x, y, groups, aspect) {
+  const ranges = groups.map((points) => [robustRange(x, points), robustRange(y, points)]);
+  const mean = (axis) => ranges.reduce((sum, range) => sum + range[axis][1] - range[axis][0], 0) / ranges.length;
+  const gaps = [GAP * mean(0), GAP * mean(1)];
+  const boxes = ranges.map(([u, v]) => ({width: u[1] - u[0] + gaps[0], height: v[1] - v[0] + gaps[1]}));
+  const shelves = arrangeBoxes(boxes, aspect);
+  const half = Math.max(shelves.height, shelves.width / aspect) * (0.5 + MARGIN);
+  const positions = {x: new Float32Array(x.length), y: new Float32Array(y.length), axes: null};
+  groups.forEach((points, g) => {
+    const left = shelves.corners[g][0] + gaps[0] / 2 - ranges[g][0][0] - shelves.width / 2;
+    const low = shelves.corners[g][1] + gaps[1] / 2 - ranges[g][1][0] + shelves.height / 2;
+    for (const point of points) {
+      positions.x[point] = (x[point] + left) / (half * aspect);
+      positions.y[point] = (y[point] + low) / half;
+    }
+  });
+  return positions;
+}
+
+/** 0 to n - 1 in a random order that is the same in every run: input is often sorted by class. */
+function randomOrder(n) {
+  let state = 20001222;
+  const order = Array.from({length: n}, (_, i) => i);
+  for (let i = n - 1; i > 0; i--) {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    const j = Math.floor((state / 4294967296) * (i + 1));
+    [order[i], order[j]] = [order[j], order[i]];
+  }
+  return order;
+}

@@ -1,0 +1,199 @@
+// The explorer: what is chosen, and what follows from it.
+
+class Explorer {
+  constructor(page) {
+    this.page = page;
+    this.coordinates = page.columns.flatMap((column, i) => (column.role === "coordinate" ? [i] : []));
+    this.component = page.columns.find((column) => column.role === "component") ?? null;
+    this.groups = this.component === null ? [] : pointsByComponent(this.component.values, this.component.names.length);
+    this.chosen = new Set();  // entries of the legend; empty means all
+    this.names = [];
+    this.point = -1;  // the point whose values are shown
+    this.dark = matchMedia("(prefers-color-scheme: dark)");
+    this.plot = new Plot(byId("canvas"), page);
+    this.fillMenus();
+    this.listen();
+  }
+
+  fillMenus() {
+    const {columns} = this.page;
+    const axes = this.coordinates.map((i) => [i, columns[i].label]);
+    fillMenu("x", axes, this.coordinates[0]);
+    fillMenu("y", axes, this.coordinates[Math.min(1, this.coordinates.length - 1)]);
+    const first = columns.findIndex((column) => column.role === "value");
+    fillMenu("color", [[-1, "nothing"], ...columns.map((column, i) => [i, column.label])], first);
+    fillMenu("search-in", [[-1, "row number"], ...columns.flatMap((column, i) =>
+      (column.names !== null && column.role === "value" ? [[i, column.label]] : []))], -1);
+    byId("component-menu").hidden = this.groups.length < 2;
+    fillMenu("component", [[-1, "all, side by side"], ...this.groups.slice(0, 100).map((points, g) =>
+      [g, `${this.component.names[this.component.values[points[0]]]}: ${points.length.toLocaleString("en")} rows`])], -1);
+  }
+
+  listen() {
+    for (const id of ["x", "y"]) byId(id).addEventListener("change", () => this.redraw());
+    byId("component").addEventListener("change", () => this.redraw().then(() => this.plot.fit()));
+    byId("color").addEventListener("change", () => { this.chosen.clear(); this.recolor().then(() => this.chooseNames()); });
+    byId("show-names").addEventListener("change", () => this.drawAxes());
+    byId("search").addEventListener("submit", (event) => { event.preventDefault(); this.search(); });
+    byId("save").addEventListener("click", () => saveSelection(this.page, this.sorted()));
+    byId("clear").addEventListener("click", () => this.plot.clear());
+    byId("in-view").addEventListener("click", () => this.plot.select(this.plot.inView()));
+    byId("zoom-in").addEventListener("click", () => this.plot.zoom(1.4));
+    byId("zoom-out").addEventListener("click", () => this.plot.zoom(1 / 1.4));
+    byId("fit").addEventListener("click", () => this.plot.fit());
+    for (const mode of document.getElementsByName("mode")) {
+      mode.addEventListener("change", () => this.plot.setMode(mode.value));
+    }
+    byId("canvas").addEventListener("keydown", keyActions(this));
+    this.plot.on("pointover", (point) => this.showPoint(point));
+    this.plot.on("pointout", () => { byId("tip").hidden = true; });
+    this.plot.on("select", () => showSelection(this.page, this.sorted()));
+    this.plot.on("deselect", () => showSelection(this.page, []));
+    this.plot.on("view", () => { byId("tip").hidden = true; this.drawAxes(); });
+    this.dark.addEventListener("change", () => { this.plot.setTheme(this.dark.matches); this.recolor(); });
+    addEventListener("resize", () => {
+      clearTimeout(this.resizing);
+      this.resizing = setTimeout(() => this.redraw(), 200);
+    });
+  }
+
+  column(id) { return this.page.columns[Number(byId(id).value)] ?? null; }
+
+  /** Selected points by row. */
+  sorted() { return [...this.plot.selected()].sort((a, b) => a - b); }
+
+  /** The group of the one component that is shown; null where all are. */
+  group() { return this.groups[Number(byId("component").value)] ?? null; }
+
+  positions() {
+    const [x, y] = [this.column("x").values, this.column("y").values];
+    if (this.group() !== null) return fillView(x, y, this.group());
+    return this.groups.length > 1 ? standSideBySide(x, y, this.groups, this.plot.aspect()) : fillView(x, y);
+  }
+
+  async redraw() {
+    this.placed = this.positions();
+    await this.recolor(false);
+    byId("x-name").textContent = this.column("x").label;
+    byId("y-name").textContent = this.column("y").label;
+  }
+
+  async recolor(keepIndex = true) {
+    const column = this.column("color");
+    this.key = colorKey(column, this.page, this.dark.matches);
+    this.legend();
+    await this.plot.draw(this.placed, this.key, keepIndex);
+    const group = this.group() ?? (this.groups.length > 1 ? this.groups[0] : null);
+    this.names = this.key.kind === "classes" ? placeNames(this.key, this.placed, group) : [];
+    this.drawAxes();
+    this.filter();
+  }
+
+  /** Names help where colours alone no longer tell classes apart. */
+  chooseNames() {
+    byId("show-names").checked = this.key.kind === "classes" && this.key.entries.length > this.page.palette.length;
+    this.drawAxes();
+  }
+
+  legend() {
+    showLegend(this.column("color"), this.key, this.chosen, (entry) => {
+      if (!this.chosen.delete(entry)) this.chosen.add(entry);
+      const focused = [...byId("legend").children].indexOf(document.activeElement);
+      this.legend();
+      byId("legend").children[focused]?.focus();
+      this.filter();
+      this.drawAxes();
+    });
+  }
+
+  /** Show the chosen component and classes. */
+  filter() {
+    const group = this.group();
+    if (this.chosen.size === 0) { this.plot.show(group === null ? null : Array.from(group)); return; }
+    const points = group === null ? Array.from({length: this.page.nRows}, (_, i) => i) : Array.from(group);
+    this.plot.show(points.filter((point) => this.chosen.has(this.key.codes[point])));
+  }
+
+  drawAxes() {
+    const {x, y} = this.plot.scales;
+    drawTicks(byId("x-ticks"), x, this.placed.axes?.x ?? null, false);
+    drawTicks(byId("y-ticks"), y, this.placed.axes?.y ?? null, true);
+    drawNames(byId("names"), byId("show-names").checked ? this.names : [], this.plot.scales, this.chosen);
+  }
+
+  /** The values of a point, beside the picture and at the point. */
+  showPoint(point) {
+    if (point < 0) return;
+    this.point = point;
+    const row = rowOf(this.page, point);
+    byId("point-title").textContent = `Row ${row}`;
+    byId("point").replaceChildren(...this.page.columns.flatMap((column) =>
+      [cellOf("dt", column.label), cellOf("dd", textOf(column, point) || "unknown")]));
+    const named = this.page.columns.find((column) => column.role === "value");
+    const tip = byId("tip");
+    tip.textContent = named ? `row ${row} · ${textOf(named, point) || "unknown"}` : `row ${row}`;
+    const [left, top] = this.plot.place(point);
+    tip.hidden = false;
+    tip.style.left = `${Math.max(0, Math.min(left + 12, this.plot.canvas.clientWidth - tip.offsetWidth))}px`;
+    tip.style.top = `${Math.max(0, top > 40 ? top - 36 : top + 14)}px`;
+  }
+
+  /** Show a point and say so. */
+  goTo(point) {
+    if (point < 0) return;
+    this.plot.mark(point);
+    this.showPoint(point);
+    byId("spoken").textContent = byId("tip").textContent;
+  }
+
+  step(by) {
+    let point = this.point < 0 && by < 0 ? 0 : this.point;
+    do point = (point + by + this.page.nRows) % this.page.nRows;
+    while (!this.plot.isVisible(point) && point !== this.point);
+    this.goTo(point);
+  }
+
+  moveTo(direction) { this.goTo(this.point < 0 ? 0 : this.plot.neighbor(this.point, direction)); }
+
+  toggleSelected() {
+    if (this.point < 0) return;
+    const selected = new Set(this.plot.selected());
+    if (!selected.delete(this.point)) selected.add(this.point);
+    if (selected.size === 0) this.plot.clear(); else this.plot.select([...selected]);
+  }
+
+  async search() {
+    const points = findPoints(this.page, Number(byId("search-in").value), byId("search-text").value);
+    const found = points.filter((point) => this.plot.isVisible(point));
+    const missing = points.length > 0 ? "Found, but hidden by the chosen component or classes."
+      : this.page.nRows < this.page.nInput ? "Not on this page, which does not hold all rows." : "Not found.";
+    byId("search-result").textContent = found.length === 0 ? missing : `${found.length.toLocaleString("en")} found.`;
+    if (found.length === 0) return;
+    this.plot.select(found);
+    await this.plot.zoomTo(found);
+    if (found.length === 1) this.goTo(found[0]);
+  }
+}
+
+async function start() {
+  const page = decodePage(JSON.parse(byId("content").textContent));
+  if (page.nRows === 0) { fail("No row has coordinates, so there is nothing to show."); return; }
+  const explorer = new Explorer(page);
+  explorer.plot.setTheme(explorer.dark.matches);
+  await explorer.redraw();
+  explorer.chooseNames();
+  showSelection(page, []);
+  byId("loading").remove();
+  document.documentElement.dataset.ready = "true";
+  globalThis.explorer = explorer;  // for the console, and for tests
+}
+
+function fail(message) {
+  byId("loading").textContent = message;
+  byId("loading").setAttribute("role", "alert");
+}
+
+start().catch((error) => {
+  fail(`The picture cannot be drawn: ${error.message}. It needs a browser with WebGL; index.html needs none.`);
+  throw error;
+});

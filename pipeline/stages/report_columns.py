@@ -1,0 +1,94 @@
+"""Columns of a run that its report shows: coordinates, component, reconstruction error and labels of input rows."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.engine import checkpoint, current_config
+from pipeline.storage import array_specs
+from pipeline.storage.store import Store
+
+if TYPE_CHECKING:
+    from pipeline.report.embedding_figure import ColorSource
+    from pipeline.report.explore import Column
+
+NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
+"""Kinds of input whose labels are a column, a key or an array with a name."""
+
+
+def color_source(store: Store) -> "ColorSource | None":
+    """The first label column of the store with its names; None where the input has no labels."""
+    from pipeline.report.embedding_figure import ColorSource  # noqa: PLC0415
+
+    reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
+    if not reports:
+        return None
+    described = reports[0].report
+    values = store.read_all(array_specs.LABEL.name)[:, 0]
+    names = described["names"]
+    label = label_name(store.attributes()["config"]["input"], described["kind"])
+    return ColorSource(values, described["kind"], None if names is None else tuple(names), label)
+
+
+def label_name(section: dict[str, Any], kind: str) -> str:
+    """What a picture calls the labels of an input section: the name of their column or array where they have one.
+
+    >>> label_name({"kind": "csv", "label": "species"}, "categorical"), label_name({"kind": "csv", "label": "4"}, "")
+    ('species', 'column 4')
+    """
+    if section["kind"] == "synthetic":
+        return "true coordinate" if kind == "continuous" else "label"
+    if section["kind"] not in NAMED_LABELS:
+        return "label"  # a file of nothing else
+    name = str(section.get("label") or section.get("labels") or "label")
+    return f"column {name}" if name.isdigit() else name
+
+
+def page_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
+    """What the explorer shows of some input rows, ascending, under the names that an export has."""
+    from pipeline.report.explore import Column  # noqa: PLC0415
+
+    embedding = store.gather(array_specs.EMBEDDING.name, rows)
+    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", values, role="coordinate")
+               for j, values in enumerate(embedding.T)]  # fmt: skip
+    columns += _label_columns(store, rows)
+    name = array_specs.RECONSTRUCTION_ERROR.name
+    if name in current_config.current_arrays(store) and store.has_array(name):
+        columns.append(Column("reconstruction_error", "reconstruction error", _reconstruction_error(store, rows)))
+    component = store.gather(array_specs.COMPONENT.name, rows)
+    if component.size and component.max() > 0:
+        names = [str(label) for label in range(int(component.max()) + 1)]
+        columns.append(Column("component", "component", component, names, role="component"))
+    return columns
+
+
+def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
+    from pipeline.report.explore import Column  # noqa: PLC0415
+
+    reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
+    if not reports:
+        return []
+    described = reports[0].report
+    label = label_name(store.attributes()["config"]["input"], described["kind"])
+    first, *others = store.gather(array_specs.LABEL.name, rows).T
+    columns = [Column("label", label, first)]
+    if described["kind"] == "categorical":
+        names = described["names"]
+        if names is None:
+            values, codes = np.unique(first, return_inverse=True)
+            names = [f"{value:g}" for value in values if np.isfinite(value)]
+        else:
+            codes = np.nan_to_num(first, nan=-1.0).astype(np.int64)
+        columns = [Column("label", label, np.where(codes < len(names), codes, -1), names)]
+    return columns + [Column(f"label{j}", f"{label} {j}", values) for j, values in enumerate(others, 2)]
+
+
+def _reconstruction_error(store: Store, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """(len(rows),) of input rows; NaN for rows equal to an earlier one where that is no longer recorded."""
+    n_input = store.array(array_specs.COMPONENT.name).shape[0]
+    errors = np.full(n_input, np.nan)
+    errors[store.read_all(array_specs.ORIGINAL_INDEX.name)] = store.read_all(array_specs.RECONSTRUCTION_ERROR.name)
+    if store.has_array(array_specs.REPRESENTATIVE.name):
+        rows = store.gather(array_specs.REPRESENTATIVE.name, rows)
+    return np.asarray(errors[rows])

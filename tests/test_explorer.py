@@ -1,0 +1,192 @@
+"""The explorer's page: what its base64 holds is what the store holds."""
+
+import base64
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_end_to_end import lle
+
+from pipeline.engine import disk_costs
+from pipeline.report.explore import SCRIPTS, Column, ExplorerPage, read_asset, render_explorer, sample_rows
+from pipeline.storage.store import Store
+
+TYPES = {1: "<u1", 2: "<u2", 4: "<u4"}
+
+
+class Scripts(HTMLParser):
+    """Content of the script elements by id ("" for those without), and the attributes that could load something."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.by_id: dict[str, str] = {}
+        self.addresses: list[str] = []
+        self._id: str | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "action", "data")]
+        self._id = dict(attrs).get("id") or "" if tag == "script" else None
+
+    def handle_endtag(self, tag: str) -> None:
+        self._id = None
+
+    def handle_data(self, data: str) -> None:
+        if self._id is not None:
+            self.by_id[self._id] = self.by_id.get(self._id, "") + data
+
+
+def decode(page: bytes) -> dict[str, Any]:
+    """Rows and columns of a page, by name; classes as their names."""
+    scripts = Scripts(page.decode()).by_id
+    content = json.loads(scripts["content"])
+
+    def payload(index: int, dtype: str) -> np.ndarray:
+        return np.frombuffer(base64.b64decode(scripts[f"data-{index}"]), dtype)
+
+    rows = content["rows"]
+    decoded = {"row": np.arange(content["nRows"]) if rows is None else payload(rows["data"], "<u4")}
+    for column in content["columns"]:
+        if column["names"] is not None:
+            names = np.array([*column["names"], ""])
+            decoded[column["name"]] = names[payload(column["data"][0], TYPES[column["bytes"]])]
+            continue
+        codes = payload(column["data"][0], "<u2").astype(float)
+        values = column["low"] + codes * (column["high"] - column["low"]) / content["steps"]
+        values[codes > content["steps"]] = np.nan
+        if len(column["data"]) > 1:
+            values[payload(column["data"][1], "<u4")] = payload(column["data"][2], "<f4")
+        decoded[column["name"]] = values
+    return decoded
+
+
+def page_of(*columns: Column, rows: np.ndarray | None = None, n_input: int | None = None) -> ExplorerPage:
+    rows = np.arange(len(columns[0].values)) if rows is None else rows
+    return ExplorerPage("title", rows, columns, len(rows) if n_input is None else n_input, len(rows))
+
+
+class TestEncoding:
+    def test_numbers_are_within_half_a_step(self, rng):
+        values = rng.normal(size=5000)
+        decoded = decode(render_explorer(page_of(Column("y1", "coordinate 1", values))))["y1"]
+        assert np.abs(decoded - values).max() <= 0.51 * np.ptp(values) / 65_534
+
+    def test_far_values_are_exact_and_cost_the_others_no_precision(self, rng):
+        values = rng.normal(size=5000)
+        values[[3, 70]] = 1e6, -2.5e7
+        decoded = decode(render_explorer(page_of(Column("y1", "coordinate 1", values))))["y1"]
+        assert decoded[3] == 1e6
+        assert decoded[70] == -2.5e7
+        assert np.abs(np.delete(decoded - values, [3, 70])).max() < 1e-3
+
+    def test_unknown_and_equal_values(self):
+        columns = Column("a", "a", np.array([np.nan, 2.0, 2.0])), Column("b", "b", np.full(3, np.nan))
+        decoded = decode(render_explorer(page_of(*columns)))
+        np.testing.assert_allclose(decoded["a"], [np.nan, 2.0, 2.0], atol=1e-4)
+        assert np.isnan(decoded["b"]).all()
+
+    @pytest.mark.parametrize("n", [3, 300, 70_000])
+    def test_classes_keep_their_names(self, n):
+        names = [f"class {i}" for i in range(n)]
+        codes = np.array([0, n - 1, -1, 1])
+        decoded = decode(render_explorer(page_of(Column("label", "kind", codes, names))))["label"]
+        assert decoded.tolist() == ["class 0", names[-1], "", "class 1"]
+
+    def test_rows_of_a_sample_are_recorded(self):
+        rows = np.array([4, 9, 70_001])
+        page = page_of(Column("y1", "y", np.zeros(3)), rows=rows, n_input=80_000)
+        assert decode(render_explorer(page))["row"].tolist() == rows.tolist()
+
+    def test_names_cannot_end_the_script_that_holds_them(self):
+        hostile = "</script><script>alert(1)</script><!--"
+        column = Column("label", hostile, np.zeros(2, int), [hostile])
+        page = render_explorer(page_of(column)._replace(title=hostile))
+        assert decode(page)["label"].tolist() == [hostile] * 2
+        assert b"<script>alert" not in page
+
+    def test_page_loads_nothing(self):
+        page = render_explorer(page_of(Column("y1", "y", np.zeros(2)))).decode()
+        assert set(Scripts(page).addresses) == {"index.html"}
+        assert "default-src 'none'" in page
+
+    def test_library_comes_with_its_licence_and_version(self):
+        page = render_explorer(page_of(Column("y1", "y", np.zeros(2)))).decode()
+        version = json.loads(read_asset("package.json"))["dependencies"]["regl-scatterplot"]
+        assert f"regl-scatterplot {version}" in page
+        assert "Copyright (c) 2018 Fritz Lekschas" in page
+
+
+def test_sample_is_even():
+    rows = np.arange(1000) * 3
+    sample = sample_rows(rows, 100)
+    assert len(sample) == 100
+    assert (sample // 30 == np.arange(100)).all()  # one from each stretch of ten rows
+    assert len(np.unique(sample % 30)) > 5
+
+
+def test_plan_counts_the_page(rng):
+    """The plan of the report's bytes covers pages with all columns that a run has."""
+    n, m = 30_000, 5
+    columns = [Column(f"y{j}", "y", rng.normal(size=n), role="coordinate") for j in range(m)]
+    columns += [Column(name, name, rng.normal(size=n)) for name in ("label", "label2", "error")]
+    columns += [Column("component", "component", np.zeros(n, int), [str(i) for i in range(300)], "component")]
+    page = page_of(*columns, rows=np.arange(n) * 2, n_input=2 * n)
+    fixed = len(render_explorer(page_of(Column("y1", "y", np.zeros(2)))))
+    assert len(render_explorer(page)) - fixed < disk_costs.report(n=n, m=m) - disk_costs.report(n=0, m=m)
+    assert fixed < 2**20
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Store, page and labels of two planes far apart, with a row equal to an earlier one and two without numbers."""
+    folder, rng = tmp_path_factory.mktemp("explorer"), np.random.default_rng(19)
+    x = np.vstack([rng.random((150, 2)) @ rng.random((2, 4)) + shift for shift in (0.0, 50.0)])
+    x[[7, 200]] = np.nan
+    x[20] = x[3]
+    labels = np.where(np.arange(300) < 100, "left", "right")
+    np.savez(folder / "x.npz", x=x, y=labels)
+    config = {
+        "input": {"kind": "npz", "path": str(folder / "x.npz"), "key": "x", "labels": "y"},
+        "preprocess": {"invalid": "drop"}, "neighbors": {"n_neighbors": 6}, "quality": {"sample": 100},
+        "output": {"store": str(folder / "run.zarr")}, "execution": {"cluster": {"kind": "serial"}},
+    }  # fmt: skip
+    (folder / "config.yaml").write_text(json.dumps(config))
+    lle("run", folder / "config.yaml")
+    store = Store(str(folder / "run.zarr"))
+    return store, decode((folder / "run.zarr" / "report" / "explore.html").read_bytes()), labels
+
+
+class TestOfARun:
+    def test_rows_are_those_with_coordinates(self, run):
+        store, page, _ = run
+        embedded = np.flatnonzero(np.isfinite(store.read_all("embedding")).all(axis=1))
+        assert page["row"].tolist() == embedded.tolist()
+        assert {7, 200}.isdisjoint(page["row"].tolist())
+
+    def test_values_are_those_of_the_rows(self, run):
+        store, page, labels = run
+        rows, embedding = page["row"], store.read_all("embedding")
+        for j in range(2):
+            step = np.nanmax(np.abs(embedding[:, j])) / 30_000
+            np.testing.assert_allclose(page[f"y{j + 1}"], embedding[rows, j], atol=step)
+        assert page["label"].tolist() == labels[rows].tolist()
+        assert page["component"].tolist() == store.read_all("component")[rows].astype(str).tolist()
+
+    def test_reconstruction_error_is_of_the_input_row(self, run):
+        store, page, _ = run
+        errors = dict(zip(store.read_all("original_index"), store.read_all("reconstruction_error"), strict=True))
+        expected = [errors[3 if row == 20 else row] for row in page["row"]]
+        np.testing.assert_allclose(page["reconstruction_error"], expected, atol=np.max(expected) / 60_000)
+
+    def test_report_links_to_it_and_has_no_script(self, run):
+        page = Path(run[0].url, "report", "index.html").read_text()
+        assert 'href="explore.html"' in page
+        assert "<script" not in page
+
+
+def test_scripts_are_all_in_the_page():
+    page = render_explorer(page_of(Column("y1", "y", np.zeros(2)))).decode()
+    assert all(read_asset(name) in page for name in SCRIPTS)

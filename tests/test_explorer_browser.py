@@ -1,0 +1,287 @@
+"""The explorer in Chromium: what a person hovers over, selects, saves and reaches with the keyboard."""
+
+import csv
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_explorer import page_of
+
+from pipeline.report.explore import Column, render_explorer
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+ARGUMENTS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
+             "--disable-background-networking", "--no-first-run"]  # fmt: skip
+N = 400
+NAMES = [f"kind {i}" for i in range(4)]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: the explorer is not tested (apt-get install chromium)"),
+]
+
+
+def points() -> tuple[np.ndarray, np.ndarray]:
+    """Four clouds, one for each class, about the corners of a square; rows are multiples of 3."""
+    rng = np.random.default_rng(7)
+    classes = np.arange(N) // (N // 4)
+    corners = np.array([[-1, -1], [1, -1], [-1, 1], [1, 1]])[classes]
+    return corners + rng.normal(scale=0.15, size=(N, 2)), classes
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    y, classes = points()
+    page = page_of(
+        Column("y1", "coordinate 1", y[:, 0], role="coordinate"),
+        Column("y2", "coordinate 2", y[:, 1], role="coordinate"),
+        Column("y3", "coordinate 3", y[:, 0] * y[:, 1], role="coordinate"),
+        Column("label", "label", classes, NAMES), Column("reconstruction_error", "error", np.exp(y[:, 0])),
+        rows=3 * np.arange(N), n_input=3 * N,
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("page") / "explore.html"
+    path.write_bytes(render_explorer(page))
+    return path.as_uri()
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    """The page at 1,200 by 900 pixels. The test fails on any error or warning of the browser, or a request."""
+    page, heard = opened(browser, address, viewport={"width": 1200, "height": 900})
+    yield page
+    page.close()
+    assert heard == []
+
+
+def disturbing(message: Any) -> bool:
+    """Errors and warnings, but for the remark of a driver without a GPU on how slow it is."""
+    return message.type in ("error", "warning") and "GL Driver Message (OpenGL, Performance" not in message.text
+
+
+def opened(browser: Any, address: str, **options: Any) -> tuple[Any, list[str]]:
+    page, heard = browser.new_page(**options), list[str]()
+    page.on("pageerror", lambda error: heard.append(str(error)))
+    page.on("console", lambda message: heard.append(message.text) if disturbing(message) else None)
+    page.on("request", lambda request: None if request.url[:5] in ("file:", "blob:") else heard.append(request.url))
+    page.goto(address)
+    page.wait_for_selector("html[data-ready]", timeout=60_000)
+    return page, heard
+
+
+def place(page: Any, point: int) -> tuple[float, float]:
+    """Where a point is drawn, in pixels of the window."""
+    box = page.locator("#canvas").bounding_box()
+    x, y = page.evaluate(f"explorer.plot.place({point})")
+    return box["x"] + x, box["y"] + y
+
+
+def drag(page: Any, *stops: tuple[float, float]) -> None:
+    page.mouse.move(*stops[0])
+    page.mouse.down()
+    for stop in stops[1:]:
+        page.mouse.move(*stop, steps=12)
+    page.mouse.up()
+
+
+def saved(page: Any, tmp_path: Path) -> list[dict[str, str]]:
+    with page.expect_download() as download:
+        page.click("#save")
+    download.value.save_as(tmp_path / "selection.csv")
+    with (tmp_path / "selection.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def lone_point() -> int:
+    """The point whose nearest other one is farthest away: nothing else lies under the pointer."""
+    y, _ = points()
+    distances = np.linalg.norm(y[:, None] - y, axis=2) + 9.0 * np.eye(N)
+    return int(distances.min(axis=1).argmax())
+
+
+def test_hover_shows_the_row_and_its_values(page):
+    point = lone_point()
+    y, classes = points()
+    page.mouse.move(*place(page, point))
+    page.wait_for_selector("#tip:not([hidden])")
+    assert page.inner_text("#tip") == f"row {3 * point} · {NAMES[classes[point]]}"
+    assert page.inner_text("#point-title") == f"Row {3 * point}"
+    values = page.locator("#point dd").all_inner_texts()
+    np.testing.assert_allclose([float(value) for value in values[:3]], [*y[point], y[point].prod()], atol=1e-3)
+    assert values[3] == NAMES[classes[point]]
+
+
+@pytest.mark.parametrize("mode", ["lasso", "rectangle"])
+def test_dragging_selects_the_enclosed_rows_and_saves_them(page, tmp_path, mode):
+    y, _ = points()
+    box = page.locator("#canvas").bounding_box()
+    left, top, right, bottom = box["x"] + 4, box["y"] + 4, box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.check(f'input[value="{mode}"]')
+    if mode == "lasso":
+        drag(page, (left, top), (right, top), (right, bottom), (left, bottom), (left, top))
+    else:
+        drag(page, (left, top), (right, bottom))
+    page.wait_for_selector("#save:not([disabled])")
+    inside = np.flatnonzero((y[:, 0] < 0) & (y[:, 1] > 0))  # the clouds are apart, so the edges need not be exact
+    assert page.inner_text("#selected-count").startswith("100 rows selected")
+    rows = saved(page, tmp_path)
+    assert [int(row["row"]) for row in rows] == (3 * inside).tolist()
+    np.testing.assert_allclose([float(row["y1"]) for row in rows], y[inside, 0], atol=1e-4)
+    assert {row["label"] for row in rows} == {"kind 2"}
+    assert page.locator("#selected-rows tr").count() == 100
+
+
+def test_choosing_other_coordinates_moves_points_and_keeps_the_selection(page):
+    before = place(page, 5)
+    page.evaluate("explorer.plot.select([5, 6])")
+    page.select_option("#y", label="coordinate 3")
+    page.wait_for_function("document.getElementById('y-name').textContent === 'coordinate 3'")
+    page.wait_for_timeout(300)
+    assert place(page, 5) != before
+    assert page.evaluate("[...explorer.plot.selected()].sort()") == [5, 6]
+
+
+def test_colours_follow_the_menu(page):
+    assert page.locator("#legend button").count() == 4
+    page.select_option("#color", label="error")
+    page.wait_for_selector("#legend .bar")
+    page.select_option("#color", label="nothing")
+    page.wait_for_function("document.getElementById('legend').childElementCount === 0")
+
+
+def test_pressed_classes_hide_the_others(page, tmp_path):
+    page.click("#legend button:nth-child(2)")
+    page.click("#in-view")
+    page.wait_for_selector("#save:not([disabled])")
+    assert {row["label"] for row in saved(page, tmp_path)} == {"kind 1"}
+
+
+@pytest.mark.parametrize(("kind", "text", "expected"), [
+    ("row number", "66", "1 row selected"), ("row number", "67", "No rows selected"),
+    ("label", "Kind 3", "100 rows selected"), ("label", "kind", "No rows selected"),
+])  # fmt: skip
+def test_search_selects_what_it_finds(page, kind, text, expected):
+    page.select_option("#search-in", label=kind)
+    page.fill("#search-text", text)
+    page.press("#search-text", "Enter")
+    page.wait_for_function("document.getElementById('search-result').textContent !== ''")
+    page.wait_for_function(f"document.getElementById('selected-count').textContent.startsWith('{expected}')")
+    if text == "66":
+        assert page.inner_text("#point-title") == "Row 66"
+
+
+def test_keyboard_reaches_every_control_and_does_what_the_mouse_does(page):
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.innerText"))
+    controls = {"x", "y", "color", "search-in", "search-text", "zoom-in", "zoom-out", "fit", "in-view", "canvas"}
+    assert controls <= reached
+    assert len({text for text in reached if text.startswith("kind ")}) == 4
+    page.focus("#canvas")
+    page.keyboard.press("n")
+    assert page.inner_text("#point-title") == "Row 0"
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.getElementById('selected-count').textContent.startsWith('1 row ')")
+    page.keyboard.press("Shift+ArrowRight")
+    y, _ = points()
+    right = page.evaluate("explorer.point")
+    assert y[right, 0] > y[0, 0]
+    page.keyboard.press("v")
+    page.wait_for_function(f"document.getElementById('selected-count').textContent.startsWith('{N} rows')")
+    page.keyboard.press("Escape")
+    page.wait_for_function("document.getElementById('selected-count').textContent === 'No rows selected.'")
+    before = place(page, 0)
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(300)
+    panned = place(page, 0)
+    assert panned[0] < before[0] - 20
+    page.keyboard.press("+")
+    page.wait_for_timeout(300)
+    assert place(page, 0) != panned
+    page.keyboard.press("0")
+    page.wait_for_timeout(500)
+    np.testing.assert_allclose(place(page, 0), before, atol=1.0)
+
+
+CONTRASTS = """() => {
+  const channel = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = (c) => 0.2126 * channel(c[0]) + 0.7152 * channel(c[1]) + 0.0722 * channel(c[2]);
+  const parse = (text) => { const n = text.match(/[\\d.]+/g).map(Number); return n.length < 4 ? [...n, 1] : n; };
+  const behind = (e) => { for (; e; e = e.parentElement) {
+    const c = parse(getComputedStyle(e).backgroundColor); if (c[3] > 0.5) return c; } return [255, 255, 255, 1]; };
+  const found = [];
+  for (const e of document.querySelectorAll("body *")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim() !== "");
+    if (!own || !e.checkVisibility() || ["SCRIPT", "NOSCRIPT", "OPTION"].includes(e.tagName)) continue;
+    const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) found.push([e.tagName, e.id, e.textContent.slice(0, 40), ratio]);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 400])
+def test_text_has_contrast_and_nothing_is_cut_off(browser, address, scheme, width):
+    page, heard = opened(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.evaluate("explorer.plot.select([1, 2, 3])")
+    page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
+    page.wait_for_selector("#table:not([hidden])")
+    assert page.evaluate(CONTRASTS) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#canvas").bounding_box()["width"] > 0.7 * min(width, 1100)
+    page.close()
+    assert heard == []
+
+
+def test_a_finger_moves_the_view(browser, address):
+    context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True)
+    page, heard = opened(context, address)
+    before = place(page, 0)
+    client = context.new_cdp_session(page)
+    box = page.locator("#canvas").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    client.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+    for step in range(1, 9):
+        touch = [{"x": x + 8 * step, "y": y}]
+        client.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": touch})
+        page.wait_for_timeout(40)
+    client.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.wait_for_timeout(300)
+    after = place(page, 0)
+    assert 20 < after[0] - before[0] < 100
+    assert abs(after[1] - before[1]) < 10
+    context.close()
+    assert heard == []
+
+
+def test_components_stand_side_by_side_and_alone(browser, tmp_path):
+    """Two components on the same coordinates do not cover each other; one alone fills the view."""
+    y, _ = points()
+    component = (np.arange(N) % 4 == 3).astype(int)
+    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
+    columns.append(Column("component", "component", component, ["0", "1"], "component"))
+    (tmp_path / "explore.html").write_bytes(render_explorer(page_of(*columns)))
+    page, heard = opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1200, "height": 900})
+    ends = [[place(page, point)[0] for point in np.flatnonzero(component == c)[::7]] for c in (0, 1)]
+    assert max(ends[0]) < min(ends[1])
+    page.select_option("#component", label="1: 100 rows")
+    page.wait_for_timeout(500)
+    page.click("#in-view")
+    page.wait_for_function("document.getElementById('selected-count').textContent.startsWith('100 rows')")
+    page.close()
+    assert heard == []
