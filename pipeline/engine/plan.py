@@ -214,10 +214,14 @@ def most_boxes(n_cells: int, n_blocks: int, generations: int = 0) -> int:
     return (generations + 1) * n_cells + n_blocks + generations
 
 
+def sample_size(n_rows: int) -> int:
+    """Input rows to keep for finding the cells: twice what is needed, since some are dropped."""
+    return min(n_rows, max(1000, 2 * SAMPLE_PER_CELL * n_cells(n_rows)))
+
+
 def sample_rows(layout: Layout) -> int:
-    """Rows of each input block to keep for finding the cells: twice what is needed, since some are dropped."""
-    needed = max(1000, 2 * SAMPLE_PER_CELL * n_cells(layout.n_input))
-    return min(layout.block_points, math.ceil(needed / layout.input_blocks()))
+    """The most of these rows that one input block holds."""
+    return min(layout.block_points, math.ceil(sample_size(layout.n_input) * layout.block_points / layout.n_input) + 1)
 
 
 def neighbor_method(requested: str, n_points: int, n_features: int) -> str:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from pipeline.kernels.factors.lle_weights import barycenter_weights
 from pipeline.kernels.neighbors.cells import Boxes
+from pipeline.kernels.neighbors.knn import TIE
 
 F64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -44,9 +45,9 @@ def reach_of(points: F64, boxes: Boxes, counts: Ids, k: int) -> F64:
 
 
 def reached(points: F64, reach: F64, boxes: Boxes, chosen: Ids) -> Bools:
-    """(b, chosen) whether each point (b, d) comes within its reach (b,) of each chosen box."""
+    """(b, chosen) whether each point (b, d) comes within its reach (b,) of each chosen box, or as near as that."""
     out = np.empty((len(points), len(chosen)), bool)
-    limit = np.square(reach)
+    limit = np.square((1 + TIE) * reach)
     for column, box in enumerate(chosen):
         gap = np.maximum(0.0, np.maximum(boxes.low[box] - points, points - boxes.high[box]))
         out[:, column] = np.einsum("bd,bd->b", gap, gap) <= limit

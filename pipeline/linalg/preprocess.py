@@ -13,6 +13,8 @@ from pipeline.storage.store import Store
 
 TINY_RELATIVE_SPREAD = 1e-14
 """Of the mean: some fifty times what the rounding of a mean leaves of a constant column."""
+SCALING_BITS = 30
+"""Of a standard deviation that are kept."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,18 @@ def _standard(X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
             f"preprocess.scale: standard divides by the standard deviation, but {len(constant)} of {len(mean)} columns "
             f"are constant (numbers {shown}, counted from 0). Leave them out with input.columns, or use scale: none"
         )
-    return mean, spread
+    return rounded_scaling(mean, spread)
+
+
+def rounded_scaling(
+    mean: npt.NDArray[np.float64], spread: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Means and standard deviations, both (d,), as multiples of a power of two some 1e-9 of the deviation.
+
+    Sums over blocks of other sizes round otherwise, and with them distances that tie; here that rounding is lost.
+    """
+    unit = np.exp2(np.floor(np.log2(spread)) - SCALING_BITS)
+    return np.round(mean / unit) * unit, np.round(spread / unit) * unit
 
 
 def _components(X: Any, n_components: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -9,7 +9,14 @@ import numpy.typing as npt
 
 from pipeline.engine import task_costs
 from pipeline.kernels.neighbors.cells import Boxes, boxes_within
-from pipeline.kernels.neighbors.knn import NeighborLists, kdtree_neighbors, nearest_distances, select_nearest
+from pipeline.kernels.neighbors.knn import (
+    TIE,
+    NeighborLists,
+    exact_distances,
+    kdtree_neighbors,
+    nearest_distances,
+    select_nearest,
+)
 from pipeline.storage import array_specs
 from pipeline.storage.store import Store
 
@@ -29,7 +36,7 @@ def search_by_tree(
         near = np.sort(np.concatenate([ids, nearest_rows(boxes, start, stop, n_neighbors + 1)]))
         points = store.gather(array_specs.POINTS.name, near)
     lists = kdtree_neighbors(own, ids, points, near, n_neighbors)
-    chosen = boxes_within_reach(boxes, start, stop, own, lists.distances[:, -1])
+    chosen = boxes_within_reach(boxes, start, stop, own, (1 + TIE) * lists.distances[:, -1])
     return lists, len(near) + improve(store, boxes, chosen, own, ids, lists)
 
 
@@ -38,14 +45,14 @@ def improve(
 ) -> int:
     """Merge what lies in the chosen boxes into the lists (b, k) of a block's points (b, d), in place; rows read.
 
-    `slack` is for lists that are good already: only points search that have another at hand which is nearer than their
-    farthest neighbour, that distance made longer by this share.
+    `slack` is for stored lists, whose distances are rounded by up to this share: a point searches only if another one
+    is as near as its farthest neighbour, that distance made longer by this share.
     """
     n_read, k = 0, lists.ids.shape[1]
     for batch in batches_of(boxes, chosen, HALO_ROWS):
         halo = rows_of(boxes, batch)
         gap = np.maximum(0.0, np.maximum(boxes.low[batch].min(axis=0) - own, own - boxes.high[batch].max(axis=0)))
-        reach = (1 + (slack or 0.0)) * lists.distances[:, -1]
+        reach = (1 + (slack or TIE)) * lists.distances[:, -1]
         rows = np.flatnonzero(np.einsum("bd,bd->b", gap, gap) <= reach**2)
         others = store.gather(array_specs.POINTS.name, halo)
         if slack is not None:
@@ -53,11 +60,30 @@ def improve(
         # the block's own points are in the tree too: without near ones a query would look through all the far ones
         points = np.concatenate([own, others])
         more = kdtree_neighbors(own[rows], ids[rows], points, np.concatenate([ids, halo]), k)
+        if slack is not None:
+            restore_distances(store, own, lists, rows[_equal_when_stored(lists, rows, more)])
         both = (np.hstack([lists.ids[rows], more.ids]), np.hstack([lists.distances[rows], more.distances]))
         for column, better in zip(lists, select_nearest(*both, ids[rows], k), strict=True):
             column[rows] = better
         n_read += len(halo)
     return n_read
+
+
+def _equal_when_stored(lists: NeighborLists, rows: Ids, more: NeighborLists) -> npt.NDArray[np.bool_]:
+    """Which of the rows list two points at one distance in single precision, once `more` (rows, k) is merged in."""
+    k = lists.ids.shape[1]
+    both = (np.hstack([lists.ids[rows], more.ids]), np.hstack([lists.distances[rows], more.distances]))
+    merged = select_nearest(both[0], both[1].astype(np.float32), np.full(len(rows), -1), k + 1).distances
+    return np.asarray(((merged[:, 1:] == merged[:, :-1]) & np.isfinite(merged[:, 1:])).any(axis=1))
+
+
+def restore_distances(store: Store, own: Floats, lists: NeighborLists, rows: Ids) -> None:
+    """Compute the distances in some rows of the lists (b, k) of a block's points (b, d) in float64, in place."""
+    n_rows = max(1, HALO_ROWS // lists.ids.shape[1])
+    for part in np.split(rows, range(n_rows, len(rows), n_rows)):
+        wanted, positions = np.unique(lists.ids[part], return_inverse=True)
+        neighbors = store.gather(array_specs.POINTS.name, wanted)
+        lists.distances[part] = exact_distances(own[part], neighbors, positions.reshape(lists.ids[part].shape))
 
 
 def read_boxes(store: Store, n_blocks: int) -> Boxes:

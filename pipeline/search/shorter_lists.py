@@ -9,20 +9,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from pipeline.core.errors import CorruptChunk
 from pipeline.engine import checkpoint
 from pipeline.engine.plan import Report, Step
-from pipeline.kernels.neighbors.knn import exact_distances
 from pipeline.storage import array_specs
 from pipeline.storage.blocks import block_rows
-from pipeline.storage.store import Array, Store
+from pipeline.storage.store import Store
 
 EXACT_SEARCH = {"method", "n_neighbors", "n_blocks", "size", "n_points"}
 """The parameters of an exact Euclidean search, whose lists for k neighbours begin those for more."""
-TIE = 1e-12
-"""Relative difference below which two distances may have come out in either order."""
 
 
 def cut_step(step: Step, upstream: str, donors: Sequence[Store]) -> Step:
@@ -50,8 +45,7 @@ def is_cut(step: Step) -> bool:
 
 
 def cut_lists(search: Callable[..., Report], donor: str, store: Store, block: int, **parameters: Any) -> Report:
-    """The first n_neighbors columns of a donor's exact lists; the block is searched where a tie decides what is first,
-    and where they are damaged.
+    """The first n_neighbors columns of a donor's exact lists; a block whose lists are damaged there is searched.
 
     The same bytes as `search`, which it stands in for: both list by distance, then by id.
     """
@@ -63,18 +57,6 @@ def cut_lists(search: Callable[..., Report], donor: str, store: Store, block: in
         distances = longer.read(array_specs.KNN_DISTANCES.name, start, stop)
     except CorruptChunk:
         return search(store, block, **parameters)
-    close = np.flatnonzero(distances[:, k - 1] == distances[:, k])  # equal in float32, as they are stored
-    if len(close) and _has_ties(store, start + close, ids[close, k - 1 : k + 1]):
-        return search(store, block, **parameters)
     store.write(array_specs.KNN_INDICES.name, start, ids[:, :k])
     store.write(array_specs.KNN_DISTANCES.name, start, distances[:, :k])
     return {"rows_read": 0}
-
-
-def _has_ties(store: Store, rows: Array, pairs: Array) -> bool:
-    """Whether a point of `rows` (r,) is as far from one of its two neighbours (r, 2) as from the other."""
-    wanted, positions = np.unique(np.concatenate([rows, pairs.ravel()]), return_inverse=True)
-    points = store.gather(array_specs.POINTS.name, wanted)
-    own, others = positions[: len(rows)], positions[len(rows) :].reshape(pairs.shape)
-    near, far = exact_distances(points[own], points, others).T
-    return bool((far - near <= TIE * far).any())

@@ -103,6 +103,7 @@ def steps(job: Job, layout: Layout) -> Steps:
                 "n_rows": n,
             },
             {**job.run_state, "source": job.source_state},
+            version=2,
         ),
         Runs(
             embed_new_bytes(

@@ -54,7 +54,10 @@ def _search(config: Config, layout: Layout, found: tuple[array_specs.ArraySpec, 
             "search",
             search_block,
             layout.point_blocks(),
-            Decides({"method": method, "n_neighbors": k, "n_blocks": layout.point_blocks(), **target_arrays, **size}),
+            Decides(
+                {"method": method, "n_neighbors": k, "n_blocks": layout.point_blocks(), **target_arrays, **size},
+                version=2,
+            ),
             Runs(
                 search_brute_bytes(block=block, n=n, row=row, d=d, k=k)
                 if method == "brute"

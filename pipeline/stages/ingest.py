@@ -25,6 +25,7 @@ from pipeline.engine.plan import (
     Writes,
     block_points,
     sample_rows,
+    sample_size,
 )
 from pipeline.inputs import Source, open_source
 from pipeline.inputs.consistency import array_digest, require_one_state
@@ -96,9 +97,10 @@ def steps(config: Config, layout: Layout) -> Steps:
         read_block,
         n_blocks,
         Decides(
-            {"kind": kind, "source": plain, "sample_rows": sample_rows(layout), **size},
+            {"kind": kind, "source": plain, "sample": sample_size(n), **size},
             opened.fingerprint(),
             digested=("kind", "source"),
+            version=2,
         ),
         Runs(
             read_input_bytes(block=block, row=row, d=d, sample=sample_rows(layout), beside=layout.beside),
@@ -159,7 +161,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             "fit",
             fit_preprocess,
             1,
-            Decides({"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size}),
+            Decides({"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size}, version=2),
             Runs(fit_bytes(block=block, d=d, tall=0 if pca is None else tall_block(block, d, n)), place=DRIVER),
             Writes(bundles=("_work/transform.npz",), bundle_bytes=disk_costs.transform(d=d)),
         )
@@ -167,7 +169,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def read_block(
-    store: Store, block: int, kind: str, source: Json, size: int, n_rows: int, sample_rows: int,
+    store: Store, block: int, kind: str, source: Json, size: int, n_rows: int, sample: int,
     earlier: Json | None = None,
 ) -> Report:  # fmt: skip
     """Copy a block of the input into the store with a hash and a validity flag for each row, and keep a sample.
@@ -185,12 +187,19 @@ def read_block(
     store.write(array_specs.RAW.name, start, rows)
     store.write(array_specs.ROW_HASH.name, start, row_hashes(rows))
     store.write(array_specs.VALID.name, start, valid.astype(np.uint8))
-    chosen = np.random.default_rng([block, 2003]).permutation(len(rows))[:sample_rows]
-    chosen = np.sort(chosen[valid[chosen]])
+    chosen = rows_of_sample(sample, n_rows)
+    chosen = chosen[(chosen >= start) & (chosen < stop)] - start
+    chosen = chosen[valid[chosen]]
     store.write_bundle(f"_work/sample/{block:05d}", rows=chosen + start, points=rows[chosen])
     invalid = np.flatnonzero(~valid) + start
     return {"rows": len(rows), "invalid": len(invalid), "first_invalid": invalid[:NAMED_ROWS].tolist(),
             "digest": array_digest(rows), **told}  # fmt: skip
+
+
+def rows_of_sample(sample: int, n_rows: int) -> npt.NDArray[np.int64]:
+    """Ascending input rows, one drawn from each of `sample` equal ranges: the same rows for any block size."""
+    places = (np.arange(sample) + np.random.default_rng(2003).random(sample)) * (n_rows / sample)
+    return np.unique(np.minimum(places.astype(np.int64), n_rows - 1))
 
 
 def _earlier_rows(earlier: Json | None, block: int, start: int, stop: int) -> npt.NDArray[Any] | None:

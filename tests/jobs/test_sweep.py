@@ -170,7 +170,7 @@ def test_cut_lists_are_those_of_a_search_even_among_ties(tmp_path, method):
     np.testing.assert_array_equal(cut, store.read_all("_work/knn_indices"))
 
 
-def test_lists_without_ties_are_cut_and_not_searched(tmp_path, monkeypatch):
+def test_longer_lists_are_cut_and_not_searched(tmp_path, monkeypatch):
     searched = []
     original = shorter_lists.cut_lists
 

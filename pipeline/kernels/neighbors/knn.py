@@ -21,6 +21,8 @@ Ids = npt.NDArray[np.integer]
 CHUNK_ELEMENTS = 2**20
 TILE_POINTS, TILE_PAIRS = 4096, 2**17  # pairs whose distances stay in the cache
 SPARE = 4
+TIE = 1e-12
+"""Relative difference of two distances that the rounding of a search can reverse."""
 AS_NEAR = 1e-9  # relative difference below which distances count as equal when recall is measured
 
 
@@ -44,12 +46,27 @@ def exact_distances(queries: Floats, candidates: Floats, positions: Ids) -> npt.
 
 
 def kdtree_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
-    """Exact neighbours by SciPy's k-d tree. points (c, d) contain the queries (b, d); ids name the rows of both."""
-    tree = cKDTree(points.astype(np.float64), balanced_tree=False, compact_nodes=True)
-    found = tree.query(queries.astype(np.float64), k=np.arange(1, min(k + 1, len(points)) + 1))
-    distances, positions = (np.asarray(part) for part in found)
-    ids = point_ids[np.minimum(positions, len(points) - 1)].astype(np.int64)
-    return select_nearest(np.where(np.isfinite(distances), ids, -1), distances, query_ids, k)
+    """Exact neighbours by SciPy's k-d tree. points (c, d) contain the queries (b, d); ids name the rows of both.
+
+    Of points that tie at the k-th distance a tree returns any. So rows whose last candidate is as near as the k-th
+    neighbour are searched again, with twice as many candidates, until no other point can tie.
+    """
+    query_ids, tree = np.asarray(query_ids), cKDTree(points.astype(np.float64), balanced_tree=False, compact_nodes=True)
+    lists = NeighborLists(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
+    rows, width = np.arange(len(queries)), min(k + 2, len(points))
+    while len(rows) and width:
+        tied = [np.empty(0, np.int64)]
+        n_rows = max(1, CHUNK_ELEMENTS // width)
+        for part in np.split(rows, range(n_rows, len(rows), n_rows)):
+            answer = tree.query(queries[part].astype(np.float64), k=np.arange(1, width + 1))
+            reached, positions = (np.asarray(values) for values in answer)
+            distances = exact_distances(queries[part], points, positions)
+            nearest = select_nearest(point_ids[positions].astype(np.int64), distances, query_ids[part], k)
+            lists.ids[part], lists.distances[part] = nearest
+            if width < len(points) and k > 0:
+                tied.append(part[reached[:, -1] <= (1 + TIE) * nearest.distances[:, -1]])
+        rows, width = np.concatenate(tied), min(2 * width, len(points))
+    return lists
 
 
 def nearest_distances(queries: Floats, points: Floats) -> npt.NDArray[np.float64]:

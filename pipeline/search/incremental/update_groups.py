@@ -25,6 +25,7 @@ from pipeline.engine.plan import (
 from pipeline.kernels.neighbors.cells import nearest_groups
 from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, select_nearest
 from pipeline.kernels.neighbors.knn_between_sets import mutual_neighbors
+from pipeline.kernels.neighbors.list_lengths import as_stored
 from pipeline.search import cell_groups
 from pipeline.search.cell_groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
 from pipeline.storage import array_specs
@@ -108,7 +109,7 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
         "merge_new",
         merge_new,
         layout.point_blocks(),
-        Decides({"n_neighbors": k, **kept, **size}),
+        Decides({"n_neighbors": k, **kept, **size}, version=2),
         Runs(cell_groups.merge_lists_bytes(block=block, k=k, lists=N_GROUPS_NEW + 1), resources=whose),
         Writes(arrays=planned_lists(layout, k)),
     )
@@ -222,7 +223,10 @@ def merge_new(
     store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int, earlier: str,
     lists: str,
 ) -> Report:  # fmt: skip
-    """Merge what a block's points found in the groups with the lists they had."""
+    """Merge what a block's points found in the groups with the lists they had.
+
+    All distances are compared in single precision, as the old ones are stored, so that ties go to the lower id.
+    """
     start, stop = block_rows(block, size, n_points)
     ids, distances, n_lists = received_lists(
         store, f"{PLACE}/group_neighbors/{block:05d}", start, stop, N_GROUPS_NEW + 1, n_neighbors
@@ -232,7 +236,8 @@ def merge_new(
         before = earlier_lists(earlier, lists, start, start + n_kept)
         ids[:n_kept, -1], distances[:n_kept, -1] = before
     flat = (stop - start, (N_GROUPS_NEW + 1) * n_neighbors)
-    merged = select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors)
+    rounded = as_stored(distances.reshape(flat))
+    merged = select_nearest(ids.reshape(flat), rounded, np.arange(start, stop), n_neighbors)
     write_lists(store, start, merged, FOUND)
     return {"lists": n_lists, "kept": n_kept}
 

@@ -146,7 +146,9 @@ def _update_by_tree(layout: Layout, earlier: Earlier, k: int) -> Step:
         "update",
         update_block,
         n_blocks,
-        Decides({"n_neighbors": k, "n_blocks": n_blocks, "size": block, "n_points": n, "kept": earlier.n_points}),
+        Decides(
+            {"n_neighbors": k, "n_blocks": n_blocks, "size": block, "n_points": n, "kept": earlier.n_points}, version=2
+        ),
         Runs(
             kdtree_blocks.search_tree_bytes(block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=n_boxes),
             resources={"earlier": earlier.url, "lists": earlier.lists},

@@ -75,10 +75,13 @@ class TestExactBackEnds:
         assert (found.ids != np.arange(80)[:, None]).all()
         assert (np.diff(np.sort(found.ids, axis=1), axis=1) > 0).all()
 
-    def test_equal_distances_are_the_right_ones(self, search):
+    def test_ties_go_to_the_lower_id(self, search, rng):
         points = np.stack(np.meshgrid(np.arange(7.0), np.arange(6.0)), -1).reshape(-1, 2)
+        points = rng.permutation(points)
         found = search(points, np.arange(len(points)), 5)
-        np.testing.assert_array_equal(found.distances, brute_force(points, 5)[1])
+        ids, distances = brute_force(points, 5)
+        np.testing.assert_array_equal(found.ids, ids)
+        np.testing.assert_array_equal(found.distances, distances)
         np.testing.assert_array_equal(found.distances, exact_distances(points, points, found.ids))
         for ids, distances in zip(found.ids, found.distances, strict=True):
             assert list(zip(distances, ids, strict=True)) == sorted(zip(distances, ids, strict=True))

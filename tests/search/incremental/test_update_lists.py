@@ -176,7 +176,7 @@ def test_the_scale_is_that_of_the_last_search(night, points, metric):
     expected = (points - points[:N].mean(axis=0)) / points[:N].std(axis=0)
     if metric == "cosine":
         expected /= np.linalg.norm(expected, axis=1)[:, None]
-    np.testing.assert_allclose(store.read_all("points"), expected[store.read_all("original_index")], rtol=1e-9)
+    np.testing.assert_allclose(store.read_all("points"), expected[store.read_all("original_index")], atol=1e-8)
     np.testing.assert_array_equal(lists(store), exact(expected[: N + MORE]))
 
 
