@@ -1,6 +1,6 @@
-"""An array of a Python session as the input section of a config: by its URL where it has one, else as an .npy file.
+"""Make the input section of a config for an array: its URL if it is stored, else a new .npy file.
 
-The file is written a block of rows at a time, so a Dask or Zarr array that is larger than memory stays so.
+The file is written one block of rows at a time, so Dask and Zarr arrays may be larger than memory.
 """
 
 import hashlib
@@ -23,17 +23,17 @@ BLOCK_BYTES = 64 * 2**20
 
 
 def is_chunked(X: Any) -> bool:
-    """Whether X is a Dask or Zarr array, which is read by blocks and never as a whole."""
+    """Whether X is a Dask or Zarr array, which must be read by blocks."""
     return isinstance(X, da.Array | zarr.Array)
 
 
 def input_section(X: Any, folder: Path) -> dict[str, Any]:
-    """The input section for X: a NumPy, Dask or Zarr array (n, d), or such a section itself, which is only copied.
+    """The input section for X: a NumPy, Dask or Zarr array (n, d), or a copy of X if it is such a section.
 
-    A Zarr array of the local file system is named by its path. All else becomes `input-<digest>.npy` in `folder`; equal
-    arrays get the same file, whose state stays as it is, so that a run of the same input resumes.
+    A Zarr array of the local file system is named by its path. Other arrays are written to `input-<digest>.npy` in
+    `folder`. Equal arrays get the same file, which is then not written again, so a run of the same input resumes.
 
-    Raises InputError for a Dask array whose number of rows is not known.
+    Raises InputError for a Dask array with an unknown number of rows.
     """
     if type(X) is dict:
         return dict(X)
@@ -47,20 +47,20 @@ def input_section(X: Any, folder: Path) -> dict[str, Any]:
     return {"kind": "npy", "path": str(_write(X if is_chunked(X) else np.asarray(X), folder))}
 
 
-def remove_unnamed(folder: Path, named: Collection[str]) -> None:
-    """Remove the files of arrays in `folder` that none of the paths in `named` is."""
+def remove_unnamed(folder: Path, paths_in_use: Collection[str]) -> None:
+    """Remove the files of arrays in `folder` whose paths are not in `named`."""
     for path in folder.glob("input-*.npy"):
-        if str(path) not in named:
+        if str(path) not in paths_in_use:
             path.unlink(missing_ok=True)
 
 
 def row_blocks(X: Any) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-    """Rows of a two-dimensional array, a block at a time: Dask's chunks of rows, else about 64 MiB."""
+    """Yield a two-dimensional array by blocks of rows: Dask's chunks, else about 64 MiB."""
     if isinstance(X, da.Array):
         sizes = X.chunks[0]
     else:
-        height = X.chunks[0] if isinstance(X, zarr.Array) else 1
-        rows = max(1, BLOCK_BYTES // max(1, height * math.prod(X.shape[1:]) * X.dtype.itemsize)) * height
+        chunk_rows = X.chunks[0] if isinstance(X, zarr.Array) else 1
+        rows = max(1, BLOCK_BYTES // max(1, chunk_rows * math.prod(X.shape[1:]) * X.dtype.itemsize)) * chunk_rows
         sizes = tuple(min(rows, X.shape[0] - start) for start in range(0, X.shape[0], rows))
     start = 0
     for size in sizes:

@@ -1,4 +1,4 @@
-"""A run from within Python: an array in, the stages of every run, its store out. `embed` is the one-call form."""
+"""Run the pipeline from Python. `embed` takes an array and returns its embedding."""
 
 import contextlib
 import io
@@ -30,14 +30,14 @@ OF_THIS_MACHINE = ("serial", "local")
 
 
 def embed(X: Any, **config: Any) -> npt.NDArray[np.float64]:
-    """The embedding (n, n_components) of X in its order of rows; NaN for rows that were not embedded.
+    """The embedding (n, n_components) of X in its row order; NaN for rows that were not embedded.
 
     X: an array (n, d) of NumPy, Dask or Zarr, or the input section of a config, such as
-    ``{"kind": "parquet", "path": "rows/*.parquet"}``. config: the other sections of a config, with its defaults except
-    that nothing is drawn, that tasks run in this process, and that the store is a temporary one:
+    ``{"kind": "parquet", "path": "rows/*.parquet"}``. config: the other sections of a config. Different defaults: no
+    report, tasks run in this process, and the store is temporary:
     ``embed(X, method="ltsa", neighbors={"n_neighbors": 10}, output={"store": "runs/x.zarr"})``.
 
-    Raises ValueError where the config or the input is at fault, LleError for other failures.
+    Raises ValueError for errors of the config or the input, LleError for other failures.
     """
     with finished_run(X, config) as (store, _):
         return store.read_all(array_specs.EMBEDDING.name)
@@ -45,12 +45,12 @@ def embed(X: Any, **config: Any) -> npt.NDArray[np.float64]:
 
 @contextlib.contextmanager
 def finished_run(X: Any, sections: dict[str, Any], verbose: bool = False) -> Iterator[tuple[Store, RunResult]]:
-    """Run the stages on X; the store of a run without output.store goes at the end of the body.
+    """Run the stages on X. Without output.store, the store is deleted at the end of the `with` block.
 
-    A store that is given resumes: with the same X, what the change of the sections does not affect is kept.
+    A run with output.store resumes: for the same X, results that do not depend on the changed sections are kept.
 
     Raises ValueError with the program's message for errors of the config and the input, KeyboardInterrupt for Ctrl-C,
-    LleError for the rest (StoreError, BoundsNotMet, ...).
+    LleError for other failures (StoreError, BoundsNotMet, ...).
     """
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
@@ -63,42 +63,42 @@ def finished_run(X: Any, sections: dict[str, Any], verbose: bool = False) -> Ite
 
 
 def _complete_config(X: Any, sections: dict[str, Any], folder: Path) -> Config:
-    """The sections with X as their input, checked before anything is written."""
+    """The config of the sections with X as their input, checked before anything is written."""
     if "input" in sections:
-        raise ConfigError("config: input is what X is; leave the section out, or give it as X")
-    ours: dict[str, dict[str, Any]] = {
+        raise ConfigError("config: input is what X is; remove the section, or pass it as X")
+    own_defaults: dict[str, dict[str, Any]] = {
         "output": {"store": str(folder / "run.zarr"), "report": False}, "execution": {"cluster": SERIAL}
     }  # fmt: skip
     data = {**sections}
-    for name, defaults in ours.items():
-        given = sections.get(name, {})
-        if not isinstance(given, dict):
-            raise ConfigError(f"config: {name}: expected a section of keys and values, found {given!r}")
-        data[name] = {**defaults, **given}
+    for name, defaults in own_defaults.items():
+        section = sections.get(name, {})
+        if not isinstance(section, dict):
+            raise ConfigError(f"config: {name}: expected a section of keys and values, found {section!r}")
+        data[name] = {**defaults, **section}
     config = check_config({**data, "input": {"kind": "npy", "path": data["output"]["store"]}}, "config")
     store = Store(config.output.store)
-    # Raises where the place is somebody else's, before the input is put there.
+    # Raises an error if the store belongs to another program, before the input is written there.
     if config.output.keep is None:
         store.is_run()
     else:
         Versions(store.url).check_place()
-    place = folder if urlparse(store.url).scheme else _place(store)
-    section = input_section(X, place)
-    config = check_config({**data, "input": section}, "config")
-    written_here = section.get("path", "").startswith(str(place))
+    folder_of_input = folder if urlparse(store.url).scheme else _place(store)
+    input_settings = input_section(X, folder_of_input)
+    config = check_config({**data, "input": input_settings}, "config")
+    written_here = input_settings.get("path", "").startswith(str(folder_of_input))
     if written_here and config.execution.cluster.kind not in OF_THIS_MACHINE:
         raise ConfigError(
             f"execution.cluster.kind is {config.execution.cluster.kind}, whose workers cannot read an array of this "
-            f"process; expected a place that they can read: give X as the input section of a config, such as "
+            f"process; write X to a place that they can read, and pass its input section instead of X, such as "
             f"{{'kind': 'zarr', 'url': 's3://bucket/points.zarr'}}, or set the kind to serial or local"
         )
     return config
 
 
 def _remove_old_inputs(config: Config) -> None:
-    """Remove arrays put beside the store for earlier runs, except those that are the input of a version still there.
+    """Remove the array files of earlier runs beside the store, except the inputs of versions that still exist.
 
-    Under the lock, since a run that goes on may read one of them; then a later run removes them.
+    Needs the lock, because a running job may read one of the files; if it is held, a later run removes them.
     """
     root = Versions(config.output.store)
     if urlparse(root.url).scheme:
@@ -110,13 +110,13 @@ def _remove_old_inputs(config: Config) -> None:
 
 
 def _place(store: Store) -> Path:
-    """Where the array of a run lies whose store is a local folder."""
+    """The folder of the input array for a local store."""
     return Path(store.url) / "_run"
 
 
 @contextlib.contextmanager
 def python_errors() -> Iterator[None]:
-    """Errors of the config and the input as ValueError, as Python and scikit-learn expect, with the same message."""
+    """Raise errors of the config and the input as ValueError, as scikit-learn does, with the same message."""
     try:
         yield
     except Interrupted as error:

@@ -1,4 +1,4 @@
-"""scikit-learn's protocol over the stages of a run: fit is a run, transform places new points among those of it."""
+"""scikit-learn's estimator interface: `fit` runs the pipeline, `transform` embeds new points."""
 
 import math
 import warnings
@@ -23,46 +23,46 @@ from pipeline.storage.store import Store
 Array = npt.NDArray[np.float64]
 
 _METHOD: str = Config.model_fields["method"].default
-_PLACES = {
+_CONFIG_KEYS = {
     "n_neighbors": ("neighbors", "n_neighbors"), "n_components": ("eigensolver", "n_components"),
     "reg": ("weights", "reg"), "tol": ("eigensolver", "tol"), "store": ("output", "store"),
     "random_state": ("neighbors", "seed"), "n_jobs": ("execution", "cluster"),
 }  # fmt: skip
-"""Where each parameter stands in a config."""
+"""The config key of each parameter."""
 
 
 class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Locally linear embedding and its family, by the stages of `lle run`, as a scikit-learn transformer.
+    """Locally linear embedding and related methods by the stages of `lle run`, as a scikit-learn transformer.
 
     Parameters
     ----------
-    n_neighbors : neighbours of each point; with a warning n - 1 where there are too few points.
-    n_components : coordinates.
+    n_neighbors : neighbours of each point; n - 1, with a warning, if there are too few points.
+    n_components : number of coordinates.
     reg : regularisation of the local Gram matrices (`weights.reg`).
     tol : relative residual of the eigenpairs (`eigensolver.tol`).
-    method : lle (or standard, as scikit-learn says), modified, hessian, ltsa, laplacian, pca.
-    random_state : seed of cells and approximate neighbours; None is the config's own, so results are repeatable.
-    n_jobs : None or 1: in this process; more: a local cluster of so many workers, -1 one for each core. A script that
-        uses it, or has more than 200,000 points, needs ``if __name__ == "__main__":``, as for all of multiprocessing.
-    store : path or URL of the run's store, kept and resumed; None: a temporary one, gone when fit ends.
-    config : any other keys of a config by section, such as ``{"preprocess": {"scale": "standard"}}``.
-    verbose : progress on stderr.
+    method : lle (or standard, scikit-learn's name), modified, hessian, ltsa, laplacian, pca.
+    random_state : seed of cells and approximate neighbours; None: the config's default, so results are repeatable.
+    n_jobs : None or 1: in this process; more: a local cluster of that many workers, -1 for one per core. A script with
+        n_jobs > 1 or more than 200,000 points needs ``if __name__ == "__main__":``, because it starts processes.
+    store : path or URL of the run's store, kept and resumed; None: a temporary store, deleted when fit ends.
+    config : other keys of a config by section, such as ``{"preprocess": {"scale": "standard"}}``.
+    verbose : print progress on stderr.
 
     Attributes
     ----------
     embedding_ : (n, n_components) float64, in the order of X; NaN for rows in small components (`graph.min_component`).
     component_ : (n,) int32 component of each row, 0 the largest; -1: not embedded.
     eigenvalues_ : (components, n_components) float64, ascending.
-    reconstruction_error_ : their sum, the cost of the embedding as unit vectors (scikit-learn's definition).
-    metrics_ : what metrics.json of the run holds.
+    reconstruction_error_ : sum of the eigenvalues, the cost of the embedding as unit vectors (as in scikit-learn).
+    metrics_ : the content of metrics.json.
     store_ : URL of the run's store for `open_run`; None for a temporary one.
-    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+    n_features_in_, feature_names_in_ : as in every scikit-learn estimator.
 
-    X is an array (n, d) of NumPy (or what becomes one), Dask or Zarr; the last two are never held whole. Zarr arrays of
-    the file system are read where they are. X may also be the input section of a config,
+    X is an array (n, d) of NumPy (or convertible to one), Dask or Zarr. Dask and Zarr arrays are never loaded as a
+    whole; Zarr arrays of the file system are read in place. X may also be the input section of a config,
     ``{"kind": "parquet", "path": "rows/*.parquet"}``.
 
-    Errors of parameters and data are ValueErrors that name the key of the config.
+    Errors of parameters and data are ValueErrors that name the config key.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Run the stages on X (n, d); y is ignored. Raises ValueError for bad data or parameters, LleError else."""
+        """Run the stages on X (n, d); y is ignored. Raises ValueError for bad data or parameters, else LleError."""
         X = self._checked(X, reset=True)
         with finished_run(X, self._sections(X), self.verbose) as (store, result):
             self.embedding_ = store.read_all(array_specs.EMBEDDING.name)
@@ -105,7 +105,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         if left_out := int((self.component_ < 0).sum()):
             warnings.warn(
                 f"{left_out} of {len(self.component_)} rows are NaN: their components have fewer than "
-                f"graph.min_component points; raise n_neighbors, or lower it in config", stacklevel=2,
+                f"graph.min_component points; raise n_neighbors, or lower graph.min_component in config", stacklevel=2,
             )  # fmt: skip
         return self
 
@@ -114,10 +114,11 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return self.fit(X).embedding_
 
     def transform(self, X: Any) -> Any:
-        """The coordinates (b, n_components) of X (b, d), by the weights that rebuild each row from fitted points.
+        """The coordinates (b, n_components) of X (b, d): weights reconstruct each row from its fitted neighbours.
 
-        Fitted points keep theirs. A Dask array gives a lazy Dask array. Holds the fitted points in memory. Raises
-        ValueError for NaN, StoreError where another run has taken the given store since. Source: Saul & Roweis 2003.
+        Fitted points keep their coordinates. A Dask array gives a lazy Dask array. All fitted points are loaded into
+        memory. Raises ValueError for NaN, StoreError if another run has used the store since. Source: Saul & Roweis
+        2003.
         """
         check_is_fitted(self)
         X = self._checked(X, reset=False)
@@ -125,15 +126,17 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             training = self._training or read_training(Store(str(self.store_)), self._state)
         if isinstance(X, da.Array):
             m = training.embedding.shape[1]
-            whole = X.rechunk({1: -1})
-            return whole.map_blocks(_place, training=training, dtype=np.float64, chunks=(whole.chunks[0], (m,)))
+            row_chunks = X.rechunk({1: -1})
+            return row_chunks.map_blocks(
+                _place, training=training, dtype=np.float64, chunks=(row_chunks.chunks[0], (m,))
+            )
         if not is_chunked(X):
             return _place(X, training)
         return np.concatenate([_place(block, training) for _, block in row_blocks(X)])
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        """X as scikit-learn's conventions have it; chunked arrays by their shape only, the stages see to the rest."""
-        if type(X) is dict and reset:  # an input section; SciPy has a sparse matrix that is a dict too
+        """Validate X by scikit-learn's rules; of a chunked array only the shape, the stages check the rest."""
+        if type(X) is dict and reset:  # an input section; one of SciPy's sparse matrices is a subclass of dict
             return X
         if not is_chunked(X):
             return validate_data(self, X, reset=reset, dtype="numeric", ensure_min_samples=3 if reset else 1)
@@ -149,7 +152,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return X
 
     def _sections(self, X: Any) -> dict[str, Any]:
-        """The sections of the run's config: the parameters, and what `config` adds to them."""
+        """The sections of the run's config: `config` and the parameters."""
         k = self.n_neighbors
         n = math.inf if type(X) is dict else X.shape[0]
         if isinstance(k, Integral) and k >= n:
@@ -159,23 +162,25 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             "n_neighbors": _plain(k), "n_components": _plain(self.n_components), "reg": _plain(self.reg),
             "tol": _plain(self.tol), "store": self.store, "random_state": self._seed(), "n_jobs": self._cluster(),
         }  # fmt: skip
-        added = self.config or {}
-        sections = {key: dict(value) if isinstance(value, dict) else value for key, value in added.items()}
+        config = self.config or {}
+        sections = {key: dict(value) if isinstance(value, dict) else value for key, value in config.items()}
         if "method" in sections:
-            raise ValueError("config: method is a parameter of its own, method=...")
+            raise ValueError("config: method is a separate parameter; use method=...")
         sections["method"] = "lle" if self.method == "standard" else self.method
-        for parameter, (section, key) in _PLACES.items():
+        for parameter, (section, key) in _CONFIG_KEYS.items():
             if values[parameter] is not None:
-                given = sections.setdefault(section, {})
-                if not isinstance(given, dict):
-                    raise ValueError(f"config: {section}: expected a section of keys and values, found {given!r}")
-                if key in given:
+                section_values = sections.setdefault(section, {})
+                if not isinstance(section_values, dict):
+                    raise ValueError(
+                        f"config: {section}: expected a section of keys and values, found {section_values!r}"
+                    )
+                if key in section_values:
                     raise ValueError(f"config: {section}.{key} is the parameter {parameter}; give it there only")
-                given[key] = values[parameter]
+                section_values[key] = values[parameter]
         return sections
 
     def _seed(self) -> int | None:
-        """The seed of random_state: a number stays as it is, a generator gives one."""
+        """The seed of random_state: a number unchanged, else a number drawn from the generator."""
         if self.random_state is None or isinstance(self.random_state, Integral):
             return None if self.random_state is None else int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31))
@@ -200,5 +205,5 @@ def _place(rows: npt.NDArray[Any], training: Training) -> Array:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's, which a config holds."""
+    """NumPy numbers as Python numbers, which a config can hold."""
     return value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""What a run has left, for reading in Python: arrays as lazy Dask arrays, metrics and config as plain data."""
+"""Read the results of a run in Python: arrays as lazy Dask arrays, metrics and config as plain data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from pipeline.storage.store import Store, block_of
 from pipeline.storage.versions import published_url
 
 EMBEDDED = (array_specs.EMBEDDING, array_specs.COMPONENT, array_specs.EIGENVALUES)
-"""What the step solve_embedding.write leaves."""
+"""The arrays of the step solve_embedding.write."""
 
 
 class StoredArray:
-    """An array of a store that a Dask task can carry: it opens the store where it is read, and checks what it reads."""
+    """A stored array that a Dask task can carry: it opens the store on reading and verifies checksums."""
 
     def __init__(self, url: str, name: str) -> None:
         array = Store(url).array(name)
@@ -33,12 +33,11 @@ class StoredArray:
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A run's store: `run["embedding"]` is a Dask array, `run.metrics` what metrics.json holds.
+    """A run's store: `run["embedding"]` is a Dask array, `run.metrics` the content of metrics.json.
 
-    `config` is the resolved one, and all else is of this config: what a run with another one has left in the store is
-    left out until it is computed anew. `metrics` is None before the run's first report; `arrays` holds those arrays
-    that the run has got to, by name (the README's table), and reading one raises CorruptChunk where a chunk is damaged
-    or not yet written.
+    `config` is the resolved config, and every result belongs to it: results of an earlier config are left out until
+    they are computed again. `metrics` is None before the first report. `arrays` maps names (the README's table) to the
+    arrays that the run has begun to write; reading one raises CorruptChunk if a chunk is damaged or not yet written.
     """
 
     store: str
@@ -54,36 +53,35 @@ class OpenedRun:
 
     def dataset(self) -> Any:
         """The arrays with their dimensions, units and meanings as an xarray.Dataset."""
-        import xarray  # noqa: PLC0415 (takes half a second)
+        import xarray  # noqa: PLC0415 (the import takes half a second)
 
         variables = {}
         for spec in array_specs.ARRAYS:
-            if spec.name in self.arrays:  # a dimension may not have the name of an array that does not number it
+            if spec.name in self.arrays:  # xarray: a dimension with an array's name must be numbered by that array
                 dims = [f"{dim} number" if dim in self.arrays else dim for dim in spec.dims]
                 variables[spec.name] = (dims, self.arrays[spec.name], {"meaning": spec.meaning, "unit": spec.unit})
         return xarray.Dataset(variables, attrs={"store": self.store})
 
 
 def open_run(store: str) -> OpenedRun:
-    """Open a run's store, a path or any URL, for reading; nothing is written, and no array is read yet.
+    """Open a run's store (a path or a URL) for reading. Nothing is written, and arrays are read only on use.
 
-    Of a store with output.keep the published version is opened. After a run with a changed config that has not ended
-    (killed, refused, or still going on) the arrays and metrics it has not got to are left out: those in the store are
-    of the config before. The embedding of a run whose eigenpairs did not converge is there.
+    For a store with output.keep, this opens the published version. If a run with a changed config has not finished
+    (killed, refused, or still running), the results that it has not computed again are left out: the stored ones
+    belong to the earlier config. An embedding whose eigenpairs did not converge is included.
 
-    Raises ConfigError where no run has been started or the place is of another program, StoreError where it cannot be
-    read.
+    Raises ConfigError if there is no run or the store belongs to another program, StoreError if it cannot be read.
     """
-    opened = Store(store)
-    if not opened.objects.exists("zarr.json"):
-        opened = Store(published_url(store))
-    opened.require_run()
-    attributes = opened.attributes()
+    run_store = Store(store)
+    if not run_store.objects.exists("zarr.json"):
+        run_store = Store(published_url(store))
+    run_store.require_run()
+    attributes = run_store.attributes()
     arrays = {}
-    written = current_config.current_record(opened, "solve_embedding", "write") is not None
+    has_embedding = current_config.current_record(run_store, "solve_embedding", "write") is not None
     for spec in array_specs.ARRAYS:
-        if current_config.holds_array(opened, spec.name) and (written or spec not in EMBEDDED):
-            stored = StoredArray(opened.url, spec.name)
-            arrays[spec.name] = da.from_array(stored, chunks=stored.chunks, name=False, asarray=False)
-    metrics = opened.get_json("report/metrics.json") if current_config.has_metrics(opened) else None
-    return OpenedRun(opened.url, attributes["config"], attributes["versions"], metrics, arrays)
+        if current_config.holds_array(run_store, spec.name) and (has_embedding or spec not in EMBEDDED):
+            stored_array = StoredArray(run_store.url, spec.name)
+            arrays[spec.name] = da.from_array(stored_array, chunks=stored_array.chunks, name=False, asarray=False)
+    metrics = run_store.get_json("report/metrics.json") if current_config.has_metrics(run_store) else None
+    return OpenedRun(run_store.url, attributes["config"], attributes["versions"], metrics, arrays)

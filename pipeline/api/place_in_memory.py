@@ -1,4 +1,4 @@
-"""The training set of a finished run in memory, and new rows placed among it."""
+"""Out-of-sample coordinates in memory: load the training set of a finished run and embed new rows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,26 +19,26 @@ from pipeline.storage.store import Store
 BATCH_BYTES = 16 * 2**20
 BRUTE_ROWS = 1024
 NEW = -2
-"""No point's id, so that nothing is left out as the row itself."""
+"""An id that no point has, so no point is excluded as the query itself."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """The points of a run (n, d), preprocessed, with their coordinates (n, m; NaN: none) and what weights need."""
+    """The preprocessed points (n, d) of a run, their coordinates (n, m; NaN: none), and the settings of the weights."""
 
     points: npt.NDArray[np.floating]
     embedding: npt.NDArray[np.float64]
     component: npt.NDArray[np.int32]
     transform: Transform | None
     unit: bool
-    """Whether rows are divided by their lengths (neighbors.metric: cosine)."""
+    """Whether rows are scaled to unit length (neighbors.metric: cosine)."""
     method: str
     n_neighbors: int
     reg: float
     rule: str
 
     def place(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """The coordinates (b, m) of rows (b, d) in input units, NaN where the nearest point has none.
+        """The coordinates (b, m) of rows (b, d) in input units; NaN if the nearest point has none.
 
         Raises InputError for NaN and infinity.
         """
@@ -46,8 +46,8 @@ class Training:
         bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if bad.size:
             raise InputError(
-                f"input: {bad.size} of {len(rows)} rows to place hold NaN or infinity (first: row {bad[0]}); mend them "
-                f"or leave them out"
+                f"input: {bad.size} of {len(rows)} rows to embed hold NaN or infinity (first: row {bad[0]}); correct "
+                f"or remove them"
             )
         queries = rows if self.transform is None else self.transform(rows)
         if self.unit:
@@ -68,19 +68,19 @@ class Training:
 
 
 def nearest(queries: npt.NDArray[np.floating], points: npt.NDArray[np.floating], k: int) -> NeighborLists:
-    """The k nearest of the points (n, d) to each query (b, d), exact, nearest first; a query may be one of them."""
-    nobody, ids = np.full(len(queries), NEW), np.arange(len(points))
+    """The k nearest points (n, d) of each query (b, d), exact, nearest first; a query may equal a point."""
+    query_ids, ids = np.full(len(queries), NEW), np.arange(len(points))
     if points.shape[1] <= KDTREE_FEATURES:
-        return kdtree_neighbors(queries, nobody, points, ids, k)
+        return kdtree_neighbors(queries, query_ids, points, ids, k)
     parts = [
-        brute_neighbors(queries[start : start + BRUTE_ROWS], nobody[start : start + BRUTE_ROWS], points, ids, k)
+        brute_neighbors(queries[start : start + BRUTE_ROWS], query_ids[start : start + BRUTE_ROWS], points, ids, k)
         for start in range(0, max(1, len(queries)), BRUTE_ROWS)
     ]
     return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def state_of(store: Store) -> str:
-    """What tells the embedding that a store holds from that of another input or config. Raises StoreError for none."""
+    """The fingerprint of the stored embedding. It changes with input and config. Raises StoreError if there is none."""
     record = checkpoint.recorded_steps(store).get(("solve_embedding", "write"))
     if record is None:
         raise StoreError(f"{store.url}: holds no finished embedding; fit again")
@@ -88,20 +88,20 @@ def state_of(store: Store) -> str:
 
 
 def read_training(store: Store, state: str) -> Training:
-    """The training set of a finished run. Raises StoreError unless the store still holds the run of this state."""
+    """The training set of a finished run. Raises StoreError if the stored embedding has another fingerprint."""
     if state_of(store) != state:
         raise StoreError(
-            f"{store.url}: expected the run that was fitted, found another (its input or config has changed since); "
-            f"fit again, or give each estimator a store of its own"
+            f"{store.url}: expected the fitted run, found another one (its input or config has changed since); "
+            f"fit again, or use a separate store for each estimator"
         )
     config = store.attributes()["config"]
     rows = store.read_all(array_specs.ORIGINAL_INDEX.name)
     preprocess = config["preprocess"]
-    fitted = preprocess["scale"] != "none" or preprocess["pca"] is not None
+    has_transform = preprocess["scale"] != "none" or preprocess["pca"] is not None
     return Training(
         store.read_all(array_specs.POINTS.name), store.read_all(array_specs.EMBEDDING.name)[rows],
         store.read_all(array_specs.COMPONENT.name)[rows],
-        Transform(**store.read_bundle("_work/transform")) if fitted else None,
+        Transform(**store.read_bundle("_work/transform")) if has_transform else None,
         config["neighbors"]["metric"] == "cosine", config["method"], config["neighbors"]["n_neighbors"],
         config["weights"]["reg"], config["weights"]["rule"],
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The command `lle`: arguments in, one call, printing out. Results on stdout, progress and errors on stderr."""
+"""The command `lle`. Results go to stdout, progress and errors to stderr."""
 
 import atexit
 import json
@@ -59,11 +59,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="print machine-readable JSO
 DryRun = Annotated[bool, typer.Option("--dry-run", help="only count the steps, compute nothing")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="erase the store first instead of resuming")]
 
-Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as text, or as a JSON object a line")]
+Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as text, or as one JSON object per line")]
 Profile = Annotated[bool, typer.Option("--profile", help="save Dask's performance report beside the run's own")]
-Sample = Annotated[int, typer.Option("--sample", min=50, help="points to look at")]
+Sample = Annotated[int, typer.Option("--sample", min=50, help="number of points to sample")]
 Out = Annotated[Path | None, typer.Option("--write", metavar="OUT", help="write the config with the suggested values")]
-Watch = Annotated[bool, typer.Option("--watch", help="go on until the run ends, a new table every few seconds")]
+Watch = Annotated[bool, typer.Option("--watch", help="print a new table every few seconds until the run ends")]
 
 WATCH_SECONDS = 2.0
 
@@ -71,7 +71,7 @@ WATCH_SECONDS = 2.0
 @app.command()
 def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fresh: Fresh = False,
         as_json: AsJson = False, log: Log = "text", profile: Profile = False) -> None:  # fmt: skip
-    """Run the job; resume what the store already holds."""
+    """Run the job. Resumes from the finished steps in the store."""
 
     def act() -> dict[str, Any]:
         progress = JsonProgress() if log == "json" else RunProgress()
@@ -87,14 +87,14 @@ def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fr
 def sweep(configs: ConfigPaths,
           set_: Overrides = None, store: OtherStore = None, fresh: Fresh = False, as_json: AsJson = False,
           dry_run: DryRun = False) -> None:  # fmt: skip
-    """Run many experiments that share what they have in common: each distinct step once; one table, one picture."""
+    """Run many experiments; each step that they share is computed once. Writes one table and one picture."""
 
     def act() -> dict[str, Any]:
-        url, found = sweep_plan.load_sweep(configs, tuple(set_ or ()), store)
+        url, experiments = sweep_plan.load_sweep(configs, tuple(set_ or ()), store)
         if dry_run:
-            planned = sweep_plan.plan_sweep(found, sweep_plan.worker_limit(found))
+            planned = sweep_plan.plan_sweep(experiments, sweep_plan.worker_limit(experiments))
             return {"store": url, **sweep_plan.count_steps(planned)}
-        result = sweeps.run_sweep(url, found, fresh, RunProgress())
+        result = sweeps.run_sweep(url, experiments, fresh, RunProgress())
         return {"store": result.url, "seconds": round(result.seconds, 2), "experiments": len(result.rows),
                 "steps": result.counts}  # fmt: skip
 
@@ -103,21 +103,21 @@ def sweep(configs: ConfigPaths,
 
 @app.command()
 def plan(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
-    """Say what a run would do, without doing it: tasks, bytes per task, disk, the eigensolver's memory."""
+    """Show what a run would do: tasks, bytes per task, disk space, memory of the eigensolver. Computes nothing."""
     _finish(lambda: _plan(_load(config, set_, store)), as_json, describe_plan)
 
 
 @app.command()
 def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
-    """Check the config and the header of the input, without computing."""
+    """Check the config and the header of the input. Computes nothing."""
 
     def act() -> dict[str, Any]:
         layout = validate_config(_load(config, set_, store))
         return {"valid": True, "n_input": layout.n_input, "n_features": layout.n_features_input, "dtype": layout.dtype,
                 "block_points": layout.block_points}  # fmt: skip
 
-    def describe(found: dict[str, Any]) -> str:
-        return f"valid: {found['n_input']} rows of {found['n_features']} features, {found['dtype']}"
+    def describe(valid: dict[str, Any]) -> str:
+        return f"valid: {valid['n_input']} rows of {valid['n_features']} features, {valid['dtype']}"
 
     _finish(act, as_json, describe)
 
@@ -125,38 +125,38 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
 @app.command()
 def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: Overrides = None,
             as_json: AsJson = False) -> None:  # fmt: skip
-    """Estimate the intrinsic dimension; propose n_components, n_neighbors and reg from a sample, and say why."""
+    """Estimate the intrinsic dimension from a sample; suggest n_components, n_neighbors and reg, with reasons."""
 
     def act() -> dict[str, Any]:
         loaded = _load(config, set_, None)
         if write is not None and write.exists():
-            raise ConfigError(f"--write {write}: this file exists already; choose another name")
-        found = suggestions.suggest(loaded, sample)
+            raise ConfigError(f"--write {write}: this file already exists; choose another name")
+        suggestion = suggestions.suggest(loaded, sample)
         if write is not None:
-            suggestions.write_config(loaded, found["suggested"], write)
-        return {**found, "written": None if write is None else str(write)}
+            suggestions.write_config(loaded, suggestion["suggested"], write)
+        return {**suggestion, "written": None if write is None else str(write)}
 
-    _finish(act, as_json, lambda found: describe_suggestion(found, config))
+    _finish(act, as_json, lambda suggestion: describe_suggestion(suggestion, config))
 
 
 @app.command()
 def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> None:
-    """Say how far a run is: blocks done of each stage, seconds, running or stopped."""
+    """Show the progress of a run: finished blocks of each stage, seconds, running or stopped."""
 
     def act() -> dict[str, Any]:
-        found = status_of(store)
-        while watch and found["state"] == "running":
-            typer.echo(json.dumps(found) if as_json else describe_status(found))
+        state = status_of(store)
+        while watch and state["state"] == "running":
+            typer.echo(json.dumps(state) if as_json else describe_status(state))
             time.sleep(WATCH_SECONDS)
-            found = status_of(store)
-        return found
+            state = status_of(store)
+        return state
 
     _finish(act, as_json, describe_status)
 
 
 @app.command()
 def verify(store: StoreUrl, as_json: AsJson = False) -> None:
-    """Check every stored chunk against its checksum; forget what is damaged, so that the next run computes it anew."""
+    """Check every stored chunk against its checksum. The next run computes damaged blocks again."""
 
     def act() -> dict[str, Any]:
         with reading(store) as opened:
@@ -167,7 +167,7 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
 
 @app.command()
 def report(store: StoreUrl, as_json: AsJson = False) -> None:
-    """Build the report of a store anew."""
+    """Build the report of a store again."""
 
     def act() -> dict[str, Any]:
         with reading(store) as opened:
@@ -191,19 +191,19 @@ def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", h
 
 @app.command()
 def transform(
-    store: StoreUrl, new: Annotated[str, typer.Argument(metavar="NEW", help="rows to embed: a path, glob or URL")],
+    store: StoreUrl, new: Annotated[str, typer.Argument(metavar="NEW", help="rows to embed: a path, pattern or URL")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help=".npy, .parquet or .csv")],
     input_: Annotated[list[str] | None, typer.Option(
         "--input", metavar="KEY=VALUE", help="a key of the config's input section: key=points, columns=[a,b], kind=idx"
     )] = None,
-    config: Annotated[Path | None, typer.Option(help="run where this YAML file's execution section says")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="run on so many processes of this machine")] = None,
+    config: Annotated[Path | None, typer.Option(help="run on the cluster of this file's execution section")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="number of worker processes on this machine")] = None,
     max_ratio: Annotated[float | None, typer.Option(
-        min=0.0, help="rows with a larger distance_ratio are far; default: as 99.9 % of the training points have"
+        min=0.0, help="rows with a larger distance_ratio are far; default: the 99.9 % quantile of the training points"
     )] = None,
     far_as_nan: Annotated[bool, typer.Option("--far-as-nan", help="no coordinates for rows that are far")] = False,
     work: Annotated[str | None, typer.Option(
-        metavar="URL", help="where finished blocks are kept until the end; by default OUT.work"
+        metavar="URL", help="folder for finished blocks until the end; default: OUT.work"
     )] = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -211,7 +211,7 @@ def transform(
 
     def act() -> dict[str, Any]:
         if config is not None and workers is not None:
-            raise ConfigError("--config and --workers: expected one of them; the file says how many workers there are")
+            raise ConfigError("--config and --workers: give only one of them; the file sets the number of workers")
         execution = None if config is None else load_config(config).execution
         if workers is not None:
             execution = Execution(cluster=Cluster(workers=workers))
@@ -229,21 +229,21 @@ def schema(as_json: AsJson = False) -> None:
 
 
 def main() -> None:
-    """Run the command line. MKL reads its settings when it loads, so they come first."""
+    """Run the command line. Sets MKL's variables first, because MKL reads them when it is loaded."""
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
     try:
         app()
-    except SystemExit as ended:
-        _leave(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+    except SystemExit as exit_error:
+        _leave(exit_error.code if isinstance(exit_error.code, int) else int(exit_error.code is not None))
 
 
 def _leave(code: int) -> None:
     """End the process with an exit code.
 
-    The threads of obstore's client abort a process that takes its interpreter down around them, now and then, and a
-    run that ended well would end with 134 (github.com/PyO3/pyo3-async-runtimes/issues/40): then all is done that is
-    to be done at the end, and the interpreter is left as it is.
+    Threads of obstore's client sometimes abort a process during the shutdown of its interpreter, and a successful run
+    would end with 134 (github.com/PyO3/pyo3-async-runtimes/issues/40). With obstore loaded, this runs the exit
+    functions, and ends the process without that shutdown.
     """
     if "obstore" in sys.modules:
         atexit._run_exitfuncs()
@@ -264,17 +264,17 @@ def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable
         with interruptible():
             result = act()
     except LleError as error:
-        reached = getattr(error, "result", None)
-        known = {} if reached is None else {"store": reached.store, "metrics": reached.metrics}
-        planned = getattr(error, "plan", None)
-        if planned is not None and not as_json:
-            typer.echo(describe(planned))
-        known |= planned or {}
-        _fail(type(error).__name__, str(error), error.exit_code, as_json, resumes, known)
+        result_so_far = getattr(error, "result", None)
+        details = {} if result_so_far is None else {"store": result_so_far.store, "metrics": result_so_far.metrics}
+        partial_plan = getattr(error, "plan", None)
+        if partial_plan is not None and not as_json:
+            typer.echo(describe(partial_plan))
+        details |= partial_plan or {}
+        _fail(type(error).__name__, str(error), error.exit_code, as_json, resumes, details)
     except Exception as error:
         if os.environ.get("LLE_DEBUG"):
             typer.echo(redact(traceback.format_exc()), err=True)
-        text = f"{type(error).__name__}: {error}. This is a fault of the program; LLE_DEBUG=1 shows where"
+        text = f"{type(error).__name__}: {error}. This is an error of the program; LLE_DEBUG=1 shows where"
         _fail("InternalError", text, 1, as_json)
     else:
         typer.echo(json.dumps({"status": "done", **result}) if as_json else describe(result))
@@ -288,14 +288,14 @@ def _fail(
     if code in {130, 143} and resumes:
         typer.echo("Everything finished is kept; run the same command again to resume.", err=True)
     if as_json:
-        typer.echo(failure_json(kind, message, code, known))
+        typer.echo(failure_json(kind, message, code, details))
     sys.stdout.flush()
     raise typer.Exit(code)
 
 
 def _plan(config: Config) -> dict[str, Any]:
-    """What a run would do. Raises NotEnoughMemory, which holds the same, where a step would not fit its workers."""
-    found, limit = plan_preview.forecast(config), memory_of_workers(config.execution.cluster)
+    """The plan of a run. Raises NotEnoughMemory, with the plan, if a step does not fit its workers."""
+    preview, limit = plan_preview.forecast(config), memory_of_workers(config.execution.cluster)
     room = None if limit is None else task_costs.task_room(limit)
     rows = [
         {
@@ -306,20 +306,20 @@ def _plan(config: Config) -> dict[str, Any]:
             "disk_bytes": step.writes.disk_bytes,
             "where": where(step, config),
             "fits": fits(step, config),
-            "reused": found.reused.get((step.stage, step.name), 0),
+            "reused": preview.reused.get((step.stage, step.name), 0),
         }
-        for step in found.steps
+        for step in preview.steps
     ]
     sizes = {
-        "disk_bytes": sum(step.writes.disk_bytes for step in found.steps),
-        "array_bytes": sum(step.writes.disk_bytes - step.writes.bundle_bytes for step in found.steps),
+        "disk_bytes": sum(step.writes.disk_bytes for step in preview.steps),
+        "array_bytes": sum(step.writes.disk_bytes - step.writes.bundle_bytes for step in preview.steps),
     }
-    told = {"steps": rows, **sizes, "solver": found.solver, "worker_memory": limit,
-            "worker_room": room, **found.summary()}  # fmt: skip
+    plan = {"steps": rows, **sizes, "solver": preview.solver, "worker_memory": limit,
+            "worker_room": room, **preview.summary()}  # fmt: skip
     try:
-        left = (step for step in found.steps if found.reused.get((step.stage, step.name), 0) < step.n_blocks)
-        task_costs.check_plan(left, limit)
-    except NotEnoughMemory as refused:
-        refused.plan = told
+        remaining = (step for step in preview.steps if preview.reused.get((step.stage, step.name), 0) < step.n_blocks)
+        task_costs.check_plan(remaining, limit)
+    except NotEnoughMemory as error:
+        error.plan = plan
         raise
-    return told
+    return plan

@@ -1,4 +1,4 @@
-"""Failures as the JSON objects that --json promises, also where the command itself was typed in a wrong way."""
+"""Errors as JSON objects for --json, including errors in the command line itself."""
 
 import contextlib
 import json
@@ -11,31 +11,31 @@ from typer.core import TyperGroup
 from pipeline.core.credentials import redact
 
 
-def failure_json(kind: str, message: str, code: int, known: dict[str, Any] | None = None) -> str:
-    """The object that ends a failed command's stdout; `known` is what it found nevertheless."""
-    return json.dumps({"status": "failed", "error": kind, "message": message, "exit_code": code, **(known or {})})
+def failure_json(kind: str, message: str, code: int, details: dict[str, Any] | None = None) -> str:
+    """The last object on a failed command's stdout; `known` holds partial results."""
+    return json.dumps({"status": "failed", "error": kind, "message": message, "exit_code": code, **(details or {})})
 
 
 class Commands(TyperGroup):
-    """The commands; what was called in a wrong way is said on stdout as well where JSON was asked for."""
+    """The commands; with --json, an error in the command line is printed as JSON on stdout too."""
 
     given: tuple[str, ...] = ()
 
     def make_context(self, info_name: Any, args: list[str], *rest: Any, **extra: Any) -> Any:
-        self.given = tuple(args)  # the arguments themselves are taken from the list
-        with self._said():
+        self.given = tuple(args)  # a copy: typer removes the arguments from the list
+        with self._usage_error_as_json():
             return super().make_context(info_name, args, *rest, **extra)
 
     def invoke(self, ctx: Any) -> Any:
-        with self._said():
+        with self._usage_error_as_json():
             return super().invoke(ctx)
 
     @contextlib.contextmanager
-    def _said(self) -> Iterator[None]:
+    def _usage_error_as_json(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            said = getattr(error, "format_message", None)  # only what typer itself refuses; commands end with Exit
-            if said is not None and "--json" in self.given:
-                typer.echo(failure_json("UsageError", redact(said()), 2))
+            format_message = getattr(error, "format_message", None)  # typer's own errors only; commands end with Exit
+            if format_message is not None and "--json" in self.given:
+                typer.echo(failure_json("UsageError", redact(format_message()), 2))
             raise

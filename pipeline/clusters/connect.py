@@ -1,4 +1,4 @@
-"""Where tasks run: a config section in, a Dask client out. Other machines' clusters are in clusters/."""
+"""Open the Dask client for the cluster section of a config."""
 
 import contextlib
 import tempfile
@@ -16,24 +16,26 @@ from pipeline.config.models import Cluster, KubernetesCluster, SlurmCluster
 from pipeline.core.machine import available_cores, available_memory
 
 MEMORY_SHARE = 0.8
-# no NUMBA_NUM_THREADS: Dask sets these in this process too while it spawns a worker, and numba, which reads its
-# variable again at every compilation, refuses to go on once the number differs from that of the threads it has started
+# NUMBA_NUM_THREADS is not set here: Dask sets these variables in this process too while it starts a worker. Numba reads
+# its variable at every compilation, and fails if it differs from the number of threads that it has started.
 WORKER_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-FREE_AT_ONCE = {"MALLOC_TRIM_THRESHOLD_": "65536"}  # so that a task's peak does not hold what the last one has freed
-POD_SHARE = 0.9  # of a pod's memory, the limit of its worker: k8s/base/worker.yaml
+FREE_AT_ONCE = {
+    "MALLOC_TRIM_THRESHOLD_": "65536"
+}  # return freed memory, so that it does not add to a later task's peak
+POD_SHARE = 0.9  # share of a pod's memory that is its worker's limit: k8s/base/worker.yaml
 
 Section = Cluster | KubernetesCluster | SlurmCluster
 
 
 def worker_memory(cluster: Cluster) -> int:
-    """Bytes each worker may take."""
+    """Memory limit of each worker of a local cluster, in bytes."""
     if cluster.memory != "auto":
         return int(cluster.memory)
     return int(MEMORY_SHARE * available_memory() / n_workers(cluster))
 
 
 def memory_of_workers(cluster: Section) -> int | None:
-    """Bytes each worker may take, as far as it is known before there are workers."""
+    """Memory limit of each worker in bytes; None if only the running worker knows it."""
     if isinstance(cluster, KubernetesCluster):
         return int(POD_SHARE * cluster.memory) if isinstance(cluster.memory, int) else None
     if isinstance(cluster, Cluster) and cluster.kind != "address":
@@ -42,20 +44,20 @@ def memory_of_workers(cluster: Section) -> int | None:
 
 
 def memory_of_high_memory(cluster: Section) -> int | None:
-    """The same of the workers that take whole-data steps."""
-    found = cluster.high_memory if isinstance(cluster, KubernetesCluster) else None
-    return found if isinstance(found, int) else None
+    """Memory limit of the workers for whole-data steps in bytes; None if it is not in the config."""
+    memory = cluster.high_memory if isinstance(cluster, KubernetesCluster) else None
+    return memory if isinstance(memory, int) else None
 
 
 def n_workers(cluster: Cluster) -> int:
-    """Workers of a local cluster; `serial` is one."""
+    """Number of workers of a local cluster; 1 for `serial`."""
     if cluster.kind == "serial":
         return 1
     return available_cores() if cluster.workers == "auto" else cluster.workers
 
 
 def memory_resource(cluster: Section) -> str | None:
-    """The resource that the workers for whole-data steps offer; None where those steps run in the driver."""
+    """The Dask resource of the workers for whole-data steps; None if those steps run in the driver."""
     if isinstance(cluster, KubernetesCluster):
         return MEMORY_RESOURCE
     return cluster.memory_resource if isinstance(cluster, Cluster) else None
@@ -63,14 +65,14 @@ def memory_resource(cluster: Section) -> str | None:
 
 @contextlib.contextmanager
 def connect(cluster: Section) -> Iterator[Client | None]:
-    """A client for the cluster the config names, closed at the end; None for serial execution."""
+    """A client for the cluster of the config, closed at the end; None for serial execution."""
     if isinstance(cluster, KubernetesCluster):
-        opened: contextlib.AbstractContextManager[Client | None] = kubernetes_cluster(cluster)
+        connection: contextlib.AbstractContextManager[Client | None] = kubernetes_cluster(cluster)
     elif isinstance(cluster, SlurmCluster):
-        opened = slurm_cluster(cluster)
+        connection = slurm_cluster(cluster)
     else:
-        opened = {"serial": _serial, "local": _local, "address": address_cluster}[cluster.kind](cluster)
-    with opened as client:
+        connection = {"serial": _serial, "local": _local, "address": address_cluster}[cluster.kind](cluster)
+    with connection as client:
         yield client
 
 
@@ -82,14 +84,14 @@ def _serial(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def performance(client: Client | None) -> Iterator[list[bytes]]:
-    """Records what the cluster does; the list then holds Dask's page about it (none without a client)."""
+    """Record the work of the cluster. At the end the list holds Dask's performance page (empty without a client)."""
     pages: list[bytes] = []
     if client is None:
         yield pages
         return
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "performance.html"
-        with performance_report(filename=str(page), mode="inline"):  # mode: the page opens without a network
+        with performance_report(filename=str(page), mode="inline"):  # inline: the page works without a network
             yield pages
         pages.append(page.read_bytes())
 
@@ -101,8 +103,8 @@ def _local(cluster: Cluster) -> Iterator[Client]:
         "distributed.nanny.pre-spawn-environ": WORKER_THREADS | FREE_AT_ONCE,
         "distributed.worker.daemon": True,
         "distributed.comm.timeouts.connect": "60s",
-        # A killed worker that takes more than Dask's 15 s to start again would be given up, and with the last one the
-        # run would wait for ever.
+        # A killed worker may take longer to restart than Dask's default of 15 s. Dask would then drop it, and without
+        # any worker the run would wait forever.
         "distributed.deploy.lost-worker-timeout": "1 hour",
         "distributed.scheduler.no-workers-timeout": "10 minutes",
     }

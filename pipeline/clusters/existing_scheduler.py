@@ -1,4 +1,4 @@
-"""A scheduler that is already there, by its address: plain, or over TLS with the files of the config."""
+"""Connect to an existing scheduler by its address, without encryption or over TLS."""
 
 import contextlib
 import socket
@@ -25,24 +25,24 @@ PROBE_SECONDS = 5
 def address_cluster(cluster: Cluster) -> Iterator[Client]:
     """A client of the scheduler at `cluster.address`.
 
-    Raises LleError when nobody answers or no worker is there, ConfigError for bad TLS files, for versions that differ
-    and for a memory_resource that no worker offers (its tasks would wait for ever).
+    Raises LleError if the scheduler does not answer or has no worker. Raises ConfigError for bad TLS files, different
+    versions, and a memory_resource that no worker offers (its tasks would wait forever).
     """
     where = f"execution.cluster.address {cluster.address}"
     security = None if cluster.tls is None else _security(cluster.tls)
     with connected(str(cluster.address), where, ANSWER_SECONDS, security) as client:
         with contextlib.suppress(TimeoutError):
-            client.wait_for_workers(1, timeout=WAIT_SECONDS)  # they may just be starting, or starting again
+            client.wait_for_workers(1, timeout=WAIT_SECONDS)  # workers may be starting or restarting
         workers = client.scheduler_info(n_workers=-1)["workers"]
         if not workers:
             raise LleError(f"{where}: the scheduler has no workers; start some first")
         check_versions(client, where)
-        wanted = cluster.memory_resource
-        if wanted is not None and not any(worker["resources"].get(wanted, 0) >= 1 for worker in workers.values()):
+        resource = cluster.memory_resource
+        if resource is not None and not any(worker["resources"].get(resource, 0) >= 1 for worker in workers.values()):
             raise ConfigError(
-                f"execution.cluster.memory_resource {wanted}: none of the {len(workers)} workers offers it; start one "
-                f"with `MKL_CBWR=AUTO,STRICT dask worker {cluster.address} --no-nanny --nthreads 1 --memory-limit 0 "
-                f"--resources {wanted}=1`"
+                f"execution.cluster.memory_resource {resource}: none of the {len(workers)} workers offers it; start "
+                f"one with `MKL_CBWR=AUTO,STRICT dask worker {cluster.address} --no-nanny --nthreads 1 "
+                f"--memory-limit 0 --resources {resource}=1`"
             )
         yield client
 
@@ -51,11 +51,11 @@ def address_cluster(cluster: Cluster) -> Iterator[Client]:
 def connected(address: str, where: str, seconds: float, security: Security | None = None) -> Iterator[Client]:
     """A client of the scheduler at an address, closed at the end.
 
-    Raises LleError when it does not answer in time, ConfigError when the two sides do not agree on TLS.
+    Raises LleError if it does not answer in time, ConfigError if the two sides do not agree on TLS.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", VersionMismatchWarning)  # check_versions makes an error of it
+            warnings.simplefilter("ignore", VersionMismatchWarning)  # check_versions raises an error instead
             client = Client(address, timeout=seconds, security=security)
     except (OSError, TimeoutError, ValueError) as error:
         raise _refusal(error, address, where, seconds) from None
@@ -64,35 +64,35 @@ def connected(address: str, where: str, seconds: float, security: Security | Non
 
 
 def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleError:
-    """Why there is no connection: nobody answers, or somebody does and one side does not trust the other."""
+    """The reason for a failed connection: no answer, or a TLS disagreement."""
     encrypted, cause = address.startswith("tls://"), innermost(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
         return ConfigError(
-            f"{where}: the scheduler's certificate does not hold by execution.cluster.tls.ca ({cause.verify_message}); "
-            f"give the file of the authority that signed it"
+            f"{where}: execution.cluster.tls.ca does not verify the scheduler's certificate ({cause.verify_message}); "
+            f"give the certificate of the authority that signed it"
         )
-    if not isinstance(error, CommClosedError | ValueError):  # ValueError: a plain scheduler spoke before TLS began
-        return LleError(f"{where}: no scheduler answers within {seconds:.0f} s ({_said(cause)}); is it up?")
+    if not isinstance(error, CommClosedError | ValueError):  # ValueError: a plain scheduler answered the TLS handshake
+        return LleError(f"{where}: no scheduler answers within {seconds:.0f} s ({_described(cause)}); is it running?")
     if encrypted and _speaks_tls(address):
         return ConfigError(
             f"{where}: the scheduler does not accept the certificate of execution.cluster.tls.cert and tls.key "
-            f"({_said(cause)}); give one that its authority has signed"
+            f"({_described(cause)}); give a certificate signed by its authority"
         )
     if encrypted and isinstance(cause, ssl.SSLError | ValueError):
         return ConfigError(
-            f"{where}: who answers there speaks no TLS ({_said(cause)}); write tcp://, without execution.cluster.tls, "
-            f"or start the scheduler with --protocol tls"
+            f"{where}: the scheduler does not use TLS ({_described(cause)}); write tcp://, without "
+            f"execution.cluster.tls, or start the scheduler with --protocol tls"
         )
     if not encrypted and _speaks_tls(address):
         return ConfigError(
-            f"{where}: the scheduler there speaks TLS; write tls://{address.partition('://')[2]} and give "
+            f"{where}: the scheduler uses TLS; write tls://{address.partition('://')[2]} and give "
             f"execution.cluster.tls {{ca, cert, key}}"
         )
-    return LleError(f"{where}: the connection was closed ({_said(cause)}); is a scheduler of Dask there?")
+    return LleError(f"{where}: the connection was closed ({_described(cause)}); is a Dask scheduler there?")
 
 
 def _speaks_tls(address: str) -> bool:
-    """Whether who answers at an address begins to speak TLS; nothing is sent, so nobody has to be trusted."""
+    """Whether the server at an address begins a TLS handshake. Nothing is sent, so no trust is needed."""
     host, _, port = address.partition("://")[2].rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -107,7 +107,7 @@ def _speaks_tls(address: str) -> bool:
 
 
 def _security(tls: Tls) -> Security:
-    """Encryption both ways. Raises ConfigError that names the file that is missing or is not what it should be."""
+    """TLS settings for both directions. Raises ConfigError that names the missing or wrong file."""
     for key, path in tls:
         if not Path(path).expanduser().is_file():
             raise ConfigError(f"execution.cluster.tls.{key}: {path}: no such file (working directory {Path.cwd()})")
@@ -117,10 +117,10 @@ def _security(tls: Tls) -> Security:
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(f"execution.cluster.tls.ca: {tls.ca}: not a PEM file of certificates ({error})") from None
 
-    def password() -> str:  # without it OpenSSL asks on the terminal and waits
+    def password() -> str:  # without this function OpenSSL would prompt on the terminal and wait
         raise ConfigError(
-            f"execution.cluster.tls.key: {tls.key}: the key is encrypted, and there is nobody to ask for its password; "
-            f"store it without one (openssl pkey -in KEY -out PLAIN_KEY), readable by its owner only"
+            f"execution.cluster.tls.key: {tls.key}: the key is encrypted, and its password cannot be entered here; "
+            f"store it without a password (openssl pkey -in KEY -out PLAIN_KEY), readable by its owner only"
         )
 
     try:
@@ -133,11 +133,11 @@ def _security(tls: Tls) -> Security:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """The cause of an error: Dask's own text only says that it waited."""
+    """The original cause of an error: Dask's own message only reports a timeout."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
-def _said(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Worker jobs of SLURM through dask-jobqueue; the scheduler runs in the driver, which has a job of its own."""
+"""SLURM jobs for the workers, by dask-jobqueue. The scheduler runs in the driver, which has its own job."""
 
 import contextlib
 import math
@@ -21,9 +21,9 @@ from pipeline.core.errors import ConfigError, LleError
 
 POLL_SECONDS = 0.5
 SBATCH_SECONDS = 60
-REPLACE_SECONDS = 10  # how often jobs that ended (cancelled, preempted, out of time) are replaced
-LIFETIME_SHARE = 0.9  # workers leave before SLURM kills them, and hand over what they hold
-LIFETIME_STAGGER = 0.05  # and not all at once
+REPLACE_SECONDS = 10  # interval of replacing jobs that ended (cancelled, preempted, out of time)
+LIFETIME_SHARE = 0.9  # workers stop before SLURM kills them, and hand over their results
+LIFETIME_STAGGER = 0.05  # spread of the stops, as a share of the wall time
 JOB_NAME = "lle-worker"
 OWN_DASHBOARD = "127.0.0.1:0"
 COMMANDS = ("sbatch", "scancel", "squeue")
@@ -31,10 +31,9 @@ COMMANDS = ("sbatch", "scancel", "squeue")
 
 @contextlib.contextmanager
 def slurm_cluster(cluster: SlurmCluster) -> Iterator[Client]:
-    """A client of workers in SLURM jobs, cancelled at the end.
+    """A client of workers in SLURM jobs, which are cancelled at the end.
 
-    Raises ConfigError where SLURM or the extra is missing and where it refuses the jobs, LleError when no job starts in
-    time.
+    Raises ConfigError if SLURM or the extra is missing or SLURM refuses the jobs, LleError if no job starts in time.
     """
     missing = [command for command in COMMANDS if shutil.which(command) is None]
     if missing:
@@ -59,7 +58,7 @@ def slurm_cluster(cluster: SlurmCluster) -> Iterator[Client]:
             jobs = dask_jobqueue.SLURMCluster(**options)
         except (RuntimeError, ValueError, OSError) as error:
             raise ConfigError(
-                f"execution.cluster: the scheduler for SLURM's workers cannot be started on this machine "
+                f"execution.cluster: the Dask scheduler for the SLURM workers cannot be started on this machine "
                 f"({innermost(error)}); execution.cluster.interface is {cluster.interface}"
             ) from None
         with jobs, Client(jobs) as client:
@@ -87,7 +86,7 @@ def job_options(cluster: SlurmCluster) -> dict[str, Any]:
         "job_script_prologue": ["export NUMBA_NUM_THREADS=1", *cluster.prologue],
         "worker_extra_args": [
             "--lifetime", f"{lifetime}s", "--lifetime-stagger", f"{math.ceil(LIFETIME_STAGGER * cluster.walltime)}s",
-            "--dashboard-address", OWN_DASHBOARD,  # without it on every network of the node
+            "--dashboard-address", OWN_DASHBOARD,  # the default would listen on every network of the node
         ],
         "log_directory": cluster.log_directory and str(Path(cluster.log_directory).expanduser()),
         "local_directory": cluster.local_directory,
@@ -97,7 +96,7 @@ def job_options(cluster: SlurmCluster) -> dict[str, Any]:
 
 
 def slurm_time(seconds: int) -> str:
-    """Seconds as SLURM writes them.
+    """Seconds in SLURM's format.
 
     >>> slurm_time(4 * 3600), slurm_time(90_061)
     ('0-04:00:00', '1-01:01:01')
@@ -109,24 +108,24 @@ def slurm_time(seconds: int) -> str:
 
 
 def _try_submission(script: str) -> None:
-    """Ask SLURM whether it would take the job: a refusal later would only be a line in a log."""
+    """Let SLURM check the job script: dask-jobqueue only logs a later refusal."""
     with tempfile.NamedTemporaryFile("w", suffix=".sbatch") as file:
         file.write(script)
         file.flush()
-        tried = subprocess.run(
+        result = subprocess.run(
             ["sbatch", "--test-only", file.name], capture_output=True, text=True, timeout=SBATCH_SECONDS, check=False
         )
-    if tried.returncode != 0:
-        raise ConfigError(f"SLURM refuses the workers' jobs: {tried.stderr.strip()}\nThe script was:\n{script}")
+    if result.returncode != 0:
+        raise ConfigError(f"SLURM refuses the workers' jobs: {result.stderr.strip()}\nThe script was:\n{script}")
 
 
 def _wait_for_a_worker(client: Client, jobs: Any, seconds: int) -> None:
-    """One worker is enough to begin; the others come as the queue lets them."""
+    """Wait for the first worker; the others join as the queue admits them."""
     deadline = time.monotonic() + seconds
     while not client.scheduler_info(n_workers=-1)["workers"]:
         if time.monotonic() > deadline:
             raise LleError(
                 f"no SLURM job of a worker started within {seconds} s (execution.cluster.start_timeout); `squeue --me "
-                f"--start` says why. The script was:\n{jobs.job_script()}"
+                f"--start` shows the reason. The script was:\n{jobs.job_script()}"
             )
         time.sleep(POLL_SECONDS)

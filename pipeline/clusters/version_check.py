@@ -1,4 +1,4 @@
-"""Client, scheduler and workers must run the same programs: results are promised byte by byte."""
+"""Check that client, scheduler and workers run the same versions: results must be equal byte by byte."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ from distributed.versions import get_versions
 from pipeline.core.errors import ConfigError
 from pipeline.core.machine import own_sources
 
-# Those a scheduler runs, and those a worker computes with besides.
+# Packages of the scheduler, and further packages that a worker computes with.
 MESSAGES = ("python", "dask", "distributed", "cloudpickle", "msgpack", "tornado")
 COMPUTING = (
     "lle-pipeline", "numpy", "scipy", "zarr", "numba", "pynndescent", "scikit-learn", "dask-ml", "pypardiso", "mkl",
@@ -21,38 +21,39 @@ SHOWN = 8
 
 
 def check_versions(client: Client, where: str) -> None:
-    """Raises ConfigError that lists every package whose version differs from this process's, both versions named."""
-    found = client.get_versions(packages=COMPUTING)
-    mine = _versions(found["client"])
-    differing = _differences(mine, _versions(found["scheduler"]), MESSAGES, "the scheduler")
-    for address, worker in sorted(found["workers"].items()):
+    """Raises ConfigError that lists every package whose version differs from this process's, with both versions."""
+    reported = client.get_versions(packages=COMPUTING)
+    mine = _versions(reported["client"])
+    differing = _differences(mine, _versions(reported["scheduler"]), MESSAGES, "the scheduler")
+    for address, worker in sorted(reported["workers"].items()):
         differing += _differences(mine, _versions(worker), (*MESSAGES, *COMPUTING), f"worker {address}")
     for address, theirs in sorted(client.run(own_sources, on_error="return").items()):
-        if not isinstance(theirs, OSError):  # a worker that has just gone
-            found_there = {SOURCES: theirs if isinstance(theirs, str) else "others"}
-            differing += _differences({SOURCES: own_sources()}, found_there, (SOURCES,), f"worker {address}")
+        if not isinstance(theirs, OSError):  # the worker has just stopped
+            their_sources = {SOURCES: theirs if isinstance(theirs, str) else "others"}
+            differing += _differences({SOURCES: own_sources()}, their_sources, (SOURCES,), f"worker {address}")
     _refuse(differing, where)
 
 
 @cache
 def programs() -> dict[str, str]:
-    """What decides the bytes that this process computes."""
+    """The versions that determine the bytes that this process computes."""
     return {**_versions(get_versions(packages=COMPUTING)), SOURCES: own_sources()}
 
 
 def expected(client: Client) -> dict[str, str] | None:
-    """What each task asks of its worker, since workers come late too: the programs of this process.
+    """The versions that each task requires of its worker: workers may join after the first check.
 
-    None for workers that this process starts itself: they are what it is, but for files that are edited meanwhile.
+    None for workers of a local cluster. This process starts them with its own versions, and an edit of the source
+    files meanwhile must not stop the run.
     """
     return None if isinstance(getattr(client, "cluster", None), LocalCluster) else programs()
 
 
-def require(wanted: dict[str, str] | None) -> None:
-    """In a worker, before it computes. Raises ConfigError as `check_versions` does."""
-    if wanted is not None:
+def require(required: dict[str, str] | None) -> None:
+    """Check in a worker before it computes. Raises ConfigError as `check_versions` does."""
+    if required is not None:
         who = f"the worker of process {os.getpid()} on {socket.gethostname()}"
-        _refuse(_differences(wanted, programs(), (*MESSAGES, *COMPUTING, SOURCES), who), "a worker that came late")
+        _refuse(_differences(required, programs(), (*MESSAGES, *COMPUTING, SOURCES), who), "a worker that joined later")
 
 
 def _refuse(differing: list[str], where: str) -> None:
@@ -60,7 +61,7 @@ def _refuse(differing: list[str], where: str) -> None:
         more = [f"and {len(differing) - SHOWN} more"] if len(differing) > SHOWN else []
         raise ConfigError(
             f"{where}: versions differ:\n  " + "\n  ".join([*differing[:SHOWN], *more]) + "\nInstall the same versions "
-            "on both sides (constraints.txt names those tested together), or use the same image"
+            "on both sides (constraints.txt lists versions tested together), or use the same image"
         )
 
 

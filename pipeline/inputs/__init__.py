@@ -1,4 +1,4 @@
-"""Input readers: `open_source` for every kind of input, each read by ranges of rows, never as a whole."""
+"""Input readers. `open_source` opens every kind of input; each is read by ranges of rows, never as a whole."""
 
 import inspect
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from pipeline.inputs.row_filter import SelectedRows
 
 __all__ = ["LabelKind", "Source", "open_source"]
 
-# kind -> module and function; imported when used, so that a run loads only what its own input needs.
+# kind -> module and function; imported on use, so that a run loads only the reader it needs.
 _OPENERS = {
     "zarr": ("zarr_input", "open_zarr"),
     "npy": ("npy_npz_idx", "open_npy"),
@@ -24,15 +24,15 @@ _OPENERS = {
 
 
 def open_source(kind: str, **params: Any) -> Source:
-    """The input of this kind; params are the other keys of the config's input section, None where left out.
+    """Open an input of this kind; params are the other keys of the config's input section, None if not set.
 
-    `where` keeps only the rows with this label. `chosen_by` names the labels that it goes by, where those of the
-    other keys hold something else (numbers of neighbours).
+    `where` keeps only the rows with this label. `chosen_by` names the labels for this choice, if the labels to read
+    hold something else (numbers of neighbours).
 
     Cheap: reads headers only (csv: scans the file once per process for its line breaks), so every task may
-    call it anew.
+    call it again.
 
-    Raises InputError where the input is missing, damaged, or not a numeric matrix.
+    Raises InputError if the input is missing, damaged, or not a numeric matrix.
     """
     where, labels = params.pop("where", None), "label" if "label" in params else "labels"
     chosen_by = params.pop("chosen_by", params.get(labels))

@@ -1,4 +1,4 @@
-"""What every input offers (Source), and what one file of it offers (Rows)."""
+"""The interfaces of an input (Source) and of one file of it (Rows)."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ _DTYPE_CURES = {
 class Source(ABC):
     """An input of n_rows points with n_features numbers each, read by ranges of rows.
 
-    dtype is what `read` returns: float32 where every stored value fits it exactly (float16, float32, bool and
+    dtype is the dtype of `read`: float32 if every stored value fits it exactly (float16, float32, bool and
     integers of 8 and 16 bits), float64 otherwise.
     """
 
@@ -36,29 +36,29 @@ class Source(ABC):
     n_features: int
     dtype: np.dtype[Any]
     feature_names: tuple[str, ...] | None = None
-    """The columns of a table that `read` gives."""
+    """Names of the columns that `read` returns, if the input is a table."""
 
     def locate(self, row: int) -> str:
-        """Where a row stands, for messages: the file that holds it and its number there, counted from 0."""
+        """Position of a row, for messages: its file and its row number there, counted from 0."""
         return f"row {row}"
 
     def remark(self) -> str:
-        """What people should know of the points before they are read, as far as a listing tells; else empty."""
+        """A warning about the points that needs no reading, for instance missing chunks; empty if there is none."""
         return ""
 
     @property
     def label_kind(self) -> LabelKind:
-        """What the labels are. The first use may read the labels once (never the points)."""
+        """The kind of the labels. The first use may read the labels once (never the points)."""
         return "none"
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """The names of categorical labels; `read_labels` then gives indices into them."""
+        """Names of categorical labels; `read_labels` then returns indices into them."""
         return None
 
     @property
     def label_width(self) -> int:
-        """Label values per row: 0 without labels, 1 for a vector, else the columns of the label array."""
+        """Label values per row: 0 without labels, 1 for a vector, else the number of label columns."""
         return 0
 
     @abstractmethod
@@ -66,39 +66,39 @@ class Source(ABC):
         """Rows [start, stop) as a new C-contiguous (rows, n_features) array of `dtype`. Raises InputError."""
 
     def read_labels(self, start: int, stop: int) -> FloatArray | None:
-        """(rows,) or (rows, q) float64, NaN where a label is missing; None without labels.
+        """(rows,) or (rows, q) float64, NaN for a missing label; None without labels.
 
         Raises InputError.
         """
         return None
 
     def bytes_beside(self, n_rows: int) -> int:
-        """The most that reading n_rows rows holds beside them: what can only be decoded as a whole, and what stays."""
+        """Most bytes used besides the result while reading n_rows rows, for decoding and for caches."""
         return 0
 
     @abstractmethod
     def fingerprint(self) -> Fingerprint:
-        """JSON-able; changes when the input does, as far as names, sizes and times tell.
+        """JSON data that changes when the names, sizes or times of the input's files change.
 
         Never reads the data.
         """
 
     @property
-    def can_tell(self) -> bool:
-        """Whether fingerprint and stamps notice changed data; False where the storage says nothing about its files."""
+    def detects_changes(self) -> bool:
+        """Whether fingerprint and stamps detect changed data; False if the storage gives neither tag nor time."""
         return True
 
     def stamps(self, size: int, n_rows: int | None = None) -> list[str]:
-        """One text per block of `size` rows. While it stays the same, so do the rows; nothing is read to tell it.
+        """One text per block of `size` rows. A text changes if its rows may have changed; no data is read.
 
-        Here for the input as a whole; an input of many files or chunks says it of those that hold the rows. With
-        `n_rows` for the first so many rows.
+        By default from the input as a whole; inputs of many files or chunks use those that hold the rows.
+        `n_rows`: only the first n_rows rows.
         """
-        whole, n = json.dumps(self.fingerprint(), sort_keys=True), n_rows or self.n_rows
-        return [stamp_text([whole, start, min(start + size, n)]) for start in range(0, n, size)]
+        fingerprint, n = json.dumps(self.fingerprint(), sort_keys=True), n_rows or self.n_rows
+        return [stamp_text([fingerprint, start, min(start + size, n)]) for start in range(0, n, size)]
 
     def state(self, start: int, stop: int) -> str:
-        """Which rows of which files, in what state, `read` takes, as far as opening the input has told; else empty."""
+        """Identity of the files and file states that `read` uses for these rows, known from opening; else empty."""
         return ""
 
 
@@ -106,7 +106,7 @@ Stamper = Callable[[int, int], Any]
 
 
 class Rows(ABC):
-    """The rows of one stored array or table, as they are stored. `where` names it in messages."""
+    """The rows of one stored array or table, in their stored dtype. `where` names it in messages."""
 
     where: str
     shape: tuple[int, ...]
@@ -114,47 +114,47 @@ class Rows(ABC):
 
     @abstractmethod
     def read(self, start: int, stop: int) -> AnyArray:
-        """Rows [start, stop), perhaps as a view of a mapped file, in any numeric or text dtype.
+        """Rows [start, stop) in any numeric or text dtype; may be a view of a mapped file.
 
         Raises InputError.
         """
 
     def bytes_beside(self, n_rows: int) -> int:
-        """As Source.bytes_beside, of this array alone; 0 where every row can be read by itself."""
+        """As Source.bytes_beside, for this array; 0 if every row can be read by itself."""
         return 0
 
     @abstractmethod
     def fingerprint(self) -> Fingerprint:
-        """As Source.fingerprint, of this array alone."""
+        """As Source.fingerprint, for this array."""
 
     @property
-    def can_tell(self) -> bool:
-        """As Source.can_tell, of this array alone."""
+    def detects_changes(self) -> bool:
+        """As Source.detects_changes, for this array."""
         return True
 
     def remark(self) -> str:
-        """As Source.remark, of this array alone."""
+        """As Source.remark, for this array."""
         return ""
 
-    def told(self) -> Fingerprint:
-        """What opening it has told of its state; the storage is not asked again."""
+    def known_state(self) -> Fingerprint:
+        """The state known from opening; sends no new request to the storage."""
         return self.fingerprint()
 
     def stamper(self) -> Stamper:
-        """A function from rows [start, stop) to what tells, unread, whether they changed; the whole file here."""
-        whole = self.fingerprint()
-        return lambda start, stop: [whole, start, stop]
+        """A function of rows [start, stop): data that changes if they may have changed; by default the fingerprint."""
+        fingerprint = self.fingerprint()
+        return lambda start, stop: [fingerprint, start, stop]
 
 
 def stamp_text(content: Any) -> str:
-    """A short text that stands for JSON-able content."""
+    """A short digest of JSON data."""
     return hashlib.blake2b(json.dumps(content, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 
 
-def reading_dtype(parts: Sequence[Rows]) -> np.dtype[Any]:
-    """float32 where it holds every value of these dtypes exactly, else float64.
+def common_dtype(parts: Sequence[Rows]) -> np.dtype[Any]:
+    """float32 if it holds every value of these dtypes exactly, else float64.
 
-    Raises InputError where not numeric.
+    Raises InputError if one is not numeric.
     """
     for part in parts:
         kind = part.dtype.kind
@@ -182,27 +182,26 @@ def check_matrix(rows: Rows) -> None:
 
 
 def check_range(start: int, stop: int, n_rows: int) -> None:
-    """Raises ValueError unless rows [start, stop) lie inside the input: a mistake of the caller, not of the "
-    "input."""
+    """Raises ValueError unless rows [start, stop) are inside the input: an error of the caller, not of the input."""
     if not 0 <= start <= stop <= n_rows:
-        raise ValueError(f"rows [{start}, {stop}) asked of an input of {n_rows} rows")
+        raise ValueError(f"rows [{start}, {stop}) requested from an input of {n_rows} rows")
 
 
 def check_columns(columns: Sequence[int] | None, n_features: int, where: str) -> list[int] | None:
     """The column numbers as a list, None for all.
 
-    Raises InputError where one is out of range, repeated or not whole.
+    Raises InputError if one is out of range, repeated or not a whole number.
     """
     if columns is None:
         return None
     chosen = list(columns)
     bad = [c for c in chosen if type(c) is not int or not 0 <= c < n_features]
     if bad or not chosen:
-        found = f"found {bad[:5]}" if bad else "found an empty list"
+        problem = f"found {bad[:5]}" if bad else "found an empty list"
         raise InputError(
-            f"{where}: input.columns must be whole numbers from 0 to {n_features - 1}, {found}; leave the "
-            "key out for all"
+            f"{where}: input.columns must be whole numbers from 0 to {n_features - 1}, {problem}; remove the "
+            "key to use all columns"
         )
     if len(set(chosen)) < len(chosen):
-        raise InputError(f"{where}: input.columns names a column twice: {chosen}; name each once")
+        raise InputError(f"{where}: input.columns names a column twice: {chosen}; name each column once")
     return chosen

@@ -1,4 +1,4 @@
-"""Which columns of a table are the features: named in the config, or all numeric ones."""
+"""Choose the feature columns of a table: those named in the config, or all numeric ones."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ LISTED = 12
 
 
 class TableColumns(NamedTuple):
-    """The columns of one file: all names, those that hold numbers, and those that only number the rows."""
+    """The columns of one file: all names, the numeric ones, and those that are only a row index."""
 
     where: str
     names: Sequence[str]
@@ -18,14 +18,14 @@ class TableColumns(NamedTuple):
     row_index: Sequence[str]
 
     def features(self, label: str | None) -> list[str]:
-        """The columns taken where none are named."""
+        """The columns to use if the config names none."""
         return [name for name in self.numeric if name != label and name not in self.row_index]
 
 
 def choose_columns(tables: Sequence[TableColumns], columns: Sequence[str] | None, label: str | None) -> tuple[str, ...]:
-    """The feature columns, in the order asked for or in that of the first file.
+    """The feature columns, in the requested order or in that of the first file.
 
-    Raises InputError where a file lacks one, holds a name twice, or a column is not numeric.
+    Raises InputError if a file lacks a column or holds a name twice, or if a column is not numeric.
     """
     for table in tables:
         _check_names(table, [*(columns or []), *([label] if label is not None else [])])
@@ -42,22 +42,22 @@ def choose_columns(tables: Sequence[TableColumns], columns: Sequence[str] | None
         if bad:
             raise InputError(
                 f"{table.where}: expected numbers in the columns of input.columns, found other types in "
-                f"{bad[:LISTED]}; leave them out or convert them"
+                f"{bad[:LISTED]}; remove them from the list or convert them"
             )
     return tuple(columns)
 
 
-def _check_names(table: TableColumns, wanted: Sequence[str]) -> None:
+def _check_names(table: TableColumns, required: Sequence[str]) -> None:
     counts = Counter(table.names)
-    missing = [name for name in wanted if name not in counts]
+    missing = [name for name in required if name not in counts]
     if missing:
         raise InputError(
             f"{table.where}: there is no column {missing[:LISTED]}; its columns are {_listed(table.names)}"
         )
-    twice = [name for name, count in counts.items() if count > 1]
-    if twice:
+    repeated = [name for name, count in counts.items() if count > 1]
+    if repeated:
         raise InputError(
-            f"{table.where}: expected each column name once, found {twice[:LISTED]} more often; rename them"
+            f"{table.where}: expected each column name once, found {repeated[:LISTED]} more often; rename them"
         )
 
 
@@ -70,11 +70,11 @@ def _numeric_everywhere(tables: Sequence[TableColumns], label: str | None) -> tu
             f"{_listed(first.names)}"
         )
     for table in tables[1:]:
-        odd = set(chosen).symmetric_difference(table.features(label))
-        if odd:
+        differing = set(chosen).symmetric_difference(table.features(label))
+        if differing:
             raise InputError(
                 f"{table.where}: expected the same numeric columns as {first.where}, found a difference in "
-                f"{sorted(odd)[:LISTED]}; name the columns to use in input.columns"
+                f"{sorted(differing)[:LISTED]}; name the columns to use in input.columns"
             )
     return chosen
 

@@ -1,4 +1,4 @@
-"""Row ranges of arrays inside compressed files, which can only be read forwards."""
+"""Row ranges of arrays in compressed files, which can only be read forwards."""
 
 import gzip
 import io
@@ -19,15 +19,15 @@ from pipeline.inputs.base import AnyArray
 from pipeline.inputs.files import FileRows, Stamp, reading
 
 SKIP_BYTES = 1 << 20
-STREAM_BYTES = 1 << 22  # of a compressed file behind a URL at a time
+STREAM_BYTES = 1 << 22  # bytes per request of a compressed file behind a URL
 OPEN_STREAMS = 8
-# What the decompressors raise; RuntimeError is zipfile's word for an encrypted member.
+# Exceptions of the decompressors; zipfile raises RuntimeError for an encrypted member.
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile, RuntimeError)
 
 
 @contextmanager
 def decoding(where: str) -> Iterator[None]:
-    """Turns what the decompressors raise on damaged files into InputError."""
+    """Turn exceptions of the decompressors on damaged files into InputError."""
     with reading(where):
         try:
             yield
@@ -58,10 +58,10 @@ class _Stream:
 
 
 class StreamPool:
-    """Open streams of one process: block after block of a file costs one pass over it, not one per block.
+    """Open streams of one process: reading a file block by block takes one pass over it, not one per block.
 
-    A stream is taken out while it is in use, so threads never share one; the nearest one before the wanted
-    byte is taken, and the least recently used ones are closed beyond `capacity`.
+    A stream in use is out of the pool, so threads never share one. The pool returns the stream closest before the
+    wanted byte, and closes the least recently used streams beyond `capacity`.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -71,8 +71,8 @@ class StreamPool:
 
     @contextmanager
     def at(self, key: tuple[Any, ...], offset: int, open_stream: Callable[[], io.BufferedIOBase]) -> Iterator[_Stream]:
-        """A stream of the file `key` standing at byte `offset` (or at its end, where it is shorter)."""
-        # A forked child shares file positions with its parent, so streams belong to one process.
+        """A stream of the file `key` at byte `offset` (or at its end, if it is shorter)."""
+        # A forked child shares file positions with its parent, so each process has its own streams.
         key = (os.getpid(), *key)
         stream = self._take(key, offset) or _Stream(key, open_stream())
         try:
@@ -128,19 +128,19 @@ class StreamedRows(FileRows):
         self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
 
     def read(self, start: int, stop: int) -> AnyArray:
-        """Rows [start, stop); decompresses what lies between the last read of this process and `stop`."""
+        """Rows [start, stop); decompresses everything between the last read of this process and `stop`."""
         buffer = np.empty((stop - start) * self._row_bytes, np.uint8)
         with (
             decoding(self.where),
             STREAMS.at((*self._stamp, self._member), self._offset + start * self._row_bytes, self._open) as stream,
         ):
             filled = stream.read_into(buffer.data)
-            # The checksum is tested when the end is reached, so the last block asks for one byte more.
-            rest = stream.read_into(memoryview(bytearray(1))) if stop == self.shape[0] else 0
-        if filled < len(buffer) or rest:
-            found = "more data" if rest else f"the end inside rows {start} to {stop - 1}"
+            # The checksum is verified at the end of the stream, so the last block requests one byte more.
+            n_extra = stream.read_into(memoryview(bytearray(1))) if stop == self.shape[0] else 0
+        if filled < len(buffer) or n_extra:
+            problem = "more data" if n_extra else f"the end inside rows {start} to {stop - 1}"
             raise InputError(
-                f"{self.where}: its header says shape {self.shape} of {self.dtype}, found {found}; the file "
+                f"{self.where}: its header gives shape {self.shape} of {self.dtype}, found {problem}; the file "
                 "is cut off or damaged, create it again"
             )
         return buffer.view(self.dtype).reshape(stop - start, *self.shape[1:])

@@ -1,4 +1,4 @@
-"""Whether all that is read of an input is one state of it: others may write there meanwhile; and digests of states."""
+"""Check that all rows of an input were read in one state, although other programs may write to it; array digests."""
 
 import hashlib
 from typing import Any
@@ -12,48 +12,48 @@ from pipeline.storage import array_specs
 from pipeline.storage.blocks import block_rows
 from pipeline.storage.store import Store
 
-LOOKS = 16
+N_CHECKED_ROWS = 16
 
 
 def array_digest(values: npt.NDArray[Any], *more: Any) -> str:
-    """A digest of an array's bytes, shape and dtype, and of what else is given."""
+    """A digest of an array's bytes, shape and dtype, and of further values."""
     digest = hashlib.blake2b(repr((values.dtype.str, values.shape, *more)).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(values).data)
     return digest.hexdigest()
 
 
-def require_one_state(before: Source, after: Source, size: int, n: int, reports: list[dict[str, Any]]) -> None:
-    """Raises InputChanged unless all blocks come from the input as it was before, and still is for its first n rows.
+def require_unchanged_input(before: Source, after: Source, size: int, n: int, reports: list[dict[str, Any]]) -> None:
+    """Raises InputChanged unless all blocks were read from the state `before`, and its first n rows are unchanged.
 
-    A file that comes among others moves the rows of all that follow it: some would be read twice and others never.
+    A new file between others shifts all later rows: some would be read twice and others never.
     """
-    wanted = [before.state(*block_rows(block, size, n)) for block in range(len(reports))]
-    same = before.n_rows == n and all(
-        report.get("state", state) == state for report, state in zip(reports, wanted, strict=True)
+    expected_states = [before.state(*block_rows(block, size, n)) for block in range(len(reports))]
+    is_unchanged = before.n_rows == n and all(
+        report.get("state", state) == state for report, state in zip(reports, expected_states, strict=True)
     )
-    if same and after.fingerprint() != before.fingerprint():
-        same = after.n_rows >= n and after.stamps(size, n) == before.stamps(size, n)
-    if not same:
+    if is_unchanged and after.fingerprint() != before.fingerprint():
+        is_unchanged = after.n_rows >= n and after.stamps(size, n) == before.stamps(size, n)
+    if not is_unchanged:
         raise InputChanged(
-            "input: files were changed, added or taken away while they were read. What was read is forgotten; run the "
-            "same command again, best when nobody writes there"
+            "input: files were changed, added or removed while they were read. The rows read are discarded; run the "
+            "same command again when nothing writes to the input"
         )
 
 
-def require_same_rows(store: Store, opened: Source, n: int) -> None:
-    """Raises InputChanged where some of the n rows stored are no longer those of the input.
+def require_same_rows(store: Store, source: Source, n: int) -> None:
+    """Raises InputChanged if some of the n stored rows differ from those of the input.
 
-    For what a later stage reads beside them. A few are looked at, the last among them: a file that came among others
-    moves all rows behind it.
+    For a later stage that reads the input again. A few rows are compared, including the last one: a new file between
+    others shifts all later rows.
     """
 
-    def moved(row: int) -> bool:
-        known = store.read(array_specs.RAW.name, row, row + 1)
-        return not np.array_equal(opened.read(row, row + 1).astype(known.dtype), known, equal_nan=True)
+    def is_changed(row: int) -> bool:
+        stored = store.read(array_specs.RAW.name, row, row + 1)
+        return not np.array_equal(source.read(row, row + 1).astype(stored.dtype), stored, equal_nan=True)
 
-    looks = np.unique(np.linspace(0, n - 1, LOOKS).astype(int)).tolist()
-    if opened.n_rows < n or any(map(moved, looks)):
+    checked = np.unique(np.linspace(0, n - 1, N_CHECKED_ROWS).astype(int)).tolist()
+    if source.n_rows < n or any(map(is_changed, checked)):
         raise InputChanged(
-            "input: files were changed, added or taken away since their rows were read, so neighbors.k_per_point no "
-            "longer goes with them. Run the same command again, best when nobody writes there"
+            "input: files were changed, added or removed since their rows were read, so neighbors.k_per_point no "
+            "longer matches them. Run the same command again when nothing writes to the input"
         )

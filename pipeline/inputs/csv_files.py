@@ -1,4 +1,4 @@
-"""Reader of CSV files: one scan for the places of the rows, then only the bytes of the rows asked for."""
+"""Reader of CSV files: one scan records where rows start, then only the requested rows are read."""
 
 import csv
 import os
@@ -26,9 +26,9 @@ _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 
 class RowIndex(NamedTuple):
-    """Where rows lie, counted after the header.
+    """Positions of the rows, counted after the header.
 
-    marks: the byte of every ROWS_PER_MARK-th row, then the end of the file.
+    marks: the byte position of every ROWS_PER_MARK-th row, then the end of the file.
     """
 
     names: tuple[str, ...]
@@ -39,8 +39,8 @@ class RowIndex(NamedTuple):
 def open_csv(path: str | os.PathLike[str], columns: Sequence[str] | None = None, label: str | None = None) -> Source:
     """The named columns of CSV files with a header, or all but the label; labels from a column.
 
-    Every column is taken for numeric; the first rows are parsed here to see whether it is. Empty entries read
-    as NaN. Raises InputError.
+    Every column must be numeric; the first rows are parsed here to check it. Empty entries read as NaN.
+    Raises InputError.
     """
     stamps = find_files(path, "path")
     tables = []
@@ -48,7 +48,7 @@ def open_csv(path: str | os.PathLike[str], columns: Sequence[str] | None = None,
         names = index_rows(stamp).names
         if columns is None and "" in names:
             raise InputError(
-                f"{stamp.path}: column {names.index('') + 1} has no name (a row index?); name the columns to "
+                f"{stamp.path}: column {names.index('') + 1} has no name (a row index?); list the columns to "
                 "read in input.columns, or write the file without an index"
             )
         tables.append(TableColumns(stamp.path, names, names, ()))
@@ -77,7 +77,7 @@ class CsvRows(FileRows):
         self.dtype = np.dtype(object if self._is_text else np.float64)
 
     def bytes_beside(self, n_rows: int) -> int:
-        """The text of the rows, and what it is parsed to."""
+        """The text of the rows and its parsed form."""
         n_marks = min(-(-n_rows // ROWS_PER_MARK) + 1, len(self._index.marks) - 1)
         text = int(np.diff(self._index.marks).max(initial=0)) * n_marks
         parsed = 160 if self._is_text else 16 * len(self._columns)
@@ -106,8 +106,8 @@ class CsvRows(FileRows):
 
     def _parse(self, text: bytes, base: int, expected: int) -> Any:
         kind = pa.string() if self._is_text else pa.float64()
-        # Columns go by number here: names need not be unique, nor anything Arrow would accept.
-        wanted = [str(column) for column in self._columns]
+        # Columns are named by number here: their names need not be unique or acceptable to Arrow.
+        column_ids = [str(column) for column in self._columns]
         try:
             table = pyarrow.csv.read_csv(
                 pa.py_buffer(text),
@@ -117,7 +117,7 @@ class CsvRows(FileRows):
                     column_names=[str(i) for i in range(len(self._index.names))],
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
-                    column_types=dict.fromkeys(wanted, kind), include_columns=wanted, strings_can_be_null=True
+                    column_types=dict.fromkeys(column_ids, kind), include_columns=column_ids, strings_can_be_null=True
                 ),
             )
         except pa.ArrowInvalid as error:
@@ -132,13 +132,13 @@ class CsvRows(FileRows):
     def _explain(self, message: str, base: int) -> str:
         row = re.search(r"Row #(\d+)", message)
         column = re.search(r"CSV column #(\d+)", message)
-        # Row 1 stands in line 2, below the header; blank lines are not counted.
+        # Row 1 is line 2, below the header; blank lines are not counted.
         line = f" near line {base + int(row[1]) + 1}" if row else ""
-        what = re.sub(r"^.*?(Row #\d+: |error: )(CSV conversion error to \w+: )?", "", message.split("\n")[0])
+        detail = re.sub(r"^.*?(Row #\d+: |error: )(CSV conversion error to \w+: )?", "", message.split("\n")[0])
         name = f", column '{self._index.names[int(column[1])]}'" if column else ""
         return (
             f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if self._is_text else 'numbers'}, "
-            f"one entry per column; found: {what}. Correct the line, or name the columns to read in "
+            f"one entry per column; found: {detail}. Correct the line, or name the columns to read in "
             "input.columns"
         )
 
@@ -152,7 +152,7 @@ def _check_first_rows(stamp: Stamp, columns: tuple[str, ...]) -> None:
 
 @lru_cache(maxsize=4096)
 def index_rows(stamp: Stamp) -> RowIndex:
-    """Scan a file for its rows, once per process. Raises InputError for what is no CSV with a header."""
+    """Scan a file for its rows, once per process. Raises InputError if it is not a CSV file with a header."""
     marks: list[npt.NDArray[np.int64]] = []
     names: tuple[str, ...] = ()
     n_rows = n_lines = 0
@@ -174,7 +174,7 @@ def index_rows(stamp: Stamp) -> RowIndex:
 
 
 def _whole_lines(handle: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
-    """Pieces of the file that end at a line break, each with the byte where it starts."""
+    """Pieces of the file that end at a line break, each with its start byte."""
     offset, tail = 0, b""
     while block := handle.read(SCAN_BYTES):
         block = tail + block
@@ -192,7 +192,7 @@ def _whole_lines(handle: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _row_starts(block: bytes, lines_before: int, path: str) -> tuple[npt.NDArray[np.int64], int]:
-    """Where the lines start that are not blank (the header always counts), and the number of all lines."""
+    """Starts of the lines that are not blank (the header always counts), and the number of all lines."""
     codes = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(codes == _NEWLINE)
     starts = np.concatenate([[0], ends[:-1] + 1])
@@ -205,10 +205,10 @@ def _row_starts(block: bytes, lines_before: int, path: str) -> tuple[npt.NDArray
                 "(pandas.read_csv(...).to_parquet(...)) or remove the line break"
             )
     lengths = ends - starts
-    filled = (lengths > 1) | ((lengths == 1) & (codes[starts] != _RETURN))
+    is_row = (lengths > 1) | ((lengths == 1) & (codes[starts] != _RETURN))
     if lines_before == 0:
-        filled[0] = True
-    return starts[filled], len(ends)
+        is_row[0] = True
+    return starts[is_row], len(ends)
 
 
 def _header(line: bytes, path: str) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ def _header(line: bytes, path: str) -> tuple[str, ...]:
     try:
         names = tuple(name.strip() for name in next(csv.reader([text]), []))
     except csv.Error as error:
-        raise InputError(f"{path}: the header line cannot be read ({error}); write it anew") from error
+        raise InputError(f"{path}: the header line cannot be read ({error}); write it again") from error
     if "\0" in text or not any(names):
         raise InputError(
             f"{path}: expected a header line with column names, found {text[:40]!r}; write the names into "

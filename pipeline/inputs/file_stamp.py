@@ -1,4 +1,4 @@
-"""What tells one state of a file from another: the key of everything that is cached about it."""
+"""File stamps: they identify the state of a file and are the keys of all caches of file contents."""
 
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 
 class Stamp(NamedTuple):
-    """A file and the state it is in. tag: the ETag of an object behind a URL, "" where the service gives none."""
+    """A file and its state. tag: the ETag of a remote object, "" if the service gives none."""
 
     path: str
     size: int
@@ -19,17 +19,17 @@ class Stamp(NamedTuple):
         return is_url(self.path)
 
     @property
-    def can_tell(self) -> bool:
-        """Whether other data would have another stamp; False for a web server that tells neither tag nor time."""
+    def detects_changes(self) -> bool:
+        """Whether changed data changes the stamp; False for a web server that gives neither tag nor time."""
         return bool(self.tag or self.mtime_ns)
 
     def describe(self) -> dict[str, Any]:
-        """The part of an input's fingerprint that belongs to this file; an object's time counts where it has no tag."""
+        """This file's part of an input's fingerprint. The time of a remote object counts only if it has no tag."""
         name = PurePosixPath(unquote(self.path) if self.is_remote else self.path).name
         state = {"tag": self.tag} if self.tag else {"mtime_ns": self.mtime_ns}
         return {"name": name, "size": self.size, **state}
 
 
 def is_url(text: str) -> bool:
-    """Whether a path is a URL of something else than this machine's files."""
+    """Whether a path is a URL, except file: URLs."""
     return "://" in text and not text.startswith("file:")

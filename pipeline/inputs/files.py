@@ -1,4 +1,4 @@
-"""From a path, a glob or a URL to files: names, sizes and times, and plain words for what the file system refuses."""
+"""Find the files of a path, a pattern or a URL, with sizes and times, and explain file-system errors."""
 
 import glob
 import io
@@ -15,27 +15,27 @@ from pipeline.inputs.remote_files import RangeFile, find_objects
 
 __all__ = ["FileRows", "Stamp", "find_files", "find_paths", "open_file", "path_or_file", "reading"]
 
-HEADER_BYTES = 1 << 14  # of a remote file at a time, where a header is read in small steps
+HEADER_BYTES = 1 << 14  # bytes per request of a remote header, which is parsed in small steps
 
 
 class FileRows(Rows):
-    """Rows of one file; `_member` names the array in it where it holds several, the column where it is of labels."""
+    """Rows of one file. `_member` is the array's name in a file of several arrays, or the column of labels."""
 
     _stamp: Stamp
     _member: str = ""
 
     def fingerprint(self) -> Fingerprint:
-        """The file's name, size and time (remote: tag), and the member read."""
+        """The file's name, size and time (remote: tag), and the name of the array or column."""
         return self._stamp.describe() | ({"member": self._member} if self._member else {})
 
     @property
-    def can_tell(self) -> bool:
+    def detects_changes(self) -> bool:
         """Whether the file has a time or a tag."""
-        return self._stamp.can_tell
+        return self._stamp.detects_changes
 
 
 def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
-    """The path itself, or what the glob matches, sorted. key: the config key, for messages.
+    """The path itself, or the matches of a pattern, sorted. key: the config key, for messages.
 
     Raises InputError.
     """
@@ -44,24 +44,24 @@ def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
         text = unquote(urlsplit(text).path)
     if os.path.exists(text):
         return [text]
-    found = sorted(glob.glob(text, recursive=True))
-    if not found:
-        what = "no file matches the pattern" if glob.has_magic(text) else "there is no file"
+    paths = sorted(glob.glob(text, recursive=True))
+    if not paths:
+        problem = "no file matches the pattern" if glob.has_magic(text) else "there is no file"
         raise InputError(
-            f"input.{key}: {what} '{text}' (working directory: {os.getcwd()}); relative paths start at the "
+            f"input.{key}: {problem} '{text}' (working directory: {os.getcwd()}); relative paths start at the "
             "working directory: correct the path or change to the right directory"
         )
-    return found
+    return paths
 
 
 def find_files(pattern: str | os.PathLike[str], key: str) -> list[Stamp]:
-    """As `find_paths`, for plain files only, each with its size and time; a URL may stand for one or match several."""
+    """As `find_paths`, for plain files, each with its size and time; a URL may be a pattern too."""
     text = os.fspath(pattern)
     return find_objects(text, key) if is_url(text) else [_stamp(path, key) for path in find_paths(text, key)]
 
 
 def open_file(stamp: Stamp, buffer_bytes: int = 0) -> IO[bytes]:
-    """The file, open for reading. Of a remote one each read is a request, which asks for `buffer_bytes` at least."""
+    """The file, open for reading. Each read of a remote file is a request for at least `buffer_bytes`."""
     if not stamp.is_remote:
         return open(stamp.path, "rb")
     raw = RangeFile(stamp)
@@ -69,7 +69,7 @@ def open_file(stamp: Stamp, buffer_bytes: int = 0) -> IO[bytes]:
 
 
 def path_or_file(stamp: Stamp, buffer_bytes: int = 0) -> str | IO[bytes]:
-    """For libraries that take either: they close what they open themselves."""
+    """The path of a local file, else an open file, for libraries that take both and close what they open."""
     return open_file(stamp, buffer_bytes) if stamp.is_remote else stamp.path
 
 
@@ -85,7 +85,7 @@ def _stamp(path: str, key: str) -> Stamp:
 
 @contextmanager
 def reading(where: str) -> Iterator[None]:
-    """Turns the file system's refusals into InputError, and other troubles into an error worth a retry."""
+    """Turn file-system errors into InputError, or into an error that a retry may cure."""
     try:
         yield
     except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as error:

@@ -1,4 +1,4 @@
-"""Labels as numbers: floats as they are; text and small sets of integers as indices into a list of names."""
+"""Labels as numbers: floats unchanged; text and small sets of integers as indices into a list of names."""
 
 import json
 from collections import OrderedDict
@@ -13,12 +13,12 @@ from pipeline.inputs.base import AnyArray, Fingerprint, FloatArray, LabelKind, R
 SCAN_ROWS = 1 << 18
 MAX_INTEGER_CLASSES = 64
 MAX_TEXT_CLASSES = 1000
-SCANNED_TEXT_BYTES = 240  # of a text of ten characters: an object, and twice of fixed width
+SCANNED_TEXT_BYTES = 240  # memory per text of ten characters: an object, and two fixed-width copies
 _CACHED_CODINGS = 32
 
 
 class Stack(Protocol):
-    """What labels need of StackedRows."""
+    """The methods of StackedRows that Labels uses."""
 
     parts: tuple[Rows, ...]
     n_rows: int
@@ -30,11 +30,11 @@ class Stack(Protocol):
     def fingerprint(self) -> list[Fingerprint]: ...
 
     @property
-    def can_tell(self) -> bool: ...
+    def detects_changes(self) -> bool: ...
 
 
 class Coding(NamedTuple):
-    """How stored labels become numbers; code_of is None where they are numbers already."""
+    """How stored labels become numbers; code_of is None if they are numbers already."""
 
     kind: LabelKind
     names: tuple[str, ...] | None = None
@@ -45,11 +45,11 @@ _CODINGS: OrderedDict[str, Coding] = OrderedDict()
 
 
 class Labels:
-    """The labels of an input. Raises InputError where they are not one per row, or neither numbers nor text.
+    """The labels of an input. Raises InputError unless there is one per row, and all are numbers or text.
 
     Floating-point labels are continuous. Text is categorical unless every entry is a number. Integers are
-    categorical where there are at most MAX_INTEGER_CLASSES different ones. Telling this apart reads the
-    labels once per process, when first asked.
+    categorical if there are at most MAX_INTEGER_CLASSES different ones. The first use reads all labels, once
+    per process.
     """
 
     def __init__(self, stack: Stack, n_rows: int) -> None:
@@ -75,15 +75,15 @@ class Labels:
             raise InputError(f"{first.where}: expected one text label per row, found shape {shape}; choose one column")
 
     def bytes_beside(self, n_rows: int) -> int:
-        """What reading them holds besides, and what telling their kind does: SCAN_ROWS at a time, texts in two ways."""
+        """Extra bytes of reading n_rows labels and of the scan for their kind (SCAN_ROWS at a time, text copied)."""
         n_scanned = min(SCAN_ROWS, self._stack.n_rows)
         scanned = n_scanned * (SCANNED_TEXT_BYTES if self._is_text else 32)
         return scanned + self._stack.bytes_beside(max(n_rows, n_scanned))
 
     @property
-    def can_tell(self) -> bool:
-        """Whether their fingerprint notices changed data."""
-        return self._stack.can_tell
+    def detects_changes(self) -> bool:
+        """Whether the fingerprint of the labels detects changed data."""
+        return self._stack.detects_changes
 
     @property
     def kind(self) -> LabelKind:
@@ -92,11 +92,11 @@ class Labels:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names of the categories, None for continuous labels."""
+        """Names of the categories, None for continuous labels."""
         return self._coding().names
 
     def read(self, start: int, stop: int) -> FloatArray:
-        """(rows,) or (rows, width): values, or indices into `names`; NaN where a label is missing."""
+        """(rows,) or (rows, width): values, or indices into `names`; NaN for a missing label."""
         coding = self._coding()
         result = np.empty((stop - start, self.width))
         for target, block in self._stack.pieces(start, stop):
@@ -140,25 +140,25 @@ class Labels:
         if len(texts) > MAX_TEXT_CLASSES:
             raise InputError(
                 f"{self._stack.parts[0].where}: expected labels of at most {MAX_TEXT_CLASSES} different "
-                f"texts, found more, such as {sorted(texts)[:3]}; choose another label, or leave it out "
+                f"texts, found more, such as {sorted(texts)[:3]}; choose another label, or remove the key "
                 "(labels only colour the picture)"
             )
         names = tuple(sorted(texts))
         return Coding("categorical", names, {name: code for code, name in enumerate(names)})
 
     def _distinct(self, limit: int) -> set[Any]:
-        """The different labels, or more than `limit` of them where there are so many.
+        """The distinct labels; stops after more than `limit`.
 
-        Missing labels are left out (numbers) or empty (text).
+        Missing numbers are left out; missing text is "".
         """
-        found: set[Any] = set()
+        distinct: set[Any] = set()
         for start in range(0, self._stack.n_rows, SCAN_ROWS):
             for _, block in self._stack.pieces(start, min(start + SCAN_ROWS, self._stack.n_rows)):
                 values = _as_text(block, self._stack.parts[0].where) if self._is_text else block[block == block]
-                found.update(np.unique(values).tolist())
-            if len(found) > limit:
+                distinct.update(np.unique(values).tolist())
+            if len(distinct) > limit:
                 break
-        return found
+        return distinct
 
     def _encode(self, block: AnyArray, coding: Coding) -> FloatArray:
         where = self._stack.parts[0].where
@@ -177,7 +177,7 @@ class Labels:
 
 def _as_text(block: AnyArray, where: str) -> AnyArray:
     if block.dtype.kind != "S":
-        # NumPy casts its variable-width text to fixed width by way of objects only.
+        # NumPy can cast its variable-width text to fixed width only through objects.
         return block.astype(object).astype(str)
     try:
         return np.strings.decode(block, "utf-8")

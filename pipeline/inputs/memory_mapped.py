@@ -1,4 +1,4 @@
-"""Rows of arrays that lie uncompressed in a file, by memory mapping, or by ranges of bytes behind a URL."""
+"""Rows of uncompressed arrays in files, by memory mapping, or by byte ranges behind a URL."""
 
 import math
 import shutil
@@ -20,7 +20,7 @@ COLUMNS_AT_ONCE = 16
 
 
 class Layout(NamedTuple):
-    """What an array header says: shape, dtype, "C" or "F", and the byte where the data start."""
+    """The content of an array header: shape, dtype, "C" or "F", and the first byte of the data."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -29,17 +29,17 @@ class Layout(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the data alone."""
+        """Bytes of the data, without the header."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def stored_rows(stamp: Stamp, member: str, where: str, layout: Layout) -> "MappedRows":
-    """The rows of an array that lies uncompressed in a file, wherever that is."""
+    """The rows of an uncompressed array in a local or remote file."""
     return (RangedRows if stamp.is_remote else MappedRows)(stamp, member, where, layout)
 
 
 class MappedRows(FileRows):
-    """An array that lies uncompressed in a file; only the pages of the rows asked for are read."""
+    """An uncompressed array in a file; only the pages of the requested rows are read."""
 
     def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout) -> None:
         self.where, self.shape, self.dtype = where, layout.shape, layout.dtype
@@ -67,7 +67,7 @@ class MappedRows(FileRows):
 
 
 class RangedRows(MappedRows):
-    """The same behind a URL. By rows ("C") a block is one range of bytes; by columns ("F") one for each."""
+    """As MappedRows, behind a URL. A block is one byte range in C order, and one per column in Fortran order."""
 
     def read(self, start: int, stop: int) -> AnyArray:
         """Rows [start, stop)."""
@@ -91,10 +91,10 @@ def _bytes_of(values: AnyArray) -> memoryview:
 
 
 class UnpackedRows(FileRows):
-    """An array stored by columns inside a compressed .npz: its rows lie scattered over the whole stream.
+    """An array in Fortran order inside a compressed .npz: each row is scattered over the whole stream.
 
-    The first read of a process unpacks it into the temporary directory, where it is mapped; the file has no
-    name there and goes when the process ends.
+    The first read of a process decompresses it into a temporary file without a name, which is mapped and disappears
+    when the process ends.
     """
 
     def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout) -> None:

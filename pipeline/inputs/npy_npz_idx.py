@@ -1,4 +1,4 @@
-"""Readers of .npy, .npz and IDX files: arrays whose header says where each row lies."""
+"""Readers of .npy, .npz and IDX files: arrays whose header gives the position of each row."""
 
 import gzip
 import io
@@ -22,12 +22,12 @@ PathText = str | os.PathLike[str]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _LOCAL_HEADER_BYTES = 30
-CACHED_HEADERS = 1 << 16  # a task opens its whole input, and each header behind a URL costs a request
+CACHED_HEADERS = 1 << 16  # every task opens the whole input, and each remote header costs a request
 _IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
 def open_npy(path: PathText, labels: PathText | None = None, columns: Sequence[int] | None = None) -> Source:
-    """Points in .npy files, memory-mapped or (behind URLs) read by ranges; labels in .npy files of as many rows.
+    """Points in .npy files, memory-mapped or (behind URLs) read by ranges; labels in .npy files with as many rows.
 
     Raises InputError.
     """
@@ -45,10 +45,10 @@ def open_idx(path: PathText, labels: PathText | None = None, columns: Sequence[i
 def open_npz(
     path: PathText, key: str | None = None, labels: str | None = None, columns: Sequence[int] | None = None
 ) -> Source:
-    """Points and labels in .npz files; `key` is needed where a file holds several 2-D arrays.
+    """Points and labels in .npz files; `key` is required if a file holds several 2-D arrays.
 
-    labels: the key of another array in each file. Arrays that np.savez stored are mapped, those that
-    np.savez_compressed stored are streamed. Raises InputError.
+    labels: the key of another array in each file. Arrays written by np.savez are mapped, those written by
+    np.savez_compressed are streamed. Raises InputError.
     """
     stamps = find_files(path, "path")
     points = [_npz_rows(stamp, key or _only_matrix(stamp)) for stamp in stamps]
@@ -73,7 +73,7 @@ def _npy_layout(stamp: Stamp) -> Layout:
 
 
 def read_npy_header(handle: IO[bytes], where: str) -> Layout:
-    """The layout that the .npy header at the handle's position tells; offset counts from the handle's start.
+    """The layout in the .npy header at the handle's position; its offset counts from the handle's start.
 
     Raises InputError.
     """
@@ -84,7 +84,7 @@ def read_npy_header(handle: IO[bytes], where: str) -> Layout:
         elif version == (2, 0):
             shape, fortran, dtype = np.lib.format.read_array_header_2_0(handle)
         else:
-            # Version 3 exists for structured arrays with field names outside Latin-1, which are no matrices.
+            # Version 3 exists for structured arrays with field names outside Latin-1; they are not matrices.
             raise ValueError(f"format version {version} is for structured arrays")
     except ValueError as error:
         raise InputError(
@@ -128,8 +128,8 @@ def _only_matrix(stamp: Stamp) -> str:
 
 
 class Member(NamedTuple):
-    """An array of an archive: its name there, its layout, and whether it lies there as it is (then counted from the
-    start of the archive)."""
+    """An array of an archive: its file name, its layout, and whether it is uncompressed (then the layout's offset
+    counts from the start of the archive)."""
 
     filename: str
     layout: Layout
@@ -210,7 +210,7 @@ def _read_idx_header(handle: IO[bytes], where: str) -> Layout:
     magic = handle.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _IDX_DTYPES or magic[3] == 0:
         raise InputError(
-            f"{where}: expected an IDX file (as MNIST's), found the first bytes "
+            f"{where}: expected an IDX file (such as MNIST's), found the first bytes "
             f"{magic.hex(' ') or 'missing'}; check the path and input.kind"
         )
     n_dims = magic[3]

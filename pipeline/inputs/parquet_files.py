@@ -18,9 +18,9 @@ from pipeline.inputs.column_names import TableColumns, choose_columns
 from pipeline.inputs.files import FileRows, Stamp, find_files, path_or_file, reading
 from pipeline.inputs.stacked_files import FileSource
 
-BUNCH_BYTES = 1 << 25  # of a row group's columns, decoded, at one time
+BUNCH_BYTES = 1 << 25  # decoded bytes of a row group's columns that are read together
 WIDEST_NUMBER = 32  # bytes of a decimal with 76 digits
-LABEL_BYTES = 160  # of a text: as Arrow's, as an object, and where that points to
+LABEL_BYTES = 160  # memory per text: Arrow's copy, a Python object, and the pointer to it
 
 
 def open_parquet(
@@ -63,9 +63,9 @@ class ParquetRows(FileRows):
             self.shape, self.dtype = (self._starts[-1],), _label_dtype(schema.field(label).type, self.where)
 
     def bytes_beside(self, n_rows: int) -> int:
-        """The numbers of the largest row group, which stay for the blocks that follow, and a bunch of its columns.
+        """The cached numbers of the largest row group, and three copies of a bunch of its columns.
 
-        Of a bunch there are at one time its bytes in the file, its columns, and one of them in another type.
+        The copies are the bytes in the file, the decoded columns, and one column converted to another type.
         """
         rows = max((end - first for first, end in pairwise(self._starts)), default=0)
         if self._label is not None:
@@ -74,7 +74,7 @@ class ParquetRows(FileRows):
         return rows * len(self._columns) * self.dtype.itemsize + 3 * bunch
 
     def read(self, start: int, stop: int) -> AnyArray:
-        """Rows [start, stop) out of the row groups that hold them; the last group read stays in memory."""
+        """Rows [start, stop) from the row groups that hold them; the last group read stays cached."""
         blocks = []
         for group, (first, end) in enumerate(pairwise(self._starts)):
             low, high = max(start, first), min(stop, end)
@@ -105,7 +105,7 @@ def _decoding(path: str) -> Iterator[None]:
 
 
 class Outline(NamedTuple):
-    """What a footer says that every task needs: the columns, and the row where each row group starts, then the end."""
+    """The part of a footer that every task needs: the columns, the first row of each row group, and the end."""
 
     schema: Any
     starts: list[int]
@@ -119,22 +119,22 @@ def _outline(stamp: Stamp) -> Outline:
         return Outline(footer.schema.to_arrow_schema(), np.cumsum([0, *sizes]).tolist())
 
 
-# Footers of wide tables take megabytes, so that only those in use stay.
+# Footers of wide tables take megabytes, so only a few are cached.
 @lru_cache(maxsize=256)
 def _footer(stamp: Stamp) -> Any:
     with _decoding(stamp.path):
         return pq.read_metadata(path_or_file(stamp))
 
 
-# One cache each, of one row group: a row group can be large, and reads of numbers and labels alternate.
+# Each cache holds one row group, which can be large. Two caches: reads of numbers and labels alternate.
 @cleared_between_stages
 @lru_cache(maxsize=1)
 def _numbers_of_group(stamp: Stamp, group: int, columns: tuple[str, ...], dtype: np.dtype[Any]) -> AnyArray:
     first, end = _outline(stamp).starts[group : group + 2]
     numbers = np.empty((end - first, len(columns)), dtype)
-    each = max(1, BUNCH_BYTES // (8 * max(1, end - first)))
-    for start in range(0, len(columns), each):
-        bunch = columns[start : start + each]
+    n_columns = max(1, BUNCH_BYTES // (8 * max(1, end - first)))
+    for start in range(0, len(columns), n_columns):
+        bunch = columns[start : start + n_columns]
         table = _read_group(stamp, group, list(bunch))
         for position, name in enumerate(bunch, start):
             # Missing entries become NaN, as any other invalid number.
@@ -160,7 +160,7 @@ def _read_group(stamp: Stamp, group: int, columns: list[str]) -> Any:
 
 
 def _open_table(stamp: Stamp) -> Any:
-    # Ahead of decoding and many columns at a time where each read is a request.
+    # pre_buffer fetches many columns ahead of decoding: each remote read is a request.
     return pq.ParquetFile(path_or_file(stamp), metadata=_footer(stamp), pre_buffer=stamp.is_remote)
 
 
@@ -174,7 +174,7 @@ def _is_numeric(kind: Any) -> bool:
 
 
 def _common_dtype(kinds: Sequence[Any]) -> np.dtype[Any]:
-    """float32 where it holds every value of these columns exactly, else float64."""
+    """float32 if it holds every value of these columns exactly, else float64."""
     fits = (not pa.types.is_decimal(kind) and np.can_cast(kind.to_pandas_dtype(), np.float32, "safe") for kind in kinds)
     return np.dtype(np.float32 if all(fits) else np.float64)
 

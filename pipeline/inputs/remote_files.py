@@ -1,6 +1,6 @@
-"""Files behind URLs through obstore: found by listing, told apart by their tags, read by ranges of bytes.
+"""Remote files by obstore: found by listing, identified by their tags, read by byte ranges.
 
-Every answer says of which state of the object it is, so rows of two states never meet in one read.
+Every response gives the state of the object, so one read never mixes rows of two states.
 """
 
 import io
@@ -22,7 +22,7 @@ from pipeline.storage.objects import open_remote
 from pipeline.storage.storage_errors import explain_remote
 
 MAGIC = re.compile(r"[*?\[]")
-PIECE_BYTES = 1 << 24  # of one request, since the client gives up on an answer that takes longer than 30 seconds
+PIECE_BYTES = 1 << 24  # bytes per request: the client's timeout is 30 seconds
 REQUESTS = 4  # at once, for the pieces of one read
 LISTED = 5
 _FOLDER = "is a folder; name the files in it, for instance"
@@ -30,38 +30,38 @@ NOT_IN_URLS = {ord(character): f"%{ord(character):02X}" for character in "%?#"}
 
 
 def find_objects(url: str, key: str) -> list[Stamp]:
-    """The object at a URL, or those whose names match the pattern there, sorted. key: the config key, for messages.
+    """The object at a URL, or the objects that match its pattern, sorted. key: the config key, for messages.
 
-    Raises InputError where there is none, no such bucket, or no right to see it.
+    Raises InputError if there is none, or if the bucket is missing or not accessible.
     """
     if find_spec("obstore") is None:
         raise InputError(f"input.{key}: reading {url} needs the extra s3: pip install 'lle-pipeline[s3]'")
-    place, name = _split(url)
-    asked = f"input.{key}: {url}"
+    root, name = _split(url)
+    where = f"input.{key}: {url}"
     if not name or name.endswith("/"):
-        raise InputError(f"{asked} {_FOLDER} '{url.rstrip('/')}/*'")
-    with _asking(asked):
+        raise InputError(f"{where} {_FOLDER} '{url.rstrip('/')}/*'")
+    with _explained_errors(where):
         if not MAGIC.search(name):
-            return [_stamp(place, _head(place, name, asked))]
-        if place.startswith("http"):
-            raise InputError(f"{asked} is a pattern, but a web server lists nothing; name one file, or use the object "
-                             f"store's own URL (s3://, gs://, az://)")  # fmt: skip
-        found = _matching(place, name, asked)
-        if not found:
-            raise InputError(f"{asked}: no object matches the pattern; {_below(place, _folder(name))}")
-    return [_stamp(place, entry) for entry in sorted(found, key=lambda entry: str(entry["path"]))]
+            return [_stamp(root, _head(root, name, where))]
+        if root.startswith("http"):
+            raise InputError(f"{where} is a pattern, but web servers cannot list files; name one file, or use the "
+                             f"object store's own URL (s3://, gs://, az://)")  # fmt: skip
+        entries = _matching(root, name, where)
+        if not entries:
+            raise InputError(f"{where}: no object matches the pattern; {_what_exists(root, _folder(name))}")
+    return [_stamp(root, entry) for entry in sorted(entries, key=lambda entry: str(entry["path"]))]
 
 
 def read_range(stamp: Stamp, start: int, target: memoryview) -> None:
     """Fill `target` with the object's bytes from `start` on.
 
-    Raises InputError where the object is gone, InputChanged where it is no longer the one of the stamp.
+    Raises InputError if the object no longer exists, InputChanged if it no longer matches the stamp.
     """
     starts = range(0, len(target), PIECE_BYTES)
 
     def fetch(first: int) -> None:
         piece = target[first : first + PIECE_BYTES]
-        piece[:] = _ask(stamp, start + first, len(piece))
+        piece[:] = _request(stamp, start + first, len(piece))
 
     if len(starts) == 1:
         return fetch(0)
@@ -70,9 +70,9 @@ def read_range(stamp: Stamp, start: int, target: memoryview) -> None:
 
 
 class RangeFile(io.RawIOBase):
-    """An object as a file to read: each read is one request for just its bytes (several at once, where they are many).
+    """An object as a readable file: each read requests exactly its bytes (large reads in parallel pieces).
 
-    Unlike obstore's own reader it keeps what it has when the position moves, once there is a buffer around it.
+    Inside a buffered reader it keeps the buffer when the position changes, unlike obstore's own reader.
     """
 
     def __init__(self, stamp: Stamp) -> None:
@@ -91,7 +91,7 @@ class RangeFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._stamp.size}[whence]
         if base + offset < 0:
-            raise OSError(f"byte {base + offset} is before the start")  # as other files say it; zipfile relies on it
+            raise OSError(f"byte {base + offset} is before the start")  # the error of other files; zipfile relies on it
         self._position = base + offset
         return self._position
 
@@ -105,122 +105,122 @@ class RangeFile(io.RawIOBase):
 
 
 def _split(url: str) -> tuple[str, str]:
-    """What a client is made for (the bucket; of a web server the folder), and the name below it."""
+    """The root of a client (the bucket; for a web server the folder), and the name below it."""
     scheme, _, rest = url.partition("://")
     if scheme.lower() in {"http", "https"}:
-        place, _, name = url.rpartition("/")
-        return place, unquote(name)
+        root, _, name = url.rpartition("/")
+        return root, unquote(name)
     bucket, _, name = rest.partition("/")
     return f"{scheme}://{bucket}", unquote(name)
 
 
 def _folder(name: str) -> str:
-    """The part of a name or pattern that holds no wildcard, up to its last slash."""
+    """The folder of a name, or of the literal start of a pattern."""
     literal = MAGIC.split(name, maxsplit=1)[0]
     return literal.rpartition("/")[0]
 
 
-def _client(place: str) -> Any:
-    # Whoever sets missing credentials in a running session gets another client.
-    return _client_of(place, hash(tuple(sorted(os.environ.items()))))
+def _client(root: str) -> Any:
+    # The key includes the environment: credentials that are set later need a new client.
+    return _client_of(root, hash(tuple(sorted(os.environ.items()))))
 
 
 @lru_cache(maxsize=64)
-def _client_of(place: str, environment: int) -> Any:
+def _client_of(root: str, environment: int) -> Any:
     try:
-        return open_remote(place)
+        return open_remote(root)
     except ConfigError as error:
         raise InputError(f"{error}; expected a URL such as s3://bucket/folder/points.parquet") from None
 
 
-def _stamp(place: str, entry: Any) -> Stamp:
-    # The quotes belong to a tag, and not every service keeps them in its lists.
+def _stamp(root: str, entry: Any) -> Stamp:
+    # Quotes belong to an ETag, but some services omit them in listings.
     tag = entry["e_tag"] or ""
     tag = tag if not tag or tag.endswith('"') else f'"{tag}"'
     time = max(0, int(entry["last_modified"].timestamp() * 1000)) * 10**6
-    return Stamp(f"{place}/{entry['path'].translate(NOT_IN_URLS)}", int(entry["size"]), time, tag)
+    return Stamp(f"{root}/{entry['path'].translate(NOT_IN_URLS)}", int(entry["size"]), time, tag)
 
 
-def _head(place: str, name: str, asked: str) -> Any:
+def _head(root: str, name: str, where: str) -> Any:
     import obstore  # noqa: PLC0415 (an optional extra)
 
     try:
-        return obstore.head(_client(place), name)
+        return obstore.head(_client(root), name)
     except FileNotFoundError:
-        if not place.startswith("http") and _list(place, name, deep=False):
-            raise InputError(f"{asked} {_FOLDER} '{asked.partition(': ')[2]}/*'") from None
-        raise InputError(f"{asked}: there is no such object; {_below(place, name.rpartition('/')[0])}") from None
+        if not root.startswith("http") and _list(root, name, deep=False):
+            raise InputError(f"{where} {_FOLDER} '{where.partition(': ')[2]}/*'") from None
+        raise InputError(f"{where}: there is no such object; {_what_exists(root, name.rpartition('/')[0])}") from None
 
 
-def _matching(place: str, pattern: str, asked: str) -> list[Any]:
-    """The listed objects that a pattern means: `*`, `?` and `[...]` within a name, `**` over any folders."""
+def _matching(root: str, pattern: str, where: str) -> list[Any]:
+    """The listed objects that match a pattern: `*`, `?` and `[...]` within a name, `**` over any folders."""
     try:
         matches = re.compile(glob_translate(pattern)).match
     except ValueError as error:
-        raise InputError(f"{asked}: {error}; write it as /**/") from None
+        raise InputError(f"{where}: {error}; write it as /**/") from None
     folder = _folder(pattern)
     rest = pattern[len(folder) :].lstrip("/")
-    entries = _list(place, folder, deep="/" in rest or "**" in rest)
-    if itself := [entry for entry in entries if entry["path"] == pattern]:
-        return itself
-    hidden = re.compile(r"(^|/)\.")  # as on a disk, names with a dot in front are matched by such patterns only
-    wanted = hidden.search(pattern)
+    entries = _list(root, folder, deep="/" in rest or "**" in rest)
+    if exact := [entry for entry in entries if entry["path"] == pattern]:
+        return exact
+    hidden = re.compile(r"(^|/)\.")  # as on disk, names that begin with a dot need a pattern with that dot
+    show_hidden = hidden.search(pattern)
     return [entry for entry in entries
-            if matches(entry["path"]) and (wanted or not hidden.search(entry["path"][len(folder) :]))]  # fmt: skip
+            if matches(entry["path"]) and (show_hidden or not hidden.search(entry["path"][len(folder) :]))]  # fmt: skip
 
 
-def _list(place: str, folder: str, deep: bool) -> list[Any]:
+def _list(root: str, folder: str, deep: bool) -> list[Any]:
     import obstore  # noqa: PLC0415 (an optional extra)
 
     if deep:
-        return [entry for page in obstore.list(_client(place), prefix=folder or None) for entry in page]
-    return list(obstore.list_with_delimiter(_client(place), prefix=folder or None)["objects"])
+        return [entry for page in obstore.list(_client(root), prefix=folder or None) for entry in page]
+    return list(obstore.list_with_delimiter(_client(root), prefix=folder or None)["objects"])
 
 
-def _below(place: str, folder: str) -> str:
-    """What there is instead, for a message."""
-    if place.startswith("http"):
+def _what_exists(root: str, folder: str) -> str:
+    """The files that do exist there, for a message."""
+    if root.startswith("http"):
         return "check the URL"
-    names = [entry["path"] for entry in _list(place, folder, deep=False)]
-    where = f"{place}/{folder}" if folder else place
+    names = [entry["path"] for entry in _list(root, folder, deep=False)]
+    where = f"{root}/{folder}" if folder else root
     if not names:
         return f"there are no files in {where}: check the URL"
     listed = ", ".join(name.rpartition("/")[2] for name in names[:LISTED]) + (", ..." if len(names) > LISTED else "")
     return f"{where} holds {listed}: check the URL"
 
 
-def _ask(stamp: Stamp, start: int, count: int) -> Any:
+def _request(stamp: Stamp, start: int, count: int) -> Any:
     import obstore  # noqa: PLC0415 (an optional extra)
 
-    place, name = _split(stamp.path)
-    with _asking(stamp.path):
+    root, name = _split(stamp.path)
+    with _explained_errors(stamp.path):
         try:
-            answer = obstore.get(_client(place), name, options={"range": (start, start + count)})
+            response = obstore.get(_client(root), name, options={"range": (start, start + count)})
         except FileNotFoundError:
-            raise InputError(f"{stamp.path}: the object went away while it was read; restore it, and run the same "
+            raise InputError(f"{stamp.path}: the object was deleted while it was read; restore it, and run the same "
                              f"command again") from None  # fmt: skip
         except (NotImplementedError, obstore.exceptions.NotSupportedError):
-            raise InputError(f"{stamp.path}: this server answers no requests for a part of a file; copy the file to a "
-                             f"disk, or to an object store") from None  # fmt: skip
-        now = _stamp(place, {**answer.meta, "path": name})
-        same_time = now.mtime_ns // 10**9 == stamp.mtime_ns // 10**9  # headers tell seconds only
-        if now.size != stamp.size or (now.tag != stamp.tag and not same_time):
+            raise InputError(f"{stamp.path}: this server does not support reading a part of a file; copy the file to "
+                             f"a disk, or to an object store") from None  # fmt: skip
+        current = _stamp(root, {**response.meta, "path": name})
+        same_time = current.mtime_ns // 10**9 == stamp.mtime_ns // 10**9  # HTTP headers give whole seconds
+        if current.size != stamp.size or (current.tag != stamp.tag and not same_time):
             raise InputChanged(f"{stamp.path}: the object was replaced while it was read; run the same command again")
-        data = memoryview(answer.bytes())
+        data = memoryview(response.bytes())
     if len(data) != count:
         raise LleError(f"{stamp.path}: expected {count} bytes from byte {start} on, found {len(data)}; try again")
     return data
 
 
 @contextmanager
-def _asking(where: str) -> Iterator[None]:
-    """Turns what an object store refuses into InputError, and what may pass into an error worth a retry."""
+def _explained_errors(where: str) -> Iterator[None]:
+    """Turn errors of an object store into InputError, or into an error that a retry may cure."""
     try:
         yield
     except (LleError, MemoryError):
         raise
     except Exception as error:
-        said = explain_remote(error)
-        if said is None:
+        explanation = explain_remote(error)
+        if explanation is None:
             raise
-        raise said.of_input(where) from None
+        raise explanation.of_input(where) from None

@@ -1,4 +1,4 @@
-"""Several files as one input: rows one after the other, in the order of the file names."""
+"""Several files as one input: their rows in the order of the file names."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from pipeline.inputs.base import (
     check_columns,
     check_matrix,
     check_range,
-    reading_dtype,
+    common_dtype,
     stamp_text,
 )
 from pipeline.inputs.labels import Labels
@@ -26,7 +26,7 @@ WINDOW_BYTES = 1 << 25
 
 
 class Piece(NamedTuple):
-    """The part of a requested range that lies in one file; `block` goes to rows `target` of the result."""
+    """The part of a requested range that is in one file; `block` goes to rows `target` of the result."""
 
     target: slice
     block: AnyArray
@@ -41,9 +41,9 @@ class Share(NamedTuple):
 
 
 class StackedRows:
-    """Several Rows one after the other.
+    """Several Rows in a sequence.
 
-    Raises InputError naming the file that does not match the first one.
+    Raises InputError with the name of the first file that does not match the first one.
     """
 
     def __init__(self, parts: Sequence[Rows]) -> None:
@@ -64,7 +64,7 @@ class StackedRows:
         self.n_rows: int = self._starts[-1]
 
     def _shares(self, start: int, stop: int) -> Iterator[Share]:
-        """Which rows of which parts make up rows [start, stop), in order."""
+        """The rows of each part that make up rows [start, stop), in order."""
         for number in range(max(0, bisect_right(self._starts, start) - 1), len(self.parts)):
             first, end = self._starts[number], self._starts[number + 1]
             if first >= stop:
@@ -79,28 +79,28 @@ class StackedRows:
             yield Piece(slice(target, target + high - low), self.parts[number].read(low, high))
 
     def locate(self, row: int) -> str:
-        """The part that holds a row, and its number there."""
+        """The part that holds a row, and the row number in it."""
         [share] = self._shares(row, row + 1)
         return f"row {share.low} of {self.parts[share.number].where}"
 
     def bytes_beside(self, n_rows: int) -> int:
-        """That of the part which needs most: they are read one after the other."""
+        """The maximum over the parts: they are read one after the other."""
         return max(part.bytes_beside(min(n_rows, part.shape[0])) for part in self.parts)
 
     @property
-    def can_tell(self) -> bool:
-        """Whether all parts can."""
-        return all(part.can_tell for part in self.parts)
+    def detects_changes(self) -> bool:
+        """Whether all parts detect changes."""
+        return all(part.detects_changes for part in self.parts)
 
     def stamps(self, size: int, n_rows: int) -> list[Any]:
-        """For each block of `size` rows, the stamps of the pieces that make it up."""
+        """For each block of `size` rows, the stamps of its pieces."""
         stampers = [part.stamper() for part in self.parts]
         return [[stampers[number](low, high) for number, low, high in self._shares(start, min(start + size, n_rows))]
                 for start in range(0, n_rows, size)]  # fmt: skip
 
     def state(self, start: int, stop: int) -> list[Any]:
-        """The same of rows [start, stop), as far as it is known without asking."""
-        return [[self.parts[number].told(), low, high] for number, low, high in self._shares(start, stop)]
+        """The known states of the parts that hold rows [start, stop), without new requests."""
+        return [[self.parts[number].known_state(), low, high] for number, low, high in self._shares(start, stop)]
 
     def fingerprint(self) -> list[Fingerprint]:
         """One entry per file, in the order of the rows."""
@@ -114,9 +114,9 @@ def _family(dtype: np.dtype[Any]) -> str:
 
 
 class FileSource(Source):
-    """An input stored in files: points, labels of as many rows, and which columns of the points to take.
+    """An input stored in files: points, labels with as many rows, and the columns of the points to use.
 
-    Raises InputError where the points are not a numeric matrix, or the labels do not fit them.
+    Raises InputError if the points are not a numeric matrix, or the labels do not match them.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class FileSource(Source):
             check_matrix(part)
         self._points = StackedRows(points)
         self.n_rows = self._points.n_rows
-        self.dtype = reading_dtype(points)
+        self.dtype = common_dtype(points)
         if self.n_rows == 0:
             raise InputError(
                 f"{points[0].where}: expected at least one row, found none; check how the file was written"
@@ -140,21 +140,21 @@ class FileSource(Source):
         self.feature_names = names
 
     def locate(self, row: int) -> str:
-        """The file of a row, and its number there."""
+        """The file of a row, and the row number in it."""
         return self._points.locate(row)
 
     def remark(self) -> str:
-        """Those of the files of points."""
+        """Remarks of the files of points."""
         return "; ".join(filter(None, (part.remark() for part in self._points.parts)))
 
     @property
     def label_kind(self) -> LabelKind:
-        """What the labels are."""
+        """Kind of the labels."""
         return "none" if self._labels is None else self._labels.kind
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """The names of categorical labels."""
+        """Names of categorical labels."""
         return None if self._labels is None else self._labels.names
 
     @property
@@ -170,7 +170,7 @@ class FileSource(Source):
             for target, block in self._points.pieces(start, stop):
                 result[target] = block
             return result
-        # The rows come with all their columns, of which the plan of memory counts only those taken.
+        # Files return rows with all columns, but the memory plan counts only the chosen ones: read small windows.
         rows = max(1, WINDOW_BYTES // self._stored_row)
         for first in range(start, stop, rows):
             for target, block in self._points.pieces(first, min(first + rows, stop)):
@@ -183,22 +183,22 @@ class FileSource(Source):
         return None if self._labels is None else self._labels.read(start, stop)
 
     def bytes_beside(self, n_rows: int) -> int:
-        """Of the points or the labels, whichever needs more: steps of their own read them."""
+        """The maximum of points and labels: separate steps read them."""
         labels = 0 if self._labels is None else self._labels.bytes_beside(n_rows)
         return max(self._points.bytes_beside(n_rows), labels)
 
     @property
-    def can_tell(self) -> bool:
+    def detects_changes(self) -> bool:
         """Whether every file has a size and a time, or a tag."""
-        return self._points.can_tell and (self._labels is None or self._labels.can_tell)
+        return self._points.detects_changes and (self._labels is None or self._labels.detects_changes)
 
     def stamps(self, size: int, n_rows: int | None = None) -> list[str]:
-        """Of the points alone, by the files or chunks that hold the rows."""
-        taken = [self.dtype.name, self._columns]
-        return [stamp_text([taken, found]) for found in self._points.stamps(size, n_rows or self.n_rows)]
+        """Stamps of the points only, from the files or chunks that hold the rows."""
+        selection = [self.dtype.name, self._columns]
+        return [stamp_text([selection, stamps]) for stamps in self._points.stamps(size, n_rows or self.n_rows)]
 
     def state(self, start: int, stop: int) -> str:
-        """By the files that hold the rows."""
+        """State of the files that hold the rows."""
         return stamp_text([self.dtype.name, self._columns, self._points.state(start, stop)])
 
     def fingerprint(self) -> Fingerprint:

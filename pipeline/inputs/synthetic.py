@@ -1,4 +1,4 @@
-"""Inputs that need no file: the built-in manifolds, and scikit-learn's handwritten digits."""
+"""Generated inputs: the built-in manifolds, and scikit-learn's handwritten digits."""
 
 from functools import lru_cache
 
@@ -73,9 +73,9 @@ class DigitsSource(Source):
 
     def __init__(self, n_points: int | None, noise: float) -> None:
         if n_points not in (None, N_DIGITS):
-            raise InputError(f"input.n_points: digits has {N_DIGITS} points, found {n_points}; leave the key out")
+            raise InputError(f"input.n_points: digits has {N_DIGITS} points, found {n_points}; remove the key")
         if noise != 0:
-            raise InputError(f"input.noise: digits takes no noise, found {noise}; leave the key out")
+            raise InputError(f"input.noise: digits takes no noise, found {noise}; remove the key")
 
     @property
     def label_kind(self) -> LabelKind:
@@ -103,13 +103,13 @@ class DigitsSource(Source):
         return _digits()[1][start:stop].copy()
 
     def fingerprint(self) -> Fingerprint:
-        """The name says it all."""
+        """Digits have no parameters."""
         return {"name": "digits"}
 
 
 @lru_cache(maxsize=1)
 def _digits() -> tuple[FloatArray, FloatArray]:
-    from sklearn.datasets import load_digits  # noqa: PLC0415 (two seconds, for this one input)
+    from sklearn.datasets import load_digits  # noqa: PLC0415 (the import takes two seconds)
 
     images, digits = load_digits(return_X_y=True)
     return np.ascontiguousarray(images, np.float64), np.asarray(digits, np.float64)

@@ -23,8 +23,8 @@ from pipeline.storage.objects import open_remote
 from pipeline.storage.storage_errors import client_message, explain_remote
 
 IN_FLIGHT = 10  # chunks that zarr decodes at one time
-HEADS = ("zarr.json", ".z")  # names of files that hold no chunk
-NOT_CODING = {"shape", "attributes", "consolidated_metadata"}  # they change when rows are appended
+HEADS = ("zarr.json", ".z")  # beginnings of metadata file names
+NOT_CODING = {"shape", "attributes", "consolidated_metadata"}  # metadata that changes when rows are appended
 
 
 class Location(NamedTuple):
@@ -36,7 +36,7 @@ class Location(NamedTuple):
 
     @property
     def can_list(self) -> bool:
-        """Whether the names below can be asked for; plain web servers do not tell."""
+        """Whether names can be listed; plain web servers cannot."""
         return self.folder is not None or not self.url.startswith("http")
 
 
@@ -73,14 +73,14 @@ class ZarrRows(Rows):
         self._listed: list[tuple[str, int, str]] | None = None
 
     def bytes_beside(self, n_rows: int) -> int:
-        """Chunks in flight, each as stored and as decoded."""
+        """Chunks being decoded, each in stored and in decoded form."""
         chunks = self._array.chunks
         down, *across = (-(-extent // size) for extent, size in zip(self._array.shape, chunks, strict=True))
         n_chunks = min(-(-n_rows // chunks[0]) + 1, down) * math.prod(across)
         return 2 * min(n_chunks, IN_FLIGHT) * math.prod(chunks) * self.dtype.itemsize
 
     def read(self, start: int, stop: int) -> AnyArray:
-        """Rows [start, stop); decodes the chunks that they touch."""
+        """Rows [start, stop); decodes all chunks that hold them."""
         rows = slice(start, stop)
         with _decoding(f"{self.where}, rows {start} to {stop - 1}"):
             if self._columns is None:
@@ -88,7 +88,7 @@ class ZarrRows(Rows):
             return np.asarray(self._array.get_orthogonal_selection((rows, np.array(self._columns))))
 
     def _entries(self) -> list[tuple[str, int, str]]:
-        """Name, size and time (remote: tag) of its files, as they were when they were first asked for."""
+        """Name, size and time (remote: tag) of the array's files at the first call."""
         if self._listed is None:
             folder = self._location.folder
             self._listed = (
@@ -98,36 +98,38 @@ class ZarrRows(Rows):
         return self._listed
 
     @property
-    def can_tell(self) -> bool:
-        """Plain web servers do not list the chunks."""
+    def detects_changes(self) -> bool:
+        """Whether the chunks can be listed; plain web servers cannot."""
         return self._location.can_list
 
     def remark(self) -> str:
-        """How many chunks are not there: Zarr reads the fill value then, whether none was written or one was lost."""
-        stored = self._array.shards or self._array.chunks
-        wanted = math.prod(-(-extent // size) for extent, size in zip(self._array.shape, stored, strict=True))
-        names = [name.rsplit("/", 1)[-1] for name, *_ in self._entries()] if self.can_tell else []
-        there = sum(not name.startswith(HEADS) for name in names)
-        if not self.can_tell or there >= wanted:
+        """Number of missing chunks. Zarr reads them as the fill value, whether never written or lost."""
+        stored_shape = self._array.shards or self._array.chunks
+        n_expected = math.prod(-(-extent // size) for extent, size in zip(self._array.shape, stored_shape, strict=True))
+        names = [name.rsplit("/", 1)[-1] for name, *_ in self._entries()] if self.detects_changes else []
+        n_present = sum(not name.startswith(HEADS) for name in names)
+        if not self.detects_changes or n_present >= n_expected:
             return ""
         return (
-            f"{self.where}: {wanted - there:,} of {wanted:,} chunks are not there; their rows are read as the fill "
-            f"value {self._array.fill_value}, as Zarr does for chunks that were never written"
+            f"{self.where}: {n_expected - n_present:,} of {n_expected:,} chunks are missing; their rows are read as "
+            f"the fill value {self._array.fill_value}, as Zarr does for chunks that were never written"
         )
 
-    def told(self) -> Fingerprint:
-        """Its place and how it is coded: what its chunks are is a question to the storage."""
+    def known_state(self) -> Fingerprint:
+        """Name and encoding only: the state of the chunks would need a request."""
         return {"where": self.where, "dtype": str(self._array.dtype), "chunks": list(self._array.chunks)}
 
     def stamper(self) -> Stamper:
-        """By the chunks (or shards) that hold the rows, and how they are coded."""
+        """Stamps from the chunks (or shards) that hold the rows, and from the encoding."""
         entries = {name.removeprefix(f"{self._array.path}/"): state for name, *state in self._entries()}
         coding = {key: value for key, value in self._array.metadata.to_dict().items() if key not in NOT_CODING}
-        stored = self._array.shards or self._array.chunks
-        across = [range(-(-extent // size)) for extent, size in zip(self._array.shape[1:], stored[1:], strict=True)]
+        stored_shape = self._array.shards or self._array.chunks
+        across = [
+            range(-(-extent // size)) for extent, size in zip(self._array.shape[1:], stored_shape[1:], strict=True)
+        ]
 
         def stamp(start: int, stop: int) -> Any:
-            chunks = product(range(start // stored[0], -(-stop // stored[0])), *across)
+            chunks = product(range(start // stored_shape[0], -(-stop // stored_shape[0])), *across)
             keys = [self._array.metadata.encode_chunk_key(chunk) for chunk in chunks]
             return [coding, self._columns, start, stop, [[key, entries.get(key)] for key in keys]]
 
@@ -149,7 +151,7 @@ def _digest(text: str) -> str:
 
 
 def _list_folder(folder: Path) -> Iterator[tuple[str, int, str]]:
-    """What goes away meanwhile is not there: writers of chunks give them their names last."""
+    """Name, size and time of the files. A vanished file is skipped: writers rename finished chunks into place."""
     for directory, _, names in os.walk(folder):
         for name in names:
             try:
@@ -163,8 +165,8 @@ def _list_remote(location: Location, prefix: str) -> list[tuple[str, int, str]]:
     if not location.can_list:
         return []
     with _decoding(location.url):
-        found = [entry for batch in location.remote.list(prefix or None) for entry in batch]
-    return [(entry["path"], entry["size"], str(entry["e_tag"] or entry["last_modified"])) for entry in found]
+        entries = [entry for batch in location.remote.list(prefix or None) for entry in batch]
+    return [(entry["path"], entry["size"], str(entry["e_tag"] or entry["last_modified"])) for entry in entries]
 
 
 def _locate(url: str) -> list[Location]:
@@ -209,10 +211,10 @@ def _decoding(where: str) -> Iterator[None]:
             f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens again"
         ) from error
     except Exception as error:
-        # Each codec and each storage client has exceptions of its own; none of them is worth a retry unless
-        # the store says so.
-        if said := explain_remote(error):
-            raise said.of_input(where) from None
+        # Codecs and storage clients have their own exceptions. A retry cures none of them, unless the store's
+        # error is temporary.
+        if explanation := explain_remote(error):
+            raise explanation.of_input(where) from None
         raise InputError(
             f"{where}: cannot be decoded ({type(error).__name__}: {error}); the chunk or its metadata is "
             "damaged, write it again"
@@ -222,14 +224,14 @@ def _decoding(where: str) -> Iterator[None]:
 def _points(
     location: Location, node: "zarr.Array[Any] | zarr.Group", name: str | None, columns: Sequence[int] | None
 ) -> ZarrRows:
-    found = (
+    array = (
         node
         if name is None and isinstance(node, zarr.Array)
         else _member(location, node, name or _only_matrix(location, node))
     )
-    rows = ZarrRows(location, found, None)
+    rows = ZarrRows(location, array, None)
     check_matrix(rows)
-    return ZarrRows(location, found, check_columns(columns, rows.shape[1], rows.where))
+    return ZarrRows(location, array, check_columns(columns, rows.shape[1], rows.where))
 
 
 def _member(location: Location, node: "zarr.Array[Any] | zarr.Group", name: str) -> "zarr.Array[Any]":
@@ -239,11 +241,11 @@ def _member(location: Location, node: "zarr.Array[Any] | zarr.Group", name: str)
             "input.array and input.labels"
         )
     with _decoding(location.url):
-        found = node.get(name)
-    if not isinstance(found, zarr.Array):
+        array = node.get(name)
+    if not isinstance(array, zarr.Array):
         listed = ", ".join(_arrays(location, node)) or "none that can be listed"
         raise InputError(f"{location.url}: there is no array '{name}' in this group; its arrays are: {listed}")
-    return found
+    return array
 
 
 def _arrays(location: Location, group: zarr.Group) -> dict[str, tuple[int, ...]]:

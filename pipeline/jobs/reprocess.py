@@ -80,13 +80,13 @@ class VersionHistory(History):
         return layout
 
     def prepared(self, step: Step) -> Step:
-        if step.decides.digested and not self._source.can_tell:  # then only reading tells
+        if step.decides.digested and not self._source.detects_changes:  # then only reading tells
             identity = {**step.decides.identity, "version": self.attributes["version"]}
             step = replace(step, decides=replace(step.decides, identity=identity))
         if (step.stage, step.name) != ("ingest", "read"):
             return step
         self._input = describe_input(self._config, self._source, step.decides.parameters["size"])  # before it is read
-        if not self.donors or not self._source.can_tell:
+        if not self.donors or not self._source.detects_changes:
             return step
         earlier = {"url": self.donors[0].url, "blocks": earlier_blocks(self.donors[0], self._input)}
         return replace(step, runs=replace(step.runs, resources={**step.runs.resources, "earlier": earlier}))
@@ -154,7 +154,7 @@ def _hash(content: Any) -> str:
 def is_current(root: Versions, mark: str, source: Source) -> bool:
     """Whether the published version is whole and of this identity."""
     pointer = root.pointer()
-    same = pointer is not None and pointer["fingerprint"] == mark and source.can_tell
+    same = pointer is not None and pointer["fingerprint"] == mark and source.detects_changes
     return same and checkpoint.is_whole(root.published())
 
 
@@ -203,7 +203,7 @@ def begin(
     left = root.unpublished()
     published = None if root.pointer() is None else root.published()
     mine = None
-    if not fresh and source.can_tell:
+    if not fresh and source.detects_changes:
         mine = next((version for version in left if _mark_of(root.open(version)) == mark), None)
     other = next((version for version in left if version != mine and _is_run(root.open(version))), None)
     if not forecast:

@@ -14,7 +14,7 @@ from pipeline.engine.execute import Executor, run_step
 from pipeline.engine.plan import Json, Layout, Report, Step, drive
 from pipeline.engine.progress import RunProgress
 from pipeline.inputs import Source, open_source
-from pipeline.inputs.consistency import require_one_state
+from pipeline.inputs.consistency import require_unchanged_input
 from pipeline.jobs.export import check_out, export_embedding
 from pipeline.search.cell_groups import KEPT_CELLS
 from pipeline.stages import embed_new
@@ -90,7 +90,7 @@ def _transform(
         finally:
             progress.stop()
         try:
-            require_one_state(source, _open(section), layout.block_points, source.n_rows, reports)
+            require_unchanged_input(source, _open(section), layout.block_points, source.n_rows, reports)
         except InputChanged:
             checkpoint.forget_step(work, "transform", "embed")
             raise

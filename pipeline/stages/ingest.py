@@ -28,7 +28,7 @@ from pipeline.engine.plan import (
     sample_size,
 )
 from pipeline.inputs import Source, open_source
-from pipeline.inputs.consistency import array_digest, require_one_state
+from pipeline.inputs.consistency import array_digest, require_unchanged_input
 from pipeline.kernels.neighbors.duplicates import merge_duplicates, row_hashes
 from pipeline.linalg.preprocess import fit_bytes, fit_transform, tall_block, valid_array
 from pipeline.search.incremental import update_lists
@@ -119,7 +119,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
     )
     if any(report.get("read") for report in reports):
-        require_one_state(opened, open_source(kind, **plain), block, n, reports)
+        require_unchanged_input(opened, open_source(kind, **plain), block, n, reports)
     _check_invalid(reports, config, opened)
     if layout.label_width:
         labelled = yield Step(
@@ -137,7 +137,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             feeds=False,
         )
         if any("digest" in report for report in labelled):  # a file that came since would part them from their rows
-            require_one_state(opened, open_source(kind, **plain), block, n, [])
+            require_unchanged_input(opened, open_source(kind, **plain), block, n, [])
     [merged] = yield Step(
         "ingest",
         "merge_duplicates",

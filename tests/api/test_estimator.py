@@ -220,7 +220,7 @@ class TestInScikitLearn:
         ({"reg": -1.0}, "weights.reg"),
         ({"n_jobs": 0}, "n_jobs: expected None, -1 or a positive number"),
         ({"config": {"weights": {"reg": 1.0}}}, "config: weights.reg is the parameter reg"),
-        ({"config": {"method": "ltsa"}}, "config: method is a parameter of its own"),
+        ({"config": {"method": "ltsa"}}, "config: method is a separate parameter"),
         ({"config": {"weights": 3}}, "config: weights: expected a section"),
         ({"config": {"input": {}}}, "config: input is what X is"),
         ({"config": {"wheights": {}}}, "wheights: unknown key"),

@@ -107,7 +107,7 @@ class TestTls:
         """The scheduler would accept this client: it is the client that has to refuse."""
         files = {**certificates["ours"], "ca": certificates["other"]["ca"]}
         said = refused(ConfigError, address=encrypted, tls=Tls(**files))
-        assert "the scheduler's certificate does not hold by execution.cluster.tls.ca" in said
+        assert "execution.cluster.tls.ca does not verify the scheduler's certificate" in said
 
     def test_a_client_of_another_authority_is_told_which_file_is_wrong(self, encrypted, certificates):
         files = {**certificates["other"], "ca": certificates["ours"]["ca"]}
@@ -116,7 +116,7 @@ class TestTls:
 
     def test_a_plain_client_is_told_to_use_tls(self, encrypted):
         there = encrypted.removeprefix("tls://")
-        assert f"speaks TLS; write tls://{there} and give" in refused(ConfigError, address=f"tcp://{there}")
+        assert f"uses TLS; write tls://{there} and give" in refused(ConfigError, address=f"tcp://{there}")
 
     @pytest.mark.parametrize("cause", [
         ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"),
@@ -133,7 +133,7 @@ class TestTls:
         monkeypatch.setattr(existing_scheduler, "Client", connect_in_vain)
         there = plain.replace("tcp://", "tls://")
         said = refused(ConfigError, address=there, tls=Tls(**certificates["ours"]))
-        assert "speaks no TLS" in said
+        assert "does not use TLS" in said
         assert "write tcp://" in said
 
     def test_nobody_is_asked_for_the_password_of_a_key(self, certificates, tmp_path):

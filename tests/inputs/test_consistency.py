@@ -70,7 +70,7 @@ def test_a_file_that_comes_among_others(tmp_path, points, folder, during, keep):
     """It moves the rows behind it: without a look those before it would be read twice, and the last ones never."""
     job = config(tmp_path, keep)
     during(0, lambda: np.save(folder / "a.npy", points[N:]))
-    assert "changed, added or taken away while they were read" in refused(1, "run", job)
+    assert "changed, added or removed while they were read" in refused(1, "run", job)
     if keep:
         assert Versions(str(tmp_path / "run.zarr")).pointer() is None
     np.testing.assert_array_equal(raw(lle("run", job)), np.concatenate([points[N:], points[:N]]))
@@ -206,7 +206,7 @@ def test_a_column_that_says_how_many_neighbors_stays_with_its_rows(tmp_path, poi
     job = write_config(tmp_path, input=source, output={"report": False}, execution={"block_points": BLOCK}, **few)
     read = variable_neighborhoods.read_k
     monkeypatch.setattr(variable_neighborhoods, "read_k", late)
-    assert "k_per_point no longer goes with them" in refused(1, "run", job)
+    assert "k_per_point no longer matches them" in refused(1, "run", job)
     result = lle("run", job)
     np.testing.assert_array_equal(raw(result), np.concatenate([points[N:], points[:N]]))
     store = Store(result["store"])

@@ -88,6 +88,6 @@ def test_generated_points():
 def test_a_place_that_lists_nothing_cannot_tell(tmp_path, points, monkeypatch):
     zarr.save(str(tmp_path / "x.zarr"), points)
     source = open_source("zarr", url=str(tmp_path / "x.zarr"))
-    assert source.can_tell
+    assert source.detects_changes
     monkeypatch.setattr("pipeline.inputs.zarr_input.Location.can_list", property(lambda self: False))
-    assert not source.can_tell
+    assert not source.detects_changes

@@ -444,7 +444,7 @@ def test_without_links_the_file_is_copied(tmp_path, monkeypatch):
 
 
 def test_an_input_that_cannot_tell_is_read_every_time(job, monkeypatch):
-    monkeypatch.setattr("pipeline.inputs.stacked_files.FileSource.can_tell", property(lambda self: False))
+    monkeypatch.setattr("pipeline.inputs.stacked_files.FileSource.detects_changes", property(lambda self: False))
     first, second = lle("run", job()), lle("run", job())
     assert second["unchanged"]
     assert second["published"] == first["published"]

@@ -274,7 +274,7 @@ def test_chunks_that_are_not_there_are_said(tmp_path, points, zarr_format):
     first = tmp_path / "x.zarr" / "p" / ("c/1/0" if zarr_format == 3 else "1.0")
     first.unlink()
     source = open_source("zarr", url=str(tmp_path / "x.zarr"), array="p", labels=None, columns=None)
-    assert "array 'p': 1 of 6 chunks are not there; their rows are read as the fill value 0" in source.remark()
+    assert "array 'p': 1 of 6 chunks are missing; their rows are read as the fill value 0" in source.remark()
     config = Config.model_validate({"input": {"kind": "zarr", "url": str(tmp_path / "x.zarr"), "array": "p"},
                                     "output": {"store": str(tmp_path / "run.zarr")}})  # fmt: skip
     step = next(ingest.steps(config, ingest.first_layout(config, ingest.open_input(config))))
