@@ -1,8 +1,8 @@
-"""Neighbours in overlapping groups of cells: `find_neighbors` does one round, `mend_graph` more where recall is low.
+"""Neighbours in overlapping groups of cells: `find_neighbors` runs one round, `mend_graph` more if recall is low.
 
-Every point is sent to the groups of cells nearest to it, each group is searched by itself, and the lists are merged by
-distance; so every chunk of points is read once, and memory is bounded by a group. A round with more overlap has smaller
-groups, so that each has as many members as before: time grows with the overlap, memory does not.
+Every point is sent to its nearest groups of cells, each group is searched separately, and the lists are merged by
+distance. So every chunk of points is read once, and the size of a group bounds the memory. A round with more overlap
+uses smaller groups, so that each has as many members as before: time grows with the overlap, memory does not.
 """
 
 from collections.abc import Generator, Sequence
@@ -27,7 +27,7 @@ Lists = tuple[array_specs.ArraySpec, array_specs.ArraySpec]
 
 GROUP_POINTS = 50_000
 GROUP_BYTES = 256 * 2**20
-GROUP_BLOCKS = 8  # blocks follow the workers' memory, and groups follow the blocks
+GROUP_BLOCKS = 8  # upper limit in blocks, whose size follows the workers' memory
 N_GROUPS_EACH = 2
 EXACT_CELL = 4096
 FIRST = "_work"
@@ -35,9 +35,10 @@ KEPT_CELLS = "_work/kept_cells"
 
 
 class Round(NamedTuple):
-    """A search of every point in its `overlap` nearest groups of about `target` points; `place` holds what it leaves.
+    """A search of every point in its `overlap` nearest groups of about `target` points.
 
-    `previous` is the place of the lists that its own are merged with, empty for the first round.
+    `place` is the folder of the round's arrays. `previous` is the folder of the lists to merge with its own, empty for
+    the first round.
     """
 
     overlap: int
@@ -48,36 +49,36 @@ class Round(NamedTuple):
     remark: str = ""
 
     def name(self, step: str) -> str:
-        """The name of one of its steps."""
+        """The name of one of its steps, unique to the round."""
         return f"{step}_{self.overlap}" if self.previous else step
 
     def parameters(self, **own: Any) -> dict[str, Any]:
-        """A step's parameters, with the place where it is not that of the first round."""
+        """A step's parameters; later rounds add their folder."""
         return {**own, "place": self.place} if self.previous else own
 
 
 def first_round(layout: Layout, k: int, seed: int) -> Round:
-    """The round that every search begins with."""
+    """The first round of every search."""
     return Round(N_GROUPS_EACH, first_target(layout, k), seed)
 
 
 def first_target(layout: Layout, k: int) -> int:
-    """Points of a group, besides those it shares with others."""
+    """Points of a group, not counting those shared with other groups."""
     row = layout.n_features * np.dtype(layout.dtype).itemsize
     return max(10 * k, min(GROUP_POINTS, GROUP_BYTES // row, GROUP_BLOCKS * layout.block_points))
 
 
 def next_round(before: Round, most: int, layout: Layout, k: int, seed: int, remark: str) -> Round:
-    """Twice the overlap, `most` at most, in groups of as many members as those of the first round."""
+    """A round with twice the overlap, up to `most`, in groups with as many members as in the first round."""
     overlap = min(2 * before.overlap, most)
     members = min(layout.n_points, N_GROUPS_EACH * first_target(layout, k))
-    other = (seed + 7919 * overlap) % 2**32  # other random trees, where the groups are the same
+    next_seed = (seed + 7919 * overlap) % 2**32  # another seed gives other random trees even if the groups are the same
     place = f"{FIRST}/overlap_{overlap}"
-    return Round(overlap, max(2 * k, members // overlap), other, place, before.place, remark)
+    return Round(overlap, max(2 * k, members // overlap), next_seed, place, before.place, remark)
 
 
 def lists_at(place: str) -> Lists:
-    """Ids and distances of the lists that a round left."""
+    """Specs of the ids and distances in the folder of a round."""
     ids, distances = (
         replace(spec, name=spec.name.replace(FIRST, place, 1))
         for spec in (array_specs.KNN_INDICES, array_specs.KNN_DISTANCES)
@@ -88,7 +89,7 @@ def lists_at(place: str) -> Lists:
 def search_groups(
     stage: str, layout: Layout, k: int, searched: Round, found: Lists | None = None
 ) -> Generator[Step, list[Report], None]:
-    """group_cells -> send_members -> search_cells -> merge, into the arrays `found`; None: those of the round."""
+    """group_cells -> send_members -> search_cells -> merge. Writes the arrays `found`; None: those of the round."""
     n, d, block, place = layout.n_points, layout.n_features, layout.block_points, searched.place
     row, overlap, target = d * np.dtype(layout.dtype).itemsize, searched.overlap, searched.target
     size = {"size": block, "n_points": n}
@@ -145,7 +146,7 @@ def search_groups(
 
 
 def group_all_cells(store: Store, block: int, target: int, place: str = FIRST, kept: bool = False) -> Report:
-    """Which group every cell belongs to; `kept` cells of an earlier version are counted as they were then."""
+    """Assign every cell to a group. `kept`: use the cell counts of the earlier version."""
     counts = (
         store.read_bundle(KEPT_CELLS)["counts"] if kept else store.read_all(array_specs.CELL_COUNTS.name).sum(axis=0)
     )
@@ -155,13 +156,13 @@ def group_all_cells(store: Store, block: int, target: int, place: str = FIRST, k
 
 
 def send_members(store: Store, block: int, n_groups_each: int, size: int, n_points: int, place: str = FIRST) -> Report:
-    """Send every point of a block to the groups of cells nearest to it, a bundle for each group."""
+    """Send every point of a block to its nearest groups of cells, one bundle per group."""
     start, stop = block_rows(block, size, n_points)
     groups = store.read_bundle(f"{place}/groups")["groups"]
     points = store.read(array_specs.POINTS.name, start, stop)
     if place == FIRST:
         nearest = first_distinct(groups[store.read(array_specs.NEAREST_CELLS.name, start, stop)], n_groups_each)
-    else:  # more groups than the nearest cells on record lie in
+    else:  # the stored nearest cells can belong to fewer groups than needed
         nearest = nearest_groups(points, store.read_bundle("_work/cells")["centers"], groups, n_groups_each)
     sent = {}
     for group in np.unique(nearest[nearest >= 0]).tolist():
@@ -174,7 +175,7 @@ def send_members(store: Store, block: int, n_groups_each: int, size: int, n_poin
 def search_group(
     store: Store, block: int, n_neighbors: int, exact_below: int, seed: int, size: int, place: str = FIRST
 ) -> Report:
-    """Neighbours of all members of a group of cells among each other, a bundle for each block of points."""
+    """Search a group of cells: neighbours of all its members within the group, one bundle per block of points."""
     if not store.objects.names(f"{place}/group_members/{block:05d}"):
         return {"members": 0}
     members, points = read_members(store, block, place)
@@ -188,7 +189,7 @@ def search_group(
 
 
 def read_members(store: Store, group: int, place: str = FIRST) -> tuple[Ids, npt.NDArray[np.floating]]:
-    """(ids of a group's members, ascending; their points)."""
+    """(ids of a group's members, ascending; their coordinates)."""
     names = store.objects.names(f"{place}/group_members/{group:05d}")
     parts = [store.read_bundle(name.removesuffix(".npz")) for name in names]
     return np.concatenate([part["members"] for part in parts]), np.concatenate([part["points"] for part in parts])
@@ -198,7 +199,7 @@ def merge_block(
     store: Store, block: int, n_neighbors: int, n_groups_each: int, size: int, n_points: int, place: str = FIRST,
     previous: str = "", into: Sequence[str] = (),
 ) -> Report:  # fmt: skip
-    """Merge the lists a block's points got in their groups, and those of the round before."""
+    """Merge the lists that a block's points got in their groups with those of the previous round."""
     start, stop = block_rows(block, size, n_points)
     ids, distances, n_lists = received_lists(
         store, f"{place}/group_neighbors/{block:05d}", start, stop, n_groups_each + bool(previous), n_neighbors
@@ -214,24 +215,24 @@ def merge_block(
 def received_lists(
     store: Store, folder: str, start: int, stop: int, n_lists: int, n_neighbors: int
 ) -> tuple[Ids, npt.NDArray[np.float64], int]:
-    """(ids, distances, both (rows, n_lists, k), and how many lists) that groups have left for the rows [start, stop).
+    """Lists from the groups for rows [start, stop): (ids, distances, both (rows, n_lists, k), number of lists).
 
-    Slots of lists that did not come hold -1 and inf, the last ones first.
+    Missing lists are filled with -1 and inf, in the last slots.
     """
     ids = np.full((stop - start, n_lists, n_neighbors), -1, np.int64)
     distances = np.full(ids.shape, np.inf)
-    filled = np.zeros(stop - start, np.int64)
+    n_filled = np.zeros(stop - start, np.int64)
     for name in store.objects.names(folder):
         part = store.read_bundle(name.removesuffix(".npz"))
         rows = part["members"] - start
-        ids[rows, filled[rows]] = part["ids"]
-        distances[rows, filled[rows]] = part["distances"]
-        filled[rows] += 1
-    return ids, distances, int(filled.sum())
+        ids[rows, n_filled[rows]] = part["ids"]
+        distances[rows, n_filled[rows]] = part["distances"]
+        n_filled[rows] += 1
+    return ids, distances, int(n_filled.sum())
 
 
 def write_lists(store: Store, start: int, lists: NeighborLists, into: Sequence[str]) -> None:
-    """Store the lists of the rows from `start` on in two arrays."""
+    """Write the lists of the rows from `start` on to two arrays (ids, distances)."""
     ids, distances = into
     store.write(ids, start, lists.ids.astype(store.array(ids).dtype))
     store.write(distances, start, as_stored(lists.distances))

@@ -1,7 +1,6 @@
-"""Exact neighbours by k-d trees, a block of points at a time, without ever holding all points.
+"""Exact neighbours by k-d trees, one block of points at a time, without loading all points.
 
-The block's own points bound how far a neighbour can be, and only the cells within that reach are read besides, a batch
-at a time.
+The block's own points bound the distance of a neighbour. Only cells within that reach are read, a batch at a time.
 """
 
 import numpy as np
@@ -29,24 +28,24 @@ HALO_ROWS = 65_536
 def search_by_tree(
     store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int, n_points: int
 ) -> tuple[NeighborLists, int]:
-    """Against the block's own points first; then, if need be, against the cells within the reach these give."""
+    """Search the block's own points first, then the cells within the reach that these neighbours give."""
     own, ids = store.read(array_specs.POINTS.name, start, stop), np.arange(start, stop)
-    boxes, near, points = read_boxes(store, n_blocks), ids, own
+    boxes, near_ids, points = read_boxes(store, n_blocks), ids, own
     if len(own) <= n_neighbors < n_points:
-        near = np.sort(np.concatenate([ids, nearest_rows(boxes, start, stop, n_neighbors + 1)]))
-        points = store.gather(array_specs.POINTS.name, near)
-    lists = kdtree_neighbors(own, ids, points, near, n_neighbors)
+        near_ids = np.sort(np.concatenate([ids, nearest_rows(boxes, start, stop, n_neighbors + 1)]))
+        points = store.gather(array_specs.POINTS.name, near_ids)
+    lists = kdtree_neighbors(own, ids, points, near_ids, n_neighbors)
     chosen = boxes_within_reach(boxes, start, stop, own, (1 + TIE) * lists.distances[:, -1])
-    return lists, len(near) + improve(store, boxes, chosen, own, ids, lists)
+    return lists, len(near_ids) + improve(store, boxes, chosen, own, ids, lists)
 
 
 def improve(
     store: Store, boxes: Boxes, chosen: Ids, own: Floats, ids: Ids, lists: NeighborLists, slack: float | None = None
 ) -> int:
-    """Merge what lies in the chosen boxes into the lists (b, k) of a block's points (b, d), in place; rows read.
+    """Merge points of the chosen boxes into the lists (b, k) of a block's points (b, d), in place; returns rows read.
 
-    `slack` is for stored lists, whose distances are rounded by up to this share: a point searches only if another one
-    is as near as its farthest neighbour, that distance made longer by this share.
+    `slack` is for stored lists, whose distances are rounded by up to this share: a point is searched only if another
+    point is as near as its farthest neighbour, with that distance increased by this share.
     """
     n_read, k = 0, lists.ids.shape[1]
     for batch in batches_of(boxes, chosen, HALO_ROWS):
@@ -57,37 +56,37 @@ def improve(
         others = store.gather(array_specs.POINTS.name, halo)
         if slack is not None:
             rows = rows[nearest_distances(own[rows], others) <= reach[rows]]
-        # the block's own points are in the tree too: without near ones a query would look through all the far ones
+        # The tree includes the block's own points: without near points a query would visit all far ones.
         points = np.concatenate([own, others])
-        more = kdtree_neighbors(own[rows], ids[rows], points, np.concatenate([ids, halo]), k)
+        new_lists = kdtree_neighbors(own[rows], ids[rows], points, np.concatenate([ids, halo]), k)
         if slack is not None:
-            restore_distances(store, own, lists, rows[_equal_when_stored(lists, rows, more)])
-        both = (np.hstack([lists.ids[rows], more.ids]), np.hstack([lists.distances[rows], more.distances]))
-        for column, better in zip(lists, select_nearest(*both, ids[rows], k), strict=True):
-            column[rows] = better
+            restore_distances(store, own, lists, rows[_equal_when_stored(lists, rows, new_lists)])
+        merged = (np.hstack([lists.ids[rows], new_lists.ids]), np.hstack([lists.distances[rows], new_lists.distances]))
+        for column, new_column in zip(lists, select_nearest(*merged, ids[rows], k), strict=True):
+            column[rows] = new_column
         n_read += len(halo)
     return n_read
 
 
-def _equal_when_stored(lists: NeighborLists, rows: Ids, more: NeighborLists) -> npt.NDArray[np.bool_]:
-    """Which of the rows list two points at one distance in single precision, once `more` (rows, k) is merged in."""
+def _equal_when_stored(lists: NeighborLists, rows: Ids, new_lists: NeighborLists) -> npt.NDArray[np.bool_]:
+    """Mask of the rows with two neighbours at equal single-precision distances, after merging `new_lists` (rows, k)."""
     k = lists.ids.shape[1]
-    both = (np.hstack([lists.ids[rows], more.ids]), np.hstack([lists.distances[rows], more.distances]))
-    merged = select_nearest(both[0], both[1].astype(np.float32), np.full(len(rows), -1), k + 1).distances
-    return np.asarray(((merged[:, 1:] == merged[:, :-1]) & np.isfinite(merged[:, 1:])).any(axis=1))
+    merged = (np.hstack([lists.ids[rows], new_lists.ids]), np.hstack([lists.distances[rows], new_lists.distances]))
+    distances = select_nearest(merged[0], merged[1].astype(np.float32), np.full(len(rows), -1), k + 1).distances
+    return np.asarray(((distances[:, 1:] == distances[:, :-1]) & np.isfinite(distances[:, 1:])).any(axis=1))
 
 
 def restore_distances(store: Store, own: Floats, lists: NeighborLists, rows: Ids) -> None:
-    """Compute the distances in some rows of the lists (b, k) of a block's points (b, d) in float64, in place."""
+    """Recompute the distances in some rows of the lists (b, k) of a block's points (b, d) in float64, in place."""
     n_rows = max(1, HALO_ROWS // lists.ids.shape[1])
     for part in np.split(rows, range(n_rows, len(rows), n_rows)):
-        wanted, positions = np.unique(lists.ids[part], return_inverse=True)
-        neighbors = store.gather(array_specs.POINTS.name, wanted)
+        ids, positions = np.unique(lists.ids[part], return_inverse=True)
+        neighbors = store.gather(array_specs.POINTS.name, ids)
         lists.distances[part] = exact_distances(own[part], neighbors, positions.reshape(lists.ids[part].shape))
 
 
 def read_boxes(store: Store, n_blocks: int) -> Boxes:
-    """The bounding boxes of all cells, cut where blocks of points end."""
+    """The bounding boxes of all cells, divided at the ends of blocks."""
     parts = [store.read_bundle(f"_work/boxes/{b:05d}") for b in range(n_blocks)]
     return Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
 
@@ -95,33 +94,33 @@ def read_boxes(store: Store, n_blocks: int) -> Boxes:
 def boxes_within_reach(
     boxes: Boxes, start: int, stop: int, points: npt.NDArray[np.floating], reach: npt.NDArray[np.float64]
 ) -> Ids:
-    """Boxes of rows outside [start, stop) that are within reach (b,) of one of its points (b, d)."""
+    """Boxes of rows outside [start, stop) within reach (b,) of one of the block's points (b, d)."""
     own = (boxes.start >= start) & (boxes.start < stop)
     points = points.astype(np.float64)
-    wanted = np.zeros(len(own), bool)
+    is_chosen = np.zeros(len(own), bool)
     for i in np.flatnonzero(own):
         part = slice(int(boxes.start[i]) - start, int(boxes.stop[i]) - start)
-        near = boxes_within(boxes, boxes.low[i], boxes.high[i], float(reach[part].max())) & ~own & ~wanted
-        for j in np.flatnonzero(near):
+        is_near = boxes_within(boxes, boxes.low[i], boxes.high[i], float(reach[part].max())) & ~own & ~is_chosen
+        for j in np.flatnonzero(is_near):
             gap = np.maximum(0.0, np.maximum(boxes.low[j] - points[part], points[part] - boxes.high[j]))
-            wanted[j] = bool((np.einsum("bd,bd->b", gap, gap) <= reach[part] ** 2).any())
-    return np.flatnonzero(wanted)
+            is_chosen[j] = bool((np.einsum("bd,bd->b", gap, gap) <= reach[part] ** 2).any())
+    return np.flatnonzero(is_chosen)
 
 
 def batches_of(boxes: Boxes, chosen: Ids, n_rows: int) -> list[Ids]:
-    """The chosen boxes in runs of about n_rows rows, so that no more are held at one time."""
+    """The chosen boxes in batches of about n_rows rows, to bound the memory."""
     total = np.cumsum((boxes.stop - boxes.start)[chosen])
     return np.split(chosen, np.flatnonzero(np.diff(total // n_rows)) + 1) if len(chosen) else []
 
 
 def nearest_rows(boxes: Boxes, start: int, stop: int, n_wanted: int) -> Ids:
-    """At least n_wanted rows of the cells nearest to a block that has too few points to bound the search itself."""
+    """At least n_wanted rows of the cells nearest to a block that has too few points to bound the search."""
     own = (boxes.start >= start) & (boxes.start < stop)
     middle = (boxes.low[own] + boxes.high[own]).mean(axis=0)
     others = np.flatnonzero(~own)
     order = others[np.argsort(np.square(boxes.low[others] + boxes.high[others] - middle).sum(axis=1), kind="stable")]
-    enough = int(np.searchsorted(np.cumsum((boxes.stop - boxes.start)[order]), n_wanted)) + 1
-    return rows_of(boxes, order[:enough])
+    n_boxes = int(np.searchsorted(np.cumsum((boxes.stop - boxes.start)[order]), n_wanted)) + 1
+    return rows_of(boxes, order[:n_boxes])
 
 
 def rows_of(boxes: Boxes, chosen: Ids) -> Ids:

@@ -1,8 +1,8 @@
-"""Neighbour lists of varying length: how many of the k_max nearest each point keeps.
+"""Neighbour lists of varying length: how many of the k_max nearest neighbours each point keeps.
 
-Any search leaves its k_max nearest; what follows cuts each list, by a radius, by a column of the input, or to where the
-neighbourhood is flat. A precomputed graph takes the place of the search. So every rule works with every search, and
-what comes after only sees lists with empty slots at their ends.
+Every search gives k_max neighbours. Then each list is truncated by a radius, by a column of the input, or to a flat
+neighbourhood. A precomputed graph replaces the search. So every rule works with every search, and later stages only
+see lists with empty slots at their ends.
 """
 
 from collections.abc import Generator
@@ -34,11 +34,11 @@ Ids = npt.NDArray[np.int64]
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """read_graph (precomputed), read_k (k_per_point) -> request -> send (where coordinates are needed) -> cut."""
+    """read_graph (precomputed), read_k (k_per_point) -> request -> send (if coordinates are needed) -> cut."""
     k_min, k_max = config.k_bounds
-    measured = config.neighbors.precomputed is not None
+    is_precomputed = config.neighbors.precomputed is not None
     width = k_max
-    if measured:
+    if is_precomputed:
         width = yield from _read_graph(config, layout)
         k_max = width if config.neighbors.k_max == "auto" else min(width, k_max)
     layout = replace(layout, k_max=k_max)
@@ -47,9 +47,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     size = {"size": block, "n_points": n}
     if rule == "k_per_point":
         yield from _read_k(config, layout)
-    foreign = 0
-    if rule == "eta" or measured:
-        foreign = yield from exchange(
+    n_foreign = 0
+    if rule == "eta" or is_precomputed:
+        n_foreign = yield from exchange(
             "find_neighbors", replace(layout, k_max=width), array_specs.POINTS.name, row, LONG
         )
     reports = yield Step(
@@ -64,11 +64,11 @@ def steps(config: Config, layout: Layout) -> Steps:
                 "k_min": k_min,
                 "m": config.eigensolver.n_components,
                 "k_max": k_max,
-                "measured": measured,
+                "measured": is_precomputed,
                 **size,
             }
         ),
-        Runs(cut_lists_bytes(block=block, foreign=foreign, row=row, k=width, batch=BATCH_BYTES)),
+        Runs(cut_lists_bytes(block=block, foreign=n_foreign, row=row, k=width, batch=BATCH_BYTES)),
         Writes(
             arrays=(
                 PlannedArray(array_specs.KNN_INDICES, (n, k_max), index_dtype(n), block),
@@ -77,13 +77,13 @@ def steps(config: Config, layout: Layout) -> Steps:
         ),
         expected=lambda b: {"neighbors": 0, "least": k_max, "most": k_max, "raised": 0, "full": 0},
     )
-    if measured:
+    if is_precomputed:
         _require_neighbors(reports, config)
     return layout
 
 
 def value_of(config: Config) -> float | None:
-    """The number that the rule goes by; a radius of cosine distance as the chord of the unit sphere."""
+    """The number of the rule; for the cosine distance the radius as a chord of the unit sphere."""
     n = config.neighbors
     if n.radius is not None and n.metric == "cosine":
         return float(np.sqrt(2 * n.radius))
@@ -91,23 +91,23 @@ def value_of(config: Config) -> float | None:
 
 
 def names_files(config: Config) -> bool:
-    """Whether the lists come from other files than the input's points."""
+    """Whether the lists depend on files other than the input's points."""
     return config.neighbors.precomputed is not None or config.neighbors.k_per_point is not None
 
 
 def state_of_files(config: Config) -> Json:
-    """Fingerprints of the files, besides the input's, that decide the lists; nothing is read; {} without such files."""
+    """Fingerprints of the other files that determine the lists, without reading them; {} if there are none."""
     files = {"precomputed": _graph, "k_per_point": _column}
-    named = {name: source(config) for name, source in files.items() if getattr(config.neighbors, name) is not None}
-    return {name: open_source(kind, **source).fingerprint() for name, (kind, source) in named.items()}
+    sources = {name: source(config) for name, source in files.items() if getattr(config.neighbors, name) is not None}
+    return {name: open_source(kind, **source).fingerprint() for name, (kind, source) in sources.items()}
 
 
 def _column(config: Config) -> tuple[str, Json]:
-    """What `open_source` takes for the numbers of neighbours as the labels of the input, whose own choose the rows."""
+    """Arguments of `open_source` to read numbers of neighbours as labels; the input's labels still choose the rows."""
     source = config.input.model_dump(mode="json")
     labels = "label" if "label" in source else "labels"
-    chosen = {"chosen_by": source.get(labels)} if source.get("where") is not None else {}
-    return source.pop("kind"), {**source, labels: config.neighbors.k_per_point, **chosen}
+    row_choice = {"chosen_by": source.get(labels)} if source.get("where") is not None else {}
+    return source.pop("kind"), {**source, labels: config.neighbors.k_per_point, **row_choice}
 
 
 def _graph(config: Config) -> tuple[str, Json]:
@@ -117,10 +117,10 @@ def _graph(config: Config) -> tuple[str, Json]:
 
 
 def _read_k(config: Config, layout: Layout) -> Steps:
-    """Read the numbers of neighbours as labels of the input are read.
+    """Read the numbers of neighbours in the way the labels of the input are read.
 
-    The digest decides what follows, so that a file that was touched or copied is only read. Version 2: reports of the
-    first have none.
+    Later steps depend on the digest of the content, so a touched or copied file is only read again. Version 2: reports
+    of version 1 have no digest.
     """
     kind, source = _column(config)
     k_min, k_max = config.k_bounds
@@ -150,18 +150,18 @@ def _read_k(config: Config, layout: Layout) -> Steps:
 
 
 def _read_graph(config: Config, layout: Layout) -> Generator[Step, list[Report], int]:
-    """Read the lists of a precomputed graph; returns how many neighbours they have at most.
+    """Read the lists of a precomputed graph; returns the maximum number of neighbours.
 
-    Its digest decides what follows, as of `_read_k`.
+    Later steps depend on the digest of the content, as in `_read_k`.
     """
     kind, source = _graph(config)
-    opened = open_source(kind, **source)
-    if opened.n_rows != layout.n_input:
+    graph = open_source(kind, **source)
+    if graph.n_rows != layout.n_input:
         raise InputError(
             f"neighbors.precomputed: expected a row for each of the {layout.n_input} input rows, found "
-            f"{opened.n_rows}; give the graph of the same rows, in the same order"
+            f"{graph.n_rows}; give a graph of the same rows, in the same order"
         )
-    width, n, block = opened.n_features, layout.n_points, layout.block_points
+    width, n, block = graph.n_features, layout.n_points, layout.block_points
     yield Step(
         "find_neighbors",
         "read_graph",
@@ -169,7 +169,7 @@ def _read_graph(config: Config, layout: Layout) -> Generator[Step, list[Report],
         1,
         Decides(
             {"kind": kind, "source": source, "size": block, "n_rows": layout.n_input},
-            opened.fingerprint(),
+            graph.fingerprint(),
             version=2,
             digested=("kind", "source"),
         ),
@@ -180,43 +180,48 @@ def _read_graph(config: Config, layout: Layout) -> Generator[Step, list[Report],
 
 
 def _require_neighbors(reports: list[Report], config: Config) -> None:
-    """Raises InputError where a precomputed graph gives points fewer neighbours than the method can work with."""
+    """Raises InputError if a precomputed graph has points with fewer neighbours than the method needs."""
     k_min, count = config.k_bounds[0], sum(report.get("short", 0) for report in reports)
     if count:
         rows = sorted(row for report in reports for row in report.get("first_short", ()))[:NAMED_ROWS]
         raise InputError(
             f"neighbors.precomputed: {count} points have fewer than {k_min} neighbours (neighbors.k_min; "
-            f"{config.method} needs at least {config.least_neighbors}), besides themselves, repetitions and rows that "
-            f"were dropped or merged (input rows {', '.join(map(str, rows))}{', ...' if count > len(rows) else ''}, "
-            f"counted from 0). Give them more neighbours, or lower k_min"
+            f"{config.method} needs at least {config.least_neighbors}), not counting themselves, repetitions and rows "
+            f"that were dropped or merged (input rows {', '.join(map(str, rows))}"
+            f"{', ...' if count > len(rows) else ''}, counted from 0). Give them more neighbours, or lower k_min"
         )
 
 
 def read_graph(store: Store, block: int, kind: str, source: Json, size: int, n_rows: int) -> Report:
-    """The lists of a graph by internal ids, in internal order; of equal rows the first one's.
+    """The lists of a graph with internal ids, in internal order; equal rows use the list of the first one.
 
-    Ids of dropped rows become empty slots; those of equal rows become the id of the point that stands for them. The
-    digest is one of the file's ids (n_rows, width) in its order. Raises InputError for ids that are no rows'.
+    Ids of dropped rows become empty slots; ids of merged rows become the id of the point that represents them. The
+    digest covers the file's ids (n_rows, width) in its order. Raises InputError for ids that are not row numbers.
     """
-    opened = open_source(kind, **source)
+    graph = open_source(kind, **source)
     representative = store.read_all(array_specs.REPRESENTATIVE.name)
     internal = np.full(n_rows, -1, np.int64)
     internal[store.read_all(array_specs.ORIGINAL_INDEX.name)] = np.arange((representative == np.arange(n_rows)).sum())
-    point_of = np.append(np.where(representative >= 0, internal[representative], -1), -1)  # the last serves id -1
+    point_of = np.append(
+        np.where(representative >= 0, internal[representative], -1), -1
+    )  # index -1 reads the last entry
     array = store.array(LONG)
     lists = np.empty(array.shape, array.dtype)
-    wrong, digest = list[int](), ""
+    bad_rows, digest = list[int](), ""
     for start in range(0, n_rows, size):
-        ids, rows = opened.read(start, min(start + size, n_rows)), np.arange(start, min(start + size, n_rows))
+        ids, rows = graph.read(start, min(start + size, n_rows)), np.arange(start, min(start + size, n_rows))
         digest = array_digest(ids, digest)
         valid = (ids >= -1) & (ids < n_rows) & (ids == np.floor(ids))
-        wrong += rows[~valid.all(axis=1)].tolist()
-        own = representative[rows] == rows
-        lists[internal[rows[own]]] = point_of[np.where(valid, ids, -1)[own].astype(np.int64)]
-    if wrong:
+        bad_rows += rows[~valid.all(axis=1)].tolist()
+        is_representative = representative[rows] == rows
+        lists[internal[rows[is_representative]]] = point_of[
+            np.where(valid, ids, -1)[is_representative].astype(np.int64)
+        ]
+    if bad_rows:
+        shown = ", ".join(map(str, bad_rows[:NAMED_ROWS])) + (", ..." if bad_rows[NAMED_ROWS:] else "")
         raise InputError(
             f"neighbors.precomputed: expected row numbers from 0 to {n_rows - 1}, and -1 in empty slots, found others "
-            f"in {len(wrong)} rows ({', '.join(map(str, wrong[:NAMED_ROWS]))}{', ...' if wrong[NAMED_ROWS:] else ''}, "
+            f"in {len(bad_rows)} rows ({shown}, "
             f"counted from 0); ids count the rows of this input from 0"
         )
     store.write(LONG, 0, lists)
@@ -226,17 +231,17 @@ def read_graph(store: Store, block: int, kind: str, source: Json, size: int, n_r
 def read_k(
     store: Store, block: int, kind: str, source: Json, k_min: int, k_max: int, size: int, n_rows: int, needed: str
 ) -> Report:
-    """The number of neighbours that each point asks for, in internal order; of equal rows the first one's.
+    """The requested number of neighbours of each point, in internal order; equal rows use that of the first one.
 
-    The digest is one of the numbers of all points in the order of the input. Raises InputError for other numbers than
-    whole ones from k_min to k_max, InputChanged where the rows are no longer those that were read.
+    The digest covers the numbers of all points in input order. Raises InputError unless all are whole numbers from
+    k_min to k_max, InputChanged if the input rows have changed since they were read.
     """
-    opened = open_source(kind, **source)
-    require_same_rows(store, opened, n_rows)
-    values = np.concatenate([_numbers(opened, *block_rows(b, size, n_rows)) for b in range(-(-n_rows // size))])
+    source_of_k = open_source(kind, **source)
+    require_same_rows(store, source_of_k, n_rows)
+    values = np.concatenate([_numbers(source_of_k, *block_rows(b, size, n_rows)) for b in range(-(-n_rows // size))])
     original = store.read_all(array_specs.ORIGINAL_INDEX.name)
-    wrong = ~((values >= k_min) & (values <= k_max) & (values == np.floor(values)))
-    rows = np.sort(original[wrong[original]])
+    is_wrong = ~((values >= k_min) & (values <= k_max) & (values == np.floor(values)))
+    rows = np.sort(original[is_wrong[original]])
     if len(rows):
         shown = ", ".join(f"{values[row]:g} in row {row}" for row in rows[:NAMED_ROWS])
         raise InputError(
@@ -244,17 +249,19 @@ def read_k(
             f"{needed}), found others for {len(rows)} of {len(original)} points: {shown}, counted from 0. Correct "
             f"them, or change k_min or k_max"
         )
-    asked = values[original].astype(np.int32)
-    store.write(array_specs.K_PER_POINT.name, 0, asked)
-    digest = array_digest(asked[np.argsort(original)])
-    return {"least": int(asked.min()), "most": int(asked.max()), "digest": digest}
+    requested = values[original].astype(np.int32)
+    store.write(array_specs.K_PER_POINT.name, 0, requested)
+    digest = array_digest(requested[np.argsort(original)])
+    return {"least": int(requested.min()), "most": int(requested.max()), "digest": digest}
 
 
-def _numbers(opened: Any, start: int, stop: int) -> npt.NDArray[np.float64]:
-    """Labels as the numbers they were: classes of integers come as indices into their names."""
-    values, names = opened.read_labels(start, stop), opened.label_names
+def _numbers(source: Any, start: int, stop: int) -> npt.NDArray[np.float64]:
+    """Labels as numbers; integer classes are stored as indices into their names."""
+    values, names = source.read_labels(start, stop), source.label_names
     if values.ndim != 1:
-        raise InputError(f"neighbors.k_per_point: expected one number a row, found {values.shape[1]}; name one column")
+        raise InputError(
+            f"neighbors.k_per_point: expected one number per row, found {values.shape[1]}; name one column"
+        )
     if names is None:
         return np.asarray(values, np.float64)
     try:
@@ -270,9 +277,9 @@ def cut_block(
     store: Store, block: int, rule: str | None, value: float | None, k_min: int, m: int, k_max: int, measured: bool,
     size: int, n_points: int,
 ) -> Report:  # fmt: skip
-    """Cut the lists of a block by the rule.
+    """Truncate the lists of a block by the rule.
 
-    Those of a precomputed graph are measured and sorted first, without the points themselves and repetitions.
+    Lists of a precomputed graph are first measured and sorted, and the points themselves and repetitions are removed.
     """
     start, stop = block_rows(block, size, n_points)
     ids = store.read(LONG, start, stop).astype(np.int64)
@@ -286,21 +293,21 @@ def cut_block(
         lists = select_nearest(ids, distances, np.arange(start, stop), k_max)
     else:
         lists = NeighborLists(ids, store.read(array_specs.SEARCHED_DISTANCES.name, start, stop))
-    listed = (lists.ids >= 0).sum(axis=1)
-    kept, raised = listed, 0
+    n_listed = (lists.ids >= 0).sum(axis=1)
+    counts, n_raised = n_listed, 0
     if rule == "radius" and value is not None:
-        kept = counts_within(lists.distances, value, k_min)
-        raised = int((counts_within(lists.distances, value, 0) < kept).sum())
+        counts = counts_within(lists.distances, value, k_min)
+        n_raised = int((counts_within(lists.distances, value, 0) < counts).sum())
     elif rule == "k_per_point":
-        kept = np.minimum(listed, store.read(array_specs.K_PER_POINT.name, start, stop))
+        counts = np.minimum(n_listed, store.read(array_specs.K_PER_POINT.name, start, stop))
     elif rule == "eta" and value is not None:
-        kept = _flat_counts(rows, points, lists.ids, listed, m, k_min, value)
-    lists = cut_lists(lists, kept)
+        counts = _flat_counts(rows, points, lists.ids, n_listed, m, k_min, value)
+    lists = cut_lists(lists, counts)
     store.write(array_specs.KNN_INDICES.name, start, lists.ids.astype(store.array(array_specs.KNN_INDICES.name).dtype))
     store.write(array_specs.KNN_DISTANCES.name, start, as_stored(lists.distances))
-    report = {"neighbors": int(kept.sum()), "least": int(kept.min()), "most": int(kept.max()), "raised": raised,
-              "full": int((kept == k_max).sum()) if rule == "radius" else 0}  # fmt: skip
-    short = np.flatnonzero(kept < k_min)
+    report = {"neighbors": int(counts.sum()), "least": int(counts.min()), "most": int(counts.max()), "raised": n_raised,
+              "full": int((counts == k_max).sum()) if rule == "radius" else 0}  # fmt: skip
+    short = np.flatnonzero(counts < k_min)
     if measured and len(short):
         rows = np.sort(store.read(array_specs.ORIGINAL_INDEX.name, start, stop)[short])
         report |= {"short": len(rows), "first_short": rows[:NAMED_ROWS].tolist()}
@@ -308,19 +315,19 @@ def cut_block(
 
 
 def _flat_counts(
-    rows: npt.NDArray[np.integer], points: npt.NDArray[np.floating], ids: Ids, listed: Ids, m: int, k_min: int,
+    rows: npt.NDArray[np.integer], points: npt.NDArray[np.floating], ids: Ids, n_listed: Ids, m: int, k_min: int,
     eta: float,
 ) -> Ids:  # fmt: skip
-    kept = np.empty(len(ids), np.int64)
+    counts = np.empty(len(ids), np.int64)
     batch = max(1, BATCH_BYTES // (8 * ids.shape[1] * (2 * points.shape[1] + ids.shape[1])))
     for first in range(0, len(ids), batch):
         part = slice(first, first + batch)
-        neighbors = points[np.searchsorted(rows, ids[part])].astype(np.float64)  # empty slots show the first row
-        kept[part] = flat_counts(neighbors, listed[part], m, k_min, eta)
-    return kept
+        neighbors = points[np.searchsorted(rows, ids[part])].astype(np.float64)  # empty slots read the first row
+        counts[part] = flat_counts(neighbors, n_listed[part], m, k_min, eta)
+    return counts
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def read_k_bytes(*, n: int, block: int) -> int:

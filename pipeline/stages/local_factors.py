@@ -20,7 +20,7 @@ from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_by
 from pipeline.kernels.factors.factor_rows import LocalRows, stack_rows
 from pipeline.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
 from pipeline.kernels.factors.modified_lle import modified_rows, principal_directions, spread
-from pipeline.kernels.graph.connectivity import apart_from_their_lists
+from pipeline.kernels.graph.connectivity import disconnected_from_own_list
 from pipeline.storage import array_specs
 from pipeline.storage.blocks import block_rows
 from pipeline.storage.store import Store
@@ -101,7 +101,7 @@ def list_unlisted(store: Store, block: int, n_points: int) -> Report:
     indices = store.read_all(array_specs.NEIGHBOR_INDICES.name)
     unlisted = np.ones(n_points, bool)
     unlisted[indices[indices >= 0]] = False
-    store.write_bundle("_work/unlisted", ids=apart_from_their_lists(indices))
+    store.write_bundle("_work/unlisted", ids=disconnected_from_own_list(indices))
     return {"unlisted": int(unlisted.sum())}
 
 

@@ -35,9 +35,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         1,
         Decides({}, {"store": config.output.store}, version=2, shows_records=True),
         Runs(
-            write_report_bytes(rows=layout.n_input, m=m),
-            place=WHOLE_DATA,
-            resources={"pictures": config.output.report},
+            write_report_bytes(rows=layout.n_input, m=m), place=WHOLE_DATA, resources={"pictures": config.output.report}
         ),
         Writes(bundles=("report",), bundle_bytes=disk_costs.report(n=layout.n_input, m=m)),
         feeds=False,

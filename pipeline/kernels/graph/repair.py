@@ -1,10 +1,12 @@
 """Edges to add to a neighbour graph so that each component has one closed class, hence one null vector of I - W.
 
-Two means, both of which only add reverses of edges that the search found:
-reverse neighbours, up to c points a point that list it and that it does not list, nearest first (K_i = K .. K + c,
-as LLE allows; Laplacian eigenmaps does the same with its OR rule, Belkin & Niyogi 2003, Neural Computation 15), and
-bridges, the shortest edge out of each class that is closed even then. Reverse neighbours come first: they also open
-clumps that are nearly closed, which bridges do not, and so lift the small eigenvalues.
+Both methods add only reverses of edges that the search found:
+- reverse neighbours: each point gets up to c points that list it and that it does not list, nearest first
+  (K_i = K .. K + c, as LLE allows; Laplacian eigenmaps does the same with its OR rule, Belkin & Niyogi 2003, Neural
+  Computation 15);
+- bridges: the shortest edge out of each class that is still closed.
+Reverse neighbours come first: they also open clumps that are nearly closed, which bridges do not, and thereby raise the
+small eigenvalues.
 """
 
 from typing import NamedTuple
@@ -28,10 +30,10 @@ from pipeline.kernels.graph.connectivity import (
 )
 
 AUTO_REVERSE = 4
-"""Reverse neighbours per point that ``reverse=None`` adds: on the cover type data 4 gave the eigenvalues of 24."""
+"""Reverse neighbours per point for ``reverse=None``: on the cover type data 4 gave the same eigenvalues as 24."""
 
 ROWS_AT_ONCE = 65536
-"""Rows per pass of the search for one-way edges; bounds its memory and changes no result."""
+"""Rows per pass of the search for one-way edges; bounds its memory, does not affect results."""
 
 Ids = npt.NDArray[np.integer]
 Bools = npt.NDArray[np.bool_]
@@ -39,56 +41,56 @@ Float32 = npt.NDArray[np.float32]
 
 
 class Repair(NamedTuple):
-    """What to add to a neighbour graph, and what it cures."""
+    """The edges to add to a neighbour graph, and their effect."""
 
     added_rows: Ids
-    """(m,) points that get a further neighbour, ascending; the three arrays are sorted by row, then distance."""
+    """(m,) points that get another neighbour, ascending; the three arrays are sorted by row, then distance."""
     added_neighbors: Ids
     """(m,) that neighbour."""
     added_distances: Float32
-    """(m,) the distance that the search gave for the edge the other way."""
+    """(m,) the distance that the search gave for the opposite edge."""
     n_reverse_added: int
     n_bridges_added: int
     closed_classes_before: int
-    """Of the whole graph, small components included."""
+    """In the whole graph, including small components."""
     closed_classes_left: int
     repaired_components: npt.NDArray[np.int32]
-    """Labels of the components to which something is added."""
+    """Labels of the components that get edges."""
     max_neighbors: int
-    """Longest neighbour list after the repair: the k_max to give to ``apply_repair``."""
+    """Longest neighbour list after the repair: the k_max for ``apply_repair``."""
 
 
 def plan_repair(
     indices: Ids, distances: Float32, component: npt.NDArray[np.int32], reverse: int | None, min_component: int
 ) -> Repair:
-    """Choose the edges to add. Deterministic, sorts and table look-ups only (no loop over points).
+    """Choose the edges to add. Deterministic; uses sorts and table look-ups, no loop over points.
 
     Args:
         indices: (n, K) neighbour ids, -1 in empty slots.
-        distances: (n, K) their distances; the content of empty slots is ignored.
+        distances: (n, K) their distances; empty slots are ignored.
         component: (n,) labels of the weak components of this graph.
-        reverse: reverse neighbours per point. None: ``AUTO_REVERSE`` for the points of components whose closed
-            classes are not exactly one that holds at least half of the points, none elsewhere. c > 0: c in all
-            components. 0: nothing at all is added (the graph of Roweis & Saul).
-        min_component: smaller components are not repaired by None, and get no bridges.
+        reverse: reverse neighbours per point. None: ``AUTO_REVERSE`` in components that do not have exactly one
+            closed class with at least half of their points, 0 in the others. c > 0: c in all components. 0: no edge
+            is added at all, also no bridge (the graph of Roweis & Saul).
+        min_component: smaller components get no bridges, and with None no reverse neighbours.
 
     Raises:
         InputError: a distance is negative or not a number.
     """
-    before = closed_classes(neighbor_graph(indices))
-    n_classes = len(before.sizes)
+    classes = closed_classes(neighbor_graph(indices))
+    n_classes = len(classes.sizes)
     is_large = np.bincount(component) >= min_component
     limit = AUTO_REVERSE if reverse is None else reverse
-    treated = np.full_like(is_large, limit > 0)
+    gets_reverses = np.full_like(is_large, limit > 0)
     if reverse is None:
-        treated = is_large & ~_one_giant_class(before, component)
-    if not treated.any():
+        gets_reverses = is_large & ~_one_giant_class(classes, component)
+    if not gets_reverses.any():
         return _as_repair(indices, component, _no_edges(indices), _no_edges(indices), n_classes, n_classes)
-    is_small = np.append(_is_small_class(before, component), False)  # the last entry serves the transient points, -1
-    avoid = np.where(is_small[before.class_of_point], before.class_of_point, -1)
-    reverses = _reverse_neighbors(indices, distances, treated[component], avoid, limit)
-    bridges, n_left = _bridges(indices, distances, reverses, component, is_large)
-    return _as_repair(indices, component, reverses, bridges, n_classes, n_left)
+    is_small = np.append(_is_small_class(classes, component), False)  # index -1 (transient points) reads the last entry
+    avoid = np.where(is_small[classes.class_of_point], classes.class_of_point, -1)
+    reverses = _reverse_neighbors(indices, distances, gets_reverses[component], avoid, limit)
+    bridges, n_classes_left = _bridges(indices, distances, reverses, component, is_large)
+    return _as_repair(indices, component, reverses, bridges, n_classes, n_classes_left)
 
 
 def _as_repair(
@@ -111,11 +113,10 @@ def _as_repair(
 def apply_repair(indices: Ids, distances: Float32, first_row: int, added: Edges, k_max: int) -> tuple[Ids, Float32]:
     """Neighbour lists of a block with the added neighbours, by distance: ((B, k_max) ids, (B, k_max) distances).
 
-    Empty slots come last, with id -1 and distance inf. At equal distances neighbours that were found come before
-    those that are added.
-
+    Empty slots come last, with id -1 and distance inf. At equal distances the original neighbours precede the added
+    ones.
     Args:
-        indices, distances: (B, K) as found by the search.
+        indices, distances: (B, K) from the search.
         first_row: id of the first of the B points.
         added: edges sorted by row; those of other rows are ignored.
         k_max: width of the result.
@@ -127,8 +128,8 @@ def apply_repair(indices: Ids, distances: Float32, first_row: int, added: Edges,
     start, stop = np.searchsorted(added.rows, [first_row, first_row + n_rows])
     rows = added.rows[start:stop] - first_row
     slot = rank_in_row(rows)
-    extra = int(slot.max(initial=-1)) + 1
-    width = max(n_slots + extra, k_max)
+    n_extra = int(slot.max(initial=-1)) + 1
+    width = max(n_slots + n_extra, k_max)
     all_indices = np.full((n_rows, width), -1, dtype=indices.dtype)
     all_distances = np.full((n_rows, width), np.inf, dtype=distances.dtype)
     all_indices[:, :n_slots] = indices
@@ -146,55 +147,55 @@ def apply_repair(indices: Ids, distances: Float32, first_row: int, added: Edges,
 
 
 def _one_giant_class(classes: ClosedClasses, component: Ids) -> Bools:
-    """For each component: it has exactly one closed class, and this holds at least half of its points."""
-    home = _component_of_class(classes, component)
+    """For each component: whether it has exactly one closed class, with at least half of its points."""
+    component_of_class = _component_of_class(classes, component)
     sizes = np.bincount(component)
     in_classes = np.bincount(component[classes.class_of_point >= 0], minlength=len(sizes))
-    only_one: Bools = np.bincount(home, minlength=len(sizes)) == 1
+    only_one: Bools = np.bincount(component_of_class, minlength=len(sizes)) == 1
     return only_one & (2 * in_classes >= sizes)
 
 
 def _is_small_class(classes: ClosedClasses, component: Ids) -> Bools:
-    """For each class: it holds less than half of its component."""
+    """For each class: whether it has less than half of the points of its component."""
     return 2 * classes.sizes < np.bincount(component)[_component_of_class(classes, component)]
 
 
 def _component_of_class(classes: ClosedClasses, component: Ids) -> Ids:
-    home = np.zeros(len(classes.sizes), dtype=np.int64)
+    component_of_class = np.zeros(len(classes.sizes), dtype=np.int64)
     members = classes.class_of_point >= 0
-    home[classes.class_of_point[members]] = component[members]
-    return home
+    component_of_class[classes.class_of_point[members]] = component[members]
+    return component_of_class
 
 
 def _reverse_neighbors(indices: Ids, distances: Float32, wanted: Bools, avoid: Ids, limit: int) -> Edges:
-    """Up to ``limit`` reverse neighbours of each wanted point: first those outside its class ``avoid``, by distance."""
-    found = _concatenate(
+    """Up to ``limit`` reverse neighbours of each wanted point: those outside its class ``avoid`` first, by distance."""
+    candidates = _concatenate(
         [
             _one_way_edges(indices, distances, wanted, start, min(start + ROWS_AT_ONCE, len(indices)))
             for start in range(0, len(indices), ROWS_AT_ONCE)
         ]
     )
-    rows, neighbors, lengths = found
+    rows, neighbors, lengths = candidates
     inside = (avoid[rows] >= 0) & (avoid[rows] == avoid[neighbors])
-    # One 64-bit key: 31 bits of row, 1 of inside, 32 of distance (floats >= 0 sort like their bits). Candidates come
-    # with their neighbours ascending, so the stable sort settles equal distances by the lower id.
+    # One 64-bit key: 31 bits of row, 1 of inside, 32 of distance (floats >= 0 sort like their bits). Candidates are
+    # sorted by neighbour, so the stable sort breaks ties in distance by the lower id.
     key = rows.astype(np.uint64) << np.uint64(33)
     key |= inside.astype(np.uint64) << np.uint64(32)
     key |= (lengths.astype(np.float32) + np.float32(0.0)).view(np.uint32)  # + 0.0 turns -0.0 into 0.0
     order = np.argsort(key, kind="stable")
-    kept = order[rank_in_row(rows[order]) < limit]
-    return Edges(rows[kept], neighbors[kept], lengths[kept])
+    selected = order[rank_in_row(rows[order]) < limit]
+    return Edges(rows[selected], neighbors[selected], lengths[selected])
 
 
 def _one_way_edges(indices: Ids, distances: Float32, wanted: Bools, start: int, stop: int) -> Edges:
-    """Reverses i -> j of the edges j -> i from rows j in [start, stop) that have none yet, for wanted i."""
+    """Reverses i -> j of the edges j -> i of rows j in [start, stop) that have no reverse yet, for wanted i."""
     block, lengths = indices[start:stop], distances[start:stop]
     own = np.arange(start, stop, dtype=indices.dtype)
     one_way = (block >= 0) & wanted[block]
     if not (lengths[block >= 0] >= 0).all():
         raise InputError(
             f"expected distances that are zero or positive, found others in rows {start} to {stop - 1}; "
-            "recompute the distances of the neighbours found"
+            "compute the distances of these neighbours again"
         )
     for slot in range(block.shape[1]):
         one_way[:, slot] &= (indices[block[:, slot]] != own[:, None]).all(axis=1)
@@ -204,8 +205,8 @@ def _one_way_edges(indices: Ids, distances: Float32, wanted: Bools, start: int, 
 def _bridges(indices: Ids, distances: Float32, added: Edges, component: Ids, large: Bools) -> tuple[Edges, int]:
     """Shortest edges out of closed classes until each large component has one: (edges, classes left in the graph).
 
-    A closed class that is not its whole component is entered by some edge; the shortest one is reversed. The class may
-    stay closed, grown by the other end, so the step is repeated, on the condensation only.
+    Some edge enters every closed class that is not its whole component; the shortest one is reversed. The class merges
+    with the other end and may stay closed, so the step is repeated, on the condensation only.
     """
     graph = neighbor_graph(np.hstack([indices, _as_columns(indices, added)]))
     n_nodes, node = connected_components(graph, directed=True, connection="strong")
@@ -220,7 +221,7 @@ def _bridges(indices: Ids, distances: Float32, added: Edges, component: Ids, lar
         chosen = shortest_entering(condensed, to_open)
         bridge = Edges(edges.neighbors[chosen], edges.rows[chosen], edges.distances[chosen])
         bridges.append(bridge)
-        # A bridge is never reversed itself: its reverse is an edge of the graph, so it enters no closed class.
+        # A bridge is never reversed: its reverse is an edge of the graph, so the bridge enters no closed class.
         edges = _concatenate([edges, bridge])
         condensed = add_reverses(condensed, chosen)
 
@@ -229,14 +230,14 @@ def _crossing_edges(indices: Ids, distances: Float32, added: Edges, node: Ids) -
     """Edges between different strong components, shortest first (ties: lowest end, then lowest start)."""
     crosses = (indices >= 0) & (node[indices] != node[:, None])
     rows = np.repeat(np.arange(len(indices), dtype=indices.dtype), crosses.sum(axis=1))
-    apart = node[added.rows] != node[added.neighbors]
-    rest = Edges(added.rows[apart], added.neighbors[apart], added.distances[apart])
-    edges = _concatenate([Edges(rows, indices[crosses], distances[crosses]), rest])
+    is_crossing = node[added.rows] != node[added.neighbors]
+    added_crossing = Edges(added.rows[is_crossing], added.neighbors[is_crossing], added.distances[is_crossing])
+    edges = _concatenate([Edges(rows, indices[crosses], distances[crosses]), added_crossing])
     return _take(edges, np.lexsort((edges.rows, edges.neighbors, edges.distances)))
 
 
 def _as_columns(indices: Ids, added: Edges) -> Ids:
-    """Added neighbours as further slots (n, longest), -1 where a row has fewer."""
+    """Added neighbours as further slots (n, longest), padded with -1."""
     slot = rank_in_row(added.rows)
     columns = np.full((len(indices), int(slot.max(initial=-1)) + 1), -1, dtype=indices.dtype)
     columns[added.rows, slot] = added.neighbors

@@ -1,6 +1,6 @@
-"""Cells: a hierarchical clustering of a sample, the nearest cells of every point, and groups of cells to search in.
+"""Cells: a hierarchical clustering of a sample, the nearest cells of every point, and groups of cells to search.
 
-Cells order the points (neighbours lie near each other in memory and on disk) and bound the neighbour search.
+Points are ordered by cell, so that neighbours are close in memory and on disk. Cells also bound the neighbour search.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ CHUNK_ROWS, CHUNK_SCORES = 4096, 2**20
 LARGEST, ROUNDS_OF_CUTS = 5, 8
 SIEVES = 64
 TREE_FEATURES = 10
-"""Up to here a k-d tree of the centres is faster than a matrix product with all of them."""
+"""Up to this number of features a k-d tree of the centres is faster than a matrix product with all of them."""
 
 
 class Boxes(NamedTuple):
-    """Bounding boxes of row ranges: rows [start, stop) lie in [low, high]. Shapes (b,), (b,), (b, d), (b, d)."""
+    """Bounding boxes of row ranges: rows [start, stop) are in [low, high]. Shapes (b,), (b,), (b, d), (b, d)."""
 
     start: npt.NDArray[np.int64]
     stop: npt.NDArray[np.int64]
@@ -35,18 +35,18 @@ class Boxes(NamedTuple):
 def fit_cells(sample: Floats, n_cells: int, seed: int) -> npt.NDArray[np.float64]:
     """Centres (about n_cells, d) of bisecting k-means on a sample (s, d), in the order of the tree's leaves.
 
-    Splitting the largest cell each time keeps the cells alike, and leaves next to each other in the tree are next to
-    each other in space. Source: Steinbach, Karypis & Kumar 2000, as implemented by scikit-learn. Where data have heavy
-    tails k-means cuts outliers off, and nearly all points stay in one cell: cells that would hold more than LARGEST
-    times the mean are cut at medians instead, so that there are up to twice n_cells.
+    The largest cell is split each time, so cells have similar sizes. Adjacent leaves of the tree are close in space.
+    Source: Steinbach, Karypis & Kumar 2000, as implemented by scikit-learn. On heavy-tailed data k-means separates
+    outliers and leaves nearly all points in one cell. Cells with more than LARGEST times the mean are therefore split
+    at medians, which gives up to twice n_cells.
     """
     n_cells = min(n_cells, len(sample))
     if n_cells < 2:
         return np.asarray(sample.mean(axis=0, dtype=np.float64)[None, :])
-    from sklearn.cluster import BisectingKMeans  # noqa: PLC0415 (a second of imports, for this one step)
+    from sklearn.cluster import BisectingKMeans  # noqa: PLC0415 (the import takes a second, and only this step needs it)
 
     model = BisectingKMeans(n_cells, random_state=seed, bisecting_strategy="largest_cluster", max_iter=20, tol=1e-3)
-    with threadpool_limits(1):  # scikit-learn's sums depend on their number; a limit from before its import misses them
+    with threadpool_limits(1):  # sums depend on the number of threads; a limit set before the import has no effect
         model.fit(sample)
     centers = np.asarray(model.cluster_centers_, dtype=np.float64)
     mean = len(sample) / n_cells
@@ -55,35 +55,35 @@ def fit_cells(sample: Floats, n_cells: int, seed: int) -> npt.NDArray[np.float64
         sizes = np.bincount(owners, minlength=len(centers))
         if sizes.max() <= LARGEST * mean:
             break
-        parts = [cut_at_medians(sample[owners == cell], round(size / mean)) if size > LARGEST * mean
+        parts = [split_at_medians(sample[owners == cell], round(size / mean)) if size > LARGEST * mean
                  else centers[cell : cell + 1] for cell, size in enumerate(sizes.tolist())]  # fmt: skip
         centers = np.concatenate(parts)
     return centers
 
 
-def cut_at_medians(points: Floats, n_parts: int) -> npt.NDArray[np.float64]:
-    """Medians (n_parts, d) of parts of equal size, each cut across the feature whose quartiles lie farthest apart."""
+def split_at_medians(points: Floats, n_parts: int) -> npt.NDArray[np.float64]:
+    """Medians (n_parts, d) of parts of equal size, each split at the feature with the largest interquartile range."""
     if n_parts < 2:
         return np.asarray(np.median(points, axis=0)[None, :], np.float64)
     low, high = np.percentile(points, [25, 75], axis=0)
     order = np.argsort(points[:, int(np.argmax(high - low))], kind="stable")
-    left = n_parts // 2
-    below, above = np.split(points[order], [len(points) * left // n_parts])
-    return np.concatenate([cut_at_medians(below, left), cut_at_medians(above, n_parts - left)])
+    n_below = n_parts // 2
+    below, above = np.split(points[order], [len(points) * n_below // n_parts])
+    return np.concatenate([split_at_medians(below, n_below), split_at_medians(above, n_parts - n_below)])
 
 
 def nearest_cells(points: Floats, centers: npt.NDArray[np.float64], n_nearest: int) -> npt.NDArray[np.int32]:
     """(b, n_nearest) cells of each point (b, d), nearest first; n_nearest is at most the number of centres."""
     if centers.shape[1] <= TREE_FEATURES:
-        found = cKDTree(centers).query(points, np.arange(1, n_nearest + 1))[1]
-        return np.asarray(found, np.int32)
+        cells = cKDTree(centers).query(points, np.arange(1, n_nearest + 1))[1]
+        return np.asarray(cells, np.int32)
     return _lowest_scores(points, centers, n_nearest, lambda scores: scores)
 
 
 def nearest_groups(
     points: Floats, centers: npt.NDArray[np.float64], groups: npt.NDArray[np.int32], n_nearest: int
 ) -> npt.NDArray[np.int32]:
-    """(b, n_nearest or all) groups of each point (b, d), nearest first; a group is as near as the nearest of its cells.
+    """(b, n_nearest or all) groups of each point (b, d), nearest first, by the nearest cell of each group.
 
     groups (n_cells,): the group of each cell, 0 to the last in ascending order.
     """
@@ -97,11 +97,12 @@ def nearest_groups(
 def _lowest_scores(
     points: Floats, centers: npt.NDArray[np.float64], n_nearest: int, gather: Callable[[Floats], Floats]
 ) -> npt.NDArray[np.int32]:
-    """(b, n_nearest) columns with the lowest scores, ascending: squared distances to the centres less the point's own
-    square, gathered to the columns wanted; some rows at a time.
+    """(b, n_nearest) columns with the lowest scores, ascending, computed some rows at a time.
+
+    A score is the squared distance to a centre minus the point's own square; `gather` maps scores to the columns.
     """
     out = np.empty((len(points), n_nearest), np.int32)
-    middle = typical_point(centers)  # a far centre must not take the digits of near ones
+    middle = typical_point(centers)  # shift by a typical point: a far centre must not cost near ones precision
     shifted = centers - middle
     columns = np.vstack([-2.0 * shifted.T, np.einsum("cd,cd->c", shifted, shifted)])
     step = max(1, min(CHUNK_ROWS, CHUNK_SCORES // len(centers)))
@@ -116,8 +117,8 @@ def _lowest_scores(
 def _lowest(scores: Floats, n: int) -> npt.NDArray[np.int64]:
     """(b, n) columns of the n lowest scores (b, c) of each row, ascending.
 
-    No more than n of SIEVES disjoint sets of columns can have a minimum below the n-th lowest of these minima: only
-    what is no higher is sorted, where a partition would move every column.
+    The columns are divided into SIEVES disjoint sets. The n-th lowest of the sets' minima bounds the n lowest scores,
+    so only scores up to that bound are sorted; a partition would move every column.
     """
     if n == 1:
         return np.asarray(scores.argmin(axis=1)[:, None])
@@ -137,7 +138,7 @@ def _lowest(scores: Floats, n: int) -> npt.NDArray[np.int64]:
 
 
 def group_cells(cell_sizes: npt.NDArray[np.integer], target: int) -> npt.NDArray[np.int32]:
-    """Group (n_cells,) of each cell: runs of consecutive cells of about `target` points, all of similar size.
+    """Group (n_cells,) of each cell: runs of consecutive cells with about `target` points each.
 
     >>> group_cells(np.array([3, 3, 3, 3, 3, 3]), 6).tolist()
     [0, 0, 1, 1, 2, 2]
@@ -150,24 +151,24 @@ def group_cells(cell_sizes: npt.NDArray[np.integer], target: int) -> npt.NDArray
 
 
 def first_distinct(groups: npt.NDArray[np.int32], n_distinct: int) -> npt.NDArray[np.int32]:
-    """The first n_distinct different values of each row (b, q), -1 where a row has fewer.
+    """The first n_distinct distinct values of each row (b, q), -1 if a row has fewer.
 
     >>> first_distinct(np.array([[4, 4, 2, 4, 1], [3, 3, 3, 3, 3]], np.int32), 2).tolist()
     [[4, 2], [3, -1]]
     """
     out = np.full((len(groups), n_distinct), -1, np.int32)
     out[:, 0] = groups[:, 0]
-    found = np.ones(len(groups), np.int64)
+    n_found = np.ones(len(groups), np.int64)
     for column in range(1, groups.shape[1]):
         value = groups[:, column]
-        new = (found < n_distinct) & ~(out == value[:, None]).any(axis=1)
-        out[new, found[new]] = value[new]
-        found += new
+        new = (n_found < n_distinct) & ~(out == value[:, None]).any(axis=1)
+        out[new, n_found[new]] = value[new]
+        n_found += new
     return out
 
 
 def bounding_boxes(points: Floats, bounds: npt.NDArray[np.int64], first_row: int) -> Boxes:
-    """Boxes of the runs of rows [bounds[i], bounds[i+1]) of a block (b, d) that begins at row `first_row`."""
+    """Boxes of the row ranges [bounds[i], bounds[i+1]) of a block (b, d) that begins at row `first_row`."""
     starts = bounds[:-1][np.diff(bounds) > 0]
     stops = bounds[1:][np.diff(bounds) > 0]
     low = np.minimum.reduceat(points, starts, axis=0).astype(np.float64)
@@ -178,6 +179,6 @@ def bounding_boxes(points: Floats, bounds: npt.NDArray[np.int64], first_row: int
 def boxes_within(
     boxes: Boxes, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], reach: float
 ) -> npt.NDArray[np.bool_]:
-    """Which boxes come within `reach` (input units) of the box [low, high]."""
+    """Mask of the boxes within `reach` (input units) of the box [low, high]."""
     gap = np.maximum(0.0, np.maximum(boxes.low - high, low - boxes.high))
     return np.asarray(np.einsum("bd,bd->b", gap, gap) <= reach**2)

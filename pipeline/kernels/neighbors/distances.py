@@ -1,8 +1,8 @@
-"""What searches by matrix products share: where to take squares about, how far they are rounded, and differences.
+"""Distance helpers of the searches by matrix products: a shift, the rounding bound, and exact differences.
 
-A product gives |x|^2 + |y|^2 - 2 x.y, from which the distance of near points is lost where they lie far from the origin
-of the coordinates. So squares are taken about a typical point, they only tell which pairs to look at, and distances
-come from the differences of the coordinates as they were given.
+A product gives |x|^2 + |y|^2 - 2 x.y, which loses the distance of near points that are far from the origin. So
+coordinates are shifted by a typical point, the products only select candidate pairs, and distances are computed from
+differences of the original coordinates.
 """
 
 import numpy as np
@@ -12,14 +12,14 @@ Floats = npt.NDArray[np.floating]
 F64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.integer]
 
-SAMPLED = 256  # rows that tell where the points lie
-DIFFERENCES = 2**18  # held at one time; changes no result
+SAMPLED = 256  # rows from which the typical point is computed
+DIFFERENCES = 2**18  # elements in memory at one time; does not affect results
 
 
 def typical_point(points: Floats) -> F64:
-    """The median (d,) of each coordinate over some of the points (n, d), evenly spaced; zeros where there are none.
+    """The median (d,) of each coordinate over a few evenly spaced points of (n, d); zeros if there are none.
 
-    Unlike the mean it stays among the points where a few rows lie far off, such as those of fill values.
+    Unlike the mean it stays among the points if a few rows are far away, such as rows of fill values.
     """
     if not len(points):
         return np.zeros(points.shape[1])
@@ -29,16 +29,16 @@ def typical_point(points: Floats) -> F64:
 
 
 def square_rounding(n_features: int) -> float:
-    """c such that |x|^2 + |y|^2 - 2 x.y, of points shifted alike, is right to within c (|x|^2 + |y|^2).
+    """c such that |x|^2 + |y|^2 - 2 x.y, of points with the same shift, has an error of at most c (|x|^2 + |y|^2).
 
-    For float64 and any order of the sums, d + 2 terms each, with the rounding of the shift (Higham 2002, section 3.1);
-    the squared distances of float64 differences are right to within c of themselves.
+    For float64 and any order of the sums of d + 2 terms, including the rounding of the shift (Higham 2002, section
+    3.1). Squared distances from float64 differences have a relative error of at most c.
     """
     return float((2 * n_features + 16) * np.finfo(np.float64).eps)
 
 
 def pair_distances(left: Floats, rows: Ids, right: Floats, columns: Ids) -> F64:
-    """Distances (h,) of the pairs left[rows], right[columns], by differences in float64, some at a time."""
+    """Distances (h,) of the pairs left[rows], right[columns], from differences in float64, some pairs at a time."""
     out = np.empty(len(rows))
     step = max(1, DIFFERENCES // max(1, left.shape[1]))
     for start in range(0, len(rows), step):

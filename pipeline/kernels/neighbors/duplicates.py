@@ -1,6 +1,6 @@
-"""Identical rows: found by a hash of 128 bits, so that no stage needs to see all points at once.
+"""Identical rows, found by a 128-bit hash, so that no stage needs all points at once.
 
-k + 1 identical points list only each other, which makes a closed class of their own (see graph.py), so they are merged
+k + 1 identical points list only each other and form a separate closed class (see kernels/graph), so they are merged
 before the neighbour search.
 """
 
@@ -8,24 +8,25 @@ import numpy as np
 import numpy.typing as npt
 
 ROWS_AT_ONCE = 512
-"""Rows widened to 64-bit words at one time: fits the cache; changes no result."""
+"""Rows converted to 64-bit words at one time: fits the cache; does not affect results."""
 
 SEED = 20000522
-"""Of the coefficients; hashes of one store compare only with hashes made with the same seed."""
+"""Seed of the coefficients; hashes are comparable only if made with the same seed."""
 
 
 def row_hashes(points: npt.NDArray[np.float32] | npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:
-    """128-bit hash (B, 2) of the exact values of each row of (B, d); -0.0 equals 0.0, other bits all count.
+    """128-bit hash (B, 2) of the exact values of each row of (B, d); -0.0 equals 0.0, all other bits count.
 
-    Four sums a_0 + sum_i a_i w_i mod 2^64 over the 32-bit words w of a row, with random 64-bit a_i, of which the high
-    32 bits are kept: strongly universal (Lemire & Kaser 2014, The Computer Journal 57, section 3). Two different rows,
-    chosen without looking at the coefficients, agree with probability 2^-128; some pair among n rows with less than
-    n^2 2^-129: 1e-25 for 10 million rows. A row's hash depends on nothing but the row and the dtype.
+    Four sums a_0 + sum_i a_i w_i mod 2^64 over the 32-bit words w of a row, with random 64-bit a_i; the high 32 bits
+    of each sum are used. This is strongly universal (Lemire & Kaser 2014, The Computer Journal 57, section 3): two
+    different rows, chosen without knowledge of the coefficients, have equal hashes with probability 2^-128, and some
+    pair among n rows with less than n^2 2^-129 (1e-25 for 10 million rows). A row's hash depends only on the row and
+    the dtype.
     """
     n_points, n_features = points.shape
     words_per_value = points.dtype.itemsize // 4
     random = np.random.PCG64(SEED).random_raw(4 * (1 + words_per_value * n_features))
-    # Drawn word by word, so that the coefficients of a word do not depend on how many words follow.
+    # Drawn word by word, so that a word's coefficients do not depend on the number of later words.
     offsets, coefficients = np.split(random.reshape(-1, 4).T, [1], axis=1)
     coefficients = np.ascontiguousarray(coefficients)
     high = np.empty((n_points, 4), dtype=np.uint64)
@@ -38,7 +39,7 @@ def row_hashes(points: npt.NDArray[np.float32] | npt.NDArray[np.float64]) -> npt
 
 
 def merge_duplicates(hashes: npt.NDArray[np.uint64], valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Lowest valid row with the same hash, for each row (n,); -1 for rows that are not valid.
+    """The first valid row with the same hash, for each row (n,); -1 for invalid rows.
 
     >>> merge_duplicates(np.array([[7, 7], [1, 2], [7, 7]], dtype=np.uint64), np.array([True, True, True]))
     array([0, 1, 0])

@@ -1,9 +1,9 @@
-"""pynndescent's compiled search, kept by numba's cache from one process to the next.
+"""Cache the compiled search of pynndescent on disk, so that each process does not compile it for some 25 seconds.
 
-Every process would compile for some 25 seconds, because numba keeps no machine code of functions that take functions
-(pynndescent hands the distance to `nn_descent`) or ask for the number of threads. With the distance named inside and
-one thread, the same code is kept. What is compiled are pynndescent's own functions, so the graph is the same to the
-last bit. Importing this module takes seconds, so only what searches large groups does.
+Numba caches no machine code of functions that take functions as arguments (pynndescent passes the distance to
+`nn_descent`) or that query the number of threads. Here the distance and one thread are fixed inside the function, so
+it can be cached. The compiled code is pynndescent's own, so the graph is equal to the last bit. Importing this module
+takes seconds; only the search of large groups imports it.
 """
 
 import contextlib
@@ -26,51 +26,56 @@ KNOWN = (
     "data", "n_neighbors", "rng_state", "max_candidates", "dist", "n_iters", "delta", "init_graph", "rp_tree_init",
     "leaf_array", "low_memory", "verbose", "kernel",
 )  # fmt: skip
-"""The parameters of `nn_descent` in the releases that this knows; of others nothing is kept."""
+"""The parameters of `nn_descent` in the supported releases; other releases are not cached."""
 ORIGINAL = pynndescent_.nn_descent
 COMPILING = threading.Lock()
 
 
-def keep_compiled() -> None:
-    """Have pynndescent's classes call the search that is kept, where it is the one they mean."""
+def use_cached_search() -> None:
+    """Make pynndescent call the cached search, if its release is supported."""
     if _is_known():
         pynndescent_.nn_descent = _nn_descent
 
 
 def _is_known() -> bool:
-    """Whether pynndescent is compiled at all (NUMBA_DISABLE_JIT), and by functions that this knows."""
+    """Whether pynndescent is compiled at all (NUMBA_DISABLE_JIT), and its functions have the known parameters."""
     inner = getattr(pynndescent_, "nn_descent_internal", None)
     compiled = isinstance(ORIGINAL, CPUDispatcher) and isinstance(inner, CPUDispatcher)
     return compiled and tuple(inspect.signature(ORIGINAL.py_func).parameters) == KNOWN
 
 
-def _nn_descent(*arguments: Any, **named: Any) -> Any:
-    """What pynndescent calls: its own function, but for squared Euclidean distances in one thread."""
-    given = inspect.signature(ORIGINAL.py_func).bind(*arguments, **named)
-    given.apply_defaults()
-    asked = given.arguments
-    usual = (asked.pop("dist"), asked.pop("rp_tree_init"), asked.pop("low_memory"), asked.pop("verbose"))
-    if usual != (squared_euclidean, True, True, False) or numba.get_num_threads() != 1:
-        return ORIGINAL(*arguments, **named)
+def _nn_descent(*arguments: Any, **keywords: Any) -> Any:
+    """In place of pynndescent's: the cached search for squared Euclidean distances in one thread, else its own."""
+    bound = inspect.signature(ORIGINAL.py_func).bind(*arguments, **keywords)
+    bound.apply_defaults()
+    arguments_by_name = bound.arguments
+    options = (
+        arguments_by_name.pop("dist"),
+        arguments_by_name.pop("rp_tree_init"),
+        arguments_by_name.pop("low_memory"),
+        arguments_by_name.pop("verbose"),
+    )
+    if options != (squared_euclidean, True, True, False) or numba.get_num_threads() != 1:
+        return ORIGINAL(*arguments, **keywords)
     with COMPILING:  # a worker may have several threads
-        search = kept_search(version("pynndescent"))
-        types = tuple(map(search.typeof_pyval, asked.values()))
+        search = cached_search(version("pynndescent"))
+        types = tuple(map(search.typeof_pyval, arguments_by_name.values()))
         if types not in search.overloads:
             with _without_addresses():
                 search.compile(types)
-    return search(*asked.values())
+    return search(*arguments_by_name.values())
 
 
 @functools.cache
-def kept_search(release: str) -> Any:
-    """`nn_descent` for squared Euclidean distances, compiled once on a machine for each release of pynndescent."""
+def cached_search(release: str) -> Any:
+    """`nn_descent` for squared Euclidean distances, compiled once per machine and release of pynndescent."""
 
     @numba.njit(cache=True)  # type: ignore[untyped-decorator]
     def search(
         data: Any, n_neighbors: Any, rng_state: Any, max_candidates: Any, n_iters: Any, delta: Any, init_graph: Any,
         leaf_array: Any, kernel: Any,
     ) -> Any:  # fmt: skip
-        assert len(release) > 0  # what a function closes over is part of the cache's key, what it calls is not
+        assert len(release) > 0  # the cache key includes variables of the closure, but not the functions called
         return _outer(
             data, n_neighbors, rng_state, max_candidates, squared_euclidean, n_iters, delta, init_graph, True,
             leaf_array, True, False, kernel,
@@ -80,7 +85,7 @@ def kept_search(release: str) -> Any:
 
 
 def _in_one_thread(function: Any, **others: Any) -> Any:
-    """A function of pynndescent that knows its number of threads and calls `others`, uncompiled as yet."""
+    """A pynndescent function, not yet compiled, with a fixed number of threads and with `others` as its callees."""
     threads = ModuleType("numba")
     threads.get_num_threads = _one  # type: ignore[attr-defined]
     original = function.py_func
@@ -95,26 +100,26 @@ def _one() -> int:
 
 @contextlib.contextmanager
 def _without_addresses() -> Iterator[None]:
-    """Compile functions that are arguments without their addresses: numba resolves calls of them by their types.
+    """Compile functions that are arguments without their addresses. Numba resolves their calls by type.
 
-    Nothing reads the addresses, and machine code that holds one cannot be kept.
+    Nothing reads these addresses, and machine code with addresses cannot be cached.
     """
-    usual = BaseContext.add_dynamic_addr
+    original = BaseContext.add_dynamic_addr
 
     def add_dynamic_addr(context: Any, builder: Any, address: int, info: str) -> Any:
         if info != CPUDispatcher.__name__:
-            return usual(context, builder, address, info)
+            return original(context, builder, address, info)
         return context.get_constant_null(voidptr)
 
     BaseContext.add_dynamic_addr = add_dynamic_addr
     try:
         yield
     finally:
-        BaseContext.add_dynamic_addr = usual
+        BaseContext.add_dynamic_addr = original
 
 
 def _outermost() -> Any:
-    """`nn_descent` in one thread; pynndescent's own where this does not know its inner function."""
+    """`nn_descent` for one thread; pynndescent's own function if its release is not supported."""
     if not _is_known():
         return ORIGINAL
     return _in_one_thread(ORIGINAL, nn_descent_internal=_in_one_thread(pynndescent_.nn_descent_internal))

@@ -1,8 +1,8 @@
 """Intrinsic dimension from the distances of points to their nearest neighbours, with intervals.
 
-Both estimators take the points around one of them for a Poisson process of constant density on a flat piece of the
-manifold. What breaks that makes them depend on the scale: noise raises the estimate at small distances, curvature at
-large ones, and boundaries lower it (a point near one has neighbours on one side only), most in high dimensions.
+Both estimators model the points near a point as a Poisson process of constant density on a flat piece of the
+manifold. Violations make the estimate depend on the scale: noise raises it at small distances, curvature at large
+ones, and boundaries lower it (a point near a boundary has neighbours on one side only), most in high dimensions.
 """
 
 from typing import NamedTuple
@@ -13,8 +13,8 @@ from scipy.special import gammaincinv  # scipy.stats takes a second to load
 
 from pipeline.core.errors import InputError
 
-KEPT_SHARE = 0.9
-"""Of the ratios of distances in ``two_nearest``; Facco et al. leave out the largest tenth, too."""
+USED_SHARE = 0.9
+"""Share of the distance ratios that ``two_nearest`` uses; Facco et al. also omit the largest tenth."""
 
 NORMAL_QUANTILE_975 = 1.959963984540054
 
@@ -33,9 +33,9 @@ def two_nearest(distances: Float64) -> Dimension:
     """TwoNN (Facco, d'Errico, Rodriguez & Laio 2017, Scientific Reports 7): from each point's two nearest neighbours.
 
     The ratio mu of the two distances follows a Pareto law, so log mu is exponential with rate d. The paper fits a line
-    to the empirical distribution without the largest tenth; here d is the maximum-likelihood rate of the same ratios,
-    those left out counted as censored, whose interval is exact for independent points: 2 d sum log mu is chi-squared
-    with twice as many degrees of freedom as there are ratios (Epstein & Sobel 1953, JASA 48).
+    to the empirical distribution without the largest tenth. Here d is the maximum-likelihood rate of the same ratios,
+    with the omitted ones as censored. Its interval is exact for independent points: 2 d sum log mu is chi-squared with
+    twice as many degrees of freedom as there are ratios (Epstein & Sobel 1953, JASA 48).
 
     Args:
         distances: (s, >= 2) positive distances to the nearest neighbours, ascending.
@@ -45,24 +45,24 @@ def two_nearest(distances: Float64) -> Dimension:
     """
     _require(distances, 2)
     logs = np.sort(np.log(distances[:, 1] / distances[:, 0]))
-    kept = max(1, int(KEPT_SHARE * len(logs)))
-    total = float(logs[:kept].sum() + (len(logs) - kept) * logs[kept - 1])
+    n_used = max(1, int(USED_SHARE * len(logs)))
+    total = float(logs[:n_used].sum() + (len(logs) - n_used) * logs[n_used - 1])
     if total <= 0:
         raise InputError(
             "intrinsic dimension: the two nearest neighbours of nearly all sampled points are equally far, so their "
-            "distances say nothing (coordinates on a grid?)"
+            "distances give no estimate (coordinates on a grid?)"
         )
-    low, high = (float(gammaincinv(kept, tail)) / total for tail in (0.025, 0.975))
-    return Dimension(max(kept - 1, 1) / total, low, high)
+    low, high = (float(gammaincinv(n_used, tail)) / total for tail in (0.025, 0.975))
+    return Dimension(max(n_used - 1, 1) / total, low, high)
 
 
 def maximum_likelihood(distances: Float64) -> Dimension:
     """Levina & Bickel 2004 (NIPS 17), eq. 8, from k neighbours, averaged as in MacKay & Ghahramani 2005 (a note on it).
 
-    Each point's inverse estimate is the mean over j < k of log(T_k / T_j); the inverses are averaged, not the
-    estimates, as the whole likelihood wants it. The interval is the normal one of that mean of inverses over the
-    points, so it allows for densities and dimensions that differ from place to place; it takes neighbourhoods for
-    independent, which those of sampled points are as long as they have few points in common.
+    Each point's inverse estimate is the mean over j < k of log(T_k / T_j). The inverses are averaged, not the
+    estimates, as the joint likelihood requires. The interval is the normal one of this mean over the points, so it
+    allows for density and dimension that vary between points. It treats neighbourhoods as independent, which holds for
+    sampled points if their neighbourhoods have few points in common.
 
     Args:
         distances: (s, k) positive distances to the k nearest neighbours, ascending; k >= 2.
@@ -77,7 +77,7 @@ def maximum_likelihood(distances: Float64) -> Dimension:
     if mean <= 0:
         raise InputError(
             f"intrinsic dimension: the {k} nearest neighbours of the sampled points are equally far, so their "
-            f"distances say nothing (coordinates on a grid?)"
+            f"distances give no estimate (coordinates on a grid?)"
         )
     half = NORMAL_QUANTILE_975 * float(inverses.std(ddof=1)) / len(inverses) ** 0.5 if len(inverses) > 1 else np.inf
     terms = len(inverses) * (k - 1)

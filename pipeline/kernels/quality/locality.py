@@ -1,4 +1,4 @@
-"""Measures of single neighbourhoods (do labels agree, does a similarity map them), and distances in the graph."""
+"""Measures of single neighbourhoods (label agreement, local Procrustes error), and distances in the graph."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +12,13 @@ BATCH_ELEMENTS = 1 << 20
 
 
 def neighborhood_hit(labels: Float64, neighbor_labels: Float64) -> Float64:
-    """Share of each point's neighbours that have its label, in [0, 1]: (s,); NaN where it cannot be said.
+    """Share of each point's neighbours that have its label, in [0, 1]: (s,); NaN if it is undefined.
 
     Source: Paulovich, Nonato, Minghim & Levkowitz 2008 (Least Square Projection, IEEE TVCG 14), section 6.
 
     Args:
-        labels: (s,) category of each point, NaN where it has none.
-        neighbor_labels: (s, q) categories of its neighbours; NaN (no label, no neighbour) is left out.
+        labels: (s,) category of each point, NaN for none.
+        neighbor_labels: (s, q) categories of its neighbours; NaN (no label, no neighbour) is ignored.
 
     >>> neighborhood_hit(np.array([1.0, 2.0]), np.array([[1.0, 3.0, np.nan], [np.nan, np.nan, np.nan]]))
     array([0.5, nan])
@@ -37,20 +37,20 @@ def procrustes_errors(
     embedded_rows: Ids,
     valid: npt.NDArray[np.bool_],
 ) -> Float64:
-    """How far each neighbourhood is from its image under the best rotation, shift and scale, in [0, 1]: (s,).
+    """Distance of each neighbourhood from its image under the best rotation, shift and scale, in [0, 1]: (s,).
 
     The normalised local Procrustes statistic of Goldberg & Ritov 2009 (Local Procrustes for manifold embedding,
     Machine Learning 77), sections 2 and 4: min over c, A, b of sum_j |x_j - c A y_j - b|^2 divided by sum_j |x_j -
     mean|^2, A with orthonormal columns. With centred X and Y it is 1 - |X'Y|_*^2 / (|X|^2 |Y|^2), |.|_* the sum of the
-    singular values. The free scale c is that of their conformal version: LLE chooses its own scale. 0 for a similarity;
-    directions stretched unequally count, also where nothing is torn.
+    singular values. The free scale c is that of their conformal version, because LLE fixes its own scale. 0 for a
+    similarity; unequal stretching of directions also counts, even if nothing is torn.
 
     Args:
-        points: (a, d) rows that ``rows`` points into.
-        embedding: (e, m), m <= d or not, rows that ``embedded_rows`` points into.
+        points: (a, d) rows for the positions ``rows``.
+        embedding: (e, m) rows for the positions ``embedded_rows``; m may exceed d.
         rows: (s, q) the point and its neighbours.
-        embedded_rows: (s, q) the same in the embedding.
-        valid: (s, q) which of them count.
+        embedded_rows: (s, q) the same points in the embedding.
+        valid: (s, q) mask of the points to use.
 
     >>> square = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> turned, ids = 3 * square[:, ::-1] + 5, np.array([[0, 1, 2, 3]])
@@ -77,18 +77,18 @@ def _centred(neighborhoods: npt.NDArray[np.floating], valid: npt.NDArray[np.bool
 
 
 def undirected_graph(neighbors: Ids, distances: npt.NDArray[np.floating]) -> csr_array:
-    """Neighbour lists (n, K) with -1 in empty slots as lengths of edges in both directions, for ``graph_distances``."""
+    """Neighbour lists (n, K), -1 in empty slots, as edge lengths in both directions, for ``graph_distances``."""
     valid = neighbors >= 0
     indptr = np.concatenate([[0], np.cumsum(valid.sum(axis=1))]).astype(neighbors.dtype)
-    lengths = np.maximum(distances[valid].astype(np.float64), np.finfo(np.float32).tiny)  # 0 would be no edge
+    lengths = np.maximum(distances[valid].astype(np.float64), np.finfo(np.float32).tiny)  # a length of 0 is no edge
     graph = csr_array((lengths, neighbors[valid], indptr), shape=(len(valid), len(valid)))
     return csr_array(graph.maximum(graph.T.tocsr()))
 
 
 def graph_distances(graph: csr_array, source: int, targets: Ids) -> Float64:
-    """Lengths (t,) of the shortest ways from a point to the targets along edges; inf where there is none.
+    """Lengths (t,) of the shortest paths from a point to the targets along edges; inf if there is no path.
 
     Estimates of geodesic distances on the manifold (Tenenbaum, de Silva & Langford 2000, Science 290).
     """
-    found: Float64 = dijkstra(graph, directed=True, indices=np.array([source]))[0, targets]
-    return found
+    lengths: Float64 = dijkstra(graph, directed=True, indices=np.array([source]))[0, targets]
+    return lengths

@@ -1,10 +1,10 @@
-"""Is a coordinate a function of those before it? Local linear regression, each point predicted from the others.
+"""Test whether a coordinate is a function of the earlier ones, by local linear regression with leave-one-out errors.
 
 Source: Dsilva, Talmon, Coifman & Kevrekidis 2018 (Parsimonious representation of nonlinear dynamical systems through
-manifold learning, Applied and Computational Harmonic Analysis 44), section 3: local linear regression with its
-leave-one-out error. There the weights are Gaussian with one bandwidth, a third of the median distance; here they are
-tricube over the nearest points (Cleveland & Devlin 1988, JASA 83) and the number of these is the one of `SPANS` with
-the smallest error, so that functions with many waves are found as well.
+manifold learning, Applied and Computational Harmonic Analysis 44), section 3. They use Gaussian weights with one
+bandwidth, a third of the median distance. Here the weights are tricube over the nearest points (Cleveland & Devlin
+1988, JASA 83), and the number of points is the one of `SPANS` with the smallest error, so that functions with many
+oscillations are found too.
 """
 
 import numpy as np
@@ -14,11 +14,11 @@ from scipy.spatial import cKDTree
 from pipeline.core.errors import InputError
 
 SPANS = (3, 6, 12)
-"""Neighbours used, as multiples of the number of unknowns of the regression."""
+"""Neighbours per regression, as multiples of its number of unknowns."""
 
 LEAST_POINTS = 3
 RIDGE = 1e-6
-"""Added to the slopes' equations, relative to their trace: earlier coordinates may depend on each other."""
+"""Added to the equations of the slopes, relative to their trace: earlier coordinates can depend on each other."""
 
 BATCH_ELEMENTS = 1 << 20
 
@@ -26,12 +26,12 @@ Float64 = npt.NDArray[np.float64]
 
 
 def regression_errors(embedding: Float64) -> Float64:
-    """What the coordinates before it leave unexplained of each coordinate at each point of a sample (s, m): (s, m).
+    """Part of each coordinate that the earlier ones do not explain, at each point of a sample (s, m): (s, m).
 
     In units of the coordinate's standard deviation. The root of a column's mean square is Dsilva's residual r_j: near
-    1 where the coordinate shows something new, near 0 where it is a function of the earlier ones, as on elongated
-    manifolds (Goldberg, Zakai, Kushnir & Ritov 2008, JMLR 9). The first column is the coordinate itself, so r_1 = 1. A
-    constant coordinate has no error.
+    1 if the coordinate is new, near 0 if it is a function of the earlier ones, as on elongated manifolds (Goldberg,
+    Zakai, Kushnir & Ritov 2008, JMLR 9). The first column is the coordinate itself, so r_1 = 1. A constant coordinate
+    has error 0.
 
     Raises:
         InputError: fewer than three points.
@@ -45,15 +45,15 @@ def regression_errors(embedding: Float64) -> Float64:
     for j in range(1, n_coordinates):
         spans = sorted({min(span * (j + 1), n_sample - 1) for span in SPANS})
         ids = nearest_others(scaled[:, :j], spans[-1])
-        found = [scaled[:, j] - local_linear(scaled[:, :j], scaled[:, j], ids[:, :span]) for span in spans]
-        errors[:, j] = min(found, key=lambda error: float(error @ error))
+        candidate_errors = [scaled[:, j] - local_linear(scaled[:, :j], scaled[:, j], ids[:, :span]) for span in spans]
+        errors[:, j] = min(candidate_errors, key=lambda error: float(error @ error))
     return errors
 
 
 def local_linear(earlier: Float64, values: Float64, ids: npt.NDArray[np.integer]) -> Float64:
-    """Value (s,) at each point of (s, p) of a linear fit to the values (s,) at other points ``ids`` (s, q), near first.
+    """Value (s,) at each point (s, p) of a linear fit to the values (s,) at other points ``ids`` (s, q), nearest first.
 
-    Tricube weights that reach zero just beyond the farthest of them. Where all lie at the point itself, their mean.
+    Tricube weights reach zero just beyond the farthest point. If all points coincide, the value is their mean.
     """
     n_sample, n_earlier = earlier.shape
     out = np.empty(n_sample)
@@ -74,8 +74,8 @@ def local_linear(earlier: Float64, values: Float64, ids: npt.NDArray[np.integer]
 
 
 def nearest_others(points: Float64, n_wanted: int) -> npt.NDArray[np.int64]:
-    """The n_wanted nearest points (s, n_wanted) of each, itself left out by its id."""
+    """The n_wanted nearest points (s, n_wanted) of each point, without the point itself (by its id)."""
     ids = np.asarray(cKDTree(points).query(points, n_wanted + 1)[1]).reshape(len(points), -1)
     others = ids != np.arange(len(points))[:, None]
-    others[others.all(axis=1), -1] = False  # among many equal points the point itself may not be listed
+    others[others.all(axis=1), -1] = False  # with many equal points the point itself may be missing from its list
     return np.asarray(ids[others].reshape(len(points), n_wanted), np.int64)

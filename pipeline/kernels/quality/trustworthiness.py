@@ -1,6 +1,6 @@
-"""Measures of quality on a sample of points, each against all points, and their intervals.
+"""Quality measures on a sample of points, each against all points, and their intervals.
 
-Distances are squared Euclidean ones throughout, in squared units of the space.
+All distances are squared Euclidean distances, in squared units of the space.
 """
 
 import numpy as np
@@ -11,16 +11,16 @@ from pipeline.core.errors import InputError
 from pipeline.kernels.neighbors.distances import typical_point
 
 PAIRS_AT_ONCE = 1 << 19
-"""Distances held at one time by ``count_closer`` (8 bytes each); changes no result."""
+"""Distances in memory at one time in ``count_closer`` (8 bytes each); does not affect results."""
 
 POINTS_AT_ONCE = 1 << 13
-"""Points of a block in one matrix product of ``count_closer``; changes no result."""
+"""Points of a block in one matrix product of ``count_closer``; does not affect results."""
 
 TREE_FEATURES = 3
-"""Up to here balls of many ranks are counted faster in a k-d tree than by a matrix product; in ten, 20 times slower."""
+"""Up to this number of features a k-d tree counts balls faster than a matrix product; in ten it is 20 times slower."""
 
 ROUNDING = 1e-12
-"""Relative difference below which squared distances count as equal; a sum of d squares is exact to about d 1e-16."""
+"""Relative difference below which squared distances are equal; a sum of d squares is exact to about d 1e-16."""
 
 NORMAL_QUANTILE_975 = 1.959963984540054
 
@@ -30,7 +30,7 @@ Float64 = npt.NDArray[np.float64]
 def mean_interval(values: Float64) -> tuple[float, float, float]:
     """Mean of a sample of values in [0, 1] with its 95 % interval: (value, low, high), clipped to [0, 1].
 
-    Normal approximation. Where all s values are equal, which says nothing about their spread, the half width is 3 / s,
+    Normal approximation. If all s values are equal, their spread is unknown and the half width is 3 / s,
     the "rule of three" (Hanley & Lippman-Hand 1983, JAMA 249), exact for a proportion of 0 or 1.
 
     Raises:
@@ -51,7 +51,7 @@ def mean_interval(values: Float64) -> tuple[float, float, float]:
 
 
 def participation(vectors: Float64) -> Float64:
-    """Participation ratio (sum v^2)^2 / sum v^4 of each column of (n, m): the number of points that carry it.
+    """Participation ratio (sum v^2)^2 / sum v^4 of each column of (n, m): the effective number of its points.
 
     n for a vector of equal absolute values, 1 for a unit vector, 0 for a column of zeros.
 
@@ -66,7 +66,7 @@ def participation(vectors: Float64) -> Float64:
 
 
 def recall_at_k(found: npt.NDArray[np.integer], exact: npt.NDArray[np.integer]) -> Float64:
-    """Share of the exact k nearest ids (s, k) that are among the found ids (s, f), for each of s points.
+    """Share of the exact k nearest ids (s, k) that are among the ids found (s, f), for each of s points.
 
     Ids of -1 in ``found`` are empty slots and match nothing.
 
@@ -79,7 +79,7 @@ def recall_at_k(found: npt.NDArray[np.integer], exact: npt.NDArray[np.integer]) 
 
 
 def neighbor_thresholds(sample: npt.NDArray[np.floating], neighbors: npt.NDArray[np.floating]) -> Float64:
-    """Squared distances of points (s, d) to their neighbours (s, q, d), ascending (s, q), for ``count_closer``."""
+    """Squared distances (s, q) of points (s, d) to their neighbours (s, q, d), ascending, for ``count_closer``."""
     differences = np.subtract(neighbors, sample[:, None, :], dtype=np.float64)
     return np.sort(np.square(differences).sum(axis=2), axis=1)
 
@@ -91,12 +91,12 @@ def count_closer(
     first_row: int,
     thresholds: Float64,
 ) -> npt.NDArray[np.int64]:
-    """For each sample point and threshold, how many points of a block are closer: (s, q).
+    """For each sample point and threshold, the number of closer points in a block: (s, q).
 
-    Closer means a squared distance below threshold (1 - ``ROUNDING``): neither the neighbour that gave the threshold
-    nor one at the same distance is counted, and the point itself is left out by its id. Distances come from a matrix
-    product; those that its rounding leaves undecided are recomputed from the differences, so the counts are those of
-    direct differences. Counts of blocks add up, whatever the blocks.
+    Closer means a squared distance below threshold (1 - ``ROUNDING``): the neighbour that gave the threshold and
+    neighbours at the same distance do not count. The point itself is excluded by its id. Distances come from a matrix
+    product; those that are undecided within its rounding error are recomputed from differences, so the counts equal
+    those of direct differences. The counts of blocks add up for any division into blocks.
 
     Args:
         sample: (s, d).
@@ -132,13 +132,13 @@ def _count_by_tree(
     first_row: int,
     limits: Float64,
 ) -> npt.NDArray[np.int64]:
-    """The same counts where coordinates are few: whole branches of a k-d tree lie inside or outside of a ball."""
+    """The same counts for few coordinates: whole branches of a k-d tree are inside or outside a ball."""
     if not (np.isfinite(sample).all() and np.isfinite(block).all()):
-        raise InputError("expected finite coordinates, found others; leave dropped rows out of the quality measures")
+        raise InputError("expected finite coordinates, found others; exclude dropped rows from the quality measures")
     tree, radii = cKDTree(block.astype(np.float64)), np.sqrt(limits)
     counts = np.empty(limits.shape, np.int64)
     for column in range(limits.shape[1]):
-        # a ball holds its surface, so the radius is taken just inside
+        # a ball includes its surface, so the radius is reduced to the next smaller number
         inside = np.nextafter(radii[:, column], -1.0)
         counts[:, column] = np.where(inside >= 0.0, tree.query_ball_point(sample, inside, return_length=True), 0)
     rows = np.flatnonzero((sample_ids >= first_row) & (sample_ids < first_row + len(block)))
@@ -157,13 +157,13 @@ def _count_tile(
 ) -> npt.NDArray[np.int64]:
     """Counts (s, q) of the points (p, d) below the limits (s, q) of a few sample points (s, d).
 
-    ``shifted`` is the sample minus the centre, ``augmented`` (d + 1, p) has the shifted points y and |y|^2 as columns;
-    ``own`` (s,) is the position of each sample point among the points, or outside of them.
+    ``shifted`` is the sample minus the centre. ``augmented`` (d + 1, p) has columns of the shifted points y and |y|^2.
+    ``own`` (s,) is the position of each sample point among the points; it may be outside their range.
     """
     squares = np.square(shifted).sum(axis=1)
     reach = np.sqrt(squares) + np.sqrt(augmented[-1].max())
     if not np.isfinite(reach).all():
-        raise InputError("expected finite coordinates, found others; leave dropped rows out of the quality measures")
+        raise InputError("expected finite coordinates, found others; exclude dropped rows from the quality measures")
     # Twice the bound on the rounding of the shift and of |y|^2 - 2 x.y, d + 1 terms (Higham 2002, section 3.1).
     slack = (2 * (shifted.shape[1] + 5) * np.finfo(np.float64).eps * reach**2)[:, None]
     products = np.column_stack([-2 * shifted, np.ones(len(shifted))]) @ augmented
@@ -188,19 +188,19 @@ def _count_tile(
 def trustworthiness(
     ranks: npt.NDArray[np.integer], n_points: int, counts: npt.NDArray[np.integer] | None = None
 ) -> Float64:
-    """Trustworthiness of each sample point, in [0, 1]; their mean over all points is that of the embedding.
+    """Trustworthiness of each sample point, in [0, 1]; the mean over all points is that of the embedding.
 
     1 - 2 / (k (2 n - 3 k - 1)) sum_j max(0, r_j - k) over the k nearest neighbours j in the embedding, where r_j is the
-    rank of j by distance in the input (Venna & Kaski 2001, ICANN, eq. 1; the factor n is taken by the mean). With the
-    two spaces exchanged it is their continuity (eq. 2).
+    rank of j by distance in the input (Venna & Kaski 2001, ICANN, eq. 1; the mean contains the factor n). With the two
+    spaces exchanged it is their continuity (eq. 2).
 
     Args:
         ranks: (s, k) ranks, from 1: ``count_closer`` + 1.
         n_points: number n of all points.
-        counts: (s,) where points have different numbers k of neighbours, each at least 1; other slots have rank 1.
+        counts: (s,) numbers k of neighbours if they differ between points, each at least 1; other slots have rank 1.
 
     Raises:
-        InputError: k is not below n / 2, where the measure is not normalised.
+        InputError: k is not below n / 2, where the measure is not defined.
 
     >>> trustworthiness(np.array([[1, 2], [1, 9]]), 10)
     array([1.        , 0.46153846])
@@ -208,7 +208,7 @@ def trustworthiness(
     k = ranks.shape[1]
     if 2 * k >= n_points:
         raise InputError(f"expected fewer neighbours than half of the {n_points} points, found {k}; lower n_neighbors")
-    each = np.full(len(ranks), k) if counts is None else counts
-    penalty = np.maximum(ranks - each[:, None], 0).sum(axis=1)
-    values: Float64 = 1 - penalty * (2 / (each * (2 * n_points - 3 * each - 1)))
+    k_per_point = np.full(len(ranks), k) if counts is None else counts
+    penalty = np.maximum(ranks - k_per_point[:, None], 0).sum(axis=1)
+    values: Float64 = 1 - penalty * (2 / (k_per_point * (2 * n_points - 3 * k_per_point - 1)))
     return values

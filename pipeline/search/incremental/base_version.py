@@ -1,7 +1,7 @@
-"""Which earlier version a run may build on where rows were only appended since: its cells, order and neighbour lists.
+"""Find the earlier version that a run can extend after rows were appended: its cells, order and neighbour lists.
 
-What counts is all that decided them then and would decide them now. Whether its rows are the first of today's input,
-and unchanged, only the hashes tell, once they are read (`update_lists.find_kept`).
+Neighbour lists can be kept if every setting that determines them is unchanged. Row hashes, compared after reading, show
+whether the old rows are an unchanged prefix of the new input (`update_lists.find_kept`).
 """
 
 from dataclasses import replace
@@ -17,40 +17,42 @@ from pipeline.storage.locate import is_id
 from pipeline.storage.store import Store, block_of, read_elsewhere
 
 AFTER_THE_SEARCH = {"min_recall", "max_overlap", "reverse"}
-"""Keys of `neighbors` that decide nothing before the recall of the lists is measured."""
+"""Keys of `neighbors` that have no effect before the recall of the lists is measured."""
 
 
-def begun(config: Config, layout: Layout, donor: Store) -> tuple[Layout, str]:
-    """(the layout, in blocks of the version it builds on if it does; why it does not, where one may expect it to).
+def begun(config: Config, layout: Layout, base: Store) -> tuple[Layout, str]:
+    """(layout, reason). If the run extends the version, the layout has its blocks; else the reason, if there is one.
 
-    Raises StoreError where what has to be known of the version is damaged.
+    Raises StoreError if the records of the version are damaged.
     """
-    if not checkpoint.is_whole(donor) or not donor.has_array(array_specs.RAW.name):
+    if not checkpoint.is_whole(base) or not base.has_array(array_specs.RAW.name):
         return layout, ""
-    with read_elsewhere(donor):
-        size = block_of(donor.array(array_specs.RAW.name))
-        wanted = config.execution.block_points
-        follows = wanted == "auto" or wanted >= layout.n_input  # as large as the input, which grows
-        fits = follows and size <= layout.block_points
+    with read_elsewhere(base):
+        size = block_of(base.array(array_specs.RAW.name))
+        block_points = config.execution.block_points
+        is_flexible = (
+            block_points == "auto" or block_points >= layout.n_input
+        )  # the block size is not fixed: it grows with the input
+        fits = is_flexible and size <= layout.block_points
         trial = replace(layout, block_points=size) if fits else layout
-        earlier, why = find_earlier(config, trial, donor)
-    return (layout, why) if earlier is None else (replace(trial, earlier=earlier), "")
+        earlier, reason = find_earlier(config, trial, base)
+    return (layout, reason) if earlier is None else (replace(trial, earlier=earlier), "")
 
 
-def find_earlier(config: Config, layout: Layout, donor: Store) -> tuple[Earlier | None, str]:
-    """(what there is to build on in a finished version, or None; why there is nothing, where one may expect it)."""
+def find_earlier(config: Config, layout: Layout, base: Store) -> tuple[Earlier | None, str]:
+    """(the version to extend or None, the reason if a user may expect an extension)."""
     if config.output.max_appended == 0 or config.varies or config.neighbors.precomputed is not None:
         return None, ""
-    steps = checkpoint.recorded_steps(donor)
-    if ("mend_graph", "apply") not in steps or not _decided_alike(config, donor):
+    steps = checkpoint.recorded_steps(base)
+    if ("mend_graph", "apply") not in steps or not _same_settings(config, base):
         return None, ""
-    earlier, grown = _describe(donor, steps), ("order_points", "keep_cells") in steps
+    earlier, is_extended = _describe(base, steps), ("order_points", "keep_cells") in steps
     if layout.n_input < earlier.n_input:
         return None, (
             f"the input has {layout.n_input:,} rows, {earlier.n_input - layout.n_input:,} fewer than version "
             f"{earlier.version}: all points are searched again"
         )
-    if not _same_arrays(layout, donor) or layout.n_input < earlier.n_input + (not grown):
+    if not _same_arrays(layout, base) or layout.n_input < earlier.n_input + (not is_extended):
         return None, ""
     if _method(config, layout, layout.n_input) != _method(config, layout, earlier.n_points):
         return None, ""
@@ -58,31 +60,33 @@ def find_earlier(config: Config, layout: Layout, donor: Store) -> tuple[Earlier 
     if appended > config.output.max_appended * earlier.n_searched:
         return None, (
             f"up to {appended:,} points are new since {earlier.n_searched:,} were searched together, more than "
-            f"output.max_appended {config.output.max_appended:g} of them: all are searched again"
+            f"output.max_appended {config.output.max_appended:g} of them: all points are searched again"
         )
-    return _origin(donor) if grown and layout.n_input == earlier.n_input else earlier, ""
+    return _origin(base) if is_extended and layout.n_input == earlier.n_input else earlier, ""
 
 
-def _origin(donor: Store) -> Earlier:
-    """What a version was built on: with as many rows again every step that stays is taken over whole from the donor.
+def _origin(base: Store) -> Earlier:
+    """The version that a version extended: with unchanged rows, every finished step is copied from the source store.
 
-    Its url is empty where that is gone.
+    Its url is empty if that version no longer exists.
     """
-    origin = Earlier(**donor.attributes()["built_on"])
-    there = Store(f"{donor.url.rsplit('/', 1)[0]}/{origin.version}") if is_id(origin.version) else None
-    return replace(origin, url=there.url if there is not None and checkpoint.is_whole(there) else "")
+    origin = Earlier(**base.attributes()["built_on"])
+    origin_store = Store(f"{base.url.rsplit('/', 1)[0]}/{origin.version}") if is_id(origin.version) else None
+    return replace(
+        origin, url=origin_store.url if origin_store is not None and checkpoint.is_whole(origin_store) else ""
+    )
 
 
-def _decided_alike(config: Config, donor: Store) -> bool:
-    """Whether preprocessing, search and program are those of a version."""
-    attributes = donor.attributes()
-    then, now = attributes["config"], resolved(config)
+def _same_settings(config: Config, base: Store) -> bool:
+    """Whether preprocessing, search and program version equal those of a version."""
+    attributes = base.attributes()
+    old, new = attributes["config"], resolved(config)
     name = "lle-pipeline"
     return bool(
         attributes["versions"].get(name) == versions().get(name)
-        and then["preprocess"] == now["preprocess"]
-        and _search(then) == _search(now)
-        and (then["method"] == "pca") == (now["method"] == "pca")
+        and old["preprocess"] == new["preprocess"]
+        and _search(old) == _search(new)
+        and (old["method"] == "pca") == (new["method"] == "pca")
     )
 
 
@@ -90,10 +94,10 @@ def _search(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config["neighbors"].items() if key not in AFTER_THE_SEARCH}
 
 
-def _same_arrays(layout: Layout, donor: Store) -> bool:
-    """Whether blocks, features and number types are those of a version, so that its chunks can be taken as they are."""
+def _same_arrays(layout: Layout, base: Store) -> bool:
+    """Whether blocks, features and dtypes equal those of a version, so that its chunks can be copied unchanged."""
     raw, points, lists = (
-        donor.array(spec.name) for spec in (array_specs.RAW, array_specs.POINTS, array_specs.KNN_INDICES)
+        base.array(spec.name) for spec in (array_specs.RAW, array_specs.POINTS, array_specs.KNN_INDICES)
     )
     return bool(
         raw.shape[1] == layout.n_features_input and raw.dtype == layout.dtype
@@ -105,17 +109,17 @@ def _method(config: Config, layout: Layout, n_points: int) -> str:
     return neighbor_method(config.neighbors.method, n_points, config.preprocess.pca or layout.n_features_input)
 
 
-def _describe(donor: Store, steps: dict[tuple[str, str], Any]) -> Earlier:
+def _describe(base: Store, steps: dict[tuple[str, str], Any]) -> Earlier:
     rounds = [int(name.removeprefix("merge_")) for stage, name in steps
               if stage == "mend_graph" and name.removeprefix("merge_").isdigit()]  # fmt: skip
-    grown, nearest = ("order_points", "keep_cells") in steps, donor.array(array_specs.NEAREST_CELLS.name)
-    found = Earlier(
-        url=donor.url, version=donor.url.rsplit("/", 1)[1], n_input=donor.array(array_specs.RAW.name).shape[0],
+    is_extended, nearest = ("order_points", "keep_cells") in steps, base.array(array_specs.NEAREST_CELLS.name)
+    earlier = Earlier(
+        url=base.url, version=base.url.rsplit("/", 1)[1], n_input=base.array(array_specs.RAW.name).shape[0],
         n_points=nearest.shape[0], n_searched=nearest.shape[0], n_cells=0, n_nearest=nearest.shape[1],
         lists=f"{FIRST}/overlap_{max(rounds)}" if rounds else FIRST, generations=0,
     )  # fmt: skip
-    if not grown:
-        return replace(found, n_cells=donor.array(array_specs.CELL_COUNTS.name).shape[1])
-    kept = donor.read_bundle(KEPT_CELLS)
-    counts, generations = kept["counts"], int(kept["generations"])
-    return replace(found, n_searched=int(counts.sum()), n_cells=len(counts), generations=generations)
+    if not is_extended:
+        return replace(earlier, n_cells=base.array(array_specs.CELL_COUNTS.name).shape[1])
+    kept_cells = base.read_bundle(KEPT_CELLS)
+    counts, generations = kept_cells["counts"], int(kept_cells["generations"])
+    return replace(earlier, n_searched=int(counts.sum()), n_cells=len(counts), generations=generations)

@@ -1,7 +1,7 @@
-"""New points among groups of cells: each is compared exactly with the groups nearest to it, both ways.
+"""Search for appended points in groups of cells: each is compared exactly with its nearest groups, in both directions.
 
-A group is a run of cells whose points were searched together and lie together in the store, with all that were appended
-to these cells since. An old point takes in the new points that come to its own group.
+A group is a range of cells whose points were searched and stored together, plus the points appended to these cells
+later. An old point is compared with the new points that visit its own group.
 """
 
 from collections.abc import Generator
@@ -36,9 +36,9 @@ from pipeline.storage.store import Store, read_elsewhere
 PLACE = "_work/appended"
 N_GROUPS_NEW = 4
 BOUNDED_BY, MOST_BOUNDING = 8, 4096
-"""At least so many times k points of its own cell or around it, and so many at most, bound a new point's reach."""
+"""Bounds on the points that limit a new point's reach: at least BOUNDED_BY * k points in or around its own cell."""
 FLOAT32_ERROR = 1e-6
-"""Distances are stored in single precision: so much farther, relatively, a point looks."""
+"""Relative error of distances stored in single precision; reaches are increased by it."""
 FOUND = (array_specs.KNN_INDICES.name, array_specs.KNN_DISTANCES.name)
 
 Ids = npt.NDArray[np.int64]
@@ -48,11 +48,11 @@ Floats = npt.NDArray[np.floating]
 def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[Step, list[Report], None]:
     """group_cells -> send_new -> search_new -> merge_new."""
     n, d, block = layout.n_points, layout.n_features, layout.block_points
-    row, late = d * np.dtype(layout.dtype).itemsize, n - earlier.n_searched
+    row, n_appended = d * np.dtype(layout.dtype).itemsize, n - earlier.n_searched
     target = first_target(layout, k)
     size = {"size": block, "n_points": n}
-    kept = {"kept": earlier.n_points, "searched": earlier.n_searched}
-    whose = {"earlier": earlier.url, "lists": earlier.lists}
+    sizes_then = {"kept": earlier.n_points, "searched": earlier.n_searched}
+    resources = {"earlier": earlier.url, "lists": earlier.lists}
     [groups] = yield Step(
         "find_neighbors",
         "group_cells",
@@ -64,8 +64,8 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
         expected=lambda b: {"n_groups": max(1, round(earlier.n_searched / target)), "largest": target},
     )
     n_blocks = layout.point_blocks() - earlier.n_searched // block
-    # New points lie where old ones do, as far as is known.
-    sent_in_all = N_GROUPS_NEW * (n - earlier.n_points) + late
+    # The plan assumes that new points are distributed like the old ones.
+    sent_in_all = N_GROUPS_NEW * (n - earlier.n_points) + n_appended
     spread = -(-sent_in_all // groups["n_groups"])
     sent: list[Report] = []
     if n_blocks:
@@ -74,7 +74,7 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
             "send_new",
             send_new,
             n_blocks,
-            Decides({"n_neighbors": k, **kept, **size}),
+            Decides({"n_neighbors": k, **sizes_then, **size}),
             Runs(
                 cell_groups.send_members_bytes(block=block, row=row)
                 + 2 * task_costs.SCORE_BYTES
@@ -87,7 +87,7 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
                     blocks=n_blocks, groups=groups["n_groups"], visits=sent_in_all, row=row
                 ),
             ),
-            expected=lambda b: {"new": {"0": min(late, spread) if b == 0 else 0}},
+            expected=lambda b: {"new": {"0": min(n_appended, spread) if b == 0 else 0}},
         )
     visits = largest_total([report["new"] for report in sent])
     yield Step(
@@ -95,8 +95,8 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
         "search_new",
         search_new,
         groups["n_groups"],
-        Decides({"n_neighbors": k, **kept, **size}),
-        Runs(search_new_bytes(old=groups["largest"], late=visits, row=row, d=d, k=k), resources=whose),
+        Decides({"n_neighbors": k, **sizes_then, **size}),
+        Runs(search_new_bytes(old=groups["largest"], late=visits, row=row, d=d, k=k), resources=resources),
         Writes(
             bundles=(f"{PLACE}/group_neighbors",),
             bundle_bytes=disk_costs.lists(
@@ -109,66 +109,67 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
         "merge_new",
         merge_new,
         layout.point_blocks(),
-        Decides({"n_neighbors": k, **kept, **size}, version=2),
-        Runs(cell_groups.merge_lists_bytes(block=block, k=k, lists=N_GROUPS_NEW + 1), resources=whose),
+        Decides({"n_neighbors": k, **sizes_then, **size}, version=2),
+        Runs(cell_groups.merge_lists_bytes(block=block, k=k, lists=N_GROUPS_NEW + 1), resources=resources),
         Writes(arrays=planned_lists(layout, k)),
     )
 
 
 def planned_lists(layout: Layout, k: int) -> tuple[PlannedArray, PlannedArray]:
-    """The arrays that hold the neighbours found, of all points."""
+    """The arrays of all neighbour lists."""
     n, block = layout.n_points, layout.block_points
     return (PlannedArray(array_specs.KNN_INDICES, (n, k), index_dtype(n), block),
             PlannedArray(array_specs.KNN_DISTANCES, (n, k), "float32", block))  # fmt: skip
 
 
 def earlier_lists(url: str, place: str, start: int, stop: int) -> NeighborLists:
-    """The lists that points had in an earlier version, distances as stored in single precision."""
-    then = Store(url)
-    with read_elsewhere(then):
-        ids, distances = (then.read(spec.name, start, stop) for spec in lists_at(place))
+    """The lists of points in an earlier version, with the stored single-precision distances."""
+    earlier_store = Store(url)
+    with read_elsewhere(earlier_store):
+        ids, distances = (earlier_store.read(spec.name, start, stop) for spec in lists_at(place))
     return NeighborLists(ids.astype(np.int64), distances.astype(np.float64))
 
 
 def send_new(store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int) -> Report:
-    """Send the new points of a block to the groups nearest to them, and every point appended so far to its own.
+    """Send the new points of a block to their nearest groups, and every point appended so far to its own group.
 
-    A new point takes along how far its neighbours can be. Blocks are counted from the first with appended points.
+    A new point carries its reach, a bound on the distance of its neighbours. Blocks are counted from the first one with
+    appended points.
     """
     start, stop = block_rows(block + searched // size, size, n_points)
     ids, points = np.arange(start, stop), store.read(array_specs.POINTS.name, start, stop)
     groups = store.read_bundle(f"{PLACE}/groups")["groups"]
     cells = store.read(array_specs.NEAREST_CELLS.name, start, stop)[:, 0]
-    own, new = np.where(ids >= searched, groups[cells], -1), ids >= kept
+    own_group, is_new = np.where(ids >= searched, groups[cells], -1), ids >= kept
     centers = store.read_bundle("_work/cells")["centers"]
-    visited, reach = np.full((len(ids), N_GROUPS_NEW), -1, np.int32), np.zeros(len(ids))
-    nearest = nearest_groups(points[new], centers, groups, N_GROUPS_NEW)
-    visited[new, : nearest.shape[1]] = nearest
-    reach[new] = bounded_reach(store, points[new], cells[new], n_neighbors)
+    visited_groups, reach = np.full((len(ids), N_GROUPS_NEW), -1, np.int32), np.zeros(len(ids))
+    nearest = nearest_groups(points[is_new], centers, groups, N_GROUPS_NEW)
+    visited_groups[is_new, : nearest.shape[1]] = nearest
+    reach[is_new] = bounded_reach(store, points[is_new], cells[is_new], n_neighbors)
     sent = {}
-    for group in np.unique(np.column_stack([own, visited])).tolist():
-        rows = np.flatnonzero((own == group) | (visited == group).any(axis=1))
+    for group in np.unique(np.column_stack([own_group, visited_groups])).tolist():
+        rows = np.flatnonzero((own_group == group) | (visited_groups == group).any(axis=1))
         if group >= 0:
             store.write_bundle(
                 f"{PLACE}/group_members/{group:05d}/{block:05d}", members=ids[rows], points=points[rows],
-                own=own[rows] == group, visits=(visited[rows] == group).any(axis=1), reach=reach[rows],
+                own=own_group[rows] == group, visits=(visited_groups[rows] == group).any(axis=1), reach=reach[rows],
             )  # fmt: skip
             sent[str(group)] = len(rows)
     return {"new": sent}
 
 
 def bounded_reach(store: Store, points: Floats, cells: Ids, k: int) -> npt.NDArray[np.float64]:
-    """(b,) distance within which new points (b, d) have k others: to the k-th old point in or around their own cell."""
+    """(b,) reach of new points (b, d): the distance of the k-th old point in or around their own cell."""
     ends = np.cumsum(store.read_bundle(KEPT_CELLS)["counts"])
     reach = np.empty(len(points))
     for cell in np.unique(cells).tolist():
         rows = np.flatnonzero(cells == cell)
-        first, past = int(ends[cell - 1]) if cell else 0, int(ends[cell])
-        spare = max(0, BOUNDED_BY * k - (past - first))
-        first, past = max(0, first - spare), min(int(ends[-1]), past + spare, first + MOST_BOUNDING + BOUNDED_BY * k)
-        near = store.read(array_specs.POINTS.name, first, past)
-        found = brute_neighbors(points[rows], np.full(len(rows), -1), near, np.arange(first, past), k)
-        reach[rows] = found.distances[:, -1]
+        first, stop = int(ends[cell - 1]) if cell else 0, int(ends[cell])
+        spare = max(0, BOUNDED_BY * k - (stop - first))
+        first, stop = max(0, first - spare), min(int(ends[-1]), stop + spare, first + MOST_BOUNDING + BOUNDED_BY * k)
+        near = store.read(array_specs.POINTS.name, first, stop)
+        lists = brute_neighbors(points[rows], np.full(len(rows), -1), near, np.arange(first, stop), k)
+        reach[rows] = lists.distances[:, -1]
     return reach
 
 
@@ -176,56 +177,60 @@ def search_new(
     store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int, earlier: str,
     lists: str,
 ) -> Report:  # fmt: skip
-    """Compare the new points that visit a group with its members, both ways, exactly."""
+    """Compare the new points that visit a group with its members, in both directions, exactly."""
     parts = [store.read_bundle(name.removesuffix(".npz"))
              for name in store.objects.names(f"{PLACE}/group_members/{block:05d}")]  # fmt: skip
     if not any(part["visits"].any() for part in parts):
         return {"new": 0, "members": 0}
-    late = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    visits, own = late["visits"], late["own"]
-    first, past = rows_of_group(store, block)
-    ids = np.concatenate([np.arange(first, past), late["members"][own]])
-    points = np.concatenate([store.read(array_specs.POINTS.name, first, past), late["points"][own]])
-    new_ids, old = late["members"][visits], ids < kept
-    reach = np.full(len(ids), -np.inf)  # appended points look for the new ones only by visiting
+    appended = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    visits, is_own = appended["visits"], appended["own"]
+    first, stop = rows_of_group(store, block)
+    ids = np.concatenate([np.arange(first, stop), appended["members"][is_own]])
+    points = np.concatenate([store.read(array_specs.POINTS.name, first, stop), appended["points"][is_own]])
+    new_ids, old = appended["members"][visits], ids < kept
+    reach = np.full(len(ids), -np.inf)  # appended points find new ones only by their own visits
     reach[old] = (1 + FLOAT32_ERROR) * np.concatenate([
-        earlier_lists(earlier, lists, first, past).distances[:, -1],
-        _gathered_reach(earlier, lists, ids[old][past - first :]),
+        earlier_lists(earlier, lists, first, stop).distances[:, -1],
+        _gathered_reach(earlier, lists, ids[old][stop - first :]),
     ])  # fmt: skip
-    found, reached = mutual_neighbors(
-        late["points"][visits], new_ids, late["reach"][visits], points, ids, reach, n_neighbors
+    of_new, of_members = mutual_neighbors(
+        appended["points"][visits], new_ids, appended["reach"][visits], points, ids, reach, n_neighbors
     )  # fmt: skip
-    taken = np.flatnonzero((reached.ids >= 0).any(axis=1))
-    columns = [(ids[taken], new_ids), (reached.ids[taken], found.ids), (reached.distances[taken], found.distances)]
-    members, listed, distances = (np.concatenate(pair) for pair in columns)
+    updated = np.flatnonzero((of_members.ids >= 0).any(axis=1))
+    columns = [
+        (ids[updated], new_ids),
+        (of_members.ids[updated], of_new.ids),
+        (of_members.distances[updated], of_new.distances),
+    ]
+    members, neighbor_ids, distances = (np.concatenate(pair) for pair in columns)
     order = np.argsort(members, kind="stable")
     cuts = np.searchsorted(members[order], np.arange(0, n_points + size, size))
     for target in np.flatnonzero(np.diff(cuts)):
         rows = order[cuts[target] : cuts[target + 1]]
         name = f"{PLACE}/group_neighbors/{target:05d}/{block:05d}"
-        store.write_bundle(name, members=members[rows], ids=listed[rows], distances=distances[rows])
-    return {"new": len(new_ids), "members": len(ids), "reached": len(taken)}
+        store.write_bundle(name, members=members[rows], ids=neighbor_ids[rows], distances=distances[rows])
+    return {"new": len(new_ids), "members": len(ids), "reached": len(updated)}
 
 
 def rows_of_group(store: Store, group: int) -> tuple[int, int]:
-    """[first, past): where the points of a group's cells lie that were searched together."""
+    """Row range [start, stop) of the points of a group's cells that were searched together."""
     groups, counts = store.read_bundle(f"{PLACE}/groups")["groups"], store.read_bundle(KEPT_CELLS)["counts"]
     return int(counts[groups < group].sum()), int(counts[groups <= group].sum())
 
 
 def _gathered_reach(url: str, place: str, rows: Ids) -> npt.NDArray[np.float64]:
-    then = Store(url)
-    with read_elsewhere(then):
-        return np.asarray(then.gather(lists_at(place)[1].name, rows)[:, -1], np.float64)
+    earlier_store = Store(url)
+    with read_elsewhere(earlier_store):
+        return np.asarray(earlier_store.gather(lists_at(place)[1].name, rows)[:, -1], np.float64)
 
 
 def merge_new(
     store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int, earlier: str,
     lists: str,
 ) -> Report:  # fmt: skip
-    """Merge what a block's points found in the groups with the lists they had.
+    """Merge the lists of a block's points from the groups with their earlier lists.
 
-    All distances are compared in single precision, as the old ones are stored, so that ties go to the lower id.
+    Distances are compared in single precision, in which the old ones are stored, so that ties go to the lower id.
     """
     start, stop = block_rows(block, size, n_points)
     ids, distances, n_lists = received_lists(
@@ -233,8 +238,8 @@ def merge_new(
     )  # fmt: skip
     n_kept = max(0, min(stop, kept) - start)
     if n_kept:
-        before = earlier_lists(earlier, lists, start, start + n_kept)
-        ids[:n_kept, -1], distances[:n_kept, -1] = before
+        earlier_part = earlier_lists(earlier, lists, start, start + n_kept)
+        ids[:n_kept, -1], distances[:n_kept, -1] = earlier_part
     flat = (stop - start, (N_GROUPS_NEW + 1) * n_neighbors)
     rounded = as_stored(distances.reshape(flat))
     merged = select_nearest(ids.reshape(flat), rounded, np.arange(start, stop), n_neighbors)

@@ -1,8 +1,8 @@
-"""Points appended to those of an earlier version: its cells, order and neighbour lists stay, new points come after.
+"""Extend an earlier version by appended points: its cells, order and neighbour lists stay, new points are added.
 
-The new points are searched for, and every old list takes in those that are nearer than what it holds. By k-d tree the
-lists are those that a search of all points finds; new_in_groups.py has the way of the approximate search. Brute force
-keeps cells and order only, and searches all points.
+New points are searched, and every old list is updated with nearer new points. With the k-d tree, the lists equal those
+of a full search; update_groups.py extends the approximate search. Brute force keeps only cells and order, and searches
+all points again.
 """
 
 from dataclasses import replace
@@ -42,7 +42,7 @@ CELLS, TRANSFORM = "_work/cells", "_work/transform"
 
 
 def compare(earlier: Earlier, layout: Layout) -> Step:
-    """Do the rows of the earlier version come first, and unchanged? Its report says so under `kept`."""
+    """Check whether the rows of the earlier version are an unchanged prefix; the report holds `kept`."""
     return Step(
         "ingest",
         "find_kept",
@@ -56,33 +56,34 @@ def compare(earlier: Earlier, layout: Layout) -> Step:
 
 
 def find_kept(store: Store, block: int, n_rows: int, size: int, earlier: str) -> Report:
-    """Compare the hashes of the first n_rows input rows with those of an earlier version, a block at a time.
+    """Compare the hashes of the first n_rows input rows with those of an earlier version, one block at a time.
 
-    `earlier` is empty where that version is gone: what another has taken from it holds for the same rows only.
+    `earlier` is empty if that version no longer exists; then nothing is kept, because copied results hold only for
+    unchanged rows.
     """
     if not earlier:
         return {"kept": False}
-    then = Store(earlier)
+    earlier_store = Store(earlier)
     for start in range(0, n_rows, size):
         stop = min(start + size, n_rows)
         for name in (array_specs.ROW_HASH.name, array_specs.VALID.name):
-            now = store.read(name, start, stop)
-            with read_elsewhere(then):
-                before = then.read(name, start, stop)
-            if not np.array_equal(now, before):
-                version = then.url.rsplit("/", 1)[1]
+            hashes = store.read(name, start, stop)
+            with read_elsewhere(earlier_store):
+                earlier_hashes = earlier_store.read(name, start, stop)
+            if not np.array_equal(hashes, earlier_hashes):
+                version = earlier_store.url.rsplit("/", 1)[1]
                 says = (
-                    f"rows were not only appended (among {start:,} to {stop - 1:,}, counted from 0, some are not those "
-                    f"of version {version}): all points are searched again"
+                    f"rows were not only appended (among {start:,} to {stop - 1:,}, counted from 0, some differ from "
+                    f"version {version}): all points are searched again"
                 )
                 return {"kept": False, "differs_in_rows": [start, stop], "says": says}
     return {"kept": True}
 
 
 def keep_cells(earlier: Earlier, layout: Layout, transform: bool, method: str) -> Step:
-    """Take over the cells, with the preprocessing that was fitted then; `method` is that of the search to come."""
+    """Copy the cells and the fitted preprocessing; `method` is the method of the next search."""
     lists = "; all points are searched (neighbors.method brute)" if method == "brute" else (
-        " and their lists, and only new ones are searched"
+        " and their lists, and only the new points are searched"
     )  # fmt: skip
     copied = [CELLS, *([TRANSFORM] if transform else [])]
     need = keep_cells_bytes(
@@ -112,16 +113,16 @@ def keep_cells(earlier: Earlier, layout: Layout, transform: bool, method: str) -
 
 
 def keep_cells_of(store: Store, block: int, copied: list[str], earlier: str) -> Report:
-    """Copy the cells' centres and the transform, and count the points that were searched together."""
-    then = Store(earlier)
-    with read_elsewhere(then):
+    """Copy the cells' centres and the transform, and the numbers of points searched together."""
+    earlier_store = Store(earlier)
+    with read_elsewhere(earlier_store):
         for name in copied:
-            store.write_bundle(name, **then.read_bundle(name))
-        if then.has_bundle(KEPT_CELLS):
-            counts, before = (then.read_bundle(KEPT_CELLS)[key] for key in ("counts", "generations"))
+            store.write_bundle(name, **earlier_store.read_bundle(name))
+        if earlier_store.has_bundle(KEPT_CELLS):
+            counts, generations = (earlier_store.read_bundle(KEPT_CELLS)[key] for key in ("counts", "generations"))
         else:
-            counts, before = then.read_all(array_specs.CELL_COUNTS.name).sum(axis=0), np.array(0)
-    store.write_bundle(KEPT_CELLS, counts=counts, generations=before + 1)
+            counts, generations = earlier_store.read_all(array_specs.CELL_COUNTS.name).sum(axis=0), np.array(0)
+    store.write_bundle(KEPT_CELLS, counts=counts, generations=generations + 1)
     return {"n_cells": len(counts), "searched_together": int(counts.sum())}
 
 
@@ -161,21 +162,21 @@ def update_block(
     store: Store, block: int, n_neighbors: int, n_blocks: int, size: int, n_points: int, kept: int, earlier: str,
     lists: str,
 ) -> Report:  # fmt: skip
-    """Exact neighbours of a block: a block of kept points has those it had, and looks among the new ones."""
+    """Exact neighbours of a block: kept points start from their earlier lists and search only the new points."""
     start, stop = block_rows(block, size, n_points)
     if stop > kept:
-        found, n_read = search_by_tree(store, start, stop, n_neighbors, n_blocks, n_points)
-        write_lists(store, start, found, FOUND)
+        neighbor_lists, n_read = search_by_tree(store, start, stop, n_neighbors, n_blocks, n_points)
+        write_lists(store, start, neighbor_lists, FOUND)
         return {"rows_read": n_read}
-    found = earlier_lists(earlier, lists, start, stop)
+    neighbor_lists = earlier_lists(earlier, lists, start, stop)
     own, ids, boxes = (
         store.read(array_specs.POINTS.name, start, stop),
         np.arange(start, stop),
         read_boxes(store, n_blocks),
     )
-    chosen = boxes_within_reach(boxes, start, stop, own, (1 + FLOAT32_ERROR) * found.distances[:, -1])
-    n_read = improve(store, boxes, chosen[boxes.start[chosen] >= kept], own, ids, found, FLOAT32_ERROR)
-    write_lists(store, start, found, FOUND)
+    chosen = boxes_within_reach(boxes, start, stop, own, (1 + FLOAT32_ERROR) * neighbor_lists.distances[:, -1])
+    n_read = improve(store, boxes, chosen[boxes.start[chosen] >= kept], own, ids, neighbor_lists, FLOAT32_ERROR)
+    write_lists(store, start, neighbor_lists, FOUND)
     return {"rows_read": n_read, "kept": stop - start}
 
 

@@ -15,12 +15,12 @@ from pipeline.kernels.neighbors.cells import (
     Boxes,
     bounding_boxes,
     boxes_within,
-    cut_at_medians,
     first_distinct,
     fit_cells,
     group_cells,
     nearest_cells,
     nearest_groups,
+    split_at_medians,
 )
 
 
@@ -55,7 +55,7 @@ class TestFitCells:
     def test_cuts_at_medians_make_equal_parts(self, rng):
         points = np.column_stack([100 * rng.random(70), rng.random(70)])
         points[0] = 1e9, 0  # no direction of its own
-        centers = cut_at_medians(points, 7)
+        centers = split_at_medians(points, 7)
         order = np.argsort(points[:, 0])
         np.testing.assert_allclose(centers, [np.median(points[part], axis=0) for part in np.split(order, 7)])
 

@@ -22,7 +22,7 @@ from pipeline.kernels.neighbors import nn_descent_cache as descent
 from pipeline.kernels.neighbors.knn import cell_neighbors
 X = np.random.default_rng(5).normal(size=(2000, 12)).astype(np.float32)
 lists = cell_neighbors(X, np.arange(2000), 8, 100, 3)
-found = descent.kept_search(descent.version("pynndescent"))
+found = descent.cached_search(descent.version("pynndescent"))
 print(sum(found.stats.cache_hits.values()), len(descent.ORIGINAL.signatures), lists.ids.sum(), lists.distances.sum())
 """
 
@@ -58,7 +58,7 @@ def test_the_graph_is_that_of_pynndescent(original, n, d, k):
     for seed in (1, 7):
         X = np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
         expected = graph(X, k, seed)
-        nn_descent_cache.keep_compiled()
+        nn_descent_cache.use_cached_search()
         found = graph(X, k, seed)
         original.nn_descent = nn_descent_cache.ORIGINAL
         for ours, theirs in zip(found, expected, strict=True):
@@ -66,7 +66,7 @@ def test_the_graph_is_that_of_pynndescent(original, n, d, k):
 
 
 def test_what_is_not_meant_goes_to_pynndescent(original, monkeypatch):
-    nn_descent_cache.keep_compiled()
+    nn_descent_cache.use_cached_search()
     asked = []
 
     class Called(Exception):
@@ -88,7 +88,7 @@ def test_what_is_not_meant_goes_to_pynndescent(original, monkeypatch):
 def test_uncompiled_functions_are_left_alone():
     """As a debugger wants them."""
     program = "import pynndescent.pynndescent_ as p; from pipeline.kernels import descent as d; " \
-              "d.keep_compiled(); print(p.nn_descent is d.ORIGINAL)"  # fmt: skip
+              "d.use_cached_search(); print(p.nn_descent is d.ORIGINAL)"  # fmt: skip
     assert run(program, NUMBA_DISABLE_JIT="1") == ["True"]
 
 
@@ -112,7 +112,7 @@ def test_threads_compile_one_after_another_and_search_with_numba_as_it_is(monkey
         numba.set_num_threads(1)
         nn_descent_cache._nn_descent(None, 5, None, 50, squared_euclidean)
 
-    monkeypatch.setattr(nn_descent_cache, "kept_search", lambda release: Search())
+    monkeypatch.setattr(nn_descent_cache, "cached_search", lambda release: Search())
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(search, range(3)))
     assert most == [1, 1, 1]
@@ -122,7 +122,7 @@ def test_threads_compile_one_after_another_and_search_with_numba_as_it_is(monkey
 
 def test_an_unknown_release_is_left_alone(original, monkeypatch):
     monkeypatch.setattr(nn_descent_cache, "KNOWN", (*nn_descent_cache.KNOWN, "more"))
-    nn_descent_cache.keep_compiled()
+    nn_descent_cache.use_cached_search()
     assert original.nn_descent is nn_descent_cache.ORIGINAL
 
 
