@@ -281,7 +281,7 @@ def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable
 
 
 def _fail(
-    kind: str, message: str, code: int, as_json: bool, resumes: bool = False, known: dict[str, Any] | None = None
+    kind: str, message: str, code: int, as_json: bool, resumes: bool = False, details: dict[str, Any] | None = None
 ) -> None:
     message = redact(message)
     typer.echo(f"lle: {message}", err=True)

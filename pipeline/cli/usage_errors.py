@@ -12,7 +12,7 @@ from pipeline.core.credentials import redact
 
 
 def failure_json(kind: str, message: str, code: int, details: dict[str, Any] | None = None) -> str:
-    """The last object on a failed command's stdout; `known` holds partial results."""
+    """The last object on a failed command's stdout; `details` holds partial results."""
     return json.dumps({"status": "failed", "error": kind, "message": message, "exit_code": code, **(details or {})})
 
 

@@ -131,7 +131,7 @@ class TestTransform:
     def test_refuses_other_widths_and_nan_in_chunked_arrays(self, roll, fitted):
         with pytest.raises(ValueError, match="X has 2 features, but LocallyLinearEmbedding is expecting 3"):
             fitted.transform(da.from_array(roll[:, :2]))
-        with pytest.raises(ValueError, match="1 of 5 rows to place hold NaN"):
+        with pytest.raises(ValueError, match="1 of 5 rows to embed hold NaN"):
             fitted.transform(da.from_array(np.vstack([roll[:4], [[np.nan, 0.0, 0.0]]]))).compute()
 
 
@@ -184,7 +184,7 @@ class TestGivenStore:
         first = LocallyLinearEmbedding(store=store, config=PLAIN).fit(roll)
         second = LocallyLinearEmbedding(store=store, config=PLAIN, reg=1e-2).fit(roll)
         np.testing.assert_array_equal(second.transform(roll), second.embedding_)
-        with pytest.raises(StoreError, match="expected the run that was fitted, found another"):
+        with pytest.raises(StoreError, match="expected the fitted run, found another"):
             first.transform(roll)
 
 
