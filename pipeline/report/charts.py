@@ -16,11 +16,11 @@ MAX_SPECTRUM_COMPONENTS = 10
 def draw_spectrum(
     eigenvalues: FloatArray, residuals: FloatArray | None, rounding_floor: float | None, quantity: str
 ) -> bytes:
-    """PNG of the eigenvalues on a log axis, a line for each graph component.
+    """PNG of the eigenvalues on a log axis, one line per graph component.
 
     eigenvalues, residuals: (c, m); residuals are relative, ||M v - lambda v|| / lambda, drawn as error bars.
-    rounding_floor: size of the rounding errors in an eigenvalue, in its unit; values near it mean nothing.
-    quantity: what the values are.
+    rounding_floor: size of the rounding errors in an eigenvalue, in its unit; values near it are not significant.
+    quantity: label of the values.
     """
     if not np.any(np.isfinite(eigenvalues) & (eigenvalues > 0.0)):
         return to_png(message_figure("Eigenvalues", "no positive eigenvalue was found"))
@@ -30,7 +30,7 @@ def draw_spectrum(
         good = np.flatnonzero(np.isfinite(values) & (values > 0.0))
         ax.plot(good + 1, values[good], "o-", markersize=5, linewidth=1.2, label=f"component {label}")
         if residuals is not None:
-            wide = good[residuals[label][good] > 0.05]  # smaller ones hide behind the marker
+            wide = good[residuals[label][good] > 0.05]  # smaller bars are hidden by the marker
             error = np.minimum(residuals[label][wide], 0.99) * values[wide]
             ax.errorbar(wide + 1, values[wide], yerr=error, fmt="none", capsize=3.0, ecolor=INK)
     if rounding_floor is not None and rounding_floor > 0.0:
@@ -50,7 +50,7 @@ def draw_spectrum(
 
 
 def draw_timings(seconds: Mapping[str, float]) -> bytes:
-    """PNG of horizontal bars: seconds by stage, in the order given, the first stage on top."""
+    """PNG of horizontal bars: seconds by stage, in the given order, the first stage at the top."""
     if not seconds:
         return to_png(message_figure("Seconds by stage", "no stage was timed"))
     values = np.nan_to_num(np.array(list(seconds.values()), dtype=np.float64))

@@ -1,4 +1,4 @@
-"""Colours of the points of a contact sheet, and the one key that says what they mean in all its cells."""
+"""Colours of the points of a contact sheet, and one key for all its cells."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,11 +19,11 @@ FloatArray = npt.NDArray[np.float64]
 Color = tuple[float, ...]
 
 BAR, GAP = (0.14, 2.6), 0.18
-"""Inches: width and height of the colour bar, and from the cells to the key."""
+"""Inches: width and height of the colour bar, and distance between the cells and the key."""
 
 
 class Key(NamedTuple):
-    """What colours mean: the name and colour of each class, or (no classes) a value from lowest to highest."""
+    """Meaning of the colours: name and colour of each class, or without classes the range of a value."""
 
     label: str
     classes: tuple[tuple[str, Color], ...]
@@ -32,21 +32,21 @@ class Key(NamedTuple):
 
 
 def color_points(color: ColorSource | None, rows: npt.NDArray[np.int64]) -> tuple[FloatArray, Key | None]:
-    """RGBA (len(rows), 4) of some rows of an embedding, by class or by value, and their key; None without values."""
+    """RGBA (len(rows), 4) of some rows of an embedding, by class or by value, and the key; None without values."""
     if color is None:
         return np.tile(to_rgba(POINT), (len(rows), 1)), None
     classes = classify(color)
     if classes is not None:
-        named = zip(classes.names, map(tuple, classes.colors.tolist()), strict=True)
-        return np.asarray(classes.colors[classes.codes[rows]]), Key(color.label, tuple(named))
+        entries = zip(classes.names, map(tuple, classes.colors.tolist()), strict=True)
+        return np.asarray(classes.colors[classes.codes[rows]]), Key(color.label, tuple(entries))
     known = color.values[np.isfinite(color.values)]
     lowest, highest = robust_range(known) if known.size else (0.0, 1.0)
-    painted = colormaps[COLOR_MAP].with_extremes(bad=MISSING)(Normalize(lowest, highest)(color.values[rows]))
-    return np.asarray(painted), Key(color.label, (), lowest, highest) if known.size else None
+    rgba = colormaps[COLOR_MAP].with_extremes(bad=MISSING)(Normalize(lowest, highest)(color.values[rows]))
+    return np.asarray(rgba), Key(color.label, (), lowest, highest) if known.size else None
 
 
 def common_key(keys: Sequence[Key | None]) -> Key | None:
-    """The key that holds in every cell: of the same classes, or of one value, whatever its range; else None."""
+    """The key of all cells: the same classes, or the same value with any range; None if the keys differ."""
     first = keys[0] if keys else None
     if first is None or any(key is None or key[:2] != first[:2] for key in keys):
         return None
@@ -55,7 +55,7 @@ def common_key(keys: Sequence[Key | None]) -> Key | None:
 
 
 def draw_key(ax: Axes, key: Key, extent: tuple[float, float]) -> None:
-    """A legend of classes, or a colour bar; its ends are in words where each cell has a range of its own.
+    """Draw a legend of classes, or a colour bar. Its ends are words if the ranges of the cells differ.
 
     extent: width and height of the axes in inches.
     """

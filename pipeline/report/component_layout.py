@@ -1,6 +1,6 @@
-"""Components of a graph in one picture: each moved, none turned or scaled, so that they stand apart.
+"""Place the components of a graph in one picture: each is shifted, not turned or scaled, so that they do not overlap.
 
-Every component has coordinates of its own, about an origin of its own; where it stands in the picture says nothing.
+Every component has its own coordinates and origin; its position in the picture has no meaning.
 """
 
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ IntArray = npt.NDArray[np.int64]
 Range = tuple[float, float]
 
 GAP = 0.12
-"""Between boxes, in terms of the mean box; above each there is room for its label."""
+"""Distance between boxes, relative to the mean box; above each box there is room for its label."""
 
 
 LABELLED = 24
-"""Components that get a label, the largest first; with more of them labels would cover each other."""
+"""Number of components with labels, the largest first; more labels would overlap."""
 
 
 class Box(NamedTuple):
-    """What is shown of a component, before it is moved."""
+    """The shown range of a component, before it is shifted."""
 
     x_range: Range
     y_range: Range
@@ -46,10 +46,10 @@ class Arrangement(NamedTuple):
 def arrange(
     groups: Mapping[int, IntArray], x: FloatArray, y: FloatArray, boxes: Mapping[int, Box], aspect: float | None
 ) -> Arrangement:
-    """The components `groups` (rows of each) on shelves about `aspect` times as wide as high.
+    """Place the components `groups` (rows of each) on shelves, about `aspect` times as wide as high in total.
 
-    x, y: the two coordinates of every row. boxes: what to show of each component; points outside are left out, since
-    they would lie in another one, and counted. aspect None: side by side on one shelf, y as it is.
+    x, y: the two coordinates of every row. boxes: the shown range of each component; points outside would overlap
+    another component, so they are omitted and counted. aspect None: all on one shelf, with unchanged y.
     """
     sizes = np.array([[box.x_range[1] - box.x_range[0], box.y_range[1] - box.y_range[0]] for box in boxes.values()])
     gap = GAP * sizes.mean(axis=0)
@@ -62,8 +62,8 @@ def arrange(
         shift = corner - [box.x_range[0], box.y_range[0]]
         if aspect is None:
             shift[1] = 0.0
-        kept = rows[inside]
-        parts.append((kept, x[kept] + shift[0], y[kept] + shift[1]))
+        inside_rows = rows[inside]
+        parts.append((inside_rows, x[inside_rows] + shift[0], y[inside_rows] + shift[1]))
         top = corner[1] + size[1] if aspect else highest
         labels.append((float(corner[0] + size[0] / 2), float(top), f"{label}: {rows.size:,}"))
     rows, moved_x, moved_y = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -76,9 +76,8 @@ def arrange(
 def shelves(sizes: FloatArray, aspect: float | None) -> FloatArray:
     """Lower left corners (b, 2) of boxes of these sizes (b, 2), on shelves from the top, each filled from the left.
 
-    A shelf is as high as its highest box; the width is that with which all boxes come nearest to `aspect` (width over
+    A shelf is as high as its highest box. The width is the one that brings all boxes closest to `aspect` (width over
     height). None: one shelf.
-
     >>> shelves(np.array([[2.0, 1.0], [1.0, 1.0], [1.0, 2.0]]), 1.5)
     array([[0., 2.],
            [2., 2.],
@@ -118,9 +117,9 @@ def round_length(longest: float) -> float:
 
 
 def draw_frame(ax: Axes, placed: Arrangement, x_label: str, y_label: str, flat: bool) -> None:
-    """Limits, labels and a scale bar in place of ticks, which would number places that mean nothing.
+    """Limits, labels and a scale bar. There are no ticks, because positions in the picture have no meaning.
 
-    flat: the y axis is common to all components and keeps its ticks.
+    flat: all components share the y axis, which keeps its ticks.
     """
     ax.set_xlim(placed.x_range)
     ax.set_ylim(placed.y_range)

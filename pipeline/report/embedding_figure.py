@@ -1,7 +1,7 @@
 """Pictures of a run as PNG bytes: the embedding, the eigenvalue spectrum, the seconds of each stage.
 
-Figures are plain objects, without pyplot's global state, so that any process or thread can draw them. Up to
-`SCATTER_POINTS` points are drawn one by one; above that they are aggregated on the pixels of the axes.
+Figures do not use pyplot's global state, so any process or thread can draw them. Up to `SCATTER_POINTS` points are
+drawn one by one; more points are aggregated on the pixels of the axes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,17 +40,17 @@ Range = tuple[float, float]
 SCATTER_POINTS = 100_000
 MAX_CLASSES = 20
 MAX_EMBEDDED_COMPONENTS = 60
-PANEL_ASPECT = 1.25  # of the axes, width over height
+PANEL_ASPECT = 1.25  # width over height of the axes
 DRAW_ORDER_SEED = 20001222
 COLOR_MAP = "viridis"
 
 
 class ColorSource(NamedTuple):
-    """What the points are coloured by.
+    """The colour values of the points.
 
-    values: (n,), one number for each row of the embedding, NaN where unknown; for classes the class number.
-    names: names[v] is the name of class v; None writes the numbers themselves.
-    label: what the values are, with their unit.
+    values: (n,), one number for each row of the embedding, NaN if unknown; for classes the class number.
+    names: names[v] is the name of class v; None shows the numbers.
+    label: name of the values, with their unit.
     """
 
     values: FloatArray
@@ -60,7 +60,7 @@ class ColorSource(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """codes (n,) index into names and colors (n_classes, 4); rows of unknown class have the last one."""
+    """codes (n,) index into names and colors (n_classes, 4); rows of unknown class have the last code."""
 
     codes: IntArray
     names: list[str]
@@ -68,7 +68,7 @@ class Classes(NamedTuple):
 
 
 class Paint(NamedTuple):
-    """How points get their colours: by class, by value through `norm`, or (both None) all alike."""
+    """How points get colours: by class, by value through `norm`, or (both None) one colour for all."""
 
     classes: Classes | None
     values: FloatArray | None
@@ -77,14 +77,14 @@ class Paint(NamedTuple):
 
 
 class Column(NamedTuple):
-    """What one axis shows: values (n,) for each row of the embedding."""
+    """The content of one axis: values (n,) for each row of the embedding."""
 
     label: str
     values: FloatArray
 
 
 class Panel(NamedTuple):
-    """One pair of axes: `rows` of the embedding at (x, y), seen through (x_range, y_range)."""
+    """One pair of axes: `rows` of the embedding at (x, y), shown in (x_range, y_range)."""
 
     rows: IntArray
     x: FloatArray
@@ -97,7 +97,7 @@ PLAIN = Paint(None, None, Normalize(0.0, 1.0), "")
 
 
 class Captioned(NamedTuple):
-    """A PNG and what is to be said below it; "" for nothing."""
+    """A PNG and its caption; "" for none."""
 
     png: bytes
     caption: str
@@ -116,8 +116,8 @@ def draw_captioned(
     """PNG of the first (up to three) coordinates of an embedding.
 
     embedding: (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points. Each graph
-    component is embedded by itself, so several are put side by side, moved but not scaled, each under its number
-    and how many points it has. One coordinate is drawn against the colour value (or as a histogram without
+    component has a separate embedding, so several components are placed side by side, shifted but not scaled, each
+    labelled with its number and size. One coordinate is drawn against the colour value (or as a histogram without
     one), three or more as the panels (1, 2), (1, 3), (2, 3). Points outside the view (see `robust_range`) are
     counted above their panel.
     """
@@ -139,7 +139,7 @@ def draw_captioned(
     else:
         flat = embedding.shape[1] == 1
         panels = [_side_by_side(ax, groups, x, y, flat) for ax, (x, y) in zip(axes, pairs, strict=True)]
-    n_rows = sum(rows.size for rows in groups.values())  # equal rows are one point, and each is drawn
+    n_rows = sum(rows.size for rows in groups.values())  # duplicate rows are one point; each row is drawn
     drawn = "1 row" if n_rows == 1 else f"{n_rows:,} rows"
     parts = f" in {len(groups)} components, side by side" if len(groups) > 1 else ""
     axes[0].set_title(drawn + parts, loc="left", fontsize=10, color=INK)
@@ -154,37 +154,37 @@ def draw_captioned(
 
 
 def _caption(axes: Sequence[Axes], n_groups: int) -> str:
-    """What a reader of this picture has to know: only what is so."""
+    """Remarks on this picture, only those that apply to it."""
     outside = any(ax.get_title(loc="right") for ax in axes)
-    said = ["points outside the view are counted above their panel"] if outside else []
-    said += ["each component has coordinates of its own"] if n_groups > 1 else []
-    return f"{'; '.join(said).capitalize()}." if said else ""
+    remarks = ["points outside the view are counted above their panel"] if outside else []
+    remarks += ["each component has its own coordinates"] if n_groups > 1 else []
+    return f"{'; '.join(remarks).capitalize()}." if remarks else ""
 
 
 def largest_components(component: npt.NDArray[np.int32], shown: BoolArray, limit: int) -> dict[int, IntArray]:
-    """The shown rows of the `limit` components with most of them, largest first."""
+    """The shown rows of the `limit` components with most shown rows, largest first."""
     labels, counts = np.unique(component[shown], return_counts=True)
     order = np.lexsort((labels, -counts))[:limit]
     return {int(label): np.flatnonzero(shown & (component == label)) for label in labels[order]}
 
 
 def robust_range(values: FloatArray) -> Range:
-    """Range that a few spikes cannot stretch: percentiles 0.1 to 99.9 where all values span over 3 times it.
+    """A range that ignores a few extreme values: percentiles 0.1 to 99.9 if all values span over 3 times that range.
 
-    LLE throws weakly attached points far out along spikes; with all of them in view the others are one dot.
+    LLE places weakly connected points far out along spikes; a view of all of them would shrink the others to a dot.
     """
     lowest, low, high, highest = np.percentile(values, (0.0, 0.1, 99.9, 100.0)).tolist()
     return (low, high) if 0.0 < high - low < (highest - lowest) / 3.0 else (lowest, highest)
 
 
 def count_outside(x: FloatArray, y: FloatArray, x_range: Range, y_range: Range) -> int:
-    """Number of points that a view of x_range by y_range leaves out."""
+    """Number of points outside a view of x_range by y_range."""
     inside = (x >= x_range[0]) & (x <= x_range[1]) & (y >= y_range[0]) & (y <= y_range[1])
     return int(inside.size - np.count_nonzero(inside))
 
 
 def classify(color: ColorSource) -> Classes | None:
-    """Classes of a categorical source; None where a continuous scale serves: numbers, over 20 classes."""
+    """Classes of a categorical source; None for numbers and for over 20 classes, which use a continuous scale."""
     known = np.isfinite(color.values)
     labels, codes = np.unique(color.values[known], return_inverse=True)
     if color.kind != "categorical" or labels.size > MAX_CLASSES:
@@ -216,7 +216,7 @@ def _paint(color: ColorSource | None, shown: BoolArray) -> Paint:
 
 
 def _color_column(paint: Paint) -> Column:
-    """What a single coordinate is drawn against: the colour value, or the class with some jitter."""
+    """The second axis of a single coordinate: the colour value, or the class with some jitter."""
     if paint.classes is None:
         assert paint.values is not None
         return Column(paint.label, paint.values)
@@ -225,7 +225,7 @@ def _color_column(paint: Paint) -> Column:
 
 
 def _panel(ax: Axes, rows: IntArray, x: Column, y: Column) -> Panel:
-    """Axes with limits, labels and the note on what lies outside them, and the points they will show."""
+    """Set limits, labels and the note on points outside; returns the points to show."""
     panel = Panel(rows, x.values[rows], y.values[rows], _view(x.values[rows]), _view(y.values[rows]))
     ax.set_xlim(panel.x_range)
     ax.set_ylim(panel.y_range)
@@ -237,7 +237,7 @@ def _panel(ax: Axes, rows: IntArray, x: Column, y: Column) -> Panel:
 
 
 def _side_by_side(ax: Axes, groups: Mapping[int, IntArray], x: Column, y: Column, flat: bool) -> Panel:
-    """The same for several components; with one coordinate (flat) the other axis is theirs in common."""
+    """As _panel for several components; with one coordinate (flat) they share the other axis."""
     boxes = {label: Box(_view(x.values[rows]), _view(y.values[rows])) for label, rows in groups.items()}
     placed = arrange(groups, x.values, y.values, boxes, None if flat else PANEL_ASPECT)
     draw_frame(ax, placed, x.label, y.label, flat)
@@ -268,7 +268,7 @@ def _draw_panels(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], 
     if paint is PLAIN:
         paint = PLAIN._replace(norm=LogNorm(1.0, 10.0), label="points in 3 x 3 pixels")
     _add_key(figure, axes, paint)
-    # A raster has the pixels of its axes, so their place must be settled before aggregating.
+    # A raster has the pixels of its axes, so their position must be fixed before aggregating.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     rasters = [_aggregate(ax, panel, paint) for ax, panel in zip(axes, panels, strict=True)]
@@ -281,7 +281,7 @@ def _draw_panels(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], 
 
 
 def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:
-    # Random order: input is often sorted by class, and the class drawn last would cover the others.
+    # Random order: input is often sorted by class, and the last class drawn would cover the others.
     order = np.random.default_rng(DRAW_ORDER_SEED).permutation(panel.rows.size)
     rows = panel.rows[order]
     style: dict[str, Any] = {"color": POINT}
@@ -295,7 +295,7 @@ def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:
 
 
 def _aggregate(ax: Axes, panel: Panel, paint: Paint) -> npt.NDArray[Any]:
-    """Raster of a panel: RGBA for classes, else mean value or number of points around a pixel; NaN for none."""
+    """Raster of a panel: RGBA for classes, else mean value or point count around a pixel; NaN for none."""
     box = ax.get_window_extent()
     grid = Grid((max(1, round(box.height)), max(1, round(box.width))), panel.x_range, panel.y_range)
     if paint.classes is not None:

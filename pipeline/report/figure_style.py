@@ -1,4 +1,4 @@
-"""What all pictures share: colours, empty axes, labels, and the PNG at the end."""
+"""Shared style of all pictures: colours, empty axes, labels, PNG output."""
 
 import io
 
@@ -32,7 +32,7 @@ def label_axes(ax: Axes, x_label: str, y_label: str) -> None:
 
 
 def plain_text(text: str, limit: int = 32) -> str:
-    """Text on one line, cut at `limit`, whose dollars matplotlib does not take for formulas."""
+    """Text on one line, cut at `limit`, with dollar signs escaped for matplotlib."""
     line = " ".join(text.split())
     return (line if len(line) <= limit else line[: limit - 1] + "…").replace("$", r"\$")
 

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them; what is missing reads "not measured"."""
+"""Format numbers for readers; a missing value becomes "not measured"."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ NOT_MEASURED = "not measured"
 
 
 def thousands(value: Any) -> str:
-    """A whole number with its thousands apart."""
+    """A whole number with thousands separators."""
     return f"{value:,.0f}" if is_known(value) else NOT_MEASURED
 
 
@@ -22,7 +22,7 @@ def number(value: Any, form: str) -> str:
 
 
 def percent(value: Any) -> str:
-    """A share as percent, never rounded to 0 % or 100 % unless it is.
+    """A share as percent; only exact values become 0 % or 100 %.
 
     >>> percent(0.99996), percent(1.0), percent(0.123)
     ('> 99.95 %', '100 %', '12.3 %')
@@ -49,7 +49,7 @@ def size(value: Any) -> str:
 
 
 def duration(value: Any) -> str:
-    """Seconds as people say them.
+    """Seconds as readable text.
 
     >>> duration(3725)
     '1 h 02 min'
@@ -63,7 +63,7 @@ def duration(value: Any) -> str:
 
 
 def when(value: Any) -> str:
-    """A time in ISO's form as people write it.
+    """An ISO time as readable text.
 
     >>> when("2026-01-02T03:04:05+00:00")
     '2026-01-02 03:04 UTC'
@@ -75,14 +75,14 @@ def when(value: Any) -> str:
 
 
 def estimate(measured: Any) -> str:
-    """A mapping {value, low, high} as the value with its interval in brackets."""
+    """A mapping {value, low, high} as the value, followed by its interval in brackets."""
     value, low, high = ((measured or {}).get(key) for key in ("value", "low", "high"))
     interval = f" ({low:.4f} to {high:.4f})" if is_known(low) and is_known(high) else ""
     return number(value, ".4f") + interval
 
 
 def text(value: Any) -> str:
-    """Anything else as text: yes and no for truth values, sides of an array for its shape."""
+    """Other values as text: yes or no for booleans, a shape with times signs."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
@@ -91,7 +91,7 @@ def text(value: Any) -> str:
 
 
 def share_of(part: Any, whole: Any) -> float | None:
-    """part / whole, None where that is not known."""
+    """part / whole, None if one of them is unknown."""
     return float(part / whole) if is_known(part) and is_known(whole) and whole > 0 else None
 
 
@@ -102,5 +102,5 @@ def known_sum(values: Mapping[str, Any] | None) -> float | None:
 
 
 def is_known(value: Any) -> TypeGuard[float]:
-    """Whether it is a finite number: what is missing comes as None, and from JSON also as NaN."""
+    """Whether the value is a finite number; missing numbers are None, or NaN from JSON."""
     return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)

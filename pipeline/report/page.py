@@ -1,7 +1,7 @@
 """The report page of a run: one HTML file that opens offline, from the metrics and finished pictures.
 
-Every number may be missing (a stage that did not run, a metric nobody asked for): it reads "not measured".
-`template.html.j2` holds the layout and the tables; here are the verdicts and how numbers are written.
+Every number may be missing (a stage did not run, a metric was not requested); it is shown as "not measured".
+`template.html.j2` has the layout and the tables; this module has the verdicts and the number formats.
 """
 
 import base64
@@ -45,14 +45,14 @@ Metrics = Mapping[str, Any]
 
 
 class Image(NamedTuple):
-    """A PNG in base64 and the width at which it has the size its fonts were chosen for, in CSS pixels."""
+    """A PNG in base64 and its width in CSS pixels at which its fonts have their intended size."""
 
     data: str
     width: int
 
 
 class Coordinate(NamedTuple):
-    """One eigenpair of a component; numbers are None where they were not measured."""
+    """One eigenpair of a component; numbers that were not measured are None."""
 
     eigenvalue: float | None
     residual: float | None
@@ -76,9 +76,9 @@ def render_page(
     """Self-contained HTML of the report: pictures inline, no scripts, light and dark.
 
     metrics: the content of metrics.json, any key of which may be missing. config_yaml: the resolved config.
-    pictures: PNG bytes by name; "embedding" leads, "spectrum" and "timings" stand by their tables, others
-    follow the embedding. captions: what stands below a picture, where something is to be said. arrays: name, shape,
-    dtype, unit and meaning of each array of the store. explorer: whether explore.html lies beside the page.
+    pictures: PNG bytes by name; "embedding" is at the top, "spectrum" and "timings" are beside their tables, others
+    follow the embedding. captions: texts below some pictures. arrays: name, shape,
+    dtype, unit and meaning of each array of the store. explorer: whether explore.html is beside the page.
     """
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     filters = (thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when)
@@ -104,13 +104,13 @@ def render_page(
 
 
 def list_sizes(metrics: Metrics) -> str | None:
-    """How many neighbours points have, where that differs; None where it is n_neighbors for all.
+    """Range and mean of the numbers of neighbours if they differ; None if all are n_neighbors.
 
     >>> list_sizes({"list_sizes": {"mean": 9.31, "least": 3, "most": 24}})
     '3 to 24 (mean 9.3)'
     """
-    found = metrics.get("list_sizes")
-    return f"{found['least']} to {found['most']} (mean {found['mean']:.1f})" if found else None
+    sizes = metrics.get("list_sizes")
+    return f"{sizes['least']} to {sizes['most']} (mean {sizes['mean']:.1f})" if sizes else None
 
 
 def config_value(config_yaml: str, key: str) -> str | None:
@@ -119,13 +119,13 @@ def config_value(config_yaml: str, key: str) -> str | None:
     >>> config_value("eigensolver: {n_components: 2, tol: 1.0e-08}", "tol")
     '1.0e-08'
     """
-    found = re.search(rf"(?:^|[\s{{,]){re.escape(key)}:[ \t]+([^,}}#\n]+)", config_yaml)
-    value = found[1].strip().strip("'\"") if found else "null"
+    match = re.search(rf"(?:^|[\s{{,]){re.escape(key)}:[ \t]+([^,}}#\n]+)", config_yaml)
+    value = match[1].strip().strip("'\"") if match else "null"
     return None if value in ("null", "~", "") else value
 
 
 def config_number(config_yaml: str, key: str) -> float | None:
-    """The same as a number, None if it is not one."""
+    """As config_value, as a number; None if it is not one."""
     try:
         return float(config_value(config_yaml, key) or "none")
     except ValueError:
@@ -133,11 +133,11 @@ def config_number(config_yaml: str, key: str) -> float | None:
 
 
 def spectra(metrics: Metrics, tol: float | None) -> list[Spectrum]:
-    """Eigenvalues, residuals, participation and redundancy of each component, with what is wrong with them."""
+    """Eigenvalues, residuals, participation and redundancy of each component, with remarks on problems."""
     keys = ("eigenvalues", "residuals", "participation", "redundancy")
     columns = [by_component(metrics.get(key)) for key in keys]
     sizes = metrics.get("component_sizes") or [metrics.get("n_points")]
-    found = []
+    result = []
     for label in range(max(map(len, columns))):
         rows = [_at(column, label) or [] for column in columns]
         n_points = _at(sizes, label)
@@ -147,8 +147,8 @@ def spectra(metrics: Metrics, tol: float | None) -> list[Spectrum]:
             share = share_of(participation, n_points)
             remark = _remark(residual, None if converged(metrics) else tol, share, redundancy)
             coordinates.append(Coordinate(value, residual, participation, share, redundancy, remark))
-        found.append(Spectrum(n_points, coordinates))
-    return found
+        result.append(Spectrum(n_points, coordinates))
+    return result
 
 
 def headline(metrics: Metrics, config_yaml: str) -> list[Tile]:
@@ -172,12 +172,12 @@ def _remark(residual: Any, tol: float | None, share: float | None, redundancy: A
     if share is not None and share < CLUMP_SHARE:
         remarks.append("a clump of few points")
     if is_known(redundancy) and redundancy > REDUNDANT:
-        remarks.append("follows from the coordinates before it")
+        remarks.append("a function of the earlier coordinates")
     return "; ".join(remarks)
 
 
 def _image(png: bytes) -> Image:
-    # The header chunk of a PNG begins with the width; pictures are drawn at 150 dpi, a CSS inch has 96 pixels.
+    # The header chunk of a PNG begins with the width. Pictures have 150 dpi; a CSS inch has 96 pixels.
     return Image(base64.b64encode(png).decode("ascii"), round(int.from_bytes(png[16:20], "big") * 96 / 150))
 
 

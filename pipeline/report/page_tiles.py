@@ -1,4 +1,4 @@
-"""The verdicts at the top of a report: each headline number, and what it means in a sentence."""
+"""The tiles at the top of a report: each has a headline number and a sentence that explains it."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -21,7 +21,7 @@ State = Literal["good", "note", "warning", "unknown"]
 
 
 class Tile(NamedTuple):
-    """One headline number: what it is, how it came out, and what that means in a sentence."""
+    """One headline number: its name, its value, an explanation, and a verdict."""
 
     label: str
     value: str
@@ -32,7 +32,7 @@ class Tile(NamedTuple):
 def rows_tile(metrics: Metrics) -> Tile:
     n_input, merged, invalid = (metrics.get(key) for key in ("n_input", "duplicates_merged", "invalid_dropped"))
     if not is_known(n_input):
-        return Tile("Rows read", NOT_MEASURED, "How many rows the input has is not known.", "unknown")
+        return Tile("Rows read", NOT_MEASURED, "The number of input rows is not known.", "unknown")
     texts = [f"{thousands(metrics.get('n_features'))} features each."] if metrics.get("n_features") else []
     if merged:
         texts.append(f"{thousands(merged)} equal an earlier row and share its coordinates.")
@@ -45,7 +45,7 @@ def points_tile(metrics: Metrics) -> Tile:
     label, n_points, n_input = "Distinct points", metrics.get("n_points"), metrics.get("n_input")
     dropped = known_sum(metrics.get("dropped")) or 0
     if not is_known(n_points):
-        return Tile(label, NOT_MEASURED, "How many points were embedded is not known.", "unknown")
+        return Tile(label, NOT_MEASURED, "The number of embedded points is not known.", "unknown")
     if metrics.get("dropped") is None:
         return Tile(label, thousands(n_points), "Whether rows were dropped is not known.", "unknown")
     if not dropped:
@@ -61,14 +61,14 @@ def recall_tile(metrics: Metrics, bound: float | None) -> Tile:
     recall = metrics.get("recall") or {}
     label, value, low, high = "Neighbour recall", recall.get("value"), recall.get("low"), recall.get("high")
     if not is_known(value):
-        return Tile(label, NOT_MEASURED, "How many of the true neighbours were found is not known.", "unknown")
+        return Tile(label, NOT_MEASURED, "The share of true neighbours found is not known.", "unknown")
     sentence = f"Share of the true nearest neighbours found, on {thousands(recall.get('sample'))} points"
     sentence += f" (interval {low:.3f} to {high:.3f})" if is_known(low) and is_known(high) else ""
     state: State = "good"
     if bound is not None and value < bound:
         state, sentence = "warning", f"{sentence}: below the bound of {bound:g}"
     elif bound is not None and is_known(low) and low < bound:
-        state, sentence = "note", f"{sentence}: the bound of {bound:g} lies within the interval"
+        state, sentence = "note", f"{sentence}: the bound of {bound:g} is within the interval"
     elif bound is not None:
         sentence = f"{sentence}; the bound is {bound:g}"
     return Tile(label, f"{value:.3f}", f"{sentence}.", state)
@@ -80,34 +80,34 @@ def components_tile(metrics: Metrics) -> Tile:
         return Tile(label, NOT_MEASURED, "Whether the neighbour graph is connected is not known.", "unknown")
     if n_components == 1:
         return Tile(label, "1", "The neighbour graph is connected.", "good")
-    sentence = "Separate pieces of the neighbour graph: coordinates of different pieces do not compare."
+    sentence = "Separate pieces of the neighbour graph: coordinates of different pieces cannot be compared."
     return Tile(label, thousands(n_components), sentence, "note")
 
 
 def closed_classes_tile(metrics: Metrics) -> Tile:
-    label, before, left = "Closed classes", metrics.get("closed_classes"), metrics.get("closed_classes_left")
+    label, n_before, n_left = "Closed classes", metrics.get("closed_classes"), metrics.get("closed_classes_left")
     n_components = metrics.get("n_components_weak")
-    if not is_known(left):
+    if not is_known(n_left):
         return Tile(label, NOT_MEASURED, "The null space of M was not checked.", "unknown")
     if metrics.get("method", "lle") != "lle":
         sentence = "Groups of points that no neighbour link leaves; this method does not depend on them."
-        return Tile(label, thousands(left), sentence, "good")
-    if is_known(n_components) and left > n_components:
-        sentence = (
-            f"More than the {thousands(n_components)} components: some coordinates just mark closed groups of points."
-        )
-        return Tile(label, thousands(left), sentence, "warning")
-    if is_known(before) and before > left:
+        return Tile(label, thousands(n_left), sentence, "good")
+    if is_known(n_components) and n_left > n_components:
+        sentence = f"More than the {thousands(n_components)} components: some coordinates only separate closed groups."
+        return Tile(label, thousands(n_left), sentence, "warning")
+    if is_known(n_before) and n_before > n_left:
         reverse, bridges = thousands(metrics.get("reverse_added")), thousands(metrics.get("bridges_added"))
-        sentence = f"There were {thousands(before)}; repaired with {reverse} reverse neighbours and {bridges} bridges."
-        return Tile(label, thousands(left), sentence, "note")
-    return Tile(label, thousands(left), "One for each component, as it must be; nothing to repair.", "good")
+        sentence = (
+            f"There were {thousands(n_before)}; repaired with {reverse} reverse neighbours and {bridges} bridges."
+        )
+        return Tile(label, thousands(n_left), sentence, "note")
+    return Tile(label, thousands(n_left), "One for each component, as required; nothing to repair.", "good")
 
 
 def residual_tile(metrics: Metrics, tol: float | None) -> Tile:
     residuals = [value for row in by_component(metrics.get("residuals")) for value in row]
     if not residuals or not all(is_known(value) for value in residuals):
-        return Tile("Residual", NOT_MEASURED, "How exactly the eigenproblem was solved is not known.", "unknown")
+        return Tile("Residual", NOT_MEASURED, "The accuracy of the eigenpairs is not known.", "unknown")
     worst, sentence = max(residuals), "Largest ‖Mv − λv‖ / λ of all coordinates"
     if tol is None:
         return Tile("Residual", f"{worst:.1e}", f"{sentence}.", "good")
@@ -119,7 +119,7 @@ def residual_tile(metrics: Metrics, tol: float | None) -> Tile:
 
 
 def converged(metrics: Metrics) -> bool:
-    """Whether the solver says that its residuals are as small as asked for, or as rounding allows."""
+    """Whether the solver's residuals are as small as requested, or as rounding allows."""
     solver = metrics.get("solver") or []
     solvers = [solver] if isinstance(solver, Mapping) else solver
     return bool(solvers) and all(entry.get("converged") is True for entry in solvers)
@@ -142,15 +142,15 @@ def time_tile(metrics: Metrics) -> Tile:
     if not seconds:
         return Tile("Time", NOT_MEASURED, "No stage was timed.", "unknown")
     longest = max(seconds, key=lambda stage: seconds[stage])
-    sentence = f"{percent(share_of(seconds[longest], sum(seconds.values())))} of it to {longest.replace('_', ' ')}."
+    sentence = f"{percent(share_of(seconds[longest], sum(seconds.values())))} of it in {longest.replace('_', ' ')}."
     if peaks:
         largest = max(peaks, key=lambda stage: peaks[stage])
-        sentence += f" Highest memory: {size(peaks[largest])}, to {largest.replace('_', ' ')}."
+        sentence += f" Highest memory: {size(peaks[largest])}, in {largest.replace('_', ' ')}."
     return Tile("Time", duration(sum(seconds.values())), sentence, "good")
 
 
 def by_component(table: Any) -> list[list[Any]]:
-    """A list for each component; a single component's list may come alone."""
+    """One list per component; the list of a single component may be given without nesting."""
     rows = list(table) if table is not None else []
     if any(isinstance(row, (list, tuple)) for row in rows):
         return [list(row or []) for row in rows]

@@ -1,4 +1,4 @@
-"""Points aggregated on the pixels of their axes, since overplotting would show only whatever was drawn last."""
+"""Aggregate points on the pixels of their axes; overplotting would show only the points drawn last."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ POINTS_AT_ONCE = 2**20
 
 
 class Grid(NamedTuple):
-    """Pixels of a panel: rows and columns, and what they span from the lowest row up and from the left."""
+    """Pixels of a panel: rows and columns, and their x and y range; the first row is the lowest."""
 
     shape: tuple[int, int]
     x_range: tuple[float, float]
@@ -24,7 +24,7 @@ class Grid(NamedTuple):
 def count_points(grid: Grid, x: Array, y: Array, values: Array | None = None) -> Float64:
     """Number of points, or sum of their values, in the 3 x 3 pixels around each pixel, lowest row first.
 
-    On one pixel, at 150 dpi, a point that stands alone would hardly be seen.
+    A single point on one pixel would hardly be visible at 150 dpi.
     """
     total = np.zeros(grid.shape)
     for start in range(0, len(x), POINTS_AT_ONCE):
@@ -35,7 +35,7 @@ def count_points(grid: Grid, x: Array, y: Array, values: Array | None = None) ->
 
 
 def mean_values(grid: Grid, x: Array, y: Array, values: Array) -> Float64:
-    """Mean of the finite values in the 3 x 3 pixels around each pixel; NaN where there is none."""
+    """Mean of the finite values in the 3 x 3 pixels around each pixel; NaN if there are none."""
     known = np.isfinite(values)
     x, y = x[known], y[known]
     counts = count_points(grid, x, y)
@@ -43,17 +43,17 @@ def mean_values(grid: Grid, x: Array, y: Array, values: Array) -> Float64:
 
 
 def shade_classes(grid: Grid, x: Array, y: Array, codes: Array, colors: Sequence[str]) -> npt.NDArray[np.uint8]:
-    """RGBA, lowest row first: the classes' colours mixed by their numbers around a pixel, opaque by rank of density.
+    """RGBA, lowest row first: class colours mixed by their counts around a pixel, opacity by rank of density.
 
     Args:
-        codes: (n,) class of each point, a number from 0 on that `colors` has a colour (#rrggbb) for.
+        codes: (n,) class of each point from 0 on, an index into `colors` (#rrggbb).
     """
-    # These take seconds, which pictures without classes should not cost.
+    # Importing these takes seconds, so pictures without classes avoid it.
     import xarray  # noqa: PLC0415
     from datashader.transfer_functions import shade  # noqa: PLC0415
 
-    each = [count_points(grid, x[codes == code], y[codes == code]).astype(np.uint32) for code in range(len(colors))]
+    counts = [count_points(grid, x[codes == code], y[codes == code]).astype(np.uint32) for code in range(len(colors))]
     classes = {"class": list(range(len(colors)))}
-    stacked = xarray.DataArray(np.stack(each, axis=-1), dims=("y", "x", "class"), coords=classes)
+    stacked = xarray.DataArray(np.stack(counts, axis=-1), dims=("y", "x", "class"), coords=classes)
     shaded = shade(stacked, color_key=list(colors), how="eq_hist", min_alpha=110)
     return np.asarray(shaded.to_pil(origin="upper"))

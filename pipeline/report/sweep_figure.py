@@ -1,6 +1,6 @@
-"""The embeddings of a sweep in one picture: a cell for each experiment, rows and columns by parameter.
+"""The embeddings of a sweep in one picture: one cell per experiment, rows and columns by parameter.
 
-One pair of axes holds them all, each embedding scaled into its cell, since hundreds of axes would take minutes.
+All cells share one pair of axes, and each embedding is scaled into its cell; hundreds of axes would take minutes.
 """
 
 import io
@@ -32,16 +32,16 @@ PALETTE = 96
 KEPT_COLORS, NEAR = ("#ffffff", INK, FAINT, RULE), 8
 WIDER = 1.6
 LONGEST_STRIP = 4.0
-"""A single parameter's row of cells this many times wider than wanted is wrapped, so that its cells are not tiny."""
+"""A single row of cells that is this many times wider than intended is wrapped, so that cells are not tiny."""
 MOST_PARAMETERS = 6
 TITLE_SIZE, LABEL_SIZE, LABEL_LINES = 13.0, 7.0, 4
 FIRST_HEADING, HEADING = 34, 16
-"""Points from the cells to the heading of a group of columns, over ticks and axis label, and from it to the next."""
+"""Points from the cells to the first heading of a group of columns (above ticks and label), and between headings."""
 
 
 class Cell(NamedTuple):
-    """One experiment: its parameters, where its points lie (n, 2) and their colours (n, 4), what these mean; None with
-    a note why."""
+    """One experiment: its parameters, positions (n, 2) and colours (n, 4) of its points, and the colour key; without
+    points a note gives the reason."""
 
     values: Mapping[str, Any]
     points: FloatArray | None
@@ -51,7 +51,7 @@ class Cell(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Which parameters run along rows and columns, the last of each fastest, and their values."""
+    """The parameters of rows and columns, the last of each varying fastest, and their values."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -62,13 +62,13 @@ class Grid(NamedTuple):
 
 
 def sampled_rows(n_rows: int, n_cells: int) -> npt.NDArray[np.int64]:
-    """Evenly spaced rows of an embedding, as many as a sheet of `n_cells` cells has room for."""
-    most = int(np.clip(POINTS_IN_ALL // max(n_cells, 1), 200, MOST_POINTS))
-    return np.unique(np.linspace(0, n_rows - 1, min(most, n_rows)).astype(np.int64))
+    """Evenly spaced rows of an embedding, as many as fit a sheet of `n_cells` cells."""
+    n_points = int(np.clip(POINTS_IN_ALL // max(n_cells, 1), 200, MOST_POINTS))
+    return np.unique(np.linspace(0, n_rows - 1, min(n_points, n_rows)).astype(np.int64))
 
 
 def choose_grid(cells: Sequence[Cell]) -> Grid | None:
-    """Parameters to rows and columns so that the sheet is somewhat wider than high; None where they make no grid."""
+    """Assign parameters to rows and columns for a sheet slightly wider than high; None if they form no grid."""
     names = list(dict.fromkeys(name for cell in cells for name in cell.values))
     if not names or len(names) > MOST_PARAMETERS or any(len(cell.values) < len(names) for cell in cells):
         return None
@@ -94,7 +94,7 @@ def _distinct(values: list[Any]) -> list[Any]:
 
 
 def draw_contact_sheet(cells: Sequence[Cell], title: str) -> bytes:
-    """PNG of all cells; parameters label the axes, or each cell where they make no grid."""
+    """PNG of all cells; parameters label the axes, or each cell if they form no grid."""
     grid = choose_grid(cells)
     shape, places = _places(cells, grid)
     side = float(np.clip(WIDTH / shape[1], *CELL))
@@ -124,9 +124,9 @@ def draw_contact_sheet(cells: Sequence[Cell], title: str) -> bytes:
 
 
 def _fit_figure(figure: Figure, ax: Axes, extent: tuple[float, float], title: str) -> None:
-    """The title, and a figure as large as axes of this width and height in inches and all their labels need.
+    """Add the title, and fit the figure's size to the axes (width and height in inches) and all their labels.
 
-    matplotlib's layouts shrink axes until their labels fit, and leave some too little where cells must be square.
+    matplotlib's layouts shrink axes to fit the labels, and leave too little space for square cells.
     """
     figure.draw_without_rendering()
     box = ax.get_tightbbox()
@@ -142,18 +142,18 @@ def _fit_figure(figure: Figure, ax: Axes, extent: tuple[float, float], title: st
 
 
 def _places(cells: Sequence[Cell], grid: Grid | None) -> tuple[tuple[int, int], list[tuple[int, int]]]:
-    """How many rows and columns there are, and the row and column of each cell; without a grid one after the other."""
+    """Numbers of rows and columns, and row and column of each cell; without a grid the cells are in sequence."""
     if grid is not None:
         across, down = grid.places(grid.columns), grid.places(grid.rows)
         values = [tuple(tuple(cell.values.get(name) for name in names) for names in grid[:2]) for cell in cells]
         return (len(down), len(across)), [(down.index(row), across.index(column)) for row, column in values]
     narrow = min(len(cells), ceil(sqrt(WIDER * len(cells))))
-    n_columns = min((narrow, narrow + 1), key=lambda columns: -len(cells) % columns)  # fewest places left empty
+    n_columns = min((narrow, narrow + 1), key=lambda columns: -len(cells) % columns)  # fewest empty places
     return (ceil(len(cells) / n_columns), n_columns), [divmod(number, n_columns) for number in range(len(cells))]
 
 
 def _wrapped(values: Mapping[str, Any], side: float) -> str:
-    """The parameters of a cell `side` inches wide, on lines that fit it."""
+    """The parameters of a cell `side` inches wide, wrapped to fit it."""
     words = ", ".join(f"{name} {_word(value)}" for name, value in values.items())
     letters = int(0.94 * side / (0.6 * LABEL_SIZE / 72))
     lines = textwrap.wrap(" ".join(words.split()), letters, max_lines=LABEL_LINES, placeholder="…")
@@ -161,21 +161,23 @@ def _wrapped(values: Mapping[str, Any], side: float) -> str:
 
 
 def _few_colors(png: bytes) -> bytes:
-    """The same picture with a palette of its own: a third of the bytes. The colours of text and rules are kept:
-    they have few pixels and would become the nearest of the points' colours."""
-    kept, buffer = np.array([ImageColor.getrgb(color) for color in KEPT_COLORS]), io.BytesIO()
-    with Image.open(io.BytesIO(png)) as opened:
-        image = opened.convert("RGB")
-    found = np.array(image.quantize(PALETTE).getpalette()).reshape(-1, 3)[:PALETTE]
-    apart = np.abs(found[:, np.newaxis] - kept).max(axis=2).min(axis=1) > NEAR  # the search for the nearest is coarse
+    """The picture with a palette, which takes a third of the bytes. Colours of text and rules are kept in the palette:
+    they have few pixels and would otherwise be replaced by colours of points."""
+    fixed_colors, buffer = np.array([ImageColor.getrgb(color) for color in KEPT_COLORS]), io.BytesIO()
+    with Image.open(io.BytesIO(png)) as original:
+        image = original.convert("RGB")
+    colors = np.array(image.quantize(PALETTE).getpalette()).reshape(-1, 3)[:PALETTE]
+    is_distinct = (
+        np.abs(colors[:, np.newaxis] - fixed_colors).max(axis=2).min(axis=1) > NEAR
+    )  # the nearest-colour search is coarse
     palette = Image.new("P", (1, 1))
-    palette.putpalette(np.concatenate([kept, found[apart]]).ravel().tolist())
+    palette.putpalette(np.concatenate([fixed_colors, colors[is_distinct]]).ravel().tolist())
     image.quantize(palette=palette, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 
 def _fill(ax: Axes, cells: Sequence[Cell], corners: Sequence[tuple[float, float]], side: float) -> None:
-    """Points and notes of the cells, each a unit square from its upper left corner (left, top)."""
+    """Draw the points and notes of the cells, each a unit square from its upper left corner (left, top)."""
     points, colors, sizes = [], [], []
     for cell, (left, top) in zip(cells, corners, strict=True):
         if cell.points is not None and cell.colors is not None and len(cell.points):
@@ -201,7 +203,7 @@ def _scaled(values: FloatArray) -> FloatArray:
 
 
 def _label_columns(ax: Axes, grid: Grid) -> None:
-    """The fastest parameter as ticks above the cells, the others over groups of them."""
+    """The fastest parameter as ticks above the cells, the others as headings of groups."""
     across = grid.places(grid.columns)
     if not grid.columns:
         return

@@ -1,4 +1,4 @@
-"""The table of a sweep: a row for each experiment, as Parquet with every number, and as a page to read."""
+"""The results of a sweep, one row per experiment: a Parquet table with all numbers, and an HTML page."""
 
 import base64
 import io
@@ -16,12 +16,12 @@ SHOWN = (
     "seconds", "n_points", "recall", "n_components_weak", "closed_classes", "reconstruction_error", "trustworthiness",
     "continuity", "eigenvalue_1", "residual_max", "steps_computed", "steps_cut", "steps_reused",
 )  # fmt: skip
-"""Columns of the page that stand in a fixed order; other measures of quality follow trustworthiness."""
+"""Columns of the page in fixed order; other quality measures follow trustworthiness."""
 COSTS = {"seconds", "peak_bytes", "blocks", "dropped", "versions"}
 
 
 def flat_metrics(metrics: Mapping[str, Any]) -> Row:
-    """metrics.json as columns: numbers as they are, {value, low, high} as three, eigenpairs of the first component.
+    """metrics.json as columns: numbers unchanged, {value, low, high} as three, eigenpairs of the first component.
 
     >>> flat_metrics({"n_points": 9, "recall": {"value": 1.0, "low": 0.9, "high": 1.0}, "eigenvalues": [[1.0, 2.0]]})
     {'n_points': 9, 'recall': 1.0, 'recall_low': 0.9, 'recall_high': 1.0, 'eigenvalue_1': 1.0, 'eigenvalue_2': 2.0}
@@ -47,8 +47,8 @@ def flat_metrics(metrics: Mapping[str, Any]) -> Row:
 
 
 def table_bytes(rows: Sequence[Row]) -> bytes:
-    """The rows as a Parquet file; values of a column that differ in kind are written as text."""
-    import pandas as pd  # noqa: PLC0415 (a second of imports that other commands need not wait for)
+    """The rows as a Parquet file; columns of mixed types are written as text."""
+    import pandas as pd  # noqa: PLC0415 (the import takes a second, and other commands do not need it)
 
     frame = pd.DataFrame(list(rows))
     for name in frame.columns:
@@ -68,8 +68,8 @@ def render_sweep(
     known = {name for row in rows for name in row}
     measures = [name for name in SHOWN if name in known]
     others = sorted(name.removesuffix("_low") for name in known if name.endswith("_low"))
-    place = measures.index("continuity") + 1 if "continuity" in measures else len(measures)
-    measures[place:place] = [name for name in others if name not in measures]
+    position = measures.index("continuity") + 1 if "continuity" in measures else len(measures)
+    measures[position:position] = [name for name in others if name not in measures]
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = resources.files("pipeline.report").joinpath("sweep.html.j2").read_text()
     return environment.from_string(template).render(

@@ -208,7 +208,7 @@ def test_a_failed_experiment_is_reported_and_the_others_go_on(tmp_path):
     assert table["state"].value_counts().to_dict() == {"done": 3, "failed": 1}
     assert "40 rows" in table.loc["n_points=40,n_neighbors=50", "message"]
     page = Path(url, "sweep.html").read_text()
-    assert "1 did not end well" in page
+    assert "1 failed" in page
     assert "http" not in page.replace("http-equiv", "")
 
 

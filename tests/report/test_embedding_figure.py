@@ -223,7 +223,7 @@ class TestView:
         component = (np.arange(4000) % n_components).astype(np.int32)
         caption = embedding_figure.draw_captioned(embedding, component, None, "t").caption
         assert ("outside the view" in caption) == spike
-        assert ("component has coordinates of its own" in caption) == (n_components == 2)
+        assert ("component has its own coordinates" in caption) == (n_components == 2)
         assert bool(caption) == (spike or n_components == 2)
 
     def test_no_note_without_spikes(self, figures: list[Figure]) -> None:

@@ -241,7 +241,7 @@ def test_the_badge_counts_the_sentences_and_not_the_tiles() -> None:
         ({"dropped": {}}, "Distinct points", "299,876", "good", "Every row"),
         ({"dropped": {"a": 2000, "b": 2000}}, "Distinct points", "299,876", "warning", "4,000 rows (1.33 %)"),
         ({}, "Graph components", "1", "good", "connected"),
-        ({"n_components_weak": 4}, "Graph components", "4", "note", "do not compare"),
+        ({"n_components_weak": 4}, "Graph components", "4", "note", "cannot be compared"),
         ({}, "Closed classes", "1", "good", "nothing to repair"),
         ({"closed_classes": 3, "bridges_added": 9}, "Closed classes", "1", "note", "There were 3"),
         ({"closed_classes": 3, "closed_classes_left": 2}, "Closed classes", "2", "warning", "More than the 1"),
@@ -252,7 +252,7 @@ def test_the_badge_counts_the_sentences_and_not_the_tiles() -> None:
         ({"residuals": [[1e-9, float("nan")]]}, "Residual", "not measured", "unknown", "not known"),
         ({}, "Trustworthiness", "0.999", "good", "continuity, is 0.998"),
         ({"trustworthiness": {"value": 0.7}}, "Trustworthiness", "0.700", "warning", "do not read clusters"),
-        ({}, "Time", "1 h 03 min", "good", "98.1 % of it to solve embedding. Highest memory: 3.0 GiB"),
+        ({}, "Time", "1 h 03 min", "good", "98.1 % of it in solve embedding. Highest memory: 3.0 GiB"),
     ],
 )
 def test_verdicts(metrics: dict[str, Any], label: str, value: str, state: str, words: str) -> None:
@@ -278,7 +278,7 @@ def test_coordinates_with_something_amiss() -> None:
     }
     first, second = spectra(metrics, 1e-8)
     remarks = [row.remark for row in first.coordinates]
-    follows = "follows from the coordinates before it"
+    follows = "a function of the earlier coordinates"
     assert remarks == ["", "residual above the tolerance; a clump of few points", follows]
     assert [(row.eigenvalue, row.share, row.remark) for row in second.coordinates] == [(4e-9, 0.8, "")]
     text = Reader(render_page({**METRICS, **metrics}, CONFIG, {}, [])).text
