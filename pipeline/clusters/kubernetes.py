@@ -1,8 +1,8 @@
-"""A DaskCluster of its own for one run: created or adopted at the start, deleted at the end, whatever the end is.
+"""A DaskCluster for one run: created or adopted at the start, and deleted at the end, also after errors.
 
-The cluster is named after the Job, so that the next pod of the same Job finds what a killed one left: a cluster of the
-same making is adopted, any other is deleted first. Three things stand behind the deletion at the end: the Job owns the
-cluster (garbage collection), the operator deletes an idle one (idle_timeout), and the next run of the same name.
+The cluster has the name of the Job, so the next pod of the same Job finds the cluster of a killed one: it is adopted if
+it has the same specification, else deleted first. If the deletion at the end fails, three mechanisms remain: garbage
+collection (the Job owns the cluster), the operator's idle_timeout, and the next run with the same name.
 """
 
 import contextlib
@@ -31,10 +31,10 @@ UNHEALTHY_SHOWN = 5
 
 @contextlib.contextmanager
 def kubernetes_cluster(cluster: KubernetesCluster) -> Iterator[Client]:
-    """A client of a cluster made for this run.
+    """A client of a cluster created for this run.
 
-    Raises ConfigError for what no retry mends (no operator, no rights, no templates, versions that differ), LleError
-    when pods do not start in time or when the cluster could not be deleted after a run that went well.
+    Raises ConfigError if no retry can help (no operator, no rights, no templates, different versions), LleError if pods
+    do not start in time or the cluster could not be deleted after a successful run.
     """
     api = KubernetesApi(cluster.namespace)
     name = _name(cluster)
@@ -57,7 +57,7 @@ def kubernetes_cluster(cluster: KubernetesCluster) -> Iterator[Client]:
 
 
 def _name(cluster: KubernetesCluster) -> str:
-    """From the config, else from the Job (by the downward API), else from the user and this process."""
+    """The name from the config, else of the Job (by the downward API), else from the user and this process."""
     if cluster.name != "auto":
         return cluster.name
     return fitting_name(os.environ.get("LLE_CLUSTER_NAME") or f"lle-{os.environ.get('USER', 'run')}-{os.getpid()}")
@@ -68,54 +68,54 @@ def _bytes(size: int | str) -> int | None:
 
 
 def _job() -> Json | None:
-    """The Job as the cluster's owner, where the pod's environment names it."""
+    """The Job as owner of the cluster, if the pod's environment names it."""
     name, uid = os.environ.get("LLE_JOB_NAME"), os.environ.get("LLE_JOB_UID")
     return {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid} if name and uid else None
 
 
 def _create_or_adopt(api: KubernetesApi, name: str, pods: Pods, size: Size, deadline: float) -> None:
-    """Leave exactly one cluster of this name and making, with its high-memory group."""
-    wanted = dask_cluster(name, pods, size, _job())
+    """Ensure that exactly one cluster of this name and specification exists, with its high-memory group."""
+    manifest = dask_cluster(name, pods, size, _job())
     while True:
-        found = api.get(CLUSTERS, name) or api.create(CLUSTERS, wanted)
-        if found is not None and same_spec(found, wanted) and not _going(found):
+        cluster = api.get(CLUSTERS, name) or api.create(CLUSTERS, manifest)
+        if cluster is not None and same_spec(cluster, manifest) and not _is_being_deleted(cluster):
             break
-        if found is not None and not _going(found):
+        if cluster is not None and not _is_being_deleted(cluster):
             api.delete(CLUSTERS, name)
         _pause(deadline, f"DaskCluster {name}: an older one of that name is still being deleted; is the operator up?")
     owner = {
-        "apiVersion": wanted["apiVersion"], "kind": "DaskCluster", "name": name, "uid": found["metadata"]["uid"],
+        "apiVersion": manifest["apiVersion"], "kind": "DaskCluster", "name": name, "uid": cluster["metadata"]["uid"],
     }  # fmt: skip
     group = memory_group(name, pods, size, owner)
     while True:
-        there = api.get(GROUPS, group["metadata"]["name"]) or api.create(GROUPS, group)
-        if there is not None and same_spec(there, group) and not _going(there):
+        existing_group = api.get(GROUPS, group["metadata"]["name"]) or api.create(GROUPS, group)
+        if existing_group is not None and same_spec(existing_group, group) and not _is_being_deleted(existing_group):
             return
-        if there is not None and not _going(there):
+        if existing_group is not None and not _is_being_deleted(existing_group):
             api.delete(GROUPS, group["metadata"]["name"])
         _pause(deadline, f"DaskWorkerGroup {group['metadata']['name']}: an older one is still being deleted")
 
 
-def _going(resource: Json) -> bool:
+def _is_being_deleted(resource: Json) -> bool:
     return "deletionTimestamp" in resource["metadata"]
 
 
 def _scheduler_address(api: KubernetesApi, name: str, deadline: float) -> str:
-    """tcp:// address of the scheduler's service. The cluster's own status.phase says nothing reliable."""
+    """tcp:// address of the scheduler's service. The cluster's own status.phase is not reliable."""
     while (address := api.service_address(f"{name}-scheduler", "tcp-comm")) is None:
         _pause(deadline, f"DaskCluster {name}: no service {name}-scheduler appeared; is the Dask operator running?")
     return f"tcp://{address}"
 
 
 def _wait_for_workers(client: Client, deadline: float, where: str) -> None:
-    """Until one ordinary and the high-memory worker are there; more may come while the run goes on."""
+    """Wait for one ordinary worker and the high-memory worker; others may join during the run."""
     while True:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        memory = [worker for worker in workers if worker["resources"].get(MEMORY_RESOURCE, 0) >= 1]
-        if memory and len(workers) > len(memory):
+        high_memory = [worker for worker in workers if worker["resources"].get(MEMORY_RESOURCE, 0) >= 1]
+        if high_memory and len(workers) > len(high_memory):
             return
-        found = f"{len(memory)} of 1 high-memory workers and {len(workers) - len(memory)} ordinary ones"
-        _pause(deadline, f"{where}: {found} came before execution.cluster.start_timeout")
+        started = f"{len(high_memory)} of 1 high-memory workers and {len(workers) - len(high_memory)} ordinary ones"
+        _pause(deadline, f"{where}: only {started} started before execution.cluster.start_timeout")
 
 
 def _pause(deadline: float, reason: str) -> None:
@@ -126,7 +126,7 @@ def _pause(deadline: float, reason: str) -> None:
 
 @contextlib.contextmanager
 def _explained(api: KubernetesApi, name: str) -> Iterator[None]:
-    """Add to a failure what keeps the cluster's pods from running."""
+    """Add the reasons why pods do not run to an error message."""
     try:
         yield
     except LleError as error:
@@ -141,7 +141,7 @@ def _explained(api: KubernetesApi, name: str) -> Iterator[None]:
 
 
 def _unhealthy(pod: Json) -> str:
-    """Why a pod does not run; empty when it does."""
+    """Why a pod does not run; empty if it runs."""
     name, status = pod["metadata"]["name"], pod.get("status", {})
     for container in status.get("containerStatuses", ()):
         state = container.get("state", {}).get("waiting")
@@ -154,13 +154,13 @@ def _unhealthy(pod: Json) -> str:
 
 
 def _delete(api: KubernetesApi, name: str, failed: bool) -> None:
-    """Delete the cluster and see it go, deaf to further signals. A failure of its own never hides the run's."""
-    with _undisturbed():
+    """Delete the cluster and wait until it is gone, ignoring signals. An error here never hides the run's error."""
+    with _signals_ignored():
         try:
             api.delete(CLUSTERS, name)
             deadline = time.monotonic() + GONE_SECONDS
             while api.get(CLUSTERS, name) is not None:
-                _pause(deadline, f"DaskCluster {name} is still there {GONE_SECONDS} s after its deletion was asked for")
+                _pause(deadline, f"DaskCluster {name} still exists {GONE_SECONDS} s after its deletion was requested")
         except LleError as error:
             text = f"{error}. Delete it by hand: kubectl delete daskcluster -n {api.namespace} {name}"
             if not failed:
@@ -169,14 +169,14 @@ def _delete(api: KubernetesApi, name: str, failed: bool) -> None:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignore SIGINT and SIGTERM meanwhile: the grace period is for this."""
+def _signals_ignored() -> Iterator[None]:
+    """Ignore SIGINT and SIGTERM: the pod's grace period is for this deletion."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in STOP_SIGNALS}
+    previous_handlers = {number: signal.signal(number, signal.SIG_IGN) for number in STOP_SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""What the driver asks of the Kubernetes API, with its refusals as named errors. The only user of that client."""
+"""The driver's requests to the Kubernetes API, with errors as named exceptions. The only user of that client."""
 
 import os
 import time
@@ -19,7 +19,7 @@ FIRST_PAUSE = 1.0
 
 
 class KubernetesApi:
-    """One namespace, seen with the rights of the pod's service account, or of the user's kubeconfig outside one."""
+    """One namespace, with the rights of the pod's service account, or outside a pod of the user's kubeconfig."""
 
     def __init__(self, namespace: str) -> None:
         try:
@@ -33,8 +33,8 @@ class KubernetesApi:
             settings, own = _settings(kubernetes)
         except (kubernetes.config.ConfigException, OSError) as error:
             raise ConfigError(
-                f"execution.cluster: no way to the Kubernetes API: neither a pod's service account nor a kubeconfig "
-                f"({error}). Run the driver in the cluster (k8s/), or set KUBECONFIG"
+                f"execution.cluster: cannot reach the Kubernetes API: found neither a pod's service account nor a "
+                f"kubeconfig ({error}). Run the driver in the cluster (k8s/), or set KUBECONFIG"
             ) from None
         self.namespace = own if namespace == "auto" else namespace
         client = kubernetes.client.ApiClient(settings)
@@ -42,50 +42,50 @@ class KubernetesApi:
         self._plain: Callable[[Any], Json] = client.sanitize_for_serialization
 
     def pod_template(self, name: str) -> Json:
-        """The `template` of a PodTemplate. Raises ConfigError when there is none."""
-        found = self._call("get podtemplates", self._core.read_namespaced_pod_template, name)
-        if found is None:
+        """The `template` of a PodTemplate. Raises ConfigError if it does not exist."""
+        pod_template = self._call("get podtemplates", self._core.read_namespaced_pod_template, name)
+        if pod_template is None:
             raise ConfigError(
                 f"execution.cluster.templates: no PodTemplate {name} in namespace {self.namespace}; install them with "
                 f"`kubectl apply -k k8s/overlays/...`"
             )
-        template: Json = self._plain(found)["template"]
+        template: Json = self._plain(pod_template)["template"]
         return template
 
     def get(self, plural: str, name: str) -> Json | None:
-        """A custom resource of the Dask operator; None when there is none."""
-        found: Json | None = self._call(f"get {plural}", self._custom.get_namespaced_custom_object, plural, name)
-        return found
+        """A custom resource of the Dask operator; None if it does not exist."""
+        resource: Json | None = self._call(f"get {plural}", self._custom.get_namespaced_custom_object, plural, name)
+        return resource
 
     def create(self, plural: str, body: Json) -> Json | None:
-        """Create a custom resource; None when one of that name exists. Raises ConfigError where its kind is unknown."""
+        """Create a custom resource; None if the name exists already. Raises ConfigError if its kind is unknown."""
         try:
-            made: Json | None = self._call(
+            created: Json | None = self._call(
                 f"create {plural}", self._custom.create_namespaced_custom_object, plural, body
             )
         except _Exists:
             return None
-        if made is None:
+        if created is None:
             raise ConfigError(
-                f"the Kubernetes API knows no {plural}.{GROUP} in namespace {self.namespace}: install the Dask "
+                f"the Kubernetes API has no {plural}.{GROUP} in namespace {self.namespace}: install the Dask "
                 f"operator (docs/kubernetes.md), or correct execution.cluster.namespace"
             )
-        return made
+        return created
 
     def delete(self, plural: str, name: str) -> None:
-        """Delete a custom resource and, in its wake, what it owns; nothing there is fine."""
+        """Delete a custom resource and what it owns. Does nothing if it does not exist."""
         self._call(
             f"delete {plural}", self._custom.delete_namespaced_custom_object, plural, name,
             propagation_policy="Background",
         )  # fmt: skip
 
     def service_address(self, name: str, port: str) -> str | None:
-        """host:port of a service; None when it is not there yet."""
-        found = self._call("get services", self._core.read_namespaced_service, name)
-        if found is None:
+        """host:port of a service; None if it does not exist yet."""
+        service = self._call("get services", self._core.read_namespaced_service, name)
+        if service is None:
             return None
-        spec = self._plain(found)["spec"]
-        number = next((each["port"] for each in spec.get("ports", ()) if each.get("name") == port), None)
+        spec = self._plain(service)["spec"]
+        number = next((entry["port"] for entry in spec.get("ports", ()) if entry.get("name") == port), None)
         host = spec.get("clusterIP") or "None"
         if number is None:
             return None
@@ -93,11 +93,11 @@ class KubernetesApi:
 
     def pods(self, selector: str) -> list[Json]:
         """Pods with these labels."""
-        found = self._call("list pods", self._core.list_namespaced_pod, label_selector=selector)
-        return [] if found is None else list(self._plain(found).get("items", ()))
+        pod_list = self._call("list pods", self._core.list_namespaced_pod, label_selector=selector)
+        return [] if pod_list is None else list(self._plain(pod_list).get("items", ()))
 
     def _call(self, what: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """One request, tried again while the server is busy or away; None for 404. Raises _Exists for 409."""
+        """One request, repeated while the server is busy or unreachable; None for 404. Raises _Exists for 409."""
         custom = getattr(function, "__self__", None) is self._custom
         place = (GROUP, VERSION, self.namespace, *arguments) if custom else (*arguments, self.namespace)
         error: Exception | None = None
@@ -122,31 +122,31 @@ class KubernetesApi:
         )
 
     def _refused(self, what: str, failure: Any) -> ConfigError:
-        said = str(failure.body or failure.reason)[:300]
+        message = str(failure.body or failure.reason)[:300]
         cure = {
             401: "the credentials are not valid",
             403: f"give the driver's service account the right to {what} (k8s/base/rbac.yaml)",
-        }.get(failure.status, "the request does not fit this server's schema; compare the operator's version")
+        }.get(failure.status, "the request does not fit this server's schema; check the version of the Dask operator")
         return ConfigError(
-            f"Kubernetes API refused ({failure.status}): {what} in namespace {self.namespace}: {said}. Cure: {cure}"
+            f"Kubernetes API refused ({failure.status}): {what} in namespace {self.namespace}: {message}. Cure: {cure}"
         )
 
     @staticmethod
     def _transport() -> Any:
-        """What the client raises when no answer comes at all."""
+        """The client's exception for a request without an answer."""
         import urllib3  # noqa: PLC0415 (comes with the client)
 
         return urllib3.exceptions.HTTPError
 
 
 class _Exists(Exception):
-    """The server has an object of that name."""
+    """An object of that name exists."""
 
 
 def _settings(kubernetes: Any) -> tuple[Any, str]:
-    """Server and credentials, and the namespace: those of the pod, else of the kubeconfig's current context."""
+    """Server, credentials and namespace: those of the pod, else of the kubeconfig's current context."""
     settings = kubernetes.client.Configuration()
-    settings.retries = False  # requests are tried again here, where it is known which may be
+    settings.retries = False  # retries are in _call
     if NAMESPACE_FILE.is_file():
         kubernetes.config.load_incluster_config(client_configuration=settings)
         return settings, NAMESPACE_FILE.read_text().strip()

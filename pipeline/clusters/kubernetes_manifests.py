@@ -1,8 +1,8 @@
-"""The custom resources of a run: PodTemplates and numbers in, a DaskCluster and a DaskWorkerGroup out. No network.
+"""Build the custom resources of a run, a DaskCluster and a DaskWorkerGroup, from PodTemplates and numbers. No network.
 
-The pods themselves are written down once, as PodTemplates in k8s/base, where kustomize patches them and the API server
-checks them. Here they become the custom resources of the Dask operator (kubernetes.dask.org/v1), whose pod schema is
-that of Kubernetes 1.21.
+The pods are defined once, as PodTemplates in k8s/base, where kustomize patches them and the API server validates them.
+This module turns them into custom resources of the Dask operator (kubernetes.dask.org/v1), whose pod schema is that of
+Kubernetes 1.21.
 """
 
 import copy
@@ -21,14 +21,14 @@ MAX_NAME = 53  # the operator's limit: it appends up to ten characters
 PORTS = {"tcp-comm": 8786, "http-dashboard": 8787}
 SPEC_HASH = "lle-pipeline/spec-sha256"
 MANAGED = {"app.kubernetes.io/name": "lle", "app.kubernetes.io/managed-by": "lle-pipeline"}
-# Fields of a pod that Kubernetes has and the operator's schema lacks; sent anyway they would be dropped without a word.
+# Pod fields of Kubernetes that are missing in the operator's schema; the server would silently drop them.
 TOO_NEW_IN_POD = ("hostUsers", "os", "resourceClaims", "resources", "schedulingGates", "schedulingGroup", "workloadRef")
 TOO_NEW_IN_CONTAINER = ("resizePolicy", "restartPolicy", "restartPolicyRules")
 
 
 @dataclass(frozen=True)
 class Pods:
-    """The `template` of the three PodTemplates: {metadata, spec} each."""
+    """The `template` ({metadata, spec}) of each of the three PodTemplates."""
 
     scheduler: Json
     worker: Json
@@ -37,7 +37,7 @@ class Pods:
 
 @dataclass(frozen=True)
 class Size:
-    """Number of workers, bytes of a worker pod and of the high-memory pod (None: as in the template)."""
+    """Number of workers, bytes of a worker pod and of the high-memory pod (None: from the template)."""
 
     workers: int
     memory: int | None
@@ -46,7 +46,7 @@ class Size:
 
 
 def fitting_name(name: str) -> str:
-    """A name the operator accepts: as given, or cut to 53 characters with a hash that keeps it apart from others.
+    """A name that the operator accepts: unchanged, or cut to 53 characters with a hash that keeps it unique.
 
     >>> fitting_name("lle-29041235"), len(fitting_name("nightly-" * 9))
     ('lle-29041235', 53)
@@ -71,19 +71,19 @@ def dask_cluster(name: str, pods: Pods, size: Size, owner: Json | None) -> Json:
 
 
 def memory_group(name: str, pods: Pods, size: Size, owner: Json | None) -> Json:
-    """The DaskWorkerGroup of one high-memory worker, on which alone whole-data steps run."""
+    """The DaskWorkerGroup of the one high-memory worker, the only one that runs whole-data steps."""
     spec = {"cluster": name, "worker": {"replicas": 1, **_pod(pods.memory, "worker", size.high_memory)}}
     return _resource("DaskWorkerGroup", f"{name}-memory", spec, owner, {"dask.org/cluster-name": name})
 
 
 def same_spec(resource: Json, wanted: Json) -> bool:
-    """Whether a resource on the server was made from the same templates and numbers, and lives as long as wanted.
+    """Whether a resource on the server has the same templates, numbers and owners as the wanted one.
 
-    One that belongs to another Job would be collected with that.
+    A resource owned by another Job would be deleted with that Job.
     """
-    there, new = resource["metadata"], wanted["metadata"]
-    same = (there.get("annotations") or {}).get(SPEC_HASH) == new["annotations"][SPEC_HASH]
-    return bool(same and _owners(new) <= _owners(there))
+    existing, expected = resource["metadata"], wanted["metadata"]
+    same_hash = (existing.get("annotations") or {}).get(SPEC_HASH) == expected["annotations"][SPEC_HASH]
+    return bool(same_hash and _owners(expected) <= _owners(existing))
 
 
 def _resource(kind: str, name: str, spec: Json, owner: Json | None, labels: Json | None = None) -> Json:
@@ -101,35 +101,35 @@ def _owners(metadata: Json) -> set[str]:
 
 
 def _service(name: str) -> Json:
-    """The scheduler's service. The selector must hold the cluster's name, or two clusters would share one service."""
+    """The scheduler's service. Its selector needs the cluster's name, or two clusters would share one service."""
     ports = [{"name": port, "protocol": "TCP", "port": number, "targetPort": port} for port, number in PORTS.items()]
     selector = {"dask.org/cluster-name": name, "dask.org/component": "scheduler"}
     return {"type": "ClusterIP", "selector": selector, "ports": ports}
 
 
 def _pod(template: Json, container: str, memory: int | None) -> Json:
-    """{metadata, spec} of a pod as the operator takes it, with the memory of its one container as asked."""
+    """{metadata, spec} of a pod in the operator's form, with the requested memory for its one container."""
     metadata = template.get("metadata") or {}
     spec = copy.deepcopy(template.get("spec") or {})
-    found = next((each for each in spec.get("containers", ()) if each.get("name") == container), None)
-    if found is None:
-        names = [each.get("name") for each in spec.get("containers", ())]
+    pod_container = next((entry for entry in spec.get("containers", ()) if entry.get("name") == container), None)
+    if pod_container is None:
+        names = [entry.get("name") for entry in spec.get("containers", ())]
         raise ConfigError(f"PodTemplate: expected a container named {container}, found {names}; see k8s/base")
     too_new = [key for key in TOO_NEW_IN_POD if key in spec]
-    too_new += [f"{each['name']}.{key}" for each in _containers(spec) for key in TOO_NEW_IN_CONTAINER if key in each]
+    too_new += [f"{entry['name']}.{key}" for entry in _containers(spec) for key in TOO_NEW_IN_CONTAINER if key in entry]
     if too_new:
         raise ConfigError(
-            f"PodTemplate of the {container}: the Dask operator's pods are those of Kubernetes 1.21, which has no "
-            f"{', '.join(too_new)}; take it out"
+            f"PodTemplate of the {container}: the Dask operator uses the pod schema of Kubernetes 1.21, which has no "
+            f"{', '.join(too_new)}; remove it"
         )
     if spec.get("restartPolicy", "Always") != "Always":
         raise ConfigError(f"PodTemplate of the {container}: restartPolicy must be Always; it becomes a Deployment")
     if memory is not None:
-        resources = found.setdefault("resources", {})
+        resources = pod_container.setdefault("resources", {})
         for bound in ("requests", "limits"):
             resources.setdefault(bound, {})["memory"] = str(memory)
-    kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
-    return {"metadata": kept, "spec": spec} if kept else {"spec": spec}
+    kept_metadata = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+    return {"metadata": kept_metadata, "spec": spec} if kept_metadata else {"spec": spec}
 
 
 def _containers(spec: Json) -> list[Json]:

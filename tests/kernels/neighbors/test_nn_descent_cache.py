@@ -87,7 +87,7 @@ def test_what_is_not_meant_goes_to_pynndescent(original, monkeypatch):
 
 def test_uncompiled_functions_are_left_alone():
     """As a debugger wants them."""
-    program = "import pynndescent.pynndescent_ as p; from pipeline.kernels import descent as d; " \
+    program = "import pynndescent.pynndescent_ as p; from pipeline.kernels.neighbors import nn_descent_cache as d; " \
               "d.use_cached_search(); print(p.nn_descent is d.ORIGINAL)"  # fmt: skip
     assert run(program, NUMBA_DISABLE_JIT="1") == ["True"]
 
