@@ -21,7 +21,7 @@ EXACT_SEARCH = {"method", "n_neighbors", "n_blocks", "size", "n_points"}
 
 
 def cut_step(step: Step, upstream: str, source_stores: Sequence[Store]) -> Step:
-    """The step with cutting a donor's stored_step lists in place of its search, where a donor has them; else as it is."""
+    """The step with its search replaced by truncating the longer lists of a source store, if one has them."""
     if (step.stage, step.name) != ("find_neighbors", "search") or set(step.decides.parameters) != EXACT_SEARCH:
         return step
     if {array.spec.name for array in step.writes.arrays} != {
