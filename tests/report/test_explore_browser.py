@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_explorer import page_of
 
 from pipeline.report.explore import Column, render_explorer
+from tests.support.explorer_page import page_of
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
