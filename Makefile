@@ -1,4 +1,5 @@
-# `make run` runs an example, `make test` the tests of every change, `make test-all` all others. Python 3.11 to 3.13 as PYTHON.
+# `make run` installs and runs an example, `make test` the tests of every change, `make test-all` all others,
+# `make docs` builds the documentation. Python 3.11 to 3.13 as PYTHON.
 PYTHON ?= python3
 VENV ?= .venv
 SERVERS ?= .servers
@@ -9,13 +10,26 @@ unexport PYTHONDONTWRITEBYTECODE
 test test-all: export OPENBLAS_THREAD_TIMEOUT = 4
 test test-all: export KMP_BLOCKTIME = 0
 
-.PHONY: run servers azurite test test-all lint benchmark schema clean
+.PHONY: run docs servers azurite test test-all lint benchmark schema clean
 
+INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# What running needs, and no more.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
-	# only for the operator's schemas that it carries; what it needs to run is not wanted
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps dask-kubernetes
+	$(INSTALL) --editable .
+	@touch $@
+
+# What tests and checks need besides. The stamp of the tests follows that of the program.
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(INSTALL) --editable '.[test]'
+	@# Only its schemas of the Dask operator are used, so its own dependencies are left out.
+	$(INSTALL) --no-deps dask-kubernetes
+	@touch $@
+
+# What the documentation needs besides.
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(INSTALL) --editable '.[docs]'
 	@touch $@
 
 # The object stores that tests start on loopback, apart from the program and its dependencies.
@@ -26,6 +40,12 @@ $(SERVERS)/.installed: tests/servers/requirements.txt
 
 run: $(VENV)/.installed
 	$(BIN)/lle run configs/quickstart.yaml
+	@echo "The command is $(BIN)/lle. '. $(BIN)/activate' puts it on the path of this shell: then type lle --help"
+
+# The pages of docs/ as a site in build/docs; a broken link or a missing page is an error.
+docs: $(VENV)/.installed-docs
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
+	@echo "open build/docs/index.html"
 
 servers: $(SERVERS)/.installed
 
@@ -33,23 +53,23 @@ servers: $(SERVERS)/.installed
 azurite:
 	npm install --no-fund --no-audit --prefix $(SERVERS) azurite@3.35.0
 
-test: $(VENV)/.installed lint
+test: $(VENV)/.installed-test lint
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not manual"
 
 # The tests that `make test` leaves out: clusters, object stores, faults, benchmarks, further seeds.
-test-all: $(VENV)/.installed
+test-all: $(VENV)/.installed-test
 	@$(MAKE) servers || echo "no object stores here: their tests are skipped" >&2
 	@# Three at once on two cores: some tests wait for pods, jobs and workers that are started.
 	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "slow and not manual"
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.installed-test
 	$(BIN)/ruff check pipeline tests
 	$(BIN)/ruff format --check --quiet pipeline tests
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 # Prints seconds and bytes beside those of scikit-learn; minutes.
-benchmark: $(VENV)/.installed
+benchmark: $(VENV)/.installed-test
 	$(BIN)/python -m tests.benchmarks.against_sklearn
 
 schema: $(VENV)/.installed

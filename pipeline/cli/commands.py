@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -47,7 +48,6 @@ from pipeline.storage.versions import other_versions, reading
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Locally Linear Embedding of millions of points as a distributed, resumable batch job.",
 )  # fmt: skip
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="the YAML file of the run")]
@@ -66,6 +66,22 @@ Out = Annotated[Path | None, typer.Option("--write", metavar="OUT", help="write 
 Watch = Annotated[bool, typer.Option("--watch", help="print a new table every few seconds until the run ends")]
 
 WATCH_SECONDS = 2.0
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lle {metadata.version('lle-pipeline')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and end")
+]
+
+
+@app.callback()
+def common_options(version: Version = False) -> None:
+    """Locally Linear Embedding of millions of points as a distributed, resumable batch job."""
 
 
 @app.command()
@@ -174,7 +190,7 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
             write_report.write_report(opened, 0)
             return {"report": f"{opened.url}/report/index.html"}
 
-    _finish(act, as_json, lambda result: str(result["report"]))
+    _finish(act, as_json, lambda found: str(found["report"]))
 
 
 @app.command()
@@ -186,7 +202,7 @@ def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", h
         with reading(store) as opened:
             return {"rows": export_run(opened, out), "path": str(out), "store": opened.url}
 
-    _finish(act, as_json, lambda result: f"{result['rows']} rows written to {result['path']}")
+    _finish(act, as_json, lambda found: f"{found['rows']} rows written to {found['path']}")
 
 
 @app.command()

@@ -3,7 +3,6 @@
 import functools
 import http.server
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -25,7 +24,6 @@ from pipeline.storage.store import Store
 from tests.support.paths import REPOSITORY
 from tests.support.points import swiss_roll
 
-README = REPOSITORY / "README.md"
 QUICK = {"quality": {"sample": 50}}
 
 
@@ -36,7 +34,7 @@ def roll() -> np.ndarray:
 
 class TestImport:
     def run(self, code: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(README.parent)}
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
         return subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
                               ).stdout.strip()  # fmt: skip
 
@@ -254,15 +252,3 @@ class _Files(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *arguments) -> None:
         """Nothing."""
-
-
-def test_the_example_of_the_readme_runs(tmp_path, monkeypatch):
-    section = README.read_text().split("\n## In Python\n")[1].split("\n## ")[0]
-    [code] = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    found: dict = {}
-    exec(compile(code, "README.md", "exec"), found)
-    assert found["model"].embedding_.shape == (3000, 2)
-    assert found["flat"] > 0.9
-    np.testing.assert_array_equal(found["run"]["embedding"], found["model"].embedding_)
-    assert (tmp_path / "runs" / "roll.zarr" / "embedding").is_dir()

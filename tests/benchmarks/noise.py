@@ -1,4 +1,4 @@
-"""Which method unrolls the Swiss roll, and up to which noise: the tables of docs/experiments.md.
+"""Which method unrolls the Swiss roll, and up to which noise: the tables of docs/gallery.md.
 
     python -m tests.benchmarks.noise [--seeds 7 8 9] [--folder runs/experiments]
 

@@ -1,7 +1,7 @@
-"""The styles of each digit: docs/mnist_styles.png, and how far a coordinate is the slant of the digits.
+"""The styles of each digit: docs/images/mnist_styles.png, and how far a coordinate is the slant of the digits.
 
     python -m tests.benchmarks.styles runs/experiments/mnist.zarr
-    python -m tests.benchmarks.styles runs/experiments/mnist_digits/*.zarr --picture docs/mnist_styles.png
+    python -m tests.benchmarks.styles runs/experiments/mnist_digits/*.zarr --picture docs/images/mnist_styles.png
 
 Reads runs of configs/experiments/mnist.yaml or mnist_digits.yaml. For each digit it prints the mean of each coordinate,
 the digit's share of the coordinate's variance, and the correlation with the slant (horizontal shift a row, from the

@@ -1,4 +1,4 @@
-"""Which experiments of a sweep unroll their sheet: the tables of docs/experiments.md by n, K and reg.
+"""Which experiments of a sweep unroll their sheet: the tables of docs/gallery.md by n, K and reg.
 
     python -m tests.benchmarks.unrolled configs/experiments/swiss_roll_sweep.yaml [--set input.seed=8]
 

@@ -1,0 +1,85 @@
+"""What README and docs/ show works: their Python and YAML run, their links lead somewhere, the site builds."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import pipeline
+from pipeline.cli.commands import app
+from pipeline.config.models import check_config
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+MAX_PICTURE_BYTES = 200_000
+
+
+def code_blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def run_python(code: str, folder: Path) -> str:
+    """Run code as a script of a new process in `folder`; return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_python_of_readme_runs(tmp_path: Path) -> None:
+    [code] = code_blocks("README.md", "python")
+    shape, trustworthiness = run_python(code, tmp_path).rsplit(" ", 1)
+    assert shape == "(3000, 2)"
+    assert float(trustworthiness) > 0.99
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/parquet_files.md", "docs/tutorials/nightly_job.md",
+                                  "docs/tutorials/single_cell.md"])  # fmt: skip
+def test_first_yaml_of_page_is_a_valid_config(page: str) -> None:
+    check_config(yaml.safe_load(code_blocks(page, "yaml")[0]), page)
+
+
+def test_parts_of_configs_in_how_to_pages_are_valid() -> None:
+    whole = {"input": {"kind": "npy", "path": "x.npy"}, "output": {"store": "runs/x.zarr"}}
+    parts = [part for page in DOCS.glob("how_to/*.md") for block in code_blocks(f"docs/how_to/{page.name}", "yaml")
+             for part in re.split(r"\n(?=neighbors:)", block) if "sweep:" not in part]  # fmt: skip
+    assert len(parts) >= 8
+    for part in parts:
+        check_config({**whole, **yaml.safe_load(part)}, part)
+
+
+def test_tutorials_run_from_first_to_last_block(tmp_path: Path) -> None:
+    parquet = code_blocks("docs/tutorials/parquet_files.md", "python")
+    assert "(4000, 2)" in run_python("\n".join([*parquet, "print(Y.shape)"]), tmp_path)
+    notebook = code_blocks("docs/tutorials/notebook.md", "python")
+    assert "(3000, 2)" in run_python("\n".join([*notebook, "print(Z.shape)"]), tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_of_page_lead_to_files(page: str) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", (ROOT / page).read_text())
+    missing = [target for target in targets if not ((ROOT / page).parent / target).exists()]
+    assert not missing
+
+
+def test_pictures_are_small() -> None:
+    large = [path.name for path in DOCS.rglob("*.png") if path.stat().st_size > MAX_PICTURE_BYTES]
+    assert not large
+
+
+def test_version_is_that_of_the_project() -> None:
+    declared = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert declared is not None
+    assert pipeline.__version__ == declared[1]
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"lle {declared[1]}\n"
+    assert f"version: {declared[1]}\n" in (ROOT / "CITATION.cff").read_text()
