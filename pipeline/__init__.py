@@ -1,7 +1,7 @@
 """Locally Linear Embedding of millions of points as a distributed batch job.
 
-In Python: `LocallyLinearEmbedding` (scikit-learn's protocol), `embed` (one call), `open_run` (what a run has left).
-Each is imported when it is first asked for, so that `import pipeline` and the command load nothing they do not need.
+In Python: `LocallyLinearEmbedding` (scikit-learn's interface), `embed` (one call), `open_run` (results of a run).
+Each is imported on first use, so that `import pipeline` and the command load only what they need.
 """
 
 from importlib import import_module, metadata

@@ -48,7 +48,7 @@ def input_section(X: Any, folder: Path) -> dict[str, Any]:
 
 
 def remove_unnamed(folder: Path, paths_in_use: Collection[str]) -> None:
-    """Remove the files of arrays in `folder` whose paths are not in `named`."""
+    """Remove the files of arrays in `folder` that are not in `paths_in_use`."""
     for path in folder.glob("input-*.npy"):
         if str(path) not in paths_in_use:
             path.unlink(missing_ok=True)

@@ -190,7 +190,7 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
             write_report.write_report(opened, 0)
             return {"report": f"{opened.url}/report/index.html"}
 
-    _finish(act, as_json, lambda found: str(found["report"]))
+    _finish(act, as_json, lambda result: str(result["report"]))
 
 
 @app.command()
@@ -202,7 +202,7 @@ def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", h
         with reading(store) as opened:
             return {"rows": export_run(opened, out), "path": str(out), "store": opened.url}
 
-    _finish(act, as_json, lambda found: f"{found['rows']} rows written to {found['path']}")
+    _finish(act, as_json, lambda result: f"{result['rows']} rows written to {result['path']}")
 
 
 @app.command()

@@ -19,10 +19,10 @@ def failure_json(kind: str, message: str, code: int, details: dict[str, Any] | N
 class Commands(TyperGroup):
     """The commands; with --json, an error in the command line is printed as JSON on stdout too."""
 
-    given: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
 
     def make_context(self, info_name: Any, args: list[str], *rest: Any, **extra: Any) -> Any:
-        self.given = tuple(args)  # a copy: typer removes the arguments from the list
+        self.arguments = tuple(args)  # a copy: typer removes the arguments from the list
         with self._usage_error_as_json():
             return super().make_context(info_name, args, *rest, **extra)
 
@@ -36,6 +36,6 @@ class Commands(TyperGroup):
             yield
         except Exception as error:
             format_message = getattr(error, "format_message", None)  # typer's own errors only; commands end with Exit
-            if format_message is not None and "--json" in self.given:
+            if format_message is not None and "--json" in self.arguments:
                 typer.echo(failure_json("UsageError", redact(format_message()), 2))
             raise

@@ -35,7 +35,7 @@ def worker_memory(cluster: Cluster) -> int:
 
 
 def memory_of_workers(cluster: Section) -> int | None:
-    """Memory limit of each worker in bytes; None if only the running worker knows it."""
+    """Memory limit of each worker in bytes; None if it is known only from running workers."""
     if isinstance(cluster, KubernetesCluster):
         return int(POD_SHARE * cluster.memory) if isinstance(cluster.memory, int) else None
     if isinstance(cluster, Cluster) and cluster.kind != "address":

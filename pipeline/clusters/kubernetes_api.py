@@ -134,7 +134,7 @@ class KubernetesApi:
     @staticmethod
     def _transport() -> Any:
         """The client's exception for a request without an answer."""
-        import urllib3  # noqa: PLC0415 (comes with the client)
+        import urllib3  # noqa: PLC0415 (a dependency of the client)
 
         return urllib3.exceptions.HTTPError
 

@@ -20,7 +20,7 @@ class LleError(Exception):
 
 
 class ConfigError(LleError):
-    """The config asks for something that does not exist or does not fit together."""
+    """The config asks for something that does not exist, or its settings contradict each other."""
 
     exit_code = 2
 
@@ -54,7 +54,7 @@ class StoreError(LleError):
 
 
 class StoreHeld(StoreError):
-    """Another run holds the store's lock; `is_held` tells whether it still does."""
+    """Another run holds the store's lock; `is_held` checks whether it still does."""
 
     def __init__(self, message: str, is_held: Callable[[], bool] = lambda: True) -> None:
         super().__init__(message)

@@ -1,9 +1,11 @@
 """Write the embedding of a store to one file, in input order, a block at a time."""
 
+import contextlib
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -34,13 +36,14 @@ def export_embedding(store: Store, out: Path) -> int:
     """
     check_out(out)
     array = store.array(array_specs.EMBEDDING.name)
-    partial = out.with_name(f".{out.name}.partial")
+    partial = out.with_name(f".{uuid.uuid4().hex}.partial")  # of this process alone: others may write to `out` too
     with storage_errors(str(out)):
         try:
-            if out.suffix == ".npy":
-                _write_npy(partial, store)
-            else:
-                _write_table(partial, store, out.suffix)
+            with partial.open("xb") as file:
+                if out.suffix == ".npy":
+                    _write_npy(file, store)
+                else:
+                    _write_table(file, store, out.suffix)
             partial.replace(out)
         finally:
             partial.unlink(missing_ok=True)
@@ -53,6 +56,8 @@ def check_out(out: Path) -> None:
         raise ConfigError(f"{out}: expected a file on this machine, found a URL; write it here and copy it there")
     if out.suffix not in SUFFIXES:
         raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}")
+    if out.is_dir():
+        raise ConfigError(f"{out}: expected the name of a file, found a folder; choose another name")
     if not out.absolute().parent.is_dir():
         raise ConfigError(f"{out}: its folder does not exist; create it first")
 
@@ -63,35 +68,33 @@ def _blocks(store: Store) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
         yield start, store.read(array_specs.EMBEDDING.name, start, min(start + block_of(array), array.shape[0]))
 
 
-def _write_npy(path: Path, store: Store) -> None:
+def _write_npy(file: BinaryIO, store: Store) -> None:
     ratios = store.has_array(array_specs.DISTANCE_RATIO.name)
     n_rows, n_columns = store.array(array_specs.EMBEDDING.name).shape
-    with path.open("wb") as file:
-        header = {"descr": "<f8", "fortran_order": False, "shape": (n_rows, n_columns + ratios)}
-        np.lib.format.write_array_header_1_0(file, header)
-        for start, rows in _blocks(store):
-            if ratios:
-                rows = np.column_stack([rows, store.read(array_specs.DISTANCE_RATIO.name, start, start + len(rows))])
-            file.write(np.ascontiguousarray(rows, "<f8").tobytes())
+    header = {"descr": "<f8", "fortran_order": False, "shape": (n_rows, n_columns + ratios)}
+    np.lib.format.write_array_header_1_0(file, header)
+    for start, rows in _blocks(store):
+        if ratios:
+            rows = np.column_stack([rows, store.read(array_specs.DISTANCE_RATIO.name, start, start + len(rows))])
+        file.write(np.ascontiguousarray(rows, "<f8").tobytes())
 
 
-def _write_table(path: Path, store: Store, suffix: str) -> None:
+def _write_table(file: BinaryIO, store: Store, suffix: str) -> None:
     import pandas as pd  # noqa: PLC0415 (a second of imports that the other commands need not wait for)
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    writer: pq.ParquetWriter | None = None
-    for start, rows in _blocks(store):
-        columns: dict[str, Any] = {"row": np.arange(start, start + len(rows))}
-        columns["component"] = store.read(array_specs.COMPONENT.name, start, start + len(rows))
-        columns |= {f"y{j + 1}": rows[:, j] for j in range(rows.shape[1])}
-        if store.has_array(array_specs.DISTANCE_RATIO.name):
-            columns["distance_ratio"] = store.read(array_specs.DISTANCE_RATIO.name, start, start + len(rows))
-        if suffix == ".csv":
-            pd.DataFrame(columns).to_csv(path, mode="w" if start == 0 else "a", header=start == 0, index=False)
-            continue
-        table = pa.table(columns)
-        writer = writer or pq.ParquetWriter(path, table.schema)
-        writer.write_table(table)
-    if writer is not None:
-        writer.close()
+    with contextlib.ExitStack() as closing:
+        writer: pq.ParquetWriter | None = None
+        for start, rows in _blocks(store):
+            columns: dict[str, Any] = {"row": np.arange(start, start + len(rows))}
+            columns["component"] = store.read(array_specs.COMPONENT.name, start, start + len(rows))
+            columns |= {f"y{j + 1}": rows[:, j] for j in range(rows.shape[1])}
+            if store.has_array(array_specs.DISTANCE_RATIO.name):
+                columns["distance_ratio"] = store.read(array_specs.DISTANCE_RATIO.name, start, start + len(rows))
+            if suffix == ".csv":
+                pd.DataFrame(columns).to_csv(file, header=start == 0, index=False)
+                continue
+            table = pa.table(columns)
+            writer = writer or closing.enter_context(pq.ParquetWriter(file, table.schema))
+            writer.write_table(table)

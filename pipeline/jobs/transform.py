@@ -26,6 +26,7 @@ from pipeline.storage.versions import reading
 KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".zarr": "zarr"}
 TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}
 NAMED_ROWS = 5
+WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the same file
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def transform(
     StoreError where the run was changed meanwhile, InputChanged where the new rows were.
     """
     check_out(out)
-    seconds = 0 if execution is None else execution.lock_wait
+    seconds = WAIT_FOR_OTHERS if execution is None else execution.lock_wait
     with reading(run_url) as run:
         return wait_for_lock(
             lambda: _transform(run, new, settings, out, execution, max_ratio, far_as_nan, work_url, progress),
@@ -97,7 +98,8 @@ def _transform(
         if _state_of(run) != state:
             raise StoreError(f"{run.url}: was computed anew meanwhile; run the same command again")
         export_embedding(work, out)
-    work.objects.delete("")
+        work.erase()
+    work.objects.delete_empty_folders()
     first = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
     total = {key: sum(report[key] for report in reports) for key in ("invalid", "far", "mixed", "coincident")}
     return Transformed(

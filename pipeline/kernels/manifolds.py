@@ -1,8 +1,8 @@
 """Built-in test manifolds: deterministic samples of surfaces and curves with known coordinates.
 
-Each manifold is an infinite sequence of rows that depends on the seed alone. It is drawn in granules of a
-fixed number of rows, each from its own random stream, so any range of rows comes out the same however the
-sequence is cut into blocks.
+Each manifold is an infinite sequence of rows that depends only on the seed. It is generated in granules of a
+fixed number of rows, each from a separate random stream, so a range of rows does not depend on the division of the
+sequence into blocks.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ PARABOLOID_A, PARABOLOID_B = 1.0, 2.0
 class ManifoldSample(NamedTuple):
     """Points in space and their true coordinates on the manifold.
 
-    points (rows, d) float64; coordinates (rows, q) float64, without any noise.
+    points (rows, d) float64; coordinates (rows, q) float64, without noise.
     """
 
     points: FloatArray
@@ -37,7 +37,7 @@ def sample(name: str, start: int, stop: int, seed: int, noise: float, phi: float
     """Rows [start, stop) of the infinite sequence of points on a manifold.
 
     noise is the standard deviation of isotropic Gaussian noise, in the units of the points. phi (radians) is
-    read by punctured_sphere only.
+    used by punctured_sphere only.
 
     Raises InputError for an unknown name, start > stop, a negative seed or noise, or phi outside [0, 2 pi).
     """
@@ -57,7 +57,7 @@ def sample(name: str, start: int, stop: int, seed: int, noise: float, phi: float
 
 
 def check_parameters(name: str, seed: int, noise: float, phi: float) -> None:
-    """Raises InputError where `sample` would."""
+    """Raises InputError for the parameters that `sample` refuses."""
     if name not in MANIFOLDS:
         raise InputError(f"manifold '{name}' is not known; choose one of {', '.join(MANIFOLDS)}")
     if seed < 0:
@@ -69,8 +69,8 @@ def check_parameters(name: str, seed: int, noise: float, phi: float) -> None:
 
 
 def _sample_granule(name: str, granule: int, seed: int, noise: float, phi: float) -> ManifoldSample:
-    # The whole granule is computed even where few rows are wanted: vectorised sines may differ in the last
-    # bit with the position in the vector, and the rows must not depend on the cut.
+    # The whole granule is computed even for a few rows: vectorised sines can differ in the last bit with the
+    # position in the vector, and rows must not depend on the range.
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(granule,))))
     uniform = rng.random((GRANULE_ROWS, 2))
     points, coordinates = _SHAPES[name](uniform[:, 0], uniform[:, 1], phi)
@@ -97,9 +97,8 @@ def archimedean_arc_length(angle: FloatArray, radius: float, growth: float) -> F
 def _swiss_roll(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
     """scikit-learn's roll, (t cos t, 21 v, t sin t) with t = 1.5 pi (1 + 2 u).
 
-    Coordinates: arc length along the roll from its inner end, and height. The arc length makes the unrolled
-    sheet isometric to the roll, which the angle t does not; like t it grows along the roll, so it colours a
-    picture as t does.
+    Coordinates: arc length along the roll from its inner end, and height. With the arc length the unrolled sheet is
+    isometric to the roll, with the angle t it is not. Both increase along the roll, so both give the same colours.
     """
     t = 1.5 * np.pi * (1 + 2 * u)
     height = ROLL_HEIGHT * v
@@ -110,7 +109,7 @@ def _swiss_roll(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
 def _s_curve(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
     """scikit-learn's curve, (sin t, 2 v, sign(t) (cos t - 1)) with t = 3 pi (u - 1/2).
 
-    Coordinates: t, which is already the arc length, and the width 2 v.
+    Coordinates: t, which is the arc length, and the width 2 v.
     """
     t = 3 * np.pi * (u - 0.5)
     width = 2 * v
@@ -164,7 +163,7 @@ def _elliptic_paraboloid(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSa
 
 
 def _cusp(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
-    """z = sqrt(r), the surface of revolution of z = sqrt|x|, over the unit disc (uniform there).
+    """z = sqrt(r), the surface of revolution of z = sqrt|x|, over the unit disc (uniform on the disc).
 
     Coordinates: x, y.
     """

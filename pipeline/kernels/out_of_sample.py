@@ -1,7 +1,7 @@
-"""Coordinates of new points from those of their neighbours among the training points, and how far out they lie.
+"""Coordinates of new points from those of their neighbours among the training points, and their relative distance.
 
-Saul & Roweis 2003 (Think Globally, Fit Locally, JMLR 4), the nonparametric mapping of new inputs: the weights that best
-rebuild a new point from its neighbours, summing to 1, applied to the neighbours' coordinates.
+Saul & Roweis 2003 (Think Globally, Fit Locally, JMLR 4), the nonparametric mapping of new inputs: the weights (with
+sum 1) that best reconstruct a new point from its neighbours are applied to the neighbours' coordinates.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 COINCIDENT = 1e-12
-"""Of the size of the coordinates: a new point within it of a training point is that point, rounding apart."""
+"""Relative to the size of the coordinates: closer points are equal up to rounding."""
 PAIRS_AT_ONCE = 2**20
 
 
@@ -28,14 +28,14 @@ class Placed(NamedTuple):
     coordinates: F64
     """(b, m)"""
     coincident: Bools
-    """(b,) the point is a training point and has its coordinates."""
+    """(b,) whether the point equals a training point, and has its coordinates."""
 
 
 def reach_of(points: F64, boxes: Boxes, counts: Ids, k: int) -> F64:
     """An upper bound (b,) on the distance of each point (b, d) to its k-th nearest among the rows of the boxes.
 
-    A box with at least k rows has them all no farther than its farthest corner; counts (boxes,) are the rows that
-    count. Infinite where no box has as many.
+    All rows of a box are at most as far as its farthest corner, so a box with at least k rows gives a bound. counts
+    (boxes,) are the numbers of rows to use. Infinite if no box has k rows.
     """
     best = np.full(len(points), np.inf)
     for box in np.flatnonzero(counts >= k):
@@ -45,7 +45,7 @@ def reach_of(points: F64, boxes: Boxes, counts: Ids, k: int) -> F64:
 
 
 def reached(points: F64, reach: F64, boxes: Boxes, chosen: Ids) -> Bools:
-    """(b, chosen) whether each point (b, d) comes within its reach (b,) of each chosen box, or as near as that."""
+    """(b, chosen) whether each chosen box is within the reach (b,) of each point (b, d), or equally near."""
     out = np.empty((len(points), len(chosen)), bool)
     limit = np.square((1 + TIE) * reach)
     for column, box in enumerate(chosen):
@@ -55,7 +55,7 @@ def reached(points: F64, reach: F64, boxes: Boxes, chosen: Ids) -> Bools:
 
 
 def of_one_component(ids: Ids, component: npt.NDArray[np.integer]) -> Bools:
-    """(b, k) which neighbours lie in the component of the nearest, since coordinates of two have nothing in common.
+    """(b, k) mask of the neighbours in the component of the nearest one: components have unrelated coordinates.
 
     ids (b, k), nearest first, -1 pads; component (b, k) of each.
 
@@ -71,14 +71,14 @@ def place(
 ) -> Placed:  # fmt: skip
     """Weighted sums of the neighbours' coordinates, with the barycentric weights of the new points.
 
-    A new point that is a training point gets its coordinates, to which the weights come only as near as reg lets them.
+    A new point that equals a training point gets its coordinates; with reg > 0 the weights would only approximate them.
 
     Args:
         points: (b, d) new points.
         neighbors: (b, k, d) their neighbours, nearest first.
-        embedded: (b, k, m) coordinates of these; the content of invalid slots is ignored.
-        distances: (b, k) to these.
-        valid: (b, k) which slots hold a neighbour; the first of each row does.
+        embedded: (b, k, m) their coordinates; invalid slots are ignored.
+        distances: (b, k) their distances.
+        valid: (b, k) mask of the slots with a neighbour; the first slot of each row is valid.
         reg: as in `barycenter_weights`.
         rule: as in `barycenter_weights`.
     """
@@ -92,15 +92,15 @@ def place(
 def of_equal_rank(
     distances: npt.NDArray[np.floating], own: npt.NDArray[np.floating], positions: Ids, valid: Bools
 ) -> tuple[F64, F64]:
-    """What ``distance_ratio`` compares: (farthest (b,), own (b, k)), all at one rank, whatever the lists' lengths.
+    """The distances for ``distance_ratio``, all of one rank although lists vary in length: (farthest (b,), own (b, k)).
 
-    A list that ends at a radius ends nearer than the k-th neighbour of a new point. So the rank is that of the shortest
-    list involved, at least 1: the point's own or one of its neighbours'.
+    A list that ends at a radius is shorter than that of a new point. So the rank is the length, at least 1, of the
+    shortest list involved: that of the new point or of one of its neighbours.
 
     Args:
-        distances: (b, k) to the neighbours, ascending; inf in empty slots, at least one is none.
-        own: (w, k) the same of points of which ``positions`` (b, k) are the neighbours.
-        valid: (b, k) which slots hold a neighbour.
+        distances: (b, k) to the neighbours, ascending; inf in empty slots, at least one slot is filled.
+        own: (w, k) the same for the points that ``positions`` (b, k) refers to, the neighbours.
+        valid: (b, k) mask of the slots with a neighbour.
 
     >>> farthest, own = of_equal_rank(np.array([[1.0, 2.0]]), np.array([[3.0, np.inf]]), np.array([[0, 0]]),
     ...                               np.array([[True, True]]))
@@ -115,12 +115,12 @@ def of_equal_rank(
 
 
 def distance_ratio(farthest: F64, own: F64, valid: Bools) -> F64:
-    """(b,) distance to the k-th neighbour over the mean of these neighbours' distances to their own k-th ones.
+    """(b,) distance to the k-th neighbour divided by the mean of the neighbours' distances to their k-th neighbours.
 
-    farthest (b,), own (b, k), valid (b, k). About 1 for a point of the same sample, whatever the density and the
-    dimension; r for a point r times as far away as the training points lie from each other there. De Ridder, Tax & Duin
-    1998 (An experimental comparison of one-class classification methods, ASCI) accept a point by this quotient with
-    k = 1; the k-th distances vary less, and are averaged as in the local outlier factor (Breunig et al. 2000, SIGMOD).
+    farthest (b,), own (b, k), valid (b, k). About 1 for a point of the same sample, for any density and dimension; r
+    for a point r times as far away as nearby training points are from each other. De Ridder, Tax & Duin 1998 (An
+    experimental comparison of one-class classification methods, ASCI) accept a point by this quotient with k = 1. The
+    k-th distances vary less, and are averaged as in the local outlier factor (Breunig et al. 2000, SIGMOD).
     """
     mean = np.where(valid, own, 0.0).sum(axis=1) / np.maximum(valid.sum(axis=1), 1)
     return np.asarray(farthest / np.maximum(mean, np.finfo(np.float64).tiny))

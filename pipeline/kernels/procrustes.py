@@ -1,8 +1,8 @@
-"""Rotate one set of coordinates onto another of the same points: orthogonal Procrustes.
+"""Orthogonal Procrustes: rotate one set of coordinates onto another set of the same points.
 
-Eigenvectors are known up to a sign, and those of (nearly) equal eigenvalues up to a rotation among themselves, so the
-coordinates of an embedding may turn although hardly a point has moved. A rotation leaves all distances, the covariance
-of coordinates of unit covariance, and the space that the eigenvectors span as they are.
+Eigenvectors are determined up to a sign, and those of (nearly) equal eigenvalues up to a rotation among themselves. So
+the coordinates of an embedding may rotate although the points have hardly moved. A rotation preserves all distances,
+the covariance of coordinates of unit covariance, and the space spanned by the eigenvectors.
 """
 
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from scipy.linalg import orthogonal_procrustes
 F64 = npt.NDArray[np.float64]
 
 DETERMINED = 1e-6
-"""Of the largest singular value of new' previous: with a smaller one among them no rotation is singled out."""
+"""Relative to the largest singular value of new' previous; with a smaller one the rotation is not determined."""
 
 
 class Alignment(NamedTuple):
-    """The rotation onto the previous coordinates, and how much of the difference remains."""
+    """The rotation onto the previous coordinates, and the difference before and after it."""
 
     rotation: F64
     """(m, m) orthogonal (determinant 1 or -1): new @ rotation is nearest to previous."""
@@ -31,8 +31,8 @@ class Alignment(NamedTuple):
 def align(new: npt.NDArray[np.float64], previous: npt.NDArray[np.float64]) -> Alignment | None:
     """The orthogonal R that minimises ||new R - previous|| for coordinates (r, m) of the same r points.
 
-    About the origin, since embeddings are centred: a translation would not keep them so. None where the points do not
-    determine R: fewer than m of them, or coordinates that have nothing to do with each other.
+    About the origin, because embeddings are centred and a translation would change that. None if the points do not
+    determine R: fewer than m points, or unrelated coordinates.
     Source: Schoenemann 1966 (Psychometrika 31), as implemented by SciPy.
 
     >>> turn = np.array([[0.0, 1.0], [-1.0, 0.0]])

@@ -1,4 +1,4 @@
-"""New points on the principal components that a set of points was projected on, from the points and their scores."""
+"""Project new points on the principal components of a set of points, given only the points and their scores."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,7 +7,7 @@ import numpy.typing as npt
 def project_like(
     queries: npt.NDArray[np.floating], points: npt.NDArray[np.floating], scores: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """The scores (b, m) of queries (b, d) on the principal components that gave the points (n, d) theirs (n, m).
+    """The scores (b, m) of queries (b, d) on the principal components of the points (n, d) with scores (n, m).
 
     With centred points P and scores S = P C for orthonormal eigenvectors C of P'P, P'S = C S'S, and S'S is diagonal.
     """

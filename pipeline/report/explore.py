@@ -1,7 +1,7 @@
-"""The explorer of a run: one HTML file that opens offline and draws up to `MAX_POINTS` points with WebGL.
+"""The explorer of a run: one HTML file that opens offline and shows up to `MAX_POINTS` points with WebGL.
 
-The page holds its columns as base64 text. Numbers are 16-bit steps of their robust range; the few values outside of
-that range follow as exact float32. Classes are numbers of the class. `explorer/data.js` decodes what is encoded here.
+The page holds its columns as base64 text. Numbers are stored as 16-bit steps of their robust range, the few
+values outside that range as float32, and classes as class numbers. `explorer/data.js` decodes the columns.
 """
 
 import base64
@@ -32,7 +32,7 @@ SCRIPTS = ("data.js", "layout.js", "colors.js", "plot.js", "axes.js", "selection
 class Column(NamedTuple):
     """One column of the page.
 
-    values: (n,), numbers (NaN where unknown), or the number of each row's class (-1 where unknown).
+    values: (n,), numbers (NaN if unknown), or class numbers (-1 if unknown).
     names: the names of the classes; None for numbers.
     role: "coordinate" (an axis), "component" (of the neighbour graph) or "value" (anything else).
     """
@@ -45,7 +45,7 @@ class Column(NamedTuple):
 
 
 class ExplorerPage(NamedTuple):
-    """What the page shows: title, the rows of the input (n,), ascending, their columns, and counts for the heading."""
+    """The content of the page: title, input rows (n,), ascending, their columns, and counts for the heading."""
 
     title: str
     rows: npt.NDArray[np.int64]
@@ -55,7 +55,7 @@ class ExplorerPage(NamedTuple):
 
 
 def sample_rows(rows: npt.NDArray[np.int64], limit: int = MAX_POINTS) -> npt.NDArray[np.int64]:
-    """All rows up to `limit`; of more, one at random from each of `limit` equal stretches. Ascending.
+    """All rows, or one random row from each of `limit` equal ranges if there are more. Ascending.
 
     >>> sample_rows(np.arange(5), 10)
     array([0, 1, 2, 3, 4])
@@ -67,7 +67,7 @@ def sample_rows(rows: npt.NDArray[np.int64], limit: int = MAX_POINTS) -> npt.NDA
 
 
 def render_explorer(page: ExplorerPage) -> bytes:
-    """The page as UTF-8 bytes: styles, scripts, library and data inline, no addresses of other files."""
+    """The page as UTF-8 bytes, with styles, scripts, library and data inline."""
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     described, payloads = [], []
     for column in page.columns:
@@ -100,7 +100,7 @@ def read_asset(name: str) -> str:
 
 
 def safe_json(value: Any) -> str:
-    """JSON that nothing within a script element can end: "<" only as an escape.
+    """JSON for a script element: "<" is escaped, so that no text can end the element.
 
     >>> safe_json("</script>")
     '"\\\\u003c/script>"'
@@ -113,7 +113,7 @@ def to_base64(values: Array) -> str:
 
 
 def encode_column(column: Column) -> tuple[Json, list[str]]:
-    """How the page describes a column, and its base64 texts."""
+    """The page's description of a column, and its base64 texts."""
     described: Json = {"name": column.name, "label": column.label, "role": column.role}
     if column.names is not None:
         codes = np.where(column.values < 0, len(column.names), column.values)
@@ -133,9 +133,9 @@ def encode_column(column: Column) -> tuple[Json, list[str]]:
 
 
 def _range_of(values: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Range of the steps: percentiles 0.1 to 99.9 and a margin where all values span over 3 times that.
+    """Range of the steps: percentiles 0.1 to 99.9 if all values span over 3 times that range, else all values.
 
-    A few points far out along a spike would otherwise leave the others a handful of steps.
+    Otherwise a few points far out along a spike would leave only a handful of steps for the others.
     """
     if not values.size:
         return 0.0, 1.0

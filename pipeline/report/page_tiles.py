@@ -130,7 +130,9 @@ def trustworthiness_tile(metrics: Metrics) -> Tile:
     continuity = number((metrics.get("continuity") or {}).get("value"), ".3f")
     if not is_known(value):
         return Tile(label, NOT_MEASURED, "Neighbourhoods before and after were not compared.", "unknown")
-    sentence = f"1 if what is close in the embedding is close in the data; the converse, continuity, is {continuity}."
+    sentence = (
+        f"1 if neighbours in the embedding are neighbours in the data; the converse, continuity, is {continuity}."
+    )
     if value < LOW_TRUSTWORTHINESS:
         return Tile(label, f"{value:.3f}", f"Low: do not read clusters off the picture. {sentence}", "warning")
     return Tile(label, f"{value:.3f}", sentence, "good")

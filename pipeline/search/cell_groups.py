@@ -238,7 +238,7 @@ def write_lists(store: Store, start: int, lists: NeighborLists, into: Sequence[s
     store.write(distances, start, as_stored(lists.distances))
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def group_cells_bytes(*, n_blocks: int, n_cells: int) -> int:

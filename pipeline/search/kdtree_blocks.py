@@ -129,7 +129,7 @@ def rows_of(boxes: Boxes, chosen: Ids) -> Ids:
     return np.concatenate(rows) if rows else np.empty(0, np.int64)
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def search_tree_bytes(*, block: int, halo: int, row: int, d: int, k: int, n_boxes: int) -> int:

@@ -18,7 +18,7 @@ class Place(NamedTuple):
     """The content of a URL: its kind, and a description for messages."""
 
     kind: Kind
-    found: str
+    description: str
 
 
 def identify(objects: Objects) -> Place:

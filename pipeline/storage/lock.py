@@ -40,7 +40,7 @@ class RunLock:
         while not self.store.objects.create(self.name, self._content()):
             holder = self.store.get_json(self.name)
             if holder is None and not self.store.objects.exists(self.name):
-                continue  # released meanwhile
+                continue  # released in the meantime
             if holder is not None and holder_alive(self.store, self.name, holder):
                 raise self._refused(holder)
             self._remove_dead(holder or {"token": "torn"})
@@ -82,7 +82,7 @@ class RunLock:
         )
 
     def _is_held_by(self, holder: dict[str, Any]) -> bool:
-        """Whether the lock is still that holder's, and the holder lives."""
+        """Whether the same holder still has the lock and is alive."""
         current = self.store.get_json(self.name)
         same = current is not None and current.get("token") == holder["token"]
         return same and holder_alive(self.store, self.name, holder)
@@ -122,10 +122,10 @@ def _of_my_job(holder: dict[str, Any]) -> bool:
 
 
 def wait_for_lock(act: Callable[[], T], seconds: float, say: Callable[[str], None]) -> T:
-    """Call `act`, and again while another run holds the store it locks, for at most `seconds`.
+    """Call `act`; repeat it while another run holds the lock, for at most `seconds`.
 
-    `act` starts from the beginning each time, so it sees what the other run has written. Raises StoreHeld at the end
-    of the time, Interrupted on SIGINT and SIGTERM.
+    `act` starts from the beginning each time, so it sees the results of the other run. Raises StoreHeld after that
+    time, Interrupted on SIGINT and SIGTERM.
     """
     deadline, announced = time.monotonic() + seconds, False
     with interruptible():

@@ -39,6 +39,9 @@ class Objects(Protocol):
     def delete(self, name: str) -> None:
         """Remove an object, or everything in a folder. Does nothing if neither exists."""
 
+    def delete_empty_folders(self) -> None:
+        """Remove the root and the folders in it that hold nothing; what another process has written stays."""
+
     def place(self) -> Any:
         """The root for zarr: the folder (str), or obstore's store."""
 

@@ -92,11 +92,15 @@ class LocalObjects:
 
     def create(self, name: str, data: bytes) -> bool:
         target = self._path(name)
-        with storage_errors(str(target)):
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+
+        def write() -> None:  # repeated if another process deletes the empty folder meanwhile
             target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+            temporary.write_bytes(data)
+
+        persist(write, str(target))
+        with storage_errors(str(target)):
             try:
-                temporary.write_bytes(data)
                 os.link(temporary, target)  # fails if the name exists; readers never see half-written content
             except FileExistsError:
                 return False
@@ -139,6 +143,12 @@ class LocalObjects:
                 shutil.rmtree(target, ignore_errors=False)
             else:
                 target.unlink(missing_ok=True)
+
+    def delete_empty_folders(self) -> None:
+        folders = [path for path in self.root.rglob("*") if path.is_dir()]
+        for folder in sorted([self.root, *folders], reverse=True):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
     def place(self) -> Any:
         return str(self.root)
@@ -266,6 +276,9 @@ class RemoteObjects:
         if existing:
             with self._at(name):
                 self._obs.delete(self._store, existing)
+
+    def delete_empty_folders(self) -> None:
+        """Object stores have no folders."""
 
     def place(self) -> Any:
         return self._store

@@ -55,13 +55,13 @@ class Store:
         place = identify(self.objects)
         if place.kind == "other version":
             raise ConfigError(
-                f"{self.url}: expected a run of store format {FORMAT_VERSION}, found {place.found}; read it with the "
-                f"version of the program that wrote it, or compute it again: `lle run CONFIG --fresh`"
+                f"{self.url}: expected a run of store format {FORMAT_VERSION}, found {place.description}; read it with "
+                f"the version of the program that wrote it, or compute it again: `lle run CONFIG --fresh`"
             )
         if place.kind not in {"run", "damaged"}:
             raise ConfigError(
-                f"{self.url}: no run has been started there. Expected the store of a run, found {place.found}; give "
-                f"the path or URL of output.store in its config"
+                f"{self.url}: no run has been started there. Expected the store of a run, found {place.description}; "
+                f"give the path or URL of output.store in its config"
             )
         self.is_run()
 
@@ -92,10 +92,10 @@ class Store:
         """The kind of content at the URL. Raises ConfigError for a root of versions or foreign data."""
         place = identify(self.objects)
         if place.kind == "versions":
-            raise ConfigError(f"{self.url}: holds {place.found}, not one run; set output.keep, or {cure}")
+            raise ConfigError(f"{self.url}: holds {place.description}, not one run; set output.keep, or {cure}")
         if place.kind == "foreign":
             raise ConfigError(
-                f"{self.url}: expected an empty place or a store of this program, found {place.found}; {cure}"
+                f"{self.url}: expected an empty place or a store of this program, found {place.description}; {cure}"
             )
         return place.kind
 

@@ -159,9 +159,7 @@ def other_versions(url: str, store: Store) -> list[Store]:
 
 def unreadable(store: Store) -> StoreError:
     """The error for a published version that no longer exists."""
-    return StoreError(
-        f"{store.url}: is published, but cannot be read (no zarr.json). Run the job again to compute it anew"
-    )
+    return StoreError(f"{store.url}: is published, but cannot be read (no zarr.json). Run the job again to compute it")
 
 
 @contextlib.contextmanager

@@ -88,6 +88,32 @@ class TestEveryFormat:
         assert out.read_text() == "old"
         assert names_in(tmp_path) == {out.name}
 
+    def test_two_exports_to_one_file_at_once_are_both_whole(self, store, tmp_path, suffix, monkeypatch):
+        """The second one begins and ends while the first one is at its third block."""
+        alone, out, starts = tmp_path / f"alone{suffix}", tmp_path / f"y{suffix}", []
+        export_embedding(store, alone)
+        read = Store.read
+
+        def read_and_export_again(self, name, start, stop):
+            if name == "embedding":
+                starts.append(start)
+            if len(starts) == 3:
+                starts.append(-1)
+                assert export_embedding(Store(store.url), out) == ROWS
+                assert out.read_bytes() == alone.read_bytes()
+            return read(self, name, start, stop)
+
+        monkeypatch.setattr(Store, "read", read_and_export_again)
+        assert export_embedding(store, out) == ROWS
+        assert starts.count(-1) == 1
+        assert out.read_bytes() == alone.read_bytes()
+        assert names_in(tmp_path) == {out.name, alone.name}
+
+    def test_folder_of_that_name(self, store, tmp_path, suffix):
+        (tmp_path / f"y{suffix}").mkdir()
+        with pytest.raises(ConfigError, match="found a folder"):
+            export_embedding(store, tmp_path / f"y{suffix}")
+
     def test_no_embedding_yet(self, tmp_path, suffix):
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})

@@ -1,5 +1,8 @@
 """lle transform: training points keep their coordinates, new ones land where a run with them would put them."""
 
+import io
+import threading
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +11,7 @@ from sklearn.manifold._locally_linear import barycenter_weights
 from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
+from pipeline.engine.progress import RunProgress
 from pipeline.jobs import transform as transforms
 from pipeline.kernels.procrustes import align
 from pipeline.storage.store import Store
@@ -221,6 +225,36 @@ def test_goes_on_where_it_was_stopped(roll, tmp_path, monkeypatch):
     lle("transform", *arguments)
     assert np.load(tmp_path / "y.npy").shape == (50, 3)
     assert not (tmp_path / "y.npy.work").exists()
+
+
+def test_two_transforms_to_one_file_at_once_are_both_whole(roll, tmp_path, monkeypatch):
+    """The second one begins while the first one has the lock, waits for it, and computes the rows again."""
+    np.save(tmp_path / "new.npy", swiss_roll(50, np.random.default_rng(23)))
+    monkeypatch.setattr("pipeline.storage.lock.POLL_SECONDS", 0.05)
+    run_steps, waiting = transforms._run_steps, threading.Event()
+    outcomes, quiet, new = [], RunProgress(io.StringIO()), str(tmp_path / "new.npy")
+    monkeypatch.setattr(RunProgress, "say", lambda self, text: waiting.set())
+
+    def start() -> None:
+        out = tmp_path / "y.csv"
+        outcomes.append(transforms.transform(roll.store.url, new, (), out, None, None, False, None, quiet))
+
+    def run_both(*arguments):
+        if not threads:
+            threads.append(threading.Thread(target=start))
+            threads[0].start()
+            assert waiting.wait(60)
+        return run_steps(*arguments)
+
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(transforms, "_run_steps", run_both)
+    start()
+    first = (tmp_path / "y.csv").read_bytes()
+    threads[0].join()
+    assert [outcome.rows for outcome in outcomes] == [50, 50]
+    assert (tmp_path / "y.csv").read_bytes() == first
+    assert len(pd.read_csv(tmp_path / "y.csv")) == 50
+    assert not (tmp_path / "y.csv.work").exists()
 
 
 def test_a_run_that_changes_meanwhile_is_told(roll, tmp_path, monkeypatch):

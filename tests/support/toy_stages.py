@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.engine.plan import Layout, Report, Step, Steps
+from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from pipeline.stages import ingest, write_report
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import ArraySpec, PlannedArray
@@ -23,9 +23,9 @@ def weigh(config: Any, layout: Layout) -> Steps:
     """One step, one task a block."""
     layout = replace(layout, k_max=layout.n_features)
     yield Step(
-        "solve_weights", "solve", weigh_block, layout.input_blocks(), TASK_BYTES,
-        {"reg": config.weights.reg, "n_neighbors": config.neighbors.n_neighbors, **_rows(layout)},
-        arrays=(_planned(array_specs.WEIGHTS, layout, layout.n_features),),
+        "solve_weights", "solve", weigh_block, layout.input_blocks(),
+        Decides({"reg": config.weights.reg, "n_neighbors": config.neighbors.n_neighbors, **_rows(layout)}),
+        Runs(TASK_BYTES), Writes((_planned(array_specs.WEIGHTS, layout, layout.n_features),)),
         expected=lambda block: {"squared_error": 0.0, "zero_trace": 0},
     )  # fmt: skip
     return layout
@@ -42,23 +42,24 @@ def embed(config: Any, layout: Layout) -> Steps:
     """One task that sums all blocks, then one task a block. `eigensolver.method: chebyshev` does not converge."""
     n_components = config.eigensolver.n_components
     yield Step(
-        "solve_embedding", "solve", sum_blocks, 1, TASK_BYTES,
-        {"n_components": n_components, "method": config.eigensolver.method, "tol": config.eigensolver.tol},
-        bundles=("_work/eigen/00000.npz",), resources={"max_degrees": config.eigensolver.max_degrees}, on_driver=True,
+        "solve_embedding", "solve", sum_blocks, 1,
+        Decides({"n_components": n_components, "method": config.eigensolver.method, "tol": config.eigensolver.tol}),
+        Runs(TASK_BYTES, WHOLE_DATA, resources={"max_degrees": config.eigensolver.max_degrees}),
+        Writes(bundles=("_work/eigen/00000.npz",)),
         expected=lambda block: {"converged": True},
     )  # fmt: skip
     yield Step(
-        "solve_embedding", "write", write_block, layout.input_blocks(), TASK_BYTES,
-        {"scale": config.embedding.scale, **_rows(layout)},
-        arrays=(_planned(array_specs.EMBEDDING, layout, n_components), _planned(array_specs.COMPONENT, layout)),
-        expected=lambda block: {},
+        "solve_embedding", "write", write_block, layout.input_blocks(),
+        Decides({"scale": config.embedding.scale, **_rows(layout)}), Runs(TASK_BYTES),
+        Writes((_planned(array_specs.EMBEDDING, layout, n_components), _planned(array_specs.COMPONENT, layout))),
     )  # fmt: skip
     return layout
 
 
 def score(config: Any, layout: Layout) -> Steps:
     """One step that nothing depends on."""
-    yield Step("measure_quality", "score", score_sample, 1, TASK_BYTES, {"sample": config.quality.sample}, feeds=False)
+    decides = Decides({"sample": config.quality.sample})
+    yield Step("measure_quality", "score", score_sample, 1, decides, Runs(TASK_BYTES), feeds=False)
     return layout
 
 

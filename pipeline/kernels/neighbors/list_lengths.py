@@ -50,8 +50,8 @@ def flat_counts(neighbors: F64, n_listed: npt.NDArray[np.integer], n_components:
     The neighbourhood contraction of Zhang, Wang & Zha 2012 (Adaptive Manifold Learning, IEEE Trans. PAMI 34, section
     4.1): with r_k = sqrt(sum_{j > m} s_j^2 / sum_{j <= m} s_j^2) of the singular values s of the k nearest
     neighbours, centred, take the largest k with r_k < eta, or the k with the smallest r_k if there is none. As in
-    ``tangent_space`` the point itself is not a member. Their expansion step, which adds single neighbours again, is
-    omitted: the lists stay the K_i nearest.
+    ``tangent_coordinates`` the point itself is not a member. Their expansion step, which adds single neighbours again,
+    is omitted: the lists stay the K_i nearest.
 
     Args:
         neighbors: (b, K, d) coordinates, nearest first; slots from n_listed on are ignored.

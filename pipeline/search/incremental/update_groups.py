@@ -247,7 +247,7 @@ def merge_new(
     return {"lists": n_lists, "kept": n_kept}
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def search_new_bytes(*, old: int, late: int, row: int, d: int, k: int) -> int:
