@@ -26,7 +26,7 @@ class KubernetesApi:
             import kubernetes  # noqa: PLC0415 (an optional extra)
         except ImportError:
             raise ConfigError(
-                "execution.cluster.kind: kubernetes needs the extra k8s: pip install 'lle-pipeline[k8s]'"
+                "execution.cluster.kind: kubernetes needs the extra k8s: run pip install '.[k8s]' in the source folder"
             ) from None
         self._failure = kubernetes.client.ApiException
         try:

@@ -45,7 +45,7 @@ def slurm_cluster(cluster: SlurmCluster) -> Iterator[Client]:
         import dask_jobqueue  # noqa: PLC0415 (an optional extra)
     except ImportError:
         raise ConfigError(
-            "execution.cluster.kind: slurm needs the extra slurm: pip install 'lle-pipeline[slurm]'"
+            "execution.cluster.kind: slurm needs the extra slurm: run pip install '.[slurm]' in the source folder"
         ) from None
     options = job_options(cluster)
     try:

@@ -35,7 +35,7 @@ def find_objects(url: str, key: str) -> list[Stamp]:
     Raises InputError if there is none, or if the bucket is missing or not accessible.
     """
     if find_spec("obstore") is None:
-        raise InputError(f"input.{key}: reading {url} needs the extra s3: pip install 'lle-pipeline[s3]'")
+        raise InputError(f"input.{key}: reading {url} needs the extra s3: run pip install '.[s3]' in the source folder")
     root, name = _split(url)
     where = f"input.{key}: {url}"
     if not name or name.endswith("/"):

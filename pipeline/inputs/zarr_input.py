@@ -175,7 +175,7 @@ def _locate(url: str) -> list[Location]:
         pattern = unquote(parsed.path) if parsed.scheme == "file" else url
         return [Location(path, path, None) for path in find_paths(pattern, "url")]
     if find_spec("obstore") is None:
-        raise InputError(f"input.url: reading {url} needs the extra s3: pip install 'lle-pipeline[s3]'")
+        raise InputError(f"input.url: reading {url} needs the extra s3: run pip install '.[s3]' in the source folder")
     try:
         return [Location(url, None, open_remote(url))]
     except ConfigError as error:

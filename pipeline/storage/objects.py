@@ -195,7 +195,7 @@ class RemoteObjects:
         try:
             import obstore  # noqa: PLC0415 (an optional extra)
         except ImportError:
-            raise ConfigError(f"{url}: needs the extra s3: pip install 'lle-pipeline[s3]'") from None
+            raise ConfigError(f"{url}: needs the extra s3: run pip install '.[s3]' in the source folder") from None
         self.url, self._obs = url.rstrip("/"), obstore
         self._missing = (obstore.exceptions.NotFoundError, FileNotFoundError)
         self._store = open_remote(self.url)
