@@ -9,7 +9,7 @@
 """
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -95,3 +95,17 @@ class Interrupted(LleError):
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
         self.exit_code = 128 + signal_number
+
+
+NAMED_ROWS = 5
+"""Rows that a message lists before it breaks off."""
+
+
+def first_rows(rows: Sequence[int], count: int | None = None) -> str:
+    """The first row numbers for a message; `count` is the number of rows in all (None: `rows` holds all).
+
+    >>> first_rows([3, 17]), first_rows([3, 17], count=40)
+    ('3, 17, counted from 0', '3, 17, ..., counted from 0')
+    """
+    more = ", ..." if (len(rows) if count is None else count) > min(len(rows), NAMED_ROWS) else ""
+    return f"{', '.join(map(str, rows[:NAMED_ROWS]))}{more}, counted from 0"

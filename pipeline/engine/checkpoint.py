@@ -13,7 +13,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pipeline.core.errors import CorruptChunk, StageIncomplete, StoreError
@@ -28,7 +28,7 @@ def fingerprint(upstream: str, step: Step) -> str:
     """SHA-256 over canonical JSON of what decides a step's result."""
     decides = step.decides
     content = [upstream, step.stage, step.name, decides.version, step.n_blocks, decides.parameters, decides.identity]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=asdict).encode()).hexdigest()[:32]
 
 
 def with_records(

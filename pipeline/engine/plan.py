@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.array_specs import PlannedArray, dtype_bytes
 
 Report = dict[str, Any]
 Json = dict[str, Any]
@@ -70,6 +70,11 @@ class Layout:
 
     def point_blocks(self) -> int:
         return math.ceil(self.n_points / self.block_points)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a stored point."""
+        return self.n_features * dtype_bytes(self.dtype)
 
 
 Place = Literal["worker", "whole data", "driver"]

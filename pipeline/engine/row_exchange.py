@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pipeline.engine import disk_costs, task_costs
 from pipeline.engine.plan import Decides, Layout, Report, Runs, Step, Writes
 from pipeline.storage import array_specs
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 Ids = npt.NDArray[np.integer]
@@ -42,19 +42,19 @@ def exchange(
     Returns the most rows that one block is sent.
     """
     n, n_blocks = layout.n_points, layout.point_blocks()
-    block = layout.block_points
-    size = {"size": block, "n_points": n, **({} if lists == LISTS else {"lists": lists})}
+    block_size = layout.block_points
+    wanted = {"blocks": Blocks(n, block_size), **({} if lists == LISTS else {"lists": lists})}
     asked, sent = folders(lists)
-    most = min(n - min(n, block), block * layout.k_max)
+    most = min(n - min(n, block_size), block_size * layout.k_max)
     requests = yield Step(
         stage,
         "request",
         request_rows,
         n_blocks,
-        Decides(size),
-        Runs(request_rows_bytes(block=block, k=layout.k_max)),
+        Decides(wanted),
+        Runs(request_rows_bytes(block_size=block_size, k=layout.k_max)),
         Writes(bundles=(asked,), bundle_bytes=disk_costs.request_rows(blocks=n_blocks, rows=n_blocks * most)),
-        expected=lambda b: {"rows": min(n, 4 * block) if n_blocks > 1 else 0, "most": most},
+        expected=lambda b: {"rows": min(n, 4 * block_size) if n_blocks > 1 else 0, "most": most},
     )
     asked_for = sum(report["most" if "most" in report else "rows"] for report in requests)
     yield Step(
@@ -62,8 +62,8 @@ def exchange(
         "send",
         send_rows,
         n_blocks,
-        Decides({"array": array, **size}),
-        Runs(send_rows_bytes(block=block, row=row)),
+        Decides({"array": array, **wanted}),
+        Runs(send_rows_bytes(block_size=block_size, row=row)),
         Writes(bundles=(sent,), bundle_bytes=disk_costs.send_rows(blocks=n_blocks, rows=asked_for, row=row)),
     )
     return max((report["rows"] for report in requests), default=0)
@@ -74,34 +74,34 @@ def foreign_rows(indices: Ids, start: int, stop: int) -> Ids:
     return np.unique(indices[(indices >= 0) & ((indices < start) | (indices >= stop))])
 
 
-def request_rows(store: Store, block: int, size: int, n_points: int, lists: str = LISTS) -> Report:
+def request_rows(store: Store, block_index: int, blocks: Blocks, lists: str = LISTS) -> Report:
     """Ask the blocks that hold them for the neighbours of a block of points."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     wanted = foreign_rows(store.read(lists, start, stop), start, stop)
-    sources, first = np.unique(wanted // size, return_index=True)
+    sources, first = np.unique(wanted // blocks.size, return_index=True)
     for source, low, high in zip(sources.tolist(), first, [*first[1:], len(wanted)], strict=False):
-        store.write_bundle(f"{folders(lists)[0]}/{source:05d}/{block:05d}", rows=wanted[low:high])
+        store.write_bundle(f"{folders(lists)[0]}/{source:05d}/{block_index:05d}", rows=wanted[low:high])
     return {"rows": len(wanted), "blocks": len(sources)}
 
 
-def send_rows(store: Store, block: int, array: str, size: int, n_points: int, lists: str = LISTS) -> Report:
+def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, lists: str = LISTS) -> Report:
     """Send every block that asked the rows of an array that it wants of this one."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     asked, answers = folders(lists)
-    names = store.objects.names(f"{asked}/{block:05d}")
+    names = store.objects.names(f"{asked}/{block_index:05d}")
     values = store.read(array, start, stop) if names else None
     sent = 0
     for name in names:
         rows = store.read_bundle(name.removesuffix(".npz"))["rows"]
         target = int(name.rsplit("/", 1)[1].removesuffix(".npz"))
         if values is not None:
-            store.write_bundle(f"{answers}/{target:05d}/{block:05d}", rows=rows, values=values[rows - start])
+            store.write_bundle(f"{answers}/{target:05d}/{block_index:05d}", rows=rows, values=values[rows - start])
         sent += len(rows)
     return {"rows": sent, "blocks": len(names)}
 
 
 def receive_rows(
-    store: Store, block: int, array: str, start: int, stop: int, indices: Ids, lists: str = LISTS
+    store: Store, block_index: int, array: str, start: int, stop: int, indices: Ids, lists: str = LISTS
 ) -> tuple[Ids, npt.NDArray[Any]]:
     """(ids, rows of the array): those of a block, [start, stop), and of all the neighbours it was sent, ascending."""
     wanted = foreign_rows(indices, start, stop)
@@ -110,7 +110,7 @@ def receive_rows(
     stored = store.array(array)
     values = np.empty((len(rows), stored.shape[1]), stored.dtype)
     values[before : before + stop - start] = store.read(array, start, stop)
-    for name in store.objects.names(f"{folders(lists)[1]}/{block:05d}"):
+    for name in store.objects.names(f"{folders(lists)[1]}/{block_index:05d}"):
         part = store.read_bundle(name.removesuffix(".npz"))
         values[np.searchsorted(rows, part["rows"])] = part["values"]
     return rows, values
@@ -119,13 +119,14 @@ def receive_rows(
 # --- bytes of a task (engine/task_costs.py says what they count)
 
 
-def request_rows_bytes(*, block: int, k: int) -> int:
-    return task_costs.TASK_BYTES + block * k * 40
+def request_rows_bytes(*, block_size: int, k: int) -> int:
+    return task_costs.TASK_BYTES + block_size * k * 40
 
 
-def send_rows_bytes(*, block: int, row: int) -> int:
-    return task_costs.TASK_BYTES + block * (7 * row + 32)
+def send_rows_bytes(*, block_size: int, row: int) -> int:
+    return task_costs.TASK_BYTES + block_size * (7 * row + 32)
 
 
-def receive_rows_bytes(*, block: int, foreign: int, row: int) -> int:
-    return task_costs.TASK_BYTES + (block + foreign) * (row + 40) + 2 * block * row + 3 * min(block, foreign) * row
+def receive_rows_bytes(*, block_size: int, foreign: int, row: int) -> int:
+    received = (block_size + foreign) * (row + 40) + 3 * min(block_size, foreign) * row
+    return task_costs.TASK_BYTES + received + 2 * block_size * row

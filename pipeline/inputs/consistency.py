@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pipeline.core.errors import InputChanged
 from pipeline.inputs import Source
 from pipeline.storage import array_specs
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 N_CHECKED_ROWS = 16
@@ -22,12 +22,13 @@ def array_digest(values: npt.NDArray[Any], *more: Any) -> str:
     return digest.hexdigest()
 
 
-def require_unchanged_input(before: Source, after: Source, size: int, n: int, reports: list[dict[str, Any]]) -> None:
+def require_unchanged_input(before: Source, after: Source, blocks: Blocks, reports: list[dict[str, Any]]) -> None:
     """Raises InputChanged unless all blocks were read from the state `before`, and its first n rows are unchanged.
 
     A new file between others shifts all later rows: some would be read twice and others never.
     """
-    expected_states = [before.state(*block_rows(block, size, n)) for block in range(len(reports))]
+    n, size = blocks.n, blocks.size
+    expected_states = [before.state(*blocks.rows(block_index)) for block_index in range(len(reports))]
     is_unchanged = before.n_rows == n and all(
         report.get("state", state) == state for report, state in zip(reports, expected_states, strict=True)
     )

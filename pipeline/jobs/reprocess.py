@@ -85,7 +85,8 @@ class VersionHistory(History):
             step = replace(step, decides=replace(step.decides, identity=identity))
         if (step.stage, step.name) != ("ingest", "read"):
             return step
-        self._input = describe_input(self._config, self._source, step.decides.parameters["size"])  # before it is read
+        size = step.decides.parameters["blocks"].size
+        self._input = describe_input(self._config, self._source, size)  # before the input is read
         if not self.donors or not self._source.detects_changes:
             return step
         earlier = {"url": self.donors[0].url, "blocks": earlier_blocks(self.donors[0], self._input)}

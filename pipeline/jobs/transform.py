@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.clusters.connect import connect, memory_of_high_memory, memory_of_workers, memory_resource
 from pipeline.config.models import Cluster, Execution, Input, parse_input
-from pipeline.core.errors import ConfigError, InputChanged, InputError, StoreError
+from pipeline.core.errors import NAMED_ROWS, ConfigError, InputChanged, InputError, StoreError
 from pipeline.core.signals import interruptible
 from pipeline.engine import checkpoint, current_config, plan, task_costs
 from pipeline.engine.execute import Executor, run_step
@@ -19,13 +19,13 @@ from pipeline.jobs.export import check_out, export_embedding
 from pipeline.search.cell_groups import KEPT_CELLS
 from pipeline.stages import embed_new
 from pipeline.storage import array_specs
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.lock import RunLock, wait_for_lock
 from pipeline.storage.store import Store, block_of, read_elsewhere
 from pipeline.storage.versions import reading
 
 KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".zarr": "zarr"}
 TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}
-NAMED_ROWS = 5
 WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the same file
 
 
@@ -91,7 +91,8 @@ def _transform(
         finally:
             progress.stop()
         try:
-            require_unchanged_input(source, _open(section), layout.block_points, source.n_rows, reports)
+            blocks = Blocks(source.n_rows, layout.block_points)
+            require_unchanged_input(source, _open(section), blocks, reports)
         except InputChanged:
             checkpoint.forget_step(work, "transform", "embed")
             raise

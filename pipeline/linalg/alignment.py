@@ -108,7 +108,7 @@ def _state_of(url: str) -> Json:
 
 
 def align_components(
-    store: Store, block: int, n_components: int, n_graph: int, scale: str, previous: str | None
+    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, previous: str | None
 ) -> Report:
     """The rotation of each component onto the earlier embedding; the identity where there is nothing to align with."""
     earlier = _held_before(store) if previous is None else _held_elsewhere(Store(previous))

@@ -8,39 +8,40 @@ from pipeline.core.errors import BoundsNotMet
 from pipeline.kernels.factors.cost_matrix import local_factor
 from pipeline.kernels.graph.connectivity import closed_classes
 from pipeline.storage import array_specs
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 Ids = npt.NDArray[np.int64]
 
 
-def load_factor(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
+def load_factor(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
     """A = I - W of the points `rows` (ascending, closed under neighbours), square."""
-    blocks = []
-    for start in range(0, n_points, size):
-        stop = min(start + size, n_points)
+    parts = []
+    for start in range(0, blocks.n, blocks.size):
+        stop = min(start + blocks.size, blocks.n)
         first, past = np.searchsorted(rows, [start, stop])
         if first < past:
             indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
             weights = store.read(array_specs.WEIGHTS.name, start, stop)
-            block = local_factor(indices, weights, start, n_points)
-            blocks.append(block if past - first == stop - start else block[rows[first:past] - start])
-    return _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
+            block = local_factor(indices, weights, start, blocks.n)
+            parts.append(block if past - first == stop - start else block[rows[first:past] - start])
+    return _restrict_columns(csr_array(vstack(parts, format="csr")), rows)
 
 
-def load_local_factors(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
+def load_local_factors(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
     """F of the points `rows` (ascending, a union of weak components), for the methods that store its rows.
 
     Never square, so that nobody takes it for I - W, which has one row for each point; a row of zeros changes nothing.
     """
-    inside = np.zeros(n_points, bool)
+    inside = np.zeros(blocks.n, bool)
     inside[rows] = True
-    blocks = []
-    for number, start in enumerate(range(0, n_points, size)):
-        if inside[start : start + size].any():
+    parts = []
+    for number, start in enumerate(range(0, blocks.n, blocks.size)):
+        if inside[start : start + blocks.size].any():
             block = store.read_rows(array_specs.LOCAL_FACTORS, number)
             kept = inside[block.indices[block.indptr[:-1]]]
-            blocks.append(block if kept.all() else block[np.flatnonzero(kept)])
-    factor = _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
+            parts.append(block if kept.all() else block[np.flatnonzero(kept)])
+    factor = _restrict_columns(csr_array(vstack(parts, format="csr")), rows)
     if factor.shape[0] == factor.shape[1]:
         indptr = np.append(factor.indptr, factor.indptr[-1:])
         factor = csr_array((factor.data, factor.indices, indptr), shape=(factor.shape[0] + 1, factor.shape[1]))
@@ -53,15 +54,15 @@ def null_vector(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
     return np.asarray(root / np.linalg.norm(root))
 
 
-def load_cost_matrix(store: Store, rows: Ids, size: int, n_points: int) -> csr_array:
+def load_cost_matrix(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
     """M of the points `rows` (ascending, a union of weak components)."""
-    blocks = []
-    for number, start in enumerate(range(0, n_points, size)):
-        first, past = np.searchsorted(rows, [start, min(start + size, n_points)])
+    parts = []
+    for number, start in enumerate(range(0, blocks.n, blocks.size)):
+        first, past = np.searchsorted(rows, [start, min(start + blocks.size, blocks.n)])
         if first < past:
             block = store.read_rows(array_specs.COST_MATRIX, number)
-            blocks.append(block if past - first == block.shape[0] else block[rows[first:past] - start])
-    return _restrict_columns(csr_array(vstack(blocks, format="csr")), rows)
+            parts.append(block if past - first == block.shape[0] else block[rows[first:past] - start])
+    return _restrict_columns(csr_array(vstack(parts, format="csr")), rows)
 
 
 def _restrict_columns(matrix: csr_array, rows: Ids) -> csr_array:

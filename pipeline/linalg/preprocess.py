@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.engine import task_costs
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 TINY_RELATIVE_SPREAD = 1e-14
@@ -48,21 +48,21 @@ def unit_rows(rows: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     return np.asarray(np.divide(scaled, length, out=scaled, where=length > 0))
 
 
-def valid_rows(url: str, block: int, size: int, n_rows: int) -> npt.NDArray[np.float64]:
+def valid_rows(url: str, block_index: int, blocks: Blocks) -> npt.NDArray[np.float64]:
     """Rows of an input block without NaN or infinity, float64."""
     store = Store(url)
-    rows = block_rows(block, size, n_rows)
+    rows = blocks.rows(block_index)
     return np.asarray(store.read("_work/raw", *rows)[store.read("_work/valid", *rows) > 0], dtype=np.float64)
 
 
-def valid_array(store: Store, n_valid: list[int], size: int, n_rows: int, n_features: int) -> Any:
+def valid_array(store: Store, n_valid: list[int], blocks: Blocks, n_features: int) -> Any:
     """All valid rows as a Dask array, a chunk for each input block."""
     import dask.array as da  # noqa: PLC0415 (slow to import, rarely needed)
     from dask.delayed import delayed  # noqa: PLC0415
 
     load = delayed(valid_rows, pure=True)
     chunks = [
-        da.from_delayed(load(store.url, block, size, n_rows), shape=(count, n_features), dtype=np.float64)
+        da.from_delayed(load(store.url, block, blocks), shape=(count, n_features), dtype=np.float64)
         for block, count in enumerate(n_valid)
         if count
     ]
@@ -154,11 +154,11 @@ def _components(X: Any, n_components: int) -> tuple[npt.NDArray[np.float64], npt
     return mean, vectors * np.sign(np.take_along_axis(vectors, largest, axis=1))
 
 
-def tall_block(block: int, d: int, n: int) -> int:
+def tall_block(block_size: int, d: int, n: int) -> int:
     """Rows that QR takes at a time: the factors of a few blocks must make one that is no taller."""
-    return min(n, max(4 * d, block))
+    return min(n, max(4 * d, block_size))
 
 
-def fit_bytes(*, block: int, d: int, tall: int) -> int:
+def fit_bytes(*, block_size: int, d: int, tall: int) -> int:
     """`tall` rows in a block of the QR; 0 without components."""
-    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + 8 * d * (8 * block + 6 * tall)
+    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + 8 * d * (8 * block_size + 6 * tall)

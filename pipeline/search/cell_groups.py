@@ -19,7 +19,7 @@ from pipeline.kernels.neighbors.knn import NeighborLists, cell_neighbors, select
 from pipeline.kernels.neighbors.list_lengths import as_stored
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 Ids = npt.NDArray[np.int64]
@@ -64,7 +64,7 @@ def first_round(layout: Layout, k: int, seed: int) -> Round:
 
 def first_target(layout: Layout, k: int) -> int:
     """Points of a group, not counting those shared with other groups."""
-    row = layout.n_features * np.dtype(layout.dtype).itemsize
+    row = layout.row_bytes
     return max(10 * k, min(GROUP_POINTS, GROUP_BYTES // row, GROUP_BLOCKS * layout.block_points))
 
 
@@ -90,9 +90,9 @@ def search_groups(
     stage: str, layout: Layout, k: int, searched: Round, found: Lists | None = None
 ) -> Generator[Step, list[Report], None]:
     """group_cells -> send_members -> search_cells -> merge. Writes the arrays `found`; None: those of the round."""
-    n, d, block, place = layout.n_points, layout.n_features, layout.block_points, searched.place
+    n, d, block_size, place = layout.n_points, layout.n_features, layout.block_points, searched.place
     row, overlap, target = d * np.dtype(layout.dtype).itemsize, searched.overlap, searched.target
-    size = {"size": block, "n_points": n}
+    blocks = Blocks(n, block_size)
     [groups] = yield Step(
         stage,
         searched.name("group_cells"),
@@ -114,8 +114,8 @@ def search_groups(
         searched.name("send_members"),
         send_members,
         layout.point_blocks(),
-        Decides(searched.parameters(n_groups_each=overlap, **size)),
-        Runs(send_members_bytes(block=block, row=row) + scores),
+        Decides(searched.parameters(n_groups_each=overlap, blocks=blocks)),
+        Runs(send_members_bytes(block_size=block_size, row=row) + scores),
         Writes(bundles=(f"{place}/group_members",), bundle_bytes=disk_costs.members(row=row, **visits)),
         expected=lambda b: {"members": {"0": min(n, overlap * target) if b == 0 else 0}},
     )
@@ -125,27 +125,32 @@ def search_groups(
         searched.name("search_cells"),
         search_group,
         groups["n_groups"],
-        Decides(searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, size=block), version=3),
+        Decides(
+            searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, size=block_size), version=3
+        ),
         Runs(search_cells_bytes(members=members, row=row, d=d, k=k)),
         Writes(bundles=(f"{place}/group_neighbors",), bundle_bytes=disk_costs.lists(k=k, **visits)),
     )
     ids, distances = found or lists_at(place)
     into = {"into": [ids.name, distances.name]} if found else {}
-    merged = searched.parameters(n_neighbors=k, n_groups_each=overlap, **into, **size)
+    merged = searched.parameters(n_neighbors=k, n_groups_each=overlap, **into, blocks=blocks)
     yield Step(
         stage,
         searched.name("merge"),
         merge_block,
         layout.point_blocks(),
         Decides({**merged, "previous": searched.previous} if searched.previous else merged),
-        Runs(merge_lists_bytes(block=block, k=k, lists=overlap + bool(searched.previous))),
+        Runs(merge_lists_bytes(block_size=block_size, k=k, lists=overlap + bool(searched.previous))),
         Writes(
-            arrays=(PlannedArray(ids, (n, k), index_dtype(n), block), PlannedArray(distances, (n, k), "float32", block))
+            arrays=(
+                PlannedArray(ids, (n, k), index_dtype(n), block_size),
+                PlannedArray(distances, (n, k), "float32", block_size),
+            )
         ),
     )
 
 
-def group_all_cells(store: Store, block: int, target: int, place: str = FIRST, kept: bool = False) -> Report:
+def group_all_cells(store: Store, block_index: int, target: int, place: str = FIRST, kept: bool = False) -> Report:
     """Assign every cell to a group. `kept`: use the cell counts of the earlier version."""
     counts = (
         store.read_bundle(KEPT_CELLS)["counts"] if kept else store.read_all(array_specs.CELL_COUNTS.name).sum(axis=0)
@@ -155,9 +160,9 @@ def group_all_cells(store: Store, block: int, target: int, place: str = FIRST, k
     return {"n_groups": int(groups.max()) + 1, "largest": int(np.bincount(groups, weights=counts).max())}
 
 
-def send_members(store: Store, block: int, n_groups_each: int, size: int, n_points: int, place: str = FIRST) -> Report:
+def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blocks, place: str = FIRST) -> Report:
     """Send every point of a block to its nearest groups of cells, one bundle per group."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     groups = store.read_bundle(f"{place}/groups")["groups"]
     points = store.read(array_specs.POINTS.name, start, stop)
     if place == FIRST:
@@ -167,23 +172,25 @@ def send_members(store: Store, block: int, n_groups_each: int, size: int, n_poin
     sent = {}
     for group in np.unique(nearest[nearest >= 0]).tolist():
         rows = np.flatnonzero((nearest == group).any(axis=1))
-        store.write_bundle(f"{place}/group_members/{group:05d}/{block:05d}", members=rows + start, points=points[rows])
+        store.write_bundle(
+            f"{place}/group_members/{group:05d}/{block_index:05d}", members=rows + start, points=points[rows]
+        )
         sent[str(group)] = len(rows)
     return {"members": sent}
 
 
 def search_group(
-    store: Store, block: int, n_neighbors: int, exact_below: int, seed: int, size: int, place: str = FIRST
+    store: Store, block_index: int, n_neighbors: int, exact_below: int, seed: int, size: int, place: str = FIRST
 ) -> Report:
     """Search a group of cells: neighbours of all its members within the group, one bundle per block of points."""
-    if not store.objects.names(f"{place}/group_members/{block:05d}"):
+    if not store.objects.names(f"{place}/group_members/{block_index:05d}"):
         return {"members": 0}
-    members, points = read_members(store, block, place)
-    lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block) % 2**32)
+    members, points = read_members(store, block_index, place)
+    lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block_index) % 2**32)
     cuts = np.searchsorted(members, np.arange(0, int(members[-1]) + size + 1, size))
     for target in np.flatnonzero(np.diff(cuts)):
         part = slice(cuts[target], cuts[target + 1])
-        name = f"{place}/group_neighbors/{target:05d}/{block:05d}"
+        name = f"{place}/group_neighbors/{target:05d}/{block_index:05d}"
         store.write_bundle(name, members=members[part], ids=lists.ids[part], distances=lists.distances[part])
     return {"members": len(members)}
 
@@ -196,13 +203,13 @@ def read_members(store: Store, group: int, place: str = FIRST) -> tuple[Ids, npt
 
 
 def merge_block(
-    store: Store, block: int, n_neighbors: int, n_groups_each: int, size: int, n_points: int, place: str = FIRST,
+    store: Store, block_index: int, n_neighbors: int, n_groups_each: int, blocks: Blocks, place: str = FIRST,
     previous: str = "", into: Sequence[str] = (),
 ) -> Report:  # fmt: skip
     """Merge the lists that a block's points got in their groups with those of the previous round."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     ids, distances, n_lists = received_lists(
-        store, f"{place}/group_neighbors/{block:05d}", start, stop, n_groups_each + bool(previous), n_neighbors
+        store, f"{place}/group_neighbors/{block_index:05d}", start, stop, n_groups_each + bool(previous), n_neighbors
     )  # fmt: skip
     if previous:
         ids[:, -1], distances[:, -1] = (store.read(spec.name, start, stop) for spec in lists_at(previous))
@@ -245,8 +252,8 @@ def group_cells_bytes(*, n_blocks: int, n_cells: int) -> int:
     return task_costs.TASK_BYTES + 32 * n_blocks * n_cells
 
 
-def send_members_bytes(*, block: int, row: int) -> int:
-    return task_costs.TASK_BYTES + block * (6 * row + 320)
+def send_members_bytes(*, block_size: int, row: int) -> int:
+    return task_costs.TASK_BYTES + block_size * (6 * row + 320)
 
 
 def search_cells_bytes(*, members: int, row: int, d: int, k: int) -> int:
@@ -258,5 +265,5 @@ def search_cells_bytes(*, members: int, row: int, d: int, k: int) -> int:
     )
 
 
-def merge_lists_bytes(*, block: int, k: int, lists: int) -> int:
-    return task_costs.TASK_BYTES + block * lists * k * 80
+def merge_lists_bytes(*, block_size: int, k: int, lists: int) -> int:
+    return task_costs.TASK_BYTES + block_size * lists * k * 80

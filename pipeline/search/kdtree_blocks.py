@@ -132,6 +132,6 @@ def rows_of(boxes: Boxes, chosen: Ids) -> Ids:
 # --- bytes of a task (engine/task_costs.py explains the terms)
 
 
-def search_tree_bytes(*, block: int, halo: int, row: int, d: int, k: int, n_boxes: int) -> int:
-    trees = (block + halo) * (3 * row + 16 * d + 32)
-    return task_costs.TASK_BYTES + block * (3 * row + 8 * d + 150 * k) + trees + 64 * n_boxes * d
+def search_tree_bytes(*, block_size: int, halo: int, row: int, d: int, k: int, n_boxes: int) -> int:
+    trees = (block_size + halo) * (3 * row + 16 * d + 32)
+    return task_costs.TASK_BYTES + block_size * (3 * row + 8 * d + 150 * k) + trees + 64 * n_boxes * d

@@ -13,10 +13,9 @@ from pipeline.core.errors import CorruptChunk
 from pipeline.engine import checkpoint
 from pipeline.engine.plan import Report, Step
 from pipeline.storage import array_specs
-from pipeline.storage.blocks import block_rows
 from pipeline.storage.store import Store
 
-EXACT_SEARCH = {"method", "n_neighbors", "n_blocks", "size", "n_points"}
+EXACT_SEARCH = {"method", "n_neighbors", "n_blocks", "blocks"}
 """The parameters of an exact Euclidean search; its lists for k neighbours are the beginnings of those for more."""
 
 
@@ -46,19 +45,21 @@ def is_cut(step: Step) -> bool:
     return isinstance(step.function, partial) and step.function.func is cut_lists
 
 
-def cut_lists(search: Callable[..., Report], source_url: str, store: Store, block: int, **parameters: Any) -> Report:
+def cut_lists(
+    search: Callable[..., Report], source_url: str, store: Store, block_index: int, **parameters: Any
+) -> Report:
     """Write the first n_neighbors columns of a source store's exact lists; search the block if its lists are damaged.
 
     Gives the same bytes as `search`: both sort by distance, then by id.
     """
     k = parameters["n_neighbors"]
-    start, stop = block_rows(block, parameters["size"], parameters["n_points"])
+    start, stop = parameters["blocks"].rows(block_index)
     source_store = Store(source_url)
     try:
         ids = source_store.read(array_specs.KNN_INDICES.name, start, stop)
         distances = source_store.read(array_specs.KNN_DISTANCES.name, start, stop)
     except CorruptChunk:
-        return search(store, block, **parameters)
+        return search(store, block_index, **parameters)
     store.write(array_specs.KNN_INDICES.name, start, ids[:, :k])
     store.write(array_specs.KNN_DISTANCES.name, start, distances[:, :k])
     return {"rows_read": 0}

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.config.models import Config
-from pipeline.core.errors import InputError
+from pipeline.core.errors import NAMED_ROWS, InputError, first_rows
 from pipeline.engine import task_costs
 from pipeline.engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes, index_dtype
 from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_bytes
@@ -23,11 +23,10 @@ from pipeline.kernels.neighbors.knn import NeighborLists, exact_distances, selec
 from pipeline.kernels.neighbors.list_lengths import as_stored, counts_within, cut_lists, flat_counts
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 BATCH_BYTES = 16 * 2**20
-NAMED_ROWS = 5
 LONG = array_specs.SEARCHED_INDICES.name
 
 Ids = npt.NDArray[np.int64]
@@ -42,9 +41,9 @@ def steps(config: Config, layout: Layout) -> Steps:
         width = yield from _read_graph(config, layout)
         k_max = width if config.neighbors.k_max == "auto" else min(width, k_max)
     layout = replace(layout, k_max=k_max)
-    rule, n, block = config.neighbors.rule, layout.n_points, layout.block_points
-    row = layout.n_features * np.dtype(layout.dtype).itemsize
-    size = {"size": block, "n_points": n}
+    rule, n, block_size = config.neighbors.rule, layout.n_points, layout.block_points
+    row = layout.row_bytes
+    blocks = Blocks(n, block_size)
     if rule == "k_per_point":
         yield from _read_k(config, layout)
     n_foreign = 0
@@ -65,14 +64,14 @@ def steps(config: Config, layout: Layout) -> Steps:
                 "m": config.eigensolver.n_components,
                 "k_max": k_max,
                 "measured": is_precomputed,
-                **size,
+                "blocks": blocks,
             }
         ),
-        Runs(cut_lists_bytes(block=block, foreign=n_foreign, row=row, k=width, batch=BATCH_BYTES)),
+        Runs(cut_lists_bytes(block_size=block_size, foreign=n_foreign, row=row, k=width, batch=BATCH_BYTES)),
         Writes(
             arrays=(
-                PlannedArray(array_specs.KNN_INDICES, (n, k_max), index_dtype(n), block),
-                PlannedArray(array_specs.KNN_DISTANCES, (n, k_max), "float32", block),
+                PlannedArray(array_specs.KNN_INDICES, (n, k_max), index_dtype(n), block_size),
+                PlannedArray(array_specs.KNN_DISTANCES, (n, k_max), "float32", block_size),
             )
         ),
         expected=lambda b: {"neighbors": 0, "least": k_max, "most": k_max, "raised": 0, "full": 0},
@@ -135,15 +134,14 @@ def _read_k(config: Config, layout: Layout) -> Steps:
                 "source": source,
                 "k_min": k_min,
                 "k_max": k_max,
-                "size": layout.block_points,
-                "n_rows": layout.n_input,
+                "blocks": Blocks(layout.n_input, layout.block_points),
                 "needed": f"{config.method} needs at least {config.least_neighbors}",
             },
             open_source(kind, **source).fingerprint(),
             version=2,
             digested=("kind", "source"),
         ),
-        Runs(read_k_bytes(n=layout.n_input, block=layout.block_points) + layout.beside, place=WHOLE_DATA),
+        Runs(read_k_bytes(n=layout.n_input, block_size=layout.block_points) + layout.beside, place=WHOLE_DATA),
         Writes(arrays=(PlannedArray(array_specs.K_PER_POINT, (layout.n_points,), "int32", layout.block_points),)),
     )
     return layout
@@ -161,20 +159,20 @@ def _read_graph(config: Config, layout: Layout) -> Generator[Step, list[Report],
             f"neighbors.precomputed: expected a row for each of the {layout.n_input} input rows, found "
             f"{graph.n_rows}; give a graph of the same rows, in the same order"
         )
-    width, n, block = graph.n_features, layout.n_points, layout.block_points
+    width, n, block_size = graph.n_features, layout.n_points, layout.block_points
     yield Step(
         "find_neighbors",
         "read_graph",
         read_graph,
         1,
         Decides(
-            {"kind": kind, "source": source, "size": block, "n_rows": layout.n_input},
+            {"kind": kind, "source": source, "blocks": Blocks(layout.n_input, block_size)},
             graph.fingerprint(),
             version=2,
             digested=("kind", "source"),
         ),
-        Runs(read_graph_bytes(n=layout.n_input, block=block, k=width), place=WHOLE_DATA),
-        Writes(arrays=(PlannedArray(array_specs.SEARCHED_INDICES, (n, width), index_dtype(n), block),)),
+        Runs(read_graph_bytes(n=layout.n_input, block_size=block_size, k=width), place=WHOLE_DATA),
+        Writes(arrays=(PlannedArray(array_specs.SEARCHED_INDICES, (n, width), index_dtype(n), block_size),)),
     )
     return width
 
@@ -187,12 +185,12 @@ def _require_neighbors(reports: list[Report], config: Config) -> None:
         raise InputError(
             f"neighbors.precomputed: {count} points have fewer than {k_min} neighbours (neighbors.k_min; "
             f"{config.method} needs at least {config.least_neighbors}), not counting themselves, repetitions and rows "
-            f"that were dropped or merged (input rows {', '.join(map(str, rows))}"
-            f"{', ...' if count > len(rows) else ''}, counted from 0). Give them more neighbours, or lower k_min"
+            f"that were dropped or merged (input rows {first_rows(rows, count)}). "
+            f"Give them more neighbours, or lower k_min"
         )
 
 
-def read_graph(store: Store, block: int, kind: str, source: Json, size: int, n_rows: int) -> Report:
+def read_graph(store: Store, block_index: int, kind: str, source: Json, blocks: Blocks) -> Report:
     """The lists of a graph with internal ids, in internal order; equal rows use the list of the first one.
 
     Ids of dropped rows become empty slots; ids of merged rows become the id of the point that represents them. The
@@ -200,36 +198,35 @@ def read_graph(store: Store, block: int, kind: str, source: Json, size: int, n_r
     """
     graph = open_source(kind, **source)
     representative = store.read_all(array_specs.REPRESENTATIVE.name)
-    internal = np.full(n_rows, -1, np.int64)
-    internal[store.read_all(array_specs.ORIGINAL_INDEX.name)] = np.arange((representative == np.arange(n_rows)).sum())
+    internal = np.full(blocks.n, -1, np.int64)
+    internal[store.read_all(array_specs.ORIGINAL_INDEX.name)] = np.arange((representative == np.arange(blocks.n)).sum())
     point_of = np.append(
         np.where(representative >= 0, internal[representative], -1), -1
     )  # index -1 reads the last entry
     array = store.array(LONG)
     lists = np.empty(array.shape, array.dtype)
     bad_rows, digest = list[int](), ""
-    for start in range(0, n_rows, size):
-        ids, rows = graph.read(start, min(start + size, n_rows)), np.arange(start, min(start + size, n_rows))
+    for start in range(0, blocks.n, blocks.size):
+        stop = min(start + blocks.size, blocks.n)
+        ids, rows = graph.read(start, stop), np.arange(start, stop)
         digest = array_digest(ids, digest)
-        valid = (ids >= -1) & (ids < n_rows) & (ids == np.floor(ids))
+        valid = (ids >= -1) & (ids < blocks.n) & (ids == np.floor(ids))
         bad_rows += rows[~valid.all(axis=1)].tolist()
         is_representative = representative[rows] == rows
         lists[internal[rows[is_representative]]] = point_of[
             np.where(valid, ids, -1)[is_representative].astype(np.int64)
         ]
     if bad_rows:
-        shown = ", ".join(map(str, bad_rows[:NAMED_ROWS])) + (", ..." if bad_rows[NAMED_ROWS:] else "")
         raise InputError(
-            f"neighbors.precomputed: expected row numbers from 0 to {n_rows - 1}, and -1 in empty slots, found others "
-            f"in {len(bad_rows)} rows ({shown}, "
-            f"counted from 0); ids count the rows of this input from 0"
+            f"neighbors.precomputed: expected row numbers from 0 to {blocks.n - 1}, and -1 in empty slots, found "
+            f"others in {len(bad_rows)} rows ({first_rows(bad_rows)}); ids count the rows of this input from 0"
         )
     store.write(LONG, 0, lists)
-    return {"rows": n_rows, "digest": digest}
+    return {"rows": blocks.n, "digest": digest}
 
 
 def read_k(
-    store: Store, block: int, kind: str, source: Json, k_min: int, k_max: int, size: int, n_rows: int, needed: str
+    store: Store, block_index: int, kind: str, source: Json, k_min: int, k_max: int, blocks: Blocks, needed: str
 ) -> Report:
     """The requested number of neighbours of each point, in internal order; equal rows use that of the first one.
 
@@ -237,8 +234,8 @@ def read_k(
     k_min to k_max, InputChanged if the input rows have changed since they were read.
     """
     source_of_k = open_source(kind, **source)
-    require_same_rows(store, source_of_k, n_rows)
-    values = np.concatenate([_numbers(source_of_k, *block_rows(b, size, n_rows)) for b in range(-(-n_rows // size))])
+    require_same_rows(store, source_of_k, blocks.n)
+    values = np.concatenate([_numbers(source_of_k, *blocks.rows(b)) for b in range(-(-blocks.n // blocks.size))])
     original = store.read_all(array_specs.ORIGINAL_INDEX.name)
     is_wrong = ~((values >= k_min) & (values <= k_max) & (values == np.floor(values)))
     rows = np.sort(original[is_wrong[original]])
@@ -274,19 +271,19 @@ def _numbers(source: Any, start: int, stop: int) -> npt.NDArray[np.float64]:
 
 
 def cut_block(
-    store: Store, block: int, rule: str | None, value: float | None, k_min: int, m: int, k_max: int, measured: bool,
-    size: int, n_points: int,
+    store: Store, block_index: int, rule: str | None, value: float | None, k_min: int, m: int, k_max: int,
+    measured: bool, blocks: Blocks,
 ) -> Report:  # fmt: skip
     """Truncate the lists of a block by the rule.
 
     Lists of a precomputed graph are first measured and sorted, and the points themselves and repetitions are removed.
     """
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     ids = store.read(LONG, start, stop).astype(np.int64)
     rows: npt.NDArray[np.integer] = np.arange(0)
     points = np.empty((0, 1))
     if measured or rule == "eta":
-        rows, points = receive_rows(store, block, array_specs.POINTS.name, start, stop, ids, LONG)
+        rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, ids, LONG)
     if measured:
         own = points[np.searchsorted(rows, np.arange(start, stop))]
         distances = exact_distances(own, points, np.where(ids >= 0, np.searchsorted(rows, ids), -1))
@@ -330,13 +327,13 @@ def _flat_counts(
 # --- bytes of a task (engine/task_costs.py explains the terms)
 
 
-def read_k_bytes(*, n: int, block: int) -> int:
-    return task_costs.TASK_BYTES + 40 * n + 128 * block
+def read_k_bytes(*, n: int, block_size: int) -> int:
+    return task_costs.TASK_BYTES + 40 * n + 128 * block_size
 
 
-def read_graph_bytes(*, n: int, block: int, k: int) -> int:
-    return task_costs.TASK_BYTES + n * (60 + 12 * k) + 32 * block * k
+def read_graph_bytes(*, n: int, block_size: int, k: int) -> int:
+    return task_costs.TASK_BYTES + n * (60 + 12 * k) + 32 * block_size * k
 
 
-def cut_lists_bytes(*, block: int, foreign: int, row: int, k: int, batch: int) -> int:
-    return receive_rows_bytes(block=block, foreign=foreign, row=row) + 6 * batch + block * k * 64
+def cut_lists_bytes(*, block_size: int, foreign: int, row: int, k: int, batch: int) -> int:
+    return receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 6 * batch + block_size * k * 64

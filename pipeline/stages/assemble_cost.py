@@ -17,7 +17,7 @@ from pipeline.kernels.factors.cost_matrix import (
     split_by_rows,
 )
 from pipeline.storage import array_specs
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 PART_ENTRIES = 2**21  # of M that a task holds at one time while it computes its part
@@ -25,19 +25,19 @@ PART_ENTRIES = 2**21  # of M that a task holds at one time while it computes its
 
 def steps(config: Config, layout: Layout) -> Steps:
     """contribute -> merge."""
-    n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
-    size = {"size": block, "n_points": n}
-    most = block * factor_entries(config.method, k, config.eigensolver.n_components)
+    n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
+    blocks = Blocks(n, block_size)
+    most = block_size * factor_entries(config.method, k, config.eigensolver.n_components)
     factor = min(most, layout.factor_entries or most)
     width = 2 if config.method == "laplacian" else k + 1
-    products = min(max(PART_ENTRIES, block * (k + 1)), block * (k + 1) ** 2, width * factor)
+    products = min(max(PART_ENTRIES, block_size * (k + 1)), block_size * (k + 1) ** 2, width * factor)
     in_all = n * min((k + 1) ** 2, width * factor_entries(config.method, k, config.eigensolver.n_components))
     sent = yield Step(
         "assemble_cost",
         "contribute",
         contribute_block,
         n_blocks,
-        Decides({"method": config.method, **size}),
+        Decides({"method": config.method, "blocks": blocks}),
         Runs(contribute_bytes(factor=factor, products=products)),
         Writes(
             bundles=("_work/contributions",),
@@ -45,7 +45,7 @@ def steps(config: Config, layout: Layout) -> Steps:
                 n=n, blocks=n_blocks, parts=-(-products // PART_ENTRIES), entries=in_all
             ),
         ),
-        expected=lambda b: {"entries": {str(b): block * (k + 1) ** 2}},
+        expected=lambda b: {"entries": {str(b): block_size * (k + 1) ** 2}},
     )
     entries = largest_total([report["entries"] for report in sent])
     in_all = min(in_all, sum(sum(report["entries"].values()) for report in sent))
@@ -54,44 +54,46 @@ def steps(config: Config, layout: Layout) -> Steps:
         "merge",
         merge_block,
         n_blocks,
-        Decides({"n_blocks": n_blocks, **size}),
+        Decides({"n_blocks": n_blocks, "blocks": blocks}),
         Runs(merge_rows_bytes(entries=entries)),
         Writes(
             bundles=(array_specs.COST_MATRIX,),
             bundle_bytes=disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=in_all),
         ),
-        expected=lambda b: {"nnz": block * 4 * k},
+        expected=lambda b: {"nnz": block_size * 4 * k},
     )
     return layout
 
 
-def contribute_block(store: Store, block: int, method: str, size: int, n_points: int) -> Report:
+def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks) -> Report:
     """What the points of a block add to M, one bundle for each block of rows it touches."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     if method == "lle":
         indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
         weights = store.read(array_specs.WEIGHTS.name, start, stop)
-        factor = local_factor(indices, weights, start, n_points)
+        factor = local_factor(indices, weights, start, blocks.n)
     else:
-        factor = store.read_rows(array_specs.LOCAL_FACTORS, block)
+        factor = store.read_rows(array_specs.LOCAL_FACTORS, block_index)
     entries: dict[str, int] = {}
     # rows of F of one point touch the same columns; those of the laplacian, an edge each, have only one in common
     rows_each = 1 if method == "laplacian" else max(1, factor.shape[0] // (stop - start))
     for number, contribution in enumerate(gram_contributions(factor, PART_ENTRIES * rows_each)):
         folder = f"part_{number:03d}/" if number else ""
-        for target, part in split_by_rows(contribution, size, n_points).items():
-            store.write_bundle(f"_work/contributions/{target:05d}/{folder}{block:05d}", **part._asdict())
+        for target, part in split_by_rows(contribution, blocks.size, blocks.n).items():
+            store.write_bundle(f"_work/contributions/{target:05d}/{folder}{block_index:05d}", **part._asdict())
             entries[str(target)] = entries.get(str(target), 0) + len(part.data)
     return {"parts": len(entries), "entries": entries}
 
 
-def merge_block(store: Store, block: int, n_blocks: int, size: int, n_points: int) -> Report:
+def merge_block(store: Store, block_index: int, n_blocks: int, blocks: Blocks) -> Report:
     """A block of rows of M: the sum of its parts."""
-    start, stop = block_rows(block, size, n_points)
-    names = sorted(store.objects.names(f"_work/contributions/{block:05d}"), key=lambda name: name.rsplit("/", 1)[1])
+    start, stop = blocks.rows(block_index)
+    names = sorted(
+        store.objects.names(f"_work/contributions/{block_index:05d}"), key=lambda name: name.rsplit("/", 1)[1]
+    )
     parts = [RowContribution(**store.read_bundle(name.removesuffix(".npz"))) for name in names]
-    rows = merge_contributions(parts, start, stop, n_points)
-    store.write_rows(array_specs.COST_MATRIX, block, start, rows)
+    rows = merge_contributions(parts, start, stop, blocks.n)
+    store.write_rows(array_specs.COST_MATRIX, block_index, start, rows)
     sums = np.bincount(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.data, rows.shape[0])
     largest = float(np.abs(sums).max(initial=0.0))
     return {"nnz": int(rows.nnz), "largest_row_sum": largest}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.errors import NAMED_ROWS
 from pipeline.engine import task_costs
 from pipeline.engine.plan import KDTREE_FEATURES, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from pipeline.inputs import open_source
@@ -18,7 +19,7 @@ from pipeline.kernels.out_of_sample import distance_ratio, of_equal_rank, of_one
 from pipeline.linalg.preprocess import Transform, unit_rows
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store, block_of, read_elsewhere
 
 Ids = npt.NDArray[np.int64]
@@ -30,7 +31,6 @@ BRUTE_ROWS = 1024
 CALIBRATION_POINTS = 10_000
 USUAL_SHARE = 0.999
 """Of the training points: one whose ratio is above that of so many is far."""
-NAMED_ROWS = 5
 NEW = -2  # no point's id: nothing is left out as the point itself
 
 
@@ -62,7 +62,7 @@ class Job:
 
 def steps(job: Job, layout: Layout) -> Steps:
     """(calibrate ->) embed. `layout` has the new rows as n_input, the training points as n_points."""
-    n, k, m, block = layout.n_input, job.n_neighbors, job.n_coordinates, layout.block_points
+    n, k, m, block_size = layout.n_input, job.n_neighbors, job.n_coordinates, layout.block_points
     run = {"run": job.run}
     limit = job.max_ratio
     if limit is None:
@@ -75,11 +75,11 @@ def steps(job: Job, layout: Layout) -> Steps:
             Decides(
                 {"n_neighbors": k, "sample": sample, "seed": job.seed, "n_embedded": job.n_embedded}, job.run_state
             ),
-            Runs(calibrate_bytes(sample=sample, block=job.stored_block, k=layout.k_max), resources=run),
+            Runs(calibrate_bytes(sample=sample, block_size=job.stored_block, k=layout.k_max), resources=run),
             expected=lambda b: {"limit": 1.0},
         )
         limit = found["limit"]
-    row = layout.n_features * np.dtype(layout.dtype).itemsize
+    row = layout.row_bytes
     row_in = job.n_features_input * np.dtype(job.dtype_input).itemsize
     yield Step(
         "transform",
@@ -99,15 +99,14 @@ def steps(job: Job, layout: Layout) -> Steps:
                 "max_ratio": limit,
                 "far_as_nan": job.far_as_nan,
                 "unit": job.unit,
-                "size": block,
-                "n_rows": n,
+                "blocks": Blocks(n, block_size),
             },
             {**job.run_state, "source": job.source_state},
             version=2,
         ),
         Runs(
             embed_new_bytes(
-                block=block,
+                block_size=block_size,
                 n=layout.n_points,
                 row_in=row_in,
                 row=row,
@@ -124,9 +123,9 @@ def steps(job: Job, layout: Layout) -> Steps:
         ),
         Writes(
             arrays=(
-                PlannedArray(array_specs.EMBEDDING, (n, m), "float64", block),
-                PlannedArray(array_specs.COMPONENT, (n,), "int32", block),
-                PlannedArray(array_specs.DISTANCE_RATIO, (n,), "float64", block),
+                PlannedArray(array_specs.EMBEDDING, (n, m), "float64", block_size),
+                PlannedArray(array_specs.COMPONENT, (n,), "int32", block_size),
+                PlannedArray(array_specs.DISTANCE_RATIO, (n,), "float64", block_size),
             )
         ),
         expected=lambda b: {"invalid": 0, "first_invalid": [], "far": 0, "mixed": 0, "coincident": 0, "limit": limit},
@@ -139,7 +138,9 @@ def halo_rows(row: int) -> int:
     return max(1, min(HALO_ROWS, HALO_BYTES // row))
 
 
-def calibrate(store: Store, block: int, n_neighbors: int, sample: int, seed: int, n_embedded: int, run: str) -> Report:
+def calibrate(
+    store: Store, block_index: int, n_neighbors: int, sample: int, seed: int, n_embedded: int, run: str
+) -> Report:
     """The distance ratio that all but a thousandth of the training points stay below, each taken as a new one."""
     trained = Store(run)
     with read_elsewhere(trained):
@@ -160,11 +161,11 @@ def _ratios_of_training(trained: Store, k: int, sample: int, seed: int, n_embedd
 
 
 def embed_block(
-    store: Store, block: int, kind: str, source: Json, dtype: str, transform: bool, n_neighbors: int, reg: float,
-    rule: str, n_embedded: int, max_ratio: float, far_as_nan: bool, unit: bool, size: int, n_rows: int, run: str,
+    store: Store, block_index: int, kind: str, source: Json, dtype: str, transform: bool, n_neighbors: int, reg: float,
+    rule: str, n_embedded: int, max_ratio: float, far_as_nan: bool, unit: bool, blocks: Blocks, run: str,
 ) -> Report:  # fmt: skip
     """Coordinates, component and distance ratio of a block of new rows; NaN and -1 for rows that are not finite."""
-    start, stop = block_rows(block, size, n_rows)
+    start, stop = blocks.rows(block_index)
     trained = Store(run)
     with read_elsewhere(trained):
         opened = open_source(kind, **source)
@@ -299,22 +300,25 @@ def _embed(
 # --- bytes of a task (engine/task_costs.py says what they count)
 
 
-def calibrate_bytes(*, sample: int, block: int, k: int) -> int:
-    return task_costs.TASK_BYTES + sample * k * 120 + 3 * block * k * 16
+def calibrate_bytes(*, sample: int, block_size: int, k: int) -> int:
+    return task_costs.TASK_BYTES + sample * k * 120 + 3 * block_size * k * 16
 
 
 def embed_new_bytes(
-    *, block: int, n: int, row_in: int, row: int, d: int, k: int, k_max: int, m: int, halo: int, stored: int,
+    *, block_size: int, n: int, row_in: int, row: int, d: int, k: int, k_max: int, m: int, halo: int, stored: int,
     n_boxes: int, batch: int,
 ) -> int:  # fmt: skip
     """`block` new rows against n points stored in blocks of `stored` rows, `halo` of them at a time."""
     search = (
-        halo * (3 * row + 64) + task_costs.tree_bytes(halo, d) + block * (16 * d + 150 * k) + 2 * task_costs.SCORE_BYTES
+        halo * (3 * row + 64)
+        + task_costs.tree_bytes(halo, d)
+        + block_size * (16 * d + 150 * k)
+        + 2 * task_costs.SCORE_BYTES
     )
-    read = min(n, block * k) * (row + 8 * m + 16 * k_max + 64) + 3 * stored * max(row, 8 * m, 8 * k_max)
+    read = min(n, block_size * k) * (row + 8 * m + 16 * k_max + 64) + 3 * stored * max(row, 8 * m, 8 * k_max)
     return (
         task_costs.TASK_BYTES
-        + block * (3 * row_in + 16 * d + 8 * m)
+        + block_size * (3 * row_in + 16 * d + 8 * m)
         + n_boxes * (64 * d + 32)
         + search
         + read

@@ -19,7 +19,7 @@ from pipeline.search.incremental import update_lists
 from pipeline.search.kdtree_blocks import HALO_ROWS, search_by_tree
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 FOUND = (array_specs.KNN_INDICES, array_specs.KNN_DISTANCES)
@@ -37,16 +37,16 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 def _search(config: Config, layout: Layout, found: tuple[array_specs.ArraySpec, array_specs.ArraySpec]) -> Steps:
     """k_max nearest neighbours of every point, into two arrays."""
-    n, k, block = layout.n_points, config.k_bounds[1], layout.block_points
+    n, k, block_size = layout.n_points, config.k_bounds[1], layout.block_points
     method = neighbor_method(config.neighbors.method, n, layout.n_features)
-    d, row = layout.n_features, layout.n_features * np.dtype(layout.dtype).itemsize
-    size = {"size": block, "n_points": n}
+    d, row = layout.n_features, layout.row_bytes
+    blocks = Blocks(n, block_size)
     if layout.earlier is not None and method != "brute":
         return (yield from update_lists.steps(config, layout))
     if method != "pynndescent":
         arrays = (
-            PlannedArray(found[0], (n, k), index_dtype(n), block),
-            PlannedArray(found[1], (n, k), "float32", block),
+            PlannedArray(found[0], (n, k), index_dtype(n), block_size),
+            PlannedArray(found[1], (n, k), "float32", block_size),
         )
         target_arrays = {} if found == FOUND else {"into": [spec.name for spec in found]}
         yield Step(
@@ -55,14 +55,25 @@ def _search(config: Config, layout: Layout, found: tuple[array_specs.ArraySpec, 
             search_block,
             layout.point_blocks(),
             Decides(
-                {"method": method, "n_neighbors": k, "n_blocks": layout.point_blocks(), **target_arrays, **size},
+                {
+                    "method": method,
+                    "n_neighbors": k,
+                    "n_blocks": layout.point_blocks(),
+                    **target_arrays,
+                    "blocks": blocks,
+                },
                 version=2,
             ),
             Runs(
-                search_brute_bytes(block=block, n=n, row=row, d=d, k=k)
+                search_brute_bytes(block_size=block_size, n=n, row=row, d=d, k=k)
                 if method == "brute"
                 else kdtree_blocks.search_tree_bytes(
-                    block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=layout.n_cells + layout.point_blocks()
+                    block_size=block_size,
+                    halo=HALO_ROWS,
+                    row=row,
+                    d=d,
+                    k=k,
+                    n_boxes=layout.n_cells + layout.point_blocks(),
                 )
             ),
             Writes(arrays=arrays),
@@ -74,13 +85,13 @@ def _search(config: Config, layout: Layout, found: tuple[array_specs.ArraySpec, 
 
 
 def search_block(
-    store: Store, block: int, method: str, n_neighbors: int, n_blocks: int, size: int, n_points: int,
+    store: Store, block_index: int, method: str, n_neighbors: int, n_blocks: int, blocks: Blocks,
     into: Sequence[str] = KNN,
 ) -> Report:  # fmt: skip
     """Exact neighbours of a block of points."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     search = search_by_tree if method == "kdtree" else search_by_brute_force
-    lists, n_read = search(store, start, stop, n_neighbors, n_blocks, n_points)
+    lists, n_read = search(store, start, stop, n_neighbors, n_blocks, blocks.n)
     write_lists(store, start, lists, into)
     return {"rows_read": n_read}
 
@@ -98,13 +109,13 @@ def search_by_brute_force(
 # --- bytes of a task (engine/task_costs.py says what they count)
 
 
-def search_brute_bytes(*, block: int, n: int, row: int, d: int, k: int) -> int:
-    in_flight = min(n, task_costs.IN_FLIGHT * block)
+def search_brute_bytes(*, block_size: int, n: int, row: int, d: int, k: int) -> int:
+    in_flight = min(n, task_costs.IN_FLIGHT * block_size)
     return (
         task_costs.TASK_BYTES
         + 2 * task_costs.SCORE_BYTES
         + n * (row + 16)
         + 2 * in_flight * row
-        + block * 80 * k
+        + block_size * 80 * k
         + 4096 * 16 * d
     )

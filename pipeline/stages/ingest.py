@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.config.models import Config
-from pipeline.core.errors import CorruptChunk, InputError
+from pipeline.core.errors import NAMED_ROWS, CorruptChunk, InputError, first_rows
 from pipeline.engine import disk_costs, task_costs
 from pipeline.engine.plan import (
     DRIVER,
@@ -34,10 +34,8 @@ from pipeline.linalg.preprocess import fit_bytes, fit_transform, tall_block, val
 from pipeline.search.incremental import update_lists
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
-
-NAMED_ROWS = 5
 
 
 def source_parameters(config: Config) -> tuple[str, Json]:
@@ -80,15 +78,15 @@ def stored_block(store: Store, layout: Layout) -> int | None:
 
 def steps(config: Config, layout: Layout) -> Steps:
     """read -> read_labels -> merge_duplicates -> find_kept (after an earlier version) -> fit."""
-    n, block, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
+    n, block_size, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
     kind, source = source_parameters(config)
     plain = _without_labels(source)
     row = d * np.dtype(layout.dtype).itemsize
-    size = {"size": block, "n_rows": n}
-    cure = "write the input in smaller chunks or row groups" if layout.beside > block * row else Runs.cure
+    blocks = Blocks(n, block_size)
+    cure = "write the input in smaller chunks or row groups" if layout.beside > block_size * row else Runs.cure
 
     def planned(spec: array_specs.ArraySpec, dtype: str, *tail: int) -> PlannedArray:
-        return PlannedArray(spec, (n, *tail), dtype, block)
+        return PlannedArray(spec, (n, *tail), dtype, block_size)
 
     opened = open_source(kind, **plain)
     reports = yield Step(
@@ -97,13 +95,13 @@ def steps(config: Config, layout: Layout) -> Steps:
         read_block,
         n_blocks,
         Decides(
-            {"kind": kind, "source": plain, "sample": sample_size(n), **size},
+            {"kind": kind, "source": plain, "sample": sample_size(n), "blocks": blocks},
             opened.fingerprint(),
             digested=("kind", "source"),
             version=2,
         ),
         Runs(
-            read_input_bytes(block=block, row=row, d=d, sample=sample_rows(layout), beside=layout.beside),
+            read_input_bytes(block_size=block_size, row=row, d=d, sample=sample_rows(layout), beside=layout.beside),
             remark=opened.remark(),
             cure=cure,
         ),
@@ -119,7 +117,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
     )
     if any(report.get("read") for report in reports):
-        require_unchanged_input(opened, open_source(kind, **plain), block, n, reports)
+        require_unchanged_input(opened, open_source(kind, **plain), blocks, reports)
     _check_invalid(reports, config, opened)
     if layout.label_width:
         labelled = yield Step(
@@ -128,16 +126,16 @@ def steps(config: Config, layout: Layout) -> Steps:
             read_labels,
             n_blocks,
             Decides(
-                {"kind": kind, "source": source, **size},
+                {"kind": kind, "source": source, "blocks": blocks},
                 open_source(kind, **source).fingerprint(),
                 digested=("kind", "source"),
             ),
-            Runs(read_labels_bytes(block=block, width=layout.label_width, beside=layout.beside), cure=cure),
+            Runs(read_labels_bytes(block_size=block_size, width=layout.label_width, beside=layout.beside), cure=cure),
             Writes(arrays=(planned(array_specs.LABEL, "float64", layout.label_width),)),
             feeds=False,
         )
         if any("digest" in report for report in labelled):  # a file that came since would part them from their rows
-            require_unchanged_input(opened, open_source(kind, **plain), block, n, [])
+            require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
     [merged] = yield Step(
         "ingest",
         "merge_duplicates",
@@ -161,24 +159,27 @@ def steps(config: Config, layout: Layout) -> Steps:
             "fit",
             fit_preprocess,
             1,
-            Decides({"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, **size}, version=2),
-            Runs(fit_bytes(block=block, d=d, tall=0 if pca is None else tall_block(block, d, n)), place=DRIVER),
+            Decides({"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, "blocks": blocks}, version=2),
+            Runs(
+                fit_bytes(block_size=block_size, d=d, tall=0 if pca is None else tall_block(block_size, d, n)),
+                place=DRIVER,
+            ),
             Writes(bundles=("_work/transform.npz",), bundle_bytes=disk_costs.transform(d=d)),
         )
     return layout
 
 
 def read_block(
-    store: Store, block: int, kind: str, source: Json, size: int, n_rows: int, sample: int,
+    store: Store, block_index: int, kind: str, source: Json, blocks: Blocks, sample: int,
     earlier: Json | None = None,
 ) -> Report:  # fmt: skip
     """Copy a block of the input into the store with a hash and a validity flag for each row, and keep a sample.
 
     `earlier` names a store (`url`) that holds the rows of some `blocks` as they still are: those are copied from there.
     """
-    start, stop = block_rows(block, size, n_rows)
+    start, stop = blocks.rows(block_index)
     told: Report = {"read": False}
-    rows = _earlier_rows(earlier, block, start, stop)
+    rows = _earlier_rows(earlier, block_index, start, stop)
     if rows is None:
         opened = open_source(kind, **source)
         rows, told = opened.read(start, stop), {"read": True, "state": opened.state(start, stop)}
@@ -187,10 +188,10 @@ def read_block(
     store.write(array_specs.RAW.name, start, rows)
     store.write(array_specs.ROW_HASH.name, start, row_hashes(rows))
     store.write(array_specs.VALID.name, start, valid.astype(np.uint8))
-    chosen = rows_of_sample(sample, n_rows)
+    chosen = rows_of_sample(sample, blocks.n)
     chosen = chosen[(chosen >= start) & (chosen < stop)] - start
     chosen = chosen[valid[chosen]]
-    store.write_bundle(f"_work/sample/{block:05d}", rows=chosen + start, points=rows[chosen])
+    store.write_bundle(f"_work/sample/{block_index:05d}", rows=chosen + start, points=rows[chosen])
     invalid = np.flatnonzero(~valid) + start
     return {"rows": len(rows), "invalid": len(invalid), "first_invalid": invalid[:NAMED_ROWS].tolist(),
             "digest": array_digest(rows), **told}  # fmt: skip
@@ -202,9 +203,9 @@ def rows_of_sample(sample: int, n_rows: int) -> npt.NDArray[np.int64]:
     return np.unique(np.minimum(places.astype(np.int64), n_rows - 1))
 
 
-def _earlier_rows(earlier: Json | None, block: int, start: int, stop: int) -> npt.NDArray[Any] | None:
+def _earlier_rows(earlier: Json | None, block_size: int, start: int, stop: int) -> npt.NDArray[Any] | None:
     """The rows of a block out of an earlier store, None where that does not have them whole."""
-    if earlier is None or block not in earlier["blocks"]:
+    if earlier is None or block_size not in earlier["blocks"]:
         return None
     try:
         return Store(earlier["url"]).read(array_specs.RAW.name, start, stop)
@@ -212,9 +213,9 @@ def _earlier_rows(earlier: Json | None, block: int, start: int, stop: int) -> np
         return None
 
 
-def read_labels(store: Store, block: int, kind: str, source: Json, size: int, n_rows: int) -> Report:
+def read_labels(store: Store, block_index: int, kind: str, source: Json, blocks: Blocks) -> Report:
     """Copy a block of labels (or true coordinates) into the store."""
-    start, stop = block_rows(block, size, n_rows)
+    start, stop = blocks.rows(block_index)
     opened = open_source(kind, **source)
     labels = opened.read_labels(start, stop)
     if labels is None:
@@ -224,7 +225,7 @@ def read_labels(store: Store, block: int, kind: str, source: Json, size: int, n_
     return {**described, "digest": array_digest(labels, *described.values())}
 
 
-def merge_rows(store: Store, block: int, invalid: str) -> Report:
+def merge_rows(store: Store, block_index: int, invalid: str) -> Report:
     """Give every valid row the first row with the same values."""
     valid = store.read_all(array_specs.VALID.name) > 0
     representative = merge_duplicates(store.read_all(array_specs.ROW_HASH.name), valid)
@@ -234,10 +235,10 @@ def merge_rows(store: Store, block: int, invalid: str) -> Report:
 
 
 def fit_preprocess(
-    store: Store, block: int, scale: str, pca: int | None, n_valid: list[int], n_features: int, size: int, n_rows: int
+    store: Store, block_index: int, scale: str, pca: int | None, n_valid: list[int], n_features: int, blocks: Blocks
 ) -> Report:
     """Fit scaler and components on the running cluster."""
-    X = valid_array(store, n_valid, size, n_rows, n_features)
+    X = valid_array(store, n_valid, blocks, n_features)
     transform = fit_transform(X, scale, pca)
     arrays: dict[str, Any] = {"mean": transform.mean, "scale": transform.scale}
     if transform.components is not None and transform.center is not None:
@@ -264,7 +265,7 @@ def _check_invalid(reports: list[Report], config: Config, opened: Source) -> Non
         rows = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
         raise InputError(
             f"input: {count} rows hold NaN or infinity, or numbers whose squares overflow (rows "
-            f"{', '.join(map(str, rows))}{', ...' if count > len(rows) else ''}, counted from 0; the first is "
+            f"{first_rows(rows, count)}; the first is "
             f"{_place_of_fault(opened, rows[0])}). Mend them, or set preprocess.invalid: drop to leave them out (their "
             f"embedding is NaN)"
         )
@@ -295,12 +296,12 @@ def _width_key(config: Config) -> str:
 # --- bytes of a task (engine/task_costs.py says what they count)
 
 
-def read_input_bytes(*, block: int, row: int, d: int, sample: int, beside: int) -> int:
-    return task_costs.TASK_BYTES + block * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row + beside
+def read_input_bytes(*, block_size: int, row: int, d: int, sample: int, beside: int) -> int:
+    return task_costs.TASK_BYTES + block_size * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row + beside
 
 
-def read_labels_bytes(*, block: int, width: int, beside: int) -> int:
-    return task_costs.TASK_BYTES + block * (64 * width + 128) + beside
+def read_labels_bytes(*, block_size: int, width: int, beside: int) -> int:
+    return task_costs.TASK_BYTES + block_size * (64 * width + 128) + beside
 
 
 def merge_duplicates_bytes(*, n: int) -> int:

@@ -16,7 +16,7 @@ from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_by
 from pipeline.kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 BATCH_LINKS = 2**22
@@ -24,8 +24,8 @@ BATCH_LINKS = 2**22
 
 def steps(config: Config, layout: Layout) -> Steps:
     """measure_links -> request -> send -> edges -> degrees -> solve."""
-    n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
-    size = {"size": block, "n_points": n}
+    n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
+    blocks = Blocks(n, block_size)
     t = None if config.weights.edges == "binary" else config.weights.t
     if t == "auto":
         reports = yield Step(
@@ -33,8 +33,8 @@ def steps(config: Config, layout: Layout) -> Steps:
             "measure_links",
             measure_links,
             n_blocks,
-            Decides(size),
-            Runs(measure_links_bytes(block=block, k=k)),
+            Decides({"blocks": blocks}),
+            Runs(measure_links_bytes(block_size=block_size, k=k)),
             expected=lambda b: {"links": 1, "squared": 1.0},
         )
         t = sum(report["squared"] for report in reports) / sum(report["links"] for report in reports)
@@ -50,8 +50,8 @@ def steps(config: Config, layout: Layout) -> Steps:
         "edges",
         weigh_block,
         n_blocks,
-        Decides({"t": t, **size}),
-        Runs(weigh_edges_bytes(block=block, foreign=foreign, row=row, k=k, links=BATCH_LINKS)),
+        Decides({"t": t, "blocks": blocks}),
+        Runs(weigh_edges_bytes(block_size=block_size, foreign=foreign, row=row, k=k, links=BATCH_LINKS)),
         Writes(bundles=("_work/edges",), bundle_bytes=disk_costs.edges(n=n, blocks=n_blocks, k=k)),
     )
     yield Step(
@@ -59,40 +59,40 @@ def steps(config: Config, layout: Layout) -> Steps:
         "degrees",
         add_degrees,
         1,
-        Decides({"t": t, "n_blocks": n_blocks, **size}),
-        Runs(add_degrees_bytes(n=n, block=block, k=k), place=WHOLE_DATA),
-        Writes(arrays=(PlannedArray(array_specs.DEGREE, (n,), "float64", block),)),
+        Decides({"t": t, "n_blocks": n_blocks, "blocks": blocks}),
+        Runs(add_degrees_bytes(n=n, block_size=block_size, k=k), place=WHOLE_DATA),
+        Writes(arrays=(PlannedArray(array_specs.DEGREE, (n,), "float64", block_size),)),
     )
     solved = yield Step(
         "local_factors",
         "solve",
         solve_block,
         n_blocks,
-        Decides(size),
-        Runs(factor_edges_bytes(block=block, k=k)),
+        Decides({"blocks": blocks}),
+        Runs(factor_edges_bytes(block_size=block_size, k=k)),
         Writes(
             bundles=(array_specs.LOCAL_FACTORS,),
             bundle_bytes=disk_costs.sparse_rows(n=n * k, blocks=n_blocks, entries=2 * n * k),
         ),
-        expected=lambda b: {"rows": block * k},
+        expected=lambda b: {"rows": block_size * k},
     )
     return replace(layout, factor_entries=2 * max(report["rows"] for report in solved))
 
 
-def measure_links(store: Store, block: int, size: int, n_points: int) -> Report:
+def measure_links(store: Store, block_index: int, blocks: Blocks) -> Report:
     """Sum of the squared distances of a block's points to their neighbours."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     linked = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop) >= 0
     squared = np.square(store.read(array_specs.NEIGHBOR_DISTANCES.name, start, stop)[linked].astype(np.float64))
     return {"links": int(linked.sum()), "squared": float(squared.sum())}
 
 
-def weigh_block(store: Store, block: int, t: float | None, size: int, n_points: int) -> Report:
+def weigh_block(store: Store, block_index: int, t: float | None, blocks: Blocks) -> Report:
     """The edges that a block keeps, with their weights, and what they add to the degrees."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
     squared = np.square(store.read(array_specs.NEIGHBOR_DISTANCES.name, start, stop).astype(np.float64))
-    listed, lists = receive_rows(store, block, array_specs.NEIGHBOR_INDICES.name, start, stop, indices)
+    listed, lists = receive_rows(store, block_index, array_specs.NEIGHBOR_INDICES.name, start, stop, indices)
     batch, found = max(1, BATCH_LINKS // indices.shape[1] ** 2), []
     for first in range(0, stop - start, batch):
         part = slice(first, first + batch)
@@ -101,13 +101,13 @@ def weigh_block(store: Store, block: int, t: float | None, size: int, n_points: 
         found.append(own_edges(rows, indices[part], squared[part], lists[positions], t))
     edges = LaplacianEdges(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
     ids, sums = partial_degrees(edges)
-    store.write_bundle(f"_work/edges/{block:05d}", **edges._asdict(), ids=ids, sums=sums)
+    store.write_bundle(f"_work/edges/{block_index:05d}", **edges._asdict(), ids=ids, sums=sums)
     return {"edges": len(edges.rows)}
 
 
-def add_degrees(store: Store, block: int, t: float | None, n_blocks: int, size: int, n_points: int) -> Report:
+def add_degrees(store: Store, block_index: int, t: float | None, n_blocks: int, blocks: Blocks) -> Report:
     """The degrees of all points. Raises InputError where the heat kernel leaves a point without any."""
-    degree = np.zeros(n_points)
+    degree = np.zeros(blocks.n)
     for number in range(n_blocks):
         part = store.read_bundle(f"_work/edges/{number:05d}")
         degree[part["ids"]] += part["sums"]
@@ -121,34 +121,34 @@ def add_degrees(store: Store, block: int, t: float | None, n_blocks: int, size: 
     return {"t": t, "smallest": float(degree.min()), "largest": float(degree.max())}
 
 
-def solve_block(store: Store, block: int, size: int, n_points: int) -> Report:
+def solve_block(store: Store, block_index: int, blocks: Blocks) -> Report:
     """The rows of a block's edges."""
-    start, _ = block_rows(block, size, n_points)
-    part = store.read_bundle(f"_work/edges/{block:05d}")
+    start, _ = blocks.rows(block_index)
+    part = store.read_bundle(f"_work/edges/{block_index:05d}")
     edges = LaplacianEdges(part["rows"], part["neighbors"], part["weights"])
     degree = store.gather(array_specs.DEGREE.name, part["ids"])
     row_degrees, neighbor_degrees = (
         degree[np.searchsorted(part["ids"], side)] for side in (edges.rows, edges.neighbors)
     )
-    rows = edge_factor(edges, row_degrees, neighbor_degrees, n_points)
-    store.write_rows(array_specs.LOCAL_FACTORS, block, start, rows)
+    rows = edge_factor(edges, row_degrees, neighbor_degrees, blocks.n)
+    store.write_rows(array_specs.LOCAL_FACTORS, block_index, start, rows)
     return {"rows": len(edges.rows), "skipped": 0}
 
 
 # --- bytes of a task (engine/task_costs.py says what they count)
 
 
-def measure_links_bytes(*, block: int, k: int) -> int:
-    return task_costs.TASK_BYTES + 48 * block * k
+def measure_links_bytes(*, block_size: int, k: int) -> int:
+    return task_costs.TASK_BYTES + 48 * block_size * k
 
 
-def weigh_edges_bytes(*, block: int, foreign: int, row: int, k: int, links: int) -> int:
-    return receive_rows_bytes(block=block, foreign=foreign, row=row) + 16 * links + 200 * block * k
+def weigh_edges_bytes(*, block_size: int, foreign: int, row: int, k: int, links: int) -> int:
+    return receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 16 * links + 200 * block_size * k
 
 
-def add_degrees_bytes(*, n: int, block: int, k: int) -> int:
-    return task_costs.TASK_BYTES + 24 * n + 100 * block * k
+def add_degrees_bytes(*, n: int, block_size: int, k: int) -> int:
+    return task_costs.TASK_BYTES + 24 * n + 100 * block_size * k
 
 
-def factor_edges_bytes(*, block: int, k: int) -> int:
-    return task_costs.TASK_BYTES + 240 * block * k
+def factor_edges_bytes(*, block_size: int, k: int) -> int:
+    return task_costs.TASK_BYTES + 240 * block_size * k

@@ -22,7 +22,7 @@ from pipeline.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
 from pipeline.kernels.factors.modified_lle import modified_rows, principal_directions, spread
 from pipeline.kernels.graph.connectivity import disconnected_from_own_list
 from pipeline.storage import array_specs
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 BATCH_BYTES = 16 * 2**20
@@ -33,12 +33,12 @@ Ids = npt.NDArray[np.int64]
 def steps(config: Config, layout: Layout) -> Steps:
     """What the method needs to know of all points first, then solve."""
     method, m = config.method, config.eigensolver.n_components
-    n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
-    size = {"size": block, "n_points": n}
-    row = layout.n_features * np.dtype(layout.dtype).itemsize
+    n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
+    blocks = Blocks(n, block_size)
+    row = layout.row_bytes
     foreign = yield from exchange("local_factors", layout, array_specs.POINTS.name, row)
-    held = {"block": block, "foreign": foreign, "row": row, "k": k, "batch": BATCH_BYTES}
-    most = block * factor_entries(method, k, m)
+    held = {"block_size": block_size, "foreign": foreign, "row": row, "k": k, "batch": BATCH_BYTES}
+    most = block_size * factor_entries(method, k, m)
     each = factor_entries(method, k, m)
     left = disk_costs.sparse_rows(n=n * max(1, each // (k + 1)), blocks=n_blocks, entries=n * each)
     solve_bytes = solve_factors_bytes(factor=factor_entries(method, k, m), **held)
@@ -48,7 +48,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             "spread",
             spread_block,
             n_blocks,
-            Decides({"n_components": m, **size}),
+            Decides({"n_components": m, "blocks": blocks}),
             Runs(spread_bytes(**held)),
             Writes(bundles=("_work/spread",), bundle_bytes=disk_costs.per_point(n=n, blocks=n_blocks)),
         )
@@ -67,7 +67,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             "solve",
             modified_block,
             n_blocks,
-            Decides({"threshold": found["threshold"], **weights, **size}),
+            Decides({"threshold": found["threshold"], **weights, "blocks": blocks}),
             Runs(solve_bytes),
             Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=left),
         )
@@ -86,14 +86,14 @@ def steps(config: Config, layout: Layout) -> Steps:
         "solve",
         tangent_block,
         n_blocks,
-        Decides({"method": method, "n_components": m, **size}),
+        Decides({"method": method, "n_components": m, "blocks": blocks}),
         Runs(solve_bytes),
         Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=left),
     )
     return replace(layout, factor_entries=max(report.get("entries", most) for report in solved))
 
 
-def list_unlisted(store: Store, block: int, n_points: int) -> Report:
+def list_unlisted(store: Store, block_index: int, n_points: int) -> Report:
     """Points that no neighbour list joins to their own. They become members of it, else nothing would place them.
 
     Most of them are in nobody's list; these are counted.
@@ -105,33 +105,33 @@ def list_unlisted(store: Store, block: int, n_points: int) -> Report:
     return {"unlisted": int(unlisted.sum())}
 
 
-def tangent_block(store: Store, block: int, method: str, n_components: int, size: int, n_points: int) -> Report:
+def tangent_block(store: Store, block_index: int, method: str, n_components: int, blocks: Blocks) -> Report:
     """The rows of a block by tangent spaces (ltsa, hessian)."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     rows_of = {"ltsa": alignment_rows, "hessian": hessian_rows}[method]
     least = least_neighbors(method, n_components)
     unlisted = store.read_bundle("_work/unlisted")["ids"]
     parts, skipped = [], 0
-    for batch in neighborhoods(store, block, start, stop, unlisted):
+    for batch in neighborhoods(store, block_index, start, stop, unlisted):
         if batch.ids.shape[1] < least:
             skipped += len(batch.ids)
             continue
         values = rows_of(batch.points, n_components)
         parts.append(LocalRows(batch.at, batch.ids, values, np.ones(values.shape[:2], bool)))
-    return _write(store, block, start, parts, stop - start, n_points, skipped)
+    return _write(store, block_index, start, parts, stop - start, blocks.n, skipped)
 
 
-def spread_block(store: Store, block: int, n_components: int, size: int, n_points: int) -> Report:
+def spread_block(store: Store, block_index: int, n_components: int, blocks: Blocks) -> Report:
     """How much of the neighbours' variance lies outside the leading directions, for every point of a block."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     values = np.full(stop - start, np.nan)
-    for batch in neighborhoods(store, block, start, stop, None):
+    for batch in neighborhoods(store, block_index, start, stop, None):
         values[batch.at] = spread(principal_directions(batch.points - batch.own[:, None]).values, n_components)
-    store.write_bundle(f"_work/spread/{block:05d}", values=values)
+    store.write_bundle(f"_work/spread/{block_index:05d}", values=values)
     return {}
 
 
-def find_threshold(store: Store, block: int, n_blocks: int) -> Report:
+def find_threshold(store: Store, block_index: int, n_blocks: int) -> Report:
     """eta: the median of all points' spread."""
     values = np.concatenate([store.read_bundle(f"_work/spread/{b:05d}")["values"] for b in range(n_blocks)])
     known = values[np.isfinite(values)]
@@ -143,19 +143,17 @@ def find_threshold(store: Store, block: int, n_blocks: int) -> Report:
     return {"threshold": float(np.median(known))}
 
 
-def modified_block(
-    store: Store, block: int, threshold: float, reg: float, rule: str, size: int, n_points: int
-) -> Report:
+def modified_block(store: Store, block_index: int, threshold: float, reg: float, rule: str, blocks: Blocks) -> Report:
     """The rows of a block by multiple weights: over the neighbours, and -1 at the point itself."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     parts, skipped = [], 0
-    for batch in neighborhoods(store, block, start, stop, None):
+    for batch in neighborhoods(store, block_index, start, stop, None):
         if batch.ids.shape[1] < 2:
             skipped += len(batch.ids)
             continue
         rows = modified_rows(batch.points - batch.own[:, None], threshold, reg, rule)
         parts.append(LocalRows(batch.at, np.column_stack([batch.ids, start + batch.at]), rows.values, rows.used))
-    return _write(store, block, start, parts, stop - start, n_points, skipped)
+    return _write(store, block_index, start, parts, stop - start, blocks.n, skipped)
 
 
 class Batch(NamedTuple):
@@ -171,10 +169,10 @@ class Batch(NamedTuple):
     """(b, d) the points themselves."""
 
 
-def neighborhoods(store: Store, block: int, start: int, stop: int, joined: Ids | None) -> Iterator[Batch]:
+def neighborhoods(store: Store, block_index: int, start: int, stop: int, joined: Ids | None) -> Iterator[Batch]:
     """The neighbourhoods of a block in batches of equal size; points in ``joined`` (ascending) belong to their own."""
     ids = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop).astype(np.int64)
-    rows, points = receive_rows(store, block, array_specs.POINTS.name, start, stop, ids)
+    rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, ids)
     own = np.arange(start, stop)
     if joined is not None:
         ids = np.column_stack([ids, np.where(np.isin(own, joined), own, -1)])
@@ -191,18 +189,18 @@ def neighborhoods(store: Store, block: int, start: int, stop: int, joined: Ids |
 
 
 def _write(
-    store: Store, block: int, start: int, parts: list[LocalRows], n_block: int, n_points: int, skipped: int
+    store: Store, block_index: int, start: int, parts: list[LocalRows], n_block: int, n_points: int, skipped: int
 ) -> Report:
     rows = stack_rows(parts, n_block, n_points)
-    store.write_rows(array_specs.LOCAL_FACTORS, block, start, rows)
+    store.write_rows(array_specs.LOCAL_FACTORS, block_index, start, rows)
     return {"rows": int(rows.shape[0]), "entries": int(rows.nnz), "skipped": skipped}
 
 
 # --- bytes of a task (engine/task_costs.py says what they count)
 
 
-def spread_bytes(*, block: int, foreign: int, row: int, k: int, batch: int) -> int:
-    return receive_rows_bytes(block=block, foreign=foreign, row=row) + 6 * batch + block * (k * 48 + 32)
+def spread_bytes(*, block_size: int, foreign: int, row: int, k: int, batch: int) -> int:
+    return receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 6 * batch + block_size * (k * 48 + 32)
 
 
 def find_threshold_bytes(*, n: int) -> int:
@@ -213,7 +211,7 @@ def list_unlisted_bytes(*, n: int, k: int) -> int:
     return task_costs.TASK_BYTES + n * (60 * k + 16)
 
 
-def solve_factors_bytes(*, block: int, foreign: int, row: int, k: int, batch: int, factor: int) -> int:
+def solve_factors_bytes(*, block_size: int, foreign: int, row: int, k: int, batch: int, factor: int) -> int:
     """`factor` entries of F a point; the kernels' square matrices stay until the rows are put in order."""
-    rows = block * (8 * (k + 1) ** 2 + 48 * factor + 48 * k)
-    return receive_rows_bytes(block=block, foreign=foreign, row=row) + 6 * batch + rows
+    rows = block_size * (8 * (k + 1) ** 2 + 48 * factor + 48 * k)
+    return receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 6 * batch + rows

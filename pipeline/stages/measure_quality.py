@@ -19,7 +19,7 @@ from pipeline.kernels.quality.redundancy import LEAST_POINTS, regression_errors
 from pipeline.kernels.quality.trustworthiness import count_closer, mean_interval, neighbor_thresholds, trustworthiness
 from pipeline.search.cell_groups import FIRST, lists_at
 from pipeline.storage import array_specs
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 Ids = npt.NDArray[np.int64]
@@ -34,9 +34,14 @@ GEODESICS_UP_TO = 1_000_000
 
 def steps(config: Config, layout: Layout) -> Steps:
     """sample -> count -> score -> geodesics -> compare."""
-    n, m, k, block = layout.n_points, config.eigensolver.n_components, config.neighbors.n_neighbors, layout.block_points
+    n, m, k, block_size = (
+        layout.n_points,
+        config.eigensolver.n_components,
+        config.neighbors.n_neighbors,
+        layout.block_points,
+    )
     sample = min(config.quality.sample, n)
-    d, row = layout.n_features, layout.n_features * np.dtype(layout.dtype).itemsize
+    d, row = layout.n_features, layout.row_bytes
     sizes = {"m": m, "sample": sample, "d": d, "k": k}
     drawn = {"sample": sample, "seed": config.quality.seed}
     place = {"place": layout.lists} if layout.lists != FIRST else {}
@@ -45,8 +50,8 @@ def steps(config: Config, layout: Layout) -> Steps:
         "sample",
         choose_sample,
         1,
-        Decides({**drawn, "n_neighbors": k, "size": block, "n_points": n, **place}, version=2),
-        Runs(choose_quality_sample_bytes(n=n, block=block, row=row, **sizes), place=WHOLE_DATA),
+        Decides({**drawn, "n_neighbors": k, "blocks": Blocks(n, block_size), **place}, version=2),
+        Runs(choose_quality_sample_bytes(n=n, block_size=block_size, row=row, **sizes), place=WHOLE_DATA),
         Writes(
             bundles=("_work/quality_sample.npz", "_work/embedded"),
             bundle_bytes=disk_costs.quality_sample(n=n, blocks=layout.point_blocks(), sample=sample, row=row, m=m, k=k),
@@ -58,8 +63,8 @@ def steps(config: Config, layout: Layout) -> Steps:
         "count",
         count_block,
         layout.point_blocks(),
-        Decides({"size": block, "n_points": n, **drawn}),
-        Runs(count_closer_bytes(block=block, row=row, **sizes)),
+        Decides({"blocks": Blocks(n, block_size), **drawn}),
+        Runs(count_closer_bytes(block_size=block_size, row=row, **sizes)),
         Writes(
             bundles=("_work/closer",), bundle_bytes=disk_costs.closer(blocks=layout.point_blocks(), sample=sample, k=k)
         ),
@@ -95,7 +100,7 @@ def steps(config: Config, layout: Layout) -> Steps:
                 {"is_truth": source["kind"] == "synthetic" and source["name"] != "digits", **drawn},
                 open_source(source.pop("kind"), **source).fingerprint(),
             ),
-            Runs(compare_labels_bytes(block=block, width=layout.label_width, **sizes), place=WHOLE_DATA),
+            Runs(compare_labels_bytes(block_size=block_size, width=layout.label_width, **sizes), place=WHOLE_DATA),
             feeds=False,
         )
     return layout
@@ -111,7 +116,7 @@ def geodesic_sources(config: Config, n_points: int) -> int:
 
 
 def choose_sample(
-    store: Store, block: int, sample: int, seed: int, n_neighbors: int, size: int, n_points: int, place: str = FIRST
+    store: Store, block_index: int, sample: int, seed: int, n_neighbors: int, blocks: Blocks, place: str = FIRST
 ) -> Report:
     """Sampled points of the largest component, their embedding, and how far their neighbours are in the other space."""
     embedded = store.read_bundle("_work/embedding")
@@ -137,8 +142,8 @@ def choose_sample(
         procrustes=procrustes_errors(found, embedding, positions[:, :width], around, valid),
         rows=members[chosen], near=members[near], listed=np.where(valid[:, 1:], members[listed], -1),
     )  # fmt: skip
-    for number, start in enumerate(range(0, n_points, size)):
-        first, past = np.searchsorted(members, [start, start + size])
+    for number, start in enumerate(range(0, blocks.n, blocks.size)):
+        first, past = np.searchsorted(members, [start, start + blocks.size])
         store.write_bundle(
             f"_work/embedded/{number:05d}", rows=members[first:past] - start, embedding=embedding[first:past],
             first=np.array(first),
@@ -153,21 +158,21 @@ def _without_self(ids: npt.NDArray[np.integer], own: npt.NDArray[np.integer]) ->
     return np.asarray(ids[keep].reshape(len(ids), -1), np.int64)
 
 
-def count_block(store: Store, block: int, size: int, n_points: int, sample: int, seed: int) -> Report:
+def count_block(store: Store, block_index: int, blocks: Blocks, sample: int, seed: int) -> Report:
     """How many points of this block are closer to each sampled point than its neighbours in the other space."""
-    start, stop = block_rows(block, size, n_points)
-    embedded, chosen = store.read_bundle(f"_work/embedded/{block:05d}"), store.read_bundle("_work/quality_sample")
+    start, stop = blocks.rows(block_index)
+    embedded, chosen = store.read_bundle(f"_work/embedded/{block_index:05d}"), store.read_bundle("_work/quality_sample")
     rows, embedding, first = embedded["rows"], embedded["embedding"], int(embedded["first"])
     points = store.read(array_specs.POINTS.name, start, stop)[rows]
     store.write_bundle(
-        f"_work/closer/{block:05d}",
+        f"_work/closer/{block_index:05d}",
         input=count_closer(chosen["points"], chosen["ids"], points, first, chosen["input_limits"]),
         embedding=count_closer(chosen["embedding"], chosen["ids"], embedding, first, chosen["embedding_limits"]),
     )
     return {"points": len(rows)}
 
 
-def score_sample(store: Store, block: int, n_blocks: int, sample: int, seed: int) -> Report:
+def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, seed: int) -> Report:
     """Trustworthiness, continuity, local Procrustes error, and what each coordinate adds to those before it."""
     chosen = store.read_bundle("_work/quality_sample")
     parts = [store.read_bundle(f"_work/closer/{b:05d}") for b in range(n_blocks)]
@@ -196,7 +201,7 @@ def _measured(estimate: Estimate, sample: int) -> Report:
     return {"value": value, "low": low, "high": high, "sample": sample}
 
 
-def compare_geodesics(store: Store, block: int, n_sources: int, sample: int, seed: int) -> Report:
+def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: int, seed: int) -> Report:
     """Residual variance: 1 - r^2 of distances in the embedding and shortest ways in the neighbour graph."""
     chosen = store.read_bundle("_work/quality_sample")
     sources = np.unique(np.linspace(0, len(chosen["rows"]) - 1, n_sources).astype(np.int64))
@@ -210,7 +215,7 @@ def compare_geodesics(store: Store, block: int, n_sources: int, sample: int, see
     return {"residual_variance": {**_measured(estimate, len(chosen["rows"])), "sources": len(sources)}}
 
 
-def compare_labels(store: Store, block: int, is_truth: bool, sample: int, seed: int) -> Report:
+def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, seed: int) -> Report:
     """The embedding against what is known of the points: their labels, or their true coordinates."""
     chosen = store.read_bundle("_work/quality_sample")
     if is_truth:
@@ -255,13 +260,19 @@ def labels_of(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
 # --- bytes of a task (engine/task_costs.py says what they count)
 
 
-def choose_quality_sample_bytes(*, n: int, m: int, sample: int, block: int, row: int, d: int, k: int) -> int:
+def choose_quality_sample_bytes(*, n: int, m: int, sample: int, block_size: int, row: int, d: int, k: int) -> int:
     near = 2 * sample * (k + 1)
-    return task_costs.TASK_BYTES + n * (40 * m + 120) + 3 * block * row + near * (row + 32 * d + 64) + sample * 4 * row
+    return (
+        task_costs.TASK_BYTES
+        + n * (40 * m + 120)
+        + 3 * block_size * row
+        + near * (row + 32 * d + 64)
+        + sample * 4 * row
+    )
 
 
-def count_closer_bytes(*, m: int, sample: int, block: int, row: int, d: int, k: int) -> int:
-    points = block * (4 * row + 32 * m + 64) + task_costs.tree_bytes(block, d) + 8192 * 24 * d
+def count_closer_bytes(*, m: int, sample: int, block_size: int, row: int, d: int, k: int) -> int:
+    points = block_size * (4 * row + 32 * m + 64) + task_costs.tree_bytes(block_size, d) + 8192 * 24 * d
     return task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + points + sample * (3 * row + 16 * d + 80 * k)
 
 
@@ -274,11 +285,11 @@ def compare_geodesics_bytes(*, n: int, m: int, k: int, sample: int) -> int:
     return task_costs.TASK_BYTES + n * (90 * k + 32 * m + 100) + sample * 5000
 
 
-def compare_labels_bytes(*, block: int, m: int, sample: int, d: int, k: int, width: int) -> int:
+def compare_labels_bytes(*, block_size: int, m: int, sample: int, d: int, k: int, width: int) -> int:
     listed = sample * (k + 1) * (32 + 32 * width)
     return (
         task_costs.TASK_BYTES
-        + 3 * block * (8 * width + 8)
+        + 3 * block_size * (8 * width + 8)
         + 8 * 8 * 500**2
         + listed
         + sample * (8 * d + 24 * m + 64 * width)

@@ -37,7 +37,7 @@ from pipeline.search.cell_groups import FIRST, Round, first_round, lists_at, nex
 from pipeline.search.variable_neighborhoods import value_of
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 Ids = npt.NDArray[np.int64]
@@ -49,8 +49,8 @@ def steps(config: Config, layout: Layout) -> Steps:
         searched = yield from raise_recall(config, layout)
         layout = replace(layout, lists=searched.place)
     place = {"place": layout.lists} if layout.lists != FIRST else {}
-    n, k, block = layout.n_points, layout.k_max, layout.block_points
-    size = {"size": block, "n_points": n}
+    n, k, block_size = layout.n_points, layout.k_max, layout.block_points
+    blocks = Blocks(n, block_size)
     reverse = None if config.neighbors.reverse == "auto" else config.neighbors.reverse
     if reverse is None and not one_row_each(config):
         reverse = 0  # the null space of M does not depend on closed classes
@@ -59,10 +59,10 @@ def steps(config: Config, layout: Layout) -> Steps:
         "analyse",
         analyse_graph,
         1,
-        Decides({"reverse": reverse, "min_component": config.graph.min_component, **size, **place}),
+        Decides({"reverse": reverse, "min_component": config.graph.min_component, "blocks": blocks, **place}),
         Runs(analyse_graph_bytes(n=n, k=k), place=WHOLE_DATA),
         Writes(
-            arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block),),
+            arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block_size),),
             bundles=("_work/additions",),
             bundle_bytes=disk_costs.additions(n=n, blocks=layout.point_blocks(), reverse=max(1, reverse or 0)),
         ),
@@ -74,12 +74,12 @@ def steps(config: Config, layout: Layout) -> Steps:
         "apply",
         apply_block,
         layout.point_blocks(),
-        Decides({"k_max": k_max, **size, **place}),
-        Runs(apply_repair_bytes(block=block, k=k_max)),
+        Decides({"k_max": k_max, "blocks": blocks, **place}),
+        Runs(apply_repair_bytes(block_size=block_size, k=k_max)),
         Writes(
             arrays=(
-                PlannedArray(array_specs.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block),
-                PlannedArray(array_specs.NEIGHBOR_DISTANCES, (n, k_max), "float32", block),
+                PlannedArray(array_specs.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block_size),
+                PlannedArray(array_specs.NEIGHBOR_DISTANCES, (n, k_max), "float32", block_size),
             )
         ),
     )
@@ -124,10 +124,10 @@ def raise_recall(config: Config, layout: Layout) -> Generator[Step, list[Report]
 def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step, list[Report], Report]:
     """The recall of the lists that a round left."""
     place = searched.place
-    n, k, block = layout.n_points, layout.k_max, layout.block_points
-    size = {"size": block, "n_points": n}
+    n, k, block_size = layout.n_points, layout.k_max, layout.block_points
+    blocks = Blocks(n, block_size)
     sample = {"sample": min(config.quality.sample, n), "seed": config.quality.seed}
-    d, row = layout.n_features, layout.n_features * np.dtype(layout.dtype).itemsize
+    d, row = layout.n_features, layout.row_bytes
     drawn = {"sample": sample["sample"], "k": k}
     lists = {"lists": rule_of(config)} if config.varies else {}
     yield Step(
@@ -136,7 +136,7 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step,
         choose_sample,
         1,
         Decides(searched.parameters(**sample, n_points=n, **lists)),
-        Runs(choose_recall_sample_bytes(block=block, n=n, row=row, d=d, **drawn)),
+        Runs(choose_recall_sample_bytes(block_size=block_size, n=n, row=row, d=d, **drawn)),
         Writes(bundles=(f"{place}/recall_sample.npz",), bundle_bytes=disk_costs.recall_sample(row=row, **drawn)),
         feeds=False,
     )
@@ -145,8 +145,8 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step,
         searched.name("sample_exact"),
         sample_exact,
         layout.point_blocks(),
-        Decides(searched.parameters(**sample, **size)),
-        Runs(sample_exact_bytes(block=block, row=row, d=d, **drawn)),
+        Decides(searched.parameters(**sample, blocks=blocks)),
+        Runs(sample_exact_bytes(block_size=block_size, row=row, d=d, **drawn)),
         Writes(bundles=(f"{place}/exact",), bundle_bytes=disk_costs.exact(blocks=layout.point_blocks(), **drawn)),
         expected=lambda b: {"hits": 0},
         feeds=False,
@@ -157,7 +157,7 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step,
         searched.name("measure_recall"),
         measure_recall,
         1,
-        Decides(searched.parameters(n_blocks=layout.point_blocks(), **sample, **size, **lists)),
+        Decides(searched.parameters(n_blocks=layout.point_blocks(), **sample, blocks=blocks, **lists)),
         Runs(measure_recall_bytes(hits=hits, **drawn)),
         expected=lambda b: {"value": 1.0, "low": 1.0, "high": 1.0, "sample": sample["sample"]},
         feeds=False,
@@ -191,7 +191,7 @@ def rule_of(config: Config) -> Json:
 
 
 def choose_sample(
-    store: Store, block: int, sample: int, seed: int, n_points: int, lists: Json | None = None, place: str = FIRST
+    store: Store, block_index: int, sample: int, seed: int, n_points: int, lists: Json | None = None, place: str = FIRST
 ) -> Report:
     """The sampled points with their listed neighbours' distances and how far exact search must look, read once."""
     rows = sample_rows(sample, seed, n_points)
@@ -226,24 +226,22 @@ def wanted_counts(store: Store, rows: Ids, distances: npt.NDArray[np.float64], l
     return np.asarray(np.maximum(np.isfinite(distances).sum(axis=1), 1))
 
 
-def sample_exact(
-    store: Store, block: int, sample: int, seed: int, size: int, n_points: int, place: str = FIRST
-) -> Report:
+def sample_exact(store: Store, block_index: int, sample: int, seed: int, blocks: Blocks, place: str = FIRST) -> Report:
     """The points of this block that are as near to a sampled point as its farthest listed neighbour: its k nearest.
 
     Many more can be as near as that where data have few different distances.
     """
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     chosen = store.read_bundle(f"{place}/recall_sample")
     points = store.read(array_specs.POINTS.name, start, stop)
     hits = points_within(chosen["points"], chosen["rows"], chosen["radii"], points, start)
     hits = nearest_of_each(hits, chosen["distances"].shape[1])
-    store.write_bundle(f"{place}/exact/{block:05d}", **hits._asdict())
+    store.write_bundle(f"{place}/exact/{block_index:05d}", **hits._asdict())
     return {"hits": len(hits.ids)}
 
 
 def measure_recall(
-    store: Store, block: int, n_blocks: int, sample: int, seed: int, size: int, n_points: int,
+    store: Store, block_index: int, n_blocks: int, sample: int, seed: int, blocks: Blocks,
     lists: Json | None = None, place: str = FIRST,
 ) -> Report:  # fmt: skip
     """Recall of the neighbour lists on the sample, with its 95 % interval.
@@ -262,7 +260,7 @@ def measure_recall(
 
 
 def analyse_graph(
-    store: Store, block: int, reverse: int | None, min_component: int, size: int, n_points: int, place: str = FIRST
+    store: Store, block_index: int, reverse: int | None, min_component: int, blocks: Blocks, place: str = FIRST
 ) -> Report:
     """Weak components, closed classes, and which reverse neighbours mend them."""
     indices, distances = (store.read_all(spec.name) for spec in lists_at(place))
@@ -271,8 +269,8 @@ def analyse_graph(
     min_component = min(min_component, int(sizes[0]))  # the largest is embedded whatever its size
     repair = plan_repair(indices, distances, component, reverse, min_component)
     store.write(array_specs.POINT_COMPONENT.name, 0, component.astype(np.int32))
-    for target in range(-(-n_points // size)):
-        first, past = np.searchsorted(repair.added_rows, block_rows(target, size, n_points))
+    for target in range(-(-blocks.n // blocks.size)):
+        first, past = np.searchsorted(repair.added_rows, blocks.rows(target))
         store.write_bundle(
             f"_work/additions/{target:05d}", rows=repair.added_rows[first:past],
             neighbors=repair.added_neighbors[first:past], distances=repair.added_distances[first:past],
@@ -289,11 +287,11 @@ def analyse_graph(
     }
 
 
-def apply_block(store: Store, block: int, k_max: int, size: int, n_points: int, place: str = FIRST) -> Report:
+def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, place: str = FIRST) -> Report:
     """The final neighbour lists of a block: those found and those added, by distance."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     indices, distances = (store.read(spec.name, start, stop) for spec in lists_at(place))
-    added = Edges(**store.read_bundle(f"_work/additions/{block:05d}"))
+    added = Edges(**store.read_bundle(f"_work/additions/{block_index:05d}"))
     indices, distances = apply_repair(indices, distances, start, added, k_max)
     store.write(array_specs.NEIGHBOR_INDICES.name, start, indices)
     store.write(array_specs.NEIGHBOR_DISTANCES.name, start, distances)
@@ -303,23 +301,23 @@ def apply_block(store: Store, block: int, k_max: int, size: int, n_points: int, 
 # --- bytes of a task (engine/task_costs.py says what they count)
 
 
-def choose_recall_sample_bytes(*, sample: int, block: int, n: int, row: int, d: int, k: int) -> int:
+def choose_recall_sample_bytes(*, sample: int, block_size: int, n: int, row: int, d: int, k: int) -> int:
     rows = sample + min(n, sample * k)
     return (
         task_costs.TASK_BYTES
         + task_costs.SCORE_BYTES
-        + 3 * block * row
+        + 3 * block_size * row
         + rows * (row + 8)
         + sample * (4 * row + 64 * k)
     )
 
 
-def sample_exact_bytes(*, sample: int, block: int, row: int, d: int, k: int) -> int:
+def sample_exact_bytes(*, sample: int, block_size: int, row: int, d: int, k: int) -> int:
     hits = sample * k * (200 + (24 * d if d <= KDTREE_FEATURES else 0))
     return (
         task_costs.TASK_BYTES
-        + 3 * block * row
-        + task_costs.tree_bytes(block, d)
+        + 3 * block_size * row
+        + task_costs.tree_bytes(block_size, d)
         + sample * (3 * row + 24 * d)
         + hits
         + 4096 * 24 * d
@@ -334,5 +332,5 @@ def analyse_graph_bytes(*, n: int, k: int) -> int:
     return task_costs.TASK_BYTES + n * (60 * k + 100)
 
 
-def apply_repair_bytes(*, block: int, k: int) -> int:
-    return task_costs.TASK_BYTES + block * k * 80
+def apply_repair_bytes(*, block_size: int, k: int) -> int:
+    return task_costs.TASK_BYTES + block_size * k * 80

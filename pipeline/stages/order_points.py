@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.config.models import Config
-from pipeline.core.errors import InputError, StoreError
+from pipeline.core.errors import NAMED_ROWS, InputError, StoreError, first_rows
 from pipeline.engine import disk_costs, task_costs
 from pipeline.engine.plan import (
     SAMPLE_PER_CELL,
@@ -37,11 +37,10 @@ from pipeline.linalg.preprocess import Transform, unit_rows
 from pipeline.search.incremental import update_lists
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store, read_elsewhere
 
 N_NEAREST = 8
-NAMED_ROWS = 5
 MOST_SHARDS = 64
 SORT_BYTES = 256 * 2**20
 Arrays = tuple[array_specs.ArraySpec, array_specs.ArraySpec, array_specs.ArraySpec]
@@ -53,7 +52,7 @@ Array = npt.NDArray[Any]
 
 def steps(config: Config, layout: Layout) -> Steps:
     """find_cells, or keep_cells of an earlier version -> sort -> gather."""
-    n, block, d = layout.n_input, layout.block_points, layout.n_features
+    n, block_size, d = layout.n_input, layout.block_points, layout.n_features
     wanted = n_cells(layout.n_points)
     method = neighbor_method(config.neighbors.method, layout.n_points, d)
     n_nearest = min(N_NEAREST, wanted) if method == "pynndescent" else 1
@@ -84,12 +83,12 @@ def steps(config: Config, layout: Layout) -> Steps:
         sort_bytes, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit, n_cells=found
     )
     together = blocks_together(layout, shard_bytes)
-    shard = together * block
+    shard = together * block_size
     first = kept.get("kept", 0) // shard  # shards before that would hold nothing new
     n_shards, rows_sorted = -(-n // shard) - first, n - first * shard
 
     def planned(specs: Arrays, rows: int, size: int) -> tuple[PlannedArray, ...]:
-        points, index, cells = (replace(spec, parts=spec.parts * size // block) for spec in specs)
+        points, index, cells = (replace(spec, parts=spec.parts * size // block_size) for spec in specs)
         return (PlannedArray(points, (rows, d), dtype, size), PlannedArray(index, (rows,), "int64", size),
                 PlannedArray(cells, (rows, n_nearest), "int32", size))  # fmt: skip
 
@@ -100,8 +99,8 @@ def steps(config: Config, layout: Layout) -> Steps:
             "sort",
             sort_block,
             n_shards,
-            Decides({"n_nearest": n_nearest, "size": shard, "n_rows": n, **prepared, **kept}),
-            Runs(shard_bytes(block=shard)),
+            Decides({"n_nearest": n_nearest, "blocks": Blocks(n, shard), **prepared, **kept}),
+            Runs(shard_bytes(block_size=shard)),
             Writes(arrays=(*planned(SORTED, rows_sorted, shard), counts)),
         )
         _require_directions(sorted_blocks, layout.n_points)
@@ -111,13 +110,13 @@ def steps(config: Config, layout: Layout) -> Steps:
         "gather",
         gather_block,
         layout.point_blocks(),
-        Decides({"size": block, "n_points": points, **({} if earlier is None else {"kept": earlier.n_points})}),
+        Decides({"blocks": Blocks(points, block_size), **({} if earlier is None else {"kept": earlier.n_points})}),
         Runs(
-            gather_bytes(block=block, row=row, nearest=n_nearest, n_blocks=-(-n // shard), n_cells=found),
+            gather_bytes(block_size=block_size, row=row, nearest=n_nearest, n_blocks=-(-n // shard), n_cells=found),
             resources={} if earlier is None else {"earlier": earlier.url},
         ),
         Writes(
-            arrays=planned(GATHERED, points, block),
+            arrays=planned(GATHERED, points, block_size),
             bundles=("_work/boxes",),
             bundle_bytes=disk_costs.boxes(blocks=layout.point_blocks(), n_boxes=n_boxes, d=d),
         ),
@@ -127,8 +126,8 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 def blocks_together(layout: Layout, sort_bytes: Callable[..., int]) -> int:
     """Input blocks that a task sorts at a time: as many as leave MOST_SHARDS, within SORT_BYTES of memory."""
-    fixed = sort_bytes(block=0)
-    fit = (SORT_BYTES - fixed) // (sort_bytes(block=layout.block_points) - fixed)
+    fixed = sort_bytes(block_size=0)
+    fit = (SORT_BYTES - fixed) // (sort_bytes(block_size=layout.block_points) - fixed)
     return max(1, min(fit, -(-layout.input_blocks() // MOST_SHARDS)))
 
 
@@ -139,13 +138,13 @@ def _require_directions(reports: list[Report], n_points: int) -> None:
         rows = [row for report in reports for row in report["first_zero"]][:NAMED_ROWS]
         raise InputError(
             f"neighbors.metric: cosine compares directions, and {count} of {n_points} distinct rows are zero after "
-            f"preprocessing (input rows {', '.join(map(str, rows))}{', ...' if count > len(rows) else ''}, counted "
-            f"from 0). Leave them out of the input, or set neighbors.metric: euclidean"
+            f"preprocessing (input rows {first_rows(rows, count)}). "
+            f"Leave them out of the input, or set neighbors.metric: euclidean"
         )
 
 
 def find_cells(
-    store: Store, block: int, n_cells: int, n_blocks: int, seed: int, transform: bool, unit: bool = False
+    store: Store, block_index: int, n_cells: int, n_blocks: int, seed: int, transform: bool, unit: bool = False
 ) -> Report:
     """Cluster a sample of the distinct points into cells."""
     parts = [store.read_bundle(f"_work/sample/{b:05d}") for b in range(n_blocks)]
@@ -161,38 +160,38 @@ def find_cells(
 
 
 def sort_block(
-    store: Store, block: int, n_nearest: int, transform: bool, size: int, n_rows: int, unit: bool = False, kept: int = 0
+    store: Store, block_index: int, n_nearest: int, transform: bool, blocks: Blocks, unit: bool = False, kept: int = 0
 ) -> Report:
     """Preprocess the distinct points of `size` rows and write them sorted by cell, with how many went to each.
 
     The first `kept` input rows have their places already: blocks are counted from the one that has other rows too.
     """
-    first = kept // size
-    start, stop = block_rows(block + first, size, n_rows)
+    first = kept // blocks.size
+    start, stop = blocks.rows(block_index + first)
     rows = np.arange(start, stop)
     new = rows[(store.read(array_specs.REPRESENTATIVE.name, start, stop) == rows) & (rows >= kept)]
     points, zero = _prepared(store, transform, unit, store.read(array_specs.RAW.name, start, stop)[new - start])
     centers = store.read_bundle("_work/cells")["centers"]
     cells = nearest_cells(points, centers, n_nearest)
     order = np.argsort(cells[:, 0], kind="stable")
-    target = block * size
+    target = block_index * blocks.size
     store.write(array_specs.SORTED_POINTS.name, target, _padded(points[order], len(rows)))
     store.write(array_specs.SORTED_INDEX.name, target, _padded(new[order], len(rows)))
     store.write(array_specs.SORTED_CELLS.name, target, _padded(cells[order], len(rows)))
-    store.write(array_specs.CELL_COUNTS.name, block, np.bincount(cells[:, 0], minlength=len(centers))[None, :])
+    store.write(array_specs.CELL_COUNTS.name, block_index, np.bincount(cells[:, 0], minlength=len(centers))[None, :])
     if not unit:
         return {"points": len(new)}
     return {"points": len(new), "zero": int(zero.sum()), "first_zero": new[zero][:NAMED_ROWS].tolist()}
 
 
-def gather_block(store: Store, block: int, size: int, n_points: int, kept: int = 0, earlier: str = "") -> Report:
+def gather_block(store: Store, block_index: int, blocks: Blocks, kept: int = 0, earlier: str = "") -> Report:
     """Collect a block of points in internal order from the slices of all sorted shards.
 
     The first `kept` points are those of the store `earlier`, in its order.
     """
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     if stop <= kept:
-        _take_kept(store, Store(earlier), block, start, stop)
+        _take_kept(store, Store(earlier), block_index, start, stop)
         return {"points": stop - start, "kept": stop - start}
     first, then = max(start, kept), Store(earlier)
     cells = cells_between(store, first - kept, stop - kept)
@@ -216,29 +215,29 @@ def gather_block(store: Store, block: int, size: int, n_points: int, kept: int =
             ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0)) + kept
             if start < first:  # the cells of kept points
                 with read_elsewhere(then):
-                    ends = np.concatenate([then.read_bundle(f"_work/boxes/{block:05d}")["start"], ends])
+                    ends = np.concatenate([then.read_bundle(f"_work/boxes/{block_index:05d}")["start"], ends])
             bounds = np.unique(np.clip(np.concatenate([[start, first], ends, [stop]]), start, stop)) - start
             boxes = bounding_boxes(rows, bounds, start)
-            store.write_bundle(f"_work/boxes/{block:05d}", **boxes._asdict())
+            store.write_bundle(f"_work/boxes/{block_index:05d}", **boxes._asdict())
     return {"points": stop - start, **({"kept": first - start} if kept else {})}
 
 
-def _take_kept(store: Store, then: Store, block: int, start: int, stop: int) -> None:
+def _take_kept(store: Store, then: Store, block_index: int, start: int, stop: int) -> None:
     """Take a block of points over unread. Raises StoreError that names the other store where it is damaged there.
 
     What is taken a second time has failed the first time: then it is read, or the damage would come along for ever.
     """
-    arrays, boxes = [spec.name for spec in GATHERED], f"_work/boxes/{block:05d}"
+    arrays, boxes = [spec.name for spec in GATHERED], f"_work/boxes/{block_index:05d}"
     if not store.has_bundle(boxes):
         with contextlib.suppress(StoreError):
-            store.take_block(then, arrays, block)
+            store.take_block(then, arrays, block_index)
             store.take(then, [f"{boxes}.npz"])
             return
     with read_elsewhere(then):
         for name in arrays:
             then.read(name, start, stop)
         then.read_bundle(boxes)
-    store.take_block(then, arrays, block)
+    store.take_block(then, arrays, block_index)
     store.take(then, [f"{boxes}.npz"])
 
 
@@ -319,11 +318,11 @@ def find_cells_bytes(*, sample: int, row: int, d: int) -> int:
     return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + sample * (3 * row + 48 * d + 32)
 
 
-def sort_bytes(*, block: int, row_in: int, row: int, d: int, nearest: int, transform: bool, n_cells: int) -> int:
-    rows = block * (3 * row_in + 4 * row + 32 * d * transform + 24 * nearest + 64)
+def sort_bytes(*, block_size: int, row_in: int, row: int, d: int, nearest: int, transform: bool, n_cells: int) -> int:
+    rows = block_size * (3 * row_in + 4 * row + 32 * d * transform + 24 * nearest + 64)
     return task_costs.TASK_BYTES + task_costs.SCORE_BYTES + 40 * n_cells * d + rows
 
 
-def gather_bytes(*, block: int, row: int, nearest: int, n_blocks: int, n_cells: int) -> int:
+def gather_bytes(*, block_size: int, row: int, nearest: int, n_blocks: int, n_cells: int) -> int:
     counts = 24 * task_costs.COUNTED_BLOCKS * n_cells + 16 * (n_blocks + n_cells)
-    return task_costs.TASK_BYTES + block * (6 * row + 24 * nearest + 64) + counts
+    return task_costs.TASK_BYTES + block_size * (6 * row + 24 * nearest + 64) + counts

@@ -35,6 +35,7 @@ from pipeline.linalg.preprocess import principal_components, tall_block
 from pipeline.linalg.solver_checkpoint import forget_state, keeper, read_state
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 FLAT = {"ltsa", "hessian"}
@@ -51,16 +52,18 @@ _CURE = "raise eigensolver.max_memory, or set eigensolver.method to chebyshev"
 
 def steps(config: Config, layout: Layout) -> Steps:
     """choose -> solve (-> align) -> write."""
-    n, m, block = layout.n_points, config.eigensolver.n_components, layout.block_points
-    size = {"size": block, "n_points": n}
+    n, m, block_size = layout.n_points, config.eigensolver.n_components, layout.block_points
+    blocks = Blocks(n, block_size)
     if config.method == "pca":
         yield Step(
             "solve_embedding",
             "solve",
             project_points,
             1,
-            Decides({"n_components": m, "n_features": layout.n_features, "tol": config.eigensolver.tol, **size}),
-            Runs(_pca_bytes(n, layout.n_features, m, block), place=WHOLE_DATA),
+            Decides(
+                {"n_components": m, "n_features": layout.n_features, "tol": config.eigensolver.tol, "blocks": blocks}
+            ),
+            Runs(_pca_bytes(n, layout.n_features, m, block_size), place=WHOLE_DATA),
             Writes(bundles=("_work/eigen",), bundle_bytes=disk_costs.eigenvectors(n=n, width=m, components=1)),
         )
         yield from _write_steps(config, layout, 1, "scores")
@@ -88,7 +91,7 @@ def steps(config: Config, layout: Layout) -> Steps:
                 "tol": solver.tol,
                 "sigma": solver.sigma,
                 "max_memory": solver.max_memory,
-                **size,
+                "blocks": blocks,
             }
         ),
         Runs(
@@ -106,9 +109,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     return layout
 
 
-def _pca_bytes(n: int, d: int, n_components: int, block: int) -> int:
+def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:
     """What method pca takes: a block of the QR at a time, and the scores of all points."""
-    return preprocess.fit_bytes(block=block, d=d, tall=tall_block(block, d, n)) + 24 * n * n_components
+    return preprocess.fit_bytes(block_size=block_size, d=d, tall=tall_block(block_size, d, n)) + 24 * n * n_components
 
 
 def least_bytes(n_points: int, row_entries: int, n_components: int) -> int:
@@ -118,7 +121,7 @@ def least_bytes(n_points: int, row_entries: int, n_components: int) -> int:
 
 
 def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str) -> Iterator[Step]:
-    n, m, rows, block = layout.n_points, config.eigensolver.n_components, layout.n_input, layout.block_points
+    n, m, rows, block_size = layout.n_points, config.eigensolver.n_components, layout.n_input, layout.block_points
     aligned = config.embedding.align is not None
     if aligned:
         yield align_step(config, layout, n_graph, scale)
@@ -128,16 +131,16 @@ def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str) -> It
         write_embedding,
         1,
         Decides(
-            {"n_components": m, "n_graph": n_graph, "scale": scale, "size": block, "n_rows": rows}
+            {"n_components": m, "n_graph": n_graph, "scale": scale, "blocks": Blocks(rows, block_size)}
             | ({"aligned": True} if aligned else {})
         ),
         Runs(8 * n * (m + 2) + 8 * rows * (m + 2), place=WHOLE_DATA),
         Writes(
             arrays=(
-                PlannedArray(array_specs.EMBEDDING, (rows, m), "float64", block),
-                PlannedArray(array_specs.COMPONENT, (rows,), "int32", block),
+                PlannedArray(array_specs.EMBEDDING, (rows, m), "float64", block_size),
+                PlannedArray(array_specs.COMPONENT, (rows,), "int32", block_size),
                 PlannedArray(array_specs.EIGENVALUES, (n_graph, m), "float64", n_graph),
-                *([PlannedArray(array_specs.EMBEDDED_HASH, (rows, 2), "uint64", block)] if aligned else []),
+                *([PlannedArray(array_specs.EMBEDDED_HASH, (rows, 2), "uint64", block_size)] if aligned else []),
             ),
             bundles=(f"{EMBEDDED}.npz",),
             bundle_bytes=disk_costs.per_point(n=n, blocks=1, numbers=m),
@@ -145,7 +148,7 @@ def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str) -> It
     )
 
 
-def choose_components(store: Store, block: int, components: str, min_component: int) -> Report:
+def choose_components(store: Store, block_index: int, components: str, min_component: int) -> Report:
     """How many of the weak components, largest first, get an embedding. Raises BoundsNotMet for components: error."""
     sizes = np.bincount(store.read_all(array_specs.POINT_COMPONENT.name))
     if components == "error" and len(sizes) > 1:
@@ -159,15 +162,15 @@ def choose_components(store: Store, block: int, components: str, min_component: 
 
 
 def solve_component(
-    store: Store, block: int, family: str, n_components: int, method: str, tol: float, sigma: float, size: int,
-    n_points: int, max_memory: int | str, max_degrees: int, distributed: bool,
+    store: Store, block_index: int, family: str, n_components: int, method: str, tol: float, sigma: float,
+    blocks: Blocks, max_memory: int | str, max_degrees: int, distributed: bool,
 ) -> Report:  # fmt: skip
     """The eigenpairs of one component (its number is the block's), where they are large in a process of their own."""
     allowed = memory_limit(max_memory)
     arguments = (
-        store.url, block, family, n_components, method, tol, sigma, size, n_points, allowed, max_degrees, distributed
+        store.url, block_index, family, n_components, method, tol, sigma, blocks, allowed, max_degrees, distributed
     )  # fmt: skip
-    n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block).sum())
+    n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
     try:
         if n_rows < ISOLATED_POINTS or distributed:  # the cluster's client is in this process
             return _solve(lambda said: None, *arguments, {})
@@ -194,26 +197,26 @@ def _surviving(arguments: tuple[Any, ...], method: str, max_bytes: int) -> Repor
 
 
 def _solve(
-    say: subprocess_call.Say, url: str, block: int, family: str, n_components: int, method: str, tol: float,
-    sigma: float, size: int, n_points: int, max_bytes: int, max_degrees: int, distributed: bool, skip: dict[str, str],
+    say: subprocess_call.Say, url: str, block_index: int, family: str, n_components: int, method: str, tol: float,
+    sigma: float, blocks: Blocks, max_bytes: int, max_degrees: int, distributed: bool, skip: dict[str, str],
 ) -> Report:  # fmt: skip
-    store, state = Store(url), f"_work/eigen/state-{block:05d}"
-    rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == block)
-    factor = (load_factor if family == "lle" else load_local_factors)(store, rows, size, n_points)
+    store, state = Store(url), f"_work/eigen/state-{block_index:05d}"
+    rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == block_index)
+    factor = (load_factor if family == "lle" else load_local_factors)(store, rows, blocks)
     hooks = Hooks(
         begin=say, keep_state=keeper(store, state), load_state=lambda: read_state(store, state, len(rows)),
         operator=operator_on_workers if distributed else NormalOperator,
     )  # fmt: skip
     null = null_vector(store, rows) if family == "laplacian" else None
     spectrum = bottom_eigenpairs(
-        factor, n_components, method=method, pin=closed_point(factor, block) if family == "lle" else None,
-        cost_matrix=lambda: load_cost_matrix(store, rows, size, n_points), tol=tol, max_memory=max_bytes, sigma=sigma,
+        factor, n_components, method=method, pin=closed_point(factor, block_index) if family == "lle" else None,
+        cost_matrix=lambda: load_cost_matrix(store, rows, blocks), tol=tol, max_memory=max_bytes, sigma=sigma,
         n_threads=available_cores(), initial=None, max_degrees=max_degrees, skip=skip, hooks=hooks,
         null=null, flat=family in FLAT,
     )  # fmt: skip
     vectors = spectrum.vectors if null is None else fix_signs(spectrum.vectors / (null[:, None] * np.sqrt(len(rows))))
     store.write_bundle(
-        f"_work/eigen/{block:05d}", rows=rows, vectors=vectors, eigenvalues=spectrum.eigenvalues,
+        f"_work/eigen/{block_index:05d}", rows=rows, vectors=vectors, eigenvalues=spectrum.eigenvalues,
         converged=np.array(spectrum.converged),
     )  # fmt: skip
     if spectrum.converged:
@@ -231,9 +234,10 @@ def _solve(
 
 def predict_solver(config: Config, store: Store, layout: Layout) -> Report | None:
     """What the eigensolver will choose for the largest component, from the matrices in the store."""
-    n, block, solver = store.array(array_specs.POINT_COMPONENT.name).shape[0], layout.block_points, config.eigensolver
+    blocks = Blocks(store.array(array_specs.POINT_COMPONENT.name).shape[0], layout.block_points)
+    solver = config.eigensolver
     allowed = memory_limit(solver.max_memory)
-    arguments = (store.url, config.method, solver.method, solver.n_components, block, n, allowed)
+    arguments = (store.url, config.method, solver.method, solver.n_components, blocks, allowed)
     try:
         found: Report = subprocess_call.call(_predict, arguments, int(LIMIT_OVER_PLAN * allowed))[0]
     except (subprocess_call.ProcessDied, NotEnoughMemory) as error:
@@ -242,56 +246,49 @@ def predict_solver(config: Config, store: Store, layout: Layout) -> Report | Non
 
 
 def _predict(
-    say: subprocess_call.Say,
-    url: str,
-    family: str,
-    method: str,
-    n_components: int,
-    size: int,
-    n_points: int,
-    allowed: int,
+    say: subprocess_call.Say, url: str, family: str, method: str, n_components: int, blocks: Blocks, allowed: int
 ) -> Report:
     store = Store(url)
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == 0)
-    factor = (load_factor if family == "lle" else load_local_factors)(store, rows, size, n_points)
+    factor = (load_factor if family == "lle" else load_local_factors)(store, rows, blocks)
     square = family == "lle"  # whose LU takes less than the Cholesky factor of M, so auto need not look at that
     methods = (["factored"] if square else ["shift_invert"]) + ["chebyshev"] if method == "auto" else [method]
-    cost_matrix = load_cost_matrix(store, rows, size, n_points) if "shift_invert" in methods else None
+    cost_matrix = load_cost_matrix(store, rows, blocks) if "shift_invert" in methods else None
     pin = closed_point(factor, 0) if square else 0
     found = predict(factor, cost_matrix, methods, n_components, pin, allowed, available_cores())
     return {**chosen(found, PATIENCE)._asdict(), "allowed_bytes": allowed, "routes": [one._asdict() for one in found]}
 
 
 def project_points(
-    store: Store, block: int, n_components: int, n_features: int, tol: float, size: int, n_points: int
+    store: Store, block_index: int, n_components: int, n_features: int, tol: float, blocks: Blocks
 ) -> Report:
     """All points on their principal components: scores in input units, variances where others have eigenvalues."""
-    mean, components = principal_components(store, n_points, n_features, size, n_components)
-    scores, covered = np.empty((n_points, n_components)), np.zeros((n_features, n_components))
-    for start in range(0, n_points, size):
-        points = store.read(array_specs.POINTS.name, start, min(start + size, n_points)) - mean
-        scores[start : start + size] = points @ components.T
-        covered += points.T @ scores[start : start + size]
-    variances = np.square(scores).sum(axis=0) / (n_points - 1)
-    errors = np.linalg.norm(covered / (n_points - 1) - components.T * variances, axis=0)
+    mean, components = principal_components(store, blocks.n, n_features, blocks.size, n_components)
+    scores, covered = np.empty((blocks.n, n_components)), np.zeros((n_features, n_components))
+    for start in range(0, blocks.n, blocks.size):
+        points = store.read(array_specs.POINTS.name, start, min(start + blocks.size, blocks.n)) - mean
+        scores[start : start + blocks.size] = points @ components.T
+        covered += points.T @ scores[start : start + blocks.size]
+    variances = np.square(scores).sum(axis=0) / (blocks.n - 1)
+    errors = np.linalg.norm(covered / (blocks.n - 1) - components.T * variances, axis=0)
     floor = float(np.finfo(np.float64).eps * variances[0])
     residuals = errors / np.maximum(variances, np.finfo(np.float64).tiny)
     vectors = fix_signs(scores)
-    store.write_bundle("_work/eigen/00000", rows=np.arange(n_points), vectors=vectors, eigenvalues=variances)
+    store.write_bundle("_work/eigen/00000", rows=np.arange(blocks.n), vectors=vectors, eigenvalues=variances)
     stats = {
-        "method": "pca", "reason": f"pca: singular values of all {n_points:,} points by QR in blocks", "factor_nnz": 0,
-        "predicted_bytes": _pca_bytes(n_points, n_features, n_components, size), "n_solves": 0, "n_degrees": 0,
+        "method": "pca", "reason": f"pca: singular values of all {blocks.n:,} points by QR in blocks", "factor_nnz": 0,
+        "predicted_bytes": _pca_bytes(blocks.n, n_features, n_components, blocks.size), "n_solves": 0, "n_degrees": 0,
         "n_refinements": 0, "rounding_floor": floor,
     }  # fmt: skip
     return {
-        "n_points": n_points, "eigenvalues": variances.tolist(), "residuals": residuals.tolist(),
+        "n_points": blocks.n, "eigenvalues": variances.tolist(), "residuals": residuals.tolist(),
         "participation": participation(vectors).tolist(),
         "converged": bool((errors <= np.maximum(tol * variances, 100 * n_features * floor)).all()), "stats": stats,
     }  # fmt: skip
 
 
 def write_embedding(
-    store: Store, block: int, n_components: int, n_graph: int, scale: str, size: int, n_rows: int, aligned: bool = False
+    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, blocks: Blocks, aligned: bool = False
 ) -> Report:
     """Embedding and component of every input row; a repeated row gets its representative's."""
     if not aligned:
@@ -307,11 +304,11 @@ def write_embedding(
         component[part["rows"]] = number
         eigenvalues[number] = part["eigenvalues"]
         converged &= bool(part.get("converged", True))
-    internal = np.full(n_rows, -1, np.int64)
+    internal = np.full(blocks.n, -1, np.int64)
     internal[original] = np.arange(len(original))
     dropped = 0
-    for start in range(0, n_rows, size):
-        stop = min(start + size, n_rows)
+    for start in range(0, blocks.n, blocks.size):
+        stop = min(start + blocks.size, blocks.n)
         if aligned:
             store.write(array_specs.EMBEDDED_HASH.name, start, store.read(array_specs.ROW_HASH.name, start, stop))
         representative = store.read(array_specs.REPRESENTATIVE.name, start, stop)

@@ -8,7 +8,7 @@ from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_by
 from pipeline.kernels.factors.lle_weights import barycenter_weights
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 BATCH_BYTES = 16 * 2**20
@@ -16,37 +16,37 @@ BATCH_BYTES = 16 * 2**20
 
 def steps(config: Config, layout: Layout) -> Steps:
     """request -> send -> solve -> measure."""
-    n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
-    row = layout.n_features * np.dtype(layout.dtype).itemsize
-    size = {"size": block, "n_points": n}
+    n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
+    row = layout.row_bytes
+    blocks = Blocks(n, block_size)
     foreign = yield from exchange("solve_weights", layout, array_specs.POINTS.name, row)
     yield Step(
         "solve_weights",
         "solve",
         solve_block,
         n_blocks,
-        Decides({"reg": config.weights.reg, "rule": config.weights.rule, **size}),
-        Runs(solve_weights_bytes(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES)),
-        Writes(arrays=(PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block),)),
+        Decides({"reg": config.weights.reg, "rule": config.weights.rule, "blocks": blocks}),
+        Runs(solve_weights_bytes(block_size=block_size, foreign=foreign, row=row, k=k, batch=BATCH_BYTES)),
+        Writes(arrays=(PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block_size),)),
     )
     yield Step(
         "solve_weights",
         "measure",
         measure_block,
         n_blocks,
-        Decides(size),
-        Runs(solve_weights_bytes(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES)),
-        Writes(arrays=(PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block),)),
+        Decides({"blocks": blocks}),
+        Runs(solve_weights_bytes(block_size=block_size, foreign=foreign, row=row, k=k, batch=BATCH_BYTES)),
+        Writes(arrays=(PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block_size),)),
         feeds=False,
     )
     return layout
 
 
-def solve_block(store: Store, block: int, reg: float, rule: str, size: int, n_points: int) -> Report:
+def solve_block(store: Store, block_index: int, reg: float, rule: str, blocks: Blocks) -> Report:
     """Weights of a block; reports the reconstruction error and how many Gram matrices had no trace."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
-    rows, points = receive_rows(store, block, array_specs.POINTS.name, start, stop, indices)
+    rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, indices)
     own = np.searchsorted(rows, np.arange(start, stop))
     weights = np.empty(indices.shape, np.float64)
     squared_error, zero_trace = 0.0, 0
@@ -62,16 +62,16 @@ def solve_block(store: Store, block: int, reg: float, rule: str, size: int, n_po
     return {"squared_error": squared_error, "zero_trace": zero_trace, "rows_read": len(points)}
 
 
-def measure_block(store: Store, block: int, size: int, n_points: int) -> Report:
+def measure_block(store: Store, block_index: int, blocks: Blocks) -> Report:
     """Reconstruction error of each point of a block, from the rows it was sent for the weights.
 
     A step of its own, so that the weights of a store that lacks it stay as they are, and what follows from them.
     """
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     indices, weights = (
         store.read(spec.name, start, stop) for spec in (array_specs.NEIGHBOR_INDICES, array_specs.WEIGHTS)
     )
-    rows, points = receive_rows(store, block, array_specs.POINTS.name, start, stop, indices)
+    rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, indices)
     own = np.searchsorted(rows, np.arange(start, stop))
     errors = np.empty(len(own))
     batch = max(1, BATCH_BYTES // (8 * indices.shape[1] * points.shape[1]))
@@ -88,5 +88,5 @@ def measure_block(store: Store, block: int, size: int, n_points: int) -> Report:
 # --- bytes of a task (engine/task_costs.py says what they count)
 
 
-def solve_weights_bytes(*, block: int, foreign: int, row: int, k: int, batch: int) -> int:
-    return receive_rows_bytes(block=block, foreign=foreign, row=row) + 6 * batch + block * k * 48
+def solve_weights_bytes(*, block_size: int, foreign: int, row: int, k: int, batch: int) -> int:
+    return receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 6 * batch + block_size * k * 48

@@ -43,7 +43,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     return layout
 
 
-def write_report(store: Store, block: int, pictures: bool = True) -> Report:
+def write_report(store: Store, block_index: int, pictures: bool = True) -> Report:
     """Write report/metrics.json and, if wanted, the pictures, index.html and explore.html."""
     started = time.perf_counter()
     found = gather_metrics(store)

@@ -149,5 +149,9 @@ class PlannedArray:
 
     @property
     def nbytes(self) -> int:
-        itemsize = int("".join(c for c in self.dtype if c.isdigit()) or 8) // 8
-        return math.prod(self.shape) * max(itemsize, 1)
+        return math.prod(self.shape) * dtype_bytes(self.dtype)
+
+
+def dtype_bytes(dtype: str) -> int:
+    """Bytes of one number of a dtype such as "float32"."""
+    return max(1, int("".join(c for c in dtype if c.isdigit()) or 8) // 8)

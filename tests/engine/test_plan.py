@@ -25,7 +25,7 @@ from pipeline.engine.plan import (
 from pipeline.stages.registry import STAGES
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import ArraySpec, PlannedArray
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from tests.support.plans import config_of, make_layout, walk_all
 
 SPEC = ArraySpec("x", ("point",), "float64", "")
@@ -53,7 +53,7 @@ class TestBlocks:
     def test_cover_all_rows_exactly_once(self, n_rows, size):
         layout = Layout(n_input=n_rows, n_features_input=1, dtype="float32", block_points=size, n_points=n_rows)
         assert layout.input_blocks() == layout.point_blocks()
-        ranges = [block_rows(block, size, n_rows) for block in range(layout.input_blocks())]
+        ranges = [Blocks(n_rows, size).rows(block) for block in range(layout.input_blocks())]
         assert [row for start, stop in ranges for row in range(start, stop)] == list(range(n_rows))
         assert all(start % size == 0 for start, _ in ranges)
 
@@ -128,7 +128,7 @@ class TestWalk:
         for step in steps:
             for array in step.writes.arrays:
                 assert step.n_blocks in (1, math.ceil(array.shape[0] / array.block)), (step.name, array.spec.name)
-                assert step.n_blocks == 1 or array.block in (1, step.decides.parameters["size"]), (
+                assert step.n_blocks == 1 or array.block in (1, step.decides.parameters["blocks"].size), (
                     step.name,
                     array.spec.name,
                 )

@@ -39,7 +39,7 @@ from tests.support.stage_runs import Progress
 
 # Distinct primes, so that a term that is lost, doubled or of the wrong size shows.
 PRIMES = {
-    "block": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
+    "block_size": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
     "width": 2, "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "members": 4001, "lists": 23,
     "foreign": 3001, "batch": 70001, "entries": 90001, "rows": 20011, "tall": 47, "transform": True,
     "factor": 37, "links": 80021, "k_max": 41, "stored": 1511, "products": 50021,

@@ -28,6 +28,7 @@ from pipeline.jobs.sweep_plan import count_steps, load_sweep, plan_sweep
 from pipeline.search import shorter_lists
 from pipeline.stages import find_neighbors
 from pipeline.storage import objects
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.objects import LocalObjects
 from pipeline.storage.store import Store
 from tests.support.paths import REPOSITORY
@@ -166,7 +167,7 @@ def test_cut_lists_are_those_of_a_search_even_among_ties(tmp_path, method):
     store = Store(f"{result.url}/n_neighbors=9.zarr")
     cut = store.read_all("_work/knn_indices")
     n = len(cut)
-    find_neighbors.search_block(store, 0, method=method, n_neighbors=9, n_blocks=1, size=n, n_points=n)
+    find_neighbors.search_block(store, 0, method=method, n_neighbors=9, n_blocks=1, blocks=Blocks(n, n))
     np.testing.assert_array_equal(cut, store.read_all("_work/knn_indices"))
 
 

@@ -11,6 +11,7 @@ from pipeline.core.errors import InputError
 from pipeline.linalg.preprocess import Transform, fit_transform, valid_array, valid_rows
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 
@@ -119,11 +120,11 @@ class TestValidRows:
         return store
 
     def test_of_a_block(self, store):
-        found = valid_rows(store.url, 0, 4, 11)
+        found = valid_rows(store.url, 0, Blocks(11, 4))
         np.testing.assert_array_equal(found, [[0, 1], [4, 5], [6, 7]])
         assert found.dtype == np.float64
 
     def test_all_as_one_array(self, store):
-        X = valid_array(store, [3, 0, 3], 4, 11, 2)
+        X = valid_array(store, [3, 0, 3], Blocks(11, 4), 2)
         assert X.chunks == ((3, 3), (2,))
         np.testing.assert_array_equal(X.compute(), [[0, 1], [4, 5], [6, 7], [16, 17], [18, 19], [20, 21]])

@@ -104,7 +104,7 @@ class TestEveryBlockSize:
 def test_as_many_blocks_are_sorted_together_as_leave_64_shards_and_fit(n_blocks, row_bytes, expected):
     room = order_points.SORT_BYTES - 1000 * 2**18  # of tasks that take so many bytes besides their rows
     layout = Layout(1000 * n_blocks - 7, 3, "float64", 1000)
-    found = order_points.blocks_together(layout, lambda block: room + row_bytes * block)
+    found = order_points.blocks_together(layout, lambda block_size: room + row_bytes * block_size)
     assert found == expected
 
 

@@ -13,6 +13,7 @@ from pipeline.kernels.eigensolver.chebyshev import SubspaceState, block_width
 from pipeline.kernels.eigensolver.methods import filter_size
 from pipeline.linalg import solver_checkpoint
 from pipeline.stages import solve_embedding
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.points import swiss_roll
@@ -32,7 +33,7 @@ def solved(tmp_path_factory):
 
 def solve(store, method="auto", max_memory=PLENTY, tol=1e-8):
     report = solve_embedding.solve_component(
-        store, 0, "lle", 2, method, tol, 0.0, N, N, max_memory, 200_000, False
+        store, 0, "lle", 2, method, tol, 0.0, Blocks(N, N), max_memory, 200_000, False
     )  # fmt: skip
     return report, store.read_bundle("_work/eigen/00000")
 

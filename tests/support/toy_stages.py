@@ -13,7 +13,7 @@ from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step
 from pipeline.stages import ingest, write_report
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import ArraySpec, PlannedArray
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 TASK_BYTES = 1000
@@ -31,8 +31,8 @@ def weigh(config: Any, layout: Layout) -> Steps:
     return layout
 
 
-def weigh_block(store: Store, block: int, reg: float, n_neighbors: int, size: int, n_rows: int) -> Report:
-    start, stop = block_rows(block, size, n_rows)
+def weigh_block(store: Store, block_index: int, reg: float, n_neighbors: int, blocks: Blocks) -> Report:
+    start, stop = blocks.rows(block_index)
     rows = store.read(array_specs.RAW.name, start, stop)
     store.write(array_specs.WEIGHTS.name, start, rows * reg + n_neighbors)
     return {"squared_error": 0.0, "zero_trace": 0}
@@ -63,7 +63,7 @@ def score(config: Any, layout: Layout) -> Steps:
     return layout
 
 
-def sum_blocks(store: Store, block: int, n_components: int, method: str, tol: float, max_degrees: int) -> Report:
+def sum_blocks(store: Store, block_index: int, n_components: int, method: str, tol: float, max_degrees: int) -> Report:
     total = store.read_all(array_specs.WEIGHTS.name).sum(axis=0)
     store.write_bundle("_work/eigen/00000", total=np.resize(total, n_components))
     values = [0.0] * n_components
@@ -71,8 +71,8 @@ def sum_blocks(store: Store, block: int, n_components: int, method: str, tol: fl
             "converged": method != "chebyshev", "stats": {"method": method, "reason": "a toy"}}  # fmt: skip
 
 
-def write_block(store: Store, block: int, scale: str, size: int, n_rows: int) -> Report:
-    start, stop = block_rows(block, size, n_rows)
+def write_block(store: Store, block_index: int, scale: str, blocks: Blocks) -> Report:
+    start, stop = blocks.rows(block_index)
     total = store.read_bundle("_work/eigen/00000")["total"]
     factor = 1.0 if scale == "unit_covariance" else 0.5
     store.write(array_specs.EMBEDDING.name, start, factor * np.add.outer(np.arange(start, stop), total))
@@ -80,12 +80,12 @@ def write_block(store: Store, block: int, scale: str, size: int, n_rows: int) ->
     return {"rows_in_small_components": 0}
 
 
-def score_sample(store: Store, block: int, sample: int) -> Report:
+def score_sample(store: Store, block_index: int, sample: int) -> Report:
     return {}
 
 
-def _rows(layout: Layout) -> dict[str, int]:
-    return {"size": layout.block_points, "n_rows": layout.n_input}
+def _rows(layout: Layout) -> dict[str, Blocks]:
+    return {"blocks": Blocks(layout.n_input, layout.block_points)}
 
 
 def _planned(spec: ArraySpec, layout: Layout, *tail: int) -> PlannedArray:

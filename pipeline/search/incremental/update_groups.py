@@ -30,7 +30,7 @@ from pipeline.search import cell_groups
 from pipeline.search.cell_groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store, read_elsewhere
 
 PLACE = "_work/appended"
@@ -47,10 +47,10 @@ Floats = npt.NDArray[np.floating]
 
 def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[Step, list[Report], None]:
     """group_cells -> send_new -> search_new -> merge_new."""
-    n, d, block = layout.n_points, layout.n_features, layout.block_points
+    n, d, block_size = layout.n_points, layout.n_features, layout.block_points
     row, n_appended = d * np.dtype(layout.dtype).itemsize, n - earlier.n_searched
     target = first_target(layout, k)
-    size = {"size": block, "n_points": n}
+    blocks = Blocks(n, block_size)
     sizes_then = {"kept": earlier.n_points, "searched": earlier.n_searched}
     resources = {"earlier": earlier.url, "lists": earlier.lists}
     [groups] = yield Step(
@@ -63,7 +63,7 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
         Writes(bundles=(f"{PLACE}/groups.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells)),
         expected=lambda b: {"n_groups": max(1, round(earlier.n_searched / target)), "largest": target},
     )
-    n_blocks = layout.point_blocks() - earlier.n_searched // block
+    n_blocks = layout.point_blocks() - earlier.n_searched // block_size
     # The plan assumes that new points are distributed like the old ones.
     sent_in_all = N_GROUPS_NEW * (n - earlier.n_points) + n_appended
     spread = -(-sent_in_all // groups["n_groups"])
@@ -74,9 +74,9 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
             "send_new",
             send_new,
             n_blocks,
-            Decides({"n_neighbors": k, **sizes_then, **size}),
+            Decides({"n_neighbors": k, **sizes_then, "blocks": blocks}),
             Runs(
-                cell_groups.send_members_bytes(block=block, row=row)
+                cell_groups.send_members_bytes(block_size=block_size, row=row)
                 + 2 * task_costs.SCORE_BYTES
                 + 3 * MOST_BOUNDING * row
                 + 40 * layout.n_cells * d
@@ -95,7 +95,7 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
         "search_new",
         search_new,
         groups["n_groups"],
-        Decides({"n_neighbors": k, **sizes_then, **size}),
+        Decides({"n_neighbors": k, **sizes_then, "blocks": blocks}),
         Runs(search_new_bytes(old=groups["largest"], late=visits, row=row, d=d, k=k), resources=resources),
         Writes(
             bundles=(f"{PLACE}/group_neighbors",),
@@ -109,17 +109,17 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
         "merge_new",
         merge_new,
         layout.point_blocks(),
-        Decides({"n_neighbors": k, **sizes_then, **size}, version=2),
-        Runs(cell_groups.merge_lists_bytes(block=block, k=k, lists=N_GROUPS_NEW + 1), resources=resources),
+        Decides({"n_neighbors": k, **sizes_then, "blocks": blocks}, version=2),
+        Runs(cell_groups.merge_lists_bytes(block_size=block_size, k=k, lists=N_GROUPS_NEW + 1), resources=resources),
         Writes(arrays=planned_lists(layout, k)),
     )
 
 
 def planned_lists(layout: Layout, k: int) -> tuple[PlannedArray, PlannedArray]:
     """The arrays of all neighbour lists."""
-    n, block = layout.n_points, layout.block_points
-    return (PlannedArray(array_specs.KNN_INDICES, (n, k), index_dtype(n), block),
-            PlannedArray(array_specs.KNN_DISTANCES, (n, k), "float32", block))  # fmt: skip
+    n, block_size = layout.n_points, layout.block_points
+    return (PlannedArray(array_specs.KNN_INDICES, (n, k), index_dtype(n), block_size),
+            PlannedArray(array_specs.KNN_DISTANCES, (n, k), "float32", block_size))  # fmt: skip
 
 
 def earlier_lists(url: str, place: str, start: int, stop: int) -> NeighborLists:
@@ -130,13 +130,13 @@ def earlier_lists(url: str, place: str, start: int, stop: int) -> NeighborLists:
     return NeighborLists(ids.astype(np.int64), distances.astype(np.float64))
 
 
-def send_new(store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int) -> Report:
+def send_new(store: Store, block_index: int, n_neighbors: int, kept: int, searched: int, blocks: Blocks) -> Report:
     """Send the new points of a block to their nearest groups, and every point appended so far to its own group.
 
     A new point carries its reach, a bound on the distance of its neighbours. Blocks are counted from the first one with
     appended points.
     """
-    start, stop = block_rows(block + searched // size, size, n_points)
+    start, stop = blocks.rows(block_index + searched // blocks.size)
     ids, points = np.arange(start, stop), store.read(array_specs.POINTS.name, start, stop)
     groups = store.read_bundle(f"{PLACE}/groups")["groups"]
     cells = store.read(array_specs.NEAREST_CELLS.name, start, stop)[:, 0]
@@ -151,7 +151,7 @@ def send_new(store: Store, block: int, n_neighbors: int, kept: int, searched: in
         rows = np.flatnonzero((own_group == group) | (visited_groups == group).any(axis=1))
         if group >= 0:
             store.write_bundle(
-                f"{PLACE}/group_members/{group:05d}/{block:05d}", members=ids[rows], points=points[rows],
+                f"{PLACE}/group_members/{group:05d}/{block_index:05d}", members=ids[rows], points=points[rows],
                 own=own_group[rows] == group, visits=(visited_groups[rows] == group).any(axis=1), reach=reach[rows],
             )  # fmt: skip
             sent[str(group)] = len(rows)
@@ -174,17 +174,17 @@ def bounded_reach(store: Store, points: Floats, cells: Ids, k: int) -> npt.NDArr
 
 
 def search_new(
-    store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int, earlier: str,
+    store: Store, block_index: int, n_neighbors: int, kept: int, searched: int, blocks: Blocks, earlier: str,
     lists: str,
 ) -> Report:  # fmt: skip
     """Compare the new points that visit a group with its members, in both directions, exactly."""
     parts = [store.read_bundle(name.removesuffix(".npz"))
-             for name in store.objects.names(f"{PLACE}/group_members/{block:05d}")]  # fmt: skip
+             for name in store.objects.names(f"{PLACE}/group_members/{block_index:05d}")]  # fmt: skip
     if not any(part["visits"].any() for part in parts):
         return {"new": 0, "members": 0}
     appended = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     visits, is_own = appended["visits"], appended["own"]
-    first, stop = rows_of_group(store, block)
+    first, stop = rows_of_group(store, block_index)
     ids = np.concatenate([np.arange(first, stop), appended["members"][is_own]])
     points = np.concatenate([store.read(array_specs.POINTS.name, first, stop), appended["points"][is_own]])
     new_ids, old = appended["members"][visits], ids < kept
@@ -204,10 +204,10 @@ def search_new(
     ]
     members, neighbor_ids, distances = (np.concatenate(pair) for pair in columns)
     order = np.argsort(members, kind="stable")
-    cuts = np.searchsorted(members[order], np.arange(0, n_points + size, size))
+    cuts = np.searchsorted(members[order], np.arange(0, blocks.n + blocks.size, blocks.size))
     for target in np.flatnonzero(np.diff(cuts)):
         rows = order[cuts[target] : cuts[target + 1]]
-        name = f"{PLACE}/group_neighbors/{target:05d}/{block:05d}"
+        name = f"{PLACE}/group_neighbors/{target:05d}/{block_index:05d}"
         store.write_bundle(name, members=members[rows], ids=neighbor_ids[rows], distances=distances[rows])
     return {"new": len(new_ids), "members": len(ids), "reached": len(updated)}
 
@@ -225,16 +225,16 @@ def _gathered_reach(url: str, place: str, rows: Ids) -> npt.NDArray[np.float64]:
 
 
 def merge_new(
-    store: Store, block: int, n_neighbors: int, kept: int, searched: int, size: int, n_points: int, earlier: str,
+    store: Store, block_index: int, n_neighbors: int, kept: int, searched: int, blocks: Blocks, earlier: str,
     lists: str,
 ) -> Report:  # fmt: skip
     """Merge the lists of a block's points from the groups with their earlier lists.
 
     Distances are compared in single precision, in which the old ones are stored, so that ties go to the lower id.
     """
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     ids, distances, n_lists = received_lists(
-        store, f"{PLACE}/group_neighbors/{block:05d}", start, stop, N_GROUPS_NEW + 1, n_neighbors
+        store, f"{PLACE}/group_neighbors/{block_index:05d}", start, stop, N_GROUPS_NEW + 1, n_neighbors
     )  # fmt: skip
     n_kept = max(0, min(stop, kept) - start)
     if n_kept:

@@ -35,7 +35,7 @@ from pipeline.search.incremental.update_groups import (
 )
 from pipeline.search.kdtree_blocks import HALO_ROWS, boxes_within_reach, improve, read_boxes, search_by_tree
 from pipeline.storage import array_specs
-from pipeline.storage.blocks import block_rows
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store, read_elsewhere
 
 CELLS, TRANSFORM = "_work/cells", "_work/transform"
@@ -48,14 +48,14 @@ def compare(earlier: Earlier, layout: Layout) -> Step:
         "find_kept",
         find_kept,
         1,
-        Decides({"n_rows": earlier.n_input, "size": layout.block_points}, {"version": earlier.version}),
+        Decides({"blocks": Blocks(earlier.n_input, layout.block_points)}, {"version": earlier.version}),
         Runs(task_costs.TASK_BYTES + 100 * layout.block_points, place=WHOLE_DATA, resources={"earlier": earlier.url}),
         expected=lambda b: {"kept": True},
         feeds=False,
     )
 
 
-def find_kept(store: Store, block: int, n_rows: int, size: int, earlier: str) -> Report:
+def find_kept(store: Store, block_index: int, blocks: Blocks, earlier: str) -> Report:
     """Compare the hashes of the first n_rows input rows with those of an earlier version, one block at a time.
 
     `earlier` is empty if that version no longer exists; then nothing is kept, because copied results hold only for
@@ -64,8 +64,8 @@ def find_kept(store: Store, block: int, n_rows: int, size: int, earlier: str) ->
     if not earlier:
         return {"kept": False}
     earlier_store = Store(earlier)
-    for start in range(0, n_rows, size):
-        stop = min(start + size, n_rows)
+    for start in range(0, blocks.n, blocks.size):
+        stop = min(start + blocks.size, blocks.n)
         for name in (array_specs.ROW_HASH.name, array_specs.VALID.name):
             hashes = store.read(name, start, stop)
             with read_elsewhere(earlier_store):
@@ -112,7 +112,7 @@ def keep_cells(earlier: Earlier, layout: Layout, transform: bool, method: str) -
     )
 
 
-def keep_cells_of(store: Store, block: int, copied: list[str], earlier: str) -> Report:
+def keep_cells_of(store: Store, block_index: int, copied: list[str], earlier: str) -> Report:
     """Copy the cells' centres and the transform, and the numbers of points searched together."""
     earlier_store = Store(earlier)
     with read_elsewhere(earlier_store):
@@ -139,7 +139,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def _update_by_tree(layout: Layout, earlier: Earlier, k: int) -> Step:
-    n, d, block, n_blocks = layout.n_points, layout.n_features, layout.block_points, layout.point_blocks()
+    n, d, block_size, n_blocks = layout.n_points, layout.n_features, layout.block_points, layout.point_blocks()
     row = d * np.dtype(layout.dtype).itemsize
     n_boxes = most_boxes(layout.n_cells, n_blocks, earlier.generations + 1)
     return Step(
@@ -148,10 +148,11 @@ def _update_by_tree(layout: Layout, earlier: Earlier, k: int) -> Step:
         update_block,
         n_blocks,
         Decides(
-            {"n_neighbors": k, "n_blocks": n_blocks, "size": block, "n_points": n, "kept": earlier.n_points}, version=2
+            {"n_neighbors": k, "n_blocks": n_blocks, "blocks": Blocks(n, block_size), "kept": earlier.n_points},
+            version=2,
         ),
         Runs(
-            kdtree_blocks.search_tree_bytes(block=block, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=n_boxes),
+            kdtree_blocks.search_tree_bytes(block_size=block_size, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=n_boxes),
             resources={"earlier": earlier.url, "lists": earlier.lists},
         ),
         Writes(arrays=planned_lists(layout, k)),
@@ -159,13 +160,13 @@ def _update_by_tree(layout: Layout, earlier: Earlier, k: int) -> Step:
 
 
 def update_block(
-    store: Store, block: int, n_neighbors: int, n_blocks: int, size: int, n_points: int, kept: int, earlier: str,
+    store: Store, block_index: int, n_neighbors: int, n_blocks: int, blocks: Blocks, kept: int, earlier: str,
     lists: str,
 ) -> Report:  # fmt: skip
     """Exact neighbours of a block: kept points start from their earlier lists and search only the new points."""
-    start, stop = block_rows(block, size, n_points)
+    start, stop = blocks.rows(block_index)
     if stop > kept:
-        neighbor_lists, n_read = search_by_tree(store, start, stop, n_neighbors, n_blocks, n_points)
+        neighbor_lists, n_read = search_by_tree(store, start, stop, n_neighbors, n_blocks, blocks.n)
         write_lists(store, start, neighbor_lists, FOUND)
         return {"rows_read": n_read}
     neighbor_lists = earlier_lists(earlier, lists, start, stop)

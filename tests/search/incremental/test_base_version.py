@@ -14,6 +14,7 @@ from pipeline.search import cell_groups, kdtree_blocks
 from pipeline.search.incremental import update_groups, update_lists
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 from tests.support.appended_rows import MORE, K, N, Night, exact, flags, lists, steps
 from tests.support.commands import lle, refused
@@ -154,7 +155,7 @@ def test_a_group_that_nothing_was_searched_in(tmp_path):
         store.write(spec.name, 0, X if spec is array_specs.POINTS else np.ones(shape, dtype))
     store.write_bundle(f"{update_groups.PLACE}/groups", groups=np.array([0, 1], np.int32))
     store.write_bundle(cell_groups.KEPT_CELLS, counts=np.array([0, 10]), generations=np.array(1))
-    sizes = {"kept": 10, "searched": 10, "size": 20, "n_points": 12}
+    sizes = {"kept": 10, "searched": 10, "blocks": Blocks(12, 20)}
     new = {"members": np.array([10, 11]), "points": X[10:], "visits": np.array([True, True]),
            "reach": np.full(2, 9.0)}  # fmt: skip
     for group, own in enumerate((np.array([False, False]), np.array([True, True]))):
