@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import ssl
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,8 @@ from pipeline.core.errors import ConfigError, LleError
 
 ANSWER_SECONDS = 30
 WAIT_SECONDS = 30
-PROBE_SECONDS = 5
+PROBE_SECONDS = 5.0
+RETRY_SECONDS = 0.2
 
 
 @contextlib.contextmanager
@@ -51,16 +53,67 @@ def address_cluster(cluster: Cluster) -> Iterator[Client]:
 def connected(address: str, where: str, seconds: float, security: Security | None = None) -> Iterator[Client]:
     """A client of the scheduler at an address, closed at the end.
 
-    Raises LleError if it does not answer in time, ConfigError if the two sides do not agree on TLS.
+    Raises LleError if it does not answer in time, ConfigError if the two sides do not agree on TLS or the peer speaks
+    HTTP.
     """
+    deadline = time.monotonic() + seconds
+    if address.startswith("tcp://"):
+        _wait_for_greeting(address, where, deadline)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", VersionMismatchWarning)  # check_versions raises an error instead
-            client = Client(address, timeout=seconds, security=security)
+            client = Client(address, timeout=max(1.0, deadline - time.monotonic()), security=security)
     except (OSError, TimeoutError, ValueError) as error:
         raise _refusal(error, address, where, seconds) from None
     with client:
         yield client
+
+
+def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
+    """Return when the peer has sent the first bytes of Dask's handshake, or when Client can tell what is wrong.
+
+    Client waits without a limit for a peer that accepts the connection and sends nothing.
+    """
+    while True:
+        greeting: bytes | None = None
+        is_silent = False
+        try:
+            greeting = _first_bytes(address, PROBE_SECONDS)
+        except TimeoutError:
+            is_silent = True
+        except OSError:
+            pass  # nobody listens yet
+        if greeting is not None and greeting.startswith(b"HTTP/"):
+            raise ConfigError(
+                f"{where}: the peer speaks HTTP, not Dask's protocol; give the port of the scheduler (default 8786), "
+                f"not that of its dashboard (8787) or of a proxy"
+            )
+        if greeting is not None or (is_silent and _speaks_tls(address)):
+            return
+        if time.monotonic() > deadline:
+            if is_silent:
+                raise LleError(
+                    f"{where}: the peer accepts connections and sends nothing, unlike a Dask scheduler; is it one, and "
+                    f"does it run?"
+                )
+            return
+        time.sleep(RETRY_SECONDS)
+
+
+def _first_bytes(address: str, seconds: float) -> bytes:
+    """What a peer sends: of itself, as Dask's schedulers do, or in reply to an HTTP request. Raises OSError."""
+    with socket.create_connection(_host_and_port(address), seconds) as plain:
+        plain.settimeout(seconds)
+        try:
+            return plain.recv(16)
+        except TimeoutError:
+            plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            return plain.recv(16)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.partition("://")[2].rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleError:
@@ -92,12 +145,11 @@ def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleE
 
 
 def _speaks_tls(address: str) -> bool:
-    """Whether the server at an address begins a TLS handshake. Nothing is sent, so no trust is needed."""
-    host, _, port = address.partition("://")[2].rpartition(":")
+    """Whether who answers at an address begins to speak TLS; nothing is sent, so nobody has to be trusted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), PROBE_SECONDS) as plain:
+        with socket.create_connection(_host_and_port(address), PROBE_SECONDS) as plain:
             context.wrap_socket(plain).close()
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")

@@ -1,8 +1,9 @@
-"""A DaskCluster for one run: created or adopted at the start, and deleted at the end, also after errors.
+"""A DaskCluster for one run: created or adopted at the start, deleted at the end, however the run ends.
 
-The cluster has the name of the Job, so the next pod of the same Job finds the cluster of a killed one: it is adopted if
-it has the same specification, else deleted first. If the deletion at the end fails, three mechanisms remain: garbage
-collection (the Job owns the cluster), the operator's idle_timeout, and the next run with the same name.
+The cluster is named after the Job, so that the next pod of the same Job finds the cluster that a killed pod left: one
+with the same spec is adopted, one with another spec is deleted first. A cluster that this program did not make, or
+that another Job owns, is refused and never deleted. If the deletion at the end fails, the cluster still goes: the Job
+owns it (garbage collection), and the operator deletes an idle one (idle_timeout).
 """
 
 import contextlib
@@ -17,43 +18,56 @@ from distributed import Client
 
 from pipeline.clusters.existing_scheduler import connected
 from pipeline.clusters.kubernetes_api import CLUSTERS, GROUPS, Json, KubernetesApi
-from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, fitting_name, memory_group, same_spec
+from pipeline.clusters.kubernetes_manifests import (
+    Pods,
+    Size,
+    conflict,
+    dask_cluster,
+    fitting_name,
+    memory_group,
+    same_spec,
+)
 from pipeline.clusters.version_check import check_versions
 from pipeline.config.models import KubernetesCluster
-from pipeline.core.errors import LleError
+from pipeline.core.errors import Interrupted, LleError
 from pipeline.core.signals import STOP_SIGNALS
 
 MEMORY_RESOURCE = "MEMORY"
 POLL_SECONDS = 1.0
 GONE_SECONDS = 60
+WATCH_SECONDS = 15.0
 UNHEALTHY_SHOWN = 5
+RESUME = "run the same command again to resume"
 
 
 @contextlib.contextmanager
 def kubernetes_cluster(cluster: KubernetesCluster) -> Iterator[Client]:
     """A client of a cluster created for this run.
 
-    Raises ConfigError if no retry can help (no operator, no rights, no templates, different versions), LleError if pods
-    do not start in time or the cluster could not be deleted after a successful run.
+    Raises ConfigError if no retry can help (no operator, no rights, no templates, a cluster of that name that this
+    program did not create, different versions), LleError if pods do not start in time, if another Job owns the cluster
+    of that name, and if the cluster is deleted during the run.
     """
     api = KubernetesApi(cluster.namespace)
     name = _name(cluster)
     pods = Pods(*(api.pod_template(f"{cluster.templates}-{part}") for part in ("scheduler", "worker", "memory")))
     size = Size(cluster.workers, _bytes(cluster.memory), _bytes(cluster.high_memory), cluster.idle_timeout)
     deadline = time.monotonic() + cluster.start_timeout
-    failed = True
+    wanted = dask_cluster(name, pods, size, _job())
     try:
-        _create_or_adopt(api, name, pods, size, deadline)
+        uid = _create_or_adopt(api, CLUSTERS, wanted, deadline)
+        owner = {"apiVersion": wanted["apiVersion"], "kind": "DaskCluster", "name": name, "uid": uid}
+        _create_or_adopt(api, GROUPS, memory_group(name, pods, size, owner), deadline)
         where = f"DaskCluster {name} in namespace {api.namespace}"
         with _explained(api, name):
-            address = _scheduler_address(api, name, deadline)
+            address = _scheduler_address(api, name, uid, deadline)
             with connected(address, where, max(1.0, deadline - time.monotonic())) as client:
-                _wait_for_workers(client, deadline, where)
+                _wait_for_workers(api, name, uid, client, deadline)
                 check_versions(client, where)
-                yield client
-        failed = False
+                with _watched(api, name, uid, client):
+                    yield client
     finally:
-        _delete(api, name, failed)
+        _delete(api, wanted)
 
 
 def _name(cluster: KubernetesCluster) -> str:
@@ -73,49 +87,81 @@ def _job() -> Json | None:
     return {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid} if name and uid else None
 
 
-def _create_or_adopt(api: KubernetesApi, name: str, pods: Pods, size: Size, deadline: float) -> None:
-    """Ensure that exactly one cluster of this name and specification exists, with its high-memory group."""
-    manifest = dask_cluster(name, pods, size, _job())
+def _create_or_adopt(api: KubernetesApi, plural: str, wanted: Json, deadline: float) -> str:
+    """Make sure that one resource of this name and spec exists; returns its uid."""
+    name = wanted["metadata"]["name"]
     while True:
-        cluster = api.get(CLUSTERS, name) or api.create(CLUSTERS, manifest)
-        if cluster is not None and same_spec(cluster, manifest) and not _is_being_deleted(cluster):
-            break
-        if cluster is not None and not _is_being_deleted(cluster):
-            api.delete(CLUSTERS, name)
-        _pause(deadline, f"DaskCluster {name}: an older one of that name is still being deleted; is the operator up?")
-    owner = {
-        "apiVersion": manifest["apiVersion"], "kind": "DaskCluster", "name": name, "uid": cluster["metadata"]["uid"],
-    }  # fmt: skip
-    group = memory_group(name, pods, size, owner)
-    while True:
-        existing_group = api.get(GROUPS, group["metadata"]["name"]) or api.create(GROUPS, group)
-        if existing_group is not None and same_spec(existing_group, group) and not _is_being_deleted(existing_group):
-            return
-        if existing_group is not None and not _is_being_deleted(existing_group):
-            api.delete(GROUPS, group["metadata"]["name"])
-        _pause(deadline, f"DaskWorkerGroup {group['metadata']['name']}: an older one is still being deleted")
+        found = api.get(plural, name) or api.create(plural, wanted)
+        if found is not None and (refusal := conflict(found, wanted)):
+            raise refusal
+        if found is not None and same_spec(found, wanted) and not _is_being_deleted(found):
+            return str(found["metadata"]["uid"])
+        if found is not None and not _is_being_deleted(found):
+            api.delete(plural, name, found["metadata"]["uid"])
+        _pause(deadline, f"{wanted['kind']} {name}: an older one is still being deleted; is the Dask operator running?")
 
 
 def _is_being_deleted(resource: Json) -> bool:
     return "deletionTimestamp" in resource["metadata"]
 
 
-def _scheduler_address(api: KubernetesApi, name: str, deadline: float) -> str:
+def _scheduler_address(api: KubernetesApi, name: str, uid: str, deadline: float) -> str:
     """tcp:// address of the scheduler's service. The cluster's own status.phase is not reliable."""
-    while (address := api.service_address(f"{name}-scheduler", "tcp-comm")) is None:
-        _pause(deadline, f"DaskCluster {name}: no service {name}-scheduler appeared; is the Dask operator running?")
+    while (address := api.service_address(f"{name}-scheduler", "tcp-comm", uid)) is None:
+        _require(api, name, uid)
+        _pause(
+            deadline, f"DaskCluster {name}: its service {name}-scheduler did not appear; is the Dask operator running?"
+        )
     return f"tcp://{address}"
 
 
-def _wait_for_workers(client: Client, deadline: float, where: str) -> None:
+def _wait_for_workers(api: KubernetesApi, name: str, uid: str, client: Client, deadline: float) -> None:
     """Wait for one ordinary worker and the high-memory worker; others may join during the run."""
     while True:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         high_memory = [worker for worker in workers if worker["resources"].get(MEMORY_RESOURCE, 0) >= 1]
         if high_memory and len(workers) > len(high_memory):
             return
+        _require(api, name, uid)
         started = f"{len(high_memory)} of 1 high-memory workers and {len(workers) - len(high_memory)} ordinary ones"
-        _pause(deadline, f"{where}: only {started} started before execution.cluster.start_timeout")
+        _pause(deadline, f"DaskCluster {name}: only {started} started before execution.cluster.start_timeout")
+
+
+def _is_gone(api: KubernetesApi, name: str, uid: str) -> bool:
+    """Whether the cluster of this uid was deleted or is being deleted."""
+    found = api.get(CLUSTERS, name)
+    return found is None or found["metadata"]["uid"] != uid or _is_being_deleted(found)
+
+
+def _require(api: KubernetesApi, name: str, uid: str) -> None:
+    if _is_gone(api, name, uid):
+        raise LleError(f"DaskCluster {name} in namespace {api.namespace} was deleted while the run used it; {RESUME}")
+
+
+@contextlib.contextmanager
+def _watched(api: KubernetesApi, name: str, uid: str, client: Client) -> Iterator[None]:
+    """Close the client when the cluster is deleted: its tasks would wait for a scheduler that does not come back."""
+    ended, gone = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(WATCH_SECONDS):
+            with contextlib.suppress(LleError):  # the API is away for a moment
+                if _is_gone(api, name, uid) and not ended.is_set():
+                    gone.set()
+                    client.close()
+                    return
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    except Interrupted:
+        raise
+    except Exception:
+        if gone.is_set():
+            _require(api, name, uid)
+        raise
+    finally:
+        ended.set()
 
 
 def _pause(deadline: float, reason: str) -> None:
@@ -153,19 +199,29 @@ def _unhealthy(pod: Json) -> str:
     return "" if status.get("phase") in {"Running", "Succeeded"} else f"{name}: {status.get('phase', 'unknown')}"
 
 
-def _delete(api: KubernetesApi, name: str, failed: bool) -> None:
-    """Delete the cluster and wait until it is gone, ignoring signals. An error here never hides the run's error."""
+def _delete(api: KubernetesApi, wanted: Json) -> None:
+    """Delete the cluster if it is this run's, and wait until it is gone, ignoring signals.
+
+    A failure is a warning: the results are stored, and the operator deletes an idle cluster.
+    """
+    name = wanted["metadata"]["name"]
     with _signals_ignored():
         try:
-            api.delete(CLUSTERS, name)
+            found = api.get(CLUSTERS, name)
+            if found is None or conflict(found, wanted):
+                return
+            uid = str(found["metadata"]["uid"])
+            api.delete(CLUSTERS, name, uid)
             deadline = time.monotonic() + GONE_SECONDS
-            while api.get(CLUSTERS, name) is not None:
+            while (found := api.get(CLUSTERS, name)) is not None and found["metadata"]["uid"] == uid:
                 _pause(deadline, f"DaskCluster {name} still exists {GONE_SECONDS} s after its deletion was requested")
         except LleError as error:
-            text = f"{error}. Delete it by hand: kubectl delete daskcluster -n {api.namespace} {name}"
-            if not failed:
-                raise LleError(text) from None
-            print(f"lle: {text}", file=sys.stderr)
+            seconds = wanted["spec"]["idleTimeout"]
+            print(
+                f"lle: warning: {error}. The operator deletes it after {seconds} s without tasks; by hand: kubectl "
+                f"delete daskcluster -n {api.namespace} {name}",
+                file=sys.stderr,
+            )  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """The driver's requests to the Kubernetes API, with errors as named exceptions. The only user of that client."""
 
+import contextlib
+import json
 import os
 import time
 from collections.abc import Callable
@@ -16,6 +18,7 @@ NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 REQUEST_SECONDS = 15
 ATTEMPTS = 5
 FIRST_PAUSE = 1.0
+MESSAGE_LENGTH = 300
 
 
 class KubernetesApi:
@@ -72,19 +75,21 @@ class KubernetesApi:
             )
         return created
 
-    def delete(self, plural: str, name: str) -> None:
-        """Delete a custom resource and what it owns. Does nothing if it does not exist."""
-        self._call(
-            f"delete {plural}", self._custom.delete_namespaced_custom_object, plural, name,
-            propagation_policy="Background",
-        )  # fmt: skip
+    def delete(self, plural: str, name: str, uid: str) -> None:
+        """Delete the custom resource of this uid and what it owns. Does nothing if it does not exist."""
+        options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        with contextlib.suppress(_Exists):  # 409: a new resource has this name
+            self._call(f"delete {plural}", self._custom.delete_namespaced_custom_object, plural, name, body=options)
 
-    def service_address(self, name: str, port: str) -> str | None:
-        """host:port of a service; None if it does not exist yet."""
-        service = self._call("get services", self._core.read_namespaced_service, name)
-        if service is None:
+    def service_address(self, name: str, port: str, owner: str) -> str | None:
+        """host:port of the service that the resource of uid `owner` owns; None if it does not exist yet."""
+        found = self._call("get services", self._core.read_namespaced_service, name)
+        if found is None:
             return None
-        spec = self._plain(service)["spec"]
+        service = self._plain(found)
+        if owner not in {each["uid"] for each in service["metadata"].get("ownerReferences") or ()}:
+            return None
+        spec = service["spec"]
         number = next((entry["port"] for entry in spec.get("ports", ()) if entry.get("name") == port), None)
         host = spec.get("clusterIP") or "None"
         if number is None:
@@ -117,18 +122,16 @@ class KubernetesApi:
             except (OSError, self._transport()) as failure:
                 error = failure
         raise LleError(
-            f"Kubernetes API: {what} in namespace {self.namespace} failed {ATTEMPTS} times; the last: "
-            f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
+            f"Kubernetes API: {what} in namespace {self.namespace} failed {ATTEMPTS} times; the last: {_reason(error)}"
         )
 
     def _refused(self, what: str, failure: Any) -> ConfigError:
-        message = str(failure.body or failure.reason)[:300]
         cure = {
             401: "the credentials are not valid",
             403: f"give the driver's service account the right to {what} (k8s/base/rbac.yaml)",
         }.get(failure.status, "the request does not fit this server's schema; check the version of the Dask operator")
         return ConfigError(
-            f"Kubernetes API refused ({failure.status}): {what} in namespace {self.namespace}: {message}. Cure: {cure}"
+            f"Kubernetes API refused: {what} in namespace {self.namespace}: {_reason(failure)}. Cure: {cure}"
         )
 
     @staticmethod
@@ -140,7 +143,16 @@ class KubernetesApi:
 
 
 class _Exists(Exception):
-    """An object of that name exists."""
+    """An object of that name exists, or not the one of the given uid."""
+
+
+def _reason(error: Any) -> str:
+    """Status and message of a failed request: of the Status object in the API's answer, else its first line."""
+    status, text = getattr(error, "status", None), str(getattr(error, "body", None) or error)
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        text = str(json.loads(text)["message"])
+    lines = text.splitlines() or [type(error).__name__]
+    return f"{f'{status} ' if status else ''}{lines[0][:MESSAGE_LENGTH]}"
 
 
 def _settings(kubernetes: Any) -> tuple[Any, str]:

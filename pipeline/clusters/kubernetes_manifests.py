@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.errors import ConfigError
+from pipeline.core.errors import ConfigError, LleError
 
 Json = dict[str, Any]
 
@@ -84,6 +84,34 @@ def same_spec(resource: Json, wanted: Json) -> bool:
     existing, expected = resource["metadata"], wanted["metadata"]
     same_hash = (existing.get("annotations") or {}).get(SPEC_HASH) == expected["annotations"][SPEC_HASH]
     return bool(same_hash and _owners(expected) <= _owners(existing))
+
+
+def conflict(found: Json, wanted: Json) -> LleError | None:
+    """Why a resource on the server is not this run's to use or delete; None if it is.
+
+    A Job of the same name and another uid was deleted before this one, so its cluster is left over.
+    """
+    metadata = found["metadata"]
+    named = f"{wanted['kind']} {metadata['name']}"
+    labels = metadata.get("labels") or {}
+    if any(labels.get(key) != value for key, value in MANAGED.items()):
+        return ConfigError(
+            f"{named}: one of that name exists that this program did not make (labels {labels or 'none'}); it is left "
+            f"alone. Choose another execution.cluster.name, or delete it"
+        )
+    theirs, ours = _job_of(metadata), _job_of(wanted["metadata"])
+    if theirs != ours:
+        return LleError(
+            f"{named}: one of that name exists and belongs to {theirs or 'a run outside a Job'}, but this run belongs "
+            f"to {ours or 'no Job'}; it is left alone. Wait for its end, or choose another execution.cluster.name"
+        )
+    return None
+
+
+def _job_of(metadata: Json) -> str:
+    """Name of the Job that owns a resource; empty if none does."""
+    jobs = [owner["name"] for owner in metadata.get("ownerReferences") or () if owner["kind"] == "Job"]
+    return f"Job {jobs[0]}" if jobs else ""
 
 
 def _resource(kind: str, name: str, spec: Json, owner: Json | None, labels: Json | None = None) -> Json:

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from pipeline.engine.plan import WHOLE_DATA, Decides, Runs, Step
 from pipeline.linalg.distributed_operator import RowBlocks
 from pipeline.storage.store import Store
 from tests.support.dask_processes import dask_processes
+from tests.support.object_servers import free_ports
 from tests.support.stage_runs import Progress
 
 pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
@@ -166,6 +168,37 @@ class TestAddress:
             threading.Thread(target=hang_up, args=(server,), daemon=True).start()
             said = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
         assert "the connection was closed" in said
+
+    def test_a_peer_that_speaks_http_is_named_as_such(self, monkeypatch):
+        monkeypatch.setattr(existing_scheduler, "PROBE_SECONDS", 0.5)
+        with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            said = refused(ConfigError, address=f"tcp://127.0.0.1:{server.server_port}")
+            server.shutdown()
+        assert "speaks HTTP" in said
+        assert "8786" in said
+
+    def test_a_peer_that_stays_silent_is_not_waited_for_without_a_limit(self, monkeypatch):
+        monkeypatch.setattr(existing_scheduler, "PROBE_SECONDS", 0.2)
+        monkeypatch.setattr(existing_scheduler, "ANSWER_SECONDS", 1)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            said = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        assert "accepts connections and sends nothing" in said
+
+    def test_a_scheduler_that_starts_late_is_reached(self, monkeypatch):
+        [port] = free_ports(1)
+        started = []
+
+        def start() -> None:
+            started.append(LocalCluster(n_workers=1, processes=False, protocol="tcp://", scheduler_port=port,
+                                        dashboard_address="127.0.0.1:0"))  # fmt: skip
+
+        timer = threading.Timer(1, start)
+        timer.start()
+        with connect(Cluster(kind="address", address=f"tcp://127.0.0.1:{port}")) as client:
+            assert client.submit(sum, (1, 2)).result() == 3
+        timer.join()
+        started[0].close()
 
     def test_workers_that_come_late_are_waited_for(self, monkeypatch):
         options = {"processes": False, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}

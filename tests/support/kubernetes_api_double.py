@@ -119,6 +119,9 @@ class ApiDouble:
         if (plural, name) not in self.objects:
             return refusal(404, "NotFound", f'{plural} "{name}" not found')
         if verb == "delete":
+            uid = (body or {}).get("preconditions", {}).get("uid")
+            if uid not in (None, self.objects[plural, name]["metadata"]["uid"]):
+                return refusal(409, "Conflict", f"Precondition failed: UID in precondition: {uid}")
             self._start_deleting(plural, name)
         return 200, self.objects[plural, name]
 
@@ -133,8 +136,10 @@ class ApiDouble:
         if plural == "daskclusters" and self.scheduler is not None:
             host, port = self.scheduler.removeprefix("tcp://").rsplit(":", 1)
             ports = [{"name": "tcp-comm", "port": int(port), "protocol": "TCP"}]
+            owner = {key: body[key] for key in ("apiVersion", "kind")} | {"name": name, "uid": body["metadata"]["uid"]}
             self.objects["services", f"{name}-scheduler"] = {
-                "apiVersion": "v1", "kind": "Service", "metadata": {"name": f"{name}-scheduler"},
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": f"{name}-scheduler", "ownerReferences": [owner]},
                 "spec": {"clusterIP": host, "ports": ports},
             }  # fmt: skip
         return 201, body
@@ -149,7 +154,10 @@ class ApiDouble:
         """The garbage collector: what a cluster owns goes with it."""
         time.sleep(self.delete_seconds)
         with self.lock:
-            uid = self.objects.pop((plural, name))["metadata"]["uid"]
+            removed = self.objects.pop((plural, name), None)
+            if removed is None:
+                return
+            uid = removed["metadata"]["uid"]
             self.objects.pop(("services", f"{name}-scheduler"), None)
             owned = [key for key, each in self.objects.items()
                      if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", ()))]  # fmt: skip
