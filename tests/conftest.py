@@ -18,10 +18,9 @@ from pipeline.stages import registry
 from pipeline.storage.store import Store
 from tests.support.object_servers import moto_server
 from tests.support.paths import SHARED_DATA
+from tests.support.seeds import seeds
 from tests.support.stage_runs import Progress, StagesRun, drive_stage, drive_stages
 from tests.support.toy_stages import TOY_STAGES
-
-SEEDS = (19, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (83, 211)))
 
 # Commands that tests call in this process give the bytes of the installed one, which sets this before MKL loads.
 os.environ.update({name: os.environ.get(name, value) for name, value in reproducible_environment().items()})
@@ -43,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
 
 
-@pytest.fixture(params=SEEDS, ids="seed{}".format)
+@pytest.fixture(params=seeds(19, 83, 211), ids="seed{}".format)
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """A generator for each of several seeds; `parametrize("rng", [..], indirect=True)` for other or fewer ones."""
     return np.random.default_rng(request.param)

@@ -75,7 +75,7 @@ def check_steps(steps: list[Step], store: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=() if name in {"tree", "groups"} else pytest.mark.slow) for name in CASES
+    pytest.param(name, marks=() if name == "tree" else pytest.mark.slow) for name in CASES
 ])  # fmt: skip
 def test_no_step_leaves_more_than_its_plan(tmp_path, name):
     config = sections(tmp_path, name)

@@ -198,6 +198,7 @@ def test_status_watches_a_run_to_its_end(config, tmp_path, monkeypatch):
     assert "done" in invoke("status", store.url).stdout.splitlines()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_performance_report_of_dask(config, tmp_path):
     page = tmp_path / "run.zarr" / "report" / "performance.html"

@@ -347,6 +347,7 @@ def check_peaks(found: list[dict], method: str = "lle", last: str = "write_repor
     assert loose == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", [BRUTE], ids=["brute"])
 def test_no_step_takes_more_than_its_plan(tmp_path, case):
@@ -416,10 +417,8 @@ def written(folder: Path, kind: str, x: np.ndarray) -> dict:
     return {"kind": kind, "path": str(folder / f"x.{kind}")}
 
 
-@pytest.mark.parametrize(("kind", "n"), [
-    ("parquet", 100_000), pytest.param("zarr", 100_000, marks=pytest.mark.slow),
-    pytest.param("csv", 33_000, marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "n"), [("parquet", 100_000), ("zarr", 100_000), ("csv", 33_000)])
 def test_inputs_of_large_units(tmp_path, kind, n):
     """One row group, one chunk; lines of text: they count, and nothing of them stays when they are read."""
     source = written(tmp_path, kind, gaussian(n, 120, "float64"))

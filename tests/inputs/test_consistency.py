@@ -66,7 +66,7 @@ def raw(result) -> np.ndarray:
 
 
 @pytest.mark.parametrize("keep", [None, 2])
-def test_a_file_that_comes_among_others(tmp_path, points, folder, during, keep):
+def test_a_file_that_comes_among_others(toy_stages, tmp_path, points, folder, during, keep):
     """It moves the rows behind it: without a look those before it would be read twice, and the last ones never."""
     job = config(tmp_path, keep)
     during(0, lambda: np.save(folder / "a.npy", points[N:]))
@@ -94,7 +94,7 @@ def test_a_file_that_comes_and_goes(tmp_path, points, folder, during, monkeypatc
     np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
 
 
-def test_a_file_that_is_replaced(tmp_path, points, folder, during):
+def test_a_file_that_is_replaced(toy_stages, tmp_path, points, folder, during):
     job = config(tmp_path, 2)
     first = lle("run", job)
     np.save(folder / "c.npy", points[300:N] + 0.01)
@@ -104,7 +104,7 @@ def test_a_file_that_is_replaced(tmp_path, points, folder, during):
     np.testing.assert_array_equal(raw(lle("run", job)), np.concatenate([points[:300] - 0.01, points[300:N] + 0.01]))
 
 
-def test_files_that_come_after_the_others_are_for_the_next_run(tmp_path, points, folder, during):
+def test_files_that_come_after_the_others_are_for_the_next_run(toy_stages, tmp_path, points, folder, during):
     job = config(tmp_path, 2)
     during(0, lambda: np.save(folder / "d.npy", points[N:]))
     np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
@@ -113,7 +113,7 @@ def test_files_that_come_after_the_others_are_for_the_next_run(tmp_path, points,
     np.testing.assert_array_equal(raw(again), points)
 
 
-def test_chunks(tmp_path, points, during):
+def test_chunks(toy_stages, tmp_path, points, during):
     array = zarr.create_array(str(tmp_path / "in.zarr"), shape=(N, 3), chunks=(100, 3), dtype="f8")
     array[:] = points[:N]
     job = config(tmp_path, 2, kind="zarr", url=str(tmp_path / "in.zarr"))
@@ -136,13 +136,13 @@ def test_chunks(tmp_path, points, during):
     assert read_blocks(found["store"]) == [True, False, False, True]
 
 
-def test_what_was_read_says_of_which_state_it_is(tmp_path, folder):
+def test_what_was_read_says_of_which_state_it_is(toy_stages, tmp_path, folder):
     found = Store(lle("run", config(tmp_path, None))["store"])
     states = [report.report["state"] for report in checkpoint.read_reports(found)["ingest", "read"]]
     assert len(set(states)) == 3
 
 
-def test_labels_stay_with_their_rows(tmp_path, points, monkeypatch):
+def test_labels_stay_with_their_rows(toy_stages, tmp_path, points, monkeypatch):
     def put(name, rows):
         table = pd.DataFrame(rows, columns=["x", "y", "z"])
         table.assign(height=rows[:, 1]).to_parquet(tmp_path / f"{name}.parquet")

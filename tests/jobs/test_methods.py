@@ -15,11 +15,13 @@ from pipeline.storage.store import Store
 from tests.benchmarks.methods import K, or_graph, points, reference
 from tests.support.commands import lle, write_config
 from tests.support.oracle import largest_angle
+from tests.support.seeds import seeds
 from tests.support.stored import sum_rows
 
+FAMILY_PARAMS = [pytest.param("modified", marks=pytest.mark.slow), "hessian", "ltsa"]
 FAMILY = ["modified", "hessian", "ltsa"]
 METHODS = ["lle", *FAMILY, "laplacian", "pca"]
-SEEDS = [11, pytest.param(23, marks=pytest.mark.slow), pytest.param(37, marks=pytest.mark.slow)]
+SEEDS = seeds(11, 23, 37)
 
 
 def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections) -> tuple[Store, dict]:
@@ -36,7 +38,7 @@ def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["swiss_roll", pytest.param("digits", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("method", FAMILY)
+@pytest.mark.parametrize("method", FAMILY_PARAMS)
 def test_equals_scikit_learn(tmp_path, method, name, seed):
     X = points(name, 1300, seed)
     store, _ = run_on(tmp_path, X, method)
@@ -45,6 +47,7 @@ def test_equals_scikit_learn(tmp_path, method, name, seed):
     assert largest_angle(embedding[::-1].copy(), theirs) > 1.0
 
 
+@pytest.mark.slow
 def test_the_hessian_of_scikit_learn_is_its_ltsa(tmp_path):
     """The difference the README names; it is none where k leaves no further columns."""
     X = points("swiss_roll", 900, 11)
@@ -75,7 +78,8 @@ def test_pca_equals_scikit_learn(tmp_path, name, seed):
 class TestLaplacian:
     @pytest.mark.parametrize("seed", SEEDS)
     @pytest.mark.parametrize(("name", "keys", "t"), [
-        pytest.param("swiss_roll", [], None, marks=pytest.mark.slow), ("digits", [], None),
+        pytest.param("swiss_roll", [], None, marks=pytest.mark.slow),
+        pytest.param("digits", [], None, marks=pytest.mark.slow),
         ("swiss_roll", ["weights.edges=binary"], 0.0),
         pytest.param("digits", ["weights.t=300"], 300.0, marks=pytest.mark.slow),
     ])  # fmt: skip

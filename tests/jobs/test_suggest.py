@@ -74,6 +74,7 @@ def test_faithfulness_is_that_of_scikit_learn():
     assert back.mean() == pytest.approx(trustworthiness(X[:, :2], X, n_neighbors=12), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_roll(tmp_path):
     found = suggestions.suggest(config_of(), 300)
     assert found["suggested"]["eigensolver.n_components"] == 2
@@ -138,6 +139,7 @@ def test_cosine_candidates_are_those_of_the_unit_rows(tmp_path, make_config):
         assert one["trustworthiness"]["value"] == pytest.approx(other["trustworthiness"]["value"], abs=0.05)
 
 
+@pytest.mark.slow
 def test_separate_pieces_show_and_cost(tmp_path, make_config):
     rng = np.random.default_rng(11)
     pieces = [rng.random((200, 2)) @ np.eye(2, 3) + 50 * shift for shift in range(2)]

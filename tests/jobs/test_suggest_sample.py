@@ -8,8 +8,9 @@ from pipeline.core.errors import InputError
 from pipeline.jobs import suggest_sample as surveys
 from pipeline.jobs.suggest_sample import survey
 from pipeline.stages.ingest import open_input
+from tests.support.seeds import seeds
 
-SEEDS = [19, 83]
+SEEDS = seeds(19, 83)
 
 
 @pytest.fixture

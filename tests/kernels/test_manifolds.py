@@ -11,9 +11,10 @@ from sklearn.datasets import make_s_curve, make_swiss_roll
 
 from pipeline.core.errors import InputError
 from pipeline.kernels.manifolds import GRANULE_ROWS, MANIFOLDS, archimedean_arc_length, sample
+from tests.support.seeds import seeds
 
 NAMES = sorted(MANIFOLDS)
-SEEDS = [3, 11, 2**40 + 5]
+SEEDS = seeds(3, 11, 2**40 + 5)
 
 
 def equation_residual(name, points, coordinates):

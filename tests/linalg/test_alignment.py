@@ -29,7 +29,7 @@ def test_without_the_key_there_is_no_such_step(job):
     assert not job.store.has_array("_work/embedded_hash")
 
 
-@pytest.mark.parametrize("scale", ["unit_covariance", "unit_norm"])
+@pytest.mark.parametrize("scale", [pytest.param("unit_covariance", marks=pytest.mark.slow), "unit_norm"])
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_a_store_is_aligned_with_what_it_held(job, scale):
     """The last embedding is turned by hand; the same solution, found again, is turned onto it."""
@@ -48,7 +48,8 @@ def test_a_store_is_aligned_with_what_it_held(job, scale):
     assert component["size_ratio"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("rng", [83, pytest.param(211, marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("rng", [83, 211], indirect=True)
 def test_appended_rows_do_not_turn_the_others(tmp_path, rng):
     points = bowl(1010, rng)
     first, free = Job(tmp_path / "first", points[:1000]), Job(tmp_path / "free", points)

@@ -19,6 +19,7 @@ from pipeline.report.component_layout import shelves
 from pipeline.report.embedding_figure import ColorSource, classify, count_outside, draw_embedding, robust_range
 from pipeline.report.figure_style import MISSING, to_png
 from pipeline.stages import write_report
+from tests.support.seeds import seeds
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -162,7 +163,7 @@ class TestSideBySide:
         assert 4 <= 9000 - shown < 60
         assert ax.get_xlim()[1] < 3
 
-    @pytest.mark.parametrize("seed", [3, 11, 29])
+    @pytest.mark.parametrize("seed", seeds(3, 11, 29))
     def test_shelves(self, seed: int) -> None:
         sizes = np.random.default_rng(seed).uniform(0.2, 3.0, (30, 2))
         corners = shelves(sizes, 1.5)
@@ -179,7 +180,7 @@ class TestSideBySide:
 class TestView:
     """Axis limits that a few spikes cannot stretch, and the note on what they leave out."""
 
-    @pytest.mark.parametrize("seed", [3, 11, 29])
+    @pytest.mark.parametrize("seed", seeds(3, 11, 29))
     def test_robust_range(self, seed: int) -> None:
         values = np.random.default_rng(seed).uniform(-1.0, 1.0, 10_000)
         assert robust_range(values) == (values.min(), values.max())

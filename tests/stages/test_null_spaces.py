@@ -24,6 +24,7 @@ from pipeline.kernels.manifolds import sample
 from pipeline.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.oracle import dense_factor
+from tests.support.seeds import seeds
 
 METHODS = ["lle", "modified", "hessian", "ltsa", "laplacian"]
 CASES = [(method, 1) for method in METHODS] + [("hessian", 2), ("ltsa", 2)]
@@ -62,7 +63,7 @@ def null_dimension(F: np.ndarray) -> int:
     return F.shape[1] - int((singular > 1e-8 * singular[0]).sum())
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", seeds(1, 5))
 @pytest.mark.parametrize(("method", "m"), CASES)
 def test_two_closed_classes_in_one_component(tmp_path, method, m, seed):
     path = config_of(tmp_path, two_closed_classes(seed), method, m, reverse=0)
@@ -81,7 +82,7 @@ def test_two_closed_classes_in_one_component(tmp_path, method, m, seed):
     assert mended["metrics"]["participation"][0][0] > 15
 
 
-@pytest.mark.parametrize("seed", [2, pytest.param(7, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", seeds(2, 7))
 @pytest.mark.parametrize(
     ("method", "k", "dimension"), [("lle", 3, 2), ("modified", 5, 1), ("modified", 2, 2), ("laplacian", 3, 1)]
 )

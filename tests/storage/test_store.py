@@ -28,6 +28,7 @@ from pipeline.storage.storage_errors import storage_errors
 from pipeline.storage.store import Store, block_of
 from pipeline.storage.versions import reading
 from tests.support.plans import planned
+from tests.support.seeds import seeds
 
 # One array of each way to be stored: as it is, compressed, and both of them as shards of several chunks.
 KINDS = {
@@ -312,7 +313,7 @@ class TestArrays:
             assert len(list(Path(store.url, name, "c").iterdir())) == 3
             np.testing.assert_array_equal(Store(store.url).read_all(name), values)
 
-    @pytest.mark.parametrize("seed", [5, 31])
+    @pytest.mark.parametrize("seed", seeds(5, 31))
     @settings(max_examples=30)
     @given(st.data())
     def test_read_and_gather_equal_numpy(self, seed, data):

@@ -13,8 +13,9 @@ from pipeline.kernels.eigensolver.normal_operator import NormalOperator
 from pipeline.kernels.eigensolver.rayleigh_ritz import RitzPairs, Tolerances
 from tests.support.oracle import largest_angle
 from tests.support.sampled_factors import lle_factor, points, roll_factor
+from tests.support.seeds import seeds
 
-SEEDS = (19, 83)
+SEEDS = seeds(19, 83)
 
 
 def bottom(A, m):

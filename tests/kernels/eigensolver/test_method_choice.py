@@ -6,6 +6,7 @@ from pipeline.kernels.eigensolver import factor_cost, pardiso
 from pipeline.kernels.eigensolver.method_choice import chosen, predict
 from pipeline.kernels.eigensolver.solve import ROUTES, bottom_eigenpairs
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor
+from tests.support.seeds import seeds
 
 PLENTY = 2**33
 
@@ -17,7 +18,7 @@ def gram(A):
 
 
 @needs_mkl
-@pytest.mark.parametrize("seed", [3, 19])
+@pytest.mark.parametrize("seed", seeds(3, 19))
 def test_predicts_what_the_routes_then_take(seed):
     A = roll_factor(3000, seed)
     predicted = {one.method: one for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)}

@@ -12,8 +12,9 @@ from pipeline.kernels.factors.cost_matrix import (
     split_by_rows,
 )
 from tests.support.oracle import dense_factor, lle
+from tests.support.seeds import seeds
 
-SEEDS = [11, 23, 37]
+SEEDS = seeds(11, 23, 37)
 
 
 def ragged_lists(seed: int, n_points: int, k: int) -> tuple[np.ndarray, np.ndarray]:

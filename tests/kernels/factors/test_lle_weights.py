@@ -6,8 +6,9 @@ from sklearn.manifold._locally_linear import barycenter_weights as sklearn_weigh
 from pipeline.core.errors import InputError
 from pipeline.kernels.factors.lle_weights import barycenter_weights
 from tests.support.oracle import exact_neighbors, lle, point_weights
+from tests.support.seeds import seeds
 
-SEEDS = [11, 23, 37]
+SEEDS = seeds(11, 23, 37)
 REG = 1e-3
 
 

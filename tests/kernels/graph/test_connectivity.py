@@ -13,8 +13,9 @@ from pipeline.kernels.graph.connectivity import (
     weak_components,
 )
 from tests.support.oracle import dense_factor, exact_neighbors, lle
+from tests.support.seeds import seeds
 
-SEEDS = [11, 23, 37]
+SEEDS = seeds(11, 23, 37)
 
 
 def lists_of(*neighbors: list[int]) -> np.ndarray:

@@ -6,8 +6,9 @@ from pipeline.kernels.graph import repair as repair_kernel
 from pipeline.kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, weak_components
 from pipeline.kernels.graph.repair import AUTO_REVERSE, Repair, apply_repair, plan_repair
 from tests.support.oracle import dense_factor, exact_neighbors, point_weights
+from tests.support.seeds import seeds
 
-SEEDS = [11, 23, 37]
+SEEDS = seeds(11, 23, 37)
 
 Lists = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -156,7 +157,7 @@ def test_bridges__shortest_edge_out_repeated_along_a_chain() -> None:
     assert (len(untouched.rows), n_left) == (0, 2)
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, 41, 53])
+@pytest.mark.parametrize("seed", seeds(11, 23, 37, 41, 53))
 @pytest.mark.parametrize("k", [2, 3])
 def test_bridges__one_class_in_each_component_of_a_random_graph(seed: int, k: int) -> None:
     """Groups of 20 points that list each other, and now and then a point of another group."""

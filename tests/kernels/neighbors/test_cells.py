@@ -22,6 +22,7 @@ from pipeline.kernels.neighbors.cells import (
     nearest_groups,
     split_at_medians,
 )
+from tests.support.seeds import seeds
 
 
 class TestFitCells:
@@ -40,7 +41,7 @@ class TestFitCells:
         counts = np.bincount(nearest_cells(points, fit_cells(points, 16, seed=5), 1)[:, 0])
         assert counts.max() <= 5 * 920 / 16
 
-    @pytest.mark.parametrize("seed", [1, pytest.param(6, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("seed", seeds(1, 6))
     @pytest.mark.parametrize("d", [pytest.param(20, marks=pytest.mark.slow), 50])
     @pytest.mark.parametrize("tails", [lambda normal, other: normal / other, lambda normal, other: np.exp(3 * normal)])
     def test_heavy_tails_leave_no_cell_with_most_points(self, tails, d, seed):

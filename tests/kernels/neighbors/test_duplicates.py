@@ -3,8 +3,9 @@ import pytest
 
 from pipeline.kernels.neighbors import duplicates
 from pipeline.kernels.neighbors.duplicates import merge_duplicates, row_hashes
+from tests.support.seeds import seeds
 
-SEEDS = [11, 23, 37]
+SEEDS = seeds(11, 23, 37)
 DTYPES = [np.float32, np.float64]
 STORED = [[594669152066880053, 13686553864348715683], [8630436969817704842, 6649132126703251804]]
 

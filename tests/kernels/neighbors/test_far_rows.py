@@ -17,8 +17,9 @@ from pipeline.kernels.neighbors.knn import (
 )
 from pipeline.kernels.neighbors.knn_between_sets import mutual_neighbors
 from pipeline.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
+from tests.support.seeds import seeds
 
-SEEDS = [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (11, 29))]
+SEEDS = seeds(3, 11, 29)
 FAR = [1e10, 1e12, 1e20]
 DTYPES = [np.float32, np.float64]
 

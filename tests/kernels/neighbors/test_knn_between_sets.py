@@ -5,6 +5,7 @@ import pytest
 
 from pipeline.kernels.neighbors import distances, knn_between_sets
 from pipeline.kernels.neighbors.knn_between_sets import mutual_neighbors
+from tests.support.seeds import seeds
 
 
 def brute(queries, query_ids, reach, points, ids, k):
@@ -16,7 +17,7 @@ def brute(queries, query_ids, reach, points, ids, k):
     return found, np.sort(distances, axis=1)[:, :k]
 
 
-@pytest.mark.parametrize("seed", [3, 11, 29])
+@pytest.mark.parametrize("seed", seeds(3, 11, 29))
 @pytest.mark.parametrize("d", [2, 40])
 @pytest.mark.parametrize("at_a_time", [32, 1000])
 def test_both_ways_as_by_brute_force(seed, d, at_a_time, monkeypatch):

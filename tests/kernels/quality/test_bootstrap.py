@@ -5,6 +5,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from pipeline.kernels.quality.bootstrap import correlation_interval, ratio_interval
+from tests.support.seeds import seeds
 
 
 def test_ratio__covers_in_about_95_of_100_samples() -> None:
@@ -29,7 +30,7 @@ def tables(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
     return X, X + 0.15 * rng.normal(size=X.shape)
 
 
-@pytest.mark.parametrize("seed", [11, 23, 37])
+@pytest.mark.parametrize("seed", seeds(11, 23, 37))
 @pytest.mark.parametrize("n_rows", [9, 80])
 def test_correlation__value_is_that_of_the_pairs(seed: int, n_rows: int) -> None:
     X, Y = tables(np.random.default_rng(seed), 80)

@@ -7,8 +7,9 @@ from scipy.spatial import cKDTree
 from pipeline.core.errors import InputError
 from pipeline.kernels.manifolds import sample
 from pipeline.kernels.quality.intrinsic_dimension import maximum_likelihood, two_nearest
+from tests.support.seeds import seeds
 
-SEEDS = [11, 23, 37]
+SEEDS = seeds(11, 23, 37)
 
 
 def distances(X: np.ndarray, n_queries: int, k: int, rng: np.random.Generator) -> np.ndarray:

@@ -8,8 +8,9 @@ from sklearn.manifold import Isomap
 
 from pipeline.kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
 from tests.support.oracle import exact_neighbors
+from tests.support.seeds import seeds
 
-SEEDS = [11, 23, 37]
+SEEDS = seeds(11, 23, 37)
 
 
 def test_neighborhood_hit__counts_only_what_is_labelled() -> None:

@@ -5,8 +5,9 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.kernels.quality.redundancy import local_linear, nearest_others, regression_errors
+from tests.support.seeds import seeds
 
-SEEDS = [11, 23, 37]
+SEEDS = seeds(11, 23, 37)
 
 
 def residuals(embedding: np.ndarray) -> np.ndarray:

@@ -13,8 +13,9 @@ from pipeline.kernels.quality.trustworthiness import (
     trustworthiness,
 )
 from tests.support.oracle import exact_neighbors
+from tests.support.seeds import seeds
 
-SEEDS = [11, 23, 37]
+SEEDS = seeds(11, 23, 37)
 
 
 def test_mean_interval__covers_the_mean_in_about_95_of_100_samples() -> None:

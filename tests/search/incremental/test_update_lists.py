@@ -16,6 +16,7 @@ from pipeline.storage.store import Store
 from pipeline.storage.versions import Versions
 from tests.support.appended_rows import BLOCK, MORE, K, N, Night, exact, flags, lists, reports, steps
 from tests.support.commands import lle, refused
+from tests.support.seeds import seeds
 from tests.support.stored import damage
 
 
@@ -31,7 +32,7 @@ def test_lists_are_exact_after_several_nights(tmp_path, points, method, monkeypa
         np.testing.assert_array_equal(lists(store), exact(points[:n]))
 
 
-@pytest.mark.parametrize("seed", [3, pytest.param(17, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", seeds(3, 17))
 def test_nearly_no_neighbour_is_lost_between_groups(tmp_path, seed, monkeypatch):
     """In groups of 100: a new point visits four of them, an old one is reached in its own."""
     monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
