@@ -179,6 +179,7 @@ class _StageRun:
     done: set[tuple[str, str]]
     upstream: str = ""
     unmet: str = ""
+    last_step: tuple[str, str] = ("", "")
     peak_bytes: int = 0
     used: set[str] = field(default_factory=set)
     digests: list[str] = field(default_factory=list)
@@ -190,15 +191,12 @@ class _StageRun:
     def run(self, step: Step) -> list[Report]:
         """Run one step, or take its blocks from the store; returns the reports of its blocks."""
         self.used.add(step.name)
+        self.last_step = step.key
         step = checkpoint.with_records(self.store, self.history.prepared(step))
         step = cut_step(step, self.upstream, self.history.donors)
-        try:
-            results = run_step(
-                step, self.upstream, self.store, self.executor, self.progress, self.done, self.history.donors
-            )
-        except InputChanged:  # the blocks hold two states of the input under one fingerprint
-            checkpoint.forget_step(self.store, step.stage, step.name)
-            raise
+        results = run_step(
+            step, self.upstream, self.store, self.executor, self.progress, self.done, self.history.donors
+        )
         self.done.add(step.key)
         self.peak_bytes = max([self.peak_bytes, *(result.peak_bytes for result in results)])
         reports = [result.report for result in results]
@@ -230,7 +228,11 @@ def _run_stages(config: Config, layout: Layout, run: _StageRun) -> str | None:
     for name, stage in stages_of(config.method).items():
         run.begin_stage()
         started = time.perf_counter()
-        layout = drive(stage(config, layout), run.run)
+        try:
+            layout = drive(stage(config, layout), run.run)
+        except InputChanged:  # raised by a task or by the stage: blocks of one step hold two states of the input
+            checkpoint.forget_step(run.store, *run.last_step)
+            raise
         checkpoint.forget_unused(run.store, name, run.used)
         current_config.got_to(run.store, run.done)
         run.progress.end_stage(name, time.perf_counter() - started, run.peak_bytes)

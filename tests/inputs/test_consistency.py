@@ -77,7 +77,7 @@ def test_a_file_that_comes_among_others(toy_stages, tmp_path, points, folder, du
 
 
 @pytest.mark.parametrize("keep", [None, 2])
-def test_a_file_that_comes_and_goes(tmp_path, points, folder, during, monkeypatch, keep):
+def test_a_file_that_comes_and_goes(toy_stages, tmp_path, points, folder, during, monkeypatch, keep):
     """At the end the input is what it was at the beginning, and still the second block is of another state."""
     job, read = config(tmp_path, keep), ingest.read_block
 
