@@ -279,7 +279,7 @@ def test_plain_http_is_refused_with_its_variable(tmp_path, monkeypatch):
 
 def test_no_folder_for_prometheus(tmp_path):
     config = write_config(tmp_path, input=ROLL, output={"prometheus": str(tmp_path / "none" / "lle.prom")})
-    said = {refused(config, 2, "output.prometheus", "is not there", command=command) for command in ("run", "validate")}
+    said = {refused(config, 2, "output.prometheus", "does not exist", command=command) for command in ("run", "validate")}
     assert len(said) == 1
 
 

@@ -142,7 +142,7 @@ class TestFile:
         report(tmp_path / "lle.prom", Result(METRICS))
         assert os.listdir(tmp_path) == ["lle.prom"]
 
-    @pytest.mark.parametrize(("name", "said"), [("nowhere/lle.prom", "is not there"), ("lle.txt", "end in .prom")])
+    @pytest.mark.parametrize(("name", "said"), [("nowhere/lle.prom", "does not exist"), ("lle.txt", "end in .prom")])
     def test_a_place_that_cannot_be_written_is_found_before_the_run(self, tmp_path, name, said):
         ran = []
         with pytest.raises(ConfigError, match=said), reported(str(tmp_path / name), "s"):
