@@ -279,8 +279,9 @@ def test_plain_http_is_refused_with_its_variable(tmp_path, monkeypatch):
 
 def test_no_folder_for_prometheus(tmp_path):
     config = write_config(tmp_path, input=ROLL, output={"prometheus": str(tmp_path / "none" / "lle.prom")})
-    said = {refused(config, 2, "output.prometheus", "does not exist", command=command) for command in ("run", "validate")}
-    assert len(said) == 1
+    parts = ("output.prometheus", "does not exist")
+    messages = {refused(config, 2, *parts, command=command) for command in ("run", "validate")}
+    assert len(messages) == 1
 
 
 def test_yaml_is_read_safely(tmp_path):
