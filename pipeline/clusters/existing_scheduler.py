@@ -53,7 +53,7 @@ def address_cluster(cluster: Cluster) -> Iterator[Client]:
 def connected(address: str, where: str, seconds: float, security: Security | None = None) -> Iterator[Client]:
     """A client of the scheduler at an address, closed at the end.
 
-    Raises LleError if it does not answer in time, ConfigError if the two sides do not agree on TLS or the peer speaks
+    Raises LleError if it does not answer in time, ConfigError if the two sides do not agree on TLS or the peer uses
     HTTP.
     """
     deadline = time.monotonic() + seconds
@@ -70,9 +70,9 @@ def connected(address: str, where: str, seconds: float, security: Security | Non
 
 
 def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
-    """Return when the peer has sent the first bytes of Dask's handshake, or when Client can tell what is wrong.
+    """Wait for the first bytes of Dask's handshake. Also returns if Client can report the problem itself.
 
-    Client waits without a limit for a peer that accepts the connection and sends nothing.
+    Client would wait forever for a peer that accepts the connection and sends nothing.
     """
     while True:
         greeting: bytes | None = None
@@ -82,10 +82,10 @@ def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
         except TimeoutError:
             is_silent = True
         except OSError:
-            pass  # nobody listens yet
+            pass  # no process listens yet
         if greeting is not None and greeting.startswith(b"HTTP/"):
             raise ConfigError(
-                f"{where}: the peer speaks HTTP, not Dask's protocol; give the port of the scheduler (default 8786), "
+                f"{where}: the peer uses HTTP, not Dask's protocol; give the port of the scheduler (default 8786), "
                 f"not that of its dashboard (8787) or of a proxy"
             )
         if greeting is not None or (is_silent and _speaks_tls(address)):
@@ -93,15 +93,14 @@ def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
         if time.monotonic() > deadline:
             if is_silent:
                 raise LleError(
-                    f"{where}: the peer accepts connections and sends nothing, unlike a Dask scheduler; is it one, and "
-                    f"does it run?"
+                    f"{where}: the peer accepts connections but sends nothing; is it a running Dask scheduler?"
                 )
             return
         time.sleep(RETRY_SECONDS)
 
 
 def _first_bytes(address: str, seconds: float) -> bytes:
-    """What a peer sends: of itself, as Dask's schedulers do, or in reply to an HTTP request. Raises OSError."""
+    """First bytes of a peer: sent at once, as by Dask schedulers, or in reply to an HTTP request. Raises OSError."""
     with socket.create_connection(_host_and_port(address), seconds) as plain:
         plain.settimeout(seconds)
         try:
@@ -145,7 +144,7 @@ def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleE
 
 
 def _speaks_tls(address: str) -> bool:
-    """Whether who answers at an address begins to speak TLS; nothing is sent, so nobody has to be trusted."""
+    """Whether the server at an address begins a TLS handshake. Nothing is sent, so no trust is needed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:

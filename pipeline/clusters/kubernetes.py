@@ -1,9 +1,9 @@
 """A DaskCluster for one run: created or adopted at the start, deleted at the end, however the run ends.
 
-The cluster is named after the Job, so that the next pod of the same Job finds the cluster that a killed pod left: one
-with the same spec is adopted, one with another spec is deleted first. A cluster that this program did not make, or
-that another Job owns, is refused and never deleted. If the deletion at the end fails, the cluster still goes: the Job
-owns it (garbage collection), and the operator deletes an idle one (idle_timeout).
+The cluster is named after the Job, so that the next pod of the same Job finds the cluster that a killed pod left: it
+is adopted if its spec is the same, else deleted first. A cluster that this program did not create, or that another Job
+owns, is refused and never deleted. If the deletion at the end fails, garbage collection (the Job owns the cluster) or
+the operator (idle_timeout) deletes it later.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ def _job() -> Json | None:
 
 
 def _create_or_adopt(api: KubernetesApi, plural: str, wanted: Json, deadline: float) -> str:
-    """Make sure that one resource of this name and spec exists; returns its uid."""
+    """Ensure that one resource of this name and spec exists; returns its uid."""
     name = wanted["metadata"]["name"]
     while True:
         found = api.get(plural, name) or api.create(plural, wanted)
@@ -140,12 +140,12 @@ def _require(api: KubernetesApi, name: str, uid: str) -> None:
 
 @contextlib.contextmanager
 def _watched(api: KubernetesApi, name: str, uid: str, client: Client) -> Iterator[None]:
-    """Close the client when the cluster is deleted: its tasks would wait for a scheduler that does not come back."""
+    """Close the client if the cluster is deleted: its tasks would wait forever for the lost scheduler."""
     ended, gone = threading.Event(), threading.Event()
 
     def watch() -> None:
         while not ended.wait(WATCH_SECONDS):
-            with contextlib.suppress(LleError):  # the API is away for a moment
+            with contextlib.suppress(LleError):  # the API is briefly unreachable
                 if _is_gone(api, name, uid) and not ended.is_set():
                     gone.set()
                     client.close()

@@ -143,11 +143,11 @@ class KubernetesApi:
 
 
 class _Exists(Exception):
-    """An object of that name exists, or not the one of the given uid."""
+    """An object of that name exists, or it has another uid than the given one."""
 
 
 def _reason(error: Any) -> str:
-    """Status and message of a failed request: of the Status object in the API's answer, else its first line."""
+    """Status code and message of a failed request: from the Status object of the answer, else its first line."""
     status, text = getattr(error, "status", None), str(getattr(error, "body", None) or error)
     with contextlib.suppress(ValueError, KeyError, TypeError):
         text = str(json.loads(text)["message"])

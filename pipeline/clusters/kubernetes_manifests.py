@@ -87,23 +87,24 @@ def same_spec(resource: Json, wanted: Json) -> bool:
 
 
 def conflict(found: Json, wanted: Json) -> LleError | None:
-    """Why a resource on the server is not this run's to use or delete; None if it is.
+    """The error if this run may not use or delete a resource on the server, else None.
 
-    A Job of the same name and another uid was deleted before this one, so its cluster is left over.
+    A Job of the same name with another uid no longer exists, so its cluster may be replaced.
     """
     metadata = found["metadata"]
-    named = f"{wanted['kind']} {metadata['name']}"
+    label = f"{wanted['kind']} {metadata['name']}"
     labels = metadata.get("labels") or {}
     if any(labels.get(key) != value for key, value in MANAGED.items()):
         return ConfigError(
-            f"{named}: one of that name exists that this program did not make (labels {labels or 'none'}); it is left "
-            f"alone. Choose another execution.cluster.name, or delete it"
+            f"{label}: it exists, but this program did not create it (labels {labels or 'none'}); it is not changed. "
+            f"Choose another execution.cluster.name, or delete it"
         )
-    theirs, ours = _job_of(metadata), _job_of(wanted["metadata"])
-    if theirs != ours:
+    owner, own_job = _job_of(metadata), _job_of(wanted["metadata"])
+    if owner != own_job:
         return LleError(
-            f"{named}: one of that name exists and belongs to {theirs or 'a run outside a Job'}, but this run belongs "
-            f"to {ours or 'no Job'}; it is left alone. Wait for its end, or choose another execution.cluster.name"
+            f"{label}: it exists and belongs to {owner or 'a run outside a Job'}, but this run belongs "
+            f"to {own_job or 'no Job'}; it is not changed. Wait until that run ends, or choose "
+            f"another execution.cluster.name"
         )
     return None
 

@@ -98,11 +98,11 @@ class Interrupted(LleError):
 
 
 NAMED_ROWS = 5
-"""Rows that a message lists before it breaks off."""
+"""Maximum number of rows in a message."""
 
 
 def first_rows(rows: Sequence[int], count: int | None = None) -> str:
-    """The first row numbers for a message; `count` is the number of rows in all (None: `rows` holds all).
+    """The first row numbers for a message; `count` is the total number of rows (None: `rows` is complete).
 
     >>> first_rows([3, 17]), first_rows([3, 17], count=40)
     ('3, 17, counted from 0', '3, 17, ..., counted from 0')

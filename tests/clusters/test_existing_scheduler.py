@@ -175,7 +175,7 @@ class TestAddress:
             threading.Thread(target=server.serve_forever, daemon=True).start()
             said = refused(ConfigError, address=f"tcp://127.0.0.1:{server.server_port}")
             server.shutdown()
-        assert "speaks HTTP" in said
+        assert "uses HTTP" in said
         assert "8786" in said
 
     def test_a_peer_that_stays_silent_is_not_waited_for_without_a_limit(self, monkeypatch):
@@ -183,7 +183,7 @@ class TestAddress:
         monkeypatch.setattr(existing_scheduler, "ANSWER_SECONDS", 1)
         with socket.create_server(("127.0.0.1", 0)) as server:
             said = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
-        assert "accepts connections and sends nothing" in said
+        assert "accepts connections but sends nothing" in said
 
     def test_a_scheduler_that_starts_late_is_reached(self, monkeypatch):
         [port] = free_ports(1)

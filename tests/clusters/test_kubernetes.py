@@ -262,7 +262,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("labels", "owner", "job", "expected", "message"),
         [
-            ({}, None, "lle-29041235", ConfigError, "this program did not make"),
+            ({}, None, "lle-29041235", ConfigError, "this program did not create it"),
             ({"app.kubernetes.io/managed-by": "Helm"}, None, "lle-29041235", ConfigError, "'Helm'"),
             (None, "lle-manual", "lle-29041235", LleError, "to Job lle-manual, but this run belongs to Job lle-2"),
             (None, None, "lle-29041235", LleError, "belongs to a run outside a Job, but"),
