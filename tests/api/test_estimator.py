@@ -189,6 +189,7 @@ class TestGivenStore:
 
 
 class TestInScikitLearn:
+    @pytest.mark.slow
     def test_pipeline_and_grid_search(self):
         X, along = make_s_curve(400, random_state=13)
         steps = make_pipeline(StandardScaler(), LocallyLinearEmbedding(config=PLAIN), KNeighborsRegressor(8))

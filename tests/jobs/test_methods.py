@@ -216,6 +216,7 @@ class TestFactor:
         eigenvalues = result["metrics"]["eigenvalues"][0]
         np.testing.assert_allclose(np.square(F @ Y).sum(axis=0) / np.square(Y).sum(axis=0), eigenvalues, rtol=1e-6)
 
+    @pytest.mark.slow
     def test_components_are_embedded_separately(self, tmp_path, method):
         roll = sample("swiss_roll", 0, 900, 5, 0.0, 0.0).points
         both, metrics = run_on(tmp_path, np.concatenate([roll, roll[:400] + 500.0]), method)

@@ -317,6 +317,7 @@ class TestInputs:
             lle("transform", url, str(tmp_path / name), str(tmp_path / "y.npy"))
             np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)
 
+    @pytest.mark.slow
     def test_a_label_of_words_is_left_out_too(self, table, tmp_path):
         folder, rows = table
         url = self.run(folder, label="kind")

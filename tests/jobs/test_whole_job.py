@@ -100,6 +100,7 @@ def test_a_changed_config_reuses_what_it_does_not_affect(tmp_path):
     assert fresh["blocks_computed"] == first["blocks_computed"]
 
 
+@pytest.mark.slow
 def test_a_change_back_and_forth_gives_the_same_bytes(tmp_path):
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 900})
     lle("run", config)

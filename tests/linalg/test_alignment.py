@@ -177,6 +177,7 @@ def test_components_are_told_apart_by_their_points(tmp_path, rng):
     assert found[0]["residual_after"] <= found[0]["residual_before"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_any_method_is_aligned(tmp_path, rng):
     points = rng.normal(size=(400, 3)) * [3.0, 2.0, 1.0]

@@ -77,6 +77,7 @@ def test_without_a_client_it_works_here(monkeypatch):
         assert isinstance(products, NormalOperator)
 
 
+@pytest.mark.slow
 def test_lost_workers_are_replaced(client):
     A = roll_factor(500, 7)
     block = np.random.default_rng(3).standard_normal((500, 4))

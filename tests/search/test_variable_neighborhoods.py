@@ -216,7 +216,8 @@ class TestGiven:
         store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
         self.check(store, X, wanted)
 
-    @pytest.mark.parametrize("kind", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("kind", ["csv", "parquet"])
     def test_of_the_rows_that_another_column_chooses(self, tmp_path, kind):
         X, rng = roll(), np.random.default_rng(6)
         wanted, side = rng.integers(5, 12, N), rng.integers(0, 2, N)
@@ -250,6 +251,7 @@ class TestGiven:
         assert counts[3] == 11
         assert set(np.delete(counts, 3).tolist()) == {7}
 
+    @pytest.mark.slow
     def test_changed_numbers_are_read_again(self, tmp_path):
         X = roll()
         for k in (6, 9):
@@ -315,6 +317,7 @@ class TestCosine:
         assert result["metrics"]["recall"]["value"] == 1.0
         assert (nearest != exact_neighbors(X, 9)[0]).any()
 
+    @pytest.mark.slow
     def test_all_that_follows_is_euclidean_on_the_unit_sphere(self, tmp_path):
         X = np.random.default_rng(8).normal(size=(400, 5))
         (tmp_path / "unit").mkdir()

@@ -108,7 +108,9 @@ def test_parts_of_a_block_change_no_bit(tmp_path, run_stages, make_config, assem
         assert one == other
 
 
-@pytest.mark.parametrize("method", ["lle", "ltsa", pytest.param("laplacian", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "method", ["lle", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ltsa", "laplacian"))]
+)
 def test_parts_are_no_larger_than_planned(tmp_path, make_config, monkeypatch, method):
     """So many entries of M as the plan counts, whatever the rows of F have in common."""
     sizes, cut = [], assemble_cost.gram_contributions

@@ -26,8 +26,17 @@ from tests.support.commands import lle, write_config
 from tests.support.oracle import dense_factor
 from tests.support.seeds import seeds
 
-METHODS = ["lle", "modified", "hessian", "ltsa", "laplacian"]
-CASES = [(method, 1) for method in METHODS] + [("hessian", 2), ("ltsa", 2)]
+QUICK_FIRST = [
+    "lle",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("modified", "hessian", "ltsa", "laplacian")),
+]
+SLOW_CASES = [("modified", 1), ("hessian", 1), ("ltsa", 1), ("ltsa", 2)]
+CASES = [
+    ("lle", 1),
+    ("laplacian", 1),
+    ("hessian", 2),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW_CASES),
+]
 ONE_ROW = [("lle", 1), ("hessian", 1)]
 K = 8
 
@@ -107,7 +116,7 @@ def test_random_lists_with_two_closed_classes(tmp_path, method, k, dimension, se
     assert null_dimension(factor(Store(store.url), method)) == 1
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", QUICK_FIRST)
 def test_two_sets_that_list_only_each_other(tmp_path, method):
     """One weak component and one closed class, but lists that join only points of the same set."""
     X = sample("punctured_sphere", 0, 160, 3, 0.0, 1.0).points

@@ -158,6 +158,7 @@ def test_states_are_kept_some_time_apart(tmp_path, monkeypatch):
     assert solver_checkpoint.read_state(store, "state", 20).n_steps == 2
 
 
+@pytest.mark.slow
 def test_plan_predicts_the_solver_once_the_weights_are_there(solved, tmp_path):
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": N, "seed": 3})
     planned = lle("plan", config, "--store", solved.url)

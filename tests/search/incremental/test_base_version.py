@@ -23,6 +23,7 @@ from tests.support.stored import damage, flip
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
 def test_nothing_is_missing_where_it_was_not_needed(tmp_path, points, method):
     night = Night(tmp_path, points, method)

@@ -32,6 +32,7 @@ def test_lists_are_exact_after_several_nights(tmp_path, points, method, monkeypa
         np.testing.assert_array_equal(lists(store), exact(points[:n]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(3, 17))
 def test_nearly_no_neighbour_is_lost_between_groups(tmp_path, seed, monkeypatch):
     """In groups of 100: a new point visits four of them, an old one is reached in its own."""
@@ -90,6 +91,7 @@ def test_what_decides_the_lists_must_be_as_it_was(night):
         assert ("keep_cells" in planned) == kept, settings
 
 
+@pytest.mark.slow
 def test_the_plan_says_what_is_kept_and_why_nothing_is(night):
     night(N)
     assert "only new points are searched" in lle("plan", night.config(N + MORE))["says"]
@@ -135,6 +137,7 @@ def test_a_changed_row_means_all_anew(night, points, row):
     np.testing.assert_array_equal(lists(store), exact(other[: N + MORE]))
 
 
+@pytest.mark.slow
 def test_fewer_rows_mean_all_anew(night, points):
     night(N)
     assert f"the input has {N - 30:,} rows, 30 fewer than version" in lle("plan", night.config(N - 30))["says"]
@@ -191,7 +194,7 @@ def test_a_damaged_version_is_named_and_then_not_built_on(night):
     assert "keep_cells" not in steps(night(N + MORE))
 
 
-@pytest.mark.parametrize("method", [pytest.param("kdtree", marks=pytest.mark.slow), "pynndescent"])
+@pytest.mark.parametrize("method", ["kdtree", pytest.param("pynndescent", marks=pytest.mark.slow)])
 def test_failed_and_resumed_gives_the_same_bytes(tmp_path, points, method, monkeypatch):
     night = Night(tmp_path, points, method)
     night.root = tmp_path / "undisturbed"
