@@ -5,7 +5,7 @@ VENV ?= .venv
 SERVERS ?= .servers
 BIN = $(VENV)/bin
 # Tests start hundreds of processes, each of which would compile the package anew. Threads of BLAS that have nothing to do
-# spin for a while, which small calls of three test processes on two cores cannot spare.
+# spin for a while, which small calls of several test processes on two cores cannot spare.
 unexport PYTHONDONTWRITEBYTECODE
 test test-all: export OPENBLAS_THREAD_TIMEOUT = 4
 test test-all: export KMP_BLOCKTIME = 0
@@ -53,8 +53,9 @@ servers: $(SERVERS)/.installed
 azurite:
 	npm install --no-fund --no-audit --prefix $(SERVERS) azurite@3.35.0
 
-test: $(VENV)/.installed-test lint
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not manual"
+# tests/conftest.py says how the tests are arranged.
+test: $(VENV)/.installed-test
+	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow and not manual"
 
 # The tests that `make test` leaves out: clusters, object stores, faults, benchmarks, further seeds.
 test-all: $(VENV)/.installed-test

@@ -1,4 +1,21 @@
-"""What all tests share: seeded generators, and the stages run one after the other on a store of the test's own."""
+"""How the tests are arranged, and the fixtures that all of them share.
+
+Folders: `tests/` mirrors `pipeline/`; a module `pipeline/a/b.py` has its tests in `tests/a/test_b.py`. Helpers that
+more than one file uses are in `tests/support/`, fixtures of one folder in its `conftest.py`. Test files import no other
+test file.
+
+Three tiers, by mark:
+- no mark: `make test`, on every change. Minutes on two cores, so a case that repeats a rule is marked slow.
+- `slow`: `make test-all`. Clusters, object servers, faults, benchmarks, measured memory, and all seeds but the first:
+  `seeds(19, 83, 211)` marks the others slow, and so does the fixture `rng`.
+- `manual`: `pytest -m manual`. Many minutes or gigabytes.
+
+Cheap runs: a run of the real stages on 600 points costs most of a second, whatever it tests. What a run records,
+reuses, locks, publishes or finds damaged is tested with the fixture `toy_stages`, at a fifth of that; a kernel is
+tested on arrays; a stage by `run_stages`. A whole run belongs to tests of what only a whole run shows.
+
+Vary one axis at a time, and mark the full product slow. Break the code once by hand and see the test fail.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -30,11 +47,10 @@ settings.load_profile("pipeline")
 
 
 LONGEST = (
-    "test_versions", "test_slurm", "test_methods", "test_variable_neighborhoods", "test_update_lists",
-    "test_kubernetes", "test_reprocess", "test_faults", "test_benchmarks", "test_object_storage",
-    "test_kill_and_resume", "test_alignment",
+    "test_slurm", "test_task_costs", "test_kubernetes", "test_faults", "test_benchmarks", "test_base_version",
+    "test_object_storage", "test_existing_scheduler", "test_methods", "test_kill_and_resume",
 )  # fmt: skip
-"""Files that take more than a minute: begun first, or the last of them would run while the other processes wait."""
+"""Files whose slow tests take long: begun first, or the last of them would run while the other processes wait."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
