@@ -28,9 +28,9 @@ import pytest
 from hypothesis import settings
 
 from pipeline.config.models import Config
+from pipeline.core.machine import reproducible_environment
 from pipeline.engine.execute import Executor
 from pipeline.engine.plan import Layout
-from pipeline.kernels.eigensolver.pardiso import reproducible_environment
 from pipeline.stages import registry
 from pipeline.storage.store import Store
 from tests.support.object_servers import moto_server

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from pipeline.api.array_input import input_section, remove_unnamed
 from pipeline.config.models import Config, check_config
 from pipeline.core.errors import ConfigError, Interrupted, LleError, StoreError
+from pipeline.core.machine import reproducible_environment
 from pipeline.engine.plan import RunResult
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs.run import run
-from pipeline.kernels.eigensolver.pardiso import reproducible_environment
 from pipeline.storage import array_specs
 from pipeline.storage.lock import RunLock
 from pipeline.storage.store import Store

@@ -1,4 +1,7 @@
-"""The command `lle`. Results go to stdout, progress and errors to stderr."""
+"""The command `lle`. Results go to stdout, progress and errors to stderr.
+
+Commands import what they run inside their bodies: `lle --help` and `lle status` load no kernels.
+"""
 
 import atexit
 import json
@@ -10,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -24,26 +27,13 @@ from pipeline.cli.output import (
     describe_transform,
 )
 from pipeline.cli.usage_errors import Commands, failure_json
-from pipeline.clusters.connect import memory_of_workers
-from pipeline.config.models import Cluster, Config, Execution, json_schema, load_config
 from pipeline.core.credentials import redact
 from pipeline.core.errors import ConfigError, LleError, NotEnoughMemory
+from pipeline.core.machine import reproducible_environment
 from pipeline.core.signals import interruptible
-from pipeline.engine import task_costs
-from pipeline.engine.placement import fits, where
-from pipeline.engine.progress import JsonProgress, RunProgress
-from pipeline.jobs import plan_preview, sweep_plan
-from pipeline.jobs import run as runs
-from pipeline.jobs import suggest as suggestions
-from pipeline.jobs import sweep as sweeps
-from pipeline.jobs import transform as transforms
-from pipeline.jobs.export import export_run
-from pipeline.jobs.status import status_of
-from pipeline.jobs.validate import validate as validate_config
-from pipeline.jobs.verify import check
-from pipeline.kernels.eigensolver.pardiso import reproducible_environment
-from pipeline.stages import write_report
-from pipeline.storage.versions import other_versions, reading
+
+if TYPE_CHECKING:
+    from pipeline.config.models import Config
 
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -90,8 +80,11 @@ def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fr
     """Run the job. Resumes from the finished steps in the store."""
 
     def act() -> dict[str, Any]:
+        from pipeline.engine.progress import JsonProgress, RunProgress
+        from pipeline.jobs.run import run as run_job
+
         progress = JsonProgress() if log == "json" else RunProgress()
-        result = runs.run(_load(config, set_, store), fresh, progress, profile)
+        result = run_job(_load(config, set_, store), fresh, progress, profile)
         return {"store": result.store, "seconds": round(result.seconds, 2), "blocks_computed": result.computed,
                 "blocks_reused": result.reused, "published": result.version, "unchanged": result.unchanged,
                 "metrics": result.metrics}  # fmt: skip
@@ -106,11 +99,15 @@ def sweep(configs: ConfigPaths,
     """Run many experiments; each step that they share is computed once. Writes one table and one picture."""
 
     def act() -> dict[str, Any]:
+        from pipeline.engine.progress import RunProgress
+        from pipeline.jobs import sweep_plan
+        from pipeline.jobs.sweep import run_sweep
+
         url, experiments = sweep_plan.load_sweep(configs, tuple(set_ or ()), store)
         if dry_run:
             planned = sweep_plan.plan_sweep(experiments, sweep_plan.worker_limit(experiments))
             return {"store": url, **sweep_plan.count_steps(planned)}
-        result = sweeps.run_sweep(url, experiments, fresh, RunProgress())
+        result = run_sweep(url, experiments, fresh, RunProgress())
         return {"store": result.url, "seconds": round(result.seconds, 2), "experiments": len(result.rows),
                 "steps": result.counts}  # fmt: skip
 
@@ -128,6 +125,8 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
     """Check the config and the header of the input. Computes nothing."""
 
     def act() -> dict[str, Any]:
+        from pipeline.jobs.validate import validate as validate_config
+
         layout = validate_config(_load(config, set_, store))
         return {"valid": True, "n_input": layout.n_input, "n_features": layout.n_features_input, "dtype": layout.dtype,
                 "block_points": layout.block_points}  # fmt: skip
@@ -144,6 +143,8 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
     """Estimate the intrinsic dimension from a sample; suggest n_components, n_neighbors and reg, with reasons."""
 
     def act() -> dict[str, Any]:
+        from pipeline.jobs import suggest as suggestions
+
         loaded = _load(config, set_, None)
         if write is not None and write.exists():
             raise ConfigError(f"--write {write}: this file already exists; choose another name")
@@ -160,6 +161,8 @@ def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> No
     """Show the progress of a run: finished blocks of each stage, seconds, running or stopped."""
 
     def act() -> dict[str, Any]:
+        from pipeline.jobs.status import status_of
+
         state = status_of(store)
         while watch and state["state"] == "running":
             typer.echo(json.dumps(state) if as_json else describe_status(state))
@@ -175,6 +178,9 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
     """Check every stored chunk against its checksum. The next run computes damaged blocks again."""
 
     def act() -> dict[str, Any]:
+        from pipeline.jobs.verify import check
+        from pipeline.storage.versions import other_versions, reading
+
         with reading(store) as opened:
             return check(opened, lambda: other_versions(store, opened))
 
@@ -186,8 +192,11 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
     """Build the report of a store again."""
 
     def act() -> dict[str, Any]:
+        from pipeline.stages.write_report import write_report
+        from pipeline.storage.versions import reading
+
         with reading(store) as opened:
-            write_report.write_report(opened, 0)
+            write_report(opened, 0)
             return {"report": f"{opened.url}/report/index.html"}
 
     _finish(act, as_json, lambda result: str(result["report"]))
@@ -199,6 +208,9 @@ def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", h
     """Write the embedding to one file, in input order."""
 
     def act() -> dict[str, Any]:
+        from pipeline.jobs.export import export_run
+        from pipeline.storage.versions import reading
+
         with reading(store) as opened:
             return {"rows": export_run(opened, out), "path": str(out), "store": opened.url}
 
@@ -226,12 +238,16 @@ def transform(
     """Embed new points: weighted sums of the coordinates of their neighbours in a finished run."""
 
     def act() -> dict[str, Any]:
+        from pipeline.config.models import Cluster, Execution, load_config
+        from pipeline.engine.progress import RunProgress
+        from pipeline.jobs.transform import transform as transform_rows
+
         if config is not None and workers is not None:
             raise ConfigError("--config and --workers: give only one of them; the file sets the number of workers")
         execution = None if config is None else load_config(config).execution
         if workers is not None:
             execution = Execution(cluster=Cluster(workers=workers))
-        done = transforms.transform(store, new, tuple(input_ or ()), out, execution, max_ratio, far_as_nan, work,
+        done = transform_rows(store, new, tuple(input_ or ()), out, execution, max_ratio, far_as_nan, work,
                                     RunProgress())  # fmt: skip
         return {**asdict(done), "seconds": round(done.seconds, 2)}
 
@@ -241,6 +257,8 @@ def transform(
 @app.command()
 def schema(as_json: AsJson = False) -> None:
     """Print the JSON schema of the config."""
+    from pipeline.config.models import json_schema
+
     typer.echo(json.dumps(json_schema(), indent=2))
 
 
@@ -269,7 +287,9 @@ def _leave(code: int) -> None:
     sys.exit(code)
 
 
-def _load(config: Path, overrides: list[str] | None, store: str | None) -> Config:
+def _load(config: Path, overrides: list[str] | None, store: str | None) -> "Config":
+    from pipeline.config.models import load_config
+
     return load_config(config, tuple(overrides or ()), store)
 
 
@@ -309,9 +329,14 @@ def _fail(
     raise typer.Exit(code)
 
 
-def _plan(config: Config) -> dict[str, Any]:
+def _plan(config: "Config") -> dict[str, Any]:
     """The plan of a run. Raises NotEnoughMemory, with the plan, if a step does not fit its workers."""
-    preview, limit = plan_preview.forecast(config), memory_of_workers(config.execution.cluster)
+    from pipeline.clusters.connect import memory_of_workers
+    from pipeline.engine import task_costs
+    from pipeline.engine.placement import fits, where
+    from pipeline.jobs.plan_preview import forecast
+
+    preview, limit = forecast(config), memory_of_workers(config.execution.cluster)
     room = None if limit is None else task_costs.task_room(limit)
     rows = [
         {

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from pipeline.config.models import Config, resolved
-from pipeline.core.errors import ConfigError, LleError, StoreError
+from pipeline.core.errors import LleError, StoreError
 from pipeline.core.machine import versions
 from pipeline.engine import checkpoint
 from pipeline.engine.plan import Json, Layout, Report, RunResult, Step
@@ -23,9 +23,9 @@ from pipeline.inputs import Source
 from pipeline.linalg.alignment import state_of_other
 from pipeline.search.incremental import base_version
 from pipeline.search.variable_neighborhoods import names_files, state_of_files
-from pipeline.storage.lock import RunLock, running
+from pipeline.storage.lock import RunLock
 from pipeline.storage.store import Store
-from pipeline.storage.versions import Versions, unreadable
+from pipeline.storage.versions import Versions
 
 INPUT = "_run/input.json"
 
@@ -248,22 +248,6 @@ def _unchanged(root: Versions, computed: dict[str, int], reused: dict[str, int],
     metrics = store.get_json("report/metrics.json") or {}
     seconds = time.perf_counter() - started
     return RunResult(store.url, metrics, computed, reused, seconds, version=version_id(store), unchanged=True)
-
-
-def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
-    """The status of the published version, with the one being computed and the pointer. Raises ConfigError for none."""
-    pointer, left = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
-    work = status(left[0]) if left else None
-    if pointer is None and work is None:
-        raise ConfigError(f"{root.url}: no version has been begun there")
-    gone, busy = pointer is not None and not root.published().objects.exists("zarr.json"), running(root.store)
-    if gone and not (busy and work):  # one that is being computed anew is shown
-        raise unreadable(root.published())
-    shown = work or {} if pointer is None or gone else status(root.published())
-    state = "running" if busy else shown["state"]
-    now = work["now"] if work and state == "running" else None
-    return {**shown, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,
-            "versions": root.ids()}  # fmt: skip
 
 
 def _prune(root: Versions, config: Config, say: Callable[[str], None]) -> None:

@@ -1,14 +1,14 @@
 """Progress of a run as its store records it: blocks done and seconds by stage (`lle status`)."""
 
+from collections.abc import Callable
 from typing import Any
 
+from pipeline.core.errors import ConfigError
 from pipeline.engine import checkpoint
-from pipeline.jobs.reprocess import root_status
-from pipeline.linalg.solver_checkpoint import kept_heads
 from pipeline.stages.registry import stages_of
 from pipeline.storage.lock import running
 from pipeline.storage.store import Store
-from pipeline.storage.versions import Versions
+from pipeline.storage.versions import Versions, unreadable
 
 
 def status(store: Store) -> dict[str, Any]:
@@ -26,6 +26,8 @@ def status(store: Store) -> dict[str, Any]:
         entry["steps"][step] = {"done": done, "blocks": record["n_blocks"]}
         last = {"stage": stage, "step": step, "done": done, "blocks": record["n_blocks"]}
         now = last if done < record["n_blocks"] else now
+    from pipeline.linalg.solver_checkpoint import kept_heads  # noqa: PLC0415 (loads the eigensolver)
+
     names = stages_of(store.attributes()["config"]["method"])
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
@@ -39,3 +41,19 @@ def status_of(url: str) -> dict[str, Any]:
     """As `status`; of a root of versions that of the published one, with the one being computed and the pointer."""
     root = Versions(url)
     return root_status(root, status) if root.store.has_versions() else status(root.store)
+
+
+def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
+    """The status of the published version, with the one being computed and the pointer. Raises ConfigError for none."""
+    pointer, left = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
+    work = status(left[0]) if left else None
+    if pointer is None and work is None:
+        raise ConfigError(f"{root.url}: no version has been begun there")
+    gone, busy = pointer is not None and not root.published().objects.exists("zarr.json"), running(root.store)
+    if gone and not (busy and work):  # one that is being computed anew is shown
+        raise unreadable(root.published())
+    shown = work or {} if pointer is None or gone else status(root.published())
+    state = "running" if busy else shown["state"]
+    now = work["now"] if work and state == "running" else None
+    return {**shown, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,
+            "versions": root.ids()}  # fmt: skip

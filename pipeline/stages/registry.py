@@ -1,33 +1,28 @@
 """The stages of each method, in running order."""
 
-from pipeline.engine.plan import Stage
-from pipeline.stages import (
-    assemble_cost,
-    find_neighbors,
-    ingest,
-    laplacian_factors,
-    local_factors,
-    measure_quality,
-    mend_graph,
-    order_points,
-    solve_embedding,
-    solve_weights,
-    write_report,
-)
+from importlib import import_module
+
+from pipeline.engine.plan import Layout, Stage, Steps
 from pipeline.storage import array_specs
 
-STAGES: dict[str, Stage] = {
-    "ingest": ingest.steps,
-    "order_points": order_points.steps,
-    "find_neighbors": find_neighbors.steps,
-    "mend_graph": mend_graph.steps,
-    "solve_weights": solve_weights.steps,
-    "assemble_cost": assemble_cost.steps,
-    "solve_embedding": solve_embedding.steps,
-    "measure_quality": measure_quality.steps,
-    "write_report": write_report.steps,
-}
 
+def _stage(module: str) -> Stage:
+    """The generator `steps` of a stage's module, imported when the stage begins: listing names loads no kernels."""
+
+    def steps(config: object, layout: Layout) -> Steps:
+        stage: Stage = import_module(f"pipeline.stages.{module}").steps
+        return stage(config, layout)
+
+    return steps
+
+
+STAGES: dict[str, Stage] = {
+    name: _stage(name)
+    for name in (
+        "ingest", "order_points", "find_neighbors", "mend_graph", "solve_weights", "assemble_cost", "solve_embedding",
+        "measure_quality", "write_report",
+    )
+}  # fmt: skip
 
 METHOD_ARRAYS = (
     array_specs.WEIGHTS.name, array_specs.RECONSTRUCTION_ERROR.name, array_specs.DEGREE.name,
@@ -37,12 +32,12 @@ METHOD_ARRAYS = (
 
 
 def stages_of(method: str) -> dict[str, Stage]:
-    """The stages of a method in their order: what comes between the graph and M is its own, and pca has no M."""
-    own: dict[str, Stage] = {"local_factors": laplacian_factors.steps if method == "laplacian" else local_factors.steps}
+    """The stages of a method in running order: each method has its own between the graph and M, and pca has no M."""
+    local = _stage("laplacian_factors" if method == "laplacian" else "local_factors")
     stages: dict[str, Stage] = {}
     for name, stage in STAGES.items():
         if name == "solve_weights" and method != "lle":
-            stages |= {} if method == "pca" else own
+            stages |= {} if method == "pca" else {"local_factors": local}
         elif name != "assemble_cost" or method != "pca":
             stages[name] = stage
     return stages

@@ -12,22 +12,25 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import zarr
-from scipy.sparse import csr_array
-from zarr.codecs import BloscCodec, Crc32cCodec
-from zarr.errors import ArrayNotFoundError
-from zarr.storage import ObjectStore
 
 from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
+from pipeline.core.lazy_import import lazy_module
 from pipeline.storage.array_specs import FORMAT_VERSION, PlannedArray
 from pipeline.storage.locate import Kind, has_versions, identify
 from pipeline.storage.objects import open_objects
 from pipeline.storage.storage_errors import persist, storage_errors
-from pipeline.storage.strict_reads import with_all_chunks
+
+if TYPE_CHECKING:
+    import scipy.sparse
+    import zarr
+    import zarr.codecs
+    from scipy.sparse import csr_array
+else:
+    scipy, zarr = lazy_module("scipy"), lazy_module("zarr")
 
 Array = npt.NDArray[Any]
 
@@ -110,8 +113,10 @@ class Store:
 
     def attributes(self) -> dict[str, Any]:
         """The group's attributes: format version, resolved config, input fingerprint, package versions."""
-        with storage_errors(self.url):
-            return dict(zarr.open_group(self._zarr_store(), mode="r").attrs)
+        group = self.get_json("zarr.json")
+        if not isinstance(group, dict) or not isinstance(group.get("attributes"), dict):
+            raise StoreError(f"{self.url}: its zarr.json cannot be read; run with --fresh to start again")
+        return dict(group["attributes"])
 
     def erase(self) -> None:
         """Remove everything but the run lock. Records go first, so that a kill leaves no record without its arrays."""
@@ -135,7 +140,7 @@ class Store:
 
     def _zarr_store(self) -> Any:
         place = self.objects.place()
-        return place if isinstance(place, str) else ObjectStore(place)
+        return place if isinstance(place, str) else zarr.storage.ObjectStore(place)
 
     # --- arrays
 
@@ -170,7 +175,7 @@ class Store:
     def _open_array(self, name: str) -> "zarr.Array[Any]":
         try:
             array = zarr.open_array(self._zarr_store(), path=name, mode="r+", zarr_format=3)
-        except (ArrayNotFoundError, FileNotFoundError):
+        except (zarr.errors.ArrayNotFoundError, FileNotFoundError):
             raise StoreError(f"{self.url}: has no array '{name}' yet (`lle status` shows the progress)") from None
         except (ValueError, KeyError) as error:
             raise CorruptChunk(name, "zarr.json", str(error)) from None
@@ -204,6 +209,8 @@ class Store:
         block = block_of(array)
         with storage_errors(f"{self.url}/{name}"):
             try:
+                from pipeline.storage.strict_reads import with_all_chunks  # noqa: PLC0415 (classes of zarr)
+
                 return np.asarray(with_all_chunks(array)[start:stop])
             except (ValueError, RuntimeError) as error:
                 if start // block == (stop - 1) // block:
@@ -235,7 +242,7 @@ class Store:
 
     # --- sparse rows
 
-    def write_rows(self, group: str, block: int, first_row: int, rows: csr_array) -> None:
+    def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array") -> None:
         """A block of CSR rows as `<group>/<block>/{indptr,indices,data}`; attributes: first row, shape."""
         name = f"{group}/{block:05d}"
         attributes: Any = {"first_row": first_row, "shape": list(rows.shape)}
@@ -255,13 +262,13 @@ class Store:
 
         persist(write, f"{self.url}/{name}")
 
-    def read_rows(self, group: str, block: int) -> csr_array:
+    def read_rows(self, group: str, block: int) -> "csr_array":
         """A block of CSR rows. Raises CorruptChunk."""
         name = f"{group}/{block:05d}"
         parts = [self.read_all(f"{name}/{part}") for part in ("data", "indices", "indptr")]
         with storage_errors(f"{self.url}/{name}"):
             shape = zarr.open_group(self._zarr_store(), path=name, mode="r").attrs["shape"]
-        return csr_array(tuple(parts), shape=tuple(shape))  # type: ignore[arg-type]
+        return scipy.sparse.csr_array(tuple(parts), shape=tuple(shape))  # type: ignore[arg-type]
 
     # --- bundles and JSON
 
@@ -317,8 +324,8 @@ def _nothing() -> None:
 
 def _compressors(kind: str) -> list[Any]:
     """Ids and counts compress, measured numbers hardly. The checksum is last: it covers the stored bytes."""
-    packed = [BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")] if kind == "index" else []
-    return [*packed, Crc32cCodec()]
+    packed = [zarr.codecs.BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")] if kind == "index" else []
+    return [*packed, zarr.codecs.Crc32cCodec()]
 
 
 def block_of(array: "zarr.Array[Any]") -> int:

@@ -45,15 +45,6 @@ class FactorSize(NamedTuple):
     """10^9 operations of the numerical factorization."""
 
 
-def reproducible_environment() -> dict[str, str]:
-    """Variables that a process must have set before MKL loads so that equal inputs give equal bytes.
-
-    ``AUTO,STRICT`` keeps the kernels of the processor and makes them blind to memory alignment; on 1 M points it cost
-    nothing measurable, where ``COMPATIBLE`` tripled the factorization. Equal bytes hold between processors of one kind.
-    """
-    return {"MKL_CBWR": "AUTO,STRICT"}
-
-
 @cache
 def load_mkl() -> Any:
     """The MKL runtime as a ctypes library, or None where it is not installed; loaded at the first call only."""
