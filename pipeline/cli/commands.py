@@ -331,7 +331,7 @@ def _fail(
 
 def _plan(config: "Config") -> dict[str, Any]:
     """The plan of a run. Raises NotEnoughMemory, with the plan, if a step does not fit its workers."""
-    from pipeline.clusters.connect import memory_of_workers
+    from pipeline.clusters.limits import memory_of_workers
     from pipeline.engine import task_costs
     from pipeline.engine.placement import fits, where
     from pipeline.jobs.plan_preview import forecast

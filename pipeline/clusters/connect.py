@@ -10,57 +10,17 @@ import dask
 from distributed import Client, LocalCluster, performance_report
 
 from pipeline.clusters.existing_scheduler import address_cluster
-from pipeline.clusters.kubernetes import MEMORY_RESOURCE, kubernetes_cluster
+from pipeline.clusters.kubernetes import kubernetes_cluster
+from pipeline.clusters.limits import Section, n_workers, worker_memory
 from pipeline.clusters.slurm import slurm_cluster
 from pipeline.config.models import Cluster, KubernetesCluster, SlurmCluster
-from pipeline.core.machine import available_cores, available_memory
 
-MEMORY_SHARE = 0.8
 # NUMBA_NUM_THREADS is not set here: Dask sets these variables in this process too while it starts a worker. Numba reads
 # its variable at every compilation, and fails if it differs from the number of threads that it has started.
 WORKER_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 FREE_AT_ONCE = {
     "MALLOC_TRIM_THRESHOLD_": "65536"
 }  # return freed memory, so that it does not add to a later task's peak
-POD_SHARE = 0.9  # share of a pod's memory that is its worker's limit: k8s/base/worker.yaml
-
-Section = Cluster | KubernetesCluster | SlurmCluster
-
-
-def worker_memory(cluster: Cluster) -> int:
-    """Memory limit of each worker of a local cluster, in bytes."""
-    if cluster.memory != "auto":
-        return int(cluster.memory)
-    return int(MEMORY_SHARE * available_memory() / n_workers(cluster))
-
-
-def memory_of_workers(cluster: Section) -> int | None:
-    """Memory limit of each worker in bytes; None if it is known only from running workers."""
-    if isinstance(cluster, KubernetesCluster):
-        return int(POD_SHARE * cluster.memory) if isinstance(cluster.memory, int) else None
-    if isinstance(cluster, Cluster) and cluster.kind != "address":
-        return worker_memory(cluster)
-    return cluster.memory if isinstance(cluster.memory, int) else None
-
-
-def memory_of_high_memory(cluster: Section) -> int | None:
-    """Memory limit of the workers for whole-data steps in bytes; None if it is not in the config."""
-    memory = cluster.high_memory if isinstance(cluster, KubernetesCluster) else None
-    return memory if isinstance(memory, int) else None
-
-
-def n_workers(cluster: Cluster) -> int:
-    """Number of workers of a local cluster; 1 for `serial`."""
-    if cluster.kind == "serial":
-        return 1
-    return available_cores() if cluster.workers == "auto" else cluster.workers
-
-
-def memory_resource(cluster: Section) -> str | None:
-    """The Dask resource of the workers for whole-data steps; None if those steps run in the driver."""
-    if isinstance(cluster, KubernetesCluster):
-        return MEMORY_RESOURCE
-    return cluster.memory_resource if isinstance(cluster, Cluster) else None
 
 
 @contextlib.contextmanager

@@ -27,12 +27,12 @@ from pipeline.clusters.kubernetes_manifests import (
     memory_group,
     same_spec,
 )
+from pipeline.clusters.limits import MEMORY_RESOURCE
 from pipeline.clusters.version_check import check_versions
 from pipeline.config.models import KubernetesCluster
 from pipeline.core.errors import Interrupted, LleError
 from pipeline.core.signals import STOP_SIGNALS
 
-MEMORY_RESOURCE = "MEMORY"
 POLL_SECONDS = 1.0
 GONE_SECONDS = 60
 WATCH_SECONDS = 15.0

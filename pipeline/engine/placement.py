@@ -1,6 +1,6 @@
 """Where the tasks of a step run: driver, worker or high-memory worker, and whether they fit there."""
 
-from pipeline.clusters.connect import memory_of_high_memory, memory_of_workers, memory_resource
+from pipeline.clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
 from pipeline.config.models import Config
 from pipeline.engine import task_costs
 from pipeline.engine.plan import WHOLE_DATA, WORKER, Step

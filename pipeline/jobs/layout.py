@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pipeline.clusters.connect import memory_of_workers
+from pipeline.clusters.limits import memory_of_workers
 from pipeline.config.models import Config
 from pipeline.engine import task_costs
 from pipeline.engine.plan import Layout, walk

@@ -6,14 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipeline.clusters.connect import (
-    Section,
-    connect,
-    memory_of_high_memory,
-    memory_of_workers,
-    memory_resource,
-    performance,
-)
+from pipeline.clusters.connect import connect, performance
+from pipeline.clusters.limits import Section, memory_of_high_memory, memory_of_workers, memory_resource
 from pipeline.config.models import Cluster, Config, resolved
 from pipeline.core.errors import BoundsNotMet, InputChanged
 from pipeline.core.machine import versions

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.clusters.connect import n_workers
+from pipeline.clusters.limits import n_workers
 from pipeline.clusters.version_check import expected, require
 from pipeline.config.models import Cluster
 from pipeline.core.errors import ConfigError, ExperimentsFailed, Interrupted, LleError

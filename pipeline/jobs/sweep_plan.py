@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.clusters.connect import memory_of_workers
+from pipeline.clusters.limits import memory_of_workers
 from pipeline.config.models import Config, check_config, read_settings
 from pipeline.config.sweep import apply_value, experiment_name, experiments, short_names
 from pipeline.core.errors import ConfigError, LleError

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.clusters.connect import connect, memory_of_high_memory, memory_of_workers, memory_resource
+from pipeline.clusters.connect import connect
+from pipeline.clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
 from pipeline.config.models import Cluster, Execution, Input, parse_input
 from pipeline.core.errors import NAMED_ROWS, ConfigError, InputChanged, InputError, StoreError
 from pipeline.core.signals import interruptible

@@ -30,7 +30,6 @@ from pipeline.linalg.component_matrices import (
     load_local_factors,
     null_vector,
 )
-from pipeline.linalg.distributed_operator import operator_on_workers
 from pipeline.linalg.preprocess import principal_components, tall_block
 from pipeline.linalg.solver_checkpoint import forget_state, keeper, read_state
 from pipeline.storage import array_specs
@@ -205,7 +204,7 @@ def _solve(
     factor = (load_factor if family == "lle" else load_local_factors)(store, rows, blocks)
     hooks = Hooks(
         begin=say, keep_state=keeper(store, state), load_state=lambda: read_state(store, state, len(rows)),
-        operator=operator_on_workers if distributed else NormalOperator,
+        operator=_operator_on_workers() if distributed else NormalOperator,
     )  # fmt: skip
     null = null_vector(store, rows) if family == "laplacian" else None
     spectrum = bottom_eigenpairs(
@@ -319,3 +318,9 @@ def write_embedding(
     store.write(array_specs.EIGENVALUES.name, 0, eigenvalues)
     store.write_bundle(EMBEDDED, embedding=embedding, component=component, converged=np.array(converged))
     return {"rows_in_small_components": dropped}
+
+
+def _operator_on_workers() -> Any:
+    from pipeline.linalg.distributed_operator import operator_on_workers  # noqa: PLC0415 (loads distributed)
+
+    return operator_on_workers

@@ -20,7 +20,8 @@ from scipy.sparse import csr_array
 
 import pipeline
 from pipeline.clusters import existing_scheduler
-from pipeline.clusters.connect import connect, memory_resource
+from pipeline.clusters.connect import connect
+from pipeline.clusters.limits import memory_resource
 from pipeline.clusters.version_check import COMPUTING, SOURCES, expected, programs
 from pipeline.config.models import Cluster, Tls
 from pipeline.core.errors import ConfigError, LleError

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.clusters import kubernetes, kubernetes_api
-from pipeline.clusters.connect import connect, memory_resource
+from pipeline.clusters.connect import connect
+from pipeline.clusters.limits import memory_resource
 from pipeline.config.models import KubernetesCluster
 from pipeline.core.errors import ConfigError, LleError, StageIncomplete
 from pipeline.engine.execute import Executor, run_step

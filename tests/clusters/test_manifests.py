@@ -12,7 +12,7 @@ import yaml
 from typer.main import get_command
 
 from pipeline.cli import commands
-from pipeline.clusters import kubernetes, kubernetes_manifests
+from pipeline.clusters import kubernetes, kubernetes_manifests, limits
 from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, fitting_name
 from pipeline.config.allowed_places import VARIABLE
 from pipeline.config.models import KubernetesCluster, load_config, parse_size
@@ -166,7 +166,7 @@ class TestArguments:
             return
         assert options["name"] == "$(DASK_WORKER_NAME)"
         assert (options["nthreads"], options["nanny"]) == (1, part == "worker")
-        assert options["resources"] == (f"{kubernetes.MEMORY_RESOURCE}=1" if part == "memory" else None)
+        assert options["resources"] == (f"{limits.MEMORY_RESOURCE}=1" if part == "memory" else None)
         scratch = [mount["mountPath"] for mount in container(pods(objects)[part])["volumeMounts"]]
         assert options["local_directory"] in scratch
 
