@@ -30,14 +30,42 @@ OF_THIS_MACHINE = ("serial", "local")
 
 
 def embed(X: Any, **config: Any) -> npt.NDArray[np.float64]:
-    """The embedding (n, n_components) of X in its row order; NaN for rows that were not embedded.
+    """Embed X by the stages of `lle run` and return its coordinates.
 
-    X: an array (n, d) of NumPy, Dask or Zarr, or the input section of a config, such as
-    ``{"kind": "parquet", "path": "rows/*.parquet"}``. config: the other sections of a config. Different defaults: no
-    report, tasks run in this process, and the store is temporary:
-    ``embed(X, method="ltsa", neighbors={"n_neighbors": 10}, output={"store": "runs/x.zarr"})``.
+    Parameters
+    ----------
+    X : array of shape (n, d) or dict
+        A NumPy array (or what converts to one), a Dask array or a Zarr array of numbers; or the input section of a
+        config, such as ``{"kind": "parquet", "path": "rows/*.parquet"}``. Dask and Zarr arrays are read by blocks.
+    **config : str or dict
+        The other sections of a config, such as ``method="ltsa"`` or ``neighbors={"n_neighbors": 10}``. Defaults are
+        those of a config, except: there is no report, tasks run in this process, and the store is temporary
+        (``output={"store": "runs/x.zarr"}`` keeps it, and a second call resumes it).
 
-    Raises ValueError for errors of the config or the input, LleError for other failures.
+    Returns
+    -------
+    ndarray of shape (n, n_components), float64
+        Coordinates in the row order of X; NaN for rows that were not embedded.
+
+    Raises
+    ------
+    ValueError
+        The config or the input has an error; the message names the key.
+    LleError
+        Any other failure, for instance ``BoundsNotMet`` if the measured recall is below ``neighbors.min_recall``.
+
+    See Also
+    --------
+    LocallyLinearEmbedding : The same as a scikit-learn transformer.
+    open_run : Read the store of a run.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_swiss_roll
+    >>> from pipeline import embed
+    >>> X, length = make_swiss_roll(800, random_state=0)
+    >>> embed(X, method="ltsa", neighbors={"n_neighbors": 10}).shape
+    (800, 2)
     """
     with finished_run(X, config) as (store, _):
         return store.read_all(array_specs.EMBEDDING.name)

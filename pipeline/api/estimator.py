@@ -32,37 +32,73 @@ _CONFIG_KEYS = {
 
 
 class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Locally linear embedding and related methods by the stages of `lle run`, as a scikit-learn transformer.
+    """Locally linear embedding and related methods, as a scikit-learn transformer.
+
+    `fit` runs the stages of `lle run`. Errors of parameters and data are ValueErrors that name the config key.
 
     Parameters
     ----------
-    n_neighbors : neighbours of each point; n - 1, with a warning, if there are too few points.
-    n_components : number of coordinates.
-    reg : regularisation of the local Gram matrices (`weights.reg`).
-    tol : relative residual of the eigenpairs (`eigensolver.tol`).
-    method : lle (or standard, scikit-learn's name), modified, hessian, ltsa, laplacian, pca.
-    random_state : seed of cells and approximate neighbours; None: the config's default, so results are repeatable.
-    n_jobs : None or 1: in this process; more: a local cluster of that many workers, -1 for one per core. A script with
-        n_jobs > 1 or more than 200,000 points needs ``if __name__ == "__main__":``, because it starts processes.
-    store : path or URL of the run's store, kept and resumed; None: a temporary store, deleted when fit ends.
-    config : other keys of a config by section, such as ``{"preprocess": {"scale": "standard"}}``.
-    verbose : print progress on stderr.
+    n_neighbors : int, default 12
+        Neighbours of each point. If there are too few rows, n - 1 is used, with a warning.
+    n_components : int, default 2
+        Number of coordinates.
+    reg : float, default 1e-3
+        Regularisation of the local Gram matrices, ``weights.reg`` of a config. Only lle and modified use it.
+    tol : float, default 1e-8
+        Relative residual at which an eigenpair counts as converged, ``eigensolver.tol``.
+    method : {"lle", "standard", "modified", "hessian", "ltsa", "laplacian", "pca"}, default "lle"
+        "standard" is scikit-learn's name of "lle".
+    random_state : int, RandomState or None, default None
+        Seed of cells and approximate neighbours. None takes the default seed of a config, so results are repeatable.
+    n_jobs : int or None, default None
+        None or 1: tasks run in this process. More: a local cluster of that many workers, -1 for one per core. A script
+        with n_jobs > 1 or more than 200,000 points must call `fit` below ``if __name__ == "__main__":``, because
+        `fit` starts processes that import the script.
+    store : str or None, default None
+        Path or URL of the run's store, which is kept and resumed. None: a temporary store, deleted when fit ends.
+    config : dict or None, default None
+        Other keys of a config by section, such as ``{"preprocess": {"scale": "standard"}}``.
+    verbose : bool, default False
+        Print progress on stderr.
 
     Attributes
     ----------
-    embedding_ : (n, n_components) float64, in the order of X; NaN for rows in small components (`graph.min_component`).
-    component_ : (n,) int32 component of each row, 0 the largest; -1: not embedded.
-    eigenvalues_ : (components, n_components) float64, ascending.
-    reconstruction_error_ : sum of the eigenvalues, the cost of the embedding as unit vectors (as in scikit-learn).
-    metrics_ : the content of metrics.json.
-    store_ : URL of the run's store for `open_run`; None for a temporary one.
-    n_features_in_, feature_names_in_ : as in every scikit-learn estimator.
+    embedding_ : ndarray of shape (n, n_components), float64
+        Coordinates in the order of X; NaN for rows in components smaller than ``graph.min_component``.
+    component_ : ndarray of shape (n,), int32
+        Component of each row, 0 the largest, -1 for rows that were not embedded.
+    eigenvalues_ : ndarray of shape (components, n_components), float64
+        Ascending, without the zero eigenvalue.
+    reconstruction_error_ : float
+        Sum of the eigenvalues: the cost of the embedding as unit vectors, as in scikit-learn.
+    metrics_ : dict
+        The content of metrics.json.
+    store_ : str or None
+        URL of the run's store, for `open_run`; None for a temporary one.
+    n_features_in_ : int
+        Features of X.
+    feature_names_in_ : ndarray of shape (d,), object
+        Names of the columns, if X is a table whose column names are all text.
 
-    X is an array (n, d) of NumPy (or convertible to one), Dask or Zarr. Dask and Zarr arrays are never loaded as a
-    whole; Zarr arrays of the file system are read in place. X may also be the input section of a config,
-    ``{"kind": "parquet", "path": "rows/*.parquet"}``.
+    See Also
+    --------
+    embed : The same as one function call.
+    open_run : Read the store of a run.
 
-    Errors of parameters and data are ValueErrors that name the config key.
+    References
+    ----------
+    Roweis & Saul 2000, Science 290, 2323-2326; Saul & Roweis 2003, JMLR 4, 119-155.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_swiss_roll
+    >>> from pipeline import LocallyLinearEmbedding
+    >>> X, length = make_swiss_roll(800, random_state=0)
+    >>> model = LocallyLinearEmbedding(n_neighbors=10, method="ltsa").fit(X)
+    >>> model.embedding_.shape
+    (800, 2)
+    >>> model.transform(X[:5] + 0.01).shape
+    (5, 2)
     """
 
     def __init__(
@@ -91,7 +127,36 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Run the stages on X (n, d); y is ignored. Raises ValueError for bad data or parameters, else LleError."""
+        """Run the stages on X.
+
+        Parameters
+        ----------
+        X : array of shape (n, d) or dict
+            A NumPy array (or what converts to one), a Dask array or a Zarr array of numbers; or the input section of
+            a config, such as ``{"kind": "parquet", "path": "rows/*.parquet"}``. Dask and Zarr arrays are never loaded
+            as a whole; Zarr arrays of the file system are read in place.
+        y : object, default None
+            Ignored; it is there for pipelines.
+
+        Returns
+        -------
+        LocallyLinearEmbedding
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            A parameter or the data have an error.
+        LleError
+            Any other failure.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from pipeline import LocallyLinearEmbedding
+        >>> LocallyLinearEmbedding(method="pca").fit(load_digits().data).component_.max()
+        np.int32(0)
+        """
         X = self._checked(X, reset=True)
         with finished_run(X, self._sections(X), self.verbose) as (store, result):
             self.embedding_ = store.read_all(array_specs.EMBEDDING.name)
@@ -110,15 +175,59 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
-        """Run the stages on X (n, d) and return embedding_ (n, n_components)."""
+        """Run the stages on X and return its coordinates.
+
+        Parameters
+        ----------
+        X : array of shape (n, d) or dict
+            As for `fit`.
+        y : object, default None
+            Ignored.
+
+        Returns
+        -------
+        ndarray of shape (n, n_components), float64
+            The attribute `embedding_`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from pipeline import LocallyLinearEmbedding
+        >>> LocallyLinearEmbedding(method="pca", n_components=3).fit_transform(load_digits().data).shape
+        (1797, 3)
+        """
         return self.fit(X).embedding_
 
     def transform(self, X: Any) -> Any:
-        """The coordinates (b, n_components) of X (b, d): weights reconstruct each row from its fitted neighbours.
+        """Place new rows among the fitted points, by the weights that reconstruct each row from its neighbours.
 
-        Fitted points keep their coordinates. A Dask array gives a lazy Dask array. All fitted points are loaded into
-        memory. Raises ValueError for NaN, StoreError if another run has used the store since. Source: Saul & Roweis
-        2003.
+        Fitted points keep their coordinates. All fitted points are loaded into memory. Source: Saul & Roweis 2003.
+
+        Parameters
+        ----------
+        X : array of shape (b, d)
+            A NumPy, Dask or Zarr array with the features of the fitted rows.
+
+        Returns
+        -------
+        ndarray or Dask array of shape (b, n_components), float64
+            A Dask array gives a lazy Dask array. NaN where the nearest fitted point was not embedded.
+
+        Raises
+        ------
+        ValueError
+            X has NaN or infinity, or another number of features.
+        StoreError
+            Another run has used the given store since `fit`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_s_curve
+        >>> from pipeline import LocallyLinearEmbedding
+        >>> X, position = make_s_curve(600, random_state=0)
+        >>> model = LocallyLinearEmbedding(n_neighbors=10).fit(X)
+        >>> bool(abs(model.transform(X[:3]) - model.embedding_[:3]).max() < 1e-9)
+        True
         """
         check_is_fitted(self)
         X = self._checked(X, reset=False)

@@ -33,11 +33,34 @@ class StoredArray:
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A run's store: `run["embedding"]` is a Dask array, `run.metrics` the content of metrics.json.
+    """A run opened for reading: `run["embedding"]` is a Dask array. `open_run` returns it.
 
-    `config` is the resolved config, and every result belongs to it: results of an earlier config are left out until
-    they are computed again. `metrics` is None before the first report. `arrays` maps names (the README's table) to the
-    arrays that the run has begun to write; reading one raises CorruptChunk if a chunk is damaged or not yet written.
+    Every result belongs to `config`: results of an earlier config are left out until they are computed again.
+
+    Attributes
+    ----------
+    store : str
+        URL of the store; with output.keep that of the published version.
+    config : dict
+        The config with all defaults filled in.
+    versions : dict
+        Versions of Python and of the packages that computed the run.
+    metrics : dict or None
+        The content of metrics.json; None before the first report.
+    arrays : mapping of str to dask.array.Array
+        The arrays that the run has begun to write, by name. Computing one raises CorruptChunk if a chunk is damaged or
+        not yet written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_digits
+    >>> from pipeline import embed, open_run
+    >>> folder = tempfile.mkdtemp()
+    >>> Y = embed(load_digits().data, method="pca", output={"store": f"{folder}/digits.zarr"})
+    >>> run = open_run(f"{folder}/digits.zarr")
+    >>> run["embedding"].shape, run.config["method"]
+    ((1797, 2), 'pca')
     """
 
     store: str
@@ -52,7 +75,23 @@ class OpenedRun:
         return self.arrays[name]
 
     def dataset(self) -> Any:
-        """The arrays with their dimensions, units and meanings as an xarray.Dataset."""
+        """Return the arrays with their dimensions, units and meanings.
+
+        Returns
+        -------
+        xarray.Dataset
+            Lazy variables, one for each entry of `arrays`.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from sklearn.datasets import load_digits
+        >>> from pipeline import embed, open_run
+        >>> folder = tempfile.mkdtemp()
+        >>> Y = embed(load_digits().data, method="pca", output={"store": f"{folder}/digits.zarr"})
+        >>> open_run(f"{folder}/digits.zarr").dataset()["embedding"].dims
+        ('input row', 'coordinate')
+        """
         import xarray  # noqa: PLC0415 (the import takes half a second)
 
         variables = {}
@@ -64,13 +103,38 @@ class OpenedRun:
 
 
 def open_run(store: str) -> OpenedRun:
-    """Open a run's store (a path or a URL) for reading. Nothing is written, and arrays are read only on use.
+    """Open a run's store for reading. Nothing is written, and arrays are read only on use.
 
-    For a store with output.keep, this opens the published version. If a run with a changed config has not finished
-    (killed, refused, or still running), the results that it has not computed again are left out: the stored ones
-    belong to the earlier config. An embedding whose eigenpairs did not converge is included.
+    If a run with a changed config has not finished (killed, refused, or still running), the results that it has not
+    computed again are left out: the stored ones belong to the earlier config. An embedding whose eigenpairs did not
+    converge is included.
 
-    Raises ConfigError if there is no run or the store belongs to another program, StoreError if it cannot be read.
+    Parameters
+    ----------
+    store : str
+        Path or URL. For a store with output.keep, the published version is opened.
+
+    Returns
+    -------
+    OpenedRun
+        Arrays, metrics and config of the run.
+
+    Raises
+    ------
+    ConfigError
+        There is no run, or the store belongs to another program.
+    StoreError
+        The store cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_digits
+    >>> from pipeline import embed, open_run
+    >>> folder = tempfile.mkdtemp()
+    >>> Y = embed(load_digits().data, method="pca", output={"store": f"{folder}/digits.zarr"})
+    >>> bool((open_run(f"{folder}/digits.zarr")["embedding"].compute() == Y).all())
+    True
     """
     run_store = Store(store)
     if not run_store.objects.exists("zarr.json"):
