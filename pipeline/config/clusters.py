@@ -71,17 +71,21 @@ def parse_scratch(value: str) -> str:
 class Tls(Model):
     """PEM files: the authority that signed the scheduler's certificate, and this client's certificate and key."""
 
-    ca: str = Field(min_length=1)
-    cert: str = Field(min_length=1)
-    key: str = Field(min_length=1)
+    ca: str = Field(min_length=1, description="certificate of the authority that signed the scheduler's")
+    cert: str = Field(min_length=1, description="this client's certificate")
+    key: str = Field(min_length=1, description="this client's private key")
 
 
 class Cluster(Model):
     """Run serially, on worker processes of this machine, or on an existing scheduler."""
 
-    kind: Literal["serial", "local", "address"] = "local"
-    workers: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto"
-    memory: Size = "auto"
+    kind: Literal["serial", "local", "address"] = Field(
+        "local", description="this process, worker processes of this machine, or a scheduler that is already running"
+    )
+    workers: Annotated[int, Field(gt=0)] | Literal["auto"] = Field(
+        "auto", description="local: worker processes; auto: as many as cores and memory allow"
+    )
+    memory: Size = Field("auto", description="limit of one worker; auto: its share of what is free")
     address: Annotated[str, AfterValidator(parse_address)] | None = Field(
         None, description="address of the scheduler: tcp://HOST:PORT or tls://HOST:PORT"
     )
@@ -108,8 +112,8 @@ class Cluster(Model):
 class KubernetesCluster(Model):
     """A DaskCluster for this run, made from the PodTemplates that k8s/ installs."""
 
-    kind: Literal["kubernetes"]
-    workers: int = Field(4, gt=0)
+    kind: Literal["kubernetes"] = Field(description="pods of a DaskCluster that the driver makes and deletes")
+    workers: int = Field(4, gt=0, description="worker pods")
     memory: Size = Field("auto", description="request and limit of a worker's pod; auto: from its template")
     high_memory: Size = Field("auto", description="of the pod for whole-data steps, including the eigensolve")
     name: str = Field("auto", max_length=53, pattern=DNS_LABEL, description="auto: the Job's, by LLE_CLUSTER_NAME")
@@ -122,17 +126,19 @@ class KubernetesCluster(Model):
 class SlurmCluster(Model):
     """SLURM jobs for the workers. The driver submits them from its own job, which has the memory of the eigensolve."""
 
-    kind: Literal["slurm"]
-    workers: int = Field(4, gt=0)
+    kind: Literal["slurm"] = Field(description="worker jobs that the driver submits")
+    workers: int = Field(4, gt=0, description="workers in all")
     memory: Size = Field(4 * 2**30, description="of each worker")
-    workers_per_job: int = Field(1, gt=0)
-    partition: str | None = Field(None, pattern=SCRIPT_NAME)
-    account: str | None = Field(None, pattern=SCRIPT_NAME)
+    workers_per_job: int = Field(1, gt=0, description="workers that share a job")
+    partition: str | None = Field(None, pattern=SCRIPT_NAME, description="partition of the worker jobs")
+    account: str | None = Field(None, pattern=SCRIPT_NAME, description="account that pays for the worker jobs")
     walltime: Seconds = Field(4 * 3600, description="of a worker's job; when it ends, a new job replaces it")
     interface: str | None = Field(None, pattern=SCRIPT_NAME, description="network between the nodes, for instance ib0")
     directives: tuple[str, ...] = Field((), description="more options of sbatch, for instance --constraint=avx512")
     prologue: tuple[str, ...] = Field((), description="shell lines that run before a worker starts")
-    log_directory: Annotated[str, AfterValidator(parse_folder)] | None = None
+    log_directory: Annotated[str, AfterValidator(parse_folder)] | None = Field(
+        None, description="folder for the output of the worker jobs"
+    )
     local_directory: Annotated[str, AfterValidator(parse_scratch)] | None = Field(
         None, description="node-local scratch of the workers, for instance $TMPDIR"
     )

@@ -6,6 +6,10 @@ from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model
 
 from pipeline.config.fields import Tagged, checked_number
 
+PATHS = "a path, a pattern such as rows/*.parquet, or a URL; files are taken in the order of their names"
+COLUMN_NUMBERS = "numbers of the columns to take, counted from 0; null: all"
+COLUMN_NAMES = "names of the columns to take; null: all that hold numbers"
+
 
 class AnyInput(Tagged):
     """The keys that every kind of input has."""
@@ -19,7 +23,7 @@ class AnyInput(Tagged):
 
 
 class SyntheticInput(AnyInput):
-    kind: Literal["synthetic"]
+    kind: Literal["synthetic"] = Field(description="points of a built-in manifold, or the digits of scikit-learn")
     name: Literal[
         "swiss_roll",
         "s_curve",
@@ -30,10 +34,10 @@ class SyntheticInput(AnyInput):
         "cusp",
         "sheet",
         "digits",
-    ]
+    ] = Field(description="the manifold")
     n_points: int | None = Field(None, gt=0, description="rows to generate; digits always has 1797")
     noise: float = Field(0.0, ge=0, description="standard deviation of Gaussian noise, in input units")
-    seed: int = Field(7, ge=0)
+    seed: int = Field(7, ge=0, description="seed of the points and of the noise")
     phi: float = Field(0.0, ge=0, lt=6.283, description="start of the azimuth in radians (punctured_sphere)")
 
     @model_validator(mode="after")
@@ -43,51 +47,51 @@ class SyntheticInput(AnyInput):
         return self
 
 
-_LABELS = AliasChoices("labels", "label")
+_LABELS, _LABEL = AliasChoices("labels", "label"), AliasChoices("label", "labels")
 
 
 class ZarrInput(AnyInput):
-    kind: Literal["zarr"]
-    url: str
-    array: str | None = None
+    kind: Literal["zarr"] = Field(description="a Zarr array, format 2 or 3")
+    url: str = Field(description="path or URL of the array or of its group")
+    array: str | None = Field(None, description="name of the array in the group")
     labels: str | None = Field(None, validation_alias=_LABELS, description="array of the same group")
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = Field(None, description=COLUMN_NUMBERS)
 
 
 class NpyInput(AnyInput):
-    kind: Literal["npy"]
-    path: str
+    kind: Literal["npy"] = Field(description="NumPy files of one array each")
+    path: str = Field(description=PATHS)
     labels: str | None = Field(None, validation_alias=_LABELS, description="path of a 1-D .npy")
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = Field(None, description=COLUMN_NUMBERS)
 
 
 class NpzInput(AnyInput):
-    kind: Literal["npz"]
-    path: str
-    key: str | None = None
+    kind: Literal["npz"] = Field(description="NumPy archives")
+    path: str = Field(description=PATHS)
+    key: str | None = Field(None, description="name of the array in each archive; null: the only one")
     labels: str | None = Field(None, validation_alias=_LABELS, description="key in the same file")
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = Field(None, description=COLUMN_NUMBERS)
 
 
 class IdxInput(AnyInput):
-    kind: Literal["idx"]
-    path: str
+    kind: Literal["idx"] = Field(description="IDX files, the format of MNIST, gzipped or not")
+    path: str = Field(description=PATHS)
     labels: str | None = Field(None, validation_alias=_LABELS, description="path of an IDX file of labels")
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = Field(None, description=COLUMN_NUMBERS)
 
 
 class ParquetInput(AnyInput):
-    kind: Literal["parquet"]
-    path: str
-    columns: tuple[str, ...] | None = None
-    label: str | None = Field(None, validation_alias=AliasChoices("label", "labels"))
+    kind: Literal["parquet"] = Field(description="Parquet files")
+    path: str = Field(description=PATHS)
+    columns: tuple[str, ...] | None = Field(None, description=COLUMN_NAMES)
+    label: str | None = Field(None, validation_alias=_LABEL, description="column that colours the picture")
 
 
 class CsvInput(AnyInput):
-    kind: Literal["csv"]
-    path: str
-    columns: tuple[str, ...] | None = None
-    label: str | None = Field(None, validation_alias=AliasChoices("label", "labels"))
+    kind: Literal["csv"] = Field(description="CSV files with a header")
+    path: str = Field(description=PATHS)
+    columns: tuple[str, ...] | None = Field(None, description=COLUMN_NAMES)
+    label: str | None = Field(None, validation_alias=_LABEL, description="column that colours the picture")
 
 
 Input = Annotated[

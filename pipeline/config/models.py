@@ -27,10 +27,14 @@ __all__ = [
 
 
 class Preprocess(Model):
-    scale: Literal["none", "standard"] = "none"
-    pca: int | None = Field(None, gt=0)
-    invalid: Literal["error", "drop"] = "error"
-    duplicates: Literal["merge"] = "merge"
+    scale: Literal["none", "standard"] = Field(
+        "none", description="standard: centre each column and divide it by its standard deviation"
+    )
+    pca: int | None = Field(None, gt=0, description="number of principal components to keep; null: no reduction")
+    invalid: Literal["error", "drop"] = Field(
+        "error", description="rows with NaN or infinity: end the run, or drop them"
+    )
+    duplicates: Literal["merge"] = Field("merge", description="equal rows are one point")
 
 
 class Weights(Model):
@@ -46,8 +50,10 @@ class Weights(Model):
 
 
 class Graph(Model):
-    components: Literal["separate", "largest", "error"] = "separate"
-    min_component: int = Field(100, ge=1)
+    components: Literal["separate", "largest", "error"] = Field(
+        "separate", description="embed each connected component by itself, only the largest, or refuse more than one"
+    )
+    min_component: int = Field(100, ge=1, description="smaller components are not embedded: their coordinates are NaN")
 
 
 class Eigensolver(Model):
@@ -64,7 +70,10 @@ class Eigensolver(Model):
 
 
 class Embedding(Model):
-    scale: Literal["unit_covariance", "unit_norm"] = "unit_covariance"
+    scale: Literal["unit_covariance", "unit_norm"] = Field(
+        "unit_covariance", description="each coordinate has variance 1 (Saul & Roweis), or is a vector of length 1 "
+        "(scikit-learn)",
+    )  # fmt: skip
     align: str | None = Field(
         None, min_length=1, description="rotate the embedding onto an earlier one, fitted on their common rows: "
         "previous (the last one in output.store), or the path or URL of another run's store",
@@ -72,8 +81,8 @@ class Embedding(Model):
 
 
 class Quality(Model):
-    sample: int = Field(2000, ge=1)
-    seed: int = Field(0, ge=0)
+    sample: int = Field(2000, ge=1, description="points on which quality is measured")
+    seed: int = Field(0, ge=0, description="seed of the sample")
     geodesic_sources: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
         "auto", description="sampled points from which shortest paths in the graph are measured, for "
         "residual_variance; 0: not measured; auto: 10 to 50, 0 above a million points",
@@ -81,8 +90,8 @@ class Quality(Model):
 
 
 class Output(Model):
-    store: str = Field(min_length=1)
-    report: bool = True
+    store: str = Field(min_length=1, description="path or URL where the run keeps its arrays and its report")
+    report: bool = Field(True, description="write the pages and pictures of the report")
     keep: int | None = Field(
         None, ge=1, description="number of published versions to keep: store is then a root of versions, and every "
         "run with a new result publishes one; null: store is the store of one run",
@@ -96,7 +105,9 @@ class Output(Model):
 
 
 class Execution(Model):
-    block_points: Annotated[int, Field(ge=16)] | Literal["auto"] = "auto"
+    block_points: Annotated[int, Field(ge=16)] | Literal["auto"] = Field(
+        "auto", description="rows of a block, the unit of a task; auto: as many as the memory of a worker allows"
+    )
     cluster: AnyCluster = Cluster()
     lock_wait: Wait = Field(0, description="how long to wait for another run that holds the store; 0: refuse at once")
 
@@ -104,7 +115,9 @@ class Execution(Model):
 class Config(Model):
     """One run. Sections are stages; every key has a default except input and output.store."""
 
-    method: Literal["lle", "modified", "hessian", "ltsa", "laplacian", "pca"] = "lle"
+    method: Literal["lle", "modified", "hessian", "ltsa", "laplacian", "pca"] = Field(
+        "lle", description="the method of embedding (docs/explanations/methods.md)"
+    )
     input: Input
     preprocess: Preprocess = Preprocess()
     neighbors: Neighbors = Neighbors()

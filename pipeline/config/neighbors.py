@@ -8,25 +8,32 @@ from pipeline.config.fields import Model, Tagged
 
 
 class NpyGraph(Tagged):
-    kind: Literal["npy"]
-    path: str
+    kind: Literal["npy"] = Field(description="a NumPy file")
+    path: str = Field(description="path or URL of the (rows, k) row numbers")
 
 
 class ZarrGraph(Tagged):
-    kind: Literal["zarr"]
-    url: str
-    array: str | None = None
+    kind: Literal["zarr"] = Field(description="a Zarr array")
+    url: str = Field(description="path or URL of the array or of its group")
+    array: str | None = Field(None, description="name of the array in the group")
 
 
 Graphs = Annotated[NpyGraph | ZarrGraph, Field(discriminator="kind")]
 
 
 class Neighbors(Model):
-    method: Literal["auto", "kdtree", "pynndescent", "brute"] = "auto"
-    n_neighbors: int = Field(12, ge=2)
-    reverse: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
-    min_recall: float = Field(0.9, ge=0, le=1)
-    seed: int = Field(0, ge=0, lt=2**32)
+    method: Literal["auto", "kdtree", "pynndescent", "brute"] = Field(
+        "auto", description="kdtree and brute are exact; auto: kdtree for few features, brute for few points, "
+        "otherwise pynndescent",
+    )  # fmt: skip
+    n_neighbors: int = Field(12, ge=2, description="neighbours of each point, without the point itself")
+    reverse: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        "auto",
+        description="most reverse neighbours that the repair of closed classes adds to a list; auto: 4 where "
+        "closed classes matter to the method, otherwise 0",
+    )
+    min_recall: float = Field(0.9, ge=0, le=1, description="bound on the measured recall; below it the exit code is 3")
+    seed: int = Field(0, ge=0, lt=2**32, description="seed of the cells and of pynndescent")
     metric: Literal["euclidean", "cosine"] = Field(
         "euclidean", description="cosine: preprocessed rows are scaled to unit length; all distances are Euclidean"
     )
