@@ -1,9 +1,11 @@
 """What README and docs/ show works: their Python and YAML run, their links lead somewhere, the site builds."""
 
+import doctest
 import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -77,9 +79,38 @@ def test_pictures_are_small() -> None:
     assert not large
 
 
+def test_every_config_key_has_a_description() -> None:
+    sys.path.insert(0, str(DOCS))
+    try:
+        from generated_pages import config_reference  # noqa: PLC0415 (a script of the site, not a package)
+    finally:
+        sys.path.remove(str(DOCS))
+    rows = [line for line in config_reference().splitlines() if line.startswith("| `")]
+    assert len(rows) > 100
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
+@pytest.mark.parametrize("name", ["embed", "estimator", "open_run"])
+def test_examples_of_api_run(name: str) -> None:
+    result = doctest.testmod(import_module(f"pipeline.api.{name}"))
+    assert result.attempted > 3
+    assert result.failed == 0
+
+
 def test_version_is_that_of_the_project() -> None:
     declared = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert declared is not None
     assert pipeline.__version__ == declared[1]
     assert CliRunner().invoke(app, ["--version"]).stdout == f"lle {declared[1]}\n"
     assert f"version: {declared[1]}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+@pytest.mark.slow
+def test_site_builds_without_warnings(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", str(DOCS), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pages = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.html")]
+    assert len(pages) > 50
+    remote = re.compile(r'<(?:script|link|img)[^>]+(?:src|href)="https?://')
+    assert [page for page in pages if remote.search((tmp_path / page).read_text())] == []

@@ -37,7 +37,7 @@ class OpenedRun:
 
     Every result belongs to `config`: results of an earlier config are left out until they are computed again.
 
-    Attributes
+    Parameters
     ----------
     store : str
         URL of the store; with output.keep that of the published version.

@@ -8,7 +8,7 @@ from pipeline.config.fields import Tagged, checked_number
 
 PATHS = "a path, a pattern such as rows/*.parquet, or a URL; files are taken in the order of their names"
 COLUMN_NUMBERS = "numbers of the columns to take, counted from 0; null: all"
-COLUMN_NAMES = "names of the columns to take; null: all that hold numbers"
+COLUMN_NAMES = "names of the columns to take; null: all but the label (parquet: those that hold numbers)"
 
 
 class AnyInput(Tagged):
@@ -68,7 +68,7 @@ class NpyInput(AnyInput):
 class NpzInput(AnyInput):
     kind: Literal["npz"] = Field(description="NumPy archives")
     path: str = Field(description=PATHS)
-    key: str | None = Field(None, description="name of the array in each archive; null: the only one")
+    key: str | None = Field(None, description="name of the array in each archive; null: the only two-dimensional one")
     labels: str | None = Field(None, validation_alias=_LABELS, description="key in the same file")
     columns: tuple[int, ...] | None = Field(None, description=COLUMN_NUMBERS)
 
