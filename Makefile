@@ -44,7 +44,7 @@ run: $(VENV)/.installed
 
 # The pages of docs/ as a site in build/docs; a broken link or a missing page is an error.
 docs: $(VENV)/.installed-docs
-	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
+	$(BIN)/sphinx-build -q -W --keep-going --fresh-env -b html docs build/docs
 	@echo "open build/docs/index.html"
 
 servers: $(SERVERS)/.installed

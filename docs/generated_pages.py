@@ -1,6 +1,7 @@
 """Reference pages generated from the code while the site is built: config keys, commands, arrays of the store."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -100,7 +101,8 @@ def command_reference() -> str:
     command = typer.main.get_command(app)
     context = typer.Context(command, info_name="lle")
     text = typer.cli.get_docs_for_click(obj=command, ctx=context, name="lle", title="lle")
-    return text.split("\n", 1)[1]  # the page has the heading
+    text = text.split("\n", 1)[1]  # the page has the heading
+    return re.sub(r"\*\*Commands\*\*:\n.*?(?=\n## )", "", text, flags=re.DOTALL)  # the sections list them, uncut
 
 
 def store_arrays() -> str:
