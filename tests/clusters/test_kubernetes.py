@@ -297,7 +297,7 @@ class TestRefusals:
     def test_a_worker_group_of_others_is_refused_and_left_alone(self, api):
         theirs = {"metadata": {"name": "lle-29041235-memory", "uid": "x", "labels": {"team": "other"}}}
         api.objects["daskworkergroups", "lle-29041235-memory"] = theirs
-        assert "DaskWorkerGroup lle-29041235-memory: one of that name exists" in self.refused(ConfigError)
+        assert "DaskWorkerGroup lle-29041235-memory: it exists" in self.refused(ConfigError)
         assert api.objects["daskworkergroups", "lle-29041235-memory"] == theirs
         assert api.names("daskclusters") == []
 
