@@ -213,7 +213,7 @@ class TestRefusals:
         ("s3://bucket/refused/**x/y", "can only be an entire path component"),
         ("gopher://x/y.npy", "not a storage URL that can be opened"),
         ("s3://me:hunter2@bucket/x.npy", "the URL holds a user name or password"),
-        ("http://127.0.0.1:9/*.npy", "a web server lists nothing"),
+        ("http://127.0.0.1:9/*.npy", "web servers cannot list files"),
     ])  # fmt: skip
     def test_urls(self, bucket, url, said):
         open_objects(bucket.url("refused")).put("x.npy", saved(np.save, np.eye(3)))
