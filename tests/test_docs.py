@@ -60,6 +60,7 @@ def test_parts_of_configs_in_how_to_pages_are_valid() -> None:
         check_config({**whole, **yaml.safe_load(part)}, part)
 
 
+@pytest.mark.slow
 def test_tutorials_run_from_first_to_last_block(tmp_path: Path) -> None:
     parquet = code_blocks("docs/tutorials/parquet_files.md", "python")
     assert "(4000, 2)" in run_python("\n".join([*parquet, "print(Y.shape)"]), tmp_path)

@@ -63,7 +63,7 @@ def test_the_hessian_of_scikit_learn_is_its_ltsa(tmp_path):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ["swiss_roll", "digits"])
+@pytest.mark.parametrize("name", ["swiss_roll", pytest.param("digits", marks=pytest.mark.slow)])
 def test_pca_equals_scikit_learn(tmp_path, name, seed):
     X = points(name, 2000, seed)
     store, result = run_on(tmp_path, X, "pca")
@@ -101,7 +101,7 @@ class TestLaplacian:
         np.testing.assert_allclose(gram, np.eye(2), atol=1e-6)
         np.testing.assert_allclose(degree @ embedding, 0, atol=1e-6 * degree.sum())
 
-    @pytest.mark.parametrize("solver", ["chebyshev", "shift_invert"])
+    @pytest.mark.parametrize("solver", ["chebyshev", pytest.param("shift_invert", marks=pytest.mark.slow)])
     @pytest.mark.parametrize("n", [300, pytest.param(900, marks=pytest.mark.slow)])
     def test_routes_agree_with_the_dense_problem(self, tmp_path, solver, n):
         X = sample("s_curve", 0, n, 5, 0.0, 0.0).points
@@ -134,7 +134,7 @@ class TestLaplacian:
         assert said in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("method", ["hessian", "ltsa"])
+@pytest.mark.parametrize("method", [pytest.param("hessian", marks=pytest.mark.slow), "ltsa"])
 @pytest.mark.parametrize("n", [300, pytest.param(1200, marks=pytest.mark.slow)])
 def test_flat_data_are_unfolded_exactly(tmp_path, method, n):
     """Their coordinates are null vectors of M besides the constant: an answer, not an error."""

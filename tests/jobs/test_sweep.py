@@ -148,6 +148,7 @@ def test_previous_means_nothing_among_experiments(tmp_path, sweep):
     assert "'previous' is what one store held before" in found.output
 
 
+@pytest.mark.slow
 def test_m_is_shared_where_only_the_eigensolver_differs(tmp_path):
     with counted() as calls:
         sweep_of(write(tmp_path / "m.yaml", {"grid": {"eigensolver.n_components": [1, 2, 3]}}))

@@ -63,6 +63,7 @@ class TestRaised:
         final = lists_at(f"_work/overlap_{rounds[-1]['overlap']}")[0].name
         np.testing.assert_array_equal(run.store.read_all("neighbor_indices")[:, :K], run.store.read_all(final))
 
+    @pytest.mark.slow
     def test_quality_goes_by_the_lists_of_the_last_round(self, search):
         run = search(0.95, upto="measure_quality")
         chosen = run.store.read_bundle("_work/quality_sample")
@@ -137,6 +138,7 @@ class TestLimit:
             search(0.95, max_overlap=2)
         assert "groups a point" not in str(caught.value)
 
+    @pytest.mark.slow
     def test_of_another_run_is_not_told_with_the_recall_of_the_one_before(self, tmp_path, search, make_config):
         """Its lists, found with more overlap, are still there; the bound now ends the run before them."""
         points = np.random.default_rng(19).normal(size=(N, 30))

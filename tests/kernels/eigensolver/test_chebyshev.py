@@ -114,7 +114,9 @@ def test_a_basis_of_two_blocks_is_enough():
     assert largest_angle(found.pairs.vectors, bottom(A, m)[1]) < 1e-3
 
 
-@pytest.mark.parametrize("number", [0, 2, 5])
+@pytest.mark.parametrize(
+    "number", [pytest.param(0, marks=pytest.mark.slow), 2, pytest.param(5, marks=pytest.mark.slow)]
+)
 def test_going_on_from_a_kept_state_ends_with_the_same_bytes(number):
     A, m, kept = roll_factor(450, 3), 2, []
     start = np.random.default_rng(1).standard_normal((450, 8))
@@ -136,7 +138,7 @@ def test_stops_at_the_limit_with_errors_that_say_so():
     assert found.errors.max() > 1e-3
 
 
-@pytest.mark.parametrize("limits", [(100,), (1, 60, 61, 200)])
+@pytest.mark.parametrize("limits", [(100,), pytest.param((1, 60, 61, 200), marks=pytest.mark.slow)])
 def test_more_products_go_on_from_the_limit_with_the_same_bytes(limits):
     A, m = roll_factor(450, 3), 2
     start = np.random.default_rng(1).standard_normal((450, 8))

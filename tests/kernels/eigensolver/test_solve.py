@@ -159,7 +159,7 @@ def test_fifty_vectors_of_two_thousand_points():
     np.testing.assert_allclose(found.eigenvalues, more.eigenvalues[:50], rtol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["shift_invert", "chebyshev", "auto"])
+@pytest.mark.parametrize("method", ["shift_invert", "chebyshev", pytest.param("auto", marks=pytest.mark.slow)])
 def test_factors_with_more_rows_than_columns(method):
     A = edge_factor(points("swiss_roll", 450, 5), 8)
     values, V = oracle(A, 3)
