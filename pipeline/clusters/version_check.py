@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster
 from distributed.versions import get_versions
 
 from pipeline.core.errors import ConfigError
-from pipeline.core.machine import own_sources
+from pipeline.core.machine import source_digest
 
 # Packages of the scheduler, and further packages that a worker computes with.
 MESSAGES = ("python", "dask", "distributed", "cloudpickle", "msgpack", "tornado")
@@ -27,33 +27,36 @@ def check_versions(client: Client, where: str) -> None:
     differing = _differences(mine, _versions(reported["scheduler"]), MESSAGES, "the scheduler")
     for address, worker in sorted(reported["workers"].items()):
         differing += _differences(mine, _versions(worker), (*MESSAGES, *COMPUTING), f"worker {address}")
-    for address, theirs in sorted(client.run(own_sources, on_error="return").items()):
+    for address, theirs in sorted(client.run(source_digest, on_error="return").items()):
         if not isinstance(theirs, OSError):  # the worker has just stopped
             their_sources = {SOURCES: theirs if isinstance(theirs, str) else "others"}
-            differing += _differences({SOURCES: own_sources()}, their_sources, (SOURCES,), f"worker {address}")
+            differing += _differences({SOURCES: source_digest()}, their_sources, (SOURCES,), f"worker {address}")
     _refuse(differing, where)
 
 
 @cache
-def programs() -> dict[str, str]:
+def program_versions() -> dict[str, str]:
     """The versions that determine the bytes that this process computes."""
-    return {**_versions(get_versions(packages=COMPUTING)), SOURCES: own_sources()}
+    return {**_versions(get_versions(packages=COMPUTING)), SOURCES: source_digest()}
 
 
-def expected(client: Client) -> dict[str, str] | None:
+def required_versions(client: Client) -> dict[str, str] | None:
     """The versions that each task requires of its worker: workers may join after the first check.
 
     None for workers of a local cluster. This process starts them with its own versions, and an edit of the source
     files meanwhile must not stop the run.
     """
-    return None if isinstance(getattr(client, "cluster", None), LocalCluster) else programs()
+    return None if isinstance(getattr(client, "cluster", None), LocalCluster) else program_versions()
 
 
-def require(required: dict[str, str] | None) -> None:
+def require_versions(required: dict[str, str] | None) -> None:
     """Check in a worker before it computes. Raises ConfigError as `check_versions` does."""
     if required is not None:
         who = f"the worker of process {os.getpid()} on {socket.gethostname()}"
-        _refuse(_differences(required, programs(), (*MESSAGES, *COMPUTING, SOURCES), who), "a worker that joined later")
+        _refuse(
+            _differences(required, program_versions(), (*MESSAGES, *COMPUTING, SOURCES), who),
+            "a worker that joined later",
+        )
 
 
 def _refuse(differing: list[str], where: str) -> None:

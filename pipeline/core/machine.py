@@ -88,7 +88,7 @@ def memory_limit(requested: int | str) -> int:
     return requested if isinstance(requested, int) else int(SOLVER_SHARE * available_memory())
 
 
-def process_place() -> dict[str, Any]:
+def process_location() -> dict[str, Any]:
     """Where a process id is valid: the host name and the id of the PID namespace.
 
     Containers with the same host name can have different PID namespaces. `numbers` is None if the system does not
@@ -100,13 +100,13 @@ def process_place() -> dict[str, Any]:
     return {"host": socket.gethostname(), "numbers": numbers}
 
 
-def is_seen(place: dict[str, Any]) -> bool:
+def ids_valid_here(place: dict[str, Any]) -> bool:
     """Whether process ids of this place are valid here. A place without `numbers` is compared by host only."""
-    return all(place.get(key, mine) == mine for key, mine in process_place().items())
+    return all(place.get(key, mine) == mine for key, mine in process_location().items())
 
 
 @cache
-def own_sources() -> str:
+def source_digest() -> str:
     """Digest of the package's source files. The version number alone does not change between releases."""
     folder, digest = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):

@@ -20,7 +20,7 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from threadpoolctl import ThreadpoolController
 
-from pipeline.clusters.version_check import check_versions, expected, require
+from pipeline.clusters.version_check import check_versions, require_versions, required_versions
 from pipeline.core import stage_caches
 from pipeline.core.errors import CorruptChunk, LleError, StageIncomplete, StoreError
 from pipeline.core.machine import available_memory, peak_bytes
@@ -67,7 +67,7 @@ class Executor:
     ) -> None:
         self.client, self.memory_resource = client, memory_resource
         self.memory, self.high_memory = memory, high_memory
-        self._programs = None if client is None else expected(client)
+        self._programs = None if client is None else required_versions(client)
 
     def runs_here(self, step: Step) -> bool:
         """Whether the tasks of a step run in this process."""
@@ -267,7 +267,7 @@ def _task_or_error(
 ) -> BlockReport | LleError:
     """What a worker runs: errors that no retry changes are results, since Dask would only try them again."""
     try:
-        require(programs)
+        require_versions(programs)
         return run_task(url, step, mark, block)
     except LleError as error:
         if not _is_final(error):

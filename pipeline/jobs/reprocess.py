@@ -73,7 +73,7 @@ class VersionHistory(History):
         if not self.donors:
             self.attributes["built_on"] = None
             return layout
-        layout, why = base_version.begun(self._config, layout, self.donors[0])
+        layout, why = base_version.extended_layout(self._config, layout, self.donors[0])
         self.attributes["built_on"] = None if layout.earlier is None else asdict(layout.earlier)
         if why:
             say(why)

@@ -20,7 +20,7 @@ from pipeline.inputs import Source
 from pipeline.jobs.layout import check_layout, layout_of
 from pipeline.jobs.reprocess import History, reprocess
 from pipeline.report.prometheus import reported
-from pipeline.search.shorter_lists import cut_step
+from pipeline.search.shorter_lists import truncated_step
 from pipeline.stages import ingest, write_report
 from pipeline.stages.registry import METHOD_ARRAYS, stages_of
 from pipeline.storage.lock import RunLock, wait_for_lock
@@ -187,7 +187,7 @@ class _StageRun:
         self.used.add(step.name)
         self.last_step = step.key
         step = checkpoint.with_records(self.store, self.history.prepared(step))
-        step = cut_step(step, self.upstream, self.history.donors)
+        step = truncated_step(step, self.upstream, self.history.donors)
         results = run_step(
             step, self.upstream, self.store, self.executor, self.progress, self.done, self.history.donors
         )

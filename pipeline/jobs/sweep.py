@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.clusters.limits import n_workers
-from pipeline.clusters.version_check import expected, require
+from pipeline.clusters.version_check import require_versions, required_versions
 from pipeline.config.models import Cluster
 from pipeline.core.errors import ConfigError, ExperimentsFailed, Interrupted, LleError
 from pipeline.core.signals import interruptible
@@ -26,7 +26,7 @@ from pipeline.jobs import run as runs
 from pipeline.jobs.sweep_plan import Experiment, Row, plan_sweep, worker_limit
 from pipeline.jobs.task_tree import run_tree
 from pipeline.report.sweep_page import flat_metrics, render_sweep, table_bytes
-from pipeline.search.shorter_lists import is_cut
+from pipeline.search.shorter_lists import is_truncated
 from pipeline.stages.report_columns import color_source
 from pipeline.storage import array_specs
 from pipeline.storage.lock import RunLock, wait_for_lock
@@ -65,7 +65,7 @@ class StepCounts(RunProgress):
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
         self._end_waiting()
-        self.steps["reused" if not computed else "cut" if is_cut(step) else "computed"] += 1
+        self.steps["reused" if not computed else "cut" if is_truncated(step) else "computed"] += 1
 
 
 def run_sweep(url: str, found: list[Experiment], fresh: bool, progress: RunProgress) -> SweepResult:
@@ -173,7 +173,7 @@ def _on_workers(executor: Executor, ready: list[Experiment], stores: dict[str, s
     children: dict[str, list[str]] = {}
     for experiment in ready:
         children.setdefault(experiment.parent, []).append(experiment.name)
-    same = (fresh, executor.memory, expected(executor.client) if executor.client else None)
+    same = (fresh, executor.memory, required_versions(executor.client) if executor.client else None)
     arguments = {name: (one, stores.get(one.parent), *same) for name, one in named.items()}
     for name, found in run_tree(executor.client, children, _task, arguments):
         if isinstance(found, BaseException):
@@ -185,7 +185,7 @@ def _on_workers(executor: Executor, ready: list[Experiment], stores: dict[str, s
 def _task(
     experiment: Experiment, donor: str | None, fresh: bool, limit: int | None, programs: dict[str, str] | None
 ) -> Row:
-    require(programs)
+    require_versions(programs)
     return run_experiment(experiment, donor, fresh, Executor(None, memory=limit))
 
 

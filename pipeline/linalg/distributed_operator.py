@@ -17,7 +17,7 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from scipy.sparse import csr_array
 
-from pipeline.clusters.version_check import check_versions, expected
+from pipeline.clusters.version_check import check_versions, required_versions
 from pipeline.core.errors import LleError
 from pipeline.kernels.eigensolver.normal_operator import (
     F64,
@@ -107,7 +107,7 @@ class RowBlocks:
             places = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
             if not places:
                 raise OSError("the cluster has no workers")
-            if expected(self._client) is not None:  # workers that came since the step began are among them
+            if required_versions(self._client) is not None:  # workers that came since the step began are among them
                 check_versions(self._client, "eigensolver")
             forward, backward = (
                 [self._place(matrix, places, i) for i, matrix in enumerate(matrices)]

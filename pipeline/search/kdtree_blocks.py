@@ -36,10 +36,10 @@ def search_by_tree(
         points = store.gather(array_specs.POINTS.name, near_ids)
     lists = kdtree_neighbors(own, ids, points, near_ids, n_neighbors)
     chosen = boxes_within_reach(boxes, start, stop, own, (1 + TIE) * lists.distances[:, -1])
-    return lists, len(near_ids) + improve(store, boxes, chosen, own, ids, lists)
+    return lists, len(near_ids) + merge_from_boxes(store, boxes, chosen, own, ids, lists)
 
 
-def improve(
+def merge_from_boxes(
     store: Store, boxes: Boxes, chosen: Ids, own: Floats, ids: Ids, lists: NeighborLists, slack: float | None = None
 ) -> int:
     """Merge points of the chosen boxes into the lists (b, k) of a block's points (b, d), in place; returns rows read.

@@ -19,7 +19,7 @@ EXACT_SEARCH = {"method", "n_neighbors", "n_blocks", "blocks"}
 """The parameters of an exact Euclidean search; its lists for k neighbours are the beginnings of those for more."""
 
 
-def cut_step(step: Step, upstream: str, source_stores: Sequence[Store]) -> Step:
+def truncated_step(step: Step, upstream: str, source_stores: Sequence[Store]) -> Step:
     """The step with its search replaced by truncating the longer lists of a source store, if one has them."""
     if (step.stage, step.name) != ("find_neighbors", "search") or set(step.decides.parameters) != EXACT_SEARCH:
         return step
@@ -40,7 +40,7 @@ def cut_step(step: Step, upstream: str, source_stores: Sequence[Store]) -> Step:
     return step
 
 
-def is_cut(step: Step) -> bool:
+def is_truncated(step: Step) -> bool:
     """Whether the step truncates longer lists."""
     return isinstance(step.function, partial) and step.function.func is cut_lists
 

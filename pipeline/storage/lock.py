@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import psutil
 
 from pipeline.core.errors import StoreError, StoreHeld
-from pipeline.core.machine import is_seen, process_place
+from pipeline.core.machine import ids_valid_here, process_location
 from pipeline.core.signals import interruptible
 from pipeline.storage.store import Store
 
@@ -31,7 +31,7 @@ class RunLock:
 
     def __init__(self, store: Store, name: str = LOCK) -> None:
         self.store, self.name = store, name
-        self.me = {**process_place(), "pid": os.getpid(), "token": uuid.uuid4().hex,
+        self.me = {**process_location(), "pid": os.getpid(), "token": uuid.uuid4().hex,
                    "started": psutil.Process().create_time(), "job": os.environ.get(JOB_UID)}  # fmt: skip
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._show_life, daemon=True)
@@ -102,7 +102,7 @@ def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:
 
     The age uses only the store's clock, because the clocks of two hosts can differ.
     """
-    if not is_seen(holder):
+    if not ids_valid_here(holder):
         return not _of_my_job(holder) and store.objects.age(name) < STALE_SECONDS
     try:
         process = psutil.Process(holder["pid"])
@@ -147,7 +147,7 @@ def wait_for_lock(act: Callable[[], T], seconds: float, say: Callable[[str], Non
 def running(store: Store) -> bool:
     """Whether a live driver holds the store."""
     holder = store.get_json(LOCK)
-    if holder is not None and not is_seen(holder):
+    if holder is not None and not ids_valid_here(holder):
         age = time.time() - holder["alive"]  # a status query must not write to the store
         return not _of_my_job(holder) and bool(age < STALE_SECONDS)
     return holder is not None and holder_alive(store, LOCK, holder)

@@ -22,10 +22,10 @@ import pipeline
 from pipeline.clusters import existing_scheduler
 from pipeline.clusters.connect import connect
 from pipeline.clusters.limits import memory_resource
-from pipeline.clusters.version_check import COMPUTING, SOURCES, expected, programs
+from pipeline.clusters.version_check import COMPUTING, SOURCES, program_versions, required_versions
 from pipeline.config.models import Cluster, Tls
 from pipeline.core.errors import ConfigError, LleError
-from pipeline.core.machine import own_sources
+from pipeline.core.machine import source_digest
 from pipeline.engine.execute import Executor, run_step
 from pipeline.engine.plan import WHOLE_DATA, Decides, Runs, Step
 from pipeline.linalg.distributed_operator import RowBlocks
@@ -281,14 +281,14 @@ class TestVersions:
         environment = {"PYTHONPATH": str(tmp_path / "site"), "PYTHONSAFEPATH": "1"}
         with one_worker(tmp_path, environment=environment) as found:
             said = refused(ConfigError, address=found)
-        assert re.search(rf"{SOURCES}: {own_sources()} here, [0-9a-f]{{12}} on worker tcp://", said)
+        assert re.search(rf"{SOURCES}: {source_digest()} here, [0-9a-f]{{12}} on worker tcp://", said)
 
     def test_workers_of_this_process_may_outlive_an_edit_of_its_files(self):
         with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster:
             with Client(cluster) as client:
-                assert expected(client) is None
+                assert required_versions(client) is None
             with Client(cluster.scheduler_address) as client:
-                assert expected(client) == programs()
+                assert required_versions(client) == program_versions()
 
     def test_equal_versions_pass(self, plain):
         with connect(Cluster(kind="address", address=plain)) as client:

@@ -99,8 +99,8 @@ def test_source_digest_covers_the_whole_package(monkeypatch, tmp_path):
     """A worker with an older stage, not only an older machine.py, must be refused."""
     package = shutil.copytree(Path(pipeline.__file__).parent, tmp_path / "pipeline")
     monkeypatch.setattr(machine, "__file__", str(package / "core" / "machine.py"))
-    digest = machine.own_sources.__wrapped__()
-    assert digest == machine.own_sources()
+    digest = machine.source_digest.__wrapped__()
+    assert digest == machine.source_digest()
     with (package / "stages" / "ingest.py").open("a") as file:
         file.write("# edited\n")
-    assert machine.own_sources.__wrapped__() != digest
+    assert machine.source_digest.__wrapped__() != digest

@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
-from pipeline.clusters.version_check import programs
+from pipeline.clusters.version_check import program_versions
 from pipeline.config.models import load_config
 from pipeline.config.sweep import experiment_name
 from pipeline.core.errors import ConfigError, ExperimentsFailed, Interrupted
@@ -361,7 +361,7 @@ class TestOtherVersions:
 
     def test_it_runs_no_experiment(self):
         with pytest.raises(ConfigError, match=r"numpy: 1\.2\.3 here"):
-            sweep._task(None, None, False, None, {**programs(), "numpy": "1.2.3"})
+            sweep._task(None, None, False, None, {**program_versions(), "numpy": "1.2.3"})
 
     def test_the_row_says_that_no_retry_cures_it(self, monkeypatch):
         experiment = sweep_plan.Experiment("one", {}, None)

@@ -20,7 +20,7 @@ AFTER_THE_SEARCH = {"min_recall", "max_overlap", "reverse"}
 """Keys of `neighbors` that have no effect before the recall of the lists is measured."""
 
 
-def begun(config: Config, layout: Layout, base: Store) -> tuple[Layout, str]:
+def extended_layout(config: Config, layout: Layout, base: Store) -> tuple[Layout, str]:
     """(layout, reason). If the run extends the version, the layout has its blocks; else the reason, if there is one.
 
     Raises StoreError if the records of the version are damaged.

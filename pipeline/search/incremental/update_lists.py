@@ -33,7 +33,7 @@ from pipeline.search.incremental.update_groups import (
     planned_lists,
     search_among_groups,
 )
-from pipeline.search.kdtree_blocks import HALO_ROWS, boxes_within_reach, improve, read_boxes, search_by_tree
+from pipeline.search.kdtree_blocks import HALO_ROWS, boxes_within_reach, merge_from_boxes, read_boxes, search_by_tree
 from pipeline.storage import array_specs
 from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store, read_elsewhere
@@ -176,7 +176,9 @@ def update_block(
         read_boxes(store, n_blocks),
     )
     chosen = boxes_within_reach(boxes, start, stop, own, (1 + FLOAT32_ERROR) * neighbor_lists.distances[:, -1])
-    n_read = improve(store, boxes, chosen[boxes.start[chosen] >= kept], own, ids, neighbor_lists, FLOAT32_ERROR)
+    n_read = merge_from_boxes(
+        store, boxes, chosen[boxes.start[chosen] >= kept], own, ids, neighbor_lists, FLOAT32_ERROR
+    )
     write_lists(store, start, neighbor_lists, FOUND)
     return {"rows_read": n_read, "kept": stop - start}
 
