@@ -18,7 +18,7 @@ from pipeline.report import charts, embedding_figure, rasterize
 from pipeline.report.component_layout import shelves
 from pipeline.report.embedding_figure import ColorSource, classify, count_outside, draw_embedding, robust_range
 from pipeline.report.figure_style import MISSING, to_png
-from pipeline.stages import write_report
+from pipeline.stages import report_columns
 from tests.support.seeds import seeds
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -438,7 +438,7 @@ def test_the_key_is_called_what_the_column_is(tmp_path, run_stages, make_config,
     config = make_config(tmp_path, np.zeros(1), input={"kind": "csv", "path": str(tmp_path / "rows.csv"), **section})
     run = run_stages(config, "ingest")
     run.store.create_group({"config": resolved(config)})
-    color = write_report.color_source(run.store)
+    color = report_columns.color_source(run.store)
     draw_embedding(np.random.default_rng(3).normal(size=(60, 2)), one_component(60), color, "t")
     [figure] = figures
     legends = [legend.get_title().get_text() for legend in figure.legends]
@@ -455,4 +455,4 @@ def test_the_key_is_called_what_the_column_is(tmp_path, run_stages, make_config,
      ({"kind": "npz", "path": "x.npz", "labels": "7"}, "categorical", "column 7")],
 )  # fmt: skip
 def test_what_labels_without_a_column_are_called(section, kind, name):
-    assert write_report.label_name(section, kind) == name
+    assert report_columns.label_name(section, kind) == name
