@@ -6,7 +6,19 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.report.figure_style import FAINT, INK, POINT, chart_figure, label_axes, message_figure, plain_text, to_png
+from pipeline.report.figure_style import (
+    FAINT,
+    INK,
+    POINT,
+    Pair,
+    chart_figure,
+    label_axes,
+    message_figure,
+    plain_text,
+    to_pair,
+    to_png,
+)
+from pipeline.report.palette import OKABE_ITO
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -15,17 +27,18 @@ MAX_SPECTRUM_COMPONENTS = 10
 
 def draw_spectrum(
     eigenvalues: FloatArray, residuals: FloatArray | None, rounding_floor: float | None, quantity: str
-) -> bytes:
-    """PNG of the eigenvalues on a log axis, one line per graph component.
+) -> Pair:
+    """PNGs of the eigenvalues on a log axis, one line per graph component.
 
     eigenvalues, residuals: (c, m); residuals are relative, ||M v - lambda v|| / lambda, drawn as error bars.
     rounding_floor: size of the rounding errors in an eigenvalue, in its unit; values near it are not significant.
     quantity: label of the values.
     """
     if not np.any(np.isfinite(eigenvalues) & (eigenvalues > 0.0)):
-        return to_png(message_figure("Eigenvalues", "no positive eigenvalue was found"))
-    figure, ax = chart_figure("Eigenvalues", 5.0, 3.6)
+        return to_pair(message_figure("Eigenvalues", "no positive eigenvalue was found"))
+    figure, ax = chart_figure("Eigenvalues", 4.2, 3.3)
     ax.set_yscale("log")
+    ax.set_prop_cycle(color=OKABE_ITO[:7])
     for label, values in enumerate(eigenvalues[:MAX_SPECTRUM_COMPONENTS]):
         good = np.flatnonzero(np.isfinite(values) & (values > 0.0))
         ax.plot(good + 1, values[good], "o-", markersize=5, linewidth=1.2, label=f"component {label}")
@@ -46,7 +59,7 @@ def draw_spectrum(
     if len(eigenvalues) > MAX_SPECTRUM_COMPONENTS:
         note = f"{MAX_SPECTRUM_COMPONENTS} of {len(eigenvalues)} components"
         ax.set_title(note, loc="right", fontsize=8.5, color=FAINT)
-    return to_png(figure)
+    return to_pair(figure)
 
 
 def draw_timings(seconds: Mapping[str, float]) -> bytes:

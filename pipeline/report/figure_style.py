@@ -1,12 +1,30 @@
 """Shared style of all pictures: colours, empty axes, labels, PNG output."""
 
 import io
+from typing import Any, NamedTuple
 
+import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import Collection
+from matplotlib.colors import ListedColormap, to_rgba, to_rgba_array
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Text
+
+from pipeline.report.palette import COLOR_MAP
 
 DPI = 150
-INK, FAINT, RULE, MISSING, POINT = "#1f2933", "#6b7280", "#cbd2d9", "#c9ced6", "#2a6f97"
+INK, FAINT, RULE, MISSING, POINT, PAPER = "#1f2933", "#6b7280", "#cbd2d9", "#c9ced6", "#2a6f97", "#ffffff"
+
+ON_DARK = {
+    INK: "#e4e8ed", FAINT: "#a5b0bc", RULE: "#56616d", MISSING: "#56616d", POINT: "#6fb3d9", PAPER: "#1d232a",
+}  # fmt: skip
+"""What the colours of pictures are on a dark page, whose cards have the last one."""
+DARK_MAP = ListedColormap(colormaps[COLOR_MAP](np.linspace(0.25, 1.0, 256)))
+"""The colour map of values without the end that a dark page would hide."""
 
 
 def chart_figure(title: str, width: float, height: float) -> tuple[Figure, Axes]:
@@ -39,5 +57,43 @@ def plain_text(text: str, limit: int = 32) -> str:
 
 def to_png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi="figure", facecolor="white")
+    figure.savefig(buffer, format="png", dpi="figure")
     return buffer.getvalue()
+
+
+class Pair(NamedTuple):
+    """One picture for a light and for a dark page."""
+
+    light: bytes
+    dark: bytes
+
+
+def to_pair(figure: Figure) -> Pair:
+    """Both pictures of a figure, which has the colours of the dark one from then on."""
+    light = to_png(figure)
+    darken(figure)
+    return Pair(light, to_png(figure))
+
+
+def darken(figure: Figure) -> None:
+    """Give every part of a drawn figure that has a colour of this module the one it has on a dark page."""
+    dark = {to_rgba(light)[:3]: to_rgba(color)[:3] for light, color in ON_DARK.items()}
+
+    def map_one(color: Any) -> tuple[float, ...]:
+        rgba = to_rgba(color)
+        return (*dark.get(rgba[:3], rgba[:3]), rgba[3])
+
+    boxes = [text.get_bbox_patch() for text in figure.findobj(Text)]
+    for artist in (*figure.findobj(), *boxes):
+        if isinstance(artist, (Text, Line2D)):
+            artist.set_color(map_one(artist.get_color()))
+        if isinstance(artist, Patch):
+            artist.set(facecolor=map_one(artist.get_facecolor()), edgecolor=map_one(artist.get_edgecolor()))
+        if isinstance(artist, ScalarMappable) and artist.get_array() is not None:
+            artist.set_cmap(DARK_MAP.with_extremes(bad=artist.get_cmap().get_bad()))
+        elif isinstance(artist, Collection):
+            for kind in ("facecolor", "edgecolor"):
+                colors = to_rgba_array(getattr(artist, f"get_{kind}")())
+                for light, color in dark.items():
+                    colors[np.isclose(colors[:, :3], light).all(axis=1), :3] = color
+                artist.set(**{kind: colors})

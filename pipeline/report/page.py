@@ -12,7 +12,11 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 import jinja2
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
 
+from pipeline.report.figure_style import DARK_MAP, DPI, Pair
 from pipeline.report.metrics import CLUMP_SHARE, REDUNDANT
 from pipeline.report.number_format import (
     duration,
@@ -27,6 +31,8 @@ from pipeline.report.number_format import (
     thousands,
     when,
 )
+from pipeline.report.page_pictures import DPI as PICTURE_DPI
+from pipeline.report.page_pictures import PagePictures
 from pipeline.report.page_tiles import (
     Tile,
     by_component,
@@ -40,15 +46,28 @@ from pipeline.report.page_tiles import (
     time_tile,
     trustworthiness_tile,
 )
+from pipeline.report.palette import COLOR_MAP
 
 Metrics = Mapping[str, Any]
 
 
 class Image(NamedTuple):
-    """A PNG in base64 and its width in CSS pixels at which its fonts have their intended size."""
+    """A picture for a light and a dark page in base64, its width in CSS pixels, caption and alternative text."""
 
-    data: str
+    light: str
+    dark: str
     width: int
+    caption: str
+    alternative: str
+
+
+class ColorScale(NamedTuple):
+    """What the ends of a colour scale mean, and its colours on a light and a dark page as CSS lists."""
+
+    low: str
+    high: str
+    light: str
+    dark: str
 
 
 class Coordinate(NamedTuple):
@@ -70,15 +89,13 @@ class Spectrum(NamedTuple):
 
 
 def render_page(
-    metrics: Metrics, config_yaml: str, pictures: Mapping[str, bytes], arrays: Sequence[Mapping[str, Any]],
-    captions: Mapping[str, str] | None = None, explorer: bool = False,
-) -> str:  # fmt: skip
+    metrics: Metrics, config_yaml: str, drawn: PagePictures | None, arrays: Sequence[Mapping[str, Any]]
+) -> str:
     """Self-contained HTML of the report: pictures inline, no scripts, light and dark.
 
-    metrics: the content of metrics.json, any key of which may be missing. config_yaml: the resolved config.
-    pictures: PNG bytes by name; "embedding" is at the top, "spectrum" and "timings" are beside their tables, others
-    follow the embedding. captions: texts below some pictures. arrays: name, shape,
-    dtype, unit and meaning of each array of the store. explorer: whether explore.html is beside the page.
+    metrics: the content of metrics.json, any key of which may be missing. config_yaml: the resolved config. drawn: the
+    pictures; with them, explore.html lies beside the page. arrays: name, shape, dtype, unit and meaning of each array
+    of the store.
     """
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     filters = (thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when)
@@ -91,15 +108,16 @@ def render_page(
         name=store.rstrip("/").rsplit("/", 1)[-1],
         metrics=metrics,
         tiles=headline(metrics, config_yaml),
-        images={name: _image(png) for name, png in pictures.items()},
+        images=_images(drawn, metrics),
+        spectrum_image=_spectrum_image(drawn, metrics),
+        drawn=drawn,
+        scale=_color_scale(drawn),
         spectra=spectra(metrics, config_number(config_yaml, "tol")),
         solvers=[solver] if isinstance(solver, Mapping) else list(solver),
         n_neighbors=list_sizes(metrics) or config_value(config_yaml, "n_neighbors"),
         n_coordinates=config_value(config_yaml, "n_components"),
         config_yaml=config_yaml,
         arrays=arrays,
-        captions=captions or {},
-        explorer=explorer,
     )
 
 
@@ -176,9 +194,42 @@ def _remark(residual: Any, tol: float | None, share: float | None, redundancy: A
     return "; ".join(remarks)
 
 
-def _image(png: bytes) -> Image:
-    # The header chunk of a PNG begins with the width. Pictures have 150 dpi; a CSS inch has 96 pixels.
-    return Image(base64.b64encode(png).decode("ascii"), round(int.from_bytes(png[16:20], "big") * 96 / 150))
+def _image(pair: Pair, dpi: int, caption: str, alternative: str) -> Image:
+    # The header chunk of a PNG begins with the width; a CSS inch has 96 pixels.
+    width = round(int.from_bytes(pair.light[16:20], "big") * 96 / dpi)
+    light, dark = (base64.b64encode(png).decode("ascii") for png in pair)
+    return Image(light, dark, width, caption, alternative)
+
+
+def _images(drawn: PagePictures | None, metrics: Metrics) -> list[Image]:
+    """The pictures of the embedding; the text of the first also says how far to trust it."""
+    if drawn is None:
+        return []
+    images = [_image(picture.pair, PICTURE_DPI, picture.caption, picture.alternative) for picture in drawn.pictures]
+    measured = [f"{name} {number((metrics.get(name) or {}).get('value'), '.3f')}"
+                for name in ("trustworthiness", "continuity") if (metrics.get(name) or {}).get("value") is not None]
+    if measured:
+        images[0] = images[0]._replace(alternative=f"{images[0].alternative} {', '.join(measured).capitalize()}.")
+    return images
+
+
+def _spectrum_image(drawn: PagePictures | None, metrics: Metrics) -> Image | None:
+    if drawn is None or drawn.spectrum is None:
+        return None
+    rows = [[value for value in row if is_known(value)] for row in by_component(metrics.get("eigenvalues"))]
+    ranges = [f"component {c}: {min(row):.2g} to {max(row):.2g}" for c, row in enumerate(rows[:10]) if row]
+    caption = "Eigenvalues of M, without zero eigenvalues."
+    alternative = f"Eigenvalues on a log axis, smallest to largest; {'; '.join(ranges) or 'none measured'}."
+    return _image(drawn.spectrum, DPI, caption, alternative)
+
+
+def _color_scale(drawn: PagePictures | None) -> ColorScale | None:
+    key = None if drawn is None else drawn.key
+    if key is None or key.classes:
+        return None
+    steps = np.linspace(0.0, 1.0, 9)
+    light, dark = (", ".join(to_hex(color) for color in scale(steps)) for scale in (colormaps[COLOR_MAP], DARK_MAP))
+    return ColorScale(f"{key.lowest:.3g}", f"{key.highest:.3g}", light, dark)
 
 
 def _at(row: Sequence[Any], index: int) -> Any:

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageColor
 
 from pipeline.report.color_key import Key, common_key, draw_key
-from pipeline.report.embedding_figure import robust_range
 from pipeline.report.figure_style import FAINT, INK, RULE, plain_text, to_png
+from pipeline.report.point_colors import robust_range
 
 FloatArray = npt.NDArray[np.float64]
 

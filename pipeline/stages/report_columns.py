@@ -10,8 +10,8 @@ from pipeline.storage import array_specs
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
-    from pipeline.report.embedding_figure import ColorSource
     from pipeline.report.explore import Column
+    from pipeline.report.point_colors import ColorSource
 
 NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
 """Kinds of input whose labels are a column, a key or an array with a name."""
@@ -19,7 +19,7 @@ NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
 
 def color_source(store: Store) -> "ColorSource | None":
     """The first label column of the store with its names; None where the input has no labels."""
-    from pipeline.report.embedding_figure import ColorSource  # noqa: PLC0415
+    from pipeline.report.point_colors import ColorSource  # noqa: PLC0415
 
     reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
     if not reports:

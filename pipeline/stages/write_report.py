@@ -6,7 +6,7 @@ Matplotlib is imported where something is drawn: every command and process would
 import time
 from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from pipeline.report import metrics
 from pipeline.stages.report_columns import color_source, page_columns
 from pipeline.storage import array_specs
 from pipeline.storage.store import Store
+
+if TYPE_CHECKING:
+    from pipeline.report.page_pictures import PagePictures
 
 TITLES = {
     "lle": "LLE", "modified": "Modified LLE", "hessian": "Hessian eigenmap", "ltsa": "LTSA",
@@ -33,7 +36,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         "write",
         write_report,
         1,
-        Decides({}, {"store": config.output.store}, version=2, shows_records=True),
+        Decides({}, {"store": config.output.store}, version=3, shows_records=True),
         Runs(
             write_report_bytes(rows=layout.n_input, m=m), place=WHOLE_DATA, resources={"pictures": config.output.report}
         ),
@@ -48,13 +51,11 @@ def write_report(store: Store, block_index: int, pictures: bool = True) -> Repor
     started = time.perf_counter()
     found = gather_metrics(store)
     config = store.attributes()["config"]
-    drawn, captions = dict[str, bytes](), dict[str, str]()
+    drawn = None
     if pictures and current_config.embedding_record(store) is not None:
-        drawn, captions = draw(store, config, found)
-        for name, data in drawn.items():
-            store.objects.put(f"report/{name}.png", data)
+        drawn = draw(store, config, found)
         store.objects.put("report/explore.html", explore(store, config, found))
-    found["picture"] = "report/embedding.png" if "embedding" in drawn else None
+    found["picture"] = None if drawn is None else "report/embedding.png"
     record = store.get_json("_run/steps/write_report.write.json") or {"begun": time.time()}
     found["finished"] = datetime.fromtimestamp(record["begun"], UTC).isoformat(timespec="seconds")
     found["peak_bytes"]["write_report"], found["blocks"]["write_report"] = peak_bytes(), 1
@@ -62,8 +63,7 @@ def write_report(store: Store, block_index: int, pictures: bool = True) -> Repor
     if pictures:
         from pipeline.report.page import render_page  # noqa: PLC0415
 
-        shown = {name: data for name, data in drawn.items() if name != "timings"}  # the page has bars of its own
-        page = render_page(found, to_yaml(config), shown, describe_arrays(store), captions, "embedding" in drawn)
+        page = render_page(found, to_yaml(config), drawn, describe_arrays(store))
         store.objects.put("report/index.html", page.encode())
     store.put_json("report/metrics.json", found)
     current_config.metrics_written(store)
@@ -114,24 +114,28 @@ def figure_title(config: dict[str, Any], found: dict[str, Any]) -> str:
     return f"{TITLES[found['method']]} of {found['n_points']:,} points, k = {k}"
 
 
-def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> tuple[dict[str, bytes], dict[str, str]]:
-    """PNGs and captions by name. The labels or the true coordinate of the input, if any, colour the embedding."""
+def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> "PagePictures":
+    """Write the PNG files; returns the pictures of the page. The labels of the input, if any, colour the embedding."""
     from pipeline.report.charts import draw_spectrum, draw_timings  # noqa: PLC0415
-    from pipeline.report.embedding_figure import draw_captioned  # noqa: PLC0415
+    from pipeline.report.embedding_figure import draw_embedding  # noqa: PLC0415
+    from pipeline.report.page_pictures import draw_page_pictures  # noqa: PLC0415
 
     embedding = store.read_all(array_specs.EMBEDDING.name)
     component = store.read_all(array_specs.COMPONENT.name)
+    color = color_source(store)
     eigenvalues = np.array(found["eigenvalues"], np.float64)
     residuals = np.array(found["residuals"], np.float64)
     floor = (found["solver"] or {}).get("rounding_floor")
     quantity = "variance" if found["method"] == "pca" else "eigenvalue of M"
-    picture = draw_captioned(embedding, component, color_source(store), figure_title(config, found))
-    pictures = {
-        "embedding": picture.png,
-        "spectrum": draw_spectrum(eigenvalues, residuals, floor, quantity),
+    spectrum = draw_spectrum(eigenvalues, residuals, floor, quantity)
+    files = {
+        "embedding": draw_embedding(embedding, component, color, figure_title(config, found)),
+        "spectrum": spectrum.light,
         "timings": draw_timings(found["seconds"]),
     }
-    return pictures, {"embedding": picture.caption}
+    for name, data in files.items():
+        store.objects.put(f"report/{name}.png", data)
+    return draw_page_pictures(embedding, component, color)._replace(spectrum=spectrum)
 
 
 def describe_arrays(store: Store) -> list[dict[str, Any]]:

@@ -9,15 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
+from matplotlib import colormaps
 from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from pipeline.config.models import resolved
-from pipeline.report import charts, embedding_figure, rasterize
+from pipeline.report import charts, embedding_figure, embedding_panels, rasterize
 from pipeline.report.component_layout import shelves
-from pipeline.report.embedding_figure import ColorSource, classify, count_outside, draw_embedding, robust_range
-from pipeline.report.figure_style import MISSING, to_png
+from pipeline.report.embedding_figure import draw_embedding
+from pipeline.report.embedding_panels import count_outside
+from pipeline.report.figure_style import MISSING, to_pair, to_png
+from pipeline.report.palette import COLOR_MAP, OKABE_ITO
+from pipeline.report.point_colors import ColorSource, classify, robust_range
 from pipeline.stages import report_columns
 from tests.support.seeds import seeds
 
@@ -55,6 +59,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     drawn: list[Figure] = []
     for module in (embedding_figure, charts):
         monkeypatch.setattr(module, "to_png", lambda figure: drawn.append(figure) or to_png(figure))
+    monkeypatch.setattr(charts, "to_pair", lambda figure: drawn.append(figure) or to_pair(figure))
     return drawn
 
 
@@ -138,7 +143,7 @@ class TestSideBySide:
         assert figures[0].axes[0].get_title(loc="left") == "108 rows in 6 components, side by side"
 
     def test_no_more_than_fit(self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(embedding_figure, "MAX_EMBEDDED_COMPONENTS", 4)
+        monkeypatch.setattr(embedding_panels, "MAX_EMBEDDED_COMPONENTS", 4)
         self.draw()
         assert figures[0].get_supxlabel() == "the 4 largest of 6 components: 100 of 108 rows"
 
@@ -204,7 +209,7 @@ class TestView:
     def test_note_counts_the_spikes(
         self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch, scatter_points: int
     ) -> None:
-        monkeypatch.setattr(embedding_figure, "SCATTER_POINTS", scatter_points)
+        monkeypatch.setattr(embedding_panels, "SCATTER_POINTS", scatter_points)
         embedding = np.random.default_rng(75).uniform(-1.0, 1.0, (20_000, 2))
         embedding[:6, 0] = 50.0
         embedding[6:9, 1] = -50.0
@@ -215,17 +220,6 @@ class TestView:
         assert ax.get_title(loc="right") == f"{expected} outside the view"
         assert 9 <= expected < 100
         assert max(map(abs, (*ax.get_xlim(), *ax.get_ylim()))) < 1.2
-
-    @pytest.mark.parametrize("spike", [False, True])
-    @pytest.mark.parametrize("n_components", [1, 2])
-    def test_the_caption_says_only_what_is_so(self, spike: bool, n_components: int) -> None:
-        embedding = np.random.default_rng(77).uniform(size=(4000, 2))
-        embedding[:2] += 90.0 * spike
-        component = (np.arange(4000) % n_components).astype(np.int32)
-        caption = embedding_figure.draw_captioned(embedding, component, None, "t").caption
-        assert ("outside the view" in caption) == spike
-        assert ("component has its own coordinates" in caption) == (n_components == 2)
-        assert bool(caption) == (spike or n_components == 2)
 
     def test_no_note_without_spikes(self, figures: list[Figure]) -> None:
         draw_embedding(np.random.default_rng(76).uniform(size=(500, 2)), one_component(500), None, "t")
@@ -249,12 +243,13 @@ class TestColor:
         np.testing.assert_array_equal(classes.codes, [2, 1, 0])
         np.testing.assert_allclose(classes.colors[2], to_rgba_array(MISSING)[0])
 
-    @pytest.mark.parametrize(("n_classes", "palette"), [(10, "tab10"), (11, "tab20"), (20, "tab20")])
-    def test_palette_has_a_color_for_each_class(self, n_classes: int, palette: str) -> None:
+    @pytest.mark.parametrize("n_classes", [2, 8, 9, 20])
+    def test_palette_has_a_color_for_each_class(self, n_classes: int) -> None:
         classes = classify(ColorSource(np.arange(n_classes, dtype=np.float64), "categorical", None, "l"))
         assert classes is not None
-        np.testing.assert_allclose(classes.colors, embedding_figure.colormaps[palette](np.arange(n_classes)))
+        assert classes.colors.shape == (n_classes, 4)
         assert len({tuple(color) for color in classes.colors}) == n_classes
+        np.testing.assert_array_equal(classes.colors[:8], to_rgba_array(OKABE_ITO[:n_classes]))
 
     def test_too_many_classes_and_numbers_are_continuous(self) -> None:
         assert classify(ColorSource(np.arange(21.0), "categorical", None, "l")) is None
@@ -292,7 +287,7 @@ class TestAggregation:
 
     @pytest.fixture(autouse=True)
     def _always_aggregate(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(embedding_figure, "SCATTER_POINTS", 100)
+        monkeypatch.setattr(embedding_panels, "SCATTER_POINTS", 100)
 
     def draw(self, figures: list[Figure], color: ColorSource | None) -> npt.NDArray[np.float64]:
         """Points on the square (0, 1)^2; gives the raster, lowest row first."""
@@ -319,7 +314,7 @@ class TestAggregation:
         embedding = np.random.default_rng(79).uniform(size=(40_000, 2))
         source = ColorSource(np.where(embedding[:, 1] < 0.5, -2.0, 4.0), "continuous", None, "v")
         pixels = imread(io.BytesIO(draw_embedding(embedding, one_component(40_000), source, "t")), format="png")
-        dark, bright = embedding_figure.colormaps[embedding_figure.COLOR_MAP]([0.0, 1.0])[:, :3]
+        dark, bright = colormaps[COLOR_MAP]([0.0, 1.0])[:, :3]
         for part, color in ((pixels[200:300, 400:600, :3], bright), (pixels[550:650, 400:600, :3], dark)):
             painted = part[part.min(axis=2) < 0.9]
             assert len(painted) > 1000
@@ -328,7 +323,7 @@ class TestAggregation:
     def test_class_colors(self, figures: list[Figure]) -> None:
         low = np.random.default_rng(79).uniform(size=(40_000, 2))[:, 1] < 0.5
         raster = self.draw(figures, ColorSource(low.astype(float), "categorical", ("up", "down"), "side"))
-        colors = np.round(255 * embedding_figure.colormaps["tab10"](np.arange(2)))[:, :3]
+        colors = np.round(255 * to_rgba_array(OKABE_ITO[:2]))[:, :3]
         third = len(raster) // 3
         for part, color in ((raster[:third], colors[1]), (raster[-third:], colors[0])):
             painted = part[part[..., 3] > 0]
@@ -387,7 +382,7 @@ def test_single_coordinate_stands_against_its_class(figures: list[Figure]) -> No
 class TestCharts:
     def test_spectrum_has_a_line_for_each_component(self, figures: list[Figure]) -> None:
         eigenvalues = np.array([[1e-9, 3e-9, 4e-9], [2e-7, np.nan, -1e-20]])
-        png_size(charts.draw_spectrum(eigenvalues, np.full((2, 3), 1e-9), 1e-16, "eigenvalue of M"))
+        png_size(charts.draw_spectrum(eigenvalues, np.full((2, 3), 1e-9), 1e-16, "eigenvalue of M").light)
         ax = figures[0].axes[0]
         assert ax.get_yscale() == "log"
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), eigenvalues[0])
@@ -402,7 +397,7 @@ class TestCharts:
 
     @pytest.mark.parametrize("eigenvalues", [np.full((1, 2), np.nan), np.zeros((3, 2)), np.empty((0, 2))])
     def test_no_eigenvalue(self, eigenvalues: npt.NDArray[np.float64]) -> None:
-        png_size(charts.draw_spectrum(eigenvalues, None, None, "variance"))
+        png_size(charts.draw_spectrum(eigenvalues, None, None, "variance").light)
 
     def test_many_components(self, figures: list[Figure]) -> None:
         charts.draw_spectrum(np.full((12, 3), 1e-9), None, None, "variance")

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from pipeline.report import number_format
-from pipeline.report.charts import draw_timings
+from pipeline.report.color_key import Key
+from pipeline.report.figure_style import message_figure, to_pair
 from pipeline.report.page import Tile, config_number, config_value, headline, render_page, spectra
+from pipeline.report.page_pictures import PagePicture, PagePictures
 
 CONFIG = """method: lle
 neighbors:
@@ -74,7 +76,7 @@ ATTACK = "<script>alert('x')</script>&\"quoted\""
 class Reader(HTMLParser):
     """Collects tags, attributes and visible text; refuses tags that do not close."""
 
-    VOID = frozenset({"meta", "img", "br", "hr", "link"})
+    VOID = frozenset({"meta", "img", "source", "br", "hr", "link"})
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -110,7 +112,7 @@ def tile(metrics: dict[str, Any], label: str) -> Tile:
 
 
 def test_page_shows_the_numbers() -> None:
-    text = Reader(render_page(METRICS, CONFIG, {}, ARRAYS)).text
+    text = Reader(render_page(METRICS, CONFIG, None, ARRAYS)).text
     shown = [
         "roll.zarr", "300,000 rows · 3 features · 12 neighbours · 2 coordinates", "no warnings", "299,876", "0.9963",
         "0.9948 to 0.9974", "3.7012e-13", "4.4e-11", "169,050", "56.4 %", "0.03", "1 min 10 s", "1 h 02 min", "3.0 GiB",
@@ -123,7 +125,7 @@ def test_page_shows_the_numbers() -> None:
 
 
 def test_nothing_measured_is_said_and_does_not_fail() -> None:
-    reader = Reader(render_page({}, "", {}, []))
+    reader = Reader(render_page({}, "", None, []))
     assert reader.text.count("not measured") > 20
     assert "no warnings, 8 of 8 not measured" in reader.text
     assert all(tile.state == "unknown" and tile.value == "not measured" for tile in headline({}, ""))
@@ -140,28 +142,89 @@ def test_any_metric_may_be_missing(key: str, absent: str) -> None:
     else:
         is_number = isinstance(metrics[key], (int, float))
         metrics[key] = None if absent == "none" else float("nan") if is_number else type(metrics[key])()
-    text = Reader(render_page(metrics, CONFIG, {}, ARRAYS)).text
+    text = Reader(render_page(metrics, CONFIG, None, ARRAYS)).text
     says_nothing = {"warnings", "n_features", "invalid_dropped"} | ({"dropped"} if absent == "empty" else set())
     assert ("not measured" in text) == (key not in says_nothing)
     assert re.search(r"\bnan\b(?!, component)", text, re.IGNORECASE) is None
 
 
+def pictures(n: int = 1, text: str = "", key: Key | None = None) -> PagePictures:
+    """Pictures whose caption, alternative text and remark are `text`."""
+    pairs = [to_pair(message_figure(f"picture {i}", "")) for i in range(n)]
+    drawn = [PagePicture(pair, text, text or f"Scatter plot {i}.") for i, pair in enumerate(pairs)]
+    return PagePictures(drawn, key, text, to_pair(message_figure("spectrum", "")))
+
+
 def test_page_is_self_contained() -> None:
-    pictures = {name: draw_timings({"ingest": 1.0}) for name in ("embedding", "spectrum", "timings", "extra_view")}
-    html = render_page(METRICS, CONFIG, pictures, ARRAYS)
+    drawn = pictures(2)
+    html = render_page(METRICS, CONFIG, drawn, ARRAYS)
     reader = Reader(html)
     assert "http" not in html
     assert not {"script", "link", "iframe", "object"} & set(reader.tags)
     assert "url(" not in html
     assert "@import" not in html
-    sources = [value for name, value in reader.attributes if name in ("src", "href", "srcset", "data")]
-    assert len(sources) == 4
-    for source, png in zip(sources, pictures.values(), strict=True):
-        kind, data = source.split(",")
-        assert kind == "data:image/png;base64"
-        assert base64.b64decode(data, validate=True) == png
-    assert "extra view" in reader.text
-    assert ("width", "614") in reader.attributes  # 960 pixels at 150 dpi in CSS pixels
+    assert [value for name, value in reader.attributes if name == "href"] == ["explore.html"]
+    sources = [value for name, value in reader.attributes if name in ("src", "srcset", "data")]
+    pairs = [*(picture.pair for picture in drawn.pictures), drawn.spectrum]
+    expected = [png for pair in pairs if pair for png in (pair.dark, pair.light)]
+    embedded = [source.removeprefix("data:image/png;base64,") for source in sources]
+    assert [base64.b64decode(source, validate=True) for source in embedded] == expected
+
+
+def test_dark_pictures_are_for_dark_pages_only() -> None:
+    html = render_page(METRICS, CONFIG, pictures()._replace(spectrum=None), [])
+    dark, light = (base64.b64encode(png).decode() for png in reversed(pictures().pictures[0].pair))
+    assert f'<source media="(prefers-color-scheme: dark)" srcset="data:image/png;base64,{dark}">' in html
+    assert f'<img src="data:image/png;base64,{light}"' in html
+    assert light != dark
+
+
+def test_pictures_say_what_they_show() -> None:
+    reader = Reader(render_page(METRICS, CONFIG, pictures(), []))
+    texts = [value for name, value in reader.attributes if name == "alt"]
+    assert texts[0] == "Scatter plot 0. Trustworthiness 0.999, continuity 0.998."
+    assert texts[1].startswith("Eigenvalues on a log axis, smallest to largest; component 0: 3.7e-13 to ")
+    without = {key: value for key, value in METRICS.items() if key not in ("trustworthiness", "continuity")}
+    assert 'alt="Scatter plot 0."' in render_page(without, CONFIG, pictures(), [])
+
+
+def test_key_names_the_classes_or_the_ends_of_the_scale() -> None:
+    classes = Key("species", (("ant", (0.0, 0.5, 1.0, 1.0)), ("bee", (1.0, 0.0, 0.0, 1.0))))
+    html = render_page(METRICS, CONFIG, pictures(key=classes), [])
+    assert "species ant bee" in Reader(html).text
+    assert "rgb(0, 128, 255)" in html
+    assert "angle 0.25 8" in Reader(render_page(METRICS, CONFIG, pictures(key=Key("angle", (), 0.25, 8.0)), [])).text
+
+
+def test_what_scrolls_can_be_reached_with_the_keyboard() -> None:
+    aligned = {"component": 0, "rows_shared": 4, "residual_before": 1.0, "residual_after": 0.0}
+    html = render_page({**METRICS, "alignment": {"components": [aligned]}}, CONFIG, pictures(), ARRAYS)
+    scrolling = re.findall(r'<(?:div class="scroll"|pre)[^>]*>', html)
+    assert len(scrolling) >= 7
+    for tag in scrolling:
+        assert 'tabindex="0"' in tag
+        assert 'role="region"' in tag
+        assert re.search('aria-label="[^"]+"', tag)
+    assert len(set(scrolling)) == len(scrolling)
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_text_has_contrast(theme: int) -> None:
+    """At least 4.5 to 1, as the Web Content Accessibility Guidelines (AA) ask."""
+    style = render_page(METRICS, CONFIG, None, []).split(":root {")[theme + 1].split("}")[0]
+    colors = {name: value * 2 if len(value) == 3 else value for name, value in re.findall(r"--([\w-]+): #(\w+)", style)}
+    for text in ("ink", "soft", "accent", "good", "note", "warning"):
+        for ground in ("page", "card", "warning-card"):
+            if (ground == "warning-card") == (text in ("good", "note")):
+                continue
+            high, low = sorted((luminance(f"#{colors[text]}"), luminance(f"#{colors[ground]}")), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (text, ground)
 
 
 def test_everything_is_escaped() -> None:
@@ -174,8 +237,8 @@ def test_everything_is_escaped() -> None:
         "versions": {ATTACK: ATTACK},
     }
     arrays = [dict.fromkeys(("name", "shape", "dtype", "unit", "meaning"), ATTACK)]
-    png = {ATTACK: draw_timings({})}
-    html = render_page(metrics, f"output: {{store: {ATTACK}}}\n", png, arrays)
+    drawn = pictures(1, ATTACK, Key(ATTACK, ((ATTACK, (0.0, 0.0, 0.0, 1.0)),)))
+    html = render_page(metrics, f"output: {{store: {ATTACK}}}\n", drawn, arrays)
     reader = Reader(html)
     assert "script" not in reader.tags
     assert "<script" not in html
@@ -184,46 +247,46 @@ def test_everything_is_escaped() -> None:
 
 def test_when_it_was_finished_and_which_version_it_is() -> None:
     told = {**METRICS, "finished": "2026-01-02T03:04:05+00:00", "version": "20260102T030405Z-9f3e"}
-    text = Reader(render_page(told, CONFIG, {}, [])).text
+    text = Reader(render_page(told, CONFIG, None, [])).text
     assert "Version 20260102T030405Z-9f3e · finished 2026-01-02 03:04 UTC · published if" in text
-    text = Reader(render_page({**told, "version": None}, CONFIG, {}, [])).text
+    text = Reader(render_page({**told, "version": None}, CONFIG, None, [])).text
     assert "Finished 2026-01-02 03:04 UTC" in text
     assert "published" not in text
 
 
 def test_the_report_itself_has_no_cost_yet() -> None:
     seconds = {**METRICS["seconds"], "write_report": 0.5}
-    assert "write report 0.50 s 0.013 % – –" in Reader(render_page({**METRICS, "seconds": seconds}, "", {}, [])).text
+    assert "write report 0.50 s 0.013 % – –" in Reader(render_page({**METRICS, "seconds": seconds}, "", None, [])).text
 
 
-def test_a_picture_has_a_caption_where_something_is_to_be_said() -> None:
-    picture = {"embedding": draw_timings({"ingest": 1.0})}
-    assert "figcaption>" not in render_page(METRICS, CONFIG, picture, [])
-    page = render_page(METRICS, CONFIG, picture, [], {"embedding": "Look here."})
-    assert "<figcaption>Look here.</figcaption>" in page
+def test_a_picture_has_a_caption_where_there_is_a_remark() -> None:
+    drawn = pictures()._replace(spectrum=None)
+    assert "figcaption>" not in render_page(METRICS, CONFIG, drawn, [])
+    html = render_page(METRICS, CONFIG, pictures(1, "Look here."), [])
+    assert "<figcaption>Look here.</figcaption>" in html
 
 
 def test_an_alignment_with_its_change() -> None:
     one = {"component": 0, "rows_shared": 41_234, "residual_before": 1.431, "residual_after": 0.0123}
-    text = Reader(render_page({**METRICS, "alignment": {"components": [one], "reason": ""}}, CONFIG, {}, [])).text
+    text = Reader(render_page({**METRICS, "alignment": {"components": [one], "reason": ""}}, CONFIG, None, [])).text
     assert "Change before Change after 0 41,234 1.4 0.012" in text
     first = {"components": [], "reason": "no earlier embedding"}
-    assert "Nothing was aligned: no earlier" in Reader(render_page({**METRICS, "alignment": first}, "", {}, [])).text
-    assert "Alignment" not in render_page(METRICS, CONFIG, {}, [])
+    assert "Nothing was aligned: no earlier" in Reader(render_page({**METRICS, "alignment": first}, "", None, [])).text
+    assert "Alignment" not in render_page(METRICS, CONFIG, None, [])
 
 
 def test_warnings_are_shown_first() -> None:
-    text = Reader(render_page({**METRICS, "warnings": ["first odd thing", "second & last"]}, CONFIG, {}, [])).text
+    text = Reader(render_page({**METRICS, "warnings": ["first odd thing", "second & last"]}, CONFIG, None, [])).text
     assert "2 warnings first odd thing second & last Rows read" in text
     assert "no warnings" not in text
 
 
 def test_the_badge_counts_the_sentences_and_not_the_tiles() -> None:
     low = {**METRICS, "trustworthiness": {"value": 0.7}, "closed_classes_left": 2}
-    html = render_page({**low, "warnings": ["low"]}, CONFIG, {}, [])
+    html = render_page({**low, "warnings": ["low"]}, CONFIG, None, [])
     assert "1 warning low" in Reader(html).text
     assert len(re.findall(r'class="tile warning"', html)) == 2
-    assert "no warnings" in Reader(render_page(low, CONFIG, {}, [])).text
+    assert "no warnings" in Reader(render_page(low, CONFIG, None, [])).text
 
 
 @pytest.mark.parametrize(
@@ -281,7 +344,7 @@ def test_coordinates_with_something_amiss() -> None:
     follows = "a function of the earlier coordinates"
     assert remarks == ["", "residual above the tolerance; a clump of few points", follows]
     assert [(row.eigenvalue, row.share, row.remark) for row in second.coordinates] == [(4e-9, 0.8, "")]
-    text = Reader(render_page({**METRICS, **metrics}, CONFIG, {}, [])).text
+    text = Reader(render_page({**METRICS, **metrics}, CONFIG, None, [])).text
     assert "Component 1: 50 points" in text
     assert "a clump of few points" in text
 
@@ -295,7 +358,7 @@ def test_spectra_of_one_component_given_as_plain_list() -> None:
 def test_many_components_are_folded() -> None:
     n_components = 60
     metrics = {**METRICS, "eigenvalues": [[1e-9]] * n_components, "solver": [METRICS["solver"][0]] * n_components}
-    html = render_page(metrics, CONFIG, {}, [])
+    html = render_page(metrics, CONFIG, None, [])
     assert "57 more components" in html
     assert html.count("<caption>") == 50
     assert html.count("The rest is in metrics.json.") == 2
@@ -358,7 +421,7 @@ def test_how_numbers_are_written(text: str, expected: str) -> None:
 def test_quality_on_a_sample_with_intervals():
     """What was measured stands there with its interval; what the input does not allow is not asked for."""
     measured = {"value": 0.4321, "low": 0.4012, "high": 0.4789, "sample": 500}
-    plain = render_page({**METRICS, "residual_variance": {**measured, "sources": 37}}, CONFIG, {}, ARRAYS)
+    plain = render_page({**METRICS, "residual_variance": {**measured, "sources": 37}}, CONFIG, None, ARRAYS)
     assert "0.4321 (0.4012 to 0.4789)" in plain
     assert "from 37 points" in plain
     assert "neighbourhood hit" not in plain
@@ -370,6 +433,6 @@ def test_quality_on_a_sample_with_intervals():
         "residual_variance_affine": measured,
         "regression_residual": [measured, {**measured, "value": 0.0123}],
     }
-    page = render_page({**METRICS, **known}, CONFIG, {}, ARRAYS)
+    page = render_page({**METRICS, **known}, CONFIG, None, ARRAYS)
     for said in ("neighbourhood hit in the data", "residual variance, affine", "coordinate 2: new", "0.0123 (0.4012"):
         assert said in page

@@ -1,0 +1,242 @@
+"""Panels of an embedding: which points a pair of axes shows, and their drawing.
+
+Up to `SCATTER_POINTS` points are drawn one by one; above that they are aggregated on the pixels of the axes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, to_hex
+from matplotlib.figure import Figure
+
+from pipeline.report.component_layout import Box, arrange, draw_frame
+from pipeline.report.figure_style import FAINT, INK, MISSING, PAPER, POINT, label_axes, plain_text
+from pipeline.report.palette import COLOR_MAP, OKABE_ITO
+from pipeline.report.point_colors import (
+    PLAIN,
+    BoolArray,
+    Classes,
+    ColorSource,
+    FloatArray,
+    IntArray,
+    Paint,
+    Range,
+    paint_points,
+    robust_range,
+)
+from pipeline.report.rasterize import Grid, count_points, mean_values, shade_classes
+
+SCATTER_POINTS = 100_000
+MAX_EMBEDDED_COMPONENTS = 60
+PANEL_ASPECT = 1.25  # of the axes, width over height
+DRAW_ORDER_SEED = 20001222
+
+
+class Column(NamedTuple):
+    """The content of one axis: values (n,) for each row of the embedding."""
+
+    label: str
+    values: FloatArray
+
+
+class Panel(NamedTuple):
+    """One pair of axes: `rows` of the embedding at (x, y), shown in (x_range, y_range)."""
+
+    rows: IntArray
+    x: FloatArray
+    y: FloatArray
+    x_range: Range
+    y_range: Range
+
+
+class Content(NamedTuple):
+    """What pictures of an embedding show: rows of each component, the largest first, pairs of columns, colours."""
+
+    component: npt.NDArray[np.int32]
+    groups: dict[int, IntArray]
+    pairs: list[tuple[Column, Column]]
+    paint: Paint
+    n_coordinates: int
+
+    @property
+    def n_rows(self) -> int:
+        """Equal rows are one point, and each is drawn."""
+        return sum(rows.size for rows in self.groups.values())
+
+    @property
+    def point_paint(self) -> Paint:
+        """Of a single coordinate the other axis says what colours would."""
+        return self.paint if self.n_coordinates > 1 else PLAIN
+
+
+def content_of(embedding: FloatArray, component: npt.NDArray[np.int32], color: ColorSource | None) -> Content:
+    """embedding: (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points.
+
+    One coordinate is paired with the colour value (with itself without one); of more, the first three with each other.
+    """
+    shown = np.isfinite(embedding).all(axis=1) & (component >= 0)
+    paint = paint_points(color, shown)
+    columns = [Column(f"coordinate {j + 1}", embedding[:, j]) for j in range(min(3, embedding.shape[1]))]
+    if len(columns) == 1 and paint is not PLAIN:
+        columns.append(_color_column(paint))
+        shown &= np.isfinite(columns[1].values)
+    groups = largest_components(component, shown, MAX_EMBEDDED_COMPONENTS)
+    pairs = [(columns[0], columns[0])] if len(columns) == 1 else list(combinations(columns, 2))
+    return Content(component[shown], groups, pairs, paint, embedding.shape[1])
+
+
+def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
+    """Axes with limits, labels and the note on what lies outside of them, and the points that they will show."""
+    if len(content.groups) > 1:
+        return _side_by_side(ax, content.groups, *pair, flat=content.n_coordinates == 1)
+    [rows] = content.groups.values()
+    return _plain_panel(ax, rows, *pair)
+
+
+def largest_components(component: npt.NDArray[np.int32], shown: BoolArray, limit: int) -> dict[int, IntArray]:
+    """The shown rows of the `limit` components with most shown rows, largest first."""
+    labels, counts = np.unique(component[shown], return_counts=True)
+    order = np.lexsort((labels, -counts))[:limit]
+    return {int(label): np.flatnonzero(shown & (component == label)) for label in labels[order]}
+
+
+def count_outside(x: FloatArray, y: FloatArray, x_range: Range, y_range: Range) -> int:
+    """Number of points outside a view of x_range by y_range."""
+    inside = (x >= x_range[0]) & (x <= x_range[1]) & (y >= y_range[0]) & (y <= y_range[1])
+    return int(inside.size - np.count_nonzero(inside))
+
+
+def _color_column(paint: Paint) -> Column:
+    """The second axis of a single coordinate: the colour value, or the class with some jitter."""
+    if paint.classes is None:
+        assert paint.values is not None
+        return Column(paint.label, paint.values)
+    jitter = np.random.default_rng(DRAW_ORDER_SEED).uniform(-0.3, 0.3, paint.classes.codes.size)
+    return Column(paint.label, paint.classes.codes + jitter)
+
+
+def _plain_panel(ax: Axes, rows: IntArray, x: Column, y: Column) -> Panel:
+    """Set limits, labels and the note on points outside; returns the points to show."""
+    panel = Panel(rows, x.values[rows], y.values[rows], _view(x.values[rows]), _view(y.values[rows]))
+    ax.set_xlim(panel.x_range)
+    ax.set_ylim(panel.y_range)
+    label_axes(ax, x.label, y.label)
+    outside = count_outside(*panel[1:])
+    if outside:
+        ax.set_title(f"{outside:,} outside the view", loc="right", fontsize=8.5, color=FAINT)
+    return panel
+
+
+def _side_by_side(ax: Axes, groups: Mapping[int, IntArray], x: Column, y: Column, flat: bool) -> Panel:
+    """As _panel for several components; with one coordinate (flat) they share the other axis."""
+    boxes = {label: Box(_view(x.values[rows]), _view(y.values[rows])) for label, rows in groups.items()}
+    placed = arrange(groups, x.values, y.values, boxes, None if flat else PANEL_ASPECT)
+    draw_frame(ax, placed, x.label, y.label, flat)
+    if placed.n_outside:
+        ax.set_title(f"{placed.n_outside:,} outside the view", loc="right", fontsize=8.5, color=FAINT)
+    return Panel(*placed[:5])
+
+
+def _view(values: FloatArray) -> Range:
+    low, high = robust_range(values)
+    margin = 0.04 * (high - low) if high > low else 0.5 * max(1.0, abs(low))
+    return low - margin, high + margin
+
+
+def draw_content(
+    figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], content: Content, add_key: Callable[[Paint], None]
+) -> Paint:
+    """Draw the points of each panel; returns their colours. `add_key` is called before anything is aggregated."""
+    if content.pairs[0][0] is content.pairs[0][1]:
+        _draw_histograms(axes, panels)
+        return PLAIN
+    paint = _draw_panels(figure, axes, panels, content.point_paint, add_key)
+    classes = content.paint.classes
+    for ax, panel in zip(axes, panels, strict=True):
+        if classes is not None and content.n_coordinates == 1:
+            ax.set_yticks(range(len(classes.names)), [plain_text(name) for name in classes.names])
+        elif classes is not None and len(classes.names) > len(OKABE_ITO):
+            _write_names(ax, panel, classes)
+    return paint
+
+
+def _draw_histograms(axes: Sequence[Axes], panels: Sequence[Panel]) -> None:
+    for ax, panel in zip(axes, panels, strict=True):
+        heights, _, _ = ax.hist(panel.x, bins=80, range=panel.x_range, color=POINT)
+        ax.set_ylim(0.0, 1.05 * float(np.max(heights)))
+        ax.set_ylabel("points")
+
+
+def _draw_panels(
+    figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], paint: Paint, add_key: Callable[[Paint], None]
+) -> Paint:
+    if max(panel.rows.size for panel in panels) <= SCATTER_POINTS:
+        add_key(paint)
+        for ax, panel in zip(axes, panels, strict=True):
+            _draw_points(ax, panel, paint)
+        return paint
+    if paint is PLAIN:
+        paint = density_paint()
+    add_key(paint)
+    draw_rasters(figure, axes, panels, paint)
+    return paint
+
+
+def density_paint() -> Paint:
+    """Colours by the number of points, whatever their class or value."""
+    return PLAIN._replace(norm=LogNorm(1.0, 10.0), label="points in 3 x 3 pixels")
+
+
+def draw_rasters(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], paint: Paint) -> None:
+    """Aggregate the points on the pixels of their axes, whose position is fixed from then on."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    rasters = [_aggregate(ax, panel, paint) for ax, panel in zip(axes, panels, strict=True)]
+    if isinstance(paint.norm, LogNorm):
+        paint.norm.vmax = max(10.0, *(float(np.nanmax(raster, initial=1.0)) for raster in rasters))
+    for ax, panel, raster in zip(axes, panels, rasters, strict=True):
+        extent = (*panel.x_range, *panel.y_range)
+        image = ax.imshow(raster, origin="lower", extent=extent, aspect=ax.get_aspect(), interpolation="nearest")
+        image.set(cmap=COLOR_MAP, norm=paint.norm)
+
+
+def _write_names(ax: Axes, panel: Panel, classes: Classes) -> None:
+    """The name of each class at the median of its points: colours alone no longer tell so many classes apart."""
+    for code, name in enumerate(classes.names):
+        inside = classes.codes[panel.rows] == code
+        if inside.any():
+            x, y = float(np.median(panel.x[inside])), float(np.median(panel.y[inside]))
+            box = {"boxstyle": "round,pad=0.15", "facecolor": PAPER, "alpha": 0.75, "edgecolor": "none"}
+            ax.text(x, y, plain_text(name, 16), ha="center", va="center", fontsize=9, color=INK, bbox=box, clip_on=True)
+
+
+def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:
+    # Random order: input is often sorted by class, and the last class drawn would cover the others.
+    order = np.random.default_rng(DRAW_ORDER_SEED).permutation(panel.rows.size)
+    rows = panel.rows[order]
+    style: dict[str, Any] = {"color": POINT}
+    if paint.classes is not None:
+        style = {"c": paint.classes.colors[paint.classes.codes[rows]]}
+    elif paint.values is not None:
+        color_map = colormaps[COLOR_MAP].with_extremes(bad=MISSING)
+        style = {"c": paint.values[rows], "cmap": color_map, "norm": paint.norm, "plotnonfinite": True}
+    size = float(np.clip(350.0 / np.sqrt(rows.size), 1.0, 28.0))
+    ax.scatter(panel.x[order], panel.y[order], s=size, linewidths=0.0, alpha=0.85, **style)
+
+
+def _aggregate(ax: Axes, panel: Panel, paint: Paint) -> npt.NDArray[Any]:
+    """Raster of a panel: RGBA for classes, else mean value or point count around a pixel; NaN for none."""
+    box = ax.get_window_extent()
+    grid = Grid((max(1, round(box.height)), max(1, round(box.width))), panel.x_range, panel.y_range)
+    if paint.classes is not None:
+        colors = [to_hex(color) for color in paint.classes.colors]
+        return shade_classes(grid, panel.x, panel.y, paint.classes.codes[panel.rows], colors)
+    if paint.values is not None:
+        return mean_values(grid, panel.x, panel.y, paint.values[panel.rows])
+    counts = count_points(grid, panel.x, panel.y)
+    return np.where(counts > 0.0, counts, np.nan)

@@ -1,0 +1,165 @@
+"""The pictures of an embedding on the report page: one for each pair of coordinates, readable on a phone.
+
+The key of their colours is text of the page. Classes that may cover each other also have a picture of the density and
+one with a cell for each class.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from pipeline.report.color_key import Key
+from pipeline.report.embedding_panels import (
+    DRAW_ORDER_SEED,
+    Column,
+    Content,
+    Panel,
+    content_of,
+    density_paint,
+    draw_content,
+    draw_rasters,
+    panel_of,
+)
+from pipeline.report.figure_style import INK, RULE, Pair, message_figure, plain_text, to_pair
+from pipeline.report.point_colors import Classes, ColorSource, FloatArray, Paint
+from pipeline.report.rasterize import Grid, count_points
+
+WIDTH, SINGLE_WIDTH = 3.9, 4.6
+"""Inches of a picture among others and of one alone: at these, text of 9 points is 10 pixels high or more at 420."""
+DPI = 180
+DENSITY_POINTS = 2_000
+CLASS_POINTS = 200_000
+CLASS_COLUMNS = 4
+OTHERS = (0.5, 0.5, 0.5, 0.3)
+
+
+class PagePicture(NamedTuple):
+    """A picture, what stands below it, and what it shows, for those who do not see it."""
+
+    pair: Pair
+    caption: str
+    alternative: str
+
+
+class PagePictures(NamedTuple):
+    """All pictures of an embedding, the key of their colours (None: all alike), a remark below all of them, and the
+    picture of the eigenvalues."""
+
+    pictures: list[PagePicture]
+    key: Key | None
+    remark: str
+    spectrum: Pair | None = None
+
+
+def draw_page_pictures(
+    embedding: FloatArray, component: npt.NDArray[np.int32], color: ColorSource | None
+) -> PagePictures:
+    """embedding: (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points."""
+    content = content_of(embedding, component, color)
+    if not content.groups:
+        empty = "no point was embedded"
+        return PagePictures([PagePicture(to_pair(message_figure("", empty)), "", empty)], None, "")
+    classes = content.paint.classes
+    apart = classes is not None and content.n_coordinates > 1 and len(classes.names) > 1
+    width = SINGLE_WIDTH if len(content.pairs) == 1 and not apart else WIDTH
+    drawn = [_scatter(content, pair, width) for pair in content.pairs]
+    pictures = [picture for picture, _ in drawn]
+    if apart and classes is not None:
+        if content.n_rows >= DENSITY_POINTS:
+            pictures.append(_density(content))
+        pictures.append(_each_class(content, classes))
+    return PagePictures(pictures, _key_of(drawn[0][1]), _remark(content))
+
+
+def _figure(width: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, 0.82 * width), dpi=DPI, layout="constrained")
+    return figure, figure.subplots()
+
+
+def _scatter(content: Content, pair: tuple[Column, Column], width: float) -> tuple[PagePicture, Paint]:
+    figure, ax = _figure(width)
+    panel = panel_of(ax, content, pair)
+    outside = ax.get_title(loc="right")
+    paint = draw_content(figure, [ax], [panel], content, lambda paint: None)
+    histogram = pair[0] is pair[1]
+    kind = "Histogram" if histogram else "Scatter plot"
+    what = pair[0].label if histogram else f"{pair[0].label} (across) and {pair[1].label} (up)"
+    colored = f", coloured by {plain_text(paint.label, 60)}" if paint.label else ""
+    parts = f" in {len(content.groups)} components side by side" if len(content.groups) > 1 else ""
+    rows = "1 row" if content.n_rows == 1 else f"{content.n_rows:,} rows"
+    alternative = f"{kind} of {what}: {rows}{parts}{colored}{'; ' + outside if outside else ''}."
+    return PagePicture(to_pair(figure), "", alternative), paint
+
+
+def _density(content: Content) -> PagePicture:
+    figure, ax = _figure(WIDTH)
+    panel = panel_of(ax, content, content.pairs[0])
+    paint = density_paint()
+    draw_rasters(figure, [ax], [panel], paint)
+    highest = float(paint.norm.vmax or 0.0)
+    caption = f"Density: from 1 to {highest:,.0f} points in 3 × 3 pixels, on a log scale, dark to bright."
+    return PagePicture(to_pair(figure), caption, f"The same points by density: at most {highest:,.0f} about a pixel.")
+
+
+def _each_class(content: Content, classes: Classes) -> PagePicture:
+    """A cell for each class: its points in their colour on all others in grey."""
+    n_rows = -(-len(classes.names) // CLASS_COLUMNS)
+    figure = Figure(figsize=(WIDTH, 0.95 * n_rows + 0.1), dpi=DPI, layout="constrained")
+    cells = list(figure.subplots(n_rows, CLASS_COLUMNS, squeeze=False).flat)
+    panel = _sample(panel_of(cells[0], content, content.pairs[0]))
+    codes = classes.codes[panel.rows]
+    grid = Grid((64, 76), panel.x_range, panel.y_range)
+    others = np.zeros((*grid.shape, 4))
+    others[count_points(grid, panel.x, panel.y) > 0.0] = OTHERS
+    for ax in cells:
+        ax.clear()
+        ax.set_axis_off()
+    for code, (ax, name) in enumerate(zip(cells, classes.names, strict=False)):
+        inside = codes == code
+        image = others.copy()
+        painted = count_points(grid, panel.x[inside], panel.y[inside]) > 0.0
+        image[painted] = (*to_rgb(classes.colors[code]), 1.0)
+        ax.set_axis_on()
+        ax.set(xticks=[], yticks=[])
+        ax.spines[:].set_color(RULE)
+        ax.imshow(image, origin="lower", aspect="auto", interpolation="nearest")
+        ax.set_title(plain_text(name, 12), fontsize=9, color=INK, pad=2)
+    pair = f"{content.pairs[0][0].label} and {content.pairs[0][1].label}"
+    caption = "Each class apart; the points of the others are grey."
+    alternative = f"A small scatter plot of {pair} for each of {len(classes.names)} classes."
+    return PagePicture(to_pair(figure), caption, alternative)
+
+
+def _sample(panel: Panel) -> Panel:
+    if panel.rows.size <= CLASS_POINTS:
+        return panel
+    chosen = np.random.default_rng(DRAW_ORDER_SEED).integers(0, panel.rows.size, CLASS_POINTS)
+    return panel._replace(rows=panel.rows[chosen], x=panel.x[chosen], y=panel.y[chosen])
+
+
+def _key_of(paint: Paint) -> Key | None:
+    if paint.classes is not None:
+        named = zip(paint.classes.names, map(tuple, paint.classes.colors.tolist()), strict=True)
+        return Key(paint.label, tuple(named))
+    if not paint.label:
+        return None
+    return Key(paint.label, (), float(paint.norm.vmin or 0.0), float(paint.norm.vmax or 0.0))
+
+
+def _remark(content: Content) -> str:
+    """What a reader of these pictures has to know: only what is so."""
+    n_components = len(np.unique(content.component))
+    remarks = []
+    if n_components > len(content.groups):
+        drawn = f"{content.n_rows:,} of {content.component.size:,} rows"
+        remarks.append(f"the {len(content.groups)} largest of {n_components:,} components: {drawn}")
+    if content.n_coordinates > 3:
+        remarks.append(f"the first 3 of {content.n_coordinates} coordinates")
+    if len(content.groups) > 1:
+        remarks.append("each component has coordinates of its own, under its number and size")
+    text = "; ".join(remarks)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""

@@ -1,0 +1,93 @@
+"""How points get their colours: by class, by value, or all alike."""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.colors import Normalize, to_rgba_array
+
+from pipeline.report.figure_style import MISSING
+from pipeline.report.palette import class_colors
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Range = tuple[float, float]
+
+MAX_CLASSES = 20
+
+
+class ColorSource(NamedTuple):
+    """The colour values of the points.
+
+    values: (n,), one number for each row of the embedding, NaN if unknown; for classes the class number.
+    names: names[v] is the name of class v; None shows the numbers.
+    label: name of the values, with their unit.
+    """
+
+    values: FloatArray
+    kind: Literal["categorical", "continuous"]
+    names: tuple[str, ...] | None
+    label: str
+
+
+class Classes(NamedTuple):
+    """codes (n,) index into names and colors (n_classes, 4); rows of unknown class have the last code."""
+
+    codes: IntArray
+    names: list[str]
+    colors: FloatArray
+
+
+class Paint(NamedTuple):
+    """How points get colours: by class, by value through `norm`, or (both None) one colour for all."""
+
+    classes: Classes | None
+    values: FloatArray | None
+    norm: Normalize
+    label: str
+
+
+PLAIN = Paint(None, None, Normalize(0.0, 1.0), "")
+
+
+def robust_range(values: FloatArray) -> Range:
+    """A range that ignores a few extreme values: percentiles 0.1 to 99.9 if all values span over 3 times that range.
+
+    LLE places weakly connected points far out along spikes; a view of all of them would shrink the others to a dot.
+    """
+    lowest, low, high, highest = np.percentile(values, (0.0, 0.1, 99.9, 100.0)).tolist()
+    return (low, high) if 0.0 < high - low < (highest - lowest) / 3.0 else (lowest, highest)
+
+
+def classify(color: ColorSource) -> Classes | None:
+    """Classes of a categorical source; None for numbers and for over 20 classes, which use a continuous scale."""
+    known = np.isfinite(color.values)
+    labels, codes = np.unique(color.values[known], return_inverse=True)
+    if color.kind != "categorical" or labels.size > MAX_CLASSES:
+        return None
+    names = [_class_name(label, color.names) for label in labels.tolist()]
+    palette = to_rgba_array(class_colors(labels.size)).reshape(-1, 4)
+    if not known.all():
+        names.append("unknown")
+        palette = np.vstack((palette, to_rgba_array(MISSING)))
+    all_codes = np.full(color.values.size, labels.size, dtype=np.int64)
+    all_codes[known] = codes
+    return Classes(all_codes, names, palette)
+
+
+def _class_name(label: float, names: tuple[str, ...] | None) -> str:
+    if names is not None and label.is_integer() and 0 <= label < len(names):
+        return names[int(label)]
+    return f"{label:g}"
+
+
+def paint_points(color: ColorSource | None, shown: BoolArray) -> Paint:
+    """How the `shown` (n,) points get their colours; the scale of values follows those points alone."""
+    if color is None:
+        return PLAIN
+    classes = classify(color)
+    if classes is not None:
+        return Paint(classes, None, PLAIN.norm, color.label)
+    known = color.values[shown & np.isfinite(color.values)]
+    return Paint(None, color.values, Normalize(*robust_range(known)), color.label) if known.size else PLAIN

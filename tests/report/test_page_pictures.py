@@ -1,0 +1,128 @@
+"""Pictures of the report page: their number, colours, dark forms and texts."""
+
+import io
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from pipeline.report import page_pictures
+from pipeline.report.embedding_panels import SCATTER_POINTS
+from pipeline.report.figure_style import INK, ON_DARK, PAPER, to_pair
+from pipeline.report.page_pictures import DENSITY_POINTS, draw_page_pictures
+from pipeline.report.palette import OKABE_ITO, class_colors
+from pipeline.report.point_colors import ColorSource
+
+PROTAN = np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]])
+DEUTAN = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]])
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def lab(colors: list[str], vision: np.ndarray) -> np.ndarray:
+    """CIE Lab of colours as seen with a `vision` (Machado, Oliveira and Fernandes 2009, severity 1)."""
+    rgb = np.array([to_rgb(color) for color in colors])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    xyz = np.clip(linear @ vision.T, 0, 1) @ TO_XYZ.T / [0.9505, 1.0, 1.089]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=1)
+
+
+@pytest.mark.parametrize("vision", [np.eye(3), PROTAN, DEUTAN], ids=["all cones", "no red cones", "no green cones"])
+def test_eight_classes_differ_for_every_common_vision(vision: np.ndarray) -> None:
+    """Orange and green of tab10 are 5 apart without red cones."""
+    seen = lab(class_colors(8), vision)
+    distances = np.linalg.norm(seen[:, None] - seen, axis=2) + 1e3 * np.eye(8)
+    assert distances.min() > 9.0
+
+
+def one_component(n: int) -> np.ndarray:
+    return np.zeros(n, np.int32)
+
+
+def cloud(n: int, m: int = 2) -> np.ndarray:
+    return np.random.default_rng(5).normal(size=(n, m))
+
+
+def classes(n: int, n_classes: int) -> ColorSource:
+    names = tuple(f"kind {i}" for i in range(n_classes))
+    return ColorSource((np.arange(n) % n_classes).astype(float), "categorical", names, "species")
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(page_pictures, "to_pair", lambda figure: drawn.append(figure) or to_pair(figure))
+    return drawn
+
+
+@pytest.mark.parametrize(("m", "n_classes", "n", "expected"), [
+    (1, 0, 50, 1), (1, 3, 50, 1), (2, 0, 50, 1), (2, 1, 50, 1), (2, 3, 50, 2), (2, 3, DENSITY_POINTS, 3), (3, 0, 50, 3),
+    (3, 12, 50, 4),
+])  # fmt: skip
+def test_a_picture_for_each_pair_and_two_more_of_classes(m: int, n_classes: int, n: int, expected: int) -> None:
+    color = classes(n, n_classes) if n_classes else None
+    drawn = draw_page_pictures(cloud(n, m), one_component(n), color)
+    assert len(drawn.pictures) == expected
+    assert all(picture.alternative for picture in drawn.pictures)
+    assert all(min(map(len, picture.pair)) > 1000 for picture in drawn.pictures)
+
+
+def test_texts_name_coordinates_rows_colours_and_components() -> None:
+    component = (np.arange(60) % 3 == 0).astype(np.int32)
+    drawn = draw_page_pictures(cloud(60, 4), component, classes(60, 2))
+    assert drawn.pictures[1].alternative == (
+        "Scatter plot of coordinate 1 (across) and coordinate 3 (up): 60 rows in 2 components side by side, "
+        "coloured by species."
+    )
+    assert drawn.remark == (
+        "The first 3 of 4 coordinates; each component has coordinates of its own, under its number and size."
+    )
+    assert drawn.key is not None
+    assert [name for name, _ in drawn.key.classes] == ["kind 0", "kind 1"]
+    assert draw_page_pictures(cloud(9), one_component(9), None).remark == ""
+
+
+def test_points_outside_the_view_are_in_the_text() -> None:
+    embedding = cloud(5000)
+    embedding[0] = 1e5
+    assert "outside the view." in draw_page_pictures(embedding, one_component(5000), None).pictures[0].alternative
+
+
+@pytest.mark.parametrize("n", [300, SCATTER_POINTS + 1])
+@pytest.mark.parametrize("kind", ["none", "values", "classes"])
+def test_dark_pictures_have_dark_paper_and_light_text(n: int, kind: str, figures: list[Figure]) -> None:
+    values = ColorSource(np.arange(n) * 1.0, "continuous", None, "t")
+    color = {"none": None, "values": values, "classes": classes(n, 12)}
+    drawn = draw_page_pictures(cloud(n), one_component(n), color[kind])
+    for picture in drawn.pictures:
+        light, dark = (imread(io.BytesIO(png), format="png")[..., :3] for png in picture.pair)
+        np.testing.assert_allclose(light[0, 0], to_rgb(PAPER), atol=0.01)
+        np.testing.assert_allclose(dark[0, 0], to_rgb(ON_DARK[PAPER]), atol=0.01)
+        assert (np.abs(dark - 1.0).max(axis=2) < 0.02).mean() < 0.001  # no white is left
+    for figure in figures:
+        texts = [text for ax in figure.axes for text in ax.texts] + [ax.xaxis.label for ax in figure.axes]
+        assert {text.get_color() for text in texts if text.get_text()} <= {(*to_rgb(ON_DARK[INK]), 1.0)}
+
+
+def test_names_stand_in_the_picture_where_colours_no_longer_suffice(figures: list[Figure]) -> None:
+    draw_page_pictures(cloud(90), one_component(90), classes(90, 8))
+    draw_page_pictures(cloud(90), one_component(90), classes(90, 9))
+    eight, nine = ([text.get_text() for text in figures[i].axes[0].texts] for i in (0, 2))
+    assert eight == []
+    assert nine == [f"kind {i}" for i in range(9)]
+
+
+def test_each_cell_shows_its_class_in_colour_and_the_others_in_grey(figures: list[Figure]) -> None:
+    embedding = np.repeat([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], 20, axis=0)
+    color = ColorSource(np.repeat([0.0, 1.0, 2.0], 20), "categorical", ("a", "b", "c"), "l")
+    draw_page_pictures(embedding, one_component(60), color)
+    cells = [ax for ax in figures[-1].axes if ax.images]
+    assert [ax.get_title() for ax in cells] == ["a", "b", "c"]
+    for code, ax in enumerate(cells):
+        image = np.asarray(ax.images[0].get_array())
+        solid = image[image[..., 3] == 1.0]
+        assert len(solid) == 9  # 3 x 3 pixels
+        np.testing.assert_allclose(solid[0, :3], to_rgb(OKABE_ITO[code]))
+        assert (image[..., 3] > 0).sum() == 27
