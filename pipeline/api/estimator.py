@@ -42,8 +42,9 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         Neighbours of each point. If there are too few rows, n - 1 is used, with a warning.
     n_components : int, default 2
         Number of coordinates.
-    reg : float, default 1e-3
-        Regularisation of the local Gram matrices, ``weights.reg`` of a config. Only lle and modified use it.
+    reg : float or "auto", default "auto"
+        Regularisation of the local Gram matrices, ``weights.reg`` of a config. "auto" chooses it from the noise in
+        neighbourhoods; scikit-learn's default is 1e-3. Only lle and modified use it.
     tol : float, default 1e-8
         Relative residual at which an eigenpair counts as converged, ``eigensolver.tol``.
     method : {"lle", "standard", "modified", "hessian", "ltsa", "laplacian", "pca"}, default "lle"
@@ -106,7 +107,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         *,
         n_neighbors: int = Neighbors().n_neighbors,
         n_components: int = Eigensolver().n_components,
-        reg: float = Weights().reg,
+        reg: float | str = Weights().reg,
         tol: float = Eigensolver().tol,
         method: str = _METHOD,
         random_state: Any = None,

@@ -13,6 +13,7 @@ from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtre
 from pipeline.kernels.out_of_sample import of_one_component, place
 from pipeline.kernels.projection import project_like
 from pipeline.linalg.preprocess import Transform, unit_rows
+from pipeline.linalg.reg_choice import reg_of_run
 from pipeline.storage import array_specs
 from pipeline.storage.store import Store
 
@@ -103,5 +104,5 @@ def read_training(store: Store, state: str) -> Training:
         store.read_all(array_specs.COMPONENT.name)[rows],
         Transform(**store.read_bundle("_work/transform")) if has_transform else None,
         config["neighbors"]["metric"] == "cosine", config["method"], config["neighbors"]["n_neighbors"],
-        config["weights"]["reg"], config["weights"]["rule"],
+        reg_of_run(store, config), config["weights"]["rule"],
     )  # fmt: skip

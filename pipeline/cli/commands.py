@@ -355,7 +355,7 @@ def _plan(config: "Config") -> dict[str, Any]:
         "disk_bytes": sum(step.writes.disk_bytes for step in preview.steps),
         "array_bytes": sum(step.writes.disk_bytes - step.writes.bundle_bytes for step in preview.steps),
     }
-    plan = {"steps": rows, **sizes, "solver": preview.solver, "worker_memory": limit,
+    plan = {"steps": rows, **sizes, "solver": preview.solver, "reg": preview.reg, "worker_memory": limit,
             "worker_room": room, **preview.summary()}  # fmt: skip
     try:
         remaining = (step for step in preview.steps if preview.reused.get((step.stage, step.name), 0) < step.n_blocks)

@@ -23,6 +23,9 @@ def describe_plan(plan: dict[str, Any]) -> str:
         f"{plan['disk_bytes'] / GIB:.2f} GiB"
     )
     lines += [plan["says"]] if plan["says"] else []
+    if reg := plan["reg"]:
+        value = "" if reg["value"] is None else f"{reg['value']:g}: "
+        lines.append(f"weights.reg: {value}{reg['reason']}")
     solver = plan["solver"]
     unknown_size = "at least the memory above; the size of a factor is known after the weights are solved"
     lines.append(f"eigensolver: {describe_solver(solver) if solver else unknown_size}")

@@ -38,7 +38,10 @@ class Preprocess(Model):
 
 
 class Weights(Model):
-    reg: float = Field(1.0e-3, gt=0)
+    reg: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+        "auto", description="regularisation of the local Gram matrices, for lle and modified; auto: 1e-3 for surfaces, "
+        "3e-2 or 1e-1 for noisier or thicker neighbourhoods, from a sample",
+    )  # fmt: skip
     rule: Literal["trace", "absolute", "when_needed"] = Field(
         "trace", description="what is added to the diagonal of the Gram matrices: trace: reg times their trace; "
         "absolute: reg; when_needed: reg times their trace, only if they are singular (more neighbours than features)",
@@ -47,6 +50,15 @@ class Weights(Model):
     t: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         "auto", description="of the heat kernel, in squared input units; auto: the mean squared distance of neighbours"
     )
+
+    @model_validator(mode="after")
+    def _unit_of_reg(self) -> "Weights":
+        if self.reg == "auto" and self.rule == "absolute":
+            raise ValueError(
+                "reg is auto, which is a share of the trace, and rule is absolute, which takes reg in squared input "
+                "units; give reg as a number, or set rule to trace"
+            )
+        return self
 
 
 class Graph(Model):

@@ -9,6 +9,7 @@ from pipeline.engine.plan import BlockReport, Layout, Report, Step, walk
 from pipeline.inputs import Source
 from pipeline.jobs.layout import layout_of
 from pipeline.jobs.reprocess import History, begin, identity, is_current, version_id
+from pipeline.linalg.reg_choice import STAGES, STEP, describe_reg
 from pipeline.stages import ingest, solve_embedding
 from pipeline.stages.registry import stages_of
 from pipeline.storage.store import Store
@@ -20,7 +21,7 @@ class Forecast:
 
     `stores` are where it would look: the store itself, or the version it would go on with and those it may take from.
     `reports` are those of the steps found whole, `matrices` is the store that holds what the eigensolver works on, and
-    `solver` its choice, None while they are not known.
+    `solver` its choice, None while they are not known. `reg` is what weights.reg is or will be.
     """
 
     def __init__(self, config: Config, source: Source) -> None:
@@ -29,6 +30,7 @@ class Forecast:
         self.reports: dict[tuple[str, str], list[Report]] = {}
         self.matrices: Store | None = None
         self.solver: dict[str, Any] | None = None
+        self.reg: dict[str, Any] | None = None
         self._upstream, self._history, self._unread = "", History(), 0
         self._unread_files = False
         self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
@@ -131,6 +133,8 @@ def forecast(config: Config) -> Forecast:
     found = Forecast(config, source)
     layout = found.begun(layout_of(config, source, found.stores[0] if found.stores else None))
     found.steps, _ = walk(stages_of(config.method), config, layout, found.known)
+    chosen = next((found.reports[stage, STEP][0] for stage in STAGES if (stage, STEP) in found.reports), None)
+    found.reg = describe_reg(config.method, config.weights.reg, chosen)
     if (solved := found.reports.get(("solve_embedding", "solve"))) is not None:
         found.solver = {**solved[0]["stats"], "basis": "an earlier run"}
     elif found.matrices is not None and config.method != "pca":

@@ -17,6 +17,7 @@ from pipeline.engine.progress import RunProgress
 from pipeline.inputs import Source, open_source
 from pipeline.inputs.consistency import require_unchanged_input
 from pipeline.jobs.export import check_out, export_embedding
+from pipeline.linalg.reg_choice import reg_of_run
 from pipeline.search.cell_groups import KEPT_CELLS
 from pipeline.stages import embed_new
 from pipeline.storage import array_specs
@@ -182,7 +183,7 @@ def _job(
     blocks = -(-points.shape[0] // block_of(points))
     return embed_new.Job(
         run=run.url, run_state=state, kind=kind, source=parameters, source_state=source.fingerprint(),
-        n_neighbors=config["neighbors"]["n_neighbors"], reg=config["weights"]["reg"], rule=config["weights"]["rule"],
+        n_neighbors=config["neighbors"]["n_neighbors"], reg=reg_of_run(run, config), rule=config["weights"]["rule"],
         seed=config["quality"]["seed"], n_embedded=_n_embedded(run),
         n_coordinates=run.array(array_specs.EMBEDDING.name).shape[1], n_features_input=source.n_features,
         dtype_input=run.array(array_specs.RAW.name).dtype.name,

@@ -1,7 +1,8 @@
 """The rows of the factor F that every point contributes, for the methods whose F is not I - W.
 
-request -> send, then ltsa, hessian: list_unlisted -> solve; modified: spread -> threshold -> solve. Whatever the
-method, a block of points leaves a block of CSR rows, and what follows does not know which method made them.
+request -> send, then ltsa, hessian: list_unlisted -> solve; modified: spread -> threshold -> (choose_reg ->) solve.
+Whatever the method, a block of points leaves a block of CSR rows, and what follows does not know which method made
+them.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,12 @@ from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_by
 from pipeline.kernels.factors.factor_rows import LocalRows, stack_rows
 from pipeline.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
 from pipeline.kernels.factors.modified_lle import modified_rows, principal_directions, spread
+<<<<<<< HEAD
 from pipeline.kernels.graph.connectivity import disconnected_from_own_list
+=======
+from pipeline.kernels.graph.connectivity import apart_from_their_lists
+from pipeline.linalg.reg_choice import reg_for_weights
+>>>>>>> 8345679 (Choose weights.reg from the noise in neighbourhoods by default)
 from pipeline.storage import array_specs
 from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
@@ -61,7 +67,8 @@ def steps(config: Config, layout: Layout) -> Steps:
             Runs(find_threshold_bytes(n=n), place=WHOLE_DATA),
             expected=lambda b: {"threshold": 0.0},
         )
-        weights = {"reg": config.weights.reg, "rule": config.weights.rule}
+        reg = yield from reg_for_weights("local_factors", config, layout)
+        weights = {"reg": reg, "rule": config.weights.rule}
         solved = yield Step(
             "local_factors",
             "solve",

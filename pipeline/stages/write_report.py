@@ -14,6 +14,7 @@ from pipeline.config.models import Config, to_yaml
 from pipeline.core.machine import peak_bytes
 from pipeline.engine import checkpoint, current_config, disk_costs, task_costs
 from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from pipeline.linalg.reg_choice import STAGES, STEP, describe_reg
 from pipeline.report import metrics
 from pipeline.stages.report_columns import color_source, page_columns
 from pipeline.storage import array_specs
@@ -92,6 +93,8 @@ def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = Non
                if key in current and (among is None or key in among)}  # fmt: skip
     found = metrics.collect(reports, current, n_input, n_features)
     found["method"] = attributes["config"]["method"]
+    chosen = next((reports[stage, STEP][0].report for stage in STAGES if reports.get((stage, STEP))), None)
+    found["reg"] = describe_reg(found["method"], attributes["config"]["weights"]["reg"], chosen)
     found["version"] = attributes.get("version")
     found["min_recall"] = attributes["config"]["neighbors"]["min_recall"]
     return {**found, "warnings": metrics.warnings(found), "versions": attributes["versions"]}

@@ -1,0 +1,138 @@
+"""The step that chooses weights.reg from a sample of a run's neighbourhoods, and the number that a run has used."""
+
+from collections.abc import Generator
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.config.models import Config
+from pipeline.engine import current_config, task_costs
+from pipeline.engine.checkpoint import finished_blocks
+from pipeline.engine.plan import Decides, Json, Layout, Report, Runs, Step
+from pipeline.kernels.factors.choose_reg import (
+    BLURRED_REG,
+    NOISY_REG,
+    SURFACE_REG,
+    LocalVariance,
+    choose_reg,
+    local_variance,
+)
+from pipeline.kernels.neighbors.duplicates import row_hashes
+from pipeline.storage import array_specs
+from pipeline.storage.store import Store
+
+STEP = "choose_reg"
+STAGES = ("solve_weights", "local_factors")
+METHODS = ("lle", "modified")
+"""Those whose weights need reg."""
+SAMPLE_POINTS = (50, 1000)
+SAMPLE_BYTES = 64 * 2**20
+BATCH_BYTES = 16 * 2**20
+NOT_CHOSEN_YET = 0.0
+"""In plans."""
+
+
+def sample_points(n_neighbors: int, n_features: int) -> int:
+    """Points to sample, so that they and their neighbours in float64 take at most SAMPLE_BYTES.
+
+    >>> sample_points(12, 3), sample_points(12, 784), sample_points(12, 10**6)
+    (1000, 823, 50)
+    """
+    least, most = SAMPLE_POINTS
+    return int(np.clip(SAMPLE_BYTES // (8 * (n_neighbors + 1) * n_features), least, most))
+
+
+def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Step, list[Report], float]:
+    """The number in weights.reg, or for auto the one that a step chooses.
+
+    The step feeds nothing: what follows has the number among its parameters, so an equal choice keeps its results.
+    """
+    if config.weights.reg != "auto":
+        return config.weights.reg
+    # Added reverse neighbours are farther than these, mostly on the outer side, where they would hide the noise.
+    k, d = config.k_bounds[1], layout.n_features
+    sample = min(layout.n_points, sample_points(k, d))
+    m, size, row = config.eigensolver.n_components, layout.block_points, d * np.dtype(layout.dtype).itemsize
+    [chosen] = yield Step(
+        stage,
+        STEP,
+        choose_from_sample,
+        1,
+        Decides({"sample": sample, "n_neighbors": k, "n_components": m, "size": size, "n_points": layout.n_points}),
+        Runs(choose_reg_bytes(block=size, sample=sample, row=row, k=layout.k_max, batch=BATCH_BYTES)),
+        expected=lambda block_index: {"reg": NOT_CHOSEN_YET},
+        feeds=False,
+    )
+    return float(chosen["reg"])
+
+
+def choose_from_sample(
+    store: Store, block: int, sample: int, n_neighbors: int, n_components: int, size: int, n_points: int
+) -> Report:
+    """Choose reg from sampled points and their nearest neighbours.
+
+    Which points are sampled depends on the input rows only, not on the internal order or the blocks of points.
+    """
+    rows, order = _sample_rows(store, sample, size, n_points)
+    ids = store.gather(array_specs.NEIGHBOR_INDICES.name, rows)[order, :n_neighbors].astype(np.int64)
+    wanted = np.union1d(rows, ids[ids >= 0])
+    points = store.gather(array_specs.POINTS.name, wanted)
+    own, neighbors = np.searchsorted(wanted, rows[order]), np.searchsorted(wanted, np.maximum(ids, wanted[0]))
+    batch = max(1, BATCH_BYTES // (8 * ids.shape[1] * (points.shape[1] + ids.shape[1])))
+    parts = [
+        local_variance(points[own[part]], points[neighbors[part]], ids[part] >= 0, n_components)
+        for part in (slice(first, first + batch) for first in range(0, len(own), batch))
+    ]
+    chosen = choose_reg(LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True))), n_components)
+    return {**chosen._asdict(), "says": f"weights.reg: {chosen.reg:g}: {chosen.reason}"}
+
+
+def _sample_rows(
+    store: Store, sample: int, size: int, n_points: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The points whose input rows have the smallest hashes: (their ids, ascending; their order by input row)."""
+    hashes, rows, original = np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64)
+    for start in range(0, n_points, size):
+        block = store.read(array_specs.ORIGINAL_INDEX.name, start, min(start + size, n_points))
+        hashes = np.concatenate([hashes, row_hashes(block[:, None].astype(np.float64))[:, 0]])
+        rows = np.concatenate([rows, np.arange(start, start + len(block))])
+        original = np.concatenate([original, block])
+        smallest = np.argsort(hashes)[:sample]
+        hashes, rows, original = hashes[smallest], rows[smallest], original[smallest]
+    ascending = np.argsort(rows)
+    return rows[ascending], np.argsort(original[ascending])
+
+
+def reg_of_run(store: Store, config: Json) -> float:
+    """The number that a run used for its weights, by its config as stored.
+
+    Methods without barycentric weights choose none under auto; their new points are placed with SURFACE_REG.
+    """
+    reg = config["weights"]["reg"]
+    if reg != "auto":
+        return float(reg)
+    for stage in STAGES:
+        record = current_config.current_record(store, stage, STEP)
+        if record is not None and (done := finished_blocks(store, stage, STEP, record["fingerprint"])):
+            return float(done[0].report["reg"])
+    return SURFACE_REG
+
+
+def describe_reg(method: str, reg: float | str, chosen: Report | None) -> Json | None:
+    """The value of weights.reg and its reason, for people; `chosen` is the report of the step, None before it.
+
+    The value is None while it is not known; there is no description for methods that do not use reg.
+    """
+    if method not in METHODS:
+        return None
+    if reg != "auto":
+        return {"value": reg, "reason": "set in the config"}
+    if chosen is None:
+        candidates = f"{SURFACE_REG:g}, {BLURRED_REG:g} or {NOISY_REG:g}"
+        return {"value": None, "reason": f"auto: {candidates}, from the noise in neighbourhoods once they are known"}
+    return {"value": chosen["reg"], "reason": chosen["reason"]}
+
+
+def choose_reg_bytes(*, block: int, sample: int, row: int, k: int, batch: int) -> int:
+    rows = sample * (k + 1)
+    return task_costs.TASK_BYTES + block * (row + 64) + rows * (2 * row + 48) + 6 * batch
