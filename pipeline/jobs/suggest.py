@@ -17,16 +17,15 @@ from pipeline.core.errors import ConfigError, InputError
 from pipeline.core.signals import interruptible
 from pipeline.jobs.suggest_sample import Survey, survey
 from pipeline.jobs.suggest_trial import Pilot, trial_folder, tried
+from pipeline.kernels.factors.choose_reg import SURFACE_REG, LocalVariance, choose_reg, local_variance
 from pipeline.kernels.factors.lle_weights import barycenter_weights
 from pipeline.kernels.quality.bootstrap import Estimate
 from pipeline.kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
 from pipeline.kernels.quality.trustworthiness import NORMAL_QUANTILE_975, mean_interval
+from pipeline.linalg.reg_choice import METHODS, sample_points
 from pipeline.stages.ingest import first_layout, open_input
 
 NEIGHBORS = (6, 8, 10, 12, 16, 20, 30, 40)
-REGS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-BY_WEIGHTS = {"lle", "modified"}
-"""Methods that read weights.reg."""
 TOLERANCE = 0.001
 """Of the mean of trustworthiness and continuity: a smaller difference decides nothing."""
 BATCH_BYTES = 16 * 2**20
@@ -36,13 +35,14 @@ Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One pair of n_neighbors and reg with what was measured; pilot is the reason where the sample was not embedded."""
+    """One n_neighbors, the reg for it, and what was measured; pilot is the reason where the sample was not embedded."""
 
     n_neighbors: int
     reg: float
     dimension: Dimension
     error: Estimate
     pilot: Pilot | str
+    reg_reason: str = ""
     chosen: bool = False
 
     def scores(self) -> Float64:
@@ -71,7 +71,7 @@ def suggest(config: Config, sample: int) -> dict[str, Any]:
     values: dict[str, Any] = {"eigensolver.n_components": m}
     if best is not None:
         values |= {} if config.varies else {"neighbors.n_neighbors": best.n_neighbors}
-        values |= {"weights.reg": best.reg} if config.method in BY_WEIGHTS else {}
+        values |= {"weights.reg": best.reg} if config.method in METHODS else {}
     return {
         "method": config.method, "n_rows": found.n_rows, "n_features": found.points.shape[1],
         "sample": len(found.points), "queries": len(found.lists.ids), "stretch": stretch,
@@ -107,32 +107,43 @@ def _apart(found: Survey) -> Survey:
 
 
 def _candidates(config: Config, found: Survey, m: int, neighbors: list[int]) -> list[Candidate]:
-    """Every n_neighbors with the config's reg, then every reg with the best of them."""
+    """Every n_neighbors with the reg that neighbourhoods of this size among all rows ask for."""
     if config.method == "pca" or not neighbors:
         return []
-    reg = config.weights.reg
-
     with trial_folder() as folder:
 
-        def measure(k: int, reg: float) -> Candidate:
+        def measure(k: int) -> Candidate:
+            reg, reason = _reg(config, found, k, m)
             changes: dict[str, dict[str, Any]] = {
                 "neighbors": {"n_neighbors": k}, "weights": {"reg": reg}, "eigensolver": {"n_components": m},
             }  # fmt: skip
             dimension = maximum_likelihood(found.lists.distances[:, :k])
             error = mean_interval(reconstruction_errors(found, k, reg, config.weights.rule))
-            return Candidate(k, reg, dimension, error, tried(config, found.points, folder, changes))
+            return Candidate(k, reg, dimension, error, tried(config, found.points, folder, changes), reg_reason=reason)
 
-        by_k = [measure(k, reg) for k in neighbors]
-        best = choose(by_k)
-        if best is None:
-            return by_k
-        by_reg = [best]
-        if config.method in BY_WEIGHTS:
-            by_reg += [measure(best.n_neighbors, other) for other in REGS if other != reg]
-            by_reg.sort(key=lambda one: (one.reg != reg, abs(np.log10(one.reg / reg))))  # the config's own comes first
-        chosen = choose(by_reg)
-    others = sorted((one for one in by_reg if one is not best), key=lambda one: one.reg)
-    return [replace(one, chosen=one is chosen) for one in [*by_k, *others]]
+        candidates = [measure(k) for k in neighbors]
+    chosen = choose(candidates)
+    return [replace(one, chosen=one is chosen) for one in candidates]
+
+
+def _reg(config: Config, found: Survey, k: int, m: int) -> tuple[float, str]:
+    """A value of weights.reg for k neighbours and m coordinates, as a run with auto would choose it, and its reason.
+
+    The config's own number stays where the rule is absolute, which has the unit of the points.
+    """
+    if config.weights.reg != "auto" and (config.method not in METHODS or config.weights.rule == "absolute"):
+        return config.weights.reg, "set in the config"
+    if config.method not in METHODS:
+        return SURFACE_REG, ""
+    step = max(1, BATCH_BYTES // (8 * k * (found.points.shape[1] + k)))
+    n_queries = min(len(found.lists.ids), sample_points(k, found.points.shape[1]))
+    parts = []
+    for first in range(0, n_queries, step):
+        past = min(first + step, n_queries)
+        valid = found.lists.ids[first:past, :k] >= 0
+        parts.append(local_variance(found.points[first:past], found.neighbors(first, past, k), valid, m))
+    chosen = choose_reg(LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True))), m)
+    return chosen.reg, chosen.reason
 
 
 def choose(candidates: list[Candidate]) -> Candidate | None:
@@ -208,8 +219,8 @@ def _reasons(
             f"neighbors.{config.neighbors.rule or 'precomputed'} decides how many neighbours each point has and stays "
             f"as it is; the candidates were tried with n_neighbors for every point, so none of these is suggested"
         )
-    if config.method in BY_WEIGHTS:
-        said.append(f"reg {best.reg:g}: the same rule, starting from the config's own {config.weights.reg:g}")
+    if config.method in METHODS:
+        said.append(f"reg {best.reg:g}: {best.reg_reason}")
     if stretch > 1.05:
         said.append(
             f"parts, closed, trustworthiness and continuity are those of the sample embedded by itself, where "

@@ -28,7 +28,6 @@ def few_candidates():
     """Each is a run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(suggestions, "NEIGHBORS", (4, 8, 30))
-        patch.setattr(suggestions, "REGS", (1e-3, 1e-1))
         yield
 
 
