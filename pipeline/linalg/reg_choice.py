@@ -135,4 +135,4 @@ def describe_reg(method: str, reg: float | str, chosen: Report | None) -> Json |
 
 def choose_reg_bytes(*, block: int, sample: int, row: int, k: int, batch: int) -> int:
     rows = sample * (k + 1)
-    return task_costs.TASK_BYTES + block * (row + 64) + rows * (2 * row + 48) + 6 * batch
+    return task_costs.TASK_BYTES + block * (3 * row + 16 * k + 64) + rows * (2 * row + 48) + 6 * batch

@@ -41,7 +41,7 @@ DEFAULTS = {
         "seed": 0,
         "max_overlap": 8,
     },
-    "weights": {"reg": 1e-3, "rule": "trace", "edges": "heat", "t": "auto"},
+    "weights": {"reg": "auto", "rule": "trace", "edges": "heat", "t": "auto"},
     "graph": {"components": "separate", "min_component": 100},
     "eigensolver": {
         "n_components": 2,
@@ -214,8 +214,8 @@ class TestRefusals:
             assert part in message
 
     def test_every_mistake_is_listed(self, load):
-        message = refusal(load, "neighbors: {n_neighbors: x}\nweights: {reg: -1}\nwhat: 1")
-        assert all(key in message for key in ("neighbors.n_neighbors", "weights.reg", "what"))
+        message = refusal(load, "neighbors: {n_neighbors: x}\neigensolver: {tol: -1}\nwhat: 1")
+        assert all(key in message for key in ("neighbors.n_neighbors", "eigensolver.tol", "what"))
         assert message.count("\n  - ") == 3
 
     @pytest.mark.parametrize(("k", "m"), [(5, 5), (5, 9), (2, 2)])
@@ -339,7 +339,7 @@ class TestNumbers:
     @pytest.mark.parametrize(
         ("text", "said"),
         [("output: {store: x, keep: true}", "output.keep: expected a whole number, found true"),
-         ("weights: {reg: true}", "weights.reg: expected a number, found true"),
+         ("weights: {reg: true}", "weights.reg: expected a number or auto, found true"),
          ("weights: {t: true}", "weights.t: expected a number or auto, found true"),
          ("execution: {cluster: {workers: yes}}", "cluster.workers: expected a whole number or auto, found true"),
          ("execution: {cluster: {kind: slurm, workers: on}}", "cluster.workers: expected a whole number, found true"),
@@ -351,7 +351,7 @@ class TestNumbers:
          ("input: {kind: synthetic, name: digits, noise: true}", "input.noise: expected a number, found true"),
          ("quality: {sample: '500'}", "quality.sample: expected a whole number, found '500' in quotes; take them off"),
          ("neighbors: {reverse: '3'}", "neighbors.reverse: expected a whole number or auto, found '3' in quotes"),
-         ("weights: {reg: '0.5'}", "weights.reg: expected a number, found '0.5' in quotes")],
+         ("weights: {reg: '0.5'}", "weights.reg: expected a number or auto, found '0.5' in quotes")],
     )  # fmt: skip
     def test_what_only_looks_like_a_number(self, load, text, said):
         """true for output.keep would be 1, and every version but one would be deleted."""

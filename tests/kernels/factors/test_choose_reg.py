@@ -1,0 +1,111 @@
+"""The noise of neighbourhoods in closed form, its invariances, and the reg that follows from it."""
+
+import numpy as np
+import pytest
+
+from pipeline.kernels.factors.choose_reg import (
+    BLURRED_REG,
+    NOISY_REG,
+    SURFACE_REG,
+    LocalVariance,
+    choose_reg,
+    local_variance,
+)
+
+M = 2
+
+
+def disc(rng, n, k, d, noise):
+    """n points at the centres of unit discs in d dimensions, each with k neighbours in the disc, all with noise."""
+    radius, angle = np.sqrt(rng.random((n, k))), 2 * np.pi * rng.random((n, k))
+    neighbors = np.zeros((n, k, d))
+    neighbors[..., 0], neighbors[..., 1] = radius * np.cos(angle), radius * np.sin(angle)
+    return noise * rng.normal(size=(n, d)), neighbors + noise * rng.normal(size=(n, k, d))
+
+
+def measure(points, neighbors, m=M):
+    return local_variance(points, neighbors, np.ones(neighbors.shape[:2], bool), m)
+
+
+def chosen(noise, outside, m=M):
+    return choose_reg(LocalVariance(np.full(9, float(noise)), np.full(9, float(outside))), m)
+
+
+class TestLocalVariance:
+    @pytest.mark.parametrize(("noise", "d"), [(0.05, 40), (0.1, 10), (0.1, 3), (0.1, 200)])
+    def test_noise_is_its_share_of_the_mean_squared_distance(self, rng, noise, d):
+        """A disc of radius 1 has the variance 1/2; the offset of two noisy points has 2 d noise^2 more."""
+        expected = 2 * d * noise**2 / (0.5 + 2 * d * noise**2)
+        found = measure(*disc(rng, 4000, 30, d, noise)).noise
+        assert found.mean() == pytest.approx(expected, abs=0.02)
+
+    def test_without_noise_it_is_0_on_average_whatever_the_number_of_neighbors(self, rng):
+        for k in (3, 12, 40):
+            found = measure(*disc(rng, 6000, k, 3, 0.0)).noise
+            assert abs(found.mean()) < 4 * found.std() / 6000**0.5
+
+    def test_noise_alone_makes_all_of_the_variance(self, rng):
+        points, neighbors = rng.normal(size=(50, 3000)), rng.normal(size=(50, 12, 3000))
+        np.testing.assert_allclose(measure(points, neighbors).noise, 1.0, atol=0.15)
+
+    @pytest.mark.parametrize("d", [3, 12])  # fewer and more features than neighbours
+    def test_outside_is_the_share_of_the_trailing_eigenvalues(self, d):
+        sizes = np.array([3.0, 2.0, 1.0])
+        axes = np.eye(3, d) * sizes[:, None]
+        neighbors = np.concatenate([axes, -axes])[None]
+        for m, trailing in ((1, 5.0), (2, 1.0), (3, 0.0), (9, 0.0)):
+            assert measure(np.zeros((1, d)), neighbors, m).outside[0] == pytest.approx(trailing / 14, abs=1e-12)
+
+    def test_invariant_to_rotation_shift_scale_and_order(self, rng):
+        points, neighbors = disc(rng, 200, 9, 5, 0.2)
+        turn = np.linalg.qr(rng.normal(size=(5, 5)))[0]
+        before = measure(points, neighbors)
+        for factor in (1.0, 1e-150, 1e150):
+            after = measure((points @ turn + 3) * factor, (neighbors[:, rng.permutation(9)] @ turn + 3) * factor)
+            for one, other in zip(before, after, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-10)
+
+    def test_invalid_slots_change_nothing(self, rng):
+        points, neighbors = disc(rng, 100, 8, 4, 0.1)
+        padded = np.concatenate([neighbors, np.full((100, 3, 4), np.inf)], axis=1)
+        found = local_variance(points, padded, np.arange(11) < np.full((100, 1), 8), M)
+        for one, other in zip(found, measure(points, neighbors), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
+
+    def test_what_cannot_be_measured_is_nan(self):
+        points = np.zeros((3, 2))
+        neighbors = np.array([[[0.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [2.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]]])
+        valid = np.array([[True, True], [True, False], [True, True]])
+        found = local_variance(points, neighbors, valid, 1)
+        np.testing.assert_array_equal(found.noise, [np.nan, np.nan, 2.0])  # coincident, one neighbour, both alike
+        np.testing.assert_array_equal(found.outside, [np.nan, np.nan, 0.0])
+
+
+class TestChoice:
+    @pytest.mark.parametrize(
+        ("noise", "outside", "reg"),
+        [(-0.1, 0.0, SURFACE_REG), (0.14, 0.19, SURFACE_REG), (0.16, 0.0, BLURRED_REG), (0.0, 0.21, BLURRED_REG),
+         (0.39, 0.5, BLURRED_REG), (0.41, 0.0, NOISY_REG), (1.3, 0.5, NOISY_REG)],
+    )  # fmt: skip
+    def test_ranges(self, noise, outside, reg):
+        assert chosen(noise, outside).reg == reg
+
+    def test_never_falls_as_noise_grows(self, rng):
+        regs = [choose_reg(measure(*disc(rng, 500, 12, 10, noise)), M).reg for noise in (0.0, 0.03, 0.1, 0.3, 1.0)]
+        assert regs == sorted(regs)
+        assert (regs[0], regs[-1]) == (SURFACE_REG, NOISY_REG)
+
+    def test_boundaries_and_outliers_do_not_decide(self):
+        """The median: a third of the points lies at a boundary."""
+        noise = np.where(np.arange(90) % 3 == 0, 0.9, 0.0)
+        assert choose_reg(LocalVariance(noise, np.zeros(90)), M).reg == SURFACE_REG
+
+    def test_reason_holds_the_numbers(self):
+        assert chosen(0.4567, 0.2345).reason == (
+            "noise is 0.46 of the local variance, and 0.23 of it lies outside 2 dimensions (9 points sampled)"
+        )
+        assert "outside 1 dimension (" in chosen(0.4567, 0.2345, m=1).reason
+
+    def test_only_coincident_points(self):
+        nothing = np.full(4, np.nan)
+        assert choose_reg(LocalVariance(nothing, nothing), M).reg == SURFACE_REG

@@ -1,0 +1,166 @@
+"""weights.reg: auto in a run: which number, from which points, and where it goes."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline import LocallyLinearEmbedding, embed
+from pipeline.cli.commands import app
+from pipeline.config.models import Config, to_yaml
+from pipeline.engine import checkpoint
+from pipeline.jobs.suggest import suggest
+from pipeline.kernels.factors.choose_reg import NOISY_REG, SURFACE_REG
+from pipeline.linalg.reg_choice import reg_of_run
+from tests.support.points import swiss_roll
+
+N, K = 700, 10
+
+
+def blobs(n, rng, d=15):
+    return rng.normal(size=(n, d)) + 3 * rng.normal(size=(4, d))[rng.integers(4, size=n)]
+
+
+POINTS = {"roll": swiss_roll(N, np.random.default_rng(41)), "blobs": blobs(N, np.random.default_rng(42))}
+
+
+@pytest.fixture(scope="module")
+def solve(tmp_path_factory, run_stages, make_config):
+    """`solve(data, block_points, reverse, **weights)`: the stages up to solve_weights; each once."""
+    runs = {}
+
+    def run(data, block_points=N, reverse=0, **weights):
+        key = (data, block_points, reverse, *weights.items())
+        if key not in runs:
+            neighbors = {"n_neighbors": K, "reverse": reverse}
+            folder = tmp_path_factory.mktemp("reg")
+            config = make_config(folder, POINTS[data], block_points, neighbors=neighbors, weights=weights)
+            runs[key] = run_stages(config, "solve_weights")
+        return runs[key]
+
+    return run
+
+
+def choice(run):
+    [report] = run.reports["solve_weights", "choose_reg"]
+    return report
+
+
+def config_of(tmp_path, data, **sections):
+    np.save(tmp_path / "points.npy", POINTS[data])
+    return Config.model_validate({
+        "input": {"kind": "npy", "path": str(tmp_path / "points.npy")}, "neighbors": {"n_neighbors": K},
+        "output": {"store": str(tmp_path / "run.zarr"), "report": False},
+        "execution": {"cluster": {"kind": "serial"}}, "quality": {"sample": 50, "geodesic_sources": 0}, **sections,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "reg"), [("roll", SURFACE_REG), ("blobs", NOISY_REG)])
+class TestChoice:
+    def test_surface_and_noise_are_told_apart(self, solve, data, reg):
+        assert choice(solve(data))["reg"] == reg
+
+    @pytest.mark.parametrize("block_points", [300, 97])
+    def test_same_for_any_block_size(self, solve, data, reg, block_points):
+        one, other = choice(solve(data)), choice(solve(data, block_points))
+        assert one["reg"] == other["reg"]
+        assert one["noise"] == pytest.approx(other["noise"], abs=1e-12)
+        assert one["outside"] == pytest.approx(other["outside"], abs=1e-12)
+
+    def test_weights_are_those_of_the_number(self, solve, data, reg):
+        auto, number = solve(data), solve(data, reg=reg)
+        assert ("solve_weights", "choose_reg") not in number.reports
+        np.testing.assert_array_equal(auto.store.read_all("weights"), number.store.read_all("weights"))
+
+    def test_reverse_neighbors_do_not_change_it(self, solve, data, reg):
+        one, other = choice(solve(data)), choice(solve(data, reverse=4))
+        assert {**one, "says": ""} == {**other, "says": ""}
+
+
+def test_sample_is_smaller_than_many_points_and_the_same_in_any_blocks(monkeypatch, solve):
+    monkeypatch.setattr("pipeline.linalg.reg_choice.SAMPLE_POINTS", (50, 120))
+    one, other = choice(solve("blobs", 350)), choice(solve("blobs", 111))
+    assert "(120 points sampled)" in one["reason"]
+    assert one["noise"] == pytest.approx(other["noise"], abs=1e-12)
+
+
+def test_equal_choice_keeps_the_results(tmp_path, make_config, run_stages):
+    """The number is among the parameters of the weights, and the step that chooses it feeds nothing."""
+    np.save(tmp_path / "same.npy", POINTS["blobs"])
+    marks = []
+    for reg in ("auto", NOISY_REG, SURFACE_REG):
+        config = make_config(tmp_path, POINTS["blobs"], weights={"reg": reg}, neighbors={"n_neighbors": K})
+        same = config.input.model_copy(update={"path": str(tmp_path / "same.npy")})
+        store = run_stages(config.model_copy(update={"input": same}), "solve_weights").store
+        marks.append(checkpoint.recorded_steps(store)["solve_weights", "solve"]["fingerprint"])
+    assert marks[0] == marks[1] != marks[2]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("auto")
+    config = config_of(folder, "blobs")
+    path = folder / "job.yaml"
+    path.write_text(to_yaml(config.model_dump(mode="json", exclude_unset=True)))
+
+    def lle(*arguments):
+        result = CliRunner().invoke(app, [*arguments[:1], str(path), *arguments[1:]])
+        assert result.exit_code == 0, result.output
+        return result
+
+    before = json.loads(lle("plan", "--json").stdout)["reg"]
+    run = lle("run", "--json")
+    return before, json.loads(run.stdout), run.stderr, lle("plan"), config
+
+
+class TestRun:
+    def test_log_metrics_and_plan_hold_value_and_reason(self, finished):
+        before, run, log, plan, _ = finished
+        assert before["value"] is None
+        assert "0.001, 0.03 or 0.1" in before["reason"]
+        reg = run["metrics"]["reg"]
+        assert reg["value"] == NOISY_REG
+        line = f"weights.reg: 0.1: {reg['reason']}"
+        assert line in log
+        assert line in plan.stdout
+
+    def test_new_points_are_placed_with_the_number_chosen(self, finished):
+        rows = blobs(20, np.random.default_rng(42)) + 0.1
+        sections = {"quality": {"sample": 50, "geodesic_sources": 0}}
+        auto, number = (LocallyLinearEmbedding(n_neighbors=K, reg=reg, config=sections).fit(POINTS["blobs"])
+                        for reg in ("auto", NOISY_REG))  # fmt: skip
+        np.testing.assert_array_equal(auto.transform(rows), number.transform(rows))
+        assert auto.metrics_["reg"]["value"] == NOISY_REG
+        assert number.metrics_["reg"] == {"value": NOISY_REG, "reason": "set in the config"}
+
+    def test_suggest_proposes_the_same_number(self, finished, monkeypatch):
+        monkeypatch.setattr("pipeline.jobs.suggest.NEIGHBORS", (30,))
+        found = suggest(finished[4], 300)
+        assert found["suggested"]["weights.reg"] == NOISY_REG
+        assert any(reason.startswith("reg 0.1: noise is") for reason in found["reasons"])
+
+
+@pytest.mark.parametrize(("method", "used"), [("modified", True), ("ltsa", False)])
+def test_other_methods(tmp_path, method, used):
+    rows = POINTS["blobs"][:9] + 0.01
+    auto = LocallyLinearEmbedding(n_neighbors=K, method=method).fit(POINTS["blobs"])
+    number = LocallyLinearEmbedding(n_neighbors=K, method=method, reg=NOISY_REG if used else SURFACE_REG)
+    np.testing.assert_array_equal(auto.embedding_, number.fit(POINTS["blobs"]).embedding_)
+    np.testing.assert_array_equal(auto.transform(rows), number.transform(rows))
+    assert (auto.metrics_["reg"] is not None) == used
+
+
+def test_embed_takes_auto_by_default():
+    fast = {"neighbors": {"n_neighbors": K}, "quality": {"sample": 50, "geodesic_sources": 0}}
+    auto, number = (embed(POINTS["blobs"], **fast, **sections) for sections in ({}, {"weights": {"reg": NOISY_REG}}))
+    np.testing.assert_array_equal(auto, number)
+
+
+def test_auto_has_no_unit_for_the_absolute_rule(tmp_path):
+    with pytest.raises(ValueError, match="reg is auto, which is a share of the trace"):
+        config_of(tmp_path, "roll", weights={"rule": "absolute"})
+
+
+def test_store_of_an_older_version_has_its_number():
+    assert reg_of_run(None, {"weights": {"reg": 0.02}}) == 0.02
