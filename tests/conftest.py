@@ -100,7 +100,10 @@ def run_stage() -> Callable[..., StagesRun]:
 
 @pytest.fixture(scope="session")
 def make_config() -> Callable[..., Config]:
-    """`make_config(folder, points, block_points, **sections)`: a config for an array of points and a new store."""
+    """`make_config(folder, points, block_points, **sections)`: a config for an array of points and a new store.
+
+    weights.reg is scikit-learn's 1e-3 unless the section weights is given.
+    """
 
     def make(folder: Path, points: Any, block_points: int | str = "auto", **sections: Any) -> Config:
         number = len(list(folder.glob("*.npy")))
@@ -111,6 +114,7 @@ def make_config() -> Callable[..., Config]:
             "output": {"store": str(folder / f"run{number}.zarr")},
             "execution": {"block_points": block_points, "cluster": {"kind": "serial"}},
             "graph": {"min_component": 20},
+            "weights": {"reg": 1e-3},
         }
         return Config.model_validate({**data, **sections})
 

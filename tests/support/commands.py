@@ -13,9 +13,9 @@ UNMET = ("--set", "eigensolver.method=chebyshev", "--set", "eigensolver.max_degr
 
 
 def write_config(folder: Path, **sections) -> Path:
-    """A serial run without pictures, unless sections say otherwise."""
+    """A serial run without pictures and with scikit-learn's reg, unless sections say otherwise."""
     output = {"store": str(folder / "run.zarr"), "report": False}
-    config = {"output": output, "execution": {"cluster": {"kind": "serial"}}}
+    config = {"output": output, "execution": {"cluster": {"kind": "serial"}}, "weights": {"reg": 1e-3}}
     for name, section in sections.items():
         config[name] = {**config.get(name, {}), **section}
     path = folder / "config.yaml"
