@@ -4,8 +4,8 @@
 
 Prints a line for each data set: the reg chosen, then for reg 1e-3, auto and the best of the grid the trustworthiness,
 the neighbourhood hit (12 neighbours, where rows have labels) and the smallest participation of a coordinate as a share
-of the points, then the processor seconds of a run with 1e-3 and with auto. Real data need the folder shared/data beside the
-repository.
+of the points, then the processor seconds of a run with 1e-3 and with auto. Real data need the folder shared/data beside
+the repository.
 """
 
 import argparse
