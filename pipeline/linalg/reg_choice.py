@@ -19,6 +19,7 @@ from pipeline.kernels.factors.choose_reg import (
 )
 from pipeline.kernels.neighbors.duplicates import row_hashes
 from pipeline.storage import array_specs
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
 STEP = "choose_reg"
@@ -52,14 +53,14 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     # Added reverse neighbours are farther than these, mostly on the outer side, where they would hide the noise.
     k, d = config.k_bounds[1], layout.n_features
     sample = min(layout.n_points, sample_points(k, d))
-    m, size, row = config.eigensolver.n_components, layout.block_points, d * np.dtype(layout.dtype).itemsize
+    m, row, blocks = config.eigensolver.n_components, layout.row_bytes, Blocks(layout.n_points, layout.block_points)
     [chosen] = yield Step(
         stage,
         STEP,
         choose_from_sample,
         1,
-        Decides({"sample": sample, "n_neighbors": k, "n_components": m, "size": size, "n_points": layout.n_points}),
-        Runs(choose_reg_bytes(block=size, sample=sample, row=row, k=layout.k_max, batch=BATCH_BYTES)),
+        Decides({"sample": sample, "n_neighbors": k, "n_components": m, "blocks": blocks}),
+        Runs(choose_reg_bytes(block_size=blocks.size, sample=sample, row=row, k=layout.k_max, batch=BATCH_BYTES)),
         expected=lambda block_index: {"reg": NOT_CHOSEN_YET},
         feeds=False,
     )
@@ -67,13 +68,13 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
 
 
 def choose_from_sample(
-    store: Store, block: int, sample: int, n_neighbors: int, n_components: int, size: int, n_points: int
+    store: Store, block_index: int, sample: int, n_neighbors: int, n_components: int, blocks: Blocks
 ) -> Report:
     """Choose reg from sampled points and their nearest neighbours.
 
     Which points are sampled depends on the input rows only, not on the internal order or the blocks of points.
     """
-    rows, order = _sample_rows(store, sample, size, n_points)
+    rows, order = _sample_rows(store, sample, blocks)
     ids = store.gather(array_specs.NEIGHBOR_INDICES.name, rows)[order, :n_neighbors].astype(np.int64)
     wanted = np.union1d(rows, ids[ids >= 0])
     points = store.gather(array_specs.POINTS.name, wanted)
@@ -87,15 +88,13 @@ def choose_from_sample(
     return {**chosen._asdict(), "says": f"weights.reg: {chosen.reg:g}: {chosen.reason}"}
 
 
-def _sample_rows(
-    store: Store, sample: int, size: int, n_points: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _sample_rows(store: Store, sample: int, blocks: Blocks) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The points whose input rows have the smallest hashes: (their ids, ascending; their order by input row)."""
     hashes, rows, original = np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64)
-    for start in range(0, n_points, size):
-        block = store.read(array_specs.ORIGINAL_INDEX.name, start, min(start + size, n_points))
+    for start, stop in map(blocks.rows, range(blocks.count)):
+        block = store.read(array_specs.ORIGINAL_INDEX.name, start, stop)
         hashes = np.concatenate([hashes, row_hashes(block[:, None].astype(np.float64))[:, 0]])
-        rows = np.concatenate([rows, np.arange(start, start + len(block))])
+        rows = np.concatenate([rows, np.arange(start, stop)])
         original = np.concatenate([original, block])
         smallest = np.argsort(hashes)[:sample]
         hashes, rows, original = hashes[smallest], rows[smallest], original[smallest]
@@ -133,6 +132,6 @@ def describe_reg(method: str, reg: float | str, chosen: Report | None) -> Json |
     return {"value": chosen["reg"], "reason": chosen["reason"]}
 
 
-def choose_reg_bytes(*, block: int, sample: int, row: int, k: int, batch: int) -> int:
+def choose_reg_bytes(*, block_size: int, sample: int, row: int, k: int, batch: int) -> int:
     rows = sample * (k + 1)
-    return task_costs.TASK_BYTES + block * (3 * row + 16 * k + 64) + rows * (2 * row + 48) + 6 * batch
+    return task_costs.TASK_BYTES + block_size * (3 * row + 16 * k + 64) + rows * (2 * row + 48) + 6 * batch

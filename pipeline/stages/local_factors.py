@@ -21,12 +21,8 @@ from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_by
 from pipeline.kernels.factors.factor_rows import LocalRows, stack_rows
 from pipeline.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
 from pipeline.kernels.factors.modified_lle import modified_rows, principal_directions, spread
-<<<<<<< HEAD
 from pipeline.kernels.graph.connectivity import disconnected_from_own_list
-=======
-from pipeline.kernels.graph.connectivity import apart_from_their_lists
 from pipeline.linalg.reg_choice import reg_for_weights
->>>>>>> 8345679 (Choose weights.reg from the noise in neighbourhoods by default)
 from pipeline.storage import array_specs
 from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store

@@ -16,17 +16,10 @@ BATCH_BYTES = 16 * 2**20
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-<<<<<<< HEAD
-    """request -> send -> solve -> measure."""
+    """request -> send -> (choose_reg ->) solve -> measure."""
     n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     row = layout.row_bytes
     blocks = Blocks(n, block_size)
-=======
-    """request -> send -> (choose_reg ->) solve -> measure."""
-    n, k, block, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
-    row = layout.n_features * np.dtype(layout.dtype).itemsize
-    size = {"size": block, "n_points": n}
->>>>>>> 8345679 (Choose weights.reg from the noise in neighbourhoods by default)
     foreign = yield from exchange("solve_weights", layout, array_specs.POINTS.name, row)
     reg = yield from reg_for_weights("solve_weights", config, layout)
     yield Step(
@@ -34,15 +27,9 @@ def steps(config: Config, layout: Layout) -> Steps:
         "solve",
         solve_block,
         n_blocks,
-<<<<<<< HEAD
-        Decides({"reg": config.weights.reg, "rule": config.weights.rule, "blocks": blocks}),
+        Decides({"reg": reg, "rule": config.weights.rule, "blocks": blocks}),
         Runs(solve_weights_bytes(block_size=block_size, foreign=foreign, row=row, k=k, batch=BATCH_BYTES)),
         Writes(arrays=(PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block_size),)),
-=======
-        Decides({"reg": reg, "rule": config.weights.rule, **size}),
-        Runs(solve_weights_bytes(block=block, foreign=foreign, row=row, k=k, batch=BATCH_BYTES)),
-        Writes(arrays=(PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block),)),
->>>>>>> 8345679 (Choose weights.reg from the noise in neighbourhoods by default)
     )
     yield Step(
         "solve_weights",
