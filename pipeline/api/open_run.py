@@ -147,5 +147,5 @@ def open_run(store: str) -> OpenedRun:
         if current_config.holds_array(run_store, spec.name) and (has_embedding or spec not in EMBEDDED):
             stored_array = StoredArray(run_store.url, spec.name)
             arrays[spec.name] = da.from_array(stored_array, chunks=stored_array.chunks, name=False, asarray=False)
-    metrics = run_store.get_json("report/metrics.json") if current_config.has_metrics(run_store) else None
+    metrics = run_store.get_record("report/metrics.json", {}) if current_config.has_metrics(run_store) else None
     return OpenedRun(run_store.url, attributes["config"], attributes["versions"], metrics, arrays)

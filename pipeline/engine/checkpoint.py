@@ -7,7 +7,6 @@ A run with another config than the last one writes it into the store first, and 
 has not got to is not known to be of this config: `_run/current.json` lists what is, until the run ends.
 """
 
-import contextlib
 import hashlib
 import json
 import time
@@ -16,9 +15,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from pipeline.core.errors import CorruptChunk, StageIncomplete, StoreError
+from pipeline.core.errors import StageIncomplete, StoreError
+from pipeline.engine import damage
 from pipeline.engine.markers import pack, unpack
 from pipeline.engine.plan import BlockReport, Step
+from pipeline.storage import records
 from pipeline.storage.store import Store
 
 Before = Collection[tuple[str, str]] | None
@@ -41,11 +42,11 @@ def with_records(
     """
     if not step.decides.shows_records:
         return step
-    records = {".".join(key): {name: record.get(name) for name in ("fingerprint", "begun", "seconds")}
+    steps = {".".join(key): {name: record.get(name) for name in ("fingerprint", "begun", "seconds")}
                for key, record in recorded_steps(store).items()
                if key[0] != step.stage and (among is None or key in among)}  # fmt: skip
     attributes = store.attributes() if attributes is None else attributes
-    identity = {**step.decides.identity, "attributes": attributes, "records": records}
+    identity = {**step.decides.identity, "attributes": attributes, "records": steps}
     return replace(step, decides=replace(step.decides, identity=identity))
 
 
@@ -63,14 +64,14 @@ def begin_step(
     `before`, those that this run has done already, still hold (None: all do). What one of the donors has finished under
     the same fingerprint is taken over from there.
     """
-    record = store.get_json(f"_run/steps/{step.stage}.{step.name}.json")
+    record = step_record(store, step.stage, step.name)
     if record is None or record.get("fingerprint") != mark or not _is_there(store, step):
         forget_step(store, step.stage, step.name)
         others = begun_steps(store) - set(before or ())
         for stage, name in others if step.feeds and before is not None else _rivals(store, step, others):
             forget_step(store, stage, name)
-        if (donor := _best_donor(donors, step, mark)) is not None:
-            return _adopt(store, donor, step, mark)
+        if (adopted := _take_over(store, step, mark, donors)) is not None:
+            return adopted
         for bundle in step.writes.bundles:
             store.objects.delete(bundle)
         for array in step.writes.arrays:
@@ -78,55 +79,54 @@ def begin_step(
         arrays = [array.spec.name for array in step.writes.arrays]
         content = {"begun": time.time(), "fingerprint": mark, "n_blocks": step.n_blocks, "arrays": arrays,
                    "bundles": list(step.writes.bundles)}  # fmt: skip
-        store.put_json(f"_run/steps/{step.stage}.{step.name}.json", content)
+        store.put_json(_record_name(step.stage, step.name), content)
         return {}
     return finished_blocks(store, step.stage, step.name, mark)
 
 
-def _best_donor(donors: Sequence[Store], step: Step, mark: str) -> Store | None:
-    """The store that has most blocks of this fingerprint, the first of equals.
+def _take_over(store: Store, step: Step, mark: str, donors: Sequence[Store]) -> dict[int, BlockReport] | None:
+    """Take a step over from the donor with most undamaged blocks of this fingerprint; the reports of these blocks.
 
-    One without any counts too: what an iteration keeps between two runs lies with the results it has not got yet.
+    None if no donor has the step. A donor without finished blocks counts too: what an iteration keeps between two runs
+    lies with the results it has not got yet.
     """
-    best, most = None, -1
-    for donor in donors:
-        record = donor.get_json(f"_run/steps/{step.stage}.{step.name}.json")
-        if (
-            record is None
-            or record["fingerprint"] != mark
-            or not all(_opens(donor, a.spec.name) for a in step.writes.arrays)
-        ):
-            continue
-        if (n_done := len(finished_blocks(donor, step.stage, step.name, mark))) > most:
-            best, most = donor, n_done
-        if most == step.n_blocks:
-            break
-    return best
+    offers = [(len(done), donor, done) for donor in donors if (done := _undamaged(donor, step, mark)) is not None]
+    if not offers:
+        return None
+    _, donor, done = max(offers, key=lambda offer: offer[0])
+    return _adopt(store, donor, step, done)
 
 
-def _opens(store: Store, array: str) -> bool:
-    with contextlib.suppress(StoreError, CorruptChunk):
-        store.array(array)
-        return True
-    return False
+def _undamaged(donor: Store, step: Step, mark: str) -> dict[int, BlockReport] | None:
+    """Reports of the blocks that a donor holds whole; everything it would give is read. None if it cannot give any."""
+    record = step_record(donor, step.stage, step.name)
+    if record is None or record["fingerprint"] != mark or not all(map(donor.holds, step.writes.arrays)):
+        return None
+    done = finished_blocks(donor, step.stage, step.name, mark)
+    try:
+        found = damage.damage_of_step(donor, record, done)
+    except StoreError:
+        return None
+    blocks = {damage.block_of_damage(record, error.array, error.chunk) for error in found}
+    return None if None in blocks else {block: report for block, report in done.items() if block not in blocks}
 
 
-def _adopt(store: Store, donor: Store, step: Step, mark: str) -> dict[int, BlockReport]:
+def _adopt(store: Store, donor: Store, step: Step, done: dict[int, BlockReport]) -> dict[int, BlockReport]:
     """Take a step over from another store, data, markers, then the record; returns the reports of its finished blocks.
 
     Nothing counts before its record is there, so a kill on the way only means to begin again.
     """
-    name = f"_run/steps/{step.stage}.{step.name}.json"
-    record, done = donor.get_json(name), finished_blocks(donor, step.stage, step.name, mark)
+    record = step_record(donor, step.stage, step.name)
+    assert record is not None
     store.take(donor, [*record["arrays"], *record["bundles"]])
     store.objects.copy([marker_name(step.stage, step.name, block) for block in sorted(done)], donor.objects)
-    store.put_json(name, {**record, "begun": time.time()})
+    store.put_json(_record_name(step.stage, step.name), {**record, "begun": time.time()})
     return done
 
 
 def _is_there(store: Store, step: Step) -> bool:
     """Whether a step's arrays are there, and what it leaves for people, who may have removed it by hand."""
-    return all(store.has_array(array.spec.name) for array in step.writes.arrays) and (
+    return all(map(store.holds, step.writes.arrays)) and (
         not step.decides.shows_records or all(store.objects.names(bundle) for bundle in step.writes.bundles)
     )
 
@@ -134,8 +134,8 @@ def _is_there(store: Store, step: Step) -> bool:
 def _rivals(store: Store, step: Step, others: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
     """Which of some steps wrote the arrays that this one is about to replace (another way to the same result)."""
     names = {array.spec.name for array in step.writes.arrays} | set(step.writes.bundles)
-    records = recorded_steps(store) if others else {}
-    return [key for key in others if key in records and names & {*records[key]["arrays"], *records[key]["bundles"]}]
+    steps = recorded_steps(store) if others else {}
+    return [key for key in others if key in steps and names & {*steps[key]["arrays"], *steps[key]["bundles"]}]
 
 
 def forget_unused(store: Store, stage: str, used: set[str]) -> None:
@@ -161,7 +161,7 @@ def delete_unrecorded(store: Store, names: Collection[str]) -> None:
 
 def forget_step(store: Store, stage: str, name: str) -> None:
     """Remove the record of a step and the markers of its blocks."""
-    store.objects.delete(f"_run/steps/{stage}.{name}.json")
+    store.objects.delete(_record_name(stage, name))
     forget_markers(store, stage, name)
 
 
@@ -189,7 +189,7 @@ def read_marker(store: Store, step: Step, mark: str, block: int) -> BlockReport 
 
 def require_current(store: Store, step: Step, mark: str, block: int) -> None:
     """Raises StageIncomplete if a run with another config or input has begun the step anew."""
-    record = store.get_json(f"_run/steps/{step.stage}.{step.name}.json")
+    record = step_record(store, step.stage, step.name)
     if record is None or record["fingerprint"] != mark:
         raise StageIncomplete(f"{step.stage}.{step.name}, block {block}: a newer run has taken over the store")
 
@@ -213,53 +213,56 @@ def is_whole(store: Store) -> bool:
 
 def add_seconds(store: Store, step: Step, seconds: float) -> None:
     """Add wall-clock seconds to a step's record; a resumed step keeps what it took before."""
-    name = f"_run/steps/{step.stage}.{step.name}.json"
-    record = store.get_json(name)
+    record = step_record(store, step.stage, step.name)
     if record is not None and seconds:
-        store.put_json(name, {**record, "seconds": round(record.get("seconds", 0.0) + seconds, 3)})
+        total = round(record.get("seconds", 0.0) + seconds, 3)
+        store.put_json(_record_name(step.stage, step.name), {**record, "seconds": total})
 
 
 def begun_steps(store: Store) -> set[tuple[str, str]]:
     """(stage, step) of every step this store has begun; by one list of names, where `recorded_steps` reads each."""
-    return {_stage_and_step(name) for name in store.objects.names("_run/steps")}
+    keys = {tuple(name.rsplit("/", 1)[1].split(".")) for name in store.objects.names("_run/steps")}
+    return {(key[0], key[1]) for key in keys if len(key) == 3 and key[2] == "json"}
 
 
 def recorded_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     """Every step this store has begun: (stage, step) -> its record, in the order they were begun."""
-    found = {_stage_and_step(name): store.get_json(name) for name in store.objects.names("_run/steps")}
+    found = {key: step_record(store, *key) for key in begun_steps(store)}
     steps = {key: record for key, record in found.items() if record is not None}
-    return dict(sorted(steps.items(), key=lambda item: item[1]["begun"]))
+    return dict(sorted(steps.items(), key=lambda item: (item[1]["begun"], item[0])))
 
 
-def _stage_and_step(record: str) -> tuple[str, str]:
-    stage, step = record.rsplit("/", 1)[1].removesuffix(".json").split(".", 1)
-    return stage, step
+def step_record(store: Store, stage: str, name: str) -> dict[str, Any] | None:
+    """The record of a step; None if it was not begun or the record is damaged: then its blocks count as not done."""
+    return store.get_record(_record_name(stage, name), records.STEP)
+
+
+def _record_name(stage: str, name: str) -> str:
+    return f"_run/steps/{stage}.{name}.json"
 
 
 def read_reports(store: Store) -> dict[tuple[str, str], list[BlockReport]]:
     """(stage, step) -> reports of its finished blocks in block order."""
-    found = {}
-    for (stage, step), record in recorded_steps(store).items():
-        done = finished_blocks(store, stage, step, record["fingerprint"])
-        found[stage, step] = [done[block] for block in sorted(done)]
-    return found
+    return {key: reports_of_step(store, *key) for key in recorded_steps(store)}
+
+
+def reports_of_step(store: Store, stage: str, name: str) -> list[BlockReport]:
+    """Reports of a step's finished blocks in block order; empty if it was not begun."""
+    record = step_record(store, stage, name)
+    done = {} if record is None else finished_blocks(store, stage, name, record["fingerprint"])
+    return [done[block] for block in sorted(done)]
 
 
 def invalidate(store: Store, array: str, chunk: str) -> str:
     """Forget the block that wrote a damaged chunk, so that the next run computes it again; says what was forgotten."""
     for (stage, step), record in recorded_steps(store).items():
-        bundles = [bundle.removesuffix(".npz") for bundle in record["bundles"]]
-        within = [array.removeprefix(f"{bundle}/").split("/") for bundle in bundles if array.startswith(f"{bundle}/")]
-        if array not in record["arrays"] and array not in bundles and not within:
+        if not damage.wrote(record, array):
             continue
-        # A bundle's last number is the block that wrote it; of rows of M the first, before the part's name.
-        numbers = [part for part in within[0] if part.isdigit()][-1:] if within else []
-        block = int([chunk, *numbers][-1]) if (array in record["arrays"] and chunk.isdigit()) or numbers else None
-        if block is not None and record["n_blocks"] > max(1, block):
+        if (block := damage.block_of_damage(record, array, chunk)) is not None:
             store.objects.delete(marker_name(stage, step, block))
             return f"block {block} of {stage}.{step}"
         forget_markers(store, stage, step)
         if chunk == "zarr.json":  # a record of no fingerprint: the arrays are created anew, and the store is not whole
-            store.put_json(f"_run/steps/{stage}.{step}.json", {**record, "fingerprint": ""})
+            store.put_json(_record_name(stage, step), {**record, "fingerprint": ""})
         return f"all of {stage}.{step}"
     return "nothing (no step wrote it)"

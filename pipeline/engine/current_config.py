@@ -9,10 +9,12 @@ from collections.abc import Collection
 from typing import Any
 
 from pipeline.core.errors import ConfigError
-from pipeline.engine.checkpoint import finished_blocks, recorded_steps
+from pipeline.engine.checkpoint import finished_blocks, recorded_steps, step_record
+from pipeline.storage import records
 from pipeline.storage.store import Store
 
 CURRENT = "_run/current.json"
+NOTHING: dict[str, Any] = {"steps": [], "arrays": [], "metrics": False}
 
 
 def begin_run(store: Store, config: dict[str, Any], input_fingerprint: Any) -> None:
@@ -23,15 +25,21 @@ def begin_run(store: Store, config: dict[str, Any], input_fingerprint: Any) -> N
     attributes = store.attributes()
     then = [attributes.get("config"), attributes.get("input_fingerprint")]
     if json.dumps(then, sort_keys=True) != json.dumps([config, input_fingerprint], sort_keys=True):
-        store.put_json(CURRENT, {"steps": [], "arrays": [], "metrics": False})
+        store.put_json(CURRENT, NOTHING)
+
+
+def _current(store: Store) -> dict[str, Any] | None:
+    """The list of what is of the store's config; None if all is. A list that cannot be read is taken as empty."""
+    current = store.get_record(CURRENT, records.CURRENT)
+    return NOTHING if current is None and store.objects.exists(CURRENT) else current
 
 
 def got_to(store: Store, done: Collection[tuple[str, str]]) -> None:
     """Let steps count as those of the store's config; nothing to do where all do."""
-    if (current := store.get_json(CURRENT)) is not None:
+    if (current := _current(store)) is not None:
         before, arrays = set(map(tuple, current["steps"])), set(current["arrays"])
         for stage, name in set(done) - before:
-            arrays |= set((store.get_json(f"_run/steps/{stage}.{name}.json") or {"arrays": []})["arrays"])
+            arrays |= set((step_record(store, stage, name) or {"arrays": []})["arrays"])
         store.put_json(CURRENT, {**current, "steps": sorted(before | set(done)), "arrays": sorted(arrays)})
 
 
@@ -42,32 +50,31 @@ def end_run(store: Store) -> None:
 
 def metrics_written(store: Store) -> None:
     """Let metrics.json count as that of the store's config."""
-    if (current := store.get_json(CURRENT)) is not None:
+    if (current := _current(store)) is not None:
         store.put_json(CURRENT, {**current, "metrics": True})
 
 
 def has_metrics(store: Store) -> bool:
     """Whether a metrics.json that lies in the store tells of its config, and not of the one before."""
-    current = store.get_json(CURRENT)
+    current = _current(store)
     return current is None or bool(current["metrics"])
 
 
 def current_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     """The records of the steps that are known to be of the store's config, as `recorded_steps` has them."""
-    records, current = recorded_steps(store), store.get_json(CURRENT)
+    recorded, current = recorded_steps(store), _current(store)
     if current is None:
-        return records
+        return recorded
     known = set(map(tuple, current["steps"]))
-    return {key: record for key, record in records.items() if key in known}
+    return {key: record for key, record in recorded.items() if key in known}
 
 
 def current_record(store: Store, stage: str, name: str) -> dict[str, Any] | None:
     """One of `current_steps`, without reading the others; None where it is not among them."""
-    current = store.get_json(CURRENT)
+    current = _current(store)
     if current is not None and [stage, name] not in current["steps"]:
         return None
-    record: dict[str, Any] | None = store.get_json(f"_run/steps/{stage}.{name}.json")
-    return record
+    return step_record(store, stage, name)
 
 
 def current_arrays(store: Store, among: Collection[tuple[str, str]] | None = None) -> set[str]:
@@ -78,7 +85,7 @@ def current_arrays(store: Store, among: Collection[tuple[str, str]] | None = Non
 
 def holds_array(store: Store, name: str) -> bool:
     """Whether the store has an array, and of its config: nothing is listed, which not every place over HTTP allows."""
-    current = store.get_json(CURRENT)
+    current = _current(store)
     return (current is None or name in current["arrays"]) and store.has_array(name)
 
 

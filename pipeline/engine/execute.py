@@ -241,7 +241,7 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
         _pools.cache_clear()  # MKL is loaded there, which is no module
     seconds = time.perf_counter() - started
     peak = max(peak_bytes(), report.pop("peak_bytes", 0))  # the step may have worked in another process
-    result = BlockReport(block, round(seconds, 4), peak, report, base_bytes)
+    result = BlockReport(block, round(seconds, 4), peak, report, base_bytes, tuple(sorted(store.bundles_written)))
     checkpoint.mark_done(store, step, mark, result)
     return result
 

@@ -22,11 +22,11 @@ def unpack(content: Any, mark: str) -> BlockReport | None:
     if not isinstance(content, dict) or content.get("fingerprint") != mark:
         return None
     stored = {key: value for key, value in content.items() if key != "crc32"}
-    if content.get("crc32", _checksum(stored)) != _checksum(stored):  # releases before wrote none
+    if content.get("crc32") != _checksum(stored):
         return None
     del stored["fingerprint"]
     try:
-        return BlockReport(**stored)
+        return BlockReport(**{**stored, "bundles": tuple(stored.get("bundles", ()))})
     except TypeError:
         return None
 

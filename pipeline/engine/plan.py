@@ -162,7 +162,8 @@ class Step:
 class BlockReport:
     """What a task says when it is done: scalars only, kept in its marker.
 
-    `peak_bytes` is the most its process held while it ran, `base_bytes` what it held before.
+    `peak_bytes` is the most its process held while it ran, `base_bytes` what it held before. `bundles` are the names of
+    the bundles that the task wrote.
     """
 
     block: int
@@ -170,6 +171,7 @@ class BlockReport:
     peak_bytes: int
     report: Report
     base_bytes: int = 0
+    bundles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

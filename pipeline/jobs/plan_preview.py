@@ -94,7 +94,7 @@ class Forecast:
         if not earlier["blocks"]:
             return {}
         donor = Store(earlier["url"])
-        record = donor.get_json("_run/steps/ingest.read.json")
+        record = checkpoint.step_record(donor, "ingest", "read") or {"fingerprint": ""}
         done = checkpoint.finished_blocks(donor, "ingest", "read", record["fingerprint"])
         return {block: done[block] for block in earlier["blocks"] if block < step.n_blocks}
 

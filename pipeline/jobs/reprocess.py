@@ -23,6 +23,7 @@ from pipeline.inputs import Source
 from pipeline.linalg.alignment import state_of_other
 from pipeline.search.incremental import base_version
 from pipeline.search.variable_neighborhoods import names_files, state_of_files
+from pipeline.storage import records
 from pipeline.storage.lock import RunLock
 from pipeline.storage.store import Store
 from pipeline.storage.versions import Versions
@@ -118,7 +119,7 @@ def describe_input(config: Config, source: Source, size: int) -> dict[str, Any]:
 
 def earlier_blocks(donor: Store, now: dict[str, Any]) -> list[int]:
     """Blocks of the input that a store holds whole and that have the stamps of now."""
-    then, record = donor.get_json(INPUT), donor.get_json("_run/steps/ingest.read.json")
+    then, record = donor.get_record(INPUT, records.INPUT), checkpoint.step_record(donor, "ingest", "read")
     if then is None or record is None or any(then[key] != now[key] for key in ("reads", "size")):
         return []
     same = {block for block, (old, new) in enumerate(zip(then["stamps"], now["stamps"], strict=False)) if old == new}
@@ -171,6 +172,8 @@ def reprocess(
     started, root, mark = time.perf_counter(), Versions(config.output.store), identity(config, source)
     root.check_place()
     with RunLock(root.store) as lock:
+        if fresh:
+            root.delete_damaged_pointer()
         if not fresh and is_current(root, mark, source):
             say("nothing has changed: the files of the input and the config are those of the published version")
             _prune(root, config, say)
@@ -185,8 +188,8 @@ def reprocess(
             say("nothing has changed: the input has other files or dates, but the same bytes")
             _prune(root, config, say)
             return _unchanged(root, result.computed, result.reused, started)
-        content = store.get_json(INPUT)["content"]
-        facts = {"fingerprint": mark, "content": content, "rows": result.metrics.get("n_input")}
+        content = store.get_record(INPUT, {"content": str}) or {"content": ""}
+        facts = {"fingerprint": mark, **content, "rows": result.metrics.get("n_input")}
         root.publish(version_id(store), **facts)
         say(f"published: {version_id(store)}")
         _prune(root, config, say)
@@ -209,7 +212,7 @@ def begin(
     other = next((version for version in left if version != mine and _is_run(root.open(version))), None)
     if not forecast:
         for version in left:
-            if version != mine and (fresh or version != other):
+            if version != mine and (fresh or version != other) and not _worth_keeping(root, version):
                 with contextlib.suppress(StoreError):  # pruning tries again, and says why
                     root.drop(version)
     older = (root.pointer() or {}).get("history", [])[1:]
@@ -220,6 +223,11 @@ def begin(
     version = mine or root.new_id()
     attributes = {"version": version, "fingerprint": mark}
     return root.open(version), VersionHistory(config, source, donors, content, attributes)
+
+
+def _worth_keeping(root: Versions, version: str) -> bool:
+    """Whether a version is finished and no other one is published: its pointer was damaged or deleted."""
+    return root.pointer() is None and checkpoint.is_whole(root.open(version))
 
 
 def _is_run(store: Store) -> bool:
@@ -245,7 +253,7 @@ def _same_bytes(root: Versions, store: Store, mark: str) -> None:
 
 def _unchanged(root: Versions, computed: dict[str, int], reused: dict[str, int], started: float) -> RunResult:
     store = root.published()
-    metrics = store.get_json("report/metrics.json") or {}
+    metrics = store.get_record("report/metrics.json", {}) or {}
     seconds = time.perf_counter() - started
     return RunResult(store.url, metrics, computed, reused, seconds, version=version_id(store), unchanged=True)
 

@@ -130,7 +130,7 @@ def _begin_store(store: Store, config: Config, source: Source, fresh: bool, hist
 
 
 def _result(store: Store, progress: RunProgress, started: float) -> RunResult:
-    metrics = store.get_json("report/metrics.json") or {}
+    metrics = store.get_record("report/metrics.json", {}) or {}
     return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
 
 

@@ -213,5 +213,5 @@ def _row(experiment: Experiment, counts: StepCounts, state: str, code: int, mess
            "seconds": round(seconds, 3), "steps_asked": asked}  # fmt: skip
     row |= {f"steps_{kind}": counts.steps[kind] for kind in StepCounts.KINDS}
     if experiment.config is not None and state != "failed":
-        row |= flat_metrics(Store(experiment.config.output.store).get_json("report/metrics.json") or {})
+        row |= flat_metrics(Store(experiment.config.output.store).get_record("report/metrics.json", {}) or {})
     return row

@@ -1,31 +1,20 @@
 """Read everything a store holds against its checksums, and forget what is damaged, so that a run computes it anew."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from pipeline.core.errors import CorruptChunk, StoreError
 from pipeline.engine import checkpoint
-from pipeline.storage import array_specs
+from pipeline.engine.damage import damage_of_step
 from pipeline.storage.lock import RunLock, running
-from pipeline.storage.store import Store, block_of
-
-Read = Callable[[], Any]
-
-MATRICES = {array_specs.COST_MATRIX, array_specs.LOCAL_FACTORS}
-"""Folders of blocks of CSR rows."""
+from pipeline.storage.store import Store
 
 
 def find_damage(store: Store) -> list[CorruptChunk]:
     """Every chunk and bundle of finished blocks that is missing or does not match its checksum."""
-    found = []
+    found = list[CorruptChunk]()
     for (stage, step), record in checkpoint.recorded_steps(store).items():
-        done = set(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
-        for read in _readings(store, record, done):
-            try:
-                read()
-            except CorruptChunk as error:
-                found.append(error)
+        found += damage_of_step(store, record, checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
     return found
 
 
@@ -58,8 +47,8 @@ def forgotten_blocks(store: Store) -> dict[str, int]:
         return found
     if not checkpoint.finished_blocks(store, "write_report", "write", report["fingerprint"]):
         return found
-    solvers = (store.get_json("report/metrics.json") or {}).get("solvers") or []
-    unmet = {block for block, solver in enumerate(solvers) if not solver["converged"]}
+    metrics = store.get_record("report/metrics.json", {"solvers": [{"converged": bool}]}) or {"solvers": []}
+    unmet = {block for block, solver in enumerate(metrics["solvers"]) if not solver["converged"]}
     for (stage, step), record in records.items():
         done = set(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
         excused = unmet if (stage, step) == ("solve_embedding", "solve") else set[int]()
@@ -87,38 +76,3 @@ def check(store: Store, others: Callable[[], list[Store]]) -> dict[str, Any]:
     if lines:
         raise StoreError("\n".join([*([] if damage else [f"{store.url}:"]), *lines]))
     return {"store": store.url, "damaged": 0, "unfinished": missing_blocks(store)}
-
-
-def _readings(store: Store, record: dict[str, Any], done: set[int]) -> Iterator[Read]:
-    """A call for each object of a step's finished blocks."""
-    for name in record["arrays"]:
-        try:
-            array = store.array(name)
-        except StoreError as error:
-            yield partial(_fail, CorruptChunk(name, "zarr.json", str(error)))
-            continue
-        rows, size = array.shape[0], block_of(array)
-        for block in range(-(-rows // size)):
-            if block in done or (done and record["n_blocks"] == 1):
-                yield partial(store.read, name, block * size, min((block + 1) * size, rows))
-    for bundle in record["bundles"]:
-        names = [bundle] if bundle.endswith(".npz") and done else store.objects.names(bundle)
-        for name in names:
-            if name.endswith(".npz"):
-                yield partial(store.read_bundle, name.removesuffix(".npz"))
-    for folder in MATRICES.intersection(record["bundles"]):
-        for block in sorted(done):
-            yield partial(_read_rows, store, folder, block)
-
-
-def _read_rows(store: Store, folder: str, block: int) -> None:
-    try:
-        store.read_rows(folder, block)
-    except CorruptChunk:
-        raise
-    except (StoreError, ValueError, OSError) as error:
-        raise CorruptChunk(f"{folder}/{block:05d}", "zarr.json", str(error)) from None
-
-
-def _fail(error: CorruptChunk) -> None:
-    raise error

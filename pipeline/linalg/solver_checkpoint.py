@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline.core.errors import CorruptChunk
 from pipeline.kernels.eigensolver.chebyshev import SubspaceState
+from pipeline.storage.records import SOLVER_HEAD
 from pipeline.storage.store import Store
 
 KEEP_EVERY_SECONDS = 120.0
@@ -30,7 +31,7 @@ def keeper(store: Store, name: str) -> Callable[[SubspaceState, bool], None]:
 
 def write_state(store: Store, name: str, state: SubspaceState) -> None:
     """Blocks of rows first, then the head that names them: a state is whole or not there."""
-    before = store.get_json(f"{name}/head.json")
+    before = store.get_record(f"{name}/head.json", SOLVER_HEAD)
     n_blocks = math.ceil(len(state.vectors) / ROWS)
     for block in range(n_blocks):
         rows = state.vectors[block * ROWS : (block + 1) * ROWS]
@@ -45,8 +46,8 @@ def write_state(store: Store, name: str, state: SubspaceState) -> None:
 
 def read_state(store: Store, name: str, n_points: int) -> SubspaceState | None:
     """The state kept last; None without one, or when it is of another problem or damaged."""
-    head = store.get_json(f"{name}/head.json")
-    if not head:
+    head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
+    if head is None:
         return None
     n_steps = head["n_steps"]
     keys = [f"{name}/{n_steps}-{block}" for block in range(head["n_blocks"])]
@@ -63,12 +64,12 @@ def read_state(store: Store, name: str, n_points: int) -> SubspaceState | None:
 def kept_heads(store: Store, folder: str) -> list[dict[str, Any]]:
     """Of every state in the folder: products so far and the lowest Ritz values, upper bounds on the eigenvalues."""
     names = [name for name in store.objects.names(folder) if name.endswith("/head.json")]
-    return [head for name in sorted(names) if (head := store.get_json(name))]
+    return [head for name in sorted(names) if (head := store.get_record(name, SOLVER_HEAD))]
 
 
 def forget_state(store: Store, name: str) -> None:
     """Remove what is kept under ``name``."""
-    head = store.get_json(f"{name}/head.json")
+    head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
     if head:
         store.objects.delete(f"{name}/head.json")
         _remove(store, name, head)
@@ -77,4 +78,4 @@ def forget_state(store: Store, name: str) -> None:
 def _remove(store: Store, name: str, head: dict[str, int]) -> None:
     keys = [*range(head["n_blocks"]), "values"]
     for key in keys:
-        store.objects.delete(f"{name}/{head['n_steps']}-{key}.npz")
+        store.delete_bundle(f"{name}/{head['n_steps']}-{key}")

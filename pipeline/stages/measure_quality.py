@@ -220,8 +220,8 @@ def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, 
     chosen = store.read_bundle("_work/quality_sample")
     if is_truth:
         return compare_truth(chosen["embedding"], labels_of(store, chosen["rows"]), seed)
-    described = store.get_json(checkpoint.marker_name("ingest", "read_labels", 0))
-    if described["report"]["kind"] != "categorical":
+    described = checkpoint.reports_of_step(store, "ingest", "read_labels")[0].report
+    if described["kind"] != "categorical":
         return {}
     labels, found = labels_of(store, chosen["rows"])[:, 0], {}
     for name, key in (("neighborhood_hit", "near"), ("neighborhood_hit_input", "listed")):

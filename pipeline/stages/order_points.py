@@ -6,7 +6,6 @@ with the number of points and not with its square. Where rows were appended to t
 stay where they are, and the new ones come after them, sorted in the same way.
 """
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.config.models import Config
-from pipeline.core.errors import NAMED_ROWS, InputError, StoreError, first_rows
+from pipeline.core.errors import NAMED_ROWS, InputError, first_rows
 from pipeline.engine import disk_costs, task_costs
 from pipeline.engine.plan import (
     SAMPLE_PER_CELL,
@@ -223,22 +222,15 @@ def gather_block(store: Store, block_index: int, blocks: Blocks, kept: int = 0, 
 
 
 def _take_kept(store: Store, then: Store, block_index: int, start: int, stop: int) -> None:
-    """Take a block of points over unread. Raises StoreError that names the other store where it is damaged there.
-
-    What is taken a second time has failed the first time: then it is read, or the damage would come along for ever.
-    """
+    """Take a block of points over. It is read first: raises StoreError that names the other store if it is damaged."""
     arrays, boxes = [spec.name for spec in GATHERED], f"_work/boxes/{block_index:05d}"
-    if not store.has_bundle(boxes):
-        with contextlib.suppress(StoreError):
-            store.take_block(then, arrays, block_index)
-            store.take(then, [f"{boxes}.npz"])
-            return
     with read_elsewhere(then):
         for name in arrays:
             then.read(name, start, stop)
         then.read_bundle(boxes)
     store.take_block(then, arrays, block_index)
     store.take(then, [f"{boxes}.npz"])
+    store.bundles_written.add(boxes)
 
 
 class Cells(NamedTuple):

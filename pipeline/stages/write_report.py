@@ -57,7 +57,7 @@ def write_report(store: Store, block_index: int, pictures: bool = True) -> Repor
         drawn = draw(store, config, found)
         store.objects.put("report/explore.html", explore(store, config, found))
     found["picture"] = None if drawn is None else "report/embedding.png"
-    record = store.get_json("_run/steps/write_report.write.json") or {"begun": time.time()}
+    record = checkpoint.step_record(store, "write_report", "write") or {"begun": time.time()}
     found["finished"] = datetime.fromtimestamp(record["begun"], UTC).isoformat(timespec="seconds")
     found["peak_bytes"]["write_report"], found["blocks"]["write_report"] = peak_bytes(), 1
     found["seconds"]["write_report"] = round(time.perf_counter() - started, 3)

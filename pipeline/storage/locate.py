@@ -3,10 +3,11 @@
 import json
 import re
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pipeline.storage.array_specs import FORMAT_VERSION
 from pipeline.storage.object_protocol import Objects
+from pipeline.storage.records import FORMAT, are_as_written, has_shape
 
 POINTER, VERSIONS = "published.json", "versions"  # in a root of versions: the published version, the folder of all
 MAX_NAMES = 5  # listed in a message
@@ -31,16 +32,29 @@ def identify(objects: Objects) -> Place:
             return Place("versions", "the versions of a job with output.keep")
         other_names = [name for name in objects.names("") if not name.startswith("_run/")]
         return Place("foreign", f"other files: {_shown(other_names)}") if other_names else Place("empty", "nothing")
+    attributes = _attributes(document)
+    if attributes is None or FORMAT not in attributes:
+        names = objects.names("")
+        if any(name.startswith("_run/steps/") for name in names):
+            return Place("damaged", "an unreadable zarr.json")
+        if attributes == {} and not any(name != "zarr.json" and not name.startswith("_run/") for name in names):
+            return Place("empty", "nothing but an empty zarr group")  # a run of an earlier release was killed there
+        what = "an unreadable zarr.json beside" if attributes is None else "zarr data of another program:"
+        return Place("foreign", f"{what} {_shown(names)}")
+    if (found := attributes[FORMAT]) != FORMAT_VERSION:
+        return Place("other version", f"store format {found}")
+    if not are_as_written(attributes):
+        return Place("damaged", "a zarr.json whose attributes do not match their checksums")
+    return Place("run", f"store format {found}")
+
+
+def _attributes(document: bytes) -> dict[str, Any] | None:
+    """The attributes in a zarr.json; None if it is no group's."""
     try:
         content = json.loads(document)
-    except ValueError:
-        if objects.names("_run/steps"):
-            return Place("damaged", "an unreadable zarr.json")
-        return Place("foreign", f"an unreadable zarr.json beside {_shown(objects.names(''))}")
-    if not isinstance(content, dict) or "lle_format" not in content.get("attributes", {}):
-        return Place("foreign", f"zarr data of another program: {_shown(objects.names(''))}")
-    format_version = content["attributes"]["lle_format"]
-    return Place("run" if format_version == FORMAT_VERSION else "other version", f"store format {format_version}")
+    except (ValueError, RecursionError):
+        return None
+    return content["attributes"] if has_shape(content, {"attributes": {}, "node_type": str}) else None
 
 
 def has_versions(objects: Objects) -> bool:

@@ -15,6 +15,7 @@ import psutil
 from pipeline.core.errors import StoreError, StoreHeld
 from pipeline.core.machine import ids_valid_here, process_location
 from pipeline.core.signals import interruptible
+from pipeline.storage import records
 from pipeline.storage.store import Store
 
 LOCK = "_run/lock.json"
@@ -38,7 +39,7 @@ class RunLock:
 
     def __enter__(self) -> "RunLock":
         while not self.store.objects.create(self.name, self._content()):
-            holder = self.store.get_json(self.name)
+            holder = self.store.get_record(self.name, records.LOCK)
             if holder is None and not self.store.objects.exists(self.name):
                 continue  # released in the meantime
             if holder is not None and holder_alive(self.store, self.name, holder):
@@ -57,19 +58,19 @@ class RunLock:
 
     def held(self) -> bool:
         """Whether this run still holds the lock. Another run may take it over if this process was suspended."""
-        holder = self.store.get_json(self.name)
+        holder = self.store.get_record(self.name, records.LOCK)
         return holder is not None and holder.get("token") == self.me["token"]
 
     def _remove_dead(self, holder: dict[str, Any]) -> None:
         """Remove a dead holder's lock. Of several runs that try, only the one that creates the claim file may."""
         claim = f"_run/claim-{holder['token']}.json"
         if not self.store.objects.create(claim, self._content()):
-            other_holder = self.store.get_json(claim)
+            other_holder = self.store.get_record(claim, records.LOCK)
             if other_holder is not None and holder_alive(self.store, claim, other_holder):
                 raise self._refused(other_holder)
             self.store.objects.delete(claim)
             return
-        current = self.store.get_json(self.name)
+        current = self.store.get_record(self.name, records.LOCK)
         if (current or {"token": "torn"}).get("token") == holder["token"]:
             self.store.objects.delete(self.name)
         self.store.objects.delete(claim)
@@ -83,7 +84,7 @@ class RunLock:
 
     def _is_held_by(self, holder: dict[str, Any]) -> bool:
         """Whether the same holder still has the lock and is alive."""
-        current = self.store.get_json(self.name)
+        current = self.store.get_record(self.name, records.LOCK)
         same = current is not None and current.get("token") == holder["token"]
         return same and holder_alive(self.store, self.name, holder)
 
@@ -146,7 +147,7 @@ def wait_for_lock(act: Callable[[], T], seconds: float, say: Callable[[str], Non
 
 def running(store: Store) -> bool:
     """Whether a live driver holds the store."""
-    holder = store.get_json(LOCK)
+    holder = store.get_record(LOCK, records.LOCK)
     if holder is not None and not ids_valid_here(holder):
         age = time.time() - holder["alive"]  # a status query must not write to the store
         return not _of_my_job(holder) and bool(age < STALE_SECONDS)

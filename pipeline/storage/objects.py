@@ -115,8 +115,7 @@ class LocalObjects:
 
     def names(self, prefix: str) -> list[str]:
         base = self._path(prefix)
-        files = (path for path in base.rglob("*") if path.is_file() and not path.name.endswith(".partial"))
-        return sorted(path.relative_to(self.root).as_posix() for path in files)
+        return sorted(path.relative_to(self.root).as_posix() for path in _files(base) if path.suffix != ".partial")
 
     def folders(self, prefix: str) -> list[str]:
         with storage_errors(str(self._path(prefix))), contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -129,7 +128,8 @@ class LocalObjects:
             persist(partial(_link, Path(source.place()) / name, target), str(target))
 
     def exists(self, name: str) -> bool:
-        return self._path(name).is_file()
+        with storage_errors(str(self._path(name))):
+            return self._path(name).is_file()
 
     def size(self, name: str) -> int:
         with contextlib.suppress(OSError):
@@ -166,10 +166,21 @@ class LocalObjects:
 
     def sweep(self) -> int:
         """Remove temporary files of killed writers; returns how many."""
-        partial_files = list(self.root.rglob("*.partial"))
+        partial_files = [path for path in _files(self.root) if path.suffix == ".partial"]
         for path in partial_files:
             path.unlink(missing_ok=True)
         return len(partial_files)
+
+
+def _files(folder: Path) -> list[Path]:
+    """All files below a folder; none if it does not exist. Raises StoreError that names a folder it cannot read."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            with storage_errors(str(error.filename)):
+                raise error
+
+    return [Path(parent, name) for parent, _, names in os.walk(folder, onerror=refuse) for name in names]
 
 
 def _link(source: Path, target: Path) -> None:

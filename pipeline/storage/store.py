@@ -22,7 +22,8 @@ from pipeline.core.lazy_import import lazy_module
 from pipeline.storage.array_specs import FORMAT_VERSION, PlannedArray
 from pipeline.storage.locate import Kind, has_versions, identify
 from pipeline.storage.objects import open_objects
-from pipeline.storage.storage_errors import persist, storage_errors
+from pipeline.storage.records import CHECKED, FORMAT, are_as_written, has_shape, with_checksums
+from pipeline.storage.storage_errors import explain_remote, persist, storage_errors
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -47,6 +48,8 @@ class Store:
         self._arrays: dict[str, zarr.Array[Any]] = {}
         self.before_write: Callable[[], None] = _nothing
         """Called before every write of data; an exception raised here prevents the write."""
+        self.bundles_written: set[str] = set()
+        """Names of the bundles that were written here and not deleted again."""
 
     # --- the group
 
@@ -103,20 +106,21 @@ class Store:
         return place.kind
 
     def create_group(self, attributes: dict[str, Any]) -> None:
-        """Create the group if it is not there and set its attributes."""
-
-        def create() -> None:
-            group = zarr.open_group(self._zarr_store(), mode="a", zarr_format=3)
-            group.update_attributes({"lle_format": FORMAT_VERSION, **attributes})
-
-        persist(create, self.url)
+        """Create the group if it is not there and set its attributes, in one write: it is never there without them."""
+        exists = self.objects.exists("zarr.json")
+        earlier = self.attributes() if exists and self._kind() == "run" else {}
+        merged = with_checksums({**earlier, FORMAT: FORMAT_VERSION, **attributes})
+        self.put_json("zarr.json", {"attributes": merged, "zarr_format": 3, "node_type": "group"})
 
     def attributes(self) -> dict[str, Any]:
-        """The group's attributes: format version, resolved config, input fingerprint, package versions."""
-        group = self.get_json("zarr.json")
-        if not isinstance(group, dict) or not isinstance(group.get("attributes"), dict):
+        """The group's attributes: format version, resolved config, input fingerprint, package versions.
+
+        Raises StoreError if there are none or they are damaged.
+        """
+        content = self.get_record("zarr.json", {"attributes": {}})
+        if content is None or not are_as_written(content["attributes"]):
             raise StoreError(f"{self.url}: its zarr.json cannot be read; run with --fresh to start again")
-        return dict(group["attributes"])
+        return {key: value for key, value in content["attributes"].items() if key != CHECKED}
 
     def erase(self) -> None:
         """Remove everything but the run lock. Records go first, so that a kill leaves no record without its arrays."""
@@ -177,9 +181,26 @@ class Store:
             array = zarr.open_array(self._zarr_store(), path=name, mode="r+", zarr_format=3)
         except (zarr.errors.ArrayNotFoundError, FileNotFoundError):
             raise StoreError(f"{self.url}: has no array '{name}' yet (`lle status` shows the progress)") from None
-        except (ValueError, KeyError) as error:
-            raise CorruptChunk(name, "zarr.json", str(error)) from None
+        except Exception as error:  # zarr has no one error for metadata of a wrong shape
+            if isinstance(error, OSError) or explain_remote(error) is not None:
+                raise
+            raise CorruptChunk(name, "zarr.json", f"{type(error).__name__}: {error}") from None
+        if array.ndim == 0 or not array.chunks[0]:
+            raise CorruptChunk(name, "zarr.json", f"an array of shape {array.shape} in chunks of {array.chunks}")
         return array.with_config(WRITE_ALL)
+
+    def holds(self, planned: PlannedArray) -> bool:
+        """Whether the array is there as planned; False if its metadata are damaged."""
+        try:
+            array = self.array(planned.spec.name)
+        except CorruptChunk:
+            return False
+        except StoreError:
+            if self.has_array(planned.spec.name):
+                raise
+            return False
+        layout = (array.shape, array.dtype, block_of(array), array.attrs.get("block"))
+        return layout == (planned.shape, np.dtype(planned.dtype), planned.block, planned.block)
 
     def has_array(self, name: str) -> bool:
         return self.objects.exists(f"{name}/zarr.json")
@@ -279,6 +300,11 @@ class Store:
         np.savez(buffer, allow_pickle=False, **arrays)
         buffer.write(zlib.crc32(buffer.getbuffer()).to_bytes(CRC_BYTES, "little"))
         self.objects.put(f"{name}.npz", buffer.getvalue())
+        self.bundles_written.add(name)
+
+    def delete_bundle(self, name: str) -> None:
+        self.objects.delete(f"{name}.npz")
+        self.bundles_written.discard(name)
 
     def read_bundle(self, name: str) -> dict[str, Array]:
         """The arrays of a bundle. Raises CorruptChunk if it is missing or damaged."""
@@ -302,8 +328,13 @@ class Store:
         data = self.objects.get(name)
         try:
             return None if data is None else json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
+
+    def get_record(self, name: str, shape: Any) -> dict[str, Any] | None:
+        """A JSON object of a shape (storage/records.py); None if it is missing, incomplete or of another shape."""
+        record = self.get_json(name)
+        return record if isinstance(record, dict) and has_shape(record, shape) else None
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ published ones. This pointer is replaced in one write, after everything it point
 """
 
 import contextlib
-import json
 import secrets
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pipeline.core.errors import ConfigError, StoreError
+from pipeline.storage import records
 from pipeline.storage.locate import POINTER, VERSIONS, is_id
 from pipeline.storage.lock import LOCK, RunLock, holder_alive
 from pipeline.storage.store import Store
@@ -47,16 +47,20 @@ class Versions:
         data = self.objects.get(POINTER)
         if data is None:
             return None
-        try:
-            record: Pointer = json.loads(data)
-            if not ({"version", "fingerprint", "history"} <= dict(record).keys() and list(record["history"])):
-                raise ValueError
-        except (ValueError, TypeError):
+        record = self.store.get_record(POINTER, records.POINTER)
+        if record is None or not record["history"]:
             raise StoreError(
                 f"{self.url}/{POINTER}: is damaged or was not written by a run. Delete it; the next run publishes "
                 f"again. Until then, the versions can be read as stores"
-            ) from None
+            )
         return record
+
+    def delete_damaged_pointer(self) -> None:
+        """Delete the record of the published version if it cannot be read."""
+        try:
+            self.pointer()
+        except StoreError:
+            self.objects.delete(POINTER)
 
     def ids(self) -> list[str]:
         """All versions, published or not, the oldest first."""
@@ -136,7 +140,7 @@ class Versions:
 
 
 def _alive(store: Store, name: str) -> bool:
-    holder = store.get_json(name)
+    holder = store.get_record(name, records.LOCK)
     return holder is not None and holder_alive(store, name, holder)
 
 

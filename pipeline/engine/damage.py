@@ -1,0 +1,93 @@
+"""Which objects of a step's finished blocks are missing or do not match their checksums."""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from pipeline.core.errors import CorruptChunk, StoreError
+from pipeline.engine.plan import BlockReport
+from pipeline.storage import array_specs
+from pipeline.storage.store import Store, block_of
+
+Record = Mapping[str, Any]
+Done = Mapping[int, BlockReport]
+
+MATRICES = {array_specs.COST_MATRIX, array_specs.LOCAL_FACTORS}
+"""Folders of blocks of CSR rows."""
+READERS = 4
+
+
+def damage_of_step(store: Store, record: Record, done: Done) -> list[CorruptChunk]:
+    """Every chunk and bundle of a step's finished blocks that is missing or does not match its checksum."""
+    with ThreadPoolExecutor(READERS) as pool:
+        return [error for error in pool.map(_error_of, _readings(store, record, done)) if error is not None]
+
+
+def block_of_damage(record: Record, array: str, chunk: str) -> int | None:
+    """The block of a step that wrote a chunk or bundle; None if it is one for all blocks.
+
+    A bundle's last number is the block that wrote it; of rows of M the first, before the part's name.
+    """
+    numbers = [part for part in _path_in_bundle(record, array) or [] if part.isdigit()][-1:]
+    is_chunk = array in record["arrays"] and chunk.isdigit()
+    block = int([chunk, *numbers][-1]) if is_chunk or numbers else None
+    return block if block is not None and record["n_blocks"] > max(1, block) else None
+
+
+def wrote(record: Record, array: str) -> bool:
+    """Whether a step wrote an array or bundle."""
+    bundles = [bundle.removesuffix(".npz") for bundle in record["bundles"]]
+    return array in record["arrays"] or array in bundles or _path_in_bundle(record, array) is not None
+
+
+def _path_in_bundle(record: Record, array: str) -> list[str] | None:
+    for bundle in record["bundles"]:
+        folder = f"{bundle.removesuffix('.npz')}/"
+        if array.startswith(folder):
+            return array.removeprefix(folder).split("/")
+    return None
+
+
+def _readings(store: Store, record: Record, done: Done) -> Iterator[Callable[[], Any]]:
+    """A call for each object of a step's finished blocks."""
+    for name in record["arrays"]:
+        try:
+            array = store.array(name)
+        except StoreError as error:
+            yield partial(_fail, CorruptChunk(name, "zarr.json", str(error)))
+            continue
+        rows, size = array.shape[0], block_of(array)
+        for block in range(-(-rows // size)):
+            if block in done or (done and record["n_blocks"] == 1):
+                yield partial(store.read, name, block * size, min((block + 1) * size, rows))
+    written = {name for report in done.values() for name in report.bundles}
+    for bundle in record["bundles"]:
+        names = [bundle] if bundle.endswith(".npz") and done else store.objects.names(bundle)
+        written |= {name.removesuffix(".npz") for name in names if name.endswith(".npz")}
+    for name in sorted(written):
+        yield partial(store.read_bundle, name)
+    for folder in MATRICES.intersection(record["bundles"]):
+        for block in sorted(done):
+            yield partial(_read_rows, store, folder, block)
+
+
+def _read_rows(store: Store, folder: str, block: int) -> None:
+    try:
+        store.read_rows(folder, block)
+    except CorruptChunk:
+        raise
+    except (StoreError, ValueError, OSError) as error:
+        raise CorruptChunk(f"{folder}/{block:05d}", "zarr.json", str(error)) from None
+
+
+def _error_of(read: Callable[[], Any]) -> CorruptChunk | None:
+    try:
+        read()
+    except CorruptChunk as error:
+        return error
+    return None
+
+
+def _fail(error: CorruptChunk) -> None:
+    raise error

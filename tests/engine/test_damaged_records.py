@@ -1,0 +1,178 @@
+"""Valid JSON of the wrong shape, missing bundles, damaged stores of others: recognised, named, and cured by --fresh."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.core.errors import StoreError
+from pipeline.engine import checkpoint, current_config
+from pipeline.engine.checkpoint import begin_step, mark_done
+from pipeline.engine.damage import damage_of_step
+from pipeline.engine.plan import BlockReport, Decides, Runs, Step, Writes
+from pipeline.storage.array_specs import ArraySpec, PlannedArray
+from pipeline.storage.store import Store
+from tests.support.commands import lle
+
+STEP = Step(
+    "make", "fill", dict, 3, Decides({}), Runs(1),
+    Writes((PlannedArray(ArraySpec("x", ("point",), "float64", ""), (12,), "float64", 4),), ("_work/parts",)),
+)  # fmt: skip
+WRONG = [b"{}", b"[]", b"7", b'"x"', b"null", b'{"fingerprint": 5, "n_blocks": "a", "arrays": 3}', b"{" * 5000]
+RECORDS = ["_run/lock.json", "_run/current.json", "_run/input.json", "_run/steps/ingest.read.json",
+           "_done/ingest/read.00000.json", "report/metrics.json", "embedding/zarr.json", "zarr.json"]  # fmt: skip
+
+
+def finished(folder: Path) -> Store:
+    """A store with the three blocks of STEP, each an array chunk and a bundle."""
+    store = Store(str(folder))
+    store.create_group({})
+    begin_step(store, STEP, "a1")
+    for block in range(3):
+        store.bundles_written.clear()
+        store.write("x", 4 * block, np.full(4, block, float))
+        store.write_bundle(f"_work/parts/{block:05d}", block=np.array(block))
+        mark_done(store, STEP, "a1", BlockReport(block, 0.5, 7, {}, bundles=tuple(store.bundles_written)))
+    return store
+
+
+class TestTakenOver:
+    def test_only_undamaged_blocks_of_another_store(self, tmp_path):
+        donor = finished(tmp_path / "donor.zarr")
+        chunk = Path(donor.url, "x/c/1")
+        chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
+        Path(donor.url, "_work/parts/00002.npz").unlink()
+        store = Store(str(tmp_path / "new.zarr"))
+        store.create_group({})
+        assert begin_step(store, STEP, "a1", set(), [donor]).keys() == {0}
+
+    def test_a_donor_with_fewer_but_undamaged_blocks(self, tmp_path):
+        damaged, other = finished(tmp_path / "damaged.zarr"), finished(tmp_path / "other.zarr")
+        Path(damaged.url, "x/zarr.json").write_text('{"shape": []}')
+        store = Store(str(tmp_path / "new.zarr"))
+        store.create_group({})
+        assert len(begin_step(store, STEP, "a1", set(), [damaged, other])) == 3
+
+
+def test_verify_finds_a_deleted_bundle(tmp_path):
+    store = finished(tmp_path / "run.zarr")
+    record, done = (
+        checkpoint.step_record(store, "make", "fill"),
+        checkpoint.finished_blocks(store, "make", "fill", "a1"),
+    )
+    assert damage_of_step(store, record, done) == []
+    Path(store.url, "_work/parts/00001.npz").unlink()
+    [error] = damage_of_step(store, record, done)
+    assert checkpoint.invalidate(store, error.array, error.chunk) == "block 1 of make.fill"
+
+
+class TestGroup:
+    def test_is_created_by_one_write_with_its_attributes(self, tmp_path, monkeypatch):
+        store, written = Store(str(tmp_path / "run.zarr")), []
+        put = store.objects.put
+        monkeypatch.setattr(store.objects, "put", lambda name, data: (written.append((name, data)), put(name, data)))
+        store.create_group({"config": {"a": 1}})
+        [(name, data)] = written
+        assert (name, json.loads(data)["attributes"]["config"]) == ("zarr.json", {"a": 1})
+        assert zarr.open_group(store.url, mode="r").attrs["config"] == {"a": 1}
+
+    def test_left_without_attributes_by_a_killed_run_is_an_empty_place(self, tmp_path):
+        zarr.open_group(tmp_path / "run.zarr", mode="a", zarr_format=3)
+        store = Store(str(tmp_path / "run.zarr"))
+        store.put_json("_run/lock.json", {})
+        assert not store.is_run()
+        store.create_group({"config": {}})
+        assert store.is_run()
+
+    def test_with_changed_attributes_is_damaged(self, tmp_path):
+        store = Store(str(tmp_path / "run.zarr"))
+        store.create_group({"config": {"a": 1}})
+        path = tmp_path / "run.zarr" / "zarr.json"
+        path.write_text(path.read_text().replace('"a": 1', '"b": 1'))
+        with pytest.raises(StoreError, match="run with --fresh"):
+            store.is_run()
+        assert store.may_erase()
+
+    def test_with_attributes_of_the_user_is_whole(self, tmp_path):
+        store = Store(str(tmp_path / "run.zarr"))
+        store.create_group({"config": {"a": 1}})
+        zarr.open_group(store.url, mode="a").attrs["note"] = "mine"
+        assert Store(store.url).is_run()
+
+
+def test_a_list_of_current_steps_that_cannot_be_read_shows_nothing(tmp_path):
+    store = finished(tmp_path / "run.zarr")
+    assert current_config.current_steps(store)
+    for content in WRONG:
+        store.objects.put("_run/current.json", content)
+        assert current_config.current_steps(store) == {}
+        assert not current_config.has_metrics(store)
+
+
+@pytest.fixture(scope="module")
+def run_config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    config = folder / "c.yaml"
+    config.write_text(
+        "input: {kind: synthetic, name: s_curve, n_points: 90}\nquality: {sample: 20}\ngraph: {min_component: 5}\n"
+        "execution: {block_points: 45, cluster: {kind: serial}}\noutput: {store: run.zarr, report: false}\n"
+    )
+    lle("run", config, "--store", folder / "run.zarr")
+    return config
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "zarr.json" else pytest.mark.slow) for name in RECORDS]
+)
+def test_records_of_a_wrong_shape_end_in_a_message_and_fresh_always_works(run_config, tmp_path, name):
+    for content in (b"{}", WRONG[-2]):
+        shutil.copytree(run_config.parent / "run.zarr", tmp_path / "run.zarr")
+        path = tmp_path / "run.zarr" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        for command in (["status"], ["verify"], ["export", tmp_path / "y.csv"]):
+            where, *rest = command
+            result = CliRunner().invoke(app, [where, str(tmp_path / "run.zarr"), *map(str, rest)])
+            assert "error of the program" not in result.output
+            assert result.exit_code in (0, 1, 2)
+        lle("run", run_config, "--store", tmp_path / "run.zarr", "--fresh")
+        shutil.rmtree(tmp_path / "run.zarr")
+
+
+@pytest.mark.parametrize("content", [b"[]", pytest.param(WRONG[-2], marks=pytest.mark.slow)])
+def test_a_pointer_of_a_wrong_shape_is_named_and_fresh_works(run_config, tmp_path, content):
+    versions = ("--store", tmp_path / "root.zarr", "--set", "output.keep=2")
+    first = lle("run", run_config, *versions)["published"]
+    (tmp_path / "root.zarr" / "published.json").write_bytes(content)
+    result = CliRunner().invoke(app, ["status", str(tmp_path / "root.zarr")])
+    assert result.exit_code == 1
+    assert "published.json" in result.output
+    assert lle("run", run_config, *versions, "--fresh")["published"] != first
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a command as another user")
+@pytest.mark.parametrize("folder", ["_run", "_done"])
+def test_an_unreadable_folder_is_a_refusal_that_names_it(tmp_path, folder):
+    """As another user: root may read everything."""
+    store = finished(tmp_path / "run.zarr")
+    (tmp_path / "run.zarr" / folder).chmod(0)
+    code = (
+        "import os, sys; from pipeline.storage.store import Store; from pipeline.engine import checkpoint\n"
+        "os.setuid(12345)\n"
+        "try: checkpoint.read_reports(Store(sys.argv[1]))\n"
+        "except Exception as error: print(type(error).__name__, error, error.exit_code)"
+    )
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
+    found = subprocess.run([sys.executable, "-c", code, store.url], capture_output=True, text=True, check=False)
+    assert found.stdout.startswith(f"StoreError {store.url}/{folder}"), found
+    assert "access was refused" in found.stdout
+    assert found.stdout.endswith(" 2\n")
