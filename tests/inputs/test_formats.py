@@ -574,7 +574,7 @@ class TestRemoteZarr:
 
     def test_missing_extra_is_named(self, monkeypatch):
         monkeypatch.setattr(zarr_input, "find_spec", lambda name: None)
-        with pytest.raises(InputError, match=r"lle-pipeline\[s3\]"):
+        with pytest.raises(InputError, match=r"pip install '\.\[s3\]'"):
             open_source("zarr", url="s3://bucket/x.zarr", array="points")
 
 

@@ -240,7 +240,7 @@ class TestRefusals:
 
     def test_missing_extra(self, monkeypatch):
         monkeypatch.setattr(remote_files, "find_spec", lambda name: None)
-        with pytest.raises(InputError, match=r"lle-pipeline\[s3\]"):
+        with pytest.raises(InputError, match=r"pip install '\.\[s3\]'"):
             open_source("npy", path="s3://bucket/x.npy")
 
     def test_a_web_server_that_sends_whole_files_only(self, tmp_path):

@@ -678,5 +678,5 @@ class TestRemoteUrls:
 
     def test_without_the_extra(self, monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, "obstore", None)
-        with pytest.raises(ConfigError, match=r"lle-pipeline\[s3\]"):
+        with pytest.raises(ConfigError, match=r"pip install '\.\[s3\]'"):
             Store("s3://bucket/run.zarr")
