@@ -43,7 +43,7 @@ def test_nothing_is_missing_where_it_was_not_needed(tmp_path, points, method):
         "_work/row_hash",
     ],
 )
-def test_damage_in_what_is_taken_is_named_where_it_lies(night, name):
+def test_damage_in_what_is_taken_is_named_where_it_lies(search_only, night, name):
     """A run that looks again finds the cause, however often the damaged file has been taken before."""
     first = night(N)
     damage(first.url, name)
@@ -56,7 +56,7 @@ def test_damage_in_what_is_taken_is_named_where_it_lies(night, name):
     np.testing.assert_array_equal(lists(store), exact(night.points[: N + MORE]))
 
 
-def test_what_is_gone_is_named_where_it_was(night):
+def test_what_is_gone_is_named_where_it_was(search_only, night):
     first = night(N)
     shutil.rmtree(Path(first.url, "points", "c", "1"))
     said = refused(1, "run", night.config(N + MORE), "--store", night.root)
