@@ -65,7 +65,11 @@ class Graph(Model):
     components: Literal["separate", "largest", "error"] = Field(
         "separate", description="embed each connected component by itself, only the largest, or refuse more than one"
     )
-    min_component: int = Field(100, ge=1, description="smaller components are not embedded: their coordinates are NaN")
+    min_component: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="input rows of the smallest component that is embedded by itself; auto: n_components + 2. "
+        "Rows of smaller components get coordinates from the nearest embedded points, and -2 as their component",
+    )
 
 
 class Eigensolver(Model):

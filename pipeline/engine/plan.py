@@ -62,6 +62,7 @@ class Layout:
     k_max: int = 0
     lists: str = "_work"  # where the neighbour lists lie that the graph was made of
     n_components: int = 1
+    n_large: int = 1  # components that are embedded by themselves
     factor_entries: int = 0  # of the factor F, of the block that has most; 0: not known
     earlier: Earlier | None = None
 

@@ -37,6 +37,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "duplicates_merged": None if n_points is None else n_valid - n_points,
         "invalid_dropped": invalid,
         "dropped": {reason: count for reason, count in (("invalid", invalid), ("small_component", small)) if count},
+        "rows_placed": _first(reports, "solve_embedding", "write").get("rows_placed"),
         "list_sizes": _list_sizes(reports, n_points),
         "appended": _appended(reports),
         **_recall(reports),
@@ -87,7 +88,11 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
         )
     small = metrics["dropped"].get("small_component")
     if small:
-        sentences.append(f"{small} rows are in components that were not embedded; their coordinates are NaN")
+        share = small / metrics["n_input"]
+        sentences.append(
+            f"{small} rows ({share:.1%}) are in components that were not embedded; their coordinates are NaN. "
+            f"graph.components: separate embeds every component"
+        )
     invalid, n_input = metrics["dropped"].get("invalid", 0), metrics.get("n_input")
     if n_input and invalid and invalid >= DROPPED_SHARE * n_input:
         sentences.append(f"{invalid} of {n_input} rows hold NaN or infinity; they are not embedded")

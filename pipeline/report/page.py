@@ -206,8 +206,11 @@ def _images(drawn: PagePictures | None, metrics: Metrics) -> list[Image]:
     if drawn is None:
         return []
     images = [_image(picture.pair, PICTURE_DPI, picture.caption, picture.alternative) for picture in drawn.pictures]
-    measured = [f"{name} {number((metrics.get(name) or {}).get('value'), '.3f')}"
-                for name in ("trustworthiness", "continuity") if (metrics.get(name) or {}).get("value") is not None]
+    measured = [
+        f"{name} {number((metrics.get(name) or {}).get('value'), '.3f')}"
+        for name in ("trustworthiness", "continuity")
+        if (metrics.get(name) or {}).get("value") is not None
+    ]
     if measured:
         images[0] = images[0]._replace(alternative=f"{images[0].alternative} {', '.join(measured).capitalize()}.")
     return images

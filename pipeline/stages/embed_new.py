@@ -11,27 +11,24 @@ import numpy.typing as npt
 
 from pipeline.core.errors import NAMED_ROWS
 from pipeline.engine import task_costs
-from pipeline.engine.plan import KDTREE_FEATURES, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from pipeline.engine.plan import Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from pipeline.inputs import open_source
-from pipeline.kernels.neighbors.cells import Boxes
-from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
-from pipeline.kernels.out_of_sample import distance_ratio, of_equal_rank, of_one_component, place, reach_of, reached
+from pipeline.kernels.neighbors.knn import NeighborLists
+from pipeline.kernels.out_of_sample import distance_ratio, of_equal_rank, of_one_component, place
 from pipeline.linalg.preprocess import Transform, unit_rows
+from pipeline.search.among_stored import halo_rows, nearest_points
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
 from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store, block_of, read_elsewhere
+from pipeline.storage.store import Store, read_elsewhere
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
 
-HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20
 BATCH_BYTES = 16 * 2**20
-BRUTE_ROWS = 1024
 CALIBRATION_POINTS = 10_000
 USUAL_SHARE = 0.999
 """Of the training points: one whose ratio is above that of so many is far."""
-NEW = -2  # no point's id: nothing is left out as the point itself
 
 
 @dataclass(frozen=True)
@@ -133,11 +130,6 @@ def steps(job: Job, layout: Layout) -> Steps:
     return layout
 
 
-def halo_rows(row: int) -> int:
-    """Training points of `row` bytes that are held at one time."""
-    return max(1, min(HALO_ROWS, HALO_BYTES // row))
-
-
 def calibrate(
     store: Store, block_index: int, n_neighbors: int, sample: int, seed: int, n_embedded: int, run: str
 ) -> Report:
@@ -216,57 +208,6 @@ def read_new(
         size = np.abs(points).max(axis=1)
         valid &= size < np.sqrt(np.finfo(np.float64).max / 1e9 / points.shape[1])  # sums of squares stay finite
     return np.ascontiguousarray(points[valid]), np.asarray(valid)
-
-
-def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_embedded: int) -> NeighborLists:
-    """The k nearest embedded training points of new points (b, d)."""
-    stored = trained.array(array_specs.POINTS.name)
-    boxes = _read_boxes(trained, -(-stored.shape[0] // block_of(stored)))
-    halo = halo_rows(stored.shape[1] * stored.dtype.itemsize)
-    counts = _embedded_rows(trained, boxes, n_embedded)
-    lists = NeighborLists(np.full((len(points), k), -1, np.int64), np.full((len(points), k), np.inf))
-    bound = reach_of(points, boxes, counts, k)
-    for batch in np.split(np.arange(len(counts)), np.flatnonzero(np.diff(np.cumsum(counts) // halo)) + 1):
-        near = reached(points, np.minimum(bound, lists.distances[:, -1]), boxes, batch[counts[batch] > 0])
-        queries, used = np.flatnonzero(near.any(axis=1)), batch[counts[batch] > 0][near.any(axis=0)]
-        if not len(queries):
-            continue
-        rows = np.concatenate([np.arange(boxes.start[box], boxes.stop[box]) for box in used])
-        if n_embedded:
-            rows = rows[trained.gather(array_specs.POINT_COMPONENT.name, rows) < n_embedded]
-        found = _search(points[queries], trained.gather(array_specs.POINTS.name, rows), rows, k)
-        both = (np.hstack([lists.ids[queries], found.ids]), np.hstack([lists.distances[queries], found.distances]))
-        for column, better in zip(lists, select_nearest(*both, np.full(len(queries), NEW), k), strict=True):
-            column[queries] = better
-    return lists
-
-
-def _read_boxes(trained: Store, n_blocks: int) -> Boxes:
-    parts = [trained.read_bundle(f"_work/boxes/{number:05d}") for number in range(n_blocks)]
-    return Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
-
-
-def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Ids:
-    """How many points of each box have coordinates; a box lies in one block."""
-    counts = boxes.stop - boxes.start
-    if n_embedded:
-        size = block_of(trained.array(array_specs.POINT_COMPONENT.name))
-        for block in np.unique(boxes.start // size).tolist():
-            inside = np.flatnonzero(boxes.start // size == block)
-            first, past = int(boxes.start[inside[0]]), int(boxes.stop[inside[-1]])
-            embedded = trained.read(array_specs.POINT_COMPONENT.name, first, past) < n_embedded
-            counts[inside] = np.add.reduceat(embedded.astype(np.int64), boxes.start[inside] - first)
-    return counts
-
-
-def _search(queries: Floats, points: Floats, rows: Ids, k: int) -> NeighborLists:
-    """The nearest of some training points, by the k-d tree or, with many features, by matrix products."""
-    new = np.full(len(queries), NEW)
-    if points.shape[1] <= KDTREE_FEATURES:
-        return kdtree_neighbors(queries, new, points, rows, k)
-    slices = [slice(first, first + BRUTE_ROWS) for first in range(0, len(queries), BRUTE_ROWS)]
-    parts = [brute_neighbors(queries[part], new[part], points, rows, k) for part in slices]
-    return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def _embed(

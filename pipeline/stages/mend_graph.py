@@ -59,14 +59,22 @@ def steps(config: Config, layout: Layout) -> Steps:
         "analyse",
         analyse_graph,
         1,
-        Decides({"reverse": reverse, "min_component": config.graph.min_component, "blocks": blocks, **place}),
-        Runs(analyse_graph_bytes(n=n, k=k), place=WHOLE_DATA),
+        Decides(
+            {
+                "reverse": reverse,
+                "min_component": min_component(config),
+                "least": config.eigensolver.n_components + 2,
+                "blocks": blocks,
+                **place,
+            }
+        ),
+        Runs(analyse_graph_bytes(n=n, n_input=layout.n_input, k=k), place=WHOLE_DATA),
         Writes(
             arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block_size),),
             bundles=("_work/additions",),
             bundle_bytes=disk_costs.additions(n=n, blocks=layout.point_blocks(), reverse=max(1, reverse or 0)),
         ),
-        expected=lambda b: {"k_max": k + (reverse or 0), "n_components_weak": 1},
+        expected=lambda b: {"k_max": k + (reverse or 0), "n_components_weak": 1, "n_components_large": 1},
     )
     k_max = graph["k_max"]
     yield Step(
@@ -83,7 +91,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             )
         ),
     )
-    return replace(layout, k_max=k_max, n_components=graph["n_components_weak"])
+    return replace(layout, k_max=k_max, n_components=graph["n_components_weak"], n_large=graph["n_components_large"])
 
 
 def one_row_each(config: Config) -> bool:
@@ -260,14 +268,27 @@ def measure_recall(
 
 
 def analyse_graph(
-    store: Store, block_index: int, reverse: int | None, min_component: int, blocks: Blocks, place: str = FIRST
+    store: Store,
+    block_index: int,
+    reverse: int | None,
+    min_component: int,
+    least: int,
+    blocks: Blocks,
+    place: str = FIRST,
 ) -> Report:
-    """Weak components, closed classes, and which reverse neighbours mend them."""
+    """Weak components, closed classes, and the reverse neighbours that repair them.
+
+    Components are numbered: those that are embedded by themselves first, then by their input rows. A component is
+    embedded if it has `min_component` input rows (the largest always) and `least` distinct points.
+    """
     indices, distances = (store.read_all(spec.name) for spec in lists_at(place))
     n_components, component = weak_components(neighbor_graph(indices))
-    sizes = np.bincount(component)
-    min_component = min(min_component, int(sizes[0]))  # the largest is embedded whatever its size
-    repair = plan_repair(indices, distances, component, reverse, min_component)
+    rows = input_rows(store)
+    n_points, n_rows = np.bincount(component), np.bincount(component, weights=rows).astype(np.int64)
+    is_large = (n_rows >= min(min_component, int(n_rows.max()))) & (n_points >= min(least, int(n_points.max())))
+    order = np.lexsort((-n_rows, ~is_large))
+    component, is_large, n_rows = np.argsort(order).astype(np.int32)[component], is_large[order], n_rows[order]
+    repair = plan_repair(indices, distances, component, reverse, is_large)
     store.write(array_specs.POINT_COMPONENT.name, 0, component.astype(np.int32))
     for target in range(-(-blocks.n // blocks.size)):
         first, past = np.searchsorted(repair.added_rows, blocks.rows(target))
@@ -278,13 +299,27 @@ def analyse_graph(
     return {
         "k_max": max(repair.max_neighbors, indices.shape[1]),
         "n_components_weak": int(n_components),
-        "component_sizes": sizes[:100].tolist(),
-        "points_in_small_components": int(sizes[sizes < min_component].sum()),
+        "n_components_large": int(is_large.sum()),
+        "component_sizes": n_rows[:100].tolist(),
+        "rows_in_small_components": int(n_rows[~is_large].sum()),
         "closed_classes": int(repair.closed_classes_before),
         "closed_classes_left": int(repair.closed_classes_left),
         "reverse_added": int(repair.n_reverse_added),
         "bridges_added": int(repair.n_bridges_added),
     }
+
+
+def min_component(config: Config) -> int:
+    """Input rows of the smallest component that is embedded by itself."""
+    asked = config.graph.min_component
+    return config.eigensolver.n_components + 2 if asked == "auto" else asked
+
+
+def input_rows(store: Store) -> npt.NDArray[np.int64]:
+    """(n,) how many input rows each point stands for, repetitions included."""
+    representative = store.read_all(array_specs.REPRESENTATIVE.name)
+    counts = np.bincount(representative[representative >= 0], minlength=len(representative))
+    return np.asarray(counts[store.read_all(array_specs.ORIGINAL_INDEX.name)])
 
 
 def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, place: str = FIRST) -> Report:
@@ -328,8 +363,8 @@ def measure_recall_bytes(*, sample: int, k: int, hits: int) -> int:
     return task_costs.TASK_BYTES + sample * k * 300 + 100 * hits
 
 
-def analyse_graph_bytes(*, n: int, k: int) -> int:
-    return task_costs.TASK_BYTES + n * (60 * k + 100)
+def analyse_graph_bytes(*, n: int, n_input: int, k: int) -> int:
+    return task_costs.TASK_BYTES + n * (60 * k + 124) + 16 * n_input
 
 
 def apply_repair_bytes(*, block_size: int, k: int) -> int:

@@ -8,18 +8,21 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.config.models import Config
 from pipeline.core.errors import BoundsNotMet, NotEnoughMemory
 from pipeline.core.machine import available_cores, memory_limit
 from pipeline.engine import disk_costs, subprocess_call
-from pipeline.engine.plan import DRIVER, WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from pipeline.engine.plan import DRIVER, WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, most_boxes
 from pipeline.kernels.eigensolver.chebyshev import block_width
 from pipeline.kernels.eigensolver.method_choice import chosen, predict
 from pipeline.kernels.eigensolver.methods import Hooks, gib
 from pipeline.kernels.eigensolver.normal_operator import NormalOperator
 from pipeline.kernels.eigensolver.rayleigh_ritz import fix_signs
 from pipeline.kernels.eigensolver.solve import PATIENCE, bottom_eigenpairs
+from pipeline.kernels.factors.lle_weights import barycenter_weights
+from pipeline.kernels.out_of_sample import of_one_component
 from pipeline.kernels.quality.trustworthiness import participation
 from pipeline.linalg import preprocess
 from pipeline.linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
@@ -32,6 +35,7 @@ from pipeline.linalg.component_matrices import (
 )
 from pipeline.linalg.preprocess import principal_components, tall_block
 from pipeline.linalg.solver_checkpoint import forget_state, keeper, read_state
+from pipeline.search.among_stored import halo_rows, nearest_points, nearest_points_bytes
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
 from pipeline.storage.blocks import Blocks
@@ -47,6 +51,11 @@ ISOLATED_POINTS = 200_000
 LIMIT_OVER_PLAN = 1.15
 """Of what the solver may plan with: what its process may take before it is stopped."""
 _CURE = "raise eigensolver.max_memory, or set eigensolver.method to chebyshev"
+
+PLACED, PLACED_COMPONENT = "_work/placed", -2
+"""Rows of components that are too small to be embedded: their bundles, and their label in the array `component`."""
+PLACE_REG = 1e-3
+"""Regularisation of the weights that place them (Saul & Roweis 2003, section 6.1)."""
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -72,9 +81,9 @@ def steps(config: Config, layout: Layout) -> Steps:
         "choose",
         choose_components,
         1,
-        Decides({"components": config.graph.components, "min_component": config.graph.min_component}),
+        Decides({"components": config.graph.components, "n_large": layout.n_large}),
         Runs(12 * n, place=WHOLE_DATA),
-        expected=lambda b: {"n_components": layout.n_components, "n_weak": layout.n_components},
+        expected=lambda b: {"n_components": layout.n_large, "n_weak": layout.n_components},
     )
     solver = config.eigensolver
     yield Step(
@@ -104,8 +113,28 @@ def steps(config: Config, layout: Layout) -> Steps:
             bundle_bytes=disk_costs.eigenvectors(n=n, width=block_width(m), components=chosen["n_components"]),
         ),
     )
-    yield from _write_steps(config, layout, chosen["n_components"], config.embedding.scale)
+    n_graph, places = chosen["n_components"], 0
+    if config.graph.components == "separate" and n_graph < chosen["n_weak"]:
+        places = sum(report["placed"] for report in (yield _place_step(config, layout, n_graph)))
+    yield from _write_steps(config, layout, n_graph, config.embedding.scale, placed=places > 0)
     return layout
+
+
+def _place_step(config: Config, layout: Layout, n_graph: int) -> Step:
+    n, k, blocks = layout.n_points, config.neighbors.n_neighbors, Blocks(layout.n_points, layout.block_points)
+    halo = halo_rows(layout.row_bytes)
+    boxes = most_boxes(layout.n_cells, layout.point_blocks())
+    search_bytes = nearest_points_bytes(rows=blocks.size, row=layout.row_bytes, d=layout.n_features, k=k, halo=halo)
+    return Step(
+        "solve_embedding",
+        "place",
+        place_block,
+        layout.point_blocks(),
+        Decides({"n_graph": n_graph, "n_neighbors": k, "blocks": blocks}),
+        Runs(search_bytes + boxes * (64 * layout.n_features + 32)),
+        Writes(bundles=(PLACED,), bundle_bytes=disk_costs.per_point(n=n, blocks=layout.point_blocks(), numbers=2 * k)),
+        expected=lambda b: {"placed": 0},
+    )
 
 
 def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:
@@ -119,7 +148,7 @@ def least_bytes(n_points: int, row_entries: int, n_components: int) -> int:
     return LIBRARY_BYTES + n_points * (2 * ENTRY_BYTES * row_entries + 8 * (6 * width + 4 * 2 * width))
 
 
-def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str) -> Iterator[Step]:
+def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str, placed: bool = False) -> Iterator[Step]:
     n, m, rows, block_size = layout.n_points, config.eigensolver.n_components, layout.n_input, layout.block_points
     aligned = config.embedding.align is not None
     if aligned:
@@ -132,6 +161,7 @@ def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str) -> It
         Decides(
             {"n_components": m, "n_graph": n_graph, "scale": scale, "blocks": Blocks(rows, block_size)}
             | ({"aligned": True} if aligned else {})
+            | ({"placed": True} if placed else {})
         ),
         Runs(8 * n * (m + 2) + 8 * rows * (m + 2), place=WHOLE_DATA),
         Writes(
@@ -147,8 +177,8 @@ def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str) -> It
     )
 
 
-def choose_components(store: Store, block_index: int, components: str, min_component: int) -> Report:
-    """How many of the weak components, largest first, get an embedding. Raises BoundsNotMet for components: error."""
+def choose_components(store: Store, block_index: int, components: str, n_large: int) -> Report:
+    """How many of the weak components are embedded by themselves. Raises BoundsNotMet for components: error."""
     sizes = np.bincount(store.read_all(array_specs.POINT_COMPONENT.name))
     if components == "error" and len(sizes) > 1:
         raise BoundsNotMet(
@@ -156,8 +186,7 @@ def choose_components(store: Store, block_index: int, components: str, min_compo
             f"{', '.join(map(str, sizes[:5]))} points). Raise neighbors.n_neighbors, or set graph.components: separate "
             f"or largest"
         )
-    large = max(1, int((sizes >= min_component).sum()))
-    return {"n_components": 1 if components == "largest" else large, "n_weak": len(sizes)}
+    return {"n_components": 1 if components == "largest" else n_large, "n_weak": len(sizes)}
 
 
 def solve_component(
@@ -287,8 +316,9 @@ def project_points(
 
 
 def write_embedding(
-    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, blocks: Blocks, aligned: bool = False
-) -> Report:
+    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, blocks: Blocks, aligned: bool = False,
+    placed: bool = False,
+) -> Report:  # fmt: skip
     """Embedding and component of every input row; a repeated row gets its representative's."""
     if not aligned:
         store.objects.delete(array_specs.EMBEDDED_HASH.name)  # of another embedding than this one
@@ -303,9 +333,11 @@ def write_embedding(
         component[part["rows"]] = number
         eigenvalues[number] = part["eigenvalues"]
         converged &= bool(part.get("converged", True))
+    if placed:
+        _place(store, embedding, component)
     internal = np.full(blocks.n, -1, np.int64)
     internal[original] = np.arange(len(original))
-    dropped = 0
+    n_placed = n_dropped = 0
     for start in range(0, blocks.n, blocks.size):
         stop = min(start + blocks.size, blocks.n)
         if aligned:
@@ -314,10 +346,38 @@ def write_embedding(
         rows = np.where(representative >= 0, internal[representative], -1)
         store.write(array_specs.EMBEDDING.name, start, np.where(rows[:, None] >= 0, embedding[rows], np.nan))
         store.write(array_specs.COMPONENT.name, start, np.where(rows >= 0, component[rows], -1).astype(np.int32))
-        dropped += int((rows >= 0).sum() - (component[rows[rows >= 0]] >= 0).sum())
+        labels = component[rows[rows >= 0]]
+        n_placed += int((labels == PLACED_COMPONENT).sum())
+        n_dropped += int((labels == -1).sum())
     store.write(array_specs.EIGENVALUES.name, 0, eigenvalues)
     store.write_bundle(EMBEDDED, embedding=embedding, component=component, converged=np.array(converged))
-    return {"rows_in_small_components": dropped}
+    return {"rows_in_small_components": n_dropped, "rows_placed": n_placed}
+
+
+def place_block(store: Store, block_index: int, n_graph: int, n_neighbors: int, blocks: Blocks) -> Report:
+    """Nearest embedded points, and their weights, of the points of a block whose component is not embedded."""
+    start, stop = blocks.rows(block_index)
+    rows = start + np.flatnonzero(store.read(array_specs.POINT_COMPONENT.name, start, stop) >= n_graph)
+    if len(rows):
+        points = store.gather(array_specs.POINTS.name, rows).astype(np.float64)
+        lists = nearest_points(store, points, n_neighbors, n_graph)
+        wanted, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
+        positions = positions.reshape(lists.ids.shape)
+        component = store.gather(array_specs.POINT_COMPONENT.name, wanted)
+        valid = of_one_component(lists.ids, component[positions])
+        neighbors = store.gather(array_specs.POINTS.name, wanted)[positions]
+        weights = barycenter_weights(points, neighbors, valid, PLACE_REG, "trace").weights
+        store.write_bundle(f"{PLACED}/{block_index:05d}", rows=rows, neighbors=lists.ids, weights=weights)
+    return {"placed": len(rows)}
+
+
+def _place(store: Store, embedding: npt.NDArray[np.float64], component: npt.NDArray[np.int32]) -> None:
+    """Coordinates of the points (n, m) in small components, in place: weighted sums of those of their neighbours."""
+    for name in store.objects.names(PLACED):
+        part = store.read_bundle(name.removesuffix(".npz"))
+        neighbors = embedding[np.maximum(part["neighbors"], 0)]
+        embedding[part["rows"]] = np.einsum("bk,bkm->bm", part["weights"], neighbors)
+        component[part["rows"]] = PLACED_COMPONENT
 
 
 def _operator_on_workers() -> Any:

@@ -62,7 +62,11 @@ RECONSTRUCTION_ERROR = ArraySpec(
 )
 DEGREE = ArraySpec("degree", ("point",), "float64", "summed weights of each point's edges (laplacian)")
 COMPONENT = ArraySpec(
-    "component", ("input row",), "int32", "component of the graph, 0 the largest; -1 = not embedded", kind="index"
+    "component",
+    ("input row",),
+    "int32",
+    "component of the graph, 0 the largest; -1 = not embedded, -2 = placed among the nearest embedded points",
+    kind="index",
 )
 EIGENVALUES = ArraySpec(
     "eigenvalues", ("component", "coordinate"), "float64", "||F v||^2, ascending, without the zero one; pca: variances"

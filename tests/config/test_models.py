@@ -42,7 +42,7 @@ DEFAULTS = {
         "max_overlap": 8,
     },
     "weights": {"reg": "auto", "rule": "trace", "edges": "heat", "t": "auto"},
-    "graph": {"components": "separate", "min_component": 100},
+    "graph": {"components": "separate", "min_component": "auto"},
     "eigensolver": {
         "n_components": 2,
         "method": "auto",

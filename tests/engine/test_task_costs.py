@@ -39,8 +39,8 @@ from tests.support.stage_runs import Progress
 
 # Distinct primes, so that a term that is lost, doubled or of the wrong size shows.
 PRIMES = {
-    "block_size": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
-    "width": 2, "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "members": 4001, "lists": 23,
+    "block_size": 1009, "n_input": 30011, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211,
+    "nearest": 5, "width": 2, "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "members": 4001, "lists": 23,
     "foreign": 3001, "batch": 70001, "entries": 90001, "rows": 20011, "tall": 47, "transform": True,
     "factor": 37, "links": 80021, "k_max": 41, "stored": 1511, "products": 50021,
     "old": 5003, "late": 151, "d_in": 43, "beside": 60013, "hits": 70009,
@@ -67,7 +67,7 @@ EXPECTED = {
     "choose_recall_sample": SCORE_BYTES + 3 * 1009 * 53 + (211 + 2321) * 61 + 211 * (212 + 704),
     "sample_exact": 3 * 1009 * 53 + 1009 * 88 + 211 * (159 + 168 + 2200 + 1848) + 4096 * 168,
     "measure_recall": 211 * 3300 + 7000900,
-    "analyse_graph": 10007 * 760,
+    "analyse_graph": 10007 * 784 + 16 * 30011,
     "apply_repair": 1009 * 880,
     "request_rows": 1009 * 440,
     "send_rows": 1009 * (371 + 32),
@@ -88,6 +88,7 @@ EXPECTED = {
     "count_closer": 2 * SCORE_BYTES + 1009 * (212 + 96 + 64 + 88) + 8192 * 168 + 211 * (159 + 112 + 880),
     "score": 2 * SCORE_BYTES + 10007 * 88 + 211 * (176 * 19 + 168 + 1200 + 400),
     "calibrate": 211 * 1320 + 3 * 1009 * 176,
+    "nearest_points": 2003 * (159 + 64 + 88) + 20011 * (168 + 1650) + 2 * SCORE_BYTES + 20011 * 11 * (53 + 56),
     "embed_new": 2003 * (159 + 64 + 88) + 1009 * (112 + 1650) + 2 * SCORE_BYTES + 10007 * (53 + 24 + 656 + 64)
     + 3 * 1511 * 328 + 1009 * (183 + 112 + 24) + 19 * (448 + 32) + 6 * 70001,
     "compare_geodesics": 10007 * (990 + 96 + 100) + 211 * 5000,

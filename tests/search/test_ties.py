@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.engine import plan
 from pipeline.search import cell_groups
-from pipeline.stages.embed_new import nearest_points
+from pipeline.search.among_stored import nearest_points
 from tests.support.appended_rows import Night, steps
 from tests.support.oracle import exact_neighbors
 

@@ -25,7 +25,9 @@ def mend(tmp_path, run_stage, make_config):
         store = Store(str(tmp_path / f"mend{len(list(tmp_path.iterdir()))}.zarr"))
         store.create_group({})
         for spec, values in ((array_specs.POINTS, points), (array_specs.KNN_INDICES, indices.astype(np.int32)),
-                             (array_specs.KNN_DISTANCES, distances.astype(np.float32))):  # fmt: skip
+                             (array_specs.KNN_DISTANCES, distances.astype(np.float32)),
+                             (array_specs.REPRESENTATIVE, np.arange(n)),
+                             (array_specs.ORIGINAL_INDEX, np.arange(n))):  # fmt: skip
             store.create(PlannedArray(spec, values.shape, str(values.dtype), block_points))
             store.write(spec.name, 0, values)
         layout = Layout(n, points.shape[1], "float64", block_points, n_points=n, n_features=points.shape[1], k_max=k)
@@ -76,7 +78,7 @@ class TestComponents:
     def test_small_components_are_counted(self, mend, rng, block_points):
         points = np.concatenate([rng.normal(size=(200, 2)), rng.normal(size=(10, 2)) + 90])
         run = mend(points, exact_neighbors(points, K), block_points, graph={"min_component": 11})
-        assert run.reports["mend_graph", "analyse"][0]["points_in_small_components"] == 10
+        assert run.reports["mend_graph", "analyse"][0]["rows_in_small_components"] == 10
 
 
 @pytest.mark.parametrize("block_points", [208, 64])

@@ -61,7 +61,11 @@ class Repair(NamedTuple):
 
 
 def plan_repair(
-    indices: Ids, distances: Float32, component: npt.NDArray[np.int32], reverse: int | None, min_component: int
+    indices: Ids,
+    distances: Float32,
+    component: npt.NDArray[np.int32],
+    reverse: int | None,
+    is_large: npt.NDArray[np.bool_],
 ) -> Repair:
     """Choose the edges to add. Deterministic; uses sorts and table look-ups, no loop over points.
 
@@ -72,14 +76,13 @@ def plan_repair(
         reverse: reverse neighbours per point. None: ``AUTO_REVERSE`` in components that do not have exactly one
             closed class with at least half of their points, 0 in the others. c > 0: c in all components. 0: no edge
             is added at all, also no bridge (the graph of Roweis & Saul).
-        min_component: smaller components get no bridges, and with None no reverse neighbours.
+        is_large: (components,) mask; the others get no bridges, and with None no reverse neighbours.
 
     Raises:
         InputError: a distance is negative or not a number.
     """
     classes = closed_classes(neighbor_graph(indices))
     n_classes = len(classes.sizes)
-    is_large = np.bincount(component) >= min_component
     limit = AUTO_REVERSE if reverse is None else reverse
     gets_reverses = np.full_like(is_large, limit > 0)
     if reverse is None:

@@ -49,6 +49,11 @@ def repaired(lists: Lists, plan: Repair) -> np.ndarray:
     return apply_repair(lists[0], lists[1], 0, added_of(plan), plan.max_neighbors)[0]
 
 
+def large(lists: Lists, n_points: int) -> np.ndarray:
+    """Mask of the components with at least `n_points` points."""
+    return np.bincount(lists[2]) >= n_points
+
+
 def reverse_by_hand(lists: Lists, limit: int, avoid: np.ndarray) -> set[tuple[int, int]]:
     """The rule in its own words, one point at a time."""
     indices, distances, _ = lists
@@ -64,7 +69,7 @@ def reverse_by_hand(lists: Lists, limit: int, avoid: np.ndarray) -> set[tuple[in
 @pytest.mark.parametrize("seed", SEEDS)
 def test_reverse_zero__adds_nothing(seed: int) -> None:
     lists = clumped_lists(seed)
-    plan = plan_repair(*lists, reverse=0, min_component=10)
+    plan = plan_repair(*lists, reverse=0, is_large=large(lists, 10))
     assert (len(plan.added_rows), plan.n_reverse_added, plan.n_bridges_added) == (0, 0, 0)
     assert plan.closed_classes_left == plan.closed_classes_before > 1
     assert plan.max_neighbors == 5
@@ -73,7 +78,7 @@ def test_reverse_zero__adds_nothing(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_auto__leaves_a_healthy_graph_alone(seed: int) -> None:
     lists = lists_of_points(np.random.default_rng(seed).random((400, 2)), 12)
-    plan = plan_repair(*lists, reverse=None, min_component=10)
+    plan = plan_repair(*lists, reverse=None, is_large=large(lists, 10))
     assert (len(plan.added_rows), plan.closed_classes_before, plan.closed_classes_left) == (0, 1, 1)
     assert len(plan.repaired_components) == 0
 
@@ -82,7 +87,11 @@ def test_auto__leaves_a_healthy_graph_alone(seed: int) -> None:
 def test_auto__one_class_must_hold_half_of_the_points(n_transient: int, n_added: int) -> None:
     ring = [(i, (i + 1) % 6, 1.0) for i in range(6)]
     chain = [(i, i - 1, 1.0) for i in range(6, 6 + n_transient)]
-    plan = plan_repair(*lists_of_edges(ring + chain, 6 + n_transient), reverse=None, min_component=1)
+    plan = plan_repair(
+        *lists_of_edges(ring + chain, 6 + n_transient),
+        reverse=None,
+        is_large=large(lists_of_edges(ring + chain, 6 + n_transient), 1),
+    )
     assert (plan.closed_classes_before, plan.closed_classes_left) == (1, 1)
     assert len(plan.added_rows) >= n_added
     assert (len(plan.added_rows) > 0) == (n_added > 0)
@@ -93,7 +102,7 @@ def test_auto__one_class_must_hold_half_of_the_points(n_transient: int, n_added:
 def test_reverse__rows_neighbours_and_distances(seed: int, reverse: int | None) -> None:
     lists = clumped_lists(seed)
     indices, distances, component = lists
-    plan = plan_repair(*lists, reverse=reverse, min_component=10)
+    plan = plan_repair(*lists, reverse=reverse, is_large=large(lists, 10))
     classes = closed_classes(neighbor_graph(indices))
     small = 2 * classes.sizes < len(indices)
     avoid = np.where(np.append(small, False)[classes.class_of_point], classes.class_of_point, -1)
@@ -116,7 +125,7 @@ def test_reverse__rows_neighbours_and_distances(seed: int, reverse: int | None) 
 def test_repair__one_null_vector(seed: int, reverse: int | None) -> None:
     rng = np.random.default_rng(seed)
     lists = clumped_lists(seed)
-    plan = plan_repair(*lists, reverse=reverse, min_component=10)
+    plan = plan_repair(*lists, reverse=reverse, is_large=large(lists, 10))
     before = null_dimension(lists[0], rng)
     assert (before, plan.closed_classes_before) == (before, before)
     assert before > 1
@@ -136,7 +145,7 @@ def test_reverse__a_small_class_is_opened_before_nearer_points_inside() -> None:
     # {0, 1, 2}: 0 -> 1 -> 2 -> 0 is closed; 1's nearest one-way lister is 0 (inside), 3 lists it from farther away.
     edges = [(0, 1, 1.0), (1, 2, 1.5), (2, 0, 1.7), (3, 1, 5.0), (3, 4, 1.0), (4, 3, 1.0), (5, 4, 1.0), (6, 5, 1.0)]
     lists = lists_of_edges(edges, 7)
-    plan = plan_repair(*lists, reverse=1, min_component=1)
+    plan = plan_repair(*lists, reverse=1, is_large=large(lists, 1))
     by_row = dict(zip(plan.added_rows.tolist(), plan.added_neighbors.tolist(), strict=True))
     assert by_row[1] == 3
     assert by_row[2] == 1
@@ -189,13 +198,13 @@ def test_auto__repairs_only_large_components_that_need_it(seed: int) -> None:
     small = np.repeat([-10.0, 10.0, -4.0, 0.1, 4.0], [6, 6, 1, 1, 1])[:, None] * [1.0, 0, 0] - [0, 100, 0]
     lists = lists_of_points(np.concatenate([healthy, sick, small + 1e-3 * rng.normal(size=small.shape)]), 5)
     np.testing.assert_array_equal(lists[2], np.repeat([1, 0, 2], [120, 150, 15]))
-    plan = plan_repair(*lists, reverse=None, min_component=50)
+    plan = plan_repair(*lists, reverse=None, is_large=large(lists, 50))
     np.testing.assert_array_equal(plan.repaired_components, [0])
     np.testing.assert_array_equal(np.unique(lists[2][plan.added_rows]), [0])
     assert closed_classes(neighbor_graph(lists[0])).sizes.tolist() == [120, 6, 6, 6]
     assert closed_classes(neighbor_graph(repaired(lists, plan))).sizes.tolist() == [150, 120, 6, 6]
     assert plan.closed_classes_left == 4
-    everywhere = plan_repair(*lists, reverse=4, min_component=5)
+    everywhere = plan_repair(*lists, reverse=4, is_large=large(lists, 5))
     assert everywhere.closed_classes_left == 3
     np.testing.assert_array_equal(everywhere.repaired_components, [0, 1, 2])
 
@@ -203,9 +212,9 @@ def test_auto__repairs_only_large_components_that_need_it(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_plan__does_not_depend_on_rows_at_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lists = clumped_lists(seed)
-    whole = plan_repair(*lists, reverse=3, min_component=10)
+    whole = plan_repair(*lists, reverse=3, is_large=large(lists, 10))
     monkeypatch.setattr(repair_kernel, "ROWS_AT_ONCE", 7)
-    for one, other in zip(whole, plan_repair(*lists, reverse=3, min_component=10), strict=True):
+    for one, other in zip(whole, plan_repair(*lists, reverse=3, is_large=large(lists, 10)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -214,7 +223,7 @@ def test_plan__does_not_depend_on_rows_at_once(seed: int, monkeypatch: pytest.Mo
 def test_apply__lists_of_any_blocks(seed: int, block_points: int) -> None:
     indices, distances, component = clumped_lists(seed)
     indices[::7, 3:], distances[::7, 3:] = -1, np.nan
-    plan = plan_repair(indices, distances, component, reverse=None, min_component=10)
+    plan = plan_repair(indices, distances, component, reverse=None, is_large=np.bincount(component) >= 10)
     blocks = [
         apply_repair(
             indices[start : start + block_points],
@@ -254,4 +263,4 @@ def test_plan__bad_distances(bad: float) -> None:
     indices, distances, component = clumped_lists(11)
     distances[8, 2] = bad
     with pytest.raises(InputError, match="zero or positive"):
-        plan_repair(indices, distances, component, reverse=4, min_component=10)
+        plan_repair(indices, distances, component, reverse=4, is_large=np.bincount(component) >= 10)

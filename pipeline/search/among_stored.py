@@ -1,0 +1,83 @@
+"""Exact nearest stored points of rows that are not stored, or have no coordinates: cells in reach, some at a time."""
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.engine import task_costs
+from pipeline.engine.plan import KDTREE_FEATURES
+from pipeline.kernels.neighbors.cells import Boxes
+from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
+from pipeline.kernels.out_of_sample import reach_of, reached
+from pipeline.storage import array_specs
+from pipeline.storage.store import Store, block_of
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.floating]
+
+HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20  # stored points that are held at one time
+BRUTE_ROWS = 1024
+NEW = -2  # no point's id: nothing is left out as the point itself
+
+
+def halo_rows(row: int) -> int:
+    """Training points of `row` bytes that are held at one time."""
+    return max(1, min(HALO_ROWS, HALO_BYTES // row))
+
+
+def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_embedded: int) -> NeighborLists:
+    """The k nearest embedded training points of new points (b, d)."""
+    stored = trained.array(array_specs.POINTS.name)
+    boxes = _read_boxes(trained, -(-stored.shape[0] // block_of(stored)))
+    halo = halo_rows(stored.shape[1] * stored.dtype.itemsize)
+    counts = _embedded_rows(trained, boxes, n_embedded)
+    lists = NeighborLists(np.full((len(points), k), -1, np.int64), np.full((len(points), k), np.inf))
+    bound = reach_of(points, boxes, counts, k)
+    for batch in np.split(np.arange(len(counts)), np.flatnonzero(np.diff(np.cumsum(counts) // halo)) + 1):
+        near = reached(points, np.minimum(bound, lists.distances[:, -1]), boxes, batch[counts[batch] > 0])
+        queries, used = np.flatnonzero(near.any(axis=1)), batch[counts[batch] > 0][near.any(axis=0)]
+        if not len(queries):
+            continue
+        rows = np.concatenate([np.arange(boxes.start[box], boxes.stop[box]) for box in used])
+        if n_embedded:
+            rows = rows[trained.gather(array_specs.POINT_COMPONENT.name, rows) < n_embedded]
+        found = _search(points[queries], trained.gather(array_specs.POINTS.name, rows), rows, k)
+        both = (np.hstack([lists.ids[queries], found.ids]), np.hstack([lists.distances[queries], found.distances]))
+        for column, better in zip(lists, select_nearest(*both, np.full(len(queries), NEW), k), strict=True):
+            column[queries] = better
+    return lists
+
+
+def _read_boxes(trained: Store, n_blocks: int) -> Boxes:
+    parts = [trained.read_bundle(f"_work/boxes/{number:05d}") for number in range(n_blocks)]
+    return Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
+
+
+def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Ids:
+    """How many points of each box have coordinates; a box lies in one block."""
+    counts = boxes.stop - boxes.start
+    if n_embedded:
+        size = block_of(trained.array(array_specs.POINT_COMPONENT.name))
+        for block in np.unique(boxes.start // size).tolist():
+            inside = np.flatnonzero(boxes.start // size == block)
+            first, past = int(boxes.start[inside[0]]), int(boxes.stop[inside[-1]])
+            embedded = trained.read(array_specs.POINT_COMPONENT.name, first, past) < n_embedded
+            counts[inside] = np.add.reduceat(embedded.astype(np.int64), boxes.start[inside] - first)
+    return counts
+
+
+def _search(queries: Floats, points: Floats, rows: Ids, k: int) -> NeighborLists:
+    """The nearest of some training points, by the k-d tree or, with many features, by matrix products."""
+    new = np.full(len(queries), NEW)
+    if points.shape[1] <= KDTREE_FEATURES:
+        return kdtree_neighbors(queries, new, points, rows, k)
+    slices = [slice(first, first + BRUTE_ROWS) for first in range(0, len(queries), BRUTE_ROWS)]
+    parts = [brute_neighbors(queries[part], new[part], points, rows, k) for part in slices]
+    return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+# --- bytes of a task (engine/task_costs.py explains the terms)
+
+
+def nearest_points_bytes(*, rows: int, row: int, d: int, k: int, halo: int) -> int:
+    search = halo * (3 * row + 64) + task_costs.tree_bytes(halo, d) + rows * (24 * d + 150 * k)
+    return task_costs.TASK_BYTES + search + 2 * task_costs.SCORE_BYTES + rows * k * (row + 8 * d)

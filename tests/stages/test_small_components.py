@@ -1,0 +1,67 @@
+"""Every row gets coordinates: components are counted in input rows, rows of small ones are placed among the others."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pipeline.storage.store import Store
+from tests.support.commands import lle, write_config
+from tests.support.points import swiss_roll
+
+ROLL, BLOB, K = 300, 30, 8
+
+
+def points(repeats: int = 1) -> np.ndarray:
+    """A roll of 300 points, and a distant blob of 30 points that are repeated."""
+    rng = np.random.default_rng(7)
+    blob = 200 + rng.normal(size=(BLOB, 3))
+    return np.concatenate([swiss_roll(ROLL, rng), *[blob] * repeats])
+
+
+def run(folder, X, **graph):
+    np.save(folder / "x.npy", X)
+    config = write_config(
+        folder, input={"kind": "npy", "path": str(folder / "x.npy")}, neighbors={"n_neighbors": K}, graph=graph
+    )
+    lle("run", config)
+    store = Store(str(folder / "run.zarr"))
+    metrics = json.loads((folder / "run.zarr" / "report" / "metrics.json").read_text())
+    return store.read_all("embedding"), store.read_all("component"), metrics
+
+
+def test_default_embeds_every_component_by_itself(tmp_path):
+    embedding, component, metrics = run(tmp_path, points())
+    assert np.isfinite(embedding).all()
+    np.testing.assert_array_equal(np.bincount(component), [ROLL, BLOB])
+    assert (metrics["rows_placed"], metrics["dropped"]) == (0, {})
+
+
+def test_rows_of_a_small_component_get_barycentric_coordinates(tmp_path):
+    X = points()
+    embedding, component, metrics = run(tmp_path, X, min_component=50)
+    assert np.isfinite(embedding).all()
+    assert (component[ROLL:] == -2).all()
+    assert (component[:ROLL] == 0).all()
+    assert metrics["rows_placed"] == BLOB
+    for row in range(ROLL, ROLL + BLOB):
+        nearest = np.argsort(np.linalg.norm(X[:ROLL] - X[row], axis=1))[:K]
+        gram = (X[nearest] - X[row]) @ (X[nearest] - X[row]).T
+        weights = np.linalg.solve(gram + 1e-3 * np.trace(gram) * np.eye(K), np.ones(K))
+        np.testing.assert_allclose(embedding[row], weights / weights.sum() @ embedding[nearest], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("repeats", "by_itself"), [(1, False), (2, True)])
+def test_min_component_counts_input_rows(tmp_path, repeats, by_itself):
+    _, component, metrics = run(tmp_path, points(repeats), min_component=2 * BLOB)
+    assert (component[ROLL:] == (1 if by_itself else -2)).all()
+    assert metrics["rows_placed"] == (0 if by_itself else repeats * BLOB)
+
+
+def test_warning_about_rows_without_coordinates_names_the_key_and_the_share(tmp_path):
+    embedding, component, metrics = run(tmp_path, points(), components="largest")
+    assert np.isnan(embedding[ROLL:]).all()
+    assert (component[ROLL:] == -1).all()
+    [warning] = [text for text in metrics["warnings"] if "NaN" in text]
+    assert "30 rows (9.1%)" in warning
+    assert "graph.components: separate" in warning
