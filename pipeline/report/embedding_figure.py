@@ -1,6 +1,6 @@
 """The picture of an embedding as PNG bytes: its first coordinates in pairs, with a title and a key.
 
-Figures are plain objects, without pyplot's global state, so that any process or thread can draw them.
+Figures do not use pyplot's global state, so any process or thread can draw them.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Panels of an embedding: which points a pair of axes shows, and their drawing.
+"""Choose and draw the points that each pair of axes shows.
 
-Up to `SCATTER_POINTS` points are drawn one by one; above that they are aggregated on the pixels of the axes.
+Up to `SCATTER_POINTS` points are drawn one by one; more points are aggregated on the pixels of the axes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +55,7 @@ class Panel(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What pictures of an embedding show: rows of each component, the largest first, pairs of columns, colours."""
+    """The content of pictures: rows of each component, the largest first, pairs of columns, and colours."""
 
     component: npt.NDArray[np.int32]
     groups: dict[int, IntArray]
@@ -65,19 +65,20 @@ class Content(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Equal rows are one point, and each is drawn."""
+        """Number of drawn rows; duplicate rows are one point, but each is drawn."""
         return sum(rows.size for rows in self.groups.values())
 
     @property
     def point_paint(self) -> Paint:
-        """Of a single coordinate the other axis says what colours would."""
+        """The colours of the points; PLAIN for a single coordinate, whose second axis shows the colour value."""
         return self.paint if self.n_coordinates > 1 else PLAIN
 
 
 def content_of(embedding: FloatArray, component: npt.NDArray[np.int32], color: ColorSource | None) -> Content:
-    """embedding: (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points.
+    """Choose what to draw of an embedding (n, m), NaN for dropped points; component: (n,), -1 for dropped points.
 
-    One coordinate is paired with the colour value (with itself without one); of more, the first three with each other.
+    One coordinate is paired with the colour value, or with itself if there is none; of several coordinates the first
+    three are paired with each other.
     """
     shown = np.isfinite(embedding).all(axis=1) & (component >= 0)
     paint = paint_points(color, shown)
@@ -91,7 +92,7 @@ def content_of(embedding: FloatArray, component: npt.NDArray[np.int32], color: C
 
 
 def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
-    """Axes with limits, labels and the note on what lies outside of them, and the points that they will show."""
+    """Set limits, labels and the note on points outside; returns the points to show."""
     if len(content.groups) > 1:
         return _side_by_side(ax, content.groups, *pair, flat=content.n_coordinates == 1)
     [rows] = content.groups.values()
@@ -151,7 +152,7 @@ def _view(values: FloatArray) -> Range:
 def draw_content(
     figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], content: Content, add_key: Callable[[Paint], None]
 ) -> Paint:
-    """Draw the points of each panel; returns their colours. `add_key` is called before anything is aggregated."""
+    """Draw the points of each panel; returns their colours. `add_key` is called before points are aggregated."""
     if content.pairs[0][0] is content.pairs[0][1]:
         _draw_histograms(axes, panels)
         return PLAIN
@@ -188,12 +189,12 @@ def _draw_panels(
 
 
 def density_paint() -> Paint:
-    """Colours by the number of points, whatever their class or value."""
+    """Colours by the number of points, independent of class and value."""
     return PLAIN._replace(norm=LogNorm(1.0, 10.0), label="points in 3 x 3 pixels")
 
 
 def draw_rasters(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], paint: Paint) -> None:
-    """Aggregate the points on the pixels of their axes, whose position is fixed from then on."""
+    """Aggregate the points on the pixels of their axes, whose positions become fixed."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     rasters = [_aggregate(ax, panel, paint) for ax, panel in zip(axes, panels, strict=True)]
@@ -206,7 +207,7 @@ def draw_rasters(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], 
 
 
 def _write_names(ax: Axes, panel: Panel, classes: Classes) -> None:
-    """The name of each class at the median of its points: colours alone no longer tell so many classes apart."""
+    """The name of each class at the median of its points: colours alone cannot distinguish that many classes."""
     for code, name in enumerate(classes.names):
         inside = classes.codes[panel.rows] == code
         if inside.any():

@@ -22,9 +22,9 @@ INK, FAINT, RULE, MISSING, POINT, PAPER = "#1f2933", "#6b7280", "#cbd2d9", "#c9c
 ON_DARK = {
     INK: "#e4e8ed", FAINT: "#a5b0bc", RULE: "#56616d", MISSING: "#56616d", POINT: "#6fb3d9", PAPER: "#1d232a",
 }  # fmt: skip
-"""What the colours of pictures are on a dark page, whose cards have the last one."""
+"""Colours of pictures on a dark page; the last one is the background of its cards."""
 DARK_MAP = ListedColormap(colormaps[COLOR_MAP](np.linspace(0.25, 1.0, 256)))
-"""The colour map of values without the end that a dark page would hide."""
+"""The colour map of values, without the end that is invisible on a dark page."""
 
 
 def chart_figure(title: str, width: float, height: float) -> tuple[Figure, Axes]:
@@ -69,14 +69,14 @@ class Pair(NamedTuple):
 
 
 def to_pair(figure: Figure) -> Pair:
-    """Both pictures of a figure, which has the colours of the dark one from then on."""
+    """The light and the dark picture of a figure; the figure keeps the dark colours."""
     light = to_png(figure)
     darken(figure)
     return Pair(light, to_png(figure))
 
 
 def darken(figure: Figure) -> None:
-    """Give every part of a drawn figure that has a colour of this module the one it has on a dark page."""
+    """Replace the colours of this module in a drawn figure by those for a dark page."""
     dark = {to_rgba(light)[:3]: to_rgba(color)[:3] for light, color in ON_DARK.items()}
 
     def map_one(color: Any) -> tuple[float, ...]:

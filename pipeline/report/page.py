@@ -62,7 +62,7 @@ class Image(NamedTuple):
 
 
 class ColorScale(NamedTuple):
-    """What the ends of a colour scale mean, and its colours on a light and a dark page as CSS lists."""
+    """Labels of the ends of a colour scale, and its colours on a light and a dark page as CSS lists."""
 
     low: str
     high: str
@@ -94,7 +94,7 @@ def render_page(
     """Self-contained HTML of the report: pictures inline, no scripts, light and dark.
 
     metrics: the content of metrics.json, any key of which may be missing. config_yaml: the resolved config. drawn: the
-    pictures; with them, explore.html lies beside the page. arrays: name, shape, dtype, unit and meaning of each array
+    pictures; with them, explore.html is beside the page. arrays: name, shape, dtype, unit and meaning of each array
     of the store.
     """
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -202,7 +202,7 @@ def _image(pair: Pair, dpi: int, caption: str, alternative: str) -> Image:
 
 
 def _images(drawn: PagePictures | None, metrics: Metrics) -> list[Image]:
-    """The pictures of the embedding; the text of the first also says how far to trust it."""
+    """The pictures of the embedding; the alternative text of the first includes the quality measures."""
     if drawn is None:
         return []
     images = [_image(picture.pair, PICTURE_DPI, picture.caption, picture.alternative) for picture in drawn.pictures]

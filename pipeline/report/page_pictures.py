@@ -1,7 +1,7 @@
 """The pictures of an embedding on the report page: one for each pair of coordinates, readable on a phone.
 
-The key of their colours is text of the page. Classes that may cover each other also have a picture of the density and
-one with a cell for each class.
+The colour key is text of the page. If classes can cover each other, there is also a picture of the density and one
+with a cell for each class.
 """
 
 from typing import NamedTuple
@@ -29,7 +29,7 @@ from pipeline.report.point_colors import Classes, ColorSource, FloatArray, Paint
 from pipeline.report.rasterize import Grid, count_points
 
 WIDTH, SINGLE_WIDTH = 3.9, 4.6
-"""Inches of a picture among others and of one alone: at these, text of 9 points is 10 pixels high or more at 420."""
+"""Width in inches of one picture of several, and of a single one: 9-point text has at least 10 pixels at 420 pixels."""
 DPI = 180
 DENSITY_POINTS = 2_000
 CLASS_POINTS = 200_000
@@ -38,7 +38,7 @@ OTHERS = (0.5, 0.5, 0.5, 0.3)
 
 
 class PagePicture(NamedTuple):
-    """A picture, what stands below it, and what it shows, for those who do not see it."""
+    """A picture, its caption, and its alternative text for screen readers."""
 
     pair: Pair
     caption: str
@@ -46,8 +46,8 @@ class PagePicture(NamedTuple):
 
 
 class PagePictures(NamedTuple):
-    """All pictures of an embedding, the key of their colours (None: all alike), a remark below all of them, and the
-    picture of the eigenvalues."""
+    """All pictures of an embedding, the colour key (None: one colour), a remark below all of them, and the picture
+    of the eigenvalues."""
 
     pictures: list[PagePicture]
     key: Key | None
@@ -58,7 +58,7 @@ class PagePictures(NamedTuple):
 def draw_page_pictures(
     embedding: FloatArray, component: npt.NDArray[np.int32], color: ColorSource | None
 ) -> PagePictures:
-    """embedding: (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points."""
+    """Draw an embedding (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points."""
     content = content_of(embedding, component, color)
     if not content.groups:
         empty = "no point was embedded"
@@ -106,7 +106,7 @@ def _density(content: Content) -> PagePicture:
 
 
 def _each_class(content: Content, classes: Classes) -> PagePicture:
-    """A cell for each class: its points in their colour on all others in grey."""
+    """One cell per class: its points in colour, all others in grey."""
     n_rows = -(-len(classes.names) // CLASS_COLUMNS)
     figure = Figure(figsize=(WIDTH, 0.95 * n_rows + 0.1), dpi=DPI, layout="constrained")
     cells = list(figure.subplots(n_rows, CLASS_COLUMNS, squeeze=False).flat)
@@ -151,7 +151,7 @@ def _key_of(paint: Paint) -> Key | None:
 
 
 def _remark(content: Content) -> str:
-    """What a reader of these pictures has to know: only what is so."""
+    """Remarks on these pictures, only those that apply."""
     n_components = len(np.unique(content.component))
     remarks = []
     if n_components > len(content.groups):
@@ -160,6 +160,6 @@ def _remark(content: Content) -> str:
     if content.n_coordinates > 3:
         remarks.append(f"the first 3 of {content.n_coordinates} coordinates")
     if len(content.groups) > 1:
-        remarks.append("each component has coordinates of its own, under its number and size")
+        remarks.append("each component has its own coordinates; labels are its number and size")
     text = "; ".join(remarks)
     return f"{text[:1].upper()}{text[1:]}." if text else ""

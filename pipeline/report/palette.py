@@ -3,14 +3,14 @@
 from matplotlib.colors import to_hex, to_rgb
 
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#7F7F7F", "#F0E442")
-"""Okabe and Ito (2008), "Color Universal Design": told apart with any common colour vision. Grey replaces black, which
-a dark page would hide; yellow, the faintest on white, is last."""
+"""Okabe and Ito (2008), "Color Universal Design": distinguishable with all common forms of colour vision. Grey
+replaces black, which is invisible on a dark page; yellow is last, because it is the faintest on white."""
 
 COLOR_MAP = "viridis"
 
 
 def class_colors(n: int) -> list[str]:
-    """Colours #rrggbb of n classes. Beyond eight the hues come again, darker, then lighter: names have to help there.
+    """Colours #rrggbb of n classes. After eight, the hues repeat, darker, then lighter; such pictures also need names.
 
     >>> class_colors(2), class_colors(9)[8]
     (['#0072b2', '#e69f00'], '#a16f00')

@@ -1,4 +1,4 @@
-"""How points get their colours: by class, by value, or all alike."""
+"""Colours of points: by class, by value, or one for all."""
 
 from typing import Literal, NamedTuple
 
@@ -83,7 +83,7 @@ def _class_name(label: float, names: tuple[str, ...] | None) -> str:
 
 
 def paint_points(color: ColorSource | None, shown: BoolArray) -> Paint:
-    """How the `shown` (n,) points get their colours; the scale of values follows those points alone."""
+    """The colours of the points; the scale of values depends only on the `shown` (n,) points."""
     if color is None:
         return PLAIN
     classes = classify(color)

@@ -167,9 +167,8 @@ def _few_colors(png: bytes) -> bytes:
     with Image.open(io.BytesIO(png)) as original:
         image = original.convert("RGB")
     colors = np.array(image.quantize(PALETTE).getpalette()).reshape(-1, 3)[:PALETTE]
-    is_distinct = (
-        np.abs(colors[:, np.newaxis] - fixed_colors).max(axis=2).min(axis=1) > NEAR
-    )  # the nearest-colour search is coarse
+    distances = np.abs(colors[:, np.newaxis] - fixed_colors).max(axis=2).min(axis=1)
+    is_distinct = distances > NEAR  # the nearest-colour search is coarse
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.concatenate([fixed_colors, colors[is_distinct]]).ravel().tolist())
     image.quantize(palette=palette, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)

@@ -77,7 +77,7 @@ def test_texts_name_coordinates_rows_colours_and_components() -> None:
         "coloured by species."
     )
     assert drawn.remark == (
-        "The first 3 of 4 coordinates; each component has coordinates of its own, under its number and size."
+        "The first 3 of 4 coordinates; each component has its own coordinates; labels are its number and size."
     )
     assert drawn.key is not None
     assert [name for name, _ in drawn.key.classes] == ["kind 0", "kind 1"]
