@@ -19,6 +19,7 @@ from fsspec.utils import glob_translate
 from pipeline.core.errors import ConfigError, InputChanged, InputError, LleError
 from pipeline.inputs.file_stamp import Stamp
 from pipeline.storage.objects import open_remote
+from pipeline.storage.retries import retried
 from pipeline.storage.storage_errors import explain_remote
 
 MAGIC = re.compile(r"[*?\[]")
@@ -145,7 +146,7 @@ def _head(root: str, name: str, where: str) -> Any:
     import obstore  # noqa: PLC0415 (an optional extra)
 
     try:
-        return obstore.head(_client(root), name)
+        return retried(lambda: obstore.head(_client(root), name))
     except FileNotFoundError:
         if not root.startswith("http") and _list(root, name, deep=False):
             raise InputError(f"{where} {_FOLDER} '{where.partition(': ')[2]}/*'") from None
@@ -172,9 +173,12 @@ def _matching(root: str, pattern: str, where: str) -> list[Any]:
 def _list(root: str, folder: str, deep: bool) -> list[Any]:
     import obstore  # noqa: PLC0415 (an optional extra)
 
-    if deep:
-        return [entry for page in obstore.list(_client(root), prefix=folder or None) for entry in page]
-    return list(obstore.list_with_delimiter(_client(root), prefix=folder or None)["objects"])
+    def entries() -> list[Any]:
+        if deep:
+            return [entry for page in obstore.list(_client(root), prefix=folder or None) for entry in page]
+        return list(obstore.list_with_delimiter(_client(root), prefix=folder or None)["objects"])
+
+    return retried(entries)
 
 
 def _what_exists(root: str, folder: str) -> str:
@@ -195,21 +199,28 @@ def _request(stamp: Stamp, start: int, count: int) -> Any:
     root, name = _split(stamp.path)
     with _explained_errors(stamp.path):
         try:
-            response = obstore.get(_client(root), name, options={"range": (start, start + count)})
+            meta, data = retried(lambda: _get_range(root, name, start, count))
         except FileNotFoundError:
             raise InputError(f"{stamp.path}: the object was deleted while it was read; restore it, and run the same "
                              f"command again") from None  # fmt: skip
         except (NotImplementedError, obstore.exceptions.NotSupportedError):
             raise InputError(f"{stamp.path}: this server does not support reading a part of a file; copy the file to "
                              f"a disk, or to an object store") from None  # fmt: skip
-        current = _stamp(root, {**response.meta, "path": name})
+        current = _stamp(root, {**meta, "path": name})
         same_time = current.mtime_ns // 10**9 == stamp.mtime_ns // 10**9  # HTTP headers give whole seconds
         if current.size != stamp.size or (current.tag != stamp.tag and not same_time):
             raise InputChanged(f"{stamp.path}: the object was replaced while it was read; run the same command again")
-        data = memoryview(response.bytes())
     if len(data) != count:
         raise LleError(f"{stamp.path}: expected {count} bytes from byte {start} on, found {len(data)}; try again")
     return data
+
+
+def _get_range(root: str, name: str, start: int, count: int) -> tuple[Any, memoryview]:
+    """Metadata of an object and some of its bytes, of one state."""
+    import obstore  # noqa: PLC0415 (an optional extra)
+
+    response = obstore.get(_client(root), name, options={"range": (start, start + count)})
+    return response.meta, memoryview(response.bytes())
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from pipeline.inputs.base import AnyArray, Fingerprint, Rows, Source, Stamper, c
 from pipeline.inputs.files import find_paths
 from pipeline.inputs.stacked_files import FileSource
 from pipeline.storage.objects import open_remote
+from pipeline.storage.retrying_store import RetryingObjectStore
 from pipeline.storage.storage_errors import client_message, explain_remote
 
 IN_FLIGHT = 10  # chunks that zarr decodes at one time
@@ -186,7 +187,7 @@ def _open_node(location: Location) -> "zarr.Array[Any] | zarr.Group":
     if location.folder is not None:
         store: Any = zarr.storage.LocalStore(location.folder, read_only=True)
     else:
-        store = zarr.storage.ObjectStore(location.remote, read_only=True)
+        store = RetryingObjectStore(location.remote, read_only=True)
     with _decoding(location.url):
         try:
             return zarr.open(store, mode="r")

@@ -10,24 +10,25 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlparse
 
 from pipeline.core.credentials import find_secret, redact, without_user
 from pipeline.core.errors import ConfigError, StoreError
 from pipeline.storage.object_protocol import Objects
+from pipeline.storage.retries import CLIENT_RETRY, retried
 from pipeline.storage.storage_errors import persist, storage_errors
 
 NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 COPY_THREADS = 16
 SETTLE_SECONDS = 1.0  # wait after `create`: some services let every writer succeed that saw no object at its start
-RETRY: Any = {"max_retries": 10, "retry_timeout": timedelta(seconds=90)}
+
+T = TypeVar("T")
 
 
 def open_objects(url: str) -> Objects:
@@ -46,7 +47,7 @@ def open_remote(url: str) -> Any:
 
     options: Any = {"client_options": {"allow_http": True}} if url.startswith("http://") else {}
     try:
-        return from_url(url, retry_config=RETRY, **options)
+        return from_url(url, retry_config=CLIENT_RETRY, **options)
     except Exception as error:
         message = redact(str(error).split("\n")[0])
         raise ConfigError(f"{url}: not a storage URL that can be opened: {message}") from None
@@ -211,12 +212,13 @@ class RemoteObjects:
         self._missing = (obstore.exceptions.NotFoundError, FileNotFoundError)
         self._store = open_remote(self.url)
 
-    def _at(self, name: str) -> contextlib.AbstractContextManager[None]:
-        return storage_errors(f"{self.url}/{name}")
+    def _request(self, name: str, request: Callable[[], T]) -> T:
+        """The result of a request, repeated after temporary failures. Raises StoreError, FileNotFoundError."""
+        with storage_errors(f"{self.url}/{name}"):
+            return retried(request)
 
     def put(self, name: str, data: bytes) -> None:
-        with self._at(name):
-            self._obs.put(self._store, name, data)
+        self._request(name, lambda: self._obs.put(self._store, name, data))
 
     def create(self, name: str, data: bytes) -> bool:
         """The data must be unique to its writer: it is read back, because conditional writes differ between services.
@@ -226,29 +228,37 @@ class RemoteObjects:
         """
         if self.exists(name):
             return False
-        with self._at(name):
+
+        def put() -> None:
             try:
                 self._obs.put(self._store, name, data, mode="create")
             except self._obs.exceptions.AlreadyExistsError:
                 pass  # written by another writer, or by this one: the client retried after a lost response
             except (NotImplementedError, self._obs.exceptions.NotSupportedError):
                 self._obs.put(self._store, name, data)
+
+        self._request(name, put)
         time.sleep(SETTLE_SECONDS)
         return self.get(name) == data
 
     def get(self, name: str) -> bytes | None:
-        with self._at(name), contextlib.suppress(*self._missing):
-            return bytes(self._obs.get(self._store, name).bytes())
-        return None
+        def get() -> bytes | None:
+            with contextlib.suppress(*self._missing):
+                return bytes(self._obs.get(self._store, name).bytes())
+            return None
+
+        return self._request(name, get)
 
     def names(self, prefix: str) -> list[str]:
-        with self._at(prefix):
+        def list_all() -> list[str]:
             pages = self._obs.list(self._store, prefix=prefix)
             return sorted(entry["path"] for page in pages for entry in page)
 
+        return self._request(prefix, list_all)
+
     def folders(self, prefix: str) -> list[str]:
-        with self._at(prefix):
-            prefixes = self._obs.list_with_delimiter(self._store, prefix=prefix)["common_prefixes"]
+        listing = self._request(prefix, lambda: self._obs.list_with_delimiter(self._store, prefix=prefix))
+        prefixes = listing["common_prefixes"]
         return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in prefixes)
 
     def copy(self, names: Sequence[str], source: Objects) -> None:
@@ -260,12 +270,8 @@ class RemoteObjects:
         common_root = RemoteObjects("/".join(target_parts[:shared]))
 
         def copy_one(name: str) -> None:
-            with self._at(name):
-                self._obs.copy(
-                    common_root._store,
-                    "/".join([*source_parts[shared:], name]),
-                    "/".join([*target_parts[shared:], name]),
-                )
+            origin, target = "/".join([*source_parts[shared:], name]), "/".join([*target_parts[shared:], name])
+            self._request(name, lambda: self._obs.copy(common_root._store, origin, target))
 
         with ThreadPoolExecutor(COPY_THREADS) as pool:
             list(pool.map(copy_one, names))
@@ -278,15 +284,17 @@ class RemoteObjects:
         return 0 if head is None else int(head["size"])
 
     def _head(self, name: str) -> Any:
-        with self._at(name), contextlib.suppress(*self._missing):
-            return self._obs.head(self._store, name)
-        return None
+        def head() -> Any:
+            with contextlib.suppress(*self._missing):
+                return self._obs.head(self._store, name)
+            return None
+
+        return self._request(name, head)
 
     def delete(self, name: str) -> None:
         existing = self.names(name) or ([name] if self.exists(name) else [])
         if existing:
-            with self._at(name):
-                self._obs.delete(self._store, existing)
+            self._request(name, lambda: self._obs.delete(self._store, existing))
 
     def delete_empty_folders(self) -> None:
         """Object stores have no folders."""

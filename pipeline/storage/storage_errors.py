@@ -15,7 +15,7 @@ NO_IDENTITY = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")
 DENIED = re.compile(r"status code: 40[13] ")  # obstore has no error class for a refused listing
 PLAIN = re.compile(r"Generic (S3|MicrosoftAzure) error: .*?(http://[^/\s]+)")  # refused by the client: not https
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
-WRITE_PAUSES = (0.02, 0.1, 0.5, 2.0)  # seconds between attempts; object-store clients have their own retries
+WRITE_PAUSES = (0.02, 0.1, 0.5, 2.0)  # seconds between attempts
 
 
 @contextlib.contextmanager
@@ -38,7 +38,7 @@ def persist(write: Callable[[], Any], where: str) -> None:
             try:
                 write()
             except OSError as error:
-                if error.errno in FULL | FORBIDDEN:
+                if error.errno in FULL | FORBIDDEN or _is_remote(error):  # requests are repeated in retries.py
                     raise
                 time.sleep(pause)
             else:

@@ -9,10 +9,11 @@ import contextlib
 import io
 import json
 import math
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +35,13 @@ else:
     scipy, zarr = lazy_module("scipy"), lazy_module("zarr")
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
 
 CRC_BYTES = 4
+CHANGED_IN_TRANSIT = (
+    "the first read failed its checksum or could not be decoded, the second one did not: the bytes were changed on the "
+    "way, not in the store. Use https, and check the network and the memory of this machine"
+)
 WRITE_ALL: Any = {"write_empty_chunks": True}  # also store chunks that equal the fill value
 
 
@@ -144,7 +150,11 @@ class Store:
 
     def _zarr_store(self) -> Any:
         place = self.objects.place()
-        return place if isinstance(place, str) else zarr.storage.ObjectStore(place)
+        if isinstance(place, str):
+            return place
+        from pipeline.storage.retrying_store import RetryingObjectStore  # noqa: PLC0415 (classes of zarr)
+
+        return RetryingObjectStore(place)
 
     # --- arrays
 
@@ -173,7 +183,7 @@ class Store:
         """The zarr array of a name. Raises StoreError if it does not exist."""
         if name not in self._arrays:
             with storage_errors(f"{self.url}/{name}"):
-                self._arrays[name] = self._open_array(name)
+                self._arrays[name] = self._read_twice(name, lambda: self._open_array(name))
         return self._arrays[name]
 
     def _open_array(self, name: str) -> "zarr.Array[Any]":
@@ -232,13 +242,24 @@ class Store:
             try:
                 from pipeline.storage.strict_reads import with_all_chunks  # noqa: PLC0415 (classes of zarr)
 
-                return np.asarray(with_all_chunks(array)[start:stop])
+                return self._read_twice(name, lambda: np.asarray(with_all_chunks(array)[start:stop]))
             except (ValueError, RuntimeError) as error:
                 if start // block == (stop - 1) // block:
                     raise CorruptChunk(name, str(start // block), str(error).split(". ")[0]) from None
-        for chunk in range(start // block, -(-stop // block)):  # find the damaged chunk
-            self.read(name, max(start, chunk * block), min(stop, (chunk + 1) * block))
-        raise CorruptChunk(name, str(start // block), "the first read failed, a second one succeeded")
+        chunks = range(start // block, -(-stop // block))  # one by one, to find the damaged one
+        return np.concatenate([self.read(name, max(start, i * block), min(stop, (i + 1) * block)) for i in chunks])
+
+    def _read_twice(self, name: str, read: Callable[[], T]) -> T:
+        """The result of a read; a failed checksum is an error only if a second read fails too."""
+        try:
+            return read()
+        except (CorruptChunk, ValueError, RuntimeError) as error:
+            if isinstance(error, CorruptChunk) and "missing" in error.detail:
+                raise
+            value = read()
+            reason = str(error).split(". ")[0]
+            print(f"lle: warning: {self.url}/{name}: {CHANGED_IN_TRANSIT} ({reason})", file=sys.stderr)
+            return value
 
     @staticmethod
     def _object_of(array: "zarr.Array[Any]", name: str, block: int) -> str:
@@ -308,14 +329,18 @@ class Store:
 
     def read_bundle(self, name: str) -> dict[str, Array]:
         """The arrays of a bundle. Raises CorruptChunk if it is missing or damaged."""
+        data = self._read_twice(name, lambda: self._checked_bundle(name))
+        with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
+            return {key: loaded[key] for key in loaded.files}
+
+    def _checked_bundle(self, name: str) -> bytes:
         stored = self.objects.get(f"{name}.npz")
         if stored is None:
             raise CorruptChunk(name, "bundle", "the object is missing")
         data, checksum = stored[:-CRC_BYTES], int.from_bytes(stored[-CRC_BYTES:], "little")
         if zlib.crc32(data) != checksum or not data:
             raise CorruptChunk(name, "bundle", "its CRC-32 differs")
-        with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
-            return {key: loaded[key] for key in loaded.files}
+        return data
 
     def has_bundle(self, name: str) -> bool:
         return self.objects.exists(f"{name}.npz")
@@ -325,9 +350,13 @@ class Store:
 
     def get_json(self, name: str) -> Any:
         """A JSON object; None if it is missing or incomplete."""
-        data = self.objects.get(name)
-        try:
+
+        def read() -> Any:
+            data = self.objects.get(name)
             return None if data is None else json.loads(data)
+
+        try:
+            return self._read_twice(name, read)
         except (ValueError, RecursionError):
             return None
 

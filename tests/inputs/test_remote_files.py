@@ -228,7 +228,7 @@ class TestRefusals:
         for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.delenv(variable)
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://169.254.0.0:9")
-        monkeypatch.setattr("pipeline.storage.objects.RETRY", {"max_retries": 0})
+        monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)
         with pytest.raises(LleError, match="no credentials in the environment"):
             open_source("npy", path=bucket.url(name))
 

@@ -27,9 +27,11 @@ from pipeline.jobs.sweep import run_sweep
 from pipeline.jobs.sweep_plan import load_sweep
 from pipeline.jobs.verify import find_damage
 from pipeline.storage import objects as objects_module
+from pipeline.storage import retries
 from pipeline.storage.lock import LOCK, RunLock
 from pipeline.storage.objects import open_objects
 from pipeline.storage.store import Store
+from tests.support.fault_proxy import FAULTS, at_random, disturbed, first
 from tests.support.object_servers import KEY, SECRET, azurite_server, swift_server
 from tests.support.plans import planned
 from tests.support.points import swiss_roll
@@ -251,6 +253,87 @@ class TestRequests:
         np.testing.assert_array_equal(store.read(name, *rows), np.arange(*rows))
 
 
+class TestFaults:
+    """A fault on the way is not the end of a run, and no damage of the store."""
+
+    @contextlib.contextmanager
+    def behind(self, bucket, monkeypatch, choose, name: str):
+        """A store with an array and a bundle, behind a proxy that makes faults."""
+        store = Store(bucket.url(name))
+        store.create(planned("chunks", (24,), "float64", 8, 0))
+        store.create(planned("shards", (24,), "float64", 8, 4))
+        for array in ("chunks", "shards"):
+            store.write(array, 0, np.arange(24.0))
+        store.write_bundle("bundle", values=np.arange(5))
+        store.put_json("_run/record.json", {"a": [1, 2, 3]})
+        with disturbed(bucket, choose) as (server, counts):
+            monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+            yield Store(bucket.url(name)), counts
+
+    def check(self, store) -> None:
+        for array in ("chunks", "shards"):
+            np.testing.assert_array_equal(store.read_all(array), np.arange(24.0))
+        np.testing.assert_array_equal(store.read_bundle("bundle")["values"], np.arange(5))
+        assert store.get_json("_run/record.json") == {"a": [1, 2, 3]}
+        assert store.objects.names("chunks/c") == ["chunks/c/0", "chunks/c/1", "chunks/c/2"]
+        assert store.objects.folders("") == ["_run", "chunks", "shards"]
+
+    @pytest.mark.parametrize(("fault", "part"), [
+        *(("cut", part) for part in ("chunks/c/1", "shards/c/1", "chunks/zarr.json", "bundle", "record", "list-type")),
+        ("500", "chunks/c/1"), ("503", "record"), ("reset", "shards/c/1"), ("reset", "list-type"),
+    ])  # fmt: skip
+    def test_a_read_is_repeated(self, bucket, monkeypatch, fault, part):
+        monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
+        with self.behind(bucket, monkeypatch, first(fault, "GET", part, 4), "reads.zarr") as (store, counts):
+            self.check(store)
+        assert counts[fault] == 4
+
+    @pytest.mark.parametrize("fault", ["500", "reset"])
+    def test_a_write_is_repeated(self, bucket, monkeypatch, fault):
+        monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
+        with self.behind(bucket, monkeypatch, first(fault, "PUT", "", 7), "writes.zarr") as (store, counts):
+            store.put_json("new.json", 1)
+            store.write("chunks", 8, np.arange(8.0))
+            assert store.get_json("new.json") == 1
+            np.testing.assert_array_equal(store.read("chunks", 8, 16), np.arange(8.0))
+        assert counts[fault] == 7
+
+    @pytest.mark.parametrize("part", ["chunks/c/1", "shards/c/1", "bundle"])
+    def test_a_bit_flipped_on_the_way_is_told_and_read_again(self, bucket, monkeypatch, capfd, part):
+        with self.behind(bucket, monkeypatch, first("flip", "GET", part), "flips.zarr") as (store, counts):
+            self.check(store)
+        assert counts["flip"] == 1
+        warning = capfd.readouterr().err
+        assert warning.count("the bytes were changed on the way, not in the store") == 1
+        assert f"{store.url}/{part.partition('/')[0]}" in warning
+
+    def test_what_stays_different_is_damage(self, bucket, monkeypatch):
+        damage = self.behind(bucket, monkeypatch, first("flip", "GET", "chunks/c/1", 99), "damage.zarr")
+        with damage as (store, _), pytest.raises(CorruptChunk):
+            store.read("chunks", 8, 16)
+
+    def test_a_refusal_is_not_repeated(self, bucket):
+        store, started = Store("s3://nobody/run.zarr"), time.monotonic()
+        with pytest.raises(StoreError, match="no such bucket"):
+            store.is_run()
+        assert time.monotonic() - started < 5
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(1800)
+    @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
+    @pytest.mark.parametrize("share", [0.05, 0.10])
+    def test_a_run_under_faults_ends_at_the_first_attempt_with_the_same_bytes(self, bucket, tmp_path, share):
+        source = {"kind": "synthetic", "name": "s_curve", "n_points": N_POINTS, "seed": 5}
+        runs.run(load_config(config_at(tmp_path / "here.yaml", source, str(tmp_path / "run"))), False, RunProgress())
+        store = bucket.url(f"runs/faults{share}.zarr")
+        with disturbed(bucket, at_random(share, 11)) as (server, counts):
+            result = finish(start(config_at(tmp_path / "faults.yaml", source, store), server.environment))
+        assert result["metrics"]["n_points"] == N_POINTS
+        assert min(counts[fault] for fault in FAULTS) > 0
+        print(f"{share:.0%} faults: {dict(counts)}")
+        assert results(store) == results(str(tmp_path / "run"))
+
+
 class TestRefusals:
     """What the service refuses is an error that says where and what to do, with the right exit code."""
 
@@ -263,7 +346,7 @@ class TestRefusals:
 
     def test_nothing_listens(self, bucket, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-        monkeypatch.setattr(objects_module, "RETRY", {"max_retries": 0})
+        monkeypatch.setattr(retries, "RETRY_SECONDS", 0.0)
         store = Store(bucket.url("run.zarr"))
         for act in (store.is_run, lambda: store.create_group({}), lambda: store.array("points"), store.attributes):
             with pytest.raises(StoreError, match="did not answer") as caught:
@@ -271,6 +354,7 @@ class TestRefusals:
             assert caught.value.exit_code == 1
             assert SECRET not in str(caught.value)
 
+    @pytest.mark.slow
     def test_nothing_secret_is_told(self, bucket, tmp_path, monkeypatch):
         """A run that fails, with everything said that can be said."""
         nowhere = {**bucket.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
