@@ -25,7 +25,7 @@ from pipeline.storage.store import Store
 Before = Collection[tuple[str, str]] | None
 
 
-def fingerprint(upstream: str, step: Step) -> str:
+def fingerprint_of(upstream: str, step: Step) -> str:
     """SHA-256 over canonical JSON of what decides a step's result."""
     decides = step.decides
     content = [upstream, step.stage, step.name, decides.version, step.n_blocks, decides.parameters, decides.identity]
@@ -55,91 +55,96 @@ def marker_name(stage: str, step: str, block: int) -> str:
 
 
 def begin_step(
-    store: Store, step: Step, mark: str, before: Before = None, donors: Sequence[Store] = ()
+    store: Store, step: Step, fingerprint: str, before: Before = None, source_stores: Sequence[Store] = ()
 ) -> dict[int, BlockReport]:
-    """Make the store ready for a step and return the reports of its finished blocks.
+    """Prepare the store for a step; returns the reports of its finished blocks.
 
-    A step recorded under another fingerprint is forgotten: first its markers, then its arrays, so that a kill in
-    between leaves no marker without data. What other steps computed from it is forgotten too: only the steps in
-    `before`, those that this run has done already, still hold (None: all do). What one of the donors has finished under
-    the same fingerprint is taken over from there.
+    A step recorded under another fingerprint is removed: first its markers, then its arrays, so a kill in between
+    leaves no marker without data. Steps computed from it are removed as well, except those in `before`, which this run
+    has finished (None: all are kept). Blocks that a source store has finished under the same fingerprint are copied.
     """
     record = step_record(store, step.stage, step.name)
-    if record is None or record.get("fingerprint") != mark or not _is_there(store, step):
+    if record is None or record.get("fingerprint") != fingerprint or not _is_there(store, step):
         forget_step(store, step.stage, step.name)
         others = begun_steps(store) - set(before or ())
         for stage, name in others if step.feeds and before is not None else _rivals(store, step, others):
             forget_step(store, stage, name)
-        if (adopted := _take_over(store, step, mark, donors)) is not None:
+        if (adopted := _take_over(store, step, fingerprint, source_stores)) is not None:
             return adopted
         for bundle in step.writes.bundles:
             store.objects.delete(bundle)
         for array in step.writes.arrays:
             store.create(array)
         arrays = [array.spec.name for array in step.writes.arrays]
-        content = {"begun": time.time(), "fingerprint": mark, "n_blocks": step.n_blocks, "arrays": arrays,
+        content = {"begun": time.time(), "fingerprint": fingerprint, "n_blocks": step.n_blocks, "arrays": arrays,
                    "bundles": list(step.writes.bundles)}  # fmt: skip
         store.put_json(_record_name(step.stage, step.name), content)
         return {}
-    return finished_blocks(store, step.stage, step.name, mark)
+    return finished_blocks(store, step.stage, step.name, fingerprint)
 
 
-def _take_over(store: Store, step: Step, mark: str, donors: Sequence[Store]) -> dict[int, BlockReport] | None:
-    """Take a step over from the donor with most undamaged blocks of this fingerprint; the reports of these blocks.
+def _take_over(
+    store: Store, step: Step, fingerprint: str, source_stores: Sequence[Store]
+) -> dict[int, BlockReport] | None:
+    """Copy a step from the source store with most undamaged blocks of this fingerprint; returns their reports.
 
-    None if no donor has the step. A donor without finished blocks counts too: what an iteration keeps between two runs
-    lies with the results it has not got yet.
+    None if no source store has the step. A source store without finished blocks counts as well: it may hold the saved
+    state of an iteration.
     """
-    offers = [(len(done), donor, done) for donor in donors if (done := _undamaged(donor, step, mark)) is not None]
+    offers = [
+        (len(done), source_store, done)
+        for source_store in source_stores
+        if (done := _undamaged(source_store, step, fingerprint)) is not None
+    ]
     if not offers:
         return None
-    _, donor, done = max(offers, key=lambda offer: offer[0])
-    return _adopt(store, donor, step, done)
+    _, source_store, done = max(offers, key=lambda offer: offer[0])
+    return _adopt(store, source_store, step, done)
 
 
-def _undamaged(donor: Store, step: Step, mark: str) -> dict[int, BlockReport] | None:
-    """Reports of the blocks that a donor holds whole; everything it would give is read. None if it cannot give any."""
-    record = step_record(donor, step.stage, step.name)
-    if record is None or record["fingerprint"] != mark or not all(map(donor.holds, step.writes.arrays)):
+def _undamaged(source_store: Store, step: Step, fingerprint: str) -> dict[int, BlockReport] | None:
+    """Reports of the undamaged blocks of a step in a source store, whose data are all read. None if it has none."""
+    record = step_record(source_store, step.stage, step.name)
+    if record is None or record["fingerprint"] != fingerprint or not all(map(source_store.holds, step.writes.arrays)):
         return None
-    done = finished_blocks(donor, step.stage, step.name, mark)
+    done = finished_blocks(source_store, step.stage, step.name, fingerprint)
     try:
-        found = damage.damage_of_step(donor, record, done)
+        found = damage.damage_of_step(source_store, record, done)
     except StoreError:
         return None
     blocks = {damage.block_of_damage(record, error.array, error.chunk) for error in found}
     return None if None in blocks else {block: report for block, report in done.items() if block not in blocks}
 
 
-def _adopt(store: Store, donor: Store, step: Step, done: dict[int, BlockReport]) -> dict[int, BlockReport]:
-    """Take a step over from another store, data, markers, then the record; returns the reports of its finished blocks.
+def _adopt(store: Store, source_store: Store, step: Step, done: dict[int, BlockReport]) -> dict[int, BlockReport]:
+    """Copy a step from another store: data, markers, then the record; returns the reports of its finished blocks.
 
-    Nothing counts before its record is there, so a kill on the way only means to begin again.
+    A step without a record does not count, so after a kill the copy begins again.
     """
-    record = step_record(donor, step.stage, step.name)
+    record = step_record(source_store, step.stage, step.name)
     assert record is not None
-    store.take(donor, [*record["arrays"], *record["bundles"]])
-    store.objects.copy([marker_name(step.stage, step.name, block) for block in sorted(done)], donor.objects)
+    store.take(source_store, [*record["arrays"], *record["bundles"]])
+    store.objects.copy([marker_name(step.stage, step.name, block) for block in sorted(done)], source_store.objects)
     store.put_json(_record_name(step.stage, step.name), {**record, "begun": time.time()})
     return done
 
 
 def _is_there(store: Store, step: Step) -> bool:
-    """Whether a step's arrays are there, and what it leaves for people, who may have removed it by hand."""
+    """Whether the arrays of a step exist, and its report files, which people may have deleted."""
     return all(map(store.holds, step.writes.arrays)) and (
         not step.decides.shows_records or all(store.objects.names(bundle) for bundle in step.writes.bundles)
     )
 
 
 def _rivals(store: Store, step: Step, others: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Which of some steps wrote the arrays that this one is about to replace (another way to the same result)."""
+    """Those of `others` that wrote the arrays which this step replaces: another way to the same result."""
     names = {array.spec.name for array in step.writes.arrays} | set(step.writes.bundles)
     steps = recorded_steps(store) if others else {}
     return [key for key in others if key in steps and names & {*steps[key]["arrays"], *steps[key]["bundles"]}]
 
 
 def forget_unused(store: Store, stage: str, used: set[str]) -> None:
-    """Forget the steps of a stage that this run does not have, and what only they wrote."""
+    """Remove the steps of a stage that this run does not use, and the data that only they wrote."""
     if all(other != stage or name in used for other, name in begun_steps(store)):
         return
     steps = recorded_steps(store)
@@ -172,32 +177,32 @@ def forget_markers(store: Store, stage: str, name: str) -> None:
             store.objects.delete(marker)
 
 
-def finished_blocks(store: Store, stage: str, name: str, mark: str) -> dict[int, BlockReport]:
+def finished_blocks(store: Store, stage: str, name: str, fingerprint: str) -> dict[int, BlockReport]:
     """Reports of the blocks whose marker carries this fingerprint."""
     done = {}
     for marker in store.objects.names(f"_done/{stage}"):
         named = marker.rsplit("/", 1)[1].startswith(f"{name}.")
-        if named and (report := unpack(store.get_json(marker), mark)) is not None:
+        if named and (report := unpack(store.get_json(marker), fingerprint)) is not None:
             done[report.block] = report
     return done
 
 
-def read_marker(store: Store, step: Step, mark: str, block: int) -> BlockReport | None:
+def read_marker(store: Store, step: Step, fingerprint: str, block: int) -> BlockReport | None:
     """The report of a block that is done under this fingerprint, else None."""
-    return unpack(store.get_json(marker_name(step.stage, step.name, block)), mark)
+    return unpack(store.get_json(marker_name(step.stage, step.name, block)), fingerprint)
 
 
-def require_current(store: Store, step: Step, mark: str, block: int) -> None:
+def require_current(store: Store, step: Step, fingerprint: str, block: int) -> None:
     """Raises StageIncomplete if a run with another config or input has begun the step anew."""
     record = step_record(store, step.stage, step.name)
-    if record is None or record["fingerprint"] != mark:
+    if record is None or record["fingerprint"] != fingerprint:
         raise StageIncomplete(f"{step.stage}.{step.name}, block {block}: a newer run has taken over the store")
 
 
-def mark_done(store: Store, step: Step, mark: str, report: BlockReport) -> None:
+def mark_done(store: Store, step: Step, fingerprint: str, report: BlockReport) -> None:
     """Write a block's marker; call it after the block's data. Raises StageIncomplete if the step has changed since."""
-    require_current(store, step, mark, report.block)
-    store.put_json(marker_name(step.stage, step.name, report.block), pack(mark, report))
+    require_current(store, step, fingerprint, report.block)
+    store.put_json(marker_name(step.stage, step.name, report.block), pack(fingerprint, report))
 
 
 def is_whole(store: Store) -> bool:

@@ -39,7 +39,7 @@ Outcome = tuple[int, BlockReport | BaseException]
 
 
 class Progress(Protocol):
-    """Hears how a step goes."""
+    """Receives the progress of a step."""
 
     def begin(self, step: Step, done: int) -> None: ...
 
@@ -49,13 +49,11 @@ class Progress(Protocol):
 
 
 class Executor:
-    """Runs blocks on a client's workers, or one after the other in this process when there is no client.
+    """Runs blocks on a client's workers; without a client, one after the other in this process.
 
-    Whole-data steps (WHOLE_DATA) run in this process too, unless `memory_resource` names the Dask resource of workers
-    that have the memory; then they run there and nowhere else.
-
-    `memory` is the limit of a worker in bytes, for workers that do not know their own, and `high_memory` that of those
-    with the resource; None: not known.
+    Whole-data steps run on the workers that offer the Dask resource `memory_resource`; without one, in this process.
+    `memory` is the limit of a worker in bytes, for workers that do not report theirs, and `high_memory` the limit of
+    the workers with the resource. None means unknown.
     """
 
     def __init__(
@@ -78,9 +76,9 @@ class Executor:
         )
 
     def require_memory(self, step: Step) -> None:
-        """Raises NotEnoughMemory when a task of the step does not fit where it would run."""
+        """Raises NotEnoughMemory if a task of the step does not fit where it would run."""
         if step.runs.all_cores:
-            return  # the eigensolve keeps to a limit of its own
+            return  # the eigensolver has a memory limit of its own
         if step.runs.place != WHOLE_DATA:
             task_costs.check_worker(step, self.worker_limit())
         if step.runs.place == WORKER:
@@ -91,56 +89,58 @@ class Executor:
             task_costs.check_high_memory(step, self.high_memory_limit())
 
     def worker_limit(self) -> int | None:
-        """Bytes for one task on the smallest worker, the worker's own process included."""
+        """Memory limit of one task on the smallest worker in bytes, including the process of the worker."""
         limits = [w["memory_limit"] // max(1, w["nthreads"]) for w in self._workers() if w["memory_limit"]]
         return min(limits, default=self.memory)
 
     def high_memory_limit(self) -> int | None:
-        """The same of the workers that take whole-data steps, of which a worker runs one at a time."""
+        """Memory limit of the smallest worker that runs whole-data steps, one at a time."""
         offering = [w for w in self._workers() if w["resources"].get(self.memory_resource, 0) >= 1]
         return min((w["memory_limit"] for w in offering if w["memory_limit"]), default=self.high_memory)
 
     def _workers(self) -> list[dict[str, Any]]:
         return [] if self.client is None else list(self.client.scheduler_info(n_workers=-1)["workers"].values())
 
-    def outcomes(self, step: Step, url: str, mark: str, blocks: Iterable[int]) -> Iterator[Outcome]:
-        """Each block with its report or its error, as they come."""
+    def outcomes(self, step: Step, url: str, fingerprint: str, blocks: Iterable[int]) -> Iterator[Outcome]:
+        """(block, report or error) of each block, in the order in which they end."""
         if self.client is None or self.runs_here(step):
             if self.client is not None and step.runs.place == DRIVER and self._programs is not None:
-                check_versions(self.client, f"{step.stage}.{step.name}")  # its tasks are not those of this module
+                check_versions(self.client, f"{step.stage}.{step.name}")  # the step submits tasks of its own
             for block in blocks:
-                yield block, _attempt(run_task, url, step, mark, block)
+                yield block, _attempt(run_task, url, step, fingerprint, block)
         else:
-            yield from self._distributed(self.client, step, url, mark, list(blocks))
+            yield from self._distributed(self.client, step, url, fingerprint, list(blocks))
 
-    def _distributed(self, client: Client, step: Step, url: str, mark: str, blocks: list[int]) -> Iterator[Outcome]:
-        """All blocks; those whose worker died are tried again one at a time, since Dask blames all it had queued."""
+    def _distributed(
+        self, client: Client, step: Step, url: str, fingerprint: str, blocks: list[int]
+    ) -> Iterator[Outcome]:
+        """All blocks. Dask blames all queued tasks for the death of a worker, so these are retried one by one."""
         suspects = []
-        for block, outcome in self._windowed(client, step, url, mark, blocks, WINDOW_PER_WORKER):
+        for block, outcome in self._windowed(client, step, url, fingerprint, blocks, WINDOW_PER_WORKER):
             if isinstance(outcome, KilledWorker):
                 suspects.append(block)
             else:
                 yield block, outcome
         for suspect in suspects:
-            for block, outcome in self._windowed(client, step, url, mark, [suspect], 1):
+            for block, outcome in self._windowed(client, step, url, fingerprint, [suspect], 1):
                 if isinstance(outcome, KilledWorker):
                     planned = task_costs.gib(step.runs.bytes_per_task)
-                    outcome = StageIncomplete(f"it killed its worker each time it was tried (planned: {planned})")
+                    outcome = StageIncomplete(f"its worker was killed at each try (planned memory: {planned})")
                 yield block, outcome
 
     def _windowed(
-        self, client: Client, step: Step, url: str, mark: str, blocks: list[int], per_worker: int
+        self, client: Client, step: Step, url: str, fingerprint: str, blocks: list[int], per_worker: int
     ) -> Iterator[Outcome]:
-        """Submit a few blocks a worker at a time, more whenever one ends, so that the graph stays small."""
+        """Submit a few blocks per worker, and another one whenever a block ends: the task graph stays small."""
         waiting = iter(blocks)
         needs = {self.memory_resource: 1} if step.runs.place == WHOLE_DATA else None
         crowd = _Crowd(client)
         submitted = {}
 
         def submit(block: int) -> Any:
-            key = f"{step.stage}.{step.name}-{block}-{mark[:8]}-{time.monotonic_ns()}"
+            key = f"{step.stage}.{step.name}-{block}-{fingerprint[:8]}-{time.monotonic_ns()}"
             future = client.submit(
-                _task_or_error, url, step, mark, block, self._programs, key=key, pure=False, retries=RETRIES,
+                _task_or_error, url, step, fingerprint, block, self._programs, key=key, pure=False, retries=RETRIES,
                 resources=needs,
             )  # fmt: skip
             submitted[future.key] = block
@@ -161,7 +161,7 @@ class Executor:
 
 
 class _Crowd:
-    """How many workers there are, asked for now and then: they come late and go early on clusters that are shared."""
+    """Number of workers, read again every few seconds, because workers join and leave a shared cluster."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._size, self._asked = client, 1, -math.inf
@@ -174,13 +174,13 @@ class _Crowd:
 
 
 def _outcome(future: Any, step: Step) -> BlockReport | BaseException:
-    """A finished task's report or its own error. Raises LleError when it is the scheduler that was lost."""
+    """The report or the error of a finished task. Raises LleError if the scheduler was lost."""
     try:
         if future.status == "error":
             error: BaseException = future.exception()
             return error
         report: BlockReport | BaseException = future.result()
-    except KilledWorker as error:  # it had ended well, but its worker died before it was asked for the report
+    except KilledWorker as error:  # the task had finished, but its worker died before the report was fetched
         killed: BaseException = error
         return killed
     except (FutureCancelledError, OSError, TimeoutError) as error:
@@ -195,22 +195,24 @@ def run_step(
     executor: Executor,
     progress: Progress,
     before: checkpoint.Before = None,
-    donors: Sequence[Store] = (),
+    source_stores: Sequence[Store] = (),
 ) -> list[BlockReport]:
-    """Compute the blocks of a step that are not done; return the reports of all of them in block order.
+    """Compute the unfinished blocks of a step; returns the reports of all its blocks in block order.
 
-    Raises the block's own error if it is one a retry cannot cure, CorruptChunk for damaged input (its block is
-    forgotten first), else StageIncomplete that lists the failed blocks after the others have finished.
+    Raises:
+        LleError: the error of a block that a retry cannot cure.
+        StageIncomplete: after all other blocks have finished, with a list of the failed ones; or at once for a damaged
+            chunk, whose block the next run computes again.
     """
-    mark = checkpoint.fingerprint(upstream, step)
-    done = checkpoint.begin_step(store, step, mark, before, donors)
+    fingerprint = checkpoint.fingerprint_of(upstream, step)
+    done = checkpoint.begin_step(store, step, fingerprint, before, source_stores)
     missing = [block for block in range(step.n_blocks) if block not in done]
     if missing:
         executor.require_memory(step)
     progress.begin(step, len(done))
     started = time.perf_counter()
     failures: dict[int, BaseException] = {}
-    for block, outcome in executor.outcomes(step, store.url, mark, missing):
+    for block, outcome in executor.outcomes(step, store.url, fingerprint, missing):
         if isinstance(outcome, BlockReport):
             done[block] = outcome
             progress.advance(step, outcome)
@@ -225,12 +227,12 @@ def run_step(
     return [done[block] for block in range(step.n_blocks)]
 
 
-def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
-    """One block: compute, write, mark. Runs in a worker (or here), with one thread unless the step asks for more."""
+def run_task(url: str, step: Step, fingerprint: str, block: int) -> BlockReport:
+    """Compute one block, write its data, then its marker. Uses one thread unless the step has `all_cores`."""
     store = Store(url)
-    if (finished := checkpoint.read_marker(store, step, mark, block)) is not None:
-        return finished  # done by another worker that died before it could say so
-    store.before_write = _Current(store, step, mark, block)
+    if (finished := checkpoint.read_marker(store, step, fingerprint, block)) is not None:
+        return finished  # another worker finished the block and died before it reported
+    store.before_write = _Current(store, step, fingerprint, block)
     stage_caches.begin_stage(step.stage)
     base_bytes = _reset_peak()
     started = time.perf_counter()
@@ -238,23 +240,23 @@ def run_task(url: str, step: Step, mark: str, block: int) -> BlockReport:
     with limits:
         report = step.function(store, block, **step.decides.parameters, **step.runs.resources)
     if step.runs.all_cores:
-        _pools.cache_clear()  # MKL is loaded there, which is no module
+        _pools.cache_clear()  # the step has loaded MKL, which is no Python module
     seconds = time.perf_counter() - started
-    peak = max(peak_bytes(), report.pop("peak_bytes", 0))  # the step may have worked in another process
+    peak = max(peak_bytes(), report.pop("peak_bytes", 0))  # the step may have used a subprocess
     result = BlockReport(block, round(seconds, 4), peak, report, base_bytes, tuple(sorted(store.bundles_written)))
-    checkpoint.mark_done(store, step, mark, result)
+    checkpoint.mark_done(store, step, fingerprint, result)
     return result
 
 
 class _Current:
-    """Keeps a task from writing over what a newer run of another config has begun.
+    """Prevents a task from overwriting data of a newer run.
 
-    The workers of a cluster outlive a driver that was killed, and finish what they are at. Asked for again when some
-    time has passed, so that short tasks cost no request.
+    Workers of a cluster outlive a killed driver and finish their tasks, while a run with another config may have begun
+    the step anew. The check is repeated only after a second, so short tasks send no request.
     """
 
-    def __init__(self, store: Store, step: Step, mark: str, block: int) -> None:
-        self._whose, self._asked = (store, step, mark, block), time.monotonic()
+    def __init__(self, store: Store, step: Step, fingerprint: str, block: int) -> None:
+        self._whose, self._asked = (store, step, fingerprint, block), time.monotonic()
 
     def __call__(self) -> None:
         if time.monotonic() - self._asked >= CURRENT_SECONDS:
@@ -263,12 +265,12 @@ class _Current:
 
 
 def _task_or_error(
-    url: str, step: Step, mark: str, block: int, programs: dict[str, str] | None
+    url: str, step: Step, fingerprint: str, block: int, programs: dict[str, str] | None
 ) -> BlockReport | LleError:
-    """What a worker runs: errors that no retry changes are results, since Dask would only try them again."""
+    """Run a task on a worker. Errors that a retry cannot cure are returned, because Dask retries every raised error."""
     try:
         require_versions(programs)
-        return run_task(url, step, mark, block)
+        return run_task(url, step, fingerprint, block)
     except LleError as error:
         if not _is_final(error):
             raise
@@ -276,7 +278,7 @@ def _task_or_error(
 
 
 def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockReport | BaseException:
-    """Call in a thread of its own and wait: a signal reaches this thread even while compiled code runs for minutes."""
+    """Call in another thread and wait, so that this thread handles signals while compiled code runs for minutes."""
     found: list[BlockReport | BaseException] = []
 
     def call() -> None:
@@ -297,19 +299,19 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
 
 
 def wait_for_blocks(seconds: float) -> None:
-    """Wait for blocks of this process that a signal has left at work, so that nothing writes after them."""
+    """Wait for the blocks of this process that still run after a signal, so that none writes later."""
     for thread in threading.enumerate():
         if thread.name == BLOCK_THREAD:
             thread.join(seconds)
 
 
 def _raise_if_final(error: BaseException, store: Store) -> None:
-    """Errors that no other block and no retry changes end the step at once."""
+    """Raise an error that a retry cannot cure at once, without waiting for the other blocks."""
     if isinstance(error, CorruptChunk):
         forgotten = checkpoint.invalidate(store, error.array, error.chunk)
         raise StageIncomplete(
-            f"{store.url}: {error}. Nothing was computed from it. Forgotten: {forgotten}; run the same command again "
-            f"to compute it anew"
+            f"{store.url}: {error}. Nothing was computed from it. Its block ({forgotten}) is computed again when you "
+            f"run the same command again"
         ) from None
     if _is_final(error):
         raise error
@@ -322,20 +324,20 @@ def _is_final(error: BaseException) -> bool:
 def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:
     shown = [f"  block {block}: {type(error).__name__}: {error}" for block, error in sorted(failures.items())[:5]]
     more = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
-    head = f"{step.stage}.{step.name}: {len(failures)} of {step.n_blocks} blocks failed; the others are kept:"
-    return "\n".join([head, *shown, *more, "Run the same command again to try the failed blocks once more."])
+    head = f"{step.stage}.{step.name}: {len(failures)} of {step.n_blocks} blocks failed; finished blocks are kept:"
+    return "\n".join([head, *shown, *more, "Run the same command again to retry the failed blocks."])
 
 
 @lru_cache(maxsize=1)
 def _pools(n_modules: int) -> ThreadpoolController:
-    """The libraries here that keep threads, looked for again once more modules are loaded: it takes milliseconds."""
+    """Controller of the thread pools of all loaded libraries, built anew when more modules are loaded."""
     return ThreadpoolController()
 
 
 def _reset_peak() -> int:
-    """Start Linux's count of this process's peak memory anew (elsewhere it is that of the whole process).
+    """Reset the peak memory that Linux counts for this process; returns the bytes it holds now.
 
-    Returns what the process holds now.
+    Other systems have no such reset; there the peak is that of the whole process.
     """
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

@@ -8,18 +8,18 @@ from typing import Any
 from pipeline.engine.plan import BlockReport, Json
 
 
-def pack(mark: str, report: BlockReport) -> Json:
+def pack(fingerprint: str, report: BlockReport) -> Json:
     """The marker of a finished block, as JSON gives it back."""
-    content = json.loads(json.dumps({"fingerprint": mark, **asdict(report)}))
+    content = json.loads(json.dumps({"fingerprint": fingerprint, **asdict(report)}))
     return {**content, "crc32": _checksum(content)}
 
 
-def unpack(content: Any, mark: str) -> BlockReport | None:
+def unpack(content: Any, fingerprint: str) -> BlockReport | None:
     """The report in a marker; None where the fingerprint is another one or the marker is damaged.
 
     Later steps go by numbers that are nowhere else than here, so damage means that the block is computed again.
     """
-    if not isinstance(content, dict) or content.get("fingerprint") != mark:
+    if not isinstance(content, dict) or content.get("fingerprint") != fingerprint:
         return None
     stored = {key: value for key, value in content.items() if key != "crc32"}
     if content.get("crc32") != _checksum(stored):

@@ -1,9 +1,9 @@
-"""What a run will do, as integers: blocks, steps, bytes. No computing, no storage, no Dask.
+"""The plan of a run in integers: blocks, steps, bytes. Nothing is computed or stored here.
 
-A stage is a generator of `Step` records. Each step says which function runs on which blocks and what it writes; the
-stage then receives the reports of those blocks and knows what it needs for the next step (how many points are left
-after duplicates are merged, how wide the neighbour lists are). `lle plan` drives the same generators with the
-`expected` reports, so the plan and the run cannot drift apart.
+A stage is a generator of `Step` records. A step holds its function, its number of blocks and what it writes. The stage
+receives the reports of the blocks, and derives the sizes of its next step from them (points after duplicates are
+merged, width of the neighbour lists). `lle plan` drives the same generators with `expected` reports, so plan and run
+always agree.
 """
 
 import math
@@ -20,7 +20,7 @@ CHUNK_BYTES = 32 * 2**20
 MAX_BLOCK_POINTS = 65_536
 MIN_BLOCK_POINTS = 1_024
 KDTREE_FEATURES = 10
-KDTREE_FEATURES_OF_MANY, KDTREE_POINTS = 5, 50_000  # beyond so many points trees of fewer features
+KDTREE_FEATURES_OF_MANY, KDTREE_POINTS = 5, 50_000  # with more points, trees are used only for fewer features
 BRUTE_POINTS = 20_000
 CELL_POINTS = 2048
 MAX_CELLS = 4096
@@ -29,10 +29,10 @@ SAMPLE_PER_CELL = 40
 
 @dataclass(frozen=True)
 class Earlier:
-    """A finished version whose order of points and neighbour lists stay where the input only has more rows than then.
+    """A finished version that a run with appended rows builds on: it keeps its order of points and neighbour lists.
 
-    `version` identifies it, `n_input` and `n_points` are its rows and points, `lists` is where its neighbour lists lie.
-    Its first `n_searched` points were searched together, the others were appended since, in so many `generations`.
+    `n_input` and `n_points` are the rows and points of the version, `lists` is the folder of its neighbour lists. Its
+    first `n_searched` points were searched together; the others were appended later, in `generations` runs.
     """
 
     url: str
@@ -48,22 +48,22 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes of a run; later stages know more of them than earlier ones."""
+    """Sizes of a run. Stages fill in more of them as they become known."""
 
     n_input: int
     n_features_input: int
     dtype: str
     block_points: int
     label_width: int = 0
-    beside: int = 0  # bytes that reading a block of the input holds beside its rows
+    beside: int = 0  # bytes held while a block of the input is read, besides its rows
     n_points: int = 0
     n_features: int = 0
     n_cells: int = 0
     k_max: int = 0
-    lists: str = "_work"  # where the neighbour lists lie that the graph was made of
+    lists: str = "_work"  # folder of the neighbour lists that the graph was built from
     n_components: int = 1
     n_large: int = 1  # components that are embedded by themselves
-    factor_entries: int = 0  # of the factor F, of the block that has most; 0: not known
+    factor_entries: int = 0  # entries of the factor F in its largest block; 0: unknown
     earlier: Earlier | None = None
 
     def input_blocks(self) -> int:
@@ -161,10 +161,10 @@ class Step:
 
 @dataclass(frozen=True)
 class BlockReport:
-    """What a task says when it is done: scalars only, kept in its marker.
+    """The report of a finished task: scalars only, stored in its marker.
 
-    `peak_bytes` is the most its process held while it ran, `base_bytes` what it held before. `bundles` are the names of
-    the bundles that the task wrote.
+    `peak_bytes` is the peak memory of its process while it ran, `base_bytes` the memory before. `bundles` are the
+    names of the bundles that the task wrote.
     """
 
     block: int
@@ -177,9 +177,9 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a finished run leaves: metrics, and how many blocks each stage computed and reused.
+    """The result of a run: metrics, and the number of blocks that each stage computed and reused.
 
-    `version` is the one published by now (None without output.keep), `unchanged` says that there was nothing to do.
+    `version` is the published version (None without output.keep). `unchanged` is true if there was nothing to compute.
     """
 
     store: str
@@ -196,7 +196,7 @@ Stage = Callable[[Any, Layout], Steps]
 
 
 def block_points(requested: int | str, n_rows: int, row_bytes: int) -> int:
-    """Rows of a block: as asked, else the power of two that keeps a chunk of points within 32 MiB.
+    """Rows of a block: the requested number, or the power of two that keeps a chunk of points within 32 MiB.
 
     >>> block_points("auto", 10**6, 3 * 4), block_points("auto", 70_000, 784 * 4), block_points(500, 10**6, 12)
     (65536, 8192, 500)
@@ -209,12 +209,12 @@ def block_points(requested: int | str, n_rows: int, row_bytes: int) -> int:
 
 
 def n_cells(n_points: int) -> int:
-    """Cells to put the points in."""
+    """Number of cells for so many points."""
     return min(MAX_CELLS, math.ceil(n_points / CELL_POINTS))
 
 
 def most_boxes(n_cells: int, n_blocks: int, generations: int = 0) -> int:
-    """The most bounding boxes of points: one for each cell and generation of appended points, cut where blocks end.
+    """Upper bound on the number of bounding boxes: one per cell and generation of appended points, cut at block ends.
 
     >>> most_boxes(n_cells=10, n_blocks=3), most_boxes(n_cells=10, n_blocks=3, generations=2)
     (13, 35)
@@ -233,10 +233,10 @@ def sample_rows(layout: Layout) -> int:
 
 
 def neighbor_method(requested: str, n_points: int, n_features: int) -> str:
-    """auto: the k-d tree where it is exact and fast, brute force for few points, else NN-descent in cells.
+    """The search that `auto` stands for: k-d tree for few features, brute force for few points, else NN-descent.
 
-    A block of points that fill many dimensions has nearly all others within its reach, and time grows with their
-    square: 120,000 Gaussian points in ten dimensions take minutes, where NN-descent takes seconds.
+    In many dimensions a block of points has nearly all others within reach, so tree search takes quadratic time:
+    minutes for 120,000 Gaussian points in ten dimensions, where NN-descent takes seconds.
 
     >>> neighbor_method("auto", 10**6, 3), neighbor_method("auto", 1797, 64), neighbor_method("auto", 70_000, 784)
     ('kdtree', 'brute', 'pynndescent')
@@ -251,7 +251,7 @@ def neighbor_method(requested: str, n_points: int, n_features: int) -> str:
 
 
 def largest_total(counts: Sequence[Mapping[str, int]]) -> int:
-    """The largest sum over the blocks' counts for one and the same target: how much its task will have to hold.
+    """The largest sum of counts for one target over all blocks: the amount that its task has to hold.
 
     >>> largest_total([{"0": 2, "1": 3}, {"1": 4}])
     7
@@ -264,7 +264,7 @@ def largest_total(counts: Sequence[Mapping[str, int]]) -> int:
 
 
 def factor_entries(method: str, k: int, n_components: int) -> int:
-    """The most entries of the factor F that a point brings: rows over its neighbourhood, or edges of two ends.
+    """Upper bound on the entries of the factor F per point: rows over its neighbourhood, or edges with two ends.
 
     >>> factor_entries("lle", 12, 2), factor_entries("ltsa", 12, 2), factor_entries("hessian", 12, 2)
     (13, 130, 39)
@@ -276,7 +276,7 @@ def factor_entries(method: str, k: int, n_components: int) -> int:
 
 
 def index_dtype(n: int) -> str:
-    """int32 while ids fit, int64 beyond."""
+    """dtype of point ids: int32 if they fit, else int64."""
     return "int32" if n < 2**31 else "int64"
 
 

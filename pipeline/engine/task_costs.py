@@ -1,10 +1,9 @@
-"""Bytes that one task of each step takes, as a function of the plan's integers, and what is done when they do not fit.
+"""Memory of tasks: constants of the formulas `..._bytes` beside the steps, and the checks against the workers' limits.
 
-A figure counts everything a task holds at its worst moment besides the process that runs it (`PROCESS_BYTES`): what it
-reads and writes (a chunk up to three times while it is decoded or encoded) and its work arrays.
-`tests/engine/test_task_costs.py` runs every step, measures, and fails when one takes more than its figure. Sizes:
-`block` rows of a block, `row` bytes of a stored point, `d` features, `k` neighbour slots, `n` points, `beside` the
-rows read what the input's files add.
+A formula gives the peak memory of a task, without that of its process (`PROCESS_BYTES`): the data it reads and writes
+(up to three copies of a chunk while it is decoded or encoded) and its work arrays. tests/engine/test_task_costs.py
+runs every step and compares the measured peak. Sizes: `block_size` rows of a block, `row` bytes of a stored point,
+`d` features, `k` neighbour slots, `n` points, `beside` bytes that the reader of the input holds besides the rows.
 """
 
 from collections.abc import Iterable, Mapping

@@ -46,7 +46,7 @@ class Forecast:
         mark = identity(config, source)
         mine, self._history = begin(root, config, source, mark, False, forecast=True)
         self._own = mine if mine.is_run() else None
-        self.stores = [*([mine] if self._own else []), *self._history.donors]
+        self.stores = [*([mine] if self._own else []), *self._history.source_stores]
         self.unchanged = is_current(root, mark, source)
         self._built_on = version_id(self.stores[0]) if self.stores else ""
 
@@ -63,7 +63,7 @@ class Forecast:
         if step.decides.shows_records and self._own and self._whole:
             now = {**self._own.attributes(), **self._now}
             step = checkpoint.with_records(self._own, step, now, self.reused)
-        mark, best = checkpoint.fingerprint(self._upstream, step), dict[int, BlockReport]()
+        mark, best = checkpoint.fingerprint_of(self._upstream, step), dict[int, BlockReport]()
         holder: Store | None = None
         for store in self.stores:
             done = checkpoint.finished_blocks(store, step.stage, step.name, mark)
@@ -93,9 +93,9 @@ class Forecast:
         earlier = step.runs.resources.get("earlier", {"blocks": []})
         if not earlier["blocks"]:
             return {}
-        donor = Store(earlier["url"])
-        record = checkpoint.step_record(donor, "ingest", "read") or {"fingerprint": ""}
-        done = checkpoint.finished_blocks(donor, "ingest", "read", record["fingerprint"])
+        source_store = Store(earlier["url"])
+        record = checkpoint.step_record(source_store, "ingest", "read") or {"fingerprint": ""}
+        done = checkpoint.finished_blocks(source_store, "ingest", "read", record["fingerprint"])
         return {block: done[block] for block in earlier["blocks"] if block < step.n_blocks}
 
     def summary(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ INPUT = "_run/input.json"
 class History:
     """What a run may take over from earlier ones. This one, of a store without versions: nothing."""
 
-    donors: tuple[Store, ...] = ()
+    source_stores: tuple[Store, ...] = ()
     attributes: dict[str, Any] = {}  # noqa: RUF012 (nothing writes into it)
 
     def prepared(self, step: Step) -> Step:
@@ -47,7 +47,7 @@ class History:
 
     def chained(self, upstream: str, step: Step, reports: list[Report]) -> str:
         """The fingerprint that the steps after this one build on."""
-        return checkpoint.fingerprint(upstream, step)
+        return checkpoint.fingerprint_of(upstream, step)
 
     def is_known(self, store: Store, stage: str, digests: list[str]) -> bool:
         """Whether the digests of all that was read are those of the published version: then the run may end here.
@@ -58,23 +58,23 @@ class History:
 
 
 class VersionHistory(History):
-    """Of a new version: whole steps come from the donors, and the input counts by its digests, not by its files' dates.
+    """The history of a new version: finished steps come from source stores, and digests identify the input, not dates.
 
-    `content` is that of the published version, "" where it is not to be compared with.
+    `content` is the digest of the published version's input, "" if it is not compared.
     """
 
     def __init__(
-        self, config: Config, source: Source, donors: tuple[Store, ...], content: str, attributes: dict[str, Any]
+        self, config: Config, source: Source, source_stores: tuple[Store, ...], content: str, attributes: dict[str, Any]
     ) -> None:
-        self.donors, self.attributes = donors, attributes
+        self.source_stores, self.attributes = source_stores, attributes
         self._config, self._source, self._content = config, source, content
         self._input: dict[str, Any] = {}
 
     def begun(self, layout: Layout, say: Callable[[str], None]) -> Layout:
-        if not self.donors:
+        if not self.source_stores:
             self.attributes["built_on"] = None
             return layout
-        layout, why = base_version.extended_layout(self._config, layout, self.donors[0])
+        layout, why = base_version.extended_layout(self._config, layout, self.source_stores[0])
         self.attributes["built_on"] = None if layout.earlier is None else asdict(layout.earlier)
         if why:
             say(why)
@@ -88,9 +88,9 @@ class VersionHistory(History):
             return step
         size = step.decides.parameters["blocks"].size
         self._input = describe_input(self._config, self._source, size)  # before the input is read
-        if not self.donors or not self._source.detects_changes:
+        if not self.source_stores or not self._source.detects_changes:
             return step
-        earlier = {"url": self.donors[0].url, "blocks": earlier_blocks(self.donors[0], self._input)}
+        earlier = {"url": self.source_stores[0].url, "blocks": earlier_blocks(self.source_stores[0], self._input)}
         return replace(step, runs=replace(step.runs, resources={**step.runs.resources, "earlier": earlier}))
 
     def chained(self, upstream: str, step: Step, reports: list[Report]) -> str:
@@ -100,7 +100,7 @@ class VersionHistory(History):
             }
             digests = [report.get("digest") for report in reports]
             step = replace(step, decides=replace(step.decides, parameters=parameters, identity={"digests": digests}))
-        return checkpoint.fingerprint(upstream, step)
+        return checkpoint.fingerprint_of(upstream, step)
 
     def is_known(self, store: Store, stage: str, digests: list[str]) -> bool:
         last = "find_neighbors" if names_files(self._config) else "ingest"
@@ -117,13 +117,13 @@ def describe_input(config: Config, source: Source, size: int) -> dict[str, Any]:
     return {"reads": _hash(reads), "size": size, "stamps": source.stamps(size)}
 
 
-def earlier_blocks(donor: Store, now: dict[str, Any]) -> list[int]:
+def earlier_blocks(source_store: Store, now: dict[str, Any]) -> list[int]:
     """Blocks of the input that a store holds whole and that have the stamps of now."""
-    then, record = donor.get_record(INPUT, records.INPUT), checkpoint.step_record(donor, "ingest", "read")
+    then, record = source_store.get_record(INPUT, records.INPUT), checkpoint.step_record(source_store, "ingest", "read")
     if then is None or record is None or any(then[key] != now[key] for key in ("reads", "size")):
         return []
     same = {block for block, (old, new) in enumerate(zip(then["stamps"], now["stamps"], strict=False)) if old == new}
-    return sorted(same & checkpoint.finished_blocks(donor, "ingest", "read", record["fingerprint"]).keys())
+    return sorted(same & checkpoint.finished_blocks(source_store, "ingest", "read", record["fingerprint"]).keys())
 
 
 def config_key(config: Config, files: Json | None) -> str:
@@ -179,7 +179,8 @@ def reprocess(
             _prune(root, config, say)
             return _unchanged(root, {}, {}, started)
         store, history = begin(root, config, source, mark, fresh)
-        say(f"version {version_id(store)}{', built on ' + version_id(history.donors[0]) if history.donors else ''}")
+        base = f", built on {version_id(history.source_stores[0])}" if history.source_stores else ""
+        say(f"version {version_id(store)}{base}")
         result = work(store, history)
         if not lock.held():
             raise StoreError(f"{root.url}: another run has taken over; version {version_id(store)} is not published")
@@ -217,12 +218,12 @@ def begin(
                     root.drop(version)
     older = (root.pointer() or {}).get("history", [])[1:]
     others = [root.open(version) for version in [*([] if other is None else [other]), *older]]
-    donors = () if fresh else tuple(filter(_is_run, [*([] if published is None else [published]), *others]))
+    source_stores = () if fresh else tuple(filter(_is_run, [*([] if published is None else [published]), *others]))
     compared = not fresh and published is not None and checkpoint.is_whole(published)
     content = (root.pointer() or {}).get("content", "") if compared else ""
     version = mine or root.new_id()
     attributes = {"version": version, "fingerprint": mark}
-    return root.open(version), VersionHistory(config, source, donors, content, attributes)
+    return root.open(version), VersionHistory(config, source, source_stores, content, attributes)
 
 
 def _worth_keeping(root: Versions, version: str) -> bool:

@@ -32,12 +32,12 @@ from pipeline.storage.versions import Versions
 class Shared:
     """What a run of a sweep has from outside: an executor instead of a cluster of its own, and its sizes.
 
-    Steps that one of the stores `donors` has under the same fingerprint are taken from there.
+    Steps that one of the stores `source_stores` has under the same fingerprint are taken from there.
     """
 
     executor: Executor
     layout: Layout
-    donors: tuple[Store, ...] = ()
+    source_stores: tuple[Store, ...] = ()
 
 
 def run(
@@ -56,7 +56,7 @@ def run(
         if versioned:
             return _run_version(config, fresh, progress, profile, closing)
         history = History()
-        history.donors = shared.donors if shared else ()
+        history.source_stores = shared.source_stores if shared else ()
         return _run(config, Store(config.output.store), fresh, progress, profile, history, closing, shared)
 
     with (
@@ -87,7 +87,7 @@ def _run(
     if fresh:
         store.may_erase()
     resumed = not fresh and store.is_run()
-    earlier = next(iter([*([store] if resumed else []), *history.donors]), None)
+    earlier = next(iter([*([store] if resumed else []), *history.source_stores]), None)
     layout = history.begun(shared.layout if shared else layout_of(config, source, earlier), progress.say)
     if not resumed and not shared:
         check_layout(config, layout)
@@ -187,9 +187,9 @@ class _StageRun:
         self.used.add(step.name)
         self.last_step = step.key
         step = checkpoint.with_records(self.store, self.history.prepared(step))
-        step = truncated_step(step, self.upstream, self.history.donors)
+        step = truncated_step(step, self.upstream, self.history.source_stores)
         results = run_step(
-            step, self.upstream, self.store, self.executor, self.progress, self.done, self.history.donors
+            step, self.upstream, self.store, self.executor, self.progress, self.done, self.history.source_stores
         )
         self.done.add(step.key)
         self.peak_bytes = max([self.peak_bytes, *(result.peak_bytes for result in results)])

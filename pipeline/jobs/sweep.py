@@ -183,21 +183,23 @@ def _on_workers(executor: Executor, ready: list[Experiment], stores: dict[str, s
 
 
 def _task(
-    experiment: Experiment, donor: str | None, fresh: bool, limit: int | None, programs: dict[str, str] | None
+    experiment: Experiment, source_store: str | None, fresh: bool, limit: int | None, programs: dict[str, str] | None
 ) -> Row:
     require_versions(programs)
-    return run_experiment(experiment, donor, fresh, Executor(None, memory=limit))
+    return run_experiment(experiment, source_store, fresh, Executor(None, memory=limit))
 
 
-def run_experiment(experiment: Experiment, donor: str | None, fresh: bool, executor: Executor) -> Row:
-    """Run one experiment, taking from the donor what it has; its row of the table, whatever becomes of it."""
+def run_experiment(experiment: Experiment, source_store: str | None, fresh: bool, executor: Executor) -> Row:
+    """Run one experiment, taking from the source_store what it has; its row of the table, whatever becomes of it."""
     assert experiment.config is not None
     assert experiment.layout is not None
     counts, started = StepCounts(), time.perf_counter()
     state, code, message = "done", 0, ""
     try:
-        donors = tuple(store for store in (Store(donor) if donor else None,) if store is not None and store.is_run())
-        runs.run(experiment.config, fresh, counts, shared=runs.Shared(executor, experiment.layout, donors))
+        source_stores = tuple(
+            store for store in (Store(source_store) if source_store else None,) if store is not None and store.is_run()
+        )
+        runs.run(experiment.config, fresh, counts, shared=runs.Shared(executor, experiment.layout, source_stores))
     except Interrupted:
         raise
     except LleError as error:

@@ -142,8 +142,8 @@ def _with_marks(experiment: Experiment) -> Experiment:
     assert experiment.layout is not None
     marks, upstream = [], ""
     for step in walk(registry.stages_of(experiment.config.method), experiment.config, experiment.layout)[0]:
-        marks += [checkpoint.fingerprint(upstream, step), *_search_for_any_k(upstream, step)]
-        upstream = checkpoint.fingerprint(upstream, step) if step.feeds else upstream
+        marks += [checkpoint.fingerprint_of(upstream, step), *_search_for_any_k(upstream, step)]
+        upstream = checkpoint.fingerprint_of(upstream, step) if step.feeds else upstream
     n_steps = sum(1 for mark in marks if not mark.startswith(ANY_K))
     return replace(experiment, marks=frozenset(marks), n_steps=n_steps)
 
@@ -154,7 +154,7 @@ def _search_for_any_k(upstream: str, step: Step) -> list[str]:
         return []
     parameters = {**step.decides.parameters, "n_neighbors": 0}
     any_k = replace(step, decides=replace(step.decides, parameters=parameters))
-    return [ANY_K + checkpoint.fingerprint(upstream, any_k)]
+    return [ANY_K + checkpoint.fingerprint_of(upstream, any_k)]
 
 
 def count_steps(planned: list[Experiment]) -> dict[str, Any]:

@@ -245,7 +245,7 @@ def _run_steps(
     def run(step: Step) -> list[Report]:
         nonlocal upstream, reports
         reports = [done.report for done in run_step(step, upstream, work, executor, progress)]
-        upstream = checkpoint.fingerprint(upstream, step)
+        upstream = checkpoint.fingerprint_of(upstream, step)
         return reports
 
     drive(embed_new.steps(job, layout), run)

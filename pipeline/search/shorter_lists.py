@@ -33,7 +33,7 @@ def truncated_step(step: Step, upstream: str, source_stores: Sequence[Store]) ->
         parameters = {**step.decides.parameters, "n_neighbors": k_stored}
         stored_step = replace(step, decides=replace(step.decides, parameters=parameters))
         finished = checkpoint.finished_blocks(
-            source_store, step.stage, step.name, checkpoint.fingerprint(upstream, stored_step)
+            source_store, step.stage, step.name, checkpoint.fingerprint_of(upstream, stored_step)
         )
         if k_stored > step.decides.parameters["n_neighbors"] and len(finished) == step.n_blocks:
             return replace(step, function=partial(cut_lists, step.function, source_store.url))

@@ -12,7 +12,6 @@ from pipeline.engine import checkpoint
 from pipeline.engine.checkpoint import (
     add_seconds,
     begin_step,
-    fingerprint,
     finished_blocks,
     forget_step,
     forget_unused,
@@ -21,6 +20,7 @@ from pipeline.engine.checkpoint import (
     read_reports,
     recorded_steps,
 )
+from pipeline.engine.checkpoint import fingerprint_of as fingerprint
 from pipeline.engine.plan import WHOLE_DATA, BlockReport, Decides, Runs, Step, Writes
 from pipeline.storage.array_specs import ArraySpec, PlannedArray
 from pipeline.storage.store import Store

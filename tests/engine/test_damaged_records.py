@@ -46,13 +46,13 @@ def finished(folder: Path) -> Store:
 
 class TestTakenOver:
     def test_only_undamaged_blocks_of_another_store(self, tmp_path):
-        donor = finished(tmp_path / "donor.zarr")
-        chunk = Path(donor.url, "x/c/1")
+        source_store = finished(tmp_path / "source_store.zarr")
+        chunk = Path(source_store.url, "x/c/1")
         chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
-        Path(donor.url, "_work/parts/00002.npz").unlink()
+        Path(source_store.url, "_work/parts/00002.npz").unlink()
         store = Store(str(tmp_path / "new.zarr"))
         store.create_group({})
-        assert begin_step(store, STEP, "a1", set(), [donor]).keys() == {0}
+        assert begin_step(store, STEP, "a1", set(), [source_store]).keys() == {0}
 
     def test_a_donor_with_fewer_but_undamaged_blocks(self, tmp_path):
         damaged, other = finished(tmp_path / "damaged.zarr"), finished(tmp_path / "other.zarr")

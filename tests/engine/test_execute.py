@@ -296,7 +296,7 @@ class TestSerial:
             run_step(Step("t", "leave", leave, 1, Decides({}), Runs(1)), "", store, serial, Progress())
 
     def test_the_task_itself_marks_its_block(self, store):
-        mark = checkpoint.fingerprint("", PRODUCE)
+        mark = checkpoint.fingerprint_of("", PRODUCE)
         checkpoint.begin_step(store, PRODUCE, mark)
         done = run_task(store.url, PRODUCE, mark, 4)
         assert checkpoint.begin_step(store, PRODUCE, mark) == {4: done}
@@ -313,7 +313,7 @@ class TestSerial:
         np.testing.assert_array_equal(store.read("x", 2 * BLOCK, 3 * BLOCK), 7.0)
 
     def test_a_failed_block_has_no_marker(self, store):
-        mark = checkpoint.fingerprint("", PRODUCE)
+        mark = checkpoint.fingerprint_of("", PRODUCE)
         checkpoint.begin_step(store, PRODUCE, mark)
         store.put_json("faults.json", {"4": [1, "value"]})
         with pytest.raises(ValueError, match="fault 1 of block 4"):
@@ -381,7 +381,7 @@ class TestDistributed:
             run_step(slow, "", store, Executor(client), Progress())
         assert f"1 of {N_BLOCKS} blocks failed" in str(caught.value)
         assert "block 0: StageIncomplete: it killed its worker" in str(caught.value)
-        done = checkpoint.begin_step(store, slow, checkpoint.fingerprint("", slow))
+        done = checkpoint.begin_step(store, slow, checkpoint.fingerprint_of("", slow))
         assert set(done) == set(range(1, N_BLOCKS))
 
     @pytest.mark.slow

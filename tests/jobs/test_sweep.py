@@ -188,14 +188,14 @@ def test_what_is_taken_is_linked_and_stays_when_the_donor_changes(tmp_path):
     path = write(tmp_path / "grid.yaml", {"grid": {"weights.reg": [1e-1, 1e-3]}})
     url, found = load_sweep([path], (), None)
     run_sweep(url, found, False, Quiet())
-    donor, taker = (Path(experiment.config.output.store) for experiment in found)
+    source_store, taker = (Path(experiment.config.output.store) for experiment in found)
     chunk = next(name for name in LocalObjects(str(taker)).names("neighbor_indices") if not name.endswith("json"))
-    assert (donor / chunk).stat().st_ino == (taker / chunk).stat().st_ino
+    assert (source_store / chunk).stat().st_ino == (taker / chunk).stat().st_ino
     before = contents(str(taker))
     neighbors = found[0].config.neighbors.model_copy(update={"n_neighbors": 9})
     other = found[0].config.model_copy(update={"neighbors": neighbors})
     runs.run(other, False, Quiet())
-    assert contents(str(donor)) != before
+    assert contents(str(source_store)) != before
     assert contents(str(taker)) == before
 
 

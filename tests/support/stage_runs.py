@@ -58,7 +58,7 @@ def drive_stage(name: str, config: Config, layout: Layout, store: Store, executo
             before.add(step.key)
         reports[step.key] = [report.report for report in done]
         if step.feeds:
-            upstream = checkpoint.fingerprint(upstream, step)
+            upstream = checkpoint.fingerprint_of(upstream, step)
         return reports[step.key]
 
     layout = drive(steps, run)
