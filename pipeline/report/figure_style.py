@@ -79,8 +79,10 @@ def darken(figure: Figure) -> None:
     """Replace the colours of this module in a drawn figure by those for a dark page."""
     dark = {to_rgba(light)[:3]: to_rgba(color)[:3] for light, color in ON_DARK.items()}
 
-    def map_one(color: Any) -> tuple[float, ...]:
+    def map_one(color: Any) -> Any:
         rgba = to_rgba(color)
+        if rgba[3] == 0.0:
+            return "none"  # a colour with alpha 0 would take the alpha of its artist
         return (*dark.get(rgba[:3], rgba[:3]), rgba[3])
 
     boxes = [text.get_bbox_patch() for text in figure.findobj(Text)]

@@ -232,7 +232,9 @@ def _color_scale(drawn: PagePictures | None) -> ColorScale | None:
         return None
     steps = np.linspace(0.0, 1.0, 9)
     light, dark = (", ".join(to_hex(color) for color in scale(steps)) for scale in (colormaps[COLOR_MAP], DARK_MAP))
-    return ColorScale(f"{key.lowest:.3g}", f"{key.highest:.3g}", light, dark)
+    span = key.highest - key.lowest
+    low, high = (f"{0.0 if abs(end) < 1e-3 * span else end:.3g}" for end in (key.lowest, key.highest))
+    return ColorScale(low, high, light, dark)
 
 
 def _at(row: Sequence[Any], index: int) -> Any:

@@ -1,5 +1,6 @@
 """The explorer in Chromium: what a person hovers over, selects, saves and reaches with the keyboard."""
 
+import base64
 import csv
 import os
 import shutil
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 
 from pipeline.report.explore import Column, render_explorer
+from pipeline.report.page import render_page
+from pipeline.report.page_pictures import DPI, draw_page_pictures
+from pipeline.report.point_colors import ColorSource
 from tests.support.explorer_page import page_of
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -234,6 +238,14 @@ CONTRASTS = """() => {
 }"""
 
 
+def axe_problems(page: Any) -> list[Any]:
+    """What axe-core finds where AXE names its file (npm install axe-core: axe.min.js); else nothing."""
+    if "AXE" not in os.environ:
+        return []
+    page.evaluate(Path(os.environ["AXE"]).read_text())
+    return page.evaluate("axe.run().then((result) => result.violations.map((v) => [v.id, v.nodes[0].html]))")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 400])
 def test_text_has_contrast_and_nothing_is_cut_off(browser, address, scheme, width):
@@ -242,10 +254,32 @@ def test_text_has_contrast_and_nothing_is_cut_off(browser, address, scheme, widt
     page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
     page.wait_for_selector("#table:not([hidden])")
     assert page.evaluate(CONTRASTS) == []
+    assert axe_problems(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("#canvas").bounding_box()["width"] > 0.7 * min(width, 1100)
     page.close()
     assert heard == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_report_is_readable_on_a_phone(browser, tmp_path, scheme):
+    y, classes = points()
+    color = ColorSource(classes * 1.0, "categorical", tuple(NAMES), "label")
+    drawn = draw_page_pictures(y, np.zeros(N, np.int32), color)
+    html = render_page({"n_points": N, "warnings": ["a warning"]}, "method: lle\n", drawn._replace(spectrum=None), [])
+    (tmp_path / "index.html").write_text(html)
+    page = browser.new_page(viewport={"width": 420, "height": 800}, color_scheme=scheme)
+    page.goto((tmp_path / "index.html").as_uri())
+    assert page.evaluate(CONTRASTS) == []
+    assert axe_problems(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    image = page.locator("figure img").first
+    scale = image.evaluate("(image) => image.clientWidth / image.naturalWidth")
+    assert scale * 9 * DPI / 72 >= 10  # text of 9 points, in pixels
+    shown = image.evaluate("(image) => image.currentSrc")
+    png = drawn.pictures[0].pair.dark if scheme == "dark" else drawn.pictures[0].pair.light
+    assert shown == "data:image/png;base64," + base64.b64encode(png).decode()
+    page.close()
 
 
 def test_a_finger_moves_the_view(browser, address):

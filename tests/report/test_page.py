@@ -193,7 +193,9 @@ def test_key_names_the_classes_or_the_ends_of_the_scale() -> None:
     html = render_page(METRICS, CONFIG, pictures(key=classes), [])
     assert "species ant bee" in Reader(html).text
     assert "rgb(0, 128, 255)" in html
-    assert "angle 0.25 8" in Reader(render_page(METRICS, CONFIG, pictures(key=Key("angle", (), 0.25, 8.0)), [])).text
+    for lowest, words in ((0.25, "angle 0.25 8"), (1e-5, "angle 0 8")):
+        scale = pictures(key=Key("angle", (), lowest, 8.0))
+        assert words in Reader(render_page(METRICS, CONFIG, scale, [])).text
 
 
 def test_what_scrolls_can_be_reached_with_the_keyboard() -> None:
@@ -277,7 +279,7 @@ def test_an_alignment_with_its_change() -> None:
 
 def test_warnings_are_shown_first() -> None:
     text = Reader(render_page({**METRICS, "warnings": ["first odd thing", "second & last"]}, CONFIG, None, [])).text
-    assert "2 warnings first odd thing second & last Rows read" in text
+    assert "2 warnings first odd thing second & last Verdicts Rows read" in text
     assert "no warnings" not in text
 
 

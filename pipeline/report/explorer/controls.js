@@ -35,7 +35,9 @@ function scaleLegend(column, key) {
   bar.style.background = `linear-gradient(to right, ${key.colors.slice(0, 64).join(",")})`;
   const ends = document.createElement("div");
   ends.className = "ends";
-  ends.append(...key.range.map((value) => cellOf("span", Number(value.toPrecision(3)).toString().replace("-", "−"))));
+  const least = key.log ? 0 : 1e-3 * (key.range[1] - key.range[0]);
+  ends.append(...key.range.map((value) => cellOf("span",
+    (Math.abs(value) < least ? 0 : Number(value.toPrecision(3))).toString().replace("-", "−"))));
   const notes = [key.log ? "log scale" : "", key.clipped ? "values beyond have the colour of the end" : ""];
   box.append(bar, ends, cellOf("small", notes.filter(Boolean).join("; ")));
   byId("legend-help").hidden = true;

@@ -127,6 +127,7 @@ class Explorer {
     this.point = point;
     const row = rowOf(this.page, point);
     byId("point-title").textContent = `Row ${row}`;
+    byId("point-help").hidden = true;
     byId("point").replaceChildren(...this.page.columns.flatMap((column) =>
       [cellOf("dt", column.label), cellOf("dd", textOf(column, point) || "unknown")]));
     const named = this.page.columns.find((column) => column.role === "value");
