@@ -17,6 +17,7 @@ from tests.benchmarks import (
     methods,
     nightly,
     one_index,
+    reg_choice,
     scaling,
     solvers,
     storage,
@@ -49,6 +50,16 @@ def test_methods_rows(monkeypatch):
     assert name == "pca"
     assert 0 <= float(value) < 1e-4
     assert methods.costs("hessian", 9) == "| 9 | hessian | failed with exit code 2 | | | | |"
+
+
+def test_reg_choice(monkeypatch):
+    monkeypatch.setattr(reg_choice, "GRID", (1e-3, 1.0))
+    line = reg_choice.compare("blobs", reg_choice.blobs(300, 3, 12, 2.0), 2)
+    name, _, _, reg, trustworthiness, hit, *_ = line[2:].split(" | ")
+    assert (name, reg) == ("blobs", "0.1")
+    for cell in (trustworthiness, hit):
+        plain, auto, best = (float(value) for value in cell.partition(" (")[0].split(", "))
+        assert max(plain, auto) <= best <= 1
 
 
 def test_solvers():
