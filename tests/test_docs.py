@@ -38,6 +38,7 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
+@pytest.mark.slow
 def test_python_of_readme_runs(tmp_path: Path) -> None:
     [code] = code_blocks("README.md", "python")
     shape, trustworthiness = run_python(code, tmp_path).rsplit(" ", 1)

@@ -66,6 +66,7 @@ def test_neighbors_nearby(reads):
     assert max(found.values()) <= MOST, found
 
 
+@pytest.mark.slow
 def test_the_count_sees_reads_of_everything(reads):
     """Brute force reads all points for every block."""
     found = reads(np.random.default_rng(7).normal(size=(2048, 4)), 256, STAGES[:1], method="brute")

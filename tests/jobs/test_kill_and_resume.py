@@ -118,6 +118,7 @@ def test_a_signal_stops_cleanly(tmp_path, number, code):
     assert not list(store.rglob("*.partial"))
 
 
+@pytest.mark.slow
 def test_a_second_run_is_refused_and_a_dead_one_taken_over(tmp_path):
     config = job(tmp_path / "twice")
     store = config.parent / "run.zarr"

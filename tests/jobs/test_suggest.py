@@ -195,6 +195,7 @@ class TestCommand:
         assert said in out + err
         assert "Traceback" not in out + err
 
+    @pytest.mark.slow
     def test_a_method_that_needs_more_neighbours_says_so_in_its_line(self, path):
         code, out, _ = invoke(path, "--sample", 200, "--json", "--set", "method=hessian")
         assert code == 0

@@ -184,6 +184,7 @@ def test_longer_lists_are_cut_and_not_searched(tmp_path, monkeypatch):
     assert searched == []
 
 
+@pytest.mark.slow
 def test_what_is_taken_is_linked_and_stays_when_the_donor_changes(tmp_path):
     path = write(tmp_path / "grid.yaml", {"grid": {"weights.reg": [1e-1, 1e-3]}})
     url, found = load_sweep([path], (), None)

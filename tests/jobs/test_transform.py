@@ -61,6 +61,7 @@ def coordinates(table: pd.DataFrame) -> np.ndarray:
     return table[["y1", "y2"]].to_numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [
     pytest.param({"radius": 1.5}, marks=pytest.mark.slow), {"radius": 0.5},
     pytest.param({"eta": 0.05}, marks=pytest.mark.slow),

@@ -139,7 +139,11 @@ class TestRadius:
 
 
 @pytest.mark.parametrize("method", EVERY_METHOD)
-@pytest.mark.parametrize("neighbors", [{"radius": 3.5, "k_max": 20}, {"eta": 0.05, "k_max": 14}], ids=["radius", "eta"])
+@pytest.mark.parametrize(
+    "neighbors",
+    [{"radius": 3.5, "k_max": 20}, pytest.param({"eta": 0.05, "k_max": 14}, marks=pytest.mark.slow)],
+    ids=["radius", "eta"],
+)
 def test_every_method_agrees_with_its_dense_matrices(tmp_path, method, neighbors):
     """M and the embedding from the stored lists, one point at a time as the papers write them."""
     X, m, reg = roll(), 2, 1e-3
@@ -228,6 +232,7 @@ class TestGiven:
         store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
         self.check(store, X[side == 1], wanted[side == 1])
 
+    @pytest.mark.slow
     def test_from_an_array_of_the_group(self, tmp_path):
         X, wanted = roll(), np.random.default_rng(6).integers(5, 12, N)
         group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w")
@@ -337,6 +342,7 @@ class TestCosine:
             assert sorted(found) == graph[row] or (len(found) == 1 and not graph[row])
         assert 4 < np.mean([len(row) for row in graph]) < 40
 
+    @pytest.mark.slow
     def test_after_scaling_and_components(self, tmp_path):
         X = np.random.default_rng(9).normal(size=(400, 8)) * np.arange(1, 9) + 3.0
         store, _ = run_on(tmp_path, X, {"metric": "cosine"}, preprocess={"scale": "standard", "pca": 5})

@@ -13,7 +13,7 @@ from tests.support.oracle import dense_factor
 from tests.support.points import swiss_roll
 
 N, K = 330, 7
-BLOCKS = [330, 110, 64]
+BLOCKS = [330, 110, pytest.param(64, marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module")

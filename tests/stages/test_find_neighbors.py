@@ -12,7 +12,8 @@ from tests.support.oracle import exact_neighbors
 from tests.support.points import swiss_roll
 
 N, K = 603, 9
-BLOCKS = [603, 200, 160, 75]  # the last blocks hold 603, 3, 123 and 3 points
+# The last blocks hold 603, 3, 123 and 3 points.
+BLOCKS = [603, 200, *(pytest.param(size, marks=pytest.mark.slow) for size in (160, 75))]
 
 
 @pytest.fixture(scope="module")

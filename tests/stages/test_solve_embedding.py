@@ -50,6 +50,7 @@ def killed_always(say, *arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_gives_the_same_bytes(solved, monkeypatch):
     here, bundle = solve(solved)
     monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)

@@ -11,7 +11,7 @@ from tests.support.oracle import exact_neighbors, point_weights
 from tests.support.points import swiss_roll
 
 N, K, REG = 420, 8, 1e-3
-BLOCKS = [420, 128, 60]
+BLOCKS = [420, 128, pytest.param(60, marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module")
