@@ -64,6 +64,20 @@ class TestEgress:
         """By pods, or by a cache on the node, whose link-local address no selector of pods matches."""
         assert may_reach(objects, address, port, protocol) == EVERY
 
+    @pytest.mark.parametrize("port", [443, 6443, 8443, 16443])
+    def test_the_driver_reaches_the_api_servers_own_port(self, objects, port):
+        assert "driver" in may_reach(objects, "192.0.2.1", port)
+
+    def test_other_pods_of_the_namespace_reach_nothing(self, objects):
+        spec = objects["NetworkPolicy", "default-deny"]["spec"]
+        assert spec == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+    def test_metrics_are_open_to_prometheus_alone(self, objects):
+        [rule] = objects["NetworkPolicy", "lle-metrics"]["spec"]["ingress"]
+        [source] = rule["from"]
+        assert source == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+        assert {each["port"] for each in rule["ports"]} == {8787, 8788}
+
     def test_only_the_driver_reaches_the_api_where_data_lies_on_a_volume(self):
         assert may_reach(by_name("overlays/local-path"), "192.0.2.1", 443) == {"driver"}
 

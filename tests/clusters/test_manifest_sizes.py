@@ -51,7 +51,7 @@ class TestInAll:
 
     def test_its_volume_is_of_the_class_that_the_cluster_has(self):
         """k3s, kind and minikube each give their default class another name."""
-        claim = by_name("overlays/local-path")["PersistentVolumeClaim", "lle-data"]
+        claim = by_name("volume")["PersistentVolumeClaim", "lle-data"]
         assert "storageClassName" not in claim["spec"]
 
 
@@ -61,6 +61,7 @@ class TestSizes:
             resources = container(pod)["resources"]
             assert resources["requests"]["memory"] == resources["limits"]["memory"]
             assert set(resources["limits"]) == {"memory"}
+            assert parse_size(f"{resources['requests']['ephemeral-storage']}B") >= 500 * 2**20
 
     def test_the_config_agrees_with_the_templates(self, objects):
         cluster, _ = config_of(objects)

@@ -7,6 +7,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import dask
 import pytest
 import yaml
 from typer.main import get_command
@@ -27,7 +28,6 @@ from tests.support.manifest_parts import (
     custom_resources,
     driver_pod,
     pods,
-    selects,
     with_components,
 )
 from tests.support.manifest_schemas import K8S, OVERLAYS, check_custom_resource, check_native, rendered
@@ -35,7 +35,7 @@ from tests.support.paths import REPOSITORY
 
 VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
 COMPONENTS = sorted(f"components/{path.name}" for path in (K8S / "components").iterdir())
-ROOTS = [*(f"overlays/{name}" for name in OVERLAYS), "base"]
+ROOTS = [*(f"overlays/{name}" for name in OVERLAYS), "namespace", "volume", "base"]
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -227,16 +227,41 @@ class TestSafety:
                 assert {each["operator"] for each in term["matchExpressions"]} == {"DoesNotExist", "NotIn"}
                 assert "tolerations" not in pod["spec"]
 
-    def test_budgets_keep_what_must_not_move(self, objects):
-        labels = {part: pod["metadata"]["labels"] for part, pod in pods(objects).items()}
-        kept = {}
-        for (kind, name), each in objects.items():
-            if kind == "PodDisruptionBudget":
-                [part] = [part for part in labels if selects(each["spec"]["selector"], labels[part])]
-                kept[part] = {key: each["spec"].get(key) for key in ("maxUnavailable", "minAvailable")}
-                assert name == f"lle-{part}"
-        frozen = {"maxUnavailable": 0, "minAvailable": None}
-        assert kept == {"scheduler": frozen, "memory": frozen, "driver": {"maxUnavailable": None, "minAvailable": 1}}
+    def test_nodes_are_not_removed_under_what_must_not_move_and_drains_are_not_blocked(self, objects):
+        """A budget that allows no eviction blocks drains for the whole run, and alarms while nothing runs."""
+        held = {
+            part for part, pod in pods(objects).items()
+            if pod["metadata"].get("annotations", {}).get("cluster-autoscaler.kubernetes.io/safe-to-evict") == "false"
+            and pod["metadata"]["annotations"].get("karpenter.sh/do-not-disrupt") == "true"
+        }  # fmt: skip
+        assert held == {"driver", "scheduler", "memory"}
+        assert "PodDisruptionBudget" not in {kind for kind, _ in objects}
+
+    def test_deleting_an_overlay_keeps_the_data(self):
+        for folder in (f"overlays/{name}" for name in OVERLAYS):
+            assert {each["kind"] for each in rendered(folder)}.isdisjoint({"Namespace", "PersistentVolumeClaim"})
+
+    def test_the_namespace_enforces_warns_and_audits(self, objects):
+        [namespace] = [each for (kind, _), each in objects.items() if kind == "Namespace"]
+        labels = namespace["metadata"]["labels"]
+        for mode in ("enforce", "warn", "audit"):
+            assert labels[f"pod-security.kubernetes.io/{mode}"] == "restricted"
+            assert f"pod-security.kubernetes.io/{mode}-version" in labels
+
+    def test_prometheus_finds_the_metrics(self, objects):
+        for part, port in {"scheduler": "8787", "worker": "8788", "memory": "8788"}.items():
+            annotations = pods(objects)[part]["metadata"]["annotations"]
+            assert annotations["prometheus.io/scrape"] == "true"
+            assert annotations["prometheus.io/port"] == port
+            assert int(port) in {each["containerPort"] for each in container(pods(objects)[part])["ports"]}
+
+    def test_workers_wait_for_a_late_scheduler_as_long_as_they_live_without_one(self, objects):
+        for part in ("worker", "memory"):
+            given = {each["name"]: each.get("value") for each in container(pods(objects)[part])["env"]}
+            [death] = [each for each in container(pods(objects)[part])["args"] if each.startswith("--death-timeout=")]
+            settings = dask.config.collect_env({key: value for key, value in given.items() if value is not None})
+            seconds = dask.utils.parse_timedelta(settings["distributed"]["comm"]["timeouts"]["connect"])
+            assert seconds == float(death.partition("=")[2]) >= 300
 
     def test_the_operator_adds_its_labels_to_ours(self, objects):
         cluster, group = custom_resources(objects)

@@ -16,9 +16,13 @@ from tests.support.paths import REPOSITORY
 PARTS = ("scheduler", "worker", "memory")
 
 
+APPLIED_FIRST = {"overlays/local-path": "volume", "overlays/s3": "namespace"}
+
+
 def by_name(folder: str) -> dict[tuple[str, str], Any]:
-    """A rendered folder below k8s/ by (kind, name)."""
-    return {(each["kind"], each["metadata"]["name"]): each for each in rendered(folder)}
+    """A rendered folder below k8s/ by (kind, name), for an overlay with the folder that is applied before it."""
+    folders = [folder, *([APPLIED_FIRST[folder]] if folder in APPLIED_FIRST else [])]
+    return {(each["kind"], each["metadata"]["name"]): each for folder in folders for each in rendered(folder)}
 
 
 def with_components(folder: Path, *names: str) -> dict[tuple[str, str], Any]:
@@ -70,7 +74,7 @@ def custom_resources(objects, name="lle-29041235"):
 def selects(selector, labels) -> bool:
     assert {each["operator"] for each in selector.get("matchExpressions", ())} <= {"NotIn"}
     refused = any(labels.get(each["key"]) in each["values"] for each in selector.get("matchExpressions", ()))
-    return not refused and all(labels.get(key) == value for key, value in selector["matchLabels"].items())
+    return not refused and all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
 
 
 def image_environment() -> dict[str, str]:
