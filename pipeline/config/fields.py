@@ -11,6 +11,8 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 MIN_MEMORY = 2**20  # smallest accepted amount of memory, in bytes: "memory: 2" is a missing unit
 
+MAX_MEMORY = 2**63
+
 
 def parse_size(value: object) -> object:
     """Bytes of "4GiB", "500 MB" or a plain number of bytes; "auto" unchanged. Raises ValueError."""
@@ -19,7 +21,10 @@ def parse_size(value: object) -> object:
     match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
     if match is None or match[2].upper() not in UNITS or match[1].count(".") > 1 or match[1] == ".":
         raise ValueError('expected a size such as "4GiB" or "500MB", or auto')
-    return int(float(match[1]) * UNITS[match[2].upper()])
+    n_bytes = float(match[1]) * UNITS[match[2].upper()]
+    if n_bytes >= MAX_MEMORY:
+        raise ValueError("expected less than 8 EiB; correct the number or its unit")
+    return int(n_bytes)
 
 
 def parse_memory(value: object) -> object:

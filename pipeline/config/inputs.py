@@ -7,6 +7,7 @@ from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model
 from pipeline.config.fields import Tagged, checked_number
 
 PATHS = "a path, a pattern such as rows/*.parquet, or a URL; files are taken in the order of their names"
+MAX_POINTS = 10**10
 COLUMN_NUMBERS = "numbers of the columns to take, counted from 0; null: all"
 COLUMN_NAMES = "names of the columns to take; null: all but the label (parquet: those that hold numbers)"
 
@@ -35,7 +36,7 @@ class SyntheticInput(AnyInput):
         "sheet",
         "digits",
     ] = Field(description="the manifold")
-    n_points: int | None = Field(None, gt=0, description="rows to generate; digits always has 1797")
+    n_points: int | None = Field(None, gt=0, le=MAX_POINTS, description="rows to generate; digits always has 1797")
     noise: float = Field(0.0, ge=0, description="standard deviation of Gaussian noise, in input units")
     seed: int = Field(7, ge=0, description="seed of the points and of the noise")
     phi: float = Field(0.0, ge=0, lt=6.283, description="start of the azimuth in radians (punctured_sphere)")

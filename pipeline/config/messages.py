@@ -11,6 +11,7 @@ from pipeline.config.inputs import KINDS as INPUTS
 from pipeline.config.neighbors import NpyGraph, ZarrGraph
 
 GRAPHS: dict[Any, Any] = {"npy": NpyGraph, "zarr": ZarrGraph}
+LONGEST_WORD = 100  # characters for which a similar word is searched
 SECTION = "expected a section, keys with their values"
 # Replacements for pydantic's messages, which name Python types.
 WORDS = {
@@ -77,6 +78,8 @@ def _alternatives(words: list[str]) -> str:
 
 
 def _suggestion(word: str, allowed: Iterable[str]) -> str:
+    if len(word) > LONGEST_WORD:  # comparing takes the square of its length
+        return ""
     matches = get_close_matches(word, list(allowed), n=1, cutoff=0.6)
     return f"; did you mean {matches[0]}?" if matches and matches[0] != word else ""
 

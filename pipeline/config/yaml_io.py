@@ -1,5 +1,6 @@
 """Safe reading and writing of YAML. Duplicate keys are refused, and errors name the line and the cure."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ from pipeline.core.errors import ConfigError
 
 MERGE = "tag:yaml.org,2002:merge"
 MAX_DEPTH = 50  # maximum levels of nesting; a config has five
+MAX_VALUES = 100_000  # in a file, each alias counted with all that it stands for
+MAX_BITS = 128  # of a whole number
+FORBIDDEN = re.compile("[\0\ud800-\udfff]")  # no path and no message can hold them
 
 
 class DuplicateKey(yaml.YAMLError):
@@ -17,7 +21,7 @@ class DuplicateKey(yaml.YAMLError):
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, with an error for duplicate keys."""
+    """The safe loader, with errors for duplicate keys, numbers and characters that nothing can use."""
 
     depth = 0
 
@@ -45,13 +49,61 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        value = super().construct_scalar(node)
+        if found := FORBIDDEN.search(str(value)):
+            line = node.start_mark.line + 1
+            raise yaml.YAMLError(f"line {line}: character U+{ord(found[0]):04X} is not allowed in a value; remove it")
+        return value
+
+    def construct_yaml_int(self, node: Any) -> int:
+        value = super().construct_yaml_int(node)
+        if value.bit_length() > MAX_BITS:
+            line = node.start_mark.line + 1
+            raise yaml.YAMLError(f"line {line}: a whole number of more than {MAX_BITS} bits; give a smaller one")
+        return value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
 def parse(text: str) -> Any:
     """The data of a YAML text. Raises yaml.YAMLError, also for duplicate keys, and ValueError for impossible dates."""
     loader = _Loader(text)
     try:
-        return loader.get_single_data()
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check_size(node, {}, set())
+        return loader.construct_document(node)
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise yaml.YAMLError(f"a value does not have the form that its tag (!!...) says ({error})") from None
     finally:
         loader.dispose()
+
+
+def _check_size(node: yaml.Node, known: dict[int, tuple[int, int]], parents: set[int]) -> tuple[int, int]:
+    """(values, levels) of a node, each alias counted with what it stands for.
+
+    Raises yaml.YAMLError beyond the limits and for an alias inside of what it names.
+    """
+    if id(node) in known:
+        return known[id(node)]
+    if id(node) in parents:
+        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: an alias inside of what it names; write the value out")
+    values, levels = 1, 0
+    if isinstance(node, yaml.CollectionNode):
+        children = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+        for child in children:
+            child_values, child_levels = _check_size(child, known, parents | {id(node)})
+            values, levels = values + child_values, max(levels, child_levels)
+    if values > MAX_VALUES or levels + 1 > MAX_DEPTH:
+        raise yaml.YAMLError(
+            f"more than {MAX_VALUES} values or {MAX_DEPTH} levels, each alias counted with what it stands for; write "
+            f"fewer aliases"
+        )
+    known[id(node)] = values, levels + 1
+    return known[id(node)]
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

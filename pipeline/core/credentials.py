@@ -23,10 +23,13 @@ SECRET_TEXT = {
     "a signature": re.compile(
         r"[?&](X-(Amz|Goog)-(Signature|Credential|Security-Token)|Signature|sig|access_token)=", re.IGNORECASE
     ),
-    "a password or key being set": re.compile(
-        r"\w*(secret|passw(or)?d|token|(access|account|api)_?key)\w*\s*=\s*[^\s$]", re.IGNORECASE
-    ),
 }  # fmt: skip
+# These begin at fixed places and never go back over what they have read: the time is linear in the text.
+ASSIGNED_WORD = re.compile(r"(?<!\w)(\w++)\s*+=\s*+[^\s$]")
+ASSIGNED_SECRET = re.compile(r"secret|passw(or)?d|token|(access|account|api)_?key", re.IGNORECASE)
+USER_OF_URL = re.compile(r"://([^/?#\s]*)@")
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*$")
+LONGEST_SCHEME = 40
 WITH_CONTAINER = {"abfs", "abfss", "wasb", "wasbs"}  # Azure URLs: container@account, not a secret
 SHORTEST = 8  # characters; shorter values of secret variables are not searched for
 HIDDEN = "***"
@@ -37,8 +40,11 @@ def find_secret(text: str) -> str | None:
     for kind, pattern in SECRET_TEXT.items():
         if pattern.search(text):
             return kind
-    for match in re.finditer(r"\b([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\s]*)@", text):
-        if ":" in match[2] or match[1].lower() not in WITH_CONTAINER:
+    if any(ASSIGNED_SECRET.search(match[1]) for match in ASSIGNED_WORD.finditer(text)):
+        return "a password or key being set"
+    for match in USER_OF_URL.finditer(text):
+        scheme = SCHEME.search(text[max(0, match.start() - LONGEST_SCHEME) : match.start()])
+        if scheme and (":" in match[1] or scheme[0].lower() not in WITH_CONTAINER):
             return "a user name or password before the host"
     if any(value in text for value in _environment()):
         return "the value of a secret variable of the environment"
@@ -67,7 +73,7 @@ def redact(text: str) -> str:
     """A text without the values of secret environment variables and without user names in URLs."""
     for value in sorted(_environment(), key=len, reverse=True):
         text = text.replace(value, HIDDEN)
-    return re.sub(r"(://)[^/?#\s'\"]*:[^/?#\s'\"]*@", rf"\1{HIDDEN}@", text)
+    return re.sub(r"://([^/?#\s'\"]*)@", lambda url: f"://{HIDDEN}@" if ":" in url[1] else url[0], text)
 
 
 def without_user(url: str) -> str:

@@ -8,6 +8,7 @@
 | 130, 143 | interrupted by Ctrl-C, by SIGTERM |
 """
 
+import re
 import signal
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,18 @@ class LleError(Exception):
     """Base of all named errors. The message states what was expected, what was found, where, and what to do."""
 
     exit_code = 1
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*(shortened(part) if isinstance(part, str) else part for part in args))
+
+
+def shortened(text: str) -> str:
+    """A text whose words of more than 400 characters, such as long paths, keep their first 200.
+
+    >>> shortened("a" * 1000 + " b")[195:]
+    'aaaaa... (1000 characters) b'
+    """
+    return re.sub(r"\S{401,}", lambda word: f"{word[0][:200]}... ({len(word[0])} characters)", text)
 
 
 class ConfigError(LleError):

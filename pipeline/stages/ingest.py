@@ -37,6 +37,8 @@ from pipeline.storage.array_specs import PlannedArray
 from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 
+MAX_BLOCKS = 1_000_000
+
 
 def source_parameters(config: Config) -> tuple[str, Json]:
     """What `open_source` takes, with the labels."""
@@ -63,6 +65,11 @@ def first_layout(config: Config, source: Source) -> Layout:
     if config.preprocess.pca is not None and config.preprocess.pca > min(n, d):
         raise InputError(f"preprocess.pca is {config.preprocess.pca}, but the input has {n} rows of {d} features")
     size = block_points(config.execution.block_points, n, d * source.dtype.itemsize)
+    if n > MAX_BLOCKS * size:
+        raise InputError(
+            f"input: {n} rows make {-(-n // size)} blocks of {size} rows (execution.block_points); at most "
+            f"{MAX_BLOCKS} are possible. Check the number of rows in the input's header, or raise block_points"
+        )
     beside = source.bytes_beside(min(size, n))
     return Layout(n, d, source.dtype.name, size, label_width=source.label_width, beside=beside)
 
