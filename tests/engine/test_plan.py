@@ -151,7 +151,7 @@ class TestWalk:
         small = {step.key: step for step in walk_all(config, layout)[0]}
         for other_config, other_layout in larger:
             for step in walk_all(other_config, other_layout)[0]:
-                allowed = 1.05 if step.name == "read" else 1.0  # more blocks keep smaller samples each
+                allowed = 1.05 if step.name in {"read", "find_cells"} else 1.0  # more blocks round less up
                 assert allowed * step.runs.bytes_per_task >= small[step.key].runs.bytes_per_task, step.name
                 assert step.writes.disk_bytes >= small[step.key].writes.disk_bytes, step.name
                 assert step.n_blocks >= small[step.key].n_blocks, step.name
