@@ -63,7 +63,7 @@ def describe_solver(solver: dict[str, Any]) -> str:
     size = f"{solver['predicted_bytes'] / GIB:.2f} GiB" if "predicted_bytes" in solver else solver["reason"]
     text = f"{solver['method']}, {size}"
     if "seconds" in solver:
-        work = "for 1,000 products" if solver["method"] == "chebyshev" else f"for {solver['gflop']:.3g} GFlop"
+        work = "for 1,000 products" if solver["method"] == "polynomial" else f"for {solver['gflop']:.3g} GFlop"
         text += f" of {solver['allowed_bytes'] / GIB:.2f} allowed, about {solver['seconds']:.0f} s {work}"
     return f"{text} (from {solver['basis']})" if "basis" in solver else text
 
@@ -79,7 +79,7 @@ def describe_status(status: dict[str, Any]) -> str:
         lines.append(f"  {name:<18}{entry['done']:>6} of {total:>6} blocks{entry['seconds']:>10.1f} s")
     for head in status["filters"]:
         values = ", ".join(f"{value:.3g}" for value in head["values"])
-        lines.append(f"  filters: {head['n_degrees']:,} products so far, eigenvalues at most {values}")
+        lines.append(f"  polynomials: {head['n_degrees']:,} products so far, eigenvalues at most {values}")
     if work := status.get("unpublished"):
         done = sum(entry["done"] for entry in work["stages"].values())
         lines.append(f"not published, {work['state']}{_stopped_in(work)}, {done} blocks done: {work['store']}")

@@ -74,15 +74,22 @@ class Graph(Model):
 
 class Eigensolver(Model):
     n_components: int = Field(2, ge=1)
-    method: Literal["auto", "shift_invert", "factored", "chebyshev"] = "auto"
+    method: Literal["auto", "shift_invert", "factored", "polynomial", "chebyshev"] = Field(
+        "auto", description="chebyshev is an alias of polynomial"
+    )
     tol: float = Field(1.0e-8, gt=0)
     max_memory: Size = "auto"
     sigma: float = 0.0
     max_degrees: int = Field(
-        20_000, ge=1, description="chebyshev: maximum number of products of M with a block of vectors; after raising "
+        20_000, ge=1, description="polynomial: maximum number of products of M with a block of vectors; after raising "
         "it, the next run continues from where this one stopped",
     )  # fmt: skip
-    distributed: bool = Field(False, description="chebyshev's products on the workers instead of in the driver")
+    distributed: bool = Field(False, description="polynomial's products on the workers instead of in the driver")
+
+    @property
+    def route(self) -> str:
+        """``method`` without its alias."""
+        return "polynomial" if self.method == "chebyshev" else self.method
 
 
 class Embedding(Model):
@@ -190,7 +197,7 @@ class Config(Model):
         if self.method != "lle" and self.eigensolver.method == "factored":
             raise ValueError(
                 f"eigensolver.method is factored and method is {self.method}: only lle has a square factor, I - W; "
-                f"set eigensolver.method to auto, shift_invert or chebyshev"
+                f"set eigensolver.method to auto, shift_invert or polynomial"
             )
         if m >= k and self.method != "pca":
             raise ValueError(

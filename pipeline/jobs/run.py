@@ -248,7 +248,7 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
         if not report["converged"]:
             reached = ", ".join(f"{residual:.2e}" for residual in report["residuals"])
             cure = "Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
-            if report["stats"]["method"] == "chebyshev":
+            if report["stats"]["method"] == "polynomial":
                 cure = (
                     f"Raise eigensolver.max_degrees (now {step.runs.resources['max_degrees']:,}): the next run goes on "
                     f"from where this one stopped; or raise eigensolver.tol or max_memory"

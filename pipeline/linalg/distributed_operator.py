@@ -1,4 +1,4 @@
-"""Products with M = A' A on Dask workers: A and its transpose lie there in blocks of rows, the vectors travel.
+"""Polynomials of A, A' and A' A on Dask workers: A and its transpose lie there in blocks of rows, the vectors travel.
 
 Every output row is computed by the kernel of the one-process operator, from the same entries in the same order, so the
 results have the same bytes. A block needs the vectors of the blocks its columns lie in: few where points are ordered by
@@ -21,12 +21,13 @@ from pipeline.clusters.version_check import check_versions, required_versions
 from pipeline.core.errors import LleError
 from pipeline.kernels.eigensolver.normal_operator import (
     F64,
-    Factors,
+    Matrix,
     NormalOperator,
     Operator,
+    advance_rows,
     multiply_rows,
-    recur_rows,
 )
+from pipeline.kernels.eigensolver.polynomial import C128, Product, products
 
 BLOCKS_PER_WORKER = 2
 PRODUCTS_IN_FLIGHT = 8
@@ -45,7 +46,7 @@ class RowBlock(NamedTuple):
 
 @contextmanager
 def operator_on_workers(factor: csr_array, n_threads: int) -> Iterator[Operator]:
-    """Products on the workers of this process's Dask client; in this process where it has none."""
+    """Polynomials on the workers of this process's Dask client; in this process where it has none."""
     try:
         client = Client.current()
     except ValueError:
@@ -56,7 +57,7 @@ def operator_on_workers(factor: csr_array, n_threads: int) -> Iterator[Operator]
 
 
 class RowBlocks:
-    """v -> polynomial of M times v, M = A' A, on a Dask client's workers."""
+    """Polynomials of A, A' and A' A times blocks of vectors, on a Dask client's workers."""
 
     def __init__(self, factor: csr_array, client: Client) -> None:
         """Take A (n, n) or (rows, n); its blocks are sent to the workers at the first product."""
@@ -69,38 +70,44 @@ class RowBlocks:
         self._backward = _cut(csr_array(factor.T.tocsr()), self._columns, self._rows)
         self._sent: tuple[list[Any], list[Any], list[str]] | None = None
 
-    def recurrence(self, block: F64, first: Factors, later: Factors, n_products: int) -> F64:
+    def approximate_inverse(self, block: F64, roots: C128, matrix: Matrix) -> tuple[F64, F64]:
         """See ``Operator``. Raises LleError when workers keep dying."""
         for _ in range(ATTEMPTS):
             try:
-                return self._recurrence(block, first, later, n_products)
+                return self._approximate_inverse(block, roots, matrix)
             # KeyError is what the scheduler says when it is asked for a worker that has gone
             except (KilledWorker, FutureCancelledError, KeyError, OSError, TimeoutError) as error:
                 self._sent, failure = None, error
-        raise LleError(f"eigensolver: the workers were lost {ATTEMPTS} times in one filter ({failure}); run again")
+        raise LleError(f"eigensolver: the workers were lost {ATTEMPTS} times in one polynomial ({failure}); run again")
 
-    def _recurrence(self, block: F64, first: Factors, later: Factors, n_products: int) -> F64:
+    def _approximate_inverse(self, block: F64, roots: C128, matrix: Matrix) -> tuple[F64, F64]:
         forward, backward, places = self._send()
-        cuts = list(pairwise(self._columns))
-        current = [self._place(block[a:b], places, i) for i, (a, b) in enumerate(cuts)]
-        previous = current
-        for number in range(n_products):
-            halves = [
-                self._submit(_half, places, i, matrix, *(current[t] for t in self._forward[i].touched))
-                for i, matrix in enumerate(forward)
+        last, layout = (forward, self._forward) if matrix == "factor" else (backward, self._backward)
+        rest = [self._place(block[a:b], places, i) for i, (a, b) in enumerate(pairwise(self._columns))]
+        total: list[Any] = [None] * len(rest)
+        auxiliary = rest
+        for number, product in enumerate(products(roots)):
+            x = auxiliary if product.from_auxiliary else rest
+            if matrix == "normal":
+                x = [
+                    self._submit(_half, places, i, part, *(x[t] for t in self._forward[i].touched))
+                    for i, part in enumerate(forward)
+                ]
+            out = [
+                self._submit(_advance, places, i, part, product, rest[i], *(x[t] for t in layout[i].touched))
+                for i, part in enumerate(last)
             ]
-            factors = later if number else first
-            following = [
-                self._submit(
-                    _recur, places, i, matrix, factors, current[i], previous[i],
-                    *(halves[t] for t in self._backward[i].touched),
-                )
-                for i, matrix in enumerate(backward)
-            ]  # fmt: skip
-            previous, current = current, following
+            if any(product.factors[2:]):
+                total = [
+                    self._submit(_add, places, i, product, total[i], out[i], rest[i]) for i in range(len(rest))
+                ]
+            if product.to_auxiliary:
+                auxiliary = out
+            else:
+                rest = out
             if number % PRODUCTS_IN_FLIGHT == PRODUCTS_IN_FLIGHT - 1:
-                wait(current)
-        return np.concatenate(self._client.gather(current))
+                wait([*out, *total])
+        return np.concatenate(self._client.gather(total)), np.concatenate(self._client.gather(rest))
 
     def _send(self) -> tuple[list[Any], list[Any], list[str]]:
         if self._sent is None:
@@ -132,14 +139,21 @@ def _half(matrix: RowBlock, *vectors: F64) -> F64:
     return out
 
 
-def _recur(matrix: RowBlock, factors: Factors, current: F64, previous: F64, *halves: F64) -> F64:
-    """One step of the recurrence for rows of A'."""
-    out = np.array(previous, order="C")
-    stacked, current = np.concatenate(halves), np.ascontiguousarray(current)
-    recur_rows(
-        matrix.indptr, matrix.indices, matrix.data, stacked, current, out, np.array(factors), 0, len(out)
+def _advance(matrix: RowBlock, product: Product, rest: F64, *vectors: F64) -> F64:
+    """The rows of ``out``."""
+    stacked, rest = np.concatenate(vectors), np.ascontiguousarray(rest)
+    out, factors = np.empty_like(rest), np.array(product.factors)
+    unused = np.zeros_like(rest)
+    advance_rows(
+        matrix.indptr, matrix.indices, matrix.data, stacked, rest, out, unused, factors, 0, len(out)
     )  # fmt: skip
     return out
+
+
+def _add(product: Product, total: F64 | None, out: F64, rest: F64) -> F64:
+    """The rows of ``total`` after the product."""
+    _, _, of_out, of_rest = product.factors
+    return np.asarray((0.0 if total is None else total) + (of_out * out + of_rest * rest))
 
 
 def _cut(matrix: csr_array, row_cuts: npt.NDArray[np.int64], column_cuts: npt.NDArray[np.int64]) -> list[RowBlock]:

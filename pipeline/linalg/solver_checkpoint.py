@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.errors import CorruptChunk
-from pipeline.kernels.eigensolver.chebyshev import SubspaceState
+from pipeline.kernels.eigensolver.davidson import SubspaceState
 from pipeline.storage.records import SOLVER_HEAD
 from pipeline.storage.store import Store
 
@@ -36,7 +36,10 @@ def write_state(store: Store, name: str, state: SubspaceState) -> None:
     for block in range(n_blocks):
         rows = state.vectors[block * ROWS : (block + 1) * ROWS]
         store.write_bundle(f"{name}/{state.n_steps}-{block}", rows=rows)
-    store.write_bundle(f"{name}/{state.n_steps}-values", values=state.values, errors=state.errors)
+    store.write_bundle(
+        f"{name}/{state.n_steps}-values", values=state.values, errors=state.errors, before=state.before,
+        hessenberg=state.hessenberg,
+    )  # fmt: skip
     head = {"n_degrees": state.n_degrees, "n_steps": state.n_steps, "n_blocks": n_blocks,
             "values": state.values[: len(state.errors)].tolist()}  # fmt: skip
     store.put_json(f"{name}/head.json", head)
@@ -56,9 +59,10 @@ def read_state(store: Store, name: str, n_points: int) -> SubspaceState | None:
         small = store.read_bundle(f"{name}/{n_steps}-values")
     except CorruptChunk:  # the iteration starts anew
         return None
-    if len(vectors) != n_points:
+    if len(vectors) != n_points or "hessenberg" not in small:
         return None
-    return SubspaceState(small["values"], vectors, head["n_degrees"], n_steps, small["errors"])
+    counts = head["n_degrees"], n_steps
+    return SubspaceState(small["values"], vectors, *counts, small["errors"], small["before"], small["hessenberg"])
 
 
 def kept_heads(store: Store, folder: str) -> list[dict[str, Any]]:

@@ -15,12 +15,13 @@ from pipeline.core.errors import BoundsNotMet, NotEnoughMemory
 from pipeline.core.machine import available_cores, memory_limit
 from pipeline.engine import disk_costs, subprocess_call
 from pipeline.engine.plan import DRIVER, WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, most_boxes
-from pipeline.kernels.eigensolver.chebyshev import block_width
+from pipeline.kernels.eigensolver.davidson import block_width
+from pipeline.kernels.eigensolver.factor_cost import patience_seconds
 from pipeline.kernels.eigensolver.method_choice import chosen, predict
 from pipeline.kernels.eigensolver.methods import Hooks, gib
 from pipeline.kernels.eigensolver.normal_operator import NormalOperator
 from pipeline.kernels.eigensolver.rayleigh_ritz import fix_signs
-from pipeline.kernels.eigensolver.solve import PATIENCE, bottom_eigenpairs
+from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
 from pipeline.kernels.factors.lle_weights import barycenter_weights
 from pipeline.kernels.out_of_sample import of_one_component
 from pipeline.kernels.quality.trustworthiness import participation
@@ -50,7 +51,7 @@ ISOLATED_POINTS = 200_000
 """From here on a factor can outgrow a machine; starting a process costs about three seconds."""
 LIMIT_OVER_PLAN = 1.15
 """Of what the solver may plan with: what its process may take before it is stopped."""
-_CURE = "raise eigensolver.max_memory, or set eigensolver.method to chebyshev"
+_CURE = "raise eigensolver.max_memory, or set eigensolver.method to polynomial"
 
 PLACED, PLACED_COMPONENT = "_work/placed", -2
 """Rows of components that are too small to be embedded: their bundles, and their label in the array `component`."""
@@ -95,12 +96,13 @@ def steps(config: Config, layout: Layout) -> Steps:
             {
                 "family": config.method,
                 "n_components": m,
-                "method": solver.method,
+                "method": solver.route,
                 "tol": solver.tol,
                 "sigma": solver.sigma,
                 "max_memory": solver.max_memory,
                 "blocks": blocks,
-            }
+            },
+            version=2,
         ),
         Runs(
             least_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), m),
@@ -143,9 +145,9 @@ def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:
 
 
 def least_bytes(n_points: int, row_entries: int, n_components: int) -> int:
-    """What the eigensolve takes at least: filters with the smallest basis. Only its analysis tells of a factor."""
+    """What the eigensolve takes at least: polynomials with the smallest basis. Only its analysis tells of a factor."""
     width = block_width(n_components)
-    return LIBRARY_BYTES + n_points * (2 * ENTRY_BYTES * row_entries + 8 * (6 * width + 4 * 2 * width))
+    return LIBRARY_BYTES + n_points * (4 * ENTRY_BYTES * row_entries + 8 * (10 * width + 2 * 3 * width) + 4 * 40)
 
 
 def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str, placed: bool = False) -> Iterator[Step]:
@@ -216,7 +218,7 @@ def _surviving(arguments: tuple[Any, ...], method: str, max_bytes: int) -> Repor
         try:
             report, peak = subprocess_call.call(_solve, (*arguments, died), max_bytes)
         except subprocess_call.ProcessDied as death:
-            if method != "auto" or death.said in {"", "chebyshev", *died}:
+            if method != "auto" or death.said in {"", "polynomial", *died}:
                 raise NotEnoughMemory(f"{death}, most likely for want of memory; {_CURE}") from None
             died = {**died, death.said: f"{death.said} was tried and its process ended {death.how}"}
             continue
@@ -265,11 +267,11 @@ def predict_solver(config: Config, store: Store, layout: Layout) -> Report | Non
     blocks = Blocks(store.array(array_specs.POINT_COMPONENT.name).shape[0], layout.block_points)
     solver = config.eigensolver
     allowed = memory_limit(solver.max_memory)
-    arguments = (store.url, config.method, solver.method, solver.n_components, blocks, allowed)
+    arguments = (store.url, config.method, solver.route, solver.n_components, blocks, allowed)
     try:
         found: Report = subprocess_call.call(_predict, arguments, int(LIMIT_OVER_PLAN * allowed))[0]
     except (subprocess_call.ProcessDied, NotEnoughMemory) as error:
-        return {"method": "chebyshev", "reason": f"the analysis of a factor does not fit {gib(allowed)} ({error})"}
+        return {"method": "polynomial", "reason": f"the analysis of a factor does not fit {gib(allowed)} ({error})"}
     return found
 
 
@@ -280,11 +282,13 @@ def _predict(
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == 0)
     factor = (load_factor if family == "lle" else load_local_factors)(store, rows, blocks)
     square = family == "lle"  # whose LU takes less than the Cholesky factor of M, so auto need not look at that
-    methods = (["factored"] if square else ["shift_invert"]) + ["chebyshev"] if method == "auto" else [method]
+    methods = (["factored"] if square else ["shift_invert"]) + ["polynomial"] if method == "auto" else [method]
     cost_matrix = load_cost_matrix(store, rows, blocks) if "shift_invert" in methods else None
     pin = closed_point(factor, 0) if square else 0
     found = predict(factor, cost_matrix, methods, n_components, pin, allowed, available_cores())
-    return {**chosen(found, PATIENCE)._asdict(), "allowed_bytes": allowed, "routes": [one._asdict() for one in found]}
+    width, n_threads = block_width(n_components), available_cores()
+    patience = patience_seconds(factor.nnz, width, n_threads, square=square)
+    return {**chosen(found, patience)._asdict(), "allowed_bytes": allowed, "routes": [one._asdict() for one in found]}
 
 
 def project_points(

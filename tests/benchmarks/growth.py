@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.growth [--dimensions 2 3 5 10] [--sizes 5000 10000 20000 40000] [--check 80000]
 
-For the LU of A the analysis alone tells entries and work, without factoring. For filters the number of products follows
-from sqrt(lambda_max / lambda_m) of a solved problem. The powers are fitted to ``--sizes``; ``--check`` compares the
-forecast with the analysis of a larger one.
+For the LU of A the analysis alone tells entries and work, without factoring. For polynomials of M the number of
+products follows from sqrt(lambda_max / lambda_m) of a solved problem; it is an upper figure where polynomials of A
+serve. The powers are fitted to ``--sizes``; ``--check`` compares the forecast with the analysis of a larger one.
 """
 
 import argparse
@@ -15,9 +15,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pipeline.core.machine import available_cores, memory_limit
-from pipeline.kernels.eigensolver import chebyshev, factor_cost, methods
+from pipeline.kernels.eigensolver import davidson, factor_cost, methods
 from pipeline.kernels.eigensolver.factorization import PinnedLU, canonical
 from pipeline.kernels.eigensolver.pardiso import FactorSize
+from pipeline.kernels.eigensolver.rayleigh_ritz import largest_eigenvalue
 from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
 from pipeline.kernels.graph.connectivity import closed_classes
 from tests.benchmarks.factors import cube_factor
@@ -36,7 +37,7 @@ class Cost(NamedTuple):
 
 
 def cost(n_points: int, dimension: int, solve: bool, n_components: int = 2) -> Cost:
-    """Analysis of the LU of A, and the products that filters would need."""
+    """Analysis of the LU of A, and the products that polynomials of M would need."""
     factor, threads = canonical(cube_factor(n_points, dimension)), available_cores()
     pin = int(np.flatnonzero(closed_classes(factor).class_of_point == 0)[0])
     with PinnedLU(factor, pin, threads) as inverse:
@@ -47,7 +48,7 @@ def cost(n_points: int, dimension: int, solve: bool, n_components: int = 2) -> C
             factor, n_components, method="auto", pin=pin, cost_matrix=lambda: csr_array(factor.T @ factor), tol=1e-6,
             max_memory=memory_limit("auto"), sigma=0.0, n_threads=threads, initial=None, max_degrees=20_000,
         )  # fmt: skip
-        ratio = chebyshev.largest_eigenvalue(factor, methods.SEED) / found.eigenvalues[-1]
+        ratio = largest_eigenvalue(factor, methods.SEED) / found.eigenvalues[-1]
         products = PRODUCTS_PER_ROOT * float(np.sqrt(ratio))
     n_bytes = methods.krylov_size(factor, n_components, size)[2]
     return Cost(size.nnz, max(size.gflop, factor_cost.LEAST_GFLOP), n_bytes, products)
@@ -76,13 +77,13 @@ def study(dimension: int, sizes: list[int], check: int, targets: tuple[int, ...]
     for n in targets:
         nnz, gflop, _, products = (laws[name][1] * n ** laws[name][0] for name in Cost._fields)
         n_bytes = factor_cost.BYTES_PER_ENTRY * nnz + beside * n
-        width = chebyshev.block_width(2)
+        width = davidson.block_width(2)
         size = FactorSize(int(nnz), int(n_bytes), gflop)
         by_factor = factor_cost.factor_seconds(size, 13 * n, methods.TYPICAL_BLOCKS, 2)
-        by_filter = products * factor_cost.filter_seconds(13 * n, width, 2)
+        by_products = products * factor_cost.product_seconds(13 * n, width, 2)
         lines.append(
             f"| {dimension} | {n:,} | {nnz / 1e6:,.0f} M | {gflop:,.0f} | {n_bytes / 1e9:,.1f} GB | {products:,.0f} "
-            f"| {by_factor:,.0f} s / {by_filter:,.0f} s |"
+            f"| {by_factor:,.0f} s / {by_products:,.0f} s |"
         )
     return lines
 
@@ -95,8 +96,8 @@ def main() -> None:
     parser.add_argument("--check", type=int, default=80_000)
     arguments = parser.parse_args()
     print(
-        "| d | n | entries of L + U | GFlop | memory of the LU route | products of filters "
-        "| seconds on 2 cores: LU / filters |"
+        "| d | n | entries of L + U | GFlop | memory of the LU route | products of M "
+        "| seconds on 2 cores: LU / polynomials of M |"
     )
     print("|---|---|---|---|---|---|---|")
     started = time.perf_counter()

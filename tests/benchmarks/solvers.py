@@ -1,6 +1,6 @@
 """The eigensolver's routes beside each other and beside what else solves this: seconds, bytes, eigenvalues.
 
-    python -m tests.benchmarks.solvers [ROLL_SIZE | STORE ...] [--routes factored shift_invert chebyshev]
+    python -m tests.benchmarks.solvers [ROLL_SIZE | STORE ...] [--routes factored shift_invert polynomial]
                                        [--peers] [--n-components M] [--max-seconds S]
 
 Each source is a Swiss roll of so many points, or the store of a finished run. Every row is a process of its own that
@@ -22,15 +22,14 @@ import numpy as np
 from scipy.sparse import csr_array, load_npz, save_npz
 from scipy.sparse.linalg import eigsh, lobpcg
 
-from pipeline.core.machine import available_cores, memory_limit
+from pipeline.core.machine import available_cores, memory_limit, reproducible_environment
 from pipeline.engine import subprocess_call
 from pipeline.kernels.eigensolver.method_choice import predict
-from pipeline.kernels.eigensolver.pardiso import reproducible_environment
 from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
 from pipeline.kernels.graph.connectivity import closed_classes
 from tests.benchmarks.factors import SEED, roll_factor, stored_factor
 
-ROUTES = ("factored", "shift_invert", "chebyshev")
+ROUTES = ("factored", "shift_invert", "polynomial")
 PEERS = ("scipy eigsh(M, sigma=0)", "scikit-learn arpack", "pyamg + lobpcg")
 
 

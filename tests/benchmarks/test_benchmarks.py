@@ -7,17 +7,15 @@ import pytest
 import zarr
 
 from pipeline.kernels.neighbors.knn import exact_distances
-from pipeline.storage.store import Store
 from tests.benchmarks import (
     against_sklearn,
     against_umap,
     appended,
-    filters,
     growth,
     methods,
     nightly,
     one_index,
-    reg_choice,
+    polynomials,
     scaling,
     solvers,
     storage,
@@ -52,16 +50,6 @@ def test_methods_rows(monkeypatch):
     assert methods.costs("hessian", 9) == "| 9 | hessian | failed with exit code 2 | | | | |"
 
 
-def test_reg_choice(monkeypatch):
-    monkeypatch.setattr(reg_choice, "GRID", (1e-3, 1.0))
-    line = reg_choice.compare("blobs", reg_choice.blobs(300, 3, 12, 2.0), 2)
-    name, _, _, reg, trustworthiness, hit, *_ = line[2:].split(" | ")
-    assert (name, reg) == ("blobs", "0.1")
-    for cell in (trustworthiness, hit):
-        plain, auto, best = (float(value) for value in cell.partition(" (")[0].split(", "))
-        assert max(plain, auto) <= best <= 1
-
-
 def test_solvers():
     factored, peer = solvers.rows("900", ["factored", solvers.PEERS[1]], n_components=2, max_seconds=120)
     assert factored.startswith("| 900 | factored | 0.")
@@ -89,18 +77,15 @@ def test_growth():
     assert forecast.startswith("| 2 | 100,000 | ")
 
 
-def test_filters(tmp_path):
+def test_polynomials(tmp_path):
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 450})
     lle("run", config)
-    store = Store(str(tmp_path / "run.zarr"))
-    factor = stored_factor(store.url)
-    assert len(list(filters.product_rows(factor, (1, 8), degree=2))) == 2
-    rows = list(filters.start_rows(store, store, 2, [300], [1e-4]))
-    counts = [int(row.split("|")[3].replace(",", "")) for row in rows]
-    assert len(counts) == 5
-    assert counts[2] == counts[3] < counts[0] / 2  # its own embedding, as this and as the other run
-    unscaled, scaled = (float(filters.scaling_row(factor, 2).split("|")[cell]) for cell in (1, 4))
-    assert 1 < scaled < unscaled
+    store = str(tmp_path / "run.zarr")
+    assert len(list(polynomials.product_rows(stored_factor(store), (1, 8), degree=2))) == 2
+    rows = list(polynomials.solve_rows(store, store, 2, [1e-4], factored=True))
+    _, cold, warm, other = (int(row.split("|")[4].replace(",", "")) for row in rows)
+    assert warm == other < cold  # its own embedding, as this and as the other run
+    assert all(float(row.split("|")[9]) < 0.1 for row in rows[1:])
 
 
 @pytest.mark.skipif(find_spec("umap") is None, reason="NOT CHECKED: umap-learn is not installed")

@@ -268,7 +268,7 @@ class TestVersions:
             with late_worker(tmp_path, {}):
                 assert len(run_step(step, "", store, executor, Progress())) == 1
 
-    def test_workers_that_came_late_get_no_part_of_the_filters(self, tmp_path):
+    def test_workers_that_came_late_get_no_part_of_the_polynomials(self, tmp_path):
         with one_worker(tmp_path) as found, connect(Cluster(kind="address", address=found)) as client:
             blocks = RowBlocks(csr_array(np.eye(4)), client)
             with late_worker(tmp_path, {"PYTHONPATH": with_other_numpy(tmp_path)}), pytest.raises(ConfigError):

@@ -42,7 +42,7 @@ def test_a_missed_bound_tells_what_was_reached(config, tmp_path):
     settings = [
         part
         for setting in (
-            "eigensolver.method=chebyshev",
+            "eigensolver.method=polynomial",
             "eigensolver.max_degrees=100",
             f"output.prometheus={tmp_path}/lle.prom",
         )

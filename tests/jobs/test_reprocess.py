@@ -21,12 +21,12 @@ from tests.support.commands import lle, refused
 from tests.support.nightly import N, put_input
 from tests.support.stored import damage
 
-CHEBYSHEV = ("--set", "eigensolver.method=chebyshev", "--set")
+POLYNOMIAL = ("--set", "eigensolver.method=polynomial", "--set")
 OTHER_QUALITY = ("--set", "quality.sample=60")
 
 
-def test_filters_go_on_in_another_version(real_job, tmp_path, monkeypatch):
-    refused(3, "run", real_job(), *CHEBYSHEV, "eigensolver.max_degrees=60")
+def test_polynomials_go_on_in_another_version(real_job, tmp_path, monkeypatch):
+    refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=60")
     root = Versions(str(tmp_path / "run.zarr"))
     [left] = root.unpublished()
     [head] = solver_checkpoint.kept_heads(root.open(left), "_work/eigen")
@@ -37,7 +37,7 @@ def test_filters_go_on_in_another_version(real_job, tmp_path, monkeypatch):
         return found[-1]
 
     monkeypatch.setattr(solve_embedding, "read_state", listening)
-    refused(3, "run", real_job(), *CHEBYSHEV, "eigensolver.max_degrees=90")
+    refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=90")
     [next_one, _] = root.unpublished()
     assert next_one != left
     assert [state.n_degrees for state in found] == [head["n_degrees"]]
@@ -212,7 +212,7 @@ class TestDamage:
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
     def test_what_is_not_finished_or_did_not_converge_is_none(self, real_job, tmp_path):
-        refused(3, "run", real_job(), *CHEBYSHEV, "eigensolver.max_degrees=5")
+        refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=5")
         root = Versions(str(tmp_path / "run.zarr"))
         [left] = root.unpublished()
         store = root.open(left)

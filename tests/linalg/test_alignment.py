@@ -129,7 +129,7 @@ def test_a_kill_while_the_embedding_is_written_does_not_lose_the_last_one(job, m
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_what_did_not_converge_is_no_earlier_embedding(tmp_path, rng):
     """Nor for another store; of a store's own the one before it counts."""
-    points, short = bowl(620, rng), ("eigensolver.method=chebyshev", "eigensolver.max_degrees=10")
+    points, short = bowl(620, rng), ("eigensolver.method=polynomial", "eigensolver.max_degrees=10")
     job, previous = Job(tmp_path / "job", points[:600]), "embedding.align=previous"
     job.fails(3, previous, *short)
     assert job.alignment()["reason"] == "no earlier embedding"

@@ -1,18 +1,19 @@
-"""Products on Dask workers: the bytes of one process, whatever the cut, also when a worker dies under way."""
+"""Polynomials on Dask workers: the bytes of one process, whatever the cut, also when a worker dies under way."""
 
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from scipy.sparse import csr_array
 
-from pipeline.kernels.eigensolver.chebyshev import block_width, filtered_subspace, first_state, largest_eigenvalue
+from pipeline.kernels.eigensolver.approximate_inverse import ApproximateInverse
+from pipeline.kernels.eigensolver.davidson import block_width, first_state, lowest_pairs
 from pipeline.kernels.eigensolver.normal_operator import NormalOperator
-from pipeline.kernels.eigensolver.rayleigh_ritz import Tolerances
+from pipeline.kernels.eigensolver.rayleigh_ritz import Tolerances, largest_eigenvalue
 from pipeline.linalg import distributed_operator
 from pipeline.linalg.distributed_operator import RowBlocks, operator_on_workers
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor
 
-FIRST, LATER = (0.3, -0.8, 0.0), (0.5, -1.1, -1.0)
+ROOTS = np.array([1.3, 0.9 + 0.4j, 2.0, 0.7 + 0.1j, 1.1])
 
 
 @pytest.fixture(scope="module")
@@ -24,43 +25,45 @@ def client():
         yield found
 
 
-def by_one_process(A, block, n_products):
+def by_one_process(A, block, n_roots, matrix):
     with NormalOperator(A, 1) as operator:
-        return operator.recurrence(block, FIRST, LATER, n_products)
+        return operator.approximate_inverse(block, ROOTS[:n_roots], matrix)
 
 
-@pytest.mark.parametrize("n_products", [1, 2, 11])
-@pytest.mark.parametrize("blocks_per_worker", [1, 4])
-def test_same_bytes_as_one_process(client, monkeypatch, n_products, blocks_per_worker):
+def same_bytes(found, expected):
+    return all(one.tobytes() == other.tobytes() for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("matrix", ["factor", "transposed", "normal"])
+@pytest.mark.parametrize(("n_roots", "blocks_per_worker"), [(1, 1), (2, 4), (5, 4)])
+def test_same_bytes_as_one_process(client, monkeypatch, matrix, n_roots, blocks_per_worker):
     monkeypatch.setattr(distributed_operator, "BLOCKS_PER_WORKER", blocks_per_worker)
     A = lle_factor(points("cube", 701, 19), 12, 1e-3)
     block = np.random.default_rng(3).standard_normal((701, 5))
-    found = RowBlocks(A, client).recurrence(block, FIRST, LATER, n_products)
-    assert found.tobytes() == by_one_process(A, block, n_products).tobytes()
-    M = A.T @ A
-    y0, y1 = block, FIRST[0] * (M @ block) + FIRST[1] * block
-    for _ in range(n_products - 1):
-        y0, y1 = y1, LATER[0] * (M @ y1) + LATER[1] * y1 + LATER[2] * y0
-    np.testing.assert_allclose(found, y1, rtol=1e-9, atol=1e-9 * np.abs(y1).max())
+    found = RowBlocks(A, client).approximate_inverse(block, ROOTS[:n_roots], matrix)
+    assert same_bytes(found, by_one_process(A, block, n_roots, matrix))
+    assert not same_bytes(found, by_one_process(A, block, n_roots, "normal" if matrix == "factor" else "factor"))
 
 
 def test_factors_that_are_not_square(client):
     A = edge_factor(points("sheet", 300, 19), 5)
     assert A.shape[0] != A.shape[1]
     block = np.random.default_rng(3).standard_normal((A.shape[1], 3))
-    found = RowBlocks(A, client).recurrence(block, FIRST, LATER, 4)
-    assert found.tobytes() == by_one_process(A, block, 4).tobytes()
+    found = RowBlocks(A, client).approximate_inverse(block, ROOTS, "normal")
+    assert same_bytes(found, by_one_process(A, block, 5, "normal"))
 
 
 @pytest.mark.slow
-def test_a_filter_on_workers_finds_the_same_vectors(client):
+def test_an_iteration_on_workers_finds_the_same_vectors(client):
     A, m = roll_factor(450, 3), 2
     start = np.random.default_rng(1).standard_normal((450, block_width(m)))
     tolerances = Tolerances(1e-12, largest_eigenvalue(A, 1))
     results = []
     for operator in (operator_on_workers, NormalOperator):
         with operator(A, 1) as products:
-            found = filtered_subspace(A, products, m, first_state(A, start), tolerances, 24, 120, lambda *state: None)
+            inverse = ApproximateInverse(A, lambda matrix, products=products: products, None, 3, 640)
+            state = first_state(A, start, 0, m, inverse, 120, None)
+            found = lowest_pairs(A, inverse, m, state, tolerances, 24, 120, lambda *state: None)
             results.append((type(products), found.n_degrees, found.n_steps, found.pairs.vectors.tobytes()))
     assert [result[0] for result in results] == [RowBlocks, NormalOperator]
     assert results[0][1:] == results[1][1:]
@@ -82,9 +85,10 @@ def test_lost_workers_are_replaced(client):
     A = roll_factor(500, 7)
     block = np.random.default_rng(3).standard_normal((500, 4))
     operator = RowBlocks(A, client)
-    operator.recurrence(block, FIRST, LATER, 2)
+    operator.approximate_inverse(block, ROOTS[:1], "factor")
     client.restart()  # all that was sent is lost
-    assert operator.recurrence(block, FIRST, LATER, 5).tobytes() == by_one_process(A, block, 5).tobytes()
+    found = operator.approximate_inverse(block, ROOTS, "factor")
+    assert same_bytes(found, by_one_process(A, block, 5, "factor"))
 
 
 def test_blocks_keep_every_entry_in_its_order():

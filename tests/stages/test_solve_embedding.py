@@ -9,8 +9,8 @@ import pytest
 from pipeline.core.errors import NotEnoughMemory
 from pipeline.engine import checkpoint, plan
 from pipeline.jobs import plan_preview
-from pipeline.kernels.eigensolver.chebyshev import SubspaceState, block_width
-from pipeline.kernels.eigensolver.methods import filter_size
+from pipeline.kernels.eigensolver.davidson import SubspaceState, block_width
+from pipeline.kernels.eigensolver.methods import davidson_size
 from pipeline.linalg import solver_checkpoint
 from pipeline.stages import solve_embedding
 from pipeline.storage.blocks import Blocks
@@ -85,9 +85,9 @@ def test_a_process_killed_in_every_route_is_want_of_memory(solved, monkeypatch, 
     assert failure.value.exit_code == 1
 
 
-@pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_killed_iteration_goes_on_with_the_same_bytes(solved, monkeypatch, steps):
-    undisturbed, whole = solve(solved, "chebyshev")
+    undisturbed, whole = solve(solved, "polynomial")
     kept = []
 
     class Killed(Exception):
@@ -104,9 +104,9 @@ def test_a_killed_iteration_goes_on_with_the_same_bytes(solved, monkeypatch, ste
 
     monkeypatch.setattr(solve_embedding, "keeper", keep_and_die)
     with pytest.raises(Killed):
-        solve(solved, "chebyshev")
+        solve(solved, "polynomial")
     monkeypatch.setattr(solver_checkpoint, "ROWS", 100)
-    report, again = solve(solved, "chebyshev")
+    report, again = solve(solved, "polynomial")
     assert report == undisturbed
     assert again["vectors"].tobytes() == whole["vectors"].tobytes()
     assert len(kept) > steps  # it went on, and kept more states
@@ -115,7 +115,8 @@ def test_a_killed_iteration_goes_on_with_the_same_bytes(solved, monkeypatch, ste
 
 def state_of(n, n_steps, seed):
     vectors = np.random.default_rng(seed).standard_normal((n, 3))
-    return SubspaceState(np.arange(3.0), vectors, 10 * n_steps, n_steps, np.full(2, 0.1 * seed))
+    errors, before = np.full(2, 0.1 * seed), np.arange(2.0)
+    return SubspaceState(np.arange(3.0), vectors, 10 * n_steps, n_steps, errors, before, np.full((5, 4), 0.1 * seed))
 
 
 @pytest.mark.parametrize("rows", [7, 50, 100])
@@ -168,8 +169,8 @@ def test_plan_predicts_the_solver_once_the_weights_are_there(solved, tmp_path):
     changed = lle("plan", config, "--store", str(tmp_path / "none.zarr"))
     assert changed["solver"] is None
     assert lle("plan", config, "--store", solved.url, "--set", "weights.reg=0.1")["solver"] is None
-    chebyshev = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=chebyshev")["solver"]
-    assert (chebyshev["method"], len(chebyshev["routes"]), "basis" in actual) == ("chebyshev", 1, True)
+    alone = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=chebyshev")["solver"]
+    assert (alone["method"], len(alone["routes"]), "basis" in actual) == ("polynomial", 1, True)
     cholesky = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=shift_invert")["solver"]
     assert cholesky["method"] == "shift_invert"
     assert cholesky["factor_nnz"] > actual["factor_nnz"]
@@ -211,10 +212,12 @@ def test_plan_predicts_the_solver_of_other_methods(tmp_path, family):
 
 
 @pytest.mark.parametrize(("n", "m"), [(900, 2), (1500, 9)])
-def test_the_least_that_is_planned_is_enough_for_filters(n, m):
+def test_the_least_that_is_planned_is_enough_for_polynomials(n, m):
     A = roll_factor(n, 3)
     planned = solve_embedding.least_bytes(n, 13, m)
-    assert planned == 2**28 + n * (312 + 8 * 14 * block_width(m))
-    columns, taken = filter_size(A, block_width(m), planned - solve_embedding.LIBRARY_BYTES + 8 * (n + 1))
-    assert columns == 2 * block_width(m)
-    assert taken <= planned - solve_embedding.LIBRARY_BYTES + 8 * (n + 1)  # the row pointers
+    assert planned == 2**28 + n * (624 + 8 * 16 * block_width(m) + 160)
+    row_pointers = 4 * 4 * (n + 1)
+    allowed = planned - solve_embedding.LIBRARY_BYTES + row_pointers
+    columns, steps, taken = davidson_size(A, block_width(m), allowed)
+    assert (columns, steps) == (3 * block_width(m), 40)
+    assert taken <= allowed

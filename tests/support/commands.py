@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from pipeline.cli.commands import app
 
 FEW = {"quality": {"sample": 50}, "neighbors": {"n_neighbors": 8}, "graph": {"min_component": 20}}
-UNMET = ("--set", "eigensolver.method=chebyshev", "--set", "eigensolver.max_degrees=5")
+UNMET = ("--set", "eigensolver.method=polynomial", "--set", "eigensolver.max_degrees=5")
 
 
 def write_config(folder: Path, **sections) -> Path:

@@ -22,10 +22,9 @@ TASK_BYTES = 1000
 def weigh(config: Any, layout: Layout) -> Steps:
     """One step, one task a block."""
     layout = replace(layout, k_max=layout.n_features)
-    reg = 1.0 if config.weights.reg == "auto" else config.weights.reg
     yield Step(
         "solve_weights", "solve", weigh_block, layout.input_blocks(),
-        Decides({"reg": reg, "n_neighbors": config.neighbors.n_neighbors, **_rows(layout)}),
+        Decides({"reg": config.weights.reg, "n_neighbors": config.neighbors.n_neighbors, **_rows(layout)}),
         Runs(TASK_BYTES), Writes((_planned(array_specs.WEIGHTS, layout, layout.n_features),)),
         expected=lambda block: {"squared_error": 0.0, "zero_trace": 0},
     )  # fmt: skip
@@ -40,7 +39,7 @@ def weigh_block(store: Store, block_index: int, reg: float, n_neighbors: int, bl
 
 
 def embed(config: Any, layout: Layout) -> Steps:
-    """One task that sums all blocks, then one task a block. `eigensolver.method: chebyshev` does not converge."""
+    """One task that sums all blocks, then one task a block. `eigensolver.method: polynomial` does not converge."""
     n_components = config.eigensolver.n_components
     yield Step(
         "solve_embedding", "solve", sum_blocks, 1,
@@ -69,7 +68,7 @@ def sum_blocks(store: Store, block_index: int, n_components: int, method: str, t
     store.write_bundle("_work/eigen/00000", total=np.resize(total, n_components))
     values = [0.0] * n_components
     return {"eigenvalues": values, "residuals": values, "participation": values, "n_points": 1,
-            "converged": method != "chebyshev", "stats": {"method": method, "reason": "a toy"}}  # fmt: skip
+            "converged": method != "polynomial", "stats": {"method": method, "reason": "a toy"}}  # fmt: skip
 
 
 def write_block(store: Store, block_index: int, scale: str, blocks: Blocks) -> Report:

@@ -34,6 +34,11 @@ ANALYSED_PER_SECOND = 1.5e6
 """Entries of the matrix; the ordering runs on one thread."""
 PRODUCTS_PER_SECOND = 1.0e9
 """Multiplications of an entry of A with a number of a block of vectors, one thread."""
+WORTH_PRODUCTS = 1000
+"""Products of M: a factorization of I - W that takes longer than these is preceded by polynomials. A surface's takes as
+long as 200 to 500 of them at any size, that of images as long as 4,800."""
+SHORT_SECONDS, LONG_SECONDS = 2.0, 600.0
+"""A factorization of the first is always made at once; one of M, where polynomials are slower, up to the second."""
 
 
 def extrapolated(matrix: csr_array, matrix_type: int, center: int, n_threads: int) -> FactorSize | None:
@@ -63,7 +68,7 @@ def factor_seconds(size: FactorSize, nnz: int, n_blocks: int, n_threads: int) ->
     return float(nnz / ANALYSED_PER_SECOND + work / n_threads)
 
 
-def filter_seconds(nnz: int, width: int, n_threads: int) -> float:
+def product_seconds(nnz: int, width: int, n_threads: int) -> float:
     """Seconds of one product of M = A' A with ``width`` vectors, A with ``nnz`` entries."""
     return 2 * nnz * width / PRODUCTS_PER_SECOND / n_threads
 
@@ -73,3 +78,10 @@ def _analysed(matrix: csr_array, matrix_type: int, rows: Any, n_threads: int) ->
     factorization.release()
     size = factorization.size
     return size._replace(gflop=max(size.gflop, LEAST_GFLOP))
+
+
+def patience_seconds(nnz: int, width: int, n_threads: int, *, square: bool) -> float:
+    """Seconds up to which a factorization is made without trying polynomials, for A with ``nnz`` entries."""
+    if not square:
+        return LONG_SECONDS
+    return max(SHORT_SECONDS, WORTH_PRODUCTS * product_seconds(nnz, width, n_threads))

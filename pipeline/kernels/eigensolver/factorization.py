@@ -65,7 +65,7 @@ class SuperLU:
         except MemoryError as error:
             raise NotEnoughMemory(
                 f"SuperLU could not reserve {self.size.nnz:,} entries for a matrix of {self._matrix.shape[0]:,} rows "
-                "(its integers have 32 bits); install pypardiso, or set eigensolver.method to chebyshev"
+                "(its integers have 32 bits); install pypardiso, or set eigensolver.method to polynomial"
             ) from error
         except RuntimeError as error:
             raise FactorizationError(f"SuperLU on {self._matrix.shape[0]:,} rows: {error}") from error
@@ -182,7 +182,7 @@ class PinnedCholesky(PseudoInverse):
             raise FactorizationError(
                 "M without one row and column is not positive definite in float64: its least eigenvalues are below "
                 "rounding (1e-16 of the largest), or the neighbour graph has several closed classes; set "
-                "eigensolver.method to factored or chebyshev, neighbors.reverse to auto"
+                "eigensolver.method to factored or polynomial, neighbors.reverse to auto"
             ) from error
 
     def apply(self, right: F64) -> F64:

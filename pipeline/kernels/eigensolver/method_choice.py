@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from pipeline.kernels.eigensolver import chebyshev, factor_cost, methods, pardiso
+from pipeline.kernels.eigensolver import davidson, factor_cost, methods, pardiso
 from pipeline.kernels.eigensolver.factorization import PinnedLU, analyse, canonical
 from pipeline.kernels.eigensolver.pardiso import FactorSize
 
@@ -35,7 +35,7 @@ def predict(
     Args:
         factor: A, float64.
         cost_matrix: M (n, n), for shift_invert; None leaves that out.
-        allowed: any of factored, shift_invert, chebyshev.
+        allowed: any of factored, shift_invert, polynomial.
         n_vectors: wanted pairs.
         pin: a point in the closed class of A.
         max_memory: bytes allowed.
@@ -50,16 +50,16 @@ def predict(
     if "shift_invert" in allowed and cost_matrix is not None:
         size, basis = _symmetric_size(canonical(cost_matrix), pin, n_threads)
         found.append(_of_factor("shift_invert", size, basis, factor, n_vectors, max_memory, n_threads))
-    if "chebyshev" in allowed:
-        width = chebyshev.block_width(n_vectors)
-        _, n_bytes = methods.filter_size(factor, width, max_memory)
-        seconds = 1000 * factor_cost.filter_seconds(factor.nnz, width, n_threads)
-        found.append(Prediction("chebyshev", n_bytes <= max_memory, n_bytes, 0, 0.0, seconds, "entries of A"))
+    if "polynomial" in allowed:
+        width = davidson.block_width(n_vectors)
+        n_bytes = methods.davidson_size(factor, width, max_memory)[2]
+        seconds = 1000 * factor_cost.product_seconds(factor.nnz, width, n_threads)
+        found.append(Prediction("polynomial", n_bytes <= max_memory, n_bytes, 0, 0.0, seconds, "entries of A"))
     return found
 
 
 def chosen(predictions: list[Prediction], patience: float) -> Prediction:
-    """The route auto begins with: the first that fits and takes ``patience`` seconds or less, else filters."""
+    """The route auto begins with: the first that fits and takes ``patience`` seconds or less, else the last."""
     for prediction in predictions:
         if prediction.fits and prediction.seconds <= patience:
             return prediction

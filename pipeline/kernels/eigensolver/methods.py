@@ -1,7 +1,7 @@
 """The routes to the bottom eigenpairs of M = A' A; which one to take is decided in ``spectrum``."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import NamedTuple
 
 import numpy as np
@@ -9,9 +9,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from pipeline.core.errors import InputError, NotEnoughMemory
-from pipeline.kernels.eigensolver import chebyshev, factor_cost, pardiso
+from pipeline.kernels.eigensolver import davidson, factor_cost, pardiso
+from pipeline.kernels.eigensolver.approximate_inverse import FIRST_STEPS, MAX_STEPS, ApproximateInverse
 from pipeline.kernels.eigensolver.block_lanczos import block_lanczos, orthonormalise
-from pipeline.kernels.eigensolver.chebyshev import SubspaceState
+from pipeline.kernels.eigensolver.davidson import SubspaceState
 from pipeline.kernels.eigensolver.factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor, canonical
 from pipeline.kernels.eigensolver.normal_operator import NormalOperator, Operator
 from pipeline.kernels.eigensolver.null_vector import NullVector, complement
@@ -27,7 +28,9 @@ MAX_BLOCK = 8
 MAX_CYCLES = 40
 """Blocks per wanted eight vectors after which the Krylov space counts as not converging."""
 MAX_REFINEMENTS = 4
-CHEBYSHEV_COLUMNS = 48
+DAVIDSON_COLUMNS = 80
+ARNOLDI_BYTES = 4
+"""Of a number of the Arnoldi basis."""
 HOPELESS = 4
 """A factor expected to be this many times too large is not even analysed."""
 TYPICAL_BLOCKS = 10
@@ -58,9 +61,9 @@ class Hooks(NamedTuple):
     load_state: Callable[[], SubspaceState | None] = _no_state
     """The last state kept by an earlier run of the same problem."""
     keep_state: Callable[[SubspaceState, bool], None] = _ignore
-    """Hears the states of a filter iteration, and whether it was the last before its limit."""
+    """Hears the states of an iteration with polynomials, and whether it may be the last before its limit."""
     operator: Callable[[csr_array, int], AbstractContextManager[Operator]] = NormalOperator
-    """Products with (A, number of threads)."""
+    """Polynomials of (A, number of threads)."""
 
 
 NO_HOOKS = Hooks()
@@ -88,6 +91,8 @@ class Problem(NamedTuple):
     max_factor_seconds: float = float("inf")
     null: NullVector = None
     """Unit null vector (n,) of M; None for the constant."""
+    impatient: bool = False
+    """Whether polynomials end as soon as ``max_degrees`` is known not to suffice."""
     flat: bool = False
     """Whether further null vectors are an answer and not an error."""
 
@@ -134,34 +139,55 @@ def shift_invert(problem: Problem) -> Outcome:
         return _by_inverse("shift_invert", "Cholesky of M", inverse, problem)
 
 
-def filtered(problem: Problem) -> Outcome:
-    """Chebyshev filters, products with A and A' only."""
-    width = chebyshev.block_width(problem.n_vectors)
-    columns, predicted = filter_size(problem.factor, width, problem.max_memory)
-    _require_memory("chebyshev", predicted, problem.max_memory)
-    start = _start_block(problem, width)
-    state = problem.hooks.load_state() or chebyshev.first_state(problem.factor, start, problem.null)
-    with problem.hooks.operator(problem.factor, problem.n_threads) as operator:
-        found = chebyshev.filtered_subspace(
-            problem.factor, operator, problem.n_vectors, state, problem.tolerances, columns, problem.max_degrees,
-            problem.hooks.keep_state, problem.null,
+def polynomial(problem: Problem) -> Outcome:
+    """Block Davidson with a polynomial as approximate inverse, products with A and A' only."""
+    width = davidson.block_width(problem.n_vectors)
+    columns, steps, predicted = davidson_size(problem.factor, width, problem.max_memory)
+    _require_memory("polynomial", predicted, problem.max_memory)
+    state = problem.hooks.load_state()
+    if state is not None and len(state.values) + width > columns:  # of a run with more memory
+        state = None
+    with ExitStack() as stack:
+
+        def open_operator(matrix: csr_array) -> Operator:
+            return stack.enter_context(problem.hooks.operator(matrix, problem.n_threads))
+
+        inverse = ApproximateInverse(
+            problem.factor, open_operator, problem.null, SEED, steps, state.hessenberg if state else None
+        )
+        if state is None:
+            start, n_given = _start_block(problem, width), 0 if problem.start is None else problem.start.shape[1]
+            state = davidson.first_state(
+                problem.factor, start, n_given, problem.n_vectors, inverse, problem.max_degrees, problem.null
+            )  # fmt: skip
+        found = davidson.lowest_pairs(
+            problem.factor, inverse, problem.n_vectors, state, problem.tolerances, columns, problem.max_degrees,
+            problem.hooks.keep_state, problem.null, impatient=problem.impatient, flat=problem.flat,
         )  # fmt: skip
+    form = "in A" if inverse.form == "factor" else "in M"
     reason = (
-        f"chebyshev: {found.n_degrees:,} products of M with {width} vectors in {found.n_steps} filters, "
-        f"{gib(predicted)} of {gib(problem.max_memory)} allowed"
+        f"polynomial: {found.n_degrees:,} products of M with {width} vectors in {found.n_steps} steps, the last "
+        f"polynomial {form} of degree {inverse.degree:,}, {gib(predicted)} of {gib(problem.max_memory)} allowed"
     )
     if found.at_limit:
         reason += f"; stopped at the limit of {problem.max_degrees:,}"
-    return Outcome(found.pairs, found.errors, "chebyshev", reason, 0, predicted, 0, found.n_degrees, 0)
+    return Outcome(found.pairs, found.errors, "polynomial", reason, 0, predicted, 0, found.n_degrees, 0)
 
 
-def filter_size(factor: csr_array, width: int, max_memory: int) -> tuple[int, int]:
-    """Columns of the basis, as many as the memory allows within reason, and the bytes of all that filters hold."""
+def davidson_size(factor: csr_array, width: int, max_memory: int) -> tuple[int, int, int]:
+    """Columns of the basis, Arnoldi steps at the most, and the bytes of all that the route holds.
+
+    A, its transpose and both of the scaled matrix; V and A V; ten blocks beside them; the Arnoldi basis. Columns and
+    steps are as many as the memory allows within reason.
+    """
     rows, n = factor.shape
-    fixed = 2 * _bytes(factor) + 8 * width * (5 * n + rows)
-    columns = min(max(CHEBYSHEV_COLUMNS, 4 * width), (max_memory - fixed) // (8 * (3 * n + rows)))
-    columns = min(max(columns, 2 * width), n - 1)
-    return columns, fixed + 8 * columns * (3 * n + rows)
+    fixed = 4 * _bytes(factor) + 8 * width * (8 * n + 2 * rows)
+    column, step = 8 * (n + rows), ARNOLDI_BYTES * n
+    most, steps = max(DAVIDSON_COLUMNS, 4 * width), MAX_STEPS if rows == n else 0
+    columns = (max_memory - fixed - step * min(steps, FIRST_STEPS)) // column
+    columns = min(max(min(columns, most), 3 * width), n - 1)
+    steps = min(max((max_memory - fixed - column * columns) // step, 0), steps, n - 1)
+    return columns, steps, fixed + column * columns + step * steps
 
 
 def krylov_size(factor: csr_array, m: int, size: FactorSize) -> tuple[int, int, int]:
@@ -264,7 +290,7 @@ def _require_memory(name: str, predicted: int, allowed: int) -> None:
 
 
 def _not_enough(name: str, predicted: int, allowed: int, about: str) -> NotEnoughMemory:
-    cure = "raise eigensolver.max_memory" + ("" if name == "chebyshev" else " or set eigensolver.method to chebyshev")
+    cure = "raise eigensolver.max_memory" + ("" if name == "polynomial" else " or set eigensolver.method to polynomial")
     return NotEnoughMemory(
         f"{name} needs {about}{gib(predicted)} ({predicted:,} bytes), max_memory allows {gib(allowed)} "
         f"({allowed:,} bytes); {cure}"

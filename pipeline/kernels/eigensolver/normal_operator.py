@@ -1,19 +1,25 @@
-"""Products with M = A' A from the sparse A alone, in parallel over rows: the same bytes for any number of threads."""
+"""Polynomials of A, A' and A' A from the sparse A alone, in parallel over rows.
+
+The bytes of a result do not depend on the number of threads.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import numba
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from pipeline.kernels.eigensolver.polynomial import C128, products
+
 F64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.integer]
-Factors = tuple[float, float, float]
+Matrix = Literal["factor", "transposed", "normal"]
+"""A (square only), A' (square only), or A' A."""
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -32,10 +38,10 @@ def multiply_rows(indptr: Ids, indices: Ids, data: F64, x: F64, out: F64, start:
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def recur_rows(
-    indptr: Ids, indices: Ids, data: F64, x: F64, current: F64, previous: F64, factors: F64, start: int, stop: int
+def advance_rows(
+    indptr: Ids, indices: Ids, data: F64, x: F64, rest: F64, out: F64, total: F64, factors: F64, start: int, stop: int
 ) -> None:
-    """previous[start:stop] = factors[0] matrix x + factors[1] current + factors[2] previous, row by row."""
+    """out = factors[0] matrix x + factors[1] rest; total += factors[2] out + factors[3] rest; rows start to stop."""
     n_columns = x.shape[1]
     row = np.empty(n_columns)
     for i in range(start, stop):
@@ -45,21 +51,20 @@ def recur_rows(
             for c in range(n_columns):
                 row[c] += value * x[j, c]
         for c in range(n_columns):
-            previous[i, c] = factors[0] * row[c] + factors[1] * current[i, c] + factors[2] * previous[i, c]
+            new = factors[0] * row[c] + factors[1] * rest[i, c]
+            total[i, c] += factors[2] * new + factors[3] * rest[i, c]
+            out[i, c] = new
 
 
 class Operator(Protocol):
-    """Polynomials of M = A' A, wherever A is."""
+    """Polynomials of a matrix made of A, wherever A is."""
 
-    def recurrence(self, block: F64, first: Factors, later: Factors, n_products: int) -> F64:
-        """y_n of y_0 = block (n, m), y_1 = f0 M y_0 + f1 y_0, y_i+1 = g0 M y_i + g1 y_i + g2 y_i-1; n = n_products.
-
-        f stands for ``first``, g for ``later``.
-        """
+    def approximate_inverse(self, block: F64, roots: C128, matrix: Matrix) -> tuple[F64, F64]:
+        """p(B) block and r(B) block, (n, m) each; r has the ``roots``, p(z) = (1 - r(z)) / z."""
 
 
 class NormalOperator:
-    """v -> A' (A v) for blocks of vectors in C order; a context manager that ends its threads.
+    """Polynomials of A, A' and A' A on blocks of vectors in C order; a context manager that ends its threads.
 
     Holds A and its transpose as CSR, so that both products run over rows: no two threads write one row.
     """
@@ -79,39 +84,26 @@ class NormalOperator:
         """End the threads."""
         self._pool.shutdown()
 
-    def recurrence(self, block: F64, first: Factors, later: Factors, n_products: int) -> F64:
-        """y_n of y_0 = block (n, m), y_1 = f0 M y_0 + f1 y_0, y_i+1 = g0 M y_i + g1 y_i + g2 y_i-1; n = n_products.
-
-        f stands for ``first``, g for ``later``.
-        """
-        half = np.empty((self.shape[0], block.shape[1]))
-        previous, current = block.copy(), block.copy()
-        self.half(previous, half)
-        self.recur(half, previous, current, first)
-        for _ in range(n_products - 1):
-            self.half(current, half)
-            self.recur(half, current, previous, later)
-            previous, current = current, previous
-        return current
-
-    def half(self, block: F64, out: F64) -> None:
-        """out = A block, for block (n, m) and out (rows, m)."""
-        a = self._forward
-        self._run(multiply_rows, self._forward_cuts, (a.indptr, a.indices, a.data, block, out))
-
-    def recur(self, half: F64, current: F64, previous: F64, factors: Factors) -> None:
-        """previous = factors[0] A' half + factors[1] current + factors[2] previous, all (n, m) but half (rows, m)."""
-        a = self._backward
-        arguments = (a.indptr, a.indices, a.data, half, current, previous, np.array(factors))
-        self._run(recur_rows, self._backward_cuts, arguments)
-
-    def apply(self, block: F64) -> F64:
-        """M block, for block (n, m)."""
-        half = np.empty((self.shape[0], block.shape[1]))
-        out = np.zeros_like(block)
-        self.half(block, half)
-        self.recur(half, block, out, (1.0, 0.0, 0.0))
-        return out
+    def approximate_inverse(self, block: F64, roots: C128, matrix: Matrix) -> tuple[F64, F64]:
+        """p(B) block and r(B) block, (n, m) each; r has the ``roots``, p(z) = (1 - r(z)) / z."""
+        rest = np.array(block, order="C")
+        total, auxiliary, spare = np.zeros_like(rest), np.empty_like(rest), np.empty_like(rest)
+        half = np.empty((self.shape[0] if matrix == "normal" else 0, block.shape[1]))
+        last, cuts = (
+            (self._forward, self._forward_cuts) if matrix == "factor" else (self._backward, self._backward_cuts)
+        )
+        for product in products(roots):
+            x = auxiliary if product.from_auxiliary else rest
+            if matrix == "normal":
+                a = self._forward
+                self._run(multiply_rows, self._forward_cuts, (a.indptr, a.indices, a.data, x, half))
+                x = half
+            out = auxiliary if product.to_auxiliary else spare
+            arguments = (last.indptr, last.indices, last.data, x, rest, out, total, np.array(product.factors))
+            self._run(advance_rows, cuts, arguments)
+            if not product.to_auxiliary:
+                rest, spare = spare, rest
+        return total, rest
 
     def _run(self, kernel: Callable[..., None], cuts: npt.NDArray[np.int64], arguments: tuple[Any, ...]) -> None:
         parts = [self._pool.submit(kernel, *arguments, first, past) for first, past in pairwise(cuts)]

@@ -173,7 +173,7 @@ class Pardiso:
         if code == -2:
             raise NotEnoughMemory(
                 f"PARDISO ran out of memory in phase {phase} on a matrix of {self._n:,} rows; give the process more "
-                "memory, lower eigensolver.max_memory, or set eigensolver.method to chebyshev"
+                "memory, lower eigensolver.max_memory, or set eigensolver.method to polynomial"
             )
         meaning = ERRORS.get(code, "see the manual of PARDISO")
         raise FactorizationError(f"PARDISO ended phase {phase} on {self._n:,} rows with error {code}: {meaning}")

@@ -5,7 +5,7 @@
 | dense | singular values of the dense A | some hundred points |
 | factored | Krylov space of M^+ through the LU of A | square A (LLE) whose factor fits the memory |
 | shift_invert | the same through the Cholesky factor of M | every method of the family, if that fits |
-| chebyshev | polynomial filters, products with A only | whatever fits no factor |
+| polynomial | block Davidson, polynomials of A as inverse | most data of more than three dimensions; no factor |
 
 Every route ends with singular values of A on a small subspace, so the eigenvalues are ||A v||^2, and the factor routes
 correct their vectors by v <- v - M^+ (A' (A v) - lambda v). That makes the Cholesky route as exact as the LU one,
@@ -14,7 +14,7 @@ although M in float64 has lost digits: its factor is then only the preconditione
 A vector stored in float64 has ||M v - lambda v|| / lambda near 0.1 to 0.6 eps lambda_max / lambda, however good it is:
 3 % at a million points on a surface, where lambda is 1e-14. A pair therefore counts as converged when that residual is
 at most max(tol, 8 eps lambda_max / lambda) and the error of the vector itself (||M^+ (M v - lambda v)||, or the angle
-by which a polynomial filter turns v), which rounding enters by the square root only, is at most
+that T, the approximate inverse, turns v by), which rounding enters by the square root only, is at most
 max(tol, 100 eps sqrt(lambda_max / lambda)).
 """
 
@@ -29,25 +29,23 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
 from pipeline.kernels.eigensolver import methods
-from pipeline.kernels.eigensolver.chebyshev import block_width, largest_eigenvalue
-from pipeline.kernels.eigensolver.factor_cost import filter_seconds
+from pipeline.kernels.eigensolver.davidson import block_width
+from pipeline.kernels.eigensolver.factor_cost import patience_seconds, product_seconds
 from pipeline.kernels.eigensolver.factorization import canonical
 from pipeline.kernels.eigensolver.methods import NO_HOOKS, Hooks, LongFactorization, Outcome, Problem
 from pipeline.kernels.eigensolver.null_vector import NullVector
 from pipeline.kernels.eigensolver.pardiso import FactorizationError
-from pipeline.kernels.eigensolver.rayleigh_ritz import EPS, Tolerances, fix_signs, residual_norms
+from pipeline.kernels.eigensolver.rayleigh_ritz import EPS, Tolerances, fix_signs, largest_eigenvalue, residual_norms
 from pipeline.kernels.graph.connectivity import closed_classes
 
 F64 = npt.NDArray[np.float64]
 
-PATIENCE = 600.0
-"""Seconds up to which a factorization is preferred without trying filters: it ends when expected, they may not."""
 DENSE_POINTS = 400
 """Up to here the dense singular values take less time than a factorization's analysis."""
 ROUTES: dict[str, Callable[[Problem], Outcome]] = {
     "factored": methods.factored,
     "shift_invert": methods.shift_invert,
-    "chebyshev": methods.filtered,
+    "polynomial": methods.polynomial,
 }
 
 
@@ -56,7 +54,7 @@ class SolverStats:
     """How the eigenpairs were found."""
 
     method: str
-    """dense, factored, shift_invert or chebyshev."""
+    """dense, factored, shift_invert or polynomial."""
     reason: str
     """One line: what was chosen and why, and what was tried before."""
     factor_nnz: int
@@ -113,9 +111,9 @@ def bottom_eigenpairs(
     Args:
         factor: A (rows, n), float64, the stacked local factors of one weak component; its null space is the constant.
         n_vectors: number of pairs m, 1 .. n - 1.
-        method: auto, factored (square A only), shift_invert or chebyshev; a few hundred points are always solved dense.
-            auto takes the first of these that fits ``max_memory``, can be factored, and converges; a factorization of
-            more than ``PATIENCE`` seconds only after filters have had half of its time.
+        method: auto, factored (square A only), shift_invert or polynomial; a few hundred points are always solved
+            dense. auto takes the first of these that fits ``max_memory``, can be factored, and converges; a
+            factorization longer than ``factor_cost.patience`` only after polynomials have had half of its time.
         pin: a point in the closed class of A's graph; None looks for one.
         cost_matrix: loads M (n, n); called by shift_invert only.
         tol: bound on residuals and vector errors; see the head of this file for what float64 allows.
@@ -123,13 +121,13 @@ def bottom_eigenpairs(
         sigma: shift of shift_invert; 0 pins a point instead, which is more exact.
         n_threads: threads for everything here, whatever the environment says.
         initial: (n, any) approximations to the vectors, or None.
-        max_degrees: products of M with a block of vectors after which chebyshev gives up.
+        max_degrees: products of M with a block of vectors after which polynomial gives up.
         skip: routes that auto leaves out, each with what went wrong there before.
         hooks: what the caller watches, keeps, or does elsewhere.
         null: the null vector of M instead of the constant, a unit vector (n,) without zeros.
         flat: whether M may have further null vectors: functions that are affine on flat neighbourhoods (ltsa, hessian).
 
-    Equal arguments give equal bytes if the process has set ``pardiso.reproducible_environment()`` before MKL loads.
+    Equal arguments give equal bytes if the process has set ``machine.reproducible_environment()`` before MKL loads.
 
     Raises:
         ConfigError: m or the method do not fit A; sigma lies above wanted eigenvalues.
@@ -157,7 +155,9 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum
     """The routes in turn: what failed is told in the reason, and unconverged vectors start the next route."""
     falls, best = list(skip.values()), None
     factors = ["factored", "shift_invert"] if _is_square(problem.factor) else ["shift_invert"]
-    left = [(name, problem._replace(max_factor_seconds=PATIENCE)) for name in factors] + [("chebyshev", problem)]
+    width = block_width(problem.n_vectors)
+    patience = patience_seconds(problem.factor.nnz, width, problem.n_threads, square=_is_square(problem.factor))
+    left = [(name, problem._replace(max_factor_seconds=patience)) for name in factors] + [("polynomial", problem)]
     left = [(name, attempt) for name, attempt in left if name not in skip]
     start = problem.start
     while left:
@@ -167,11 +167,11 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum
         except NotEnoughMemory as error:
             falls.append(str(error))
             # the Cholesky factor of M takes more than the LU of A on all data seen so far
-            left = [following for following in left if following[0] == "chebyshev"]
+            left = [following for following in left if following[0] == "polynomial"]
             continue
         except LongFactorization as error:
             falls.append(str(error))
-            left = [("chebyshev", _for_half_of(error.seconds, problem)), (name, problem), *left]
+            left = [("polynomial", _for_half_of(error.seconds, problem)), (name, problem), *left]
             left = [following for following in left if following[0] not in skip]
             continue
         except FactorizationError as error:
@@ -190,10 +190,10 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum
 
 
 def _for_half_of(seconds: float, problem: Problem) -> Problem:
-    """The problem with a limit on filters that makes them take half of the time given."""
+    """The problem with a limit on products that makes polynomials take half of the time given."""
     width = block_width(problem.n_vectors)
-    degrees = seconds / 2 / filter_seconds(problem.factor.nnz, width, problem.n_threads)
-    return problem._replace(max_degrees=min(max(int(degrees), 1), problem.max_degrees))
+    degrees = seconds / 2 / product_seconds(problem.factor.nnz, width, problem.n_threads)
+    return problem._replace(max_degrees=min(max(int(degrees), 1), problem.max_degrees), impatient=True)
 
 
 def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> Spectrum:
@@ -249,5 +249,5 @@ def _check(factor: csr_array, n_vectors: int, method: str) -> None:
     if method == "factored" and rows != n:
         raise ConfigError(
             f"eigensolver.method factored needs one row of A for each point, found {rows} rows for {n} points; use "
-            "shift_invert, chebyshev or auto"
+            "shift_invert, polynomial or auto"
         )

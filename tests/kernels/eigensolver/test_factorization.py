@@ -124,7 +124,7 @@ def test_a_transient_pin_is_found_out(back_end, seed):
 def test_m_that_is_not_positive_definite_is_refused():
     M = gram(roll_factor(400, 7))
     M.setdiag(M.diagonal() - 1e-3)
-    with PinnedCholesky(M, 3, 2) as inverse, pytest.raises(FactorizationError, match="factored or chebyshev"):
+    with PinnedCholesky(M, 3, 2) as inverse, pytest.raises(FactorizationError, match="factored or polynomial"):
         inverse.factor()
 
 
@@ -175,7 +175,7 @@ def test_the_number_of_mkl_threads_is_left_as_it_was():
 @needs_mkl
 def test_running_out_of_memory_says_what_to_do():
     factor = Pardiso(roll_factor(300, 7), pardiso.GENERAL, 1)
-    with pytest.raises(NotEnoughMemory, match=r"300 rows.*chebyshev"):
+    with pytest.raises(NotEnoughMemory, match=r"300 rows.*polynomial"):
         factor._fail(-2, pardiso.FACTOR)
     assert not factor._handle.any()
 

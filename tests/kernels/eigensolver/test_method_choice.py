@@ -22,7 +22,7 @@ def gram(A):
 def test_predicts_what_the_routes_then_take(seed):
     A = roll_factor(3000, seed)
     predicted = {one.method: one for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)}
-    assert list(predicted) == ["factored", "shift_invert", "chebyshev"]
+    assert list(predicted) == ["factored", "shift_invert", "polynomial"]
     for method, one in list(predicted.items())[:2]:
         found = bottom_eigenpairs(
             A, 2, method=method, pin=0, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=PLENTY, sigma=0.0,
@@ -39,17 +39,17 @@ def test_the_first_that_fits_and_is_quick_is_chosen():
     A = lle_factor(points("cube", 3000, 3), 12, 1e-3)
     predicted = predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)
     assert chosen(predicted, 600).method == "factored"
-    assert chosen(predicted, 0.0).method == "chebyshev"
+    assert chosen(predicted, 0.0).method == "polynomial"
     needed = predicted[0].predicted_bytes
     tight = predict(A, None, ROUTES, 2, 0, needed - 1, 1)
     assert [one.fits for one in tight] == [False, True]
-    assert chosen(tight, 600).method == "chebyshev"
-    assert chosen(predict(A, None, ROUTES, 2, 0, 1000, 1), 600).method == "chebyshev"
+    assert chosen(tight, 600).method == "polynomial"
+    assert chosen(predict(A, None, ROUTES, 2, 0, 1000, 1), 600).method == "polynomial"
 
 
 def test_factors_that_are_not_square_have_no_lu():
     A = edge_factor(points("sheet", 500, 3), 5)
-    assert [one.method for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)] == ["shift_invert", "chebyshev"]
+    assert [one.method for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)] == ["shift_invert", "polynomial"]
 
 
 @needs_mkl
@@ -69,4 +69,4 @@ def test_more_work_takes_longer():
     hard = size._replace(gflop=100.0)
     assert factor_cost.factor_seconds(hard, 10**5, 10, 1) > factor_cost.factor_seconds(size, 10**5, 10, 1)
     assert factor_cost.factor_seconds(size, 10**5, 10, 4) < factor_cost.factor_seconds(size, 10**5, 10, 1)
-    assert np.isclose(factor_cost.filter_seconds(10**6, 8, 2), factor_cost.filter_seconds(10**6, 4, 1))
+    assert np.isclose(factor_cost.product_seconds(10**6, 8, 2), factor_cost.product_seconds(10**6, 4, 1))

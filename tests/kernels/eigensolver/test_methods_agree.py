@@ -12,7 +12,7 @@ from tests.support.commands import lle, write_config
 from tests.support.oracle import largest_angle
 from tests.support.sampled_factors import lle_factor, points
 
-ROUTES = ("factored", "shift_invert", "chebyshev")
+ROUTES = ("factored", "shift_invert", "polynomial")
 DEGREE = np.pi / 180
 
 
@@ -68,7 +68,7 @@ def test_mnist(tmp_path, shared_data):
 
 @pytest.mark.slow
 def test_cover(tmp_path, shared_data):
-    """Without chebyshev: lambda_1 is 1e-12 here and filters would need 10^6 products (see ARCHITECTURE.md)."""
+    """Without polynomial: lambda_1 is 1e-12 and the spectrum of A crosses zero, so it would need 10^6 products."""
     source = {"kind": "npz", "path": str(shared_data("tables/cover.npz")), "key": "X"}
     config = write_config(tmp_path, input=source, preprocess={"scale": "standard"})
     lle("run", config, "--set", "execution.cluster.kind=local")

@@ -23,7 +23,7 @@ from tests.support.sampled_factors import (
 from tests.support.seeds import seeds
 
 SEEDS = seeds(19, 83)
-METHODS = ("factored", "shift_invert", "chebyshev")
+METHODS = ("factored", "shift_invert", "polynomial")
 PLENTY = 2**34
 
 
@@ -132,7 +132,7 @@ def test_no_digits_are_lost_where_m_has_lost_them(seed):
 def test_small_problems_are_solved_dense(n, m):
     A = lle_factor(points("swiss_roll", n, n), min(8, n - 1), 1e-3)
     values, V = oracle(A, m)
-    found = solve(A, m, "chebyshev")
+    found = solve(A, m, "polynomial")
     check(found, A, m)
     assert found.stats.method == "dense"
     assert found.converged
@@ -159,7 +159,7 @@ def test_fifty_vectors_of_two_thousand_points():
     np.testing.assert_allclose(found.eigenvalues, more.eigenvalues[:50], rtol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["shift_invert", "chebyshev", pytest.param("auto", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["shift_invert", "polynomial", pytest.param("auto", marks=pytest.mark.slow)])
 def test_factors_with_more_rows_than_columns(method):
     A = edge_factor(points("swiss_roll", 450, 5), 8)
     values, V = oracle(A, 3)
@@ -197,7 +197,7 @@ def test_a_pin_is_looked_for_in_the_closed_class():
     A, transient = roll_with_outliers(800, 4, 5)
     found = solve(A[::-1][:, ::-1], 2, "factored")  # the transient points come first
     assert found.converged
-    assert largest_angle(found.vectors[::-1], solve(A, 2, "chebyshev").vectors) < 1e-4
+    assert largest_angle(found.vectors[::-1], solve(A, 2, "polynomial").vectors) < 1e-4
     with pytest.raises(FactorizationError, match="singular"):
         solve(A, 2, "factored", pin=int(transient[0]))
 
@@ -228,7 +228,7 @@ def test_too_little_memory_is_refused_with_both_numbers(method):
         solve(roll_factor(3000, 5), 2, method, max_memory=2**20)
 
 
-def test_auto_takes_the_factor_where_it_fits_and_filters_where_not():
+def test_auto_takes_the_factor_where_it_fits_and_polynomials_where_not():
     A = roll_factor(600, 5)
     loaded = []
 
@@ -242,13 +242,13 @@ def test_auto_takes_the_factor_where_it_fits_and_filters_where_not():
     assert 2**20 < whole.stats.predicted_bytes < 2**28
     allowed = whole.stats.predicted_bytes - 1
     small = solve(A, 2, "auto", cost_matrix=cost_matrix, max_memory=allowed)
-    assert small.stats.method == "chebyshev"
+    assert small.stats.method == "polynomial"
     assert small.converged
     assert small.stats.predicted_bytes <= allowed
     assert "factored needs" in small.stats.reason
     assert largest_angle(small.vectors, whole.vectors) < 1e-4
     assert not loaded
-    with pytest.raises(NotEnoughMemory, match=r"factored needs.*chebyshev needs"):
+    with pytest.raises(NotEnoughMemory, match=r"factored needs.*polynomial needs"):
         solve(A, 2, "auto", max_memory=2**17)
 
 
@@ -270,34 +270,34 @@ def test_auto_goes_on_where_a_route_did_not_converge(monkeypatch):
     assert "factored reached vector errors of 1e-04 only" in found.stats.reason
 
 
-def test_a_long_factorization_waits_until_filters_have_had_half_of_its_time(monkeypatch):
+def test_a_long_factorization_waits_until_polynomials_have_had_half_of_its_time(monkeypatch):
     A, begun = roll_factor(600, 5), []
     hooks = Hooks(begin=begun.append)
-    monkeypatch.setattr(solve_module, "PATIENCE", 0.0)
+    monkeypatch.setattr(solve_module, "patience_seconds", lambda *_, **__: 0.0)
     monkeypatch.setattr(factor_cost, "factor_seconds", lambda *_: 4.0)
-    monkeypatch.setattr(solve_module, "filter_seconds", lambda *_: 0.1)  # 20 products: too few to converge
+    monkeypatch.setattr(solve_module, "product_seconds", lambda *_: 0.1)  # 20 products: too few to converge
     found = solve(A, 2, "auto", hooks=hooks)
-    assert begun == ["factored", "chebyshev", "factored"]
+    assert begun == ["factored", "polynomial", "factored"]
     assert found.converged
     assert found.stats.method == "factored"
-    assert "chebyshev reached vector errors" in found.stats.reason
-    monkeypatch.setattr(solve_module, "filter_seconds", lambda *_: 1e-6)
+    assert "polynomial reached vector errors" in found.stats.reason
+    monkeypatch.setattr(solve_module, "product_seconds", lambda *_: 1e-6)
     begun.clear()
     found = solve(A, 2, "auto", hooks=hooks)
-    assert begun == ["factored", "chebyshev"]
-    assert found.stats.method == "chebyshev"
+    assert begun == ["factored", "polynomial"]
+    assert found.stats.method == "polynomial"
     assert found.converged
     assert "factored would take about 4 s" in found.stats.reason
 
 
 @pytest.mark.parametrize(("skipped", "taken"), [
-    (["factored"], "shift_invert"), (["factored", "shift_invert"], "chebyshev"), (["chebyshev"], "factored"),
+    (["factored"], "shift_invert"), (["factored", "shift_invert"], "polynomial"), (["polynomial"], "factored"),
 ])  # fmt: skip
 def test_auto_leaves_out_what_has_failed_before(skipped, taken):
     found = solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} was killed" for name in skipped})
     assert found.stats.method == taken
     assert all(f"{name} was killed" in found.stats.reason for name in skipped)
-    with pytest.raises(NotEnoughMemory, match="chebyshev died"):
+    with pytest.raises(NotEnoughMemory, match="polynomial died"):
         solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} died" for name in METHODS})
 
 
@@ -311,18 +311,18 @@ def test_a_small_residual_alone_does_not_count_as_converged(monkeypatch):
     assert not found.converged
 
 
-def test_chebyshev_that_stops_early_says_so():
-    found = solve(roll_factor(600, 5), 2, "chebyshev", max_degrees=50)
+def test_polynomial_that_stops_early_says_so():
+    found = solve(roll_factor(600, 5), 2, "polynomial", max_degrees=50)
     check(found, roll_factor(600, 5), 2)
     assert not found.converged
     assert 0 < found.stats.n_degrees <= 50
     assert "stopped at the limit" in found.stats.reason
 
 
-def test_chebyshev_starts_from_given_vectors():
+def test_polynomial_starts_from_given_vectors():
     A = roll_factor(600, 5)
-    cold = solve(A, 2, "chebyshev")
-    warm = solve(A, 2, "chebyshev", initial=cold.vectors)
+    cold = solve(A, 2, "polynomial")
+    warm = solve(A, 2, "polynomial", initial=cold.vectors)
     assert warm.converged
     assert warm.stats.n_degrees < 0.8 * cold.stats.n_degrees
 

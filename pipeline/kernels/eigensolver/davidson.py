@@ -1,0 +1,213 @@
+"""The bottom eigenpairs of M = A' A from products with A and A' alone: block Davidson, a polynomial as preconditioner.
+
+An approximate inverse T of M is applied to the residuals of the lowest Ritz pairs, the basis grows by the results, and
+a full basis is cut back to its lowest pairs. Morgan & Scott 1986, SIAM J. Sci. Stat. Comput. 7, 817-825 (the method);
+Stathopoulos, Saad & Wu 1998, SIAM J. Sci. Comput. 19, 227-245 (thick restarts). Ritz values are squares of singular
+values of A times the basis, which is kept beside it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from pipeline.kernels.eigensolver.approximate_inverse import ApproximateInverse
+from pipeline.kernels.eigensolver.block_lanczos import orthonormalise
+from pipeline.kernels.eigensolver.null_vector import NullVector
+from pipeline.kernels.eigensolver.rayleigh_ritz import TINY, RitzPairs, Tolerances, multiply, rayleigh_ritz
+
+F64 = npt.NDArray[np.float64]
+
+ROWS_AT_ONCE = 8192
+
+
+class SubspaceState(NamedTuple):
+    """All that an iteration goes on from: it ends with the same bytes."""
+
+    values: F64
+    """(k,) Ritz values, ascending."""
+    vectors: F64
+    """(n, k) Ritz vectors."""
+    n_degrees: int
+    """Products with M of a whole block."""
+    n_steps: int
+    """Times that the basis has grown."""
+    errors: F64
+    """(m,) as in ``Davidson``, of the last step; ones before the first."""
+    before: F64
+    """(m,) Ritz values one step earlier."""
+    hessenberg: F64
+    """Of ``ApproximateInverse``."""
+
+
+class Davidson(NamedTuple):
+    """Eigenpairs with estimates of their errors."""
+
+    pairs: RitzPairs
+    errors: F64
+    """(m,) sine of the angle between each vector and the eigenvector, as far as T tells."""
+    n_degrees: int
+    n_steps: int
+    at_limit: bool
+    """Whether the next step would have gone beyond the products allowed."""
+
+
+class _Basis:
+    """Orthonormal columns V, A V, and (A V)' A V."""
+
+    def __init__(self, factor: csr_array, capacity: int, values: F64, vectors: F64) -> None:
+        """Take Ritz pairs (k,), (n, k) for the first columns."""
+        self._factor = factor
+        self._vectors = np.empty((factor.shape[1], capacity))
+        self._images = np.empty((factor.shape[0], capacity))
+        self._gram = np.zeros((capacity, capacity))
+        self.used = len(values)
+        self._vectors[:, : self.used] = vectors
+        self._begin(values)
+
+    def grow(self, block: F64) -> None:
+        """Add orthonormal columns (n, b) that are orthogonal to the basis."""
+        past = self.used + block.shape[1]
+        self._vectors[:, self.used : past] = block
+        self._images[:, self.used : past] = multiply(self._factor, block)
+        columns = self._images[:, :past].T @ self._images[:, self.used : past]
+        self._gram[:past, self.used : past] = columns
+        self._gram[self.used : past, :past] = columns.T
+        self.used = past
+        self._solve()
+
+    def cut(self, n_columns: int) -> None:
+        """Keep the lowest Ritz vectors. Their images are computed anew, as after reading them from a store."""
+        turn = self._turn[:, :n_columns]
+        for first in range(0, len(self._vectors), ROWS_AT_ONCE):
+            rows = slice(first, first + ROWS_AT_ONCE)
+            self._vectors[rows, :n_columns] = self._vectors[rows, : self.used] @ turn
+        self.used = n_columns
+        self._begin(self.values[:n_columns].copy())
+
+    def lowest(self, n_pairs: int) -> tuple[RitzPairs, F64]:
+        """The lowest Ritz pairs, and the residuals M v - lambda v (n, n_pairs).
+
+        Singular values of their images restore the digits that the Gram matrix of the whole basis has lost.
+        """
+        turn = self._turn[:, :n_pairs]
+        images = self._images[:, : self.used] @ turn
+        right = np.linalg.svd(np.linalg.qr(images, mode="r"))[2][::-1].T
+        vectors, images = self.columns @ (turn @ right), images @ right
+        values = np.einsum("ij,ij->j", images, images)
+        return RitzPairs(values, vectors), multiply(self._factor.T, images) - vectors * values
+
+    def vector(self, number: int) -> F64:
+        """One Ritz vector (n,)."""
+        return np.asarray(self.columns @ self._turn[:, number])
+
+    @property
+    def columns(self) -> F64:
+        """V (n, used), a view."""
+        return self._vectors[:, : self.used]
+
+    def _begin(self, values: F64) -> None:
+        self._images[:, : self.used] = multiply(self._factor, self.columns)
+        self._gram[:] = 0.0
+        self._gram[range(self.used), range(self.used)] = values
+        self._solve()
+
+    def _solve(self) -> None:
+        self.values, self._turn = np.linalg.eigh(self._gram[: self.used, : self.used])
+
+
+def block_width(n_wanted: int) -> int:
+    """Columns that are worked on together: the wanted ones and some that guard them.
+
+    Eight columns take no longer than four: the products are bound by reading A.
+    """
+    return max(8, 4 * ((n_wanted + 5) // 4))
+
+
+def first_state(
+    factor: csr_array, start: F64, n_given: int, n_wanted: int, inverse: ApproximateInverse, max_degrees: int,
+    null: NullVector,
+) -> SubspaceState:  # fmt: skip
+    """Ritz pairs in the span of the start block (n, b), b > m; T smooths all but the first ``n_given`` columns."""
+    inverse.begin()
+    if inverse.degree > max_degrees:
+        n_given = start.shape[1]
+    block = np.concatenate([start[:, :n_given], inverse.apply(np.ascontiguousarray(start[:, n_given:]))], axis=1)
+    pairs = rayleigh_ritz(factor, orthonormalise(block, block[:, :0], null), block.shape[1])
+    unknown = np.full(n_wanted, np.inf)
+    degrees = inverse.degree if n_given < start.shape[1] else 0
+    return SubspaceState(pairs.values, pairs.vectors, degrees, 0, np.ones(n_wanted), unknown, inverse.hessenberg)
+
+
+def lowest_pairs(
+    factor: csr_array,
+    inverse: ApproximateInverse,
+    n_wanted: int,
+    state: SubspaceState,
+    tolerances: Tolerances,
+    max_columns: int,
+    max_degrees: int,
+    each_restart: Callable[[SubspaceState, bool], None],
+    null: NullVector = None,
+    *,
+    impatient: bool = False,
+    flat: bool = True,
+) -> Davidson:
+    """The ``n_wanted`` lowest eigenpairs of M = A' A off its null vector.
+
+    Args:
+        factor: A (rows, n).
+        inverse: T; of an iteration that goes on, made with the ``hessenberg`` of the state.
+        n_wanted: number of pairs m.
+        state: from ``first_state``, or one that ``each_restart`` was given by an iteration with the same arguments.
+        tolerances: when a pair is good enough.
+        max_columns: columns of the basis, at least 3 b.
+        max_degrees: products of M with a block that are not exceeded.
+        each_restart: hears of the first state and of that after every cut of the basis, and whether ``max_degrees`` may
+            end the iteration before the next one. The arrays of a state change when it returns.
+        null: unit vector (n,); None for the constant.
+        impatient: end as soon as the products are known not to suffice.
+        flat: whether null vectors are wanted too; else the first that appears ends the iteration.
+    """
+    width = min(block_width(n_wanted), len(state.values))
+    basis = _Basis(factor, max_columns, state.values, state.vectors)
+    before, errors, n_degrees, n_steps = state.before, state.errors, state.n_degrees, state.n_steps
+    guard, restarted = min(n_wanted, width - 1), True
+    while True:
+        inverse.adapt(basis.values, basis.vector, n_wanted, width, n_degrees)
+        if restarted:
+            counts = n_degrees, n_steps
+            state = SubspaceState(basis.values, basis.columns, *counts, errors, before, inverse.hessenberg)
+            steps = 1 + (max_columns - basis.used) // width
+            each_restart(state, n_degrees + steps * inverse.degree > max_degrees)
+        pairs, residuals = basis.lowest(width)
+        wanted = pairs.lowest(n_wanted)
+        settled = tolerances.settled(before, wanted.values)
+        norms = np.linalg.norm(residuals[:, :n_wanted], axis=0)
+        relative = norms / np.maximum(wanted.values, TINY)
+        hopeless = impatient and inverse.least_products(basis.values, n_wanted) > max_degrees
+        at_limit = n_degrees + inverse.degree > max_degrees or hopeless
+        if at_limit or (not flat and tolerances.has_null_vector(wanted.values)):
+            return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit)
+        corrections = inverse.apply(residuals)
+        n_degrees += inverse.degree
+        # residuals are orthogonal to the basis, so errors point to eigenvectors that are not wanted
+        efficiency = inverse.efficiency(pairs.values[guard], pairs.vectors[:, guard])
+        errors = np.linalg.norm(corrections[:, :n_wanted], axis=0) / np.clip(efficiency, TINY, 1.0)
+        good = tolerances.met_by_vectors(errors, wanted.values) and tolerances.met_by_residuals(relative, wanted.values)
+        if good and settled:
+            return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit=False)
+        before, n_steps = wanted.values, n_steps + 1
+        lengths = np.linalg.norm(corrections, axis=0)
+        basis.grow(orthonormalise(corrections / np.maximum(lengths, TINY), basis.columns, null))
+        restarted = basis.used + width > max_columns
+        if restarted:
+            basis.cut(max(2 * width, max_columns // 2))
+
+
+def _exact(factor: csr_array, pairs: RitzPairs, n_wanted: int, null: NullVector) -> RitzPairs:
+    """The wanted pairs in the span of the block, by singular values instead of a Gram matrix."""
+    basis = orthonormalise(pairs.vectors, pairs.vectors[:, :0], null)
+    return rayleigh_ritz(factor, basis, n_wanted)
