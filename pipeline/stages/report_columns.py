@@ -60,6 +60,8 @@ def page_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
     if component.size and component.max() > 0:
         names = [str(label) for label in range(int(component.max()) + 1)]
         columns.append(Column("component", "component", component, names, role="component"))
+    if (component < 0).any():
+        columns.append(Column("placed", "placed among the others", (component < 0).astype(np.int64), ["no", "yes"]))
     return columns
 
 

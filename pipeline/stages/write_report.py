@@ -105,9 +105,12 @@ def explore(store: Store, config: dict[str, Any], found: dict[str, Any]) -> byte
     from pipeline.report.explore import ExplorerPage, render_explorer, sample_rows  # noqa: PLC0415
 
     component = store.read_all(array_specs.COMPONENT.name)
-    rows = np.flatnonzero((component >= 0) & np.isfinite(store.read_all(array_specs.EMBEDDING.name)).all(axis=1))
-    shown = sample_rows(rows)
-    page = ExplorerPage(figure_title(config, found), shown, page_columns(store, shown), len(component), len(rows))
+    shown = np.isfinite(store.read_all(array_specs.EMBEDDING.name)).all(axis=1)
+    if component.max(initial=-1) > 0:
+        shown &= component >= 0  # of placed rows (-2) it is not recorded whose component's coordinates they have
+    rows = np.flatnonzero(shown)
+    sample = sample_rows(rows)
+    page = ExplorerPage(figure_title(config, found), sample, page_columns(store, sample), len(component), len(rows))
     return render_explorer(page)
 
 

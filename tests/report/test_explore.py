@@ -135,3 +135,23 @@ class TestOfARun:
 def test_scripts_are_all_in_the_page():
     page = render_explorer(page_of(Column("y1", "y", np.zeros(2)))).decode()
     assert all(read_asset(name) in page for name in SCRIPTS)
+
+
+def test_placed_rows_are_shown_as_such(tmp_path):
+    """Rows of a component that is too small have coordinates among the others, and the page says which they are."""
+    rng = np.random.default_rng(3)
+    x = np.vstack([rng.random((120, 2)) @ rng.random((2, 5)), 40 + 0.01 * rng.random((5, 5))])
+    np.save(tmp_path / "x.npy", x)
+    config = {
+        "input": {"kind": "npy", "path": str(tmp_path / "x.npy")}, "neighbors": {"n_neighbors": 4},
+        "graph": {"min_component": 10}, "quality": {"sample": 60}, "output": {"store": str(tmp_path / "run.zarr")},
+        "execution": {"cluster": {"kind": "serial"}},
+    }  # fmt: skip
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    lle("run", tmp_path / "config.yaml")
+    component = Store(str(tmp_path / "run.zarr")).read_all("component")
+    assert component.max() == 0
+    page = decode((tmp_path / "run.zarr" / "report" / "explore.html").read_bytes())
+    assert page["row"].tolist() == np.flatnonzero(component != -1).tolist()
+    assert (page["placed"] == "yes").tolist() == (component[page["row"]] == -2).tolist()
+    assert set(range(120, 125)) <= set(page["row"][page["placed"] == "yes"].tolist())
