@@ -81,6 +81,17 @@ def test_pictures_are_small() -> None:
     assert not large
 
 
+def test_every_config_key_has_a_description() -> None:
+    sys.path.insert(0, str(DOCS))
+    try:
+        from generated_pages import config_reference  # noqa: PLC0415 (a script of the site, not a package)
+    finally:
+        sys.path.remove(str(DOCS))
+    rows = [line for line in config_reference().splitlines() if line.startswith("| `")]
+    assert len(rows) > 100
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
 @pytest.mark.parametrize("name", ["embed", "estimator", "open_run"])
 def test_examples_of_api_run(name: str) -> None:
     result = doctest.testmod(import_module(f"pipeline.api.{name}"))

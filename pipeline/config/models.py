@@ -73,13 +73,15 @@ class Graph(Model):
 
 
 class Eigensolver(Model):
-    n_components: int = Field(2, ge=1)
+    n_components: int = Field(2, ge=1, description="coordinates of the embedding")
     method: Literal["auto", "shift_invert", "factored", "polynomial", "chebyshev"] = Field(
-        "auto", description="chebyshev is an alias of polynomial"
+        "auto",
+        description="factored and shift_invert factor a sparse matrix, polynomial needs none (chebyshev is its "
+        "alias); auto: by predicted work and memory",
     )
-    tol: float = Field(1.0e-8, gt=0)
-    max_memory: Size = "auto"
-    sigma: float = 0.0
+    tol: float = Field(1.0e-8, gt=0, description="relative residual at which an eigenpair counts as converged")
+    max_memory: Size = Field("auto", description="bound on the eigensolve; auto: 80 % of what is free")
+    sigma: float = Field(0.0, description="shift_invert: the shift; 0 takes the Cholesky factor of M itself")
     max_degrees: int = Field(
         20_000, ge=1, description="polynomial: maximum number of products of M with a block of vectors; after raising "
         "it, the next run continues from where this one stopped",

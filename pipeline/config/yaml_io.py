@@ -48,7 +48,6 @@ class _Loader(yaml.SafeLoader):
             first_line[name] = line
         return node
 
-
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         value = super().construct_scalar(node)
         if found := FORBIDDEN.search(str(value)):

@@ -16,6 +16,7 @@ from tests.benchmarks import (
     nightly,
     one_index,
     polynomials,
+    reg_choice,
     scaling,
     solvers,
     storage,
@@ -75,6 +76,16 @@ def test_growth():
     assert 1 < entries < 1.5
     assert 1 < work < 2.5
     assert forecast.startswith("| 2 | 100,000 | ")
+
+
+def test_reg_choice(monkeypatch):
+    monkeypatch.setattr(reg_choice, "GRID", (1e-3, 1.0))
+    line = reg_choice.compare("blobs", reg_choice.blobs(300, 3, 12, 2.0), 2)
+    name, _, _, reg, trustworthiness, hit, *_ = line[2:].split(" | ")
+    assert (name, reg) == ("blobs", "0.1")
+    for cell in (trustworthiness, hit):
+        plain, auto, best = (float(value) for value in cell.partition(" (")[0].split(", "))
+        assert max(plain, auto) <= best <= 1
 
 
 def test_polynomials(tmp_path):

@@ -22,9 +22,10 @@ TASK_BYTES = 1000
 def weigh(config: Any, layout: Layout) -> Steps:
     """One step, one task a block."""
     layout = replace(layout, k_max=layout.n_features)
+    reg = 1.0 if config.weights.reg == "auto" else config.weights.reg
     yield Step(
         "solve_weights", "solve", weigh_block, layout.input_blocks(),
-        Decides({"reg": config.weights.reg, "n_neighbors": config.neighbors.n_neighbors, **_rows(layout)}),
+        Decides({"reg": reg, "n_neighbors": config.neighbors.n_neighbors, **_rows(layout)}),
         Runs(TASK_BYTES), Writes((_planned(array_specs.WEIGHTS, layout, layout.n_features),)),
         expected=lambda block: {"squared_error": 0.0, "zero_trace": 0},
     )  # fmt: skip
