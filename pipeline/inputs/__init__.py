@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.inputs.base import LabelKind, Source
+from pipeline.inputs.damage import damage_as_input_error
 from pipeline.inputs.row_filter import SelectedRows
 
 __all__ = ["LabelKind", "Source", "open_source"]
@@ -51,7 +52,11 @@ def open_source(kind: str, **params: Any) -> Source:
         raise InputError(
             f"input of kind {kind}: {error}; its keys are {', '.join(inspect.signature(opener).parameters)}"
         ) from error
-    source = opener(**params)
+    place = f"input of kind {kind}, {next((params[key] for key in ('path', 'url', 'name') if key in params), '')}"
+    with damage_as_input_error(place):
+        source = opener(**params)
+    if source.n_rows < 0 or source.n_features < 0:
+        raise InputError(f"{place}: expected sizes of at least 0, found {source.n_rows} x {source.n_features}")
     if where is None:
         return source
     return SelectedRows(opener(**params | {labels: chosen_by}) if labels in params else source, where, source)

@@ -4,12 +4,15 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError
+from pipeline.core.machine import available_memory
+from pipeline.inputs.damage import damage_as_input_error
 
 AnyArray = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
@@ -25,6 +28,26 @@ _DTYPE_CURES = {
 }
 
 
+def _named_errors(read: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(read)
+    def checked(self: "Source", start: int, stop: int) -> Any:
+        check_range(start, stop, self.n_rows)  # a fault of the caller, not of the data
+        where = f"input, rows {start} to {stop - 1}"
+        try:
+            with damage_as_input_error(where):
+                return read(self, start, stop)
+        except MemoryError:
+            n_bytes = (stop - start) * self.n_features * self.dtype.itemsize
+            if n_bytes < available_memory():
+                raise
+            raise InputError(
+                f"{where}: {self.n_features} columns need {n_bytes} bytes, more than there are; check the sizes in the "
+                f"input's header, which may be damaged, or lower execution.block_points"
+            ) from None
+
+    return checked
+
+
 class Source(ABC):
     """An input of n_rows points with n_features numbers each, read by ranges of rows.
 
@@ -37,6 +60,13 @@ class Source(ABC):
     dtype: np.dtype[Any]
     feature_names: tuple[str, ...] | None = None
     """Names of the columns that `read` returns, if the input is a table."""
+
+    def __init_subclass__(cls) -> None:
+        """Whatever a reader raises for damaged data becomes an InputError."""
+        super().__init_subclass__()
+        for name in ("read", "read_labels"):
+            if name in cls.__dict__:
+                setattr(cls, name, _named_errors(cls.__dict__[name]))
 
     def locate(self, row: int) -> str:
         """Position of a row, for messages: its file and its row number there, counted from 0."""

@@ -3,6 +3,7 @@
 import glob
 import io
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, cast
@@ -80,6 +81,8 @@ def _stamp(path: str, key: str) -> Stamp:
         raise InputError(
             f"input.{key}: expected a file, found the directory '{path}'; name the files in it, for instance '{path}/*'"
         )
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"input.{key}: expected a file, found a device, pipe or socket '{path}'; name a file")
     return Stamp(path, status.st_size, status.st_mtime_ns)
 
 
