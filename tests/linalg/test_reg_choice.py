@@ -12,7 +12,8 @@ from pipeline.config.models import Config, to_yaml
 from pipeline.engine import checkpoint
 from pipeline.jobs.suggest import suggest
 from pipeline.kernels.factors.choose_reg import NOISY_REG, SURFACE_REG
-from pipeline.linalg.reg_choice import reg_of_run
+from pipeline.linalg.reg_choice import _sample_rows, reg_of_run
+from pipeline.storage.blocks import Blocks
 from tests.support.points import swiss_roll
 
 N, K = 700, 10
@@ -83,6 +84,28 @@ def test_sample_is_smaller_than_many_points_and_the_same_in_any_blocks(monkeypat
     one, other = choice(solve("blobs", 350)), choice(solve("blobs", 111))
     assert "(120 points sampled)" in one["reason"]
     assert one["noise"] == pytest.approx(other["noise"], abs=1e-12)
+
+
+class OriginalIndex:
+    """A store of this one array."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def read(self, name, start, stop):
+        return self.values[start:stop]
+
+
+def test_sample_does_not_depend_on_the_internal_order():
+    rng = np.random.default_rng(43)
+    original, samples = rng.permutation(5000)[:4000], []
+    for size in (4000, 700):
+        values = rng.permutation(original)
+        rows, order = _sample_rows(OriginalIndex(values), 300, Blocks(4000, size))
+        assert (np.diff(rows) > 0).all()
+        samples.append(values[rows[order]])
+    np.testing.assert_array_equal(*samples)
+    assert len(np.unique(samples[0])) == 300
 
 
 def test_equal_choice_keeps_the_results(tmp_path, make_config, run_stages):
