@@ -51,16 +51,6 @@ def test_methods_rows(monkeypatch):
     assert methods.costs("hessian", 9) == "| 9 | hessian | failed with exit code 2 | | | | |"
 
 
-def test_reg_choice(monkeypatch):
-    monkeypatch.setattr(reg_choice, "GRID", (1e-3, 1.0))
-    line = reg_choice.compare("blobs", reg_choice.blobs(300, 3, 12, 2.0), 2)
-    name, _, _, reg, trustworthiness, hit, *_ = line[2:].split(" | ")
-    assert (name, reg) == ("blobs", "0.1")
-    for cell in (trustworthiness, hit):
-        plain, auto, best = (float(value) for value in cell.partition(" (")[0].split(", "))
-        assert max(plain, auto) <= best <= 1
-
-
 def test_solvers():
     factored, peer = solvers.rows("900", ["factored", solvers.PEERS[1]], n_components=2, max_seconds=120)
     assert factored.startswith("| 900 | factored | 0.")
