@@ -311,6 +311,21 @@ def test_a_small_residual_alone_does_not_count_as_converged(monkeypatch):
     assert not found.converged
 
 
+@pytest.mark.parametrize("n_solves", [0, 5])
+def test_with_a_factor_errors_of_the_vectors_decide_and_not_residuals(monkeypatch, n_solves):
+    A = roll_factor(450, 5)
+
+    def with_large_residuals(problem):
+        found = methods.dense(problem)
+        V = found.pairs.vectors + 1e-7 * np.random.default_rng(3).standard_normal(found.pairs.vectors.shape)
+        return found._replace(pairs=found.pairs._replace(vectors=V), errors=np.full(2, 1e-13), n_solves=n_solves)
+
+    monkeypatch.setitem(solve_module.ROUTES, "factored", with_large_residuals)
+    found = solve(A, 2, "factored")
+    assert (found.residuals > 1e-3).all()
+    assert found.converged == (n_solves > 0)
+
+
 def test_polynomial_that_stops_early_says_so():
     found = solve(roll_factor(600, 5), 2, "polynomial", max_degrees=50)
     check(found, roll_factor(600, 5), 2)
