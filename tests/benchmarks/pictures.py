@@ -23,8 +23,8 @@ from PIL import Image
 from pipeline import embed
 from pipeline.kernels.graph.connectivity import closed_classes, neighbor_graph
 from pipeline.kernels.manifolds import sample
-from pipeline.report.embedding_figure import robust_range
 from pipeline.report.figure_style import FAINT, INK, RULE
+from pipeline.report.point_colors import robust_range
 
 Array = npt.NDArray[np.float64]
 

@@ -18,8 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from pipeline.report.embedding_figure import robust_range
 from pipeline.report.figure_style import INK, POINT, RULE
+from pipeline.report.point_colors import robust_range
 from pipeline.storage.store import Store
 
 SIDE, COLUMNS = 28, 5
