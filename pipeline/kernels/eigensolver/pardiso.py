@@ -34,6 +34,8 @@ ERRORS = {
 class FactorizationError(LleError):
     """A matrix could not be factored, or its factor is useless (singular, not positive definite)."""
 
+    exit_code = 2
+
 
 class FactorSize(NamedTuple):
     """What the analysis says of a factor before anything is committed."""

@@ -147,7 +147,13 @@ def bottom_eigenpairs(
         if factor.shape[1] <= DENSE_POINTS or 5 * n_vectors > factor.shape[1]:
             return _solve("dense", methods.dense, problem)
         if method != "auto":
-            return _solve(method, ROUTES[method], problem)
+            try:
+                return _solve(method, ROUTES[method], problem)
+            except FactorizationError as error:
+                raise FactorizationError(
+                    f"eigensolver.method {method}: {error}. The other methods work on other matrices: use auto, "
+                    f"which takes the next method where one fails, or a larger weights.reg"
+                ) from error
         return _first_that_converges(problem, skip)
 
 
