@@ -44,6 +44,12 @@ def test_digits():
     assert_agree(lle_factor(X + 1e-6 * np.random.default_rng(9).normal(size=X.shape), 12, 1e-3), 4, ROUTES, (1, 2))
 
 
+@pytest.mark.slow
+def test_large_surface():
+    """The products grow with the number of points there, and so do the degrees."""
+    assert_agree(lle_factor(points("swiss_roll", 30_000, 3), 12, 1e-3), 2, ("factored", "polynomial"), (2,))
+
+
 def test_the_comparison_can_fail():
     A, B = (lle_factor(points("s_curve", 800, seed), 12, 1e-3) for seed in (3, 4))
     right, wrong = solve(A, 2, "factored", 1), solve(B, 2, "factored", 1)
