@@ -164,6 +164,7 @@ class TestRun:
         assert any(reason.startswith("reg 0.1: noise is") for reason in found["reasons"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "used"), [("modified", True), ("ltsa", False)])
 def test_other_methods(tmp_path, method, used):
     rows = POINTS["blobs"][:9] + 0.01
