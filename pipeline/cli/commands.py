@@ -28,7 +28,7 @@ from pipeline.cli.output import (
 )
 from pipeline.cli.usage_errors import Commands, failure_json
 from pipeline.core.credentials import redact
-from pipeline.core.errors import ConfigError, LleError, NotEnoughMemory
+from pipeline.core.errors import ConfigError, LleError
 from pipeline.core.machine import reproducible_environment
 from pipeline.core.signals import interruptible
 
@@ -117,7 +117,13 @@ def sweep(configs: ConfigPaths,
 @app.command()
 def plan(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
     """Show what a run would do: tasks, bytes per task, disk space, memory of the eigensolver. Computes nothing."""
-    _finish(lambda: _plan(_load(config, set_, store)), as_json, describe_plan)
+
+    def act() -> dict[str, Any]:
+        from pipeline.jobs.plan_preview import plan_summary
+
+        return plan_summary(_load(config, set_, store))
+
+    _finish(act, as_json, describe_plan)
 
 
 @app.command()
@@ -327,40 +333,3 @@ def _fail(
         typer.echo(failure_json(kind, message, code, details))
     sys.stdout.flush()
     raise typer.Exit(code)
-
-
-def _plan(config: "Config") -> dict[str, Any]:
-    """The plan of a run. Raises NotEnoughMemory, with the plan, if a step does not fit its workers."""
-    from pipeline.clusters.limits import memory_of_workers
-    from pipeline.engine import task_costs
-    from pipeline.engine.placement import fits, where
-    from pipeline.jobs.plan_preview import forecast
-
-    preview, limit = forecast(config), memory_of_workers(config.execution.cluster)
-    room = None if limit is None else task_costs.task_room(limit)
-    rows = [
-        {
-            "stage": step.stage,
-            "step": step.name,
-            "tasks": step.n_blocks,
-            "bytes_per_task": step.runs.bytes_per_task,
-            "disk_bytes": step.writes.disk_bytes,
-            "where": where(step, config),
-            "fits": fits(step, config),
-            "reused": preview.reused.get((step.stage, step.name), 0),
-        }
-        for step in preview.steps
-    ]
-    sizes = {
-        "disk_bytes": sum(step.writes.disk_bytes for step in preview.steps),
-        "array_bytes": sum(step.writes.disk_bytes - step.writes.bundle_bytes for step in preview.steps),
-    }
-    plan = {"steps": rows, **sizes, "solver": preview.solver, "reg": preview.reg, "worker_memory": limit,
-            "worker_room": room, **preview.summary()}  # fmt: skip
-    try:
-        remaining = (step for step in preview.steps if preview.reused.get((step.stage, step.name), 0) < step.n_blocks)
-        task_costs.check_plan(remaining, limit)
-    except NotEnoughMemory as error:
-        error.plan = plan
-        raise
-    return plan

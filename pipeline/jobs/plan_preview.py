@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from pipeline.clusters.limits import memory_of_workers
 from pipeline.config.models import Config, resolved
+from pipeline.core.errors import NotEnoughMemory
 from pipeline.core.machine import versions
-from pipeline.engine import checkpoint
+from pipeline.engine import checkpoint, task_costs
+from pipeline.engine.placement import fits, where
 from pipeline.engine.plan import BlockReport, Layout, Report, Step, walk
 from pipeline.inputs import Source
 from pipeline.jobs.layout import layout_of
@@ -140,3 +143,36 @@ def forecast(config: Config) -> Forecast:
     elif found.matrices is not None and config.method != "pca":
         found.solver = solve_embedding.predict_solver(config, found.matrices, layout)
     return found
+
+
+def plan_summary(config: Config) -> dict[str, Any]:
+    """The plan of a run. Raises NotEnoughMemory, with the plan, if a step does not fit its workers."""
+
+    preview, limit = forecast(config), memory_of_workers(config.execution.cluster)
+    room = None if limit is None else task_costs.task_room(limit)
+    rows = [
+        {
+            "stage": step.stage,
+            "step": step.name,
+            "tasks": step.n_blocks,
+            "bytes_per_task": step.runs.bytes_per_task,
+            "disk_bytes": step.writes.disk_bytes,
+            "where": where(step, config),
+            "fits": fits(step, config),
+            "reused": preview.reused.get((step.stage, step.name), 0),
+        }
+        for step in preview.steps
+    ]
+    sizes = {
+        "disk_bytes": sum(step.writes.disk_bytes for step in preview.steps),
+        "array_bytes": sum(step.writes.disk_bytes - step.writes.bundle_bytes for step in preview.steps),
+    }
+    plan = {"steps": rows, **sizes, "solver": preview.solver, "reg": preview.reg, "worker_memory": limit,
+            "worker_room": room, **preview.summary()}  # fmt: skip
+    try:
+        remaining = (step for step in preview.steps if preview.reused.get((step.stage, step.name), 0) < step.n_blocks)
+        task_costs.check_plan(remaining, limit)
+    except NotEnoughMemory as error:
+        error.plan = plan
+        raise
+    return plan

@@ -98,9 +98,7 @@ class RowBlocks:
                 for i, part in enumerate(last)
             ]
             if any(product.factors[2:]):
-                total = [
-                    self._submit(_add, places, i, product, total[i], out[i], rest[i]) for i in range(len(rest))
-                ]
+                total = [self._submit(_add, places, i, product, total[i], out[i], rest[i]) for i in range(len(rest))]
             if product.to_auxiliary:
                 auxiliary = out
             else:

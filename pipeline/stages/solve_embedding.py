@@ -8,13 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.config.models import Config
 from pipeline.core.errors import BoundsNotMet, NotEnoughMemory
 from pipeline.core.machine import available_cores, memory_limit
 from pipeline.engine import disk_costs, subprocess_call
-from pipeline.engine.plan import DRIVER, WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, most_boxes
+from pipeline.engine.plan import DRIVER, WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from pipeline.kernels.eigensolver.davidson import block_width
 from pipeline.kernels.eigensolver.factor_cost import patience_seconds
 from pipeline.kernels.eigensolver.method_choice import chosen, predict
@@ -22,8 +21,6 @@ from pipeline.kernels.eigensolver.methods import Hooks, gib
 from pipeline.kernels.eigensolver.normal_operator import NormalOperator
 from pipeline.kernels.eigensolver.rayleigh_ritz import fix_signs
 from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
-from pipeline.kernels.factors.lle_weights import barycenter_weights
-from pipeline.kernels.out_of_sample import of_one_component
 from pipeline.kernels.quality.trustworthiness import participation
 from pipeline.linalg import preprocess
 from pipeline.linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
@@ -36,7 +33,7 @@ from pipeline.linalg.component_matrices import (
 )
 from pipeline.linalg.preprocess import principal_components, tall_block
 from pipeline.linalg.solver_checkpoint import forget_state, keeper, read_state
-from pipeline.search.among_stored import halo_rows, nearest_points, nearest_points_bytes
+from pipeline.search.small_components import PLACED_COMPONENT, place_rows, place_step
 from pipeline.storage import array_specs
 from pipeline.storage.array_specs import PlannedArray
 from pipeline.storage.blocks import Blocks
@@ -52,11 +49,6 @@ ISOLATED_POINTS = 200_000
 LIMIT_OVER_PLAN = 1.15
 """Of what the solver may plan with: what its process may take before it is stopped."""
 _CURE = "raise eigensolver.max_memory, or set eigensolver.method to polynomial"
-
-PLACED, PLACED_COMPONENT = "_work/placed", -2
-"""Rows of components that are too small to be embedded: their bundles, and their label in the array `component`."""
-PLACE_REG = 1e-3
-"""Regularisation of the weights that place them (Saul & Roweis 2003, section 6.1)."""
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -117,26 +109,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     )
     n_graph, places = chosen["n_components"], 0
     if config.graph.components == "separate" and n_graph < chosen["n_weak"]:
-        places = sum(report["placed"] for report in (yield _place_step(config, layout, n_graph)))
+        places = sum(report["placed"] for report in (yield place_step(config, layout, n_graph)))
     yield from _write_steps(config, layout, n_graph, config.embedding.scale, placed=places > 0)
     return layout
-
-
-def _place_step(config: Config, layout: Layout, n_graph: int) -> Step:
-    n, k, blocks = layout.n_points, config.neighbors.n_neighbors, Blocks(layout.n_points, layout.block_points)
-    halo = halo_rows(layout.row_bytes)
-    boxes = most_boxes(layout.n_cells, layout.point_blocks())
-    search_bytes = nearest_points_bytes(rows=blocks.size, row=layout.row_bytes, d=layout.n_features, k=k, halo=halo)
-    return Step(
-        "solve_embedding",
-        "place",
-        place_block,
-        layout.point_blocks(),
-        Decides({"n_graph": n_graph, "n_neighbors": k, "blocks": blocks}),
-        Runs(search_bytes + boxes * (64 * layout.n_features + 32)),
-        Writes(bundles=(PLACED,), bundle_bytes=disk_costs.per_point(n=n, blocks=layout.point_blocks(), numbers=2 * k)),
-        expected=lambda b: {"placed": 0},
-    )
 
 
 def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:
@@ -338,7 +313,7 @@ def write_embedding(
         eigenvalues[number] = part["eigenvalues"]
         converged &= bool(part.get("converged", True))
     if placed:
-        _place(store, embedding, component)
+        place_rows(store, embedding, component)
     internal = np.full(blocks.n, -1, np.int64)
     internal[original] = np.arange(len(original))
     n_placed = n_dropped = 0
@@ -356,32 +331,6 @@ def write_embedding(
     store.write(array_specs.EIGENVALUES.name, 0, eigenvalues)
     store.write_bundle(EMBEDDED, embedding=embedding, component=component, converged=np.array(converged))
     return {"rows_in_small_components": n_dropped, "rows_placed": n_placed}
-
-
-def place_block(store: Store, block_index: int, n_graph: int, n_neighbors: int, blocks: Blocks) -> Report:
-    """Nearest embedded points, and their weights, of the points of a block whose component is not embedded."""
-    start, stop = blocks.rows(block_index)
-    rows = start + np.flatnonzero(store.read(array_specs.POINT_COMPONENT.name, start, stop) >= n_graph)
-    if len(rows):
-        points = store.gather(array_specs.POINTS.name, rows).astype(np.float64)
-        lists = nearest_points(store, points, n_neighbors, n_graph)
-        wanted, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
-        positions = positions.reshape(lists.ids.shape)
-        component = store.gather(array_specs.POINT_COMPONENT.name, wanted)
-        valid = of_one_component(lists.ids, component[positions])
-        neighbors = store.gather(array_specs.POINTS.name, wanted)[positions]
-        weights = barycenter_weights(points, neighbors, valid, PLACE_REG, "trace").weights
-        store.write_bundle(f"{PLACED}/{block_index:05d}", rows=rows, neighbors=lists.ids, weights=weights)
-    return {"placed": len(rows)}
-
-
-def _place(store: Store, embedding: npt.NDArray[np.float64], component: npt.NDArray[np.int32]) -> None:
-    """Coordinates of the points (n, m) in small components, in place: weighted sums of those of their neighbours."""
-    for name in store.objects.names(PLACED):
-        part = store.read_bundle(name.removesuffix(".npz"))
-        neighbors = embedding[np.maximum(part["neighbors"], 0)]
-        embedding[part["rows"]] = np.einsum("bk,bkm->bm", part["weights"], neighbors)
-        component[part["rows"]] = PLACED_COMPONENT
 
 
 def _operator_on_workers() -> Any:

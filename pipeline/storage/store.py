@@ -6,14 +6,10 @@ would return the fill value).
 """
 
 import contextlib
-import io
-import json
 import math
-import sys
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +17,9 @@ import numpy.typing as npt
 from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
 from pipeline.core.lazy_import import lazy_module
 from pipeline.storage.array_specs import FORMAT_VERSION, PlannedArray
+from pipeline.storage.bundles import Bundles
 from pipeline.storage.locate import Kind, has_versions, identify
-from pipeline.storage.objects import open_objects
-from pipeline.storage.records import CHECKED, FORMAT, are_as_written, has_shape, with_checksums
+from pipeline.storage.records import CHECKED, FORMAT, are_as_written, with_checksums
 from pipeline.storage.storage_errors import explain_remote, persist, storage_errors
 
 if TYPE_CHECKING:
@@ -35,27 +31,16 @@ else:
     scipy, zarr = lazy_module("scipy"), lazy_module("zarr")
 
 Array = npt.NDArray[Any]
-T = TypeVar("T")
 
-CRC_BYTES = 4
-CHANGED_IN_TRANSIT = (
-    "the first read failed its checksum or could not be decoded, the second one did not: the bytes were changed on the "
-    "way, not in the store. Use https, and check the network and the memory of this machine"
-)
 WRITE_ALL: Any = {"write_empty_chunks": True}  # also store chunks that equal the fill value
 
 
-class Store:
+class Store(Bundles):
     """Arrays, bundles and JSON objects under one URL."""
 
     def __init__(self, url: str) -> None:
-        self.objects = open_objects(url)
-        self.url = self.objects.url
+        super().__init__(url)
         self._arrays: dict[str, zarr.Array[Any]] = {}
-        self.before_write: Callable[[], None] = _nothing
-        """Called before every write of data; an exception raised here prevents the write."""
-        self.bundles_written: set[str] = set()
-        """Names of the bundles that were written here and not deleted again."""
 
     # --- the group
 
@@ -249,18 +234,6 @@ class Store:
         chunks = range(start // block, -(-stop // block))  # one by one, to find the damaged one
         return np.concatenate([self.read(name, max(start, i * block), min(stop, (i + 1) * block)) for i in chunks])
 
-    def _read_twice(self, name: str, read: Callable[[], T]) -> T:
-        """The result of a read; a failed checksum is an error only if a second read fails too."""
-        try:
-            return read()
-        except (CorruptChunk, ValueError, RuntimeError) as error:
-            if isinstance(error, CorruptChunk) and "missing" in error.detail:
-                raise
-            value = read()
-            reason = str(error).split(". ")[0]
-            print(f"lle: warning: {self.url}/{name}: {CHANGED_IN_TRANSIT} ({reason})", file=sys.stderr)
-            return value
-
     @staticmethod
     def _object_of(array: "zarr.Array[Any]", name: str, block: int) -> str:
         """The name of the object that holds a block of an array."""
@@ -312,59 +285,6 @@ class Store:
             shape = zarr.open_group(self._zarr_store(), path=name, mode="r").attrs["shape"]
         return scipy.sparse.csr_array(tuple(parts), shape=tuple(shape))  # type: ignore[arg-type]
 
-    # --- bundles and JSON
-
-    def write_bundle(self, name: str, **arrays: Array) -> None:
-        """Several small arrays as one object: an .npz followed by its CRC-32 (four bytes)."""
-        self.before_write()
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)
-        buffer.write(zlib.crc32(buffer.getbuffer()).to_bytes(CRC_BYTES, "little"))
-        self.objects.put(f"{name}.npz", buffer.getvalue())
-        self.bundles_written.add(name)
-
-    def delete_bundle(self, name: str) -> None:
-        self.objects.delete(f"{name}.npz")
-        self.bundles_written.discard(name)
-
-    def read_bundle(self, name: str) -> dict[str, Array]:
-        """The arrays of a bundle. Raises CorruptChunk if it is missing or damaged."""
-        data = self._read_twice(name, lambda: self._checked_bundle(name))
-        with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
-            return {key: loaded[key] for key in loaded.files}
-
-    def _checked_bundle(self, name: str) -> bytes:
-        stored = self.objects.get(f"{name}.npz")
-        if stored is None:
-            raise CorruptChunk(name, "bundle", "the object is missing")
-        data, checksum = stored[:-CRC_BYTES], int.from_bytes(stored[-CRC_BYTES:], "little")
-        if zlib.crc32(data) != checksum or not data:
-            raise CorruptChunk(name, "bundle", "its CRC-32 differs")
-        return data
-
-    def has_bundle(self, name: str) -> bool:
-        return self.objects.exists(f"{name}.npz")
-
-    def put_json(self, name: str, value: Any) -> None:
-        self.objects.put(name, json.dumps(value, indent=1).encode())
-
-    def get_json(self, name: str) -> Any:
-        """A JSON object; None if it is missing or incomplete."""
-
-        def read() -> Any:
-            data = self.objects.get(name)
-            return None if data is None else json.loads(data)
-
-        try:
-            return self._read_twice(name, read)
-        except (ValueError, RecursionError):
-            return None
-
-    def get_record(self, name: str, shape: Any) -> dict[str, Any] | None:
-        """A JSON object of a shape (storage/records.py); None if it is missing, incomplete or of another shape."""
-        record = self.get_json(name)
-        return record if isinstance(record, dict) and has_shape(record, shape) else None
-
 
 @contextlib.contextmanager
 def read_elsewhere(store: Store) -> Iterator[None]:
@@ -376,10 +296,6 @@ def read_elsewhere(store: Store) -> Iterator[None]:
             f"{store.url}: {error}. Nothing was computed from it: run `lle verify` on that store, which marks damaged "
             f"blocks as not done, and run its job again to compute them"
         ) from None
-
-
-def _nothing() -> None:
-    """The default of before_write."""
 
 
 def _compressors(kind: str) -> list[Any]:

@@ -1,0 +1,211 @@
+"""Recall of the neighbour lists on a sample against exact search; more overlap while it is too low."""
+
+from collections.abc import Generator
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.config.models import Config
+from pipeline.core.errors import BoundsNotMet
+from pipeline.engine import disk_costs, task_costs
+from pipeline.engine.plan import KDTREE_FEATURES, Decides, Json, Layout, Report, Runs, Step, Writes, neighbor_method
+from pipeline.kernels.neighbors.knn import Hits, exact_distances, nearest_of_each, points_within, recall_per_point
+from pipeline.kernels.neighbors.list_lengths import exact_reach, true_counts
+from pipeline.kernels.quality.trustworthiness import mean_interval
+from pipeline.search.cell_groups import FIRST, Round, first_round, lists_at, next_round, search_groups
+from pipeline.search.variable_neighborhoods import value_of
+from pipeline.storage import array_specs
+from pipeline.storage.blocks import Blocks
+from pipeline.storage.store import Store
+
+Ids = npt.NDArray[np.int64]
+
+
+def raise_recall(config: Config, layout: Layout) -> Generator[Step, list[Report], Round]:
+    """Measure the recall and search with more overlap while it is too low; the round whose lists are good enough.
+
+    Lists of varying length are not searched again. Raises BoundsNotMet where the recall stays too low.
+    """
+    neighbors, k = config.neighbors, layout.k_max
+    method = neighbor_method(neighbors.method, layout.n_points, layout.n_features)
+    most = neighbors.max_overlap if method == "pynndescent" and not config.varies else 0
+    searched, values = first_round(layout, k, neighbors.seed), []
+    while True:
+        recall = yield from _measure(config, layout, searched)
+        values.append(recall["value"])
+        if recall["value"] >= neighbors.min_recall:
+            return searched
+        if searched.overlap >= most:
+            raise BoundsNotMet(below_bound(recall, values, config))
+        remark = (
+            f"recall {recall['value']:.4f} is below neighbors.min_recall {neighbors.min_recall}: searching each point "
+            f"in {min(2 * searched.overlap, most)} groups of cells after {searched.overlap} (neighbors.max_overlap "
+            f"{most})"
+        )
+        searched = next_round(searched, most, layout, k, neighbors.seed, remark)
+        yield from search_groups("mend_graph", layout, k, searched)
+
+
+def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step, list[Report], Report]:
+    """The recall of the lists that a round left."""
+    place = searched.place
+    n, k, block_size = layout.n_points, layout.k_max, layout.block_points
+    blocks = Blocks(n, block_size)
+    sample = {"sample": min(config.quality.sample, n), "seed": config.quality.seed}
+    d, row = layout.n_features, layout.row_bytes
+    drawn = {"sample": sample["sample"], "k": k}
+    lists = {"lists": rule_of(config)} if config.varies else {}
+    yield Step(
+        "mend_graph",
+        searched.name("choose_sample"),
+        choose_sample,
+        1,
+        Decides(searched.parameters(**sample, n_points=n, **lists)),
+        Runs(choose_recall_sample_bytes(block_size=block_size, n=n, row=row, d=d, **drawn)),
+        Writes(bundles=(f"{place}/recall_sample.npz",), bundle_bytes=disk_costs.recall_sample(row=row, **drawn)),
+        feeds=False,
+    )
+    near = yield Step(
+        "mend_graph",
+        searched.name("sample_exact"),
+        sample_exact,
+        layout.point_blocks(),
+        Decides(searched.parameters(**sample, blocks=blocks)),
+        Runs(sample_exact_bytes(block_size=block_size, row=row, d=d, **drawn)),
+        Writes(bundles=(f"{place}/exact",), bundle_bytes=disk_costs.exact(blocks=layout.point_blocks(), **drawn)),
+        expected=lambda b: {"hits": 0},
+        feeds=False,
+    )
+    hits = sum(report["hits"] for report in near)
+    [recall] = yield Step(
+        "mend_graph",
+        searched.name("measure_recall"),
+        measure_recall,
+        1,
+        Decides(searched.parameters(n_blocks=layout.point_blocks(), **sample, blocks=blocks, **lists)),
+        Runs(measure_recall_bytes(hits=hits, **drawn)),
+        expected=lambda b: {"value": 1.0, "low": 1.0, "high": 1.0, "sample": sample["sample"]},
+        feeds=False,
+    )
+    return recall
+
+
+def below_bound(recall: Report, values: list[float], config: Config) -> str:
+    """What to say when the last of the values measured is below neighbors.min_recall."""
+    overlap = config.neighbors.max_overlap
+    before = ", ".join(f"{value:.4f}" for value in values[:-1])
+    raised = f" in {overlap} groups a point (neighbors.max_overlap) after {before} with less overlap" if before else ""
+    cure = "raise neighbors.max_overlap, use" if before else "Use"
+    return (
+        f"recall: neighbors.min_recall asks for {config.neighbors.min_recall}, measured {recall['value']:.4f} "
+        f"(95 % interval {recall['low']:.4f} to {recall['high']:.4f}, {recall['sample']} points against exact "
+        f"search){raised}. {cure[0].upper() + cure[1:]} neighbors.method: kdtree or brute (exact), raise n_neighbors, "
+        f"reduce the features with preprocess.pca, or lower min_recall"
+    )
+
+
+def sample_rows(sample: int, seed: int, n_points: int) -> npt.NDArray[np.int64]:
+    """The sampled points, ascending ids."""
+    return np.sort(np.random.default_rng([seed, 5]).permutation(n_points)[:sample])
+
+
+def rule_of(config: Config) -> Json:
+    """What decides how many neighbours a list should hold: whether the input does, or a radius with its least."""
+    radius = value_of(config) if config.neighbors.rule == "radius" else None
+    return {"given": config.neighbors.rule == "k_per_point", "radius": radius, "k_min": config.k_bounds[0]}
+
+
+def choose_sample(
+    store: Store, block_index: int, sample: int, seed: int, n_points: int, lists: Json | None = None, place: str = FIRST
+) -> Report:
+    """The sampled points with their listed neighbours' distances and how far exact search must look, read once."""
+    rows = sample_rows(sample, seed, n_points)
+    points = store.gather(array_specs.POINTS.name, rows)
+    listed, lengths = lists_at(place)
+    stored = store.gather(lengths.name, rows).astype(np.float64)
+    wanted = wanted_counts(store, rows, stored, lists)
+    radii = exact_reach(stored, lists["radius"] if lists else None)
+    short = np.isfinite(stored).sum(axis=1) < wanted  # a list with empty slots has no reach of its own
+    radii[short] = radii[~short].max(initial=0.0)
+    with np.errstate(over="ignore"):  # beyond float32 everything is within reach
+        radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
+    found = store.gather(listed.name, rows).astype(np.int64)
+    unique, positions = np.unique(found, return_inverse=True)
+    neighbors = store.gather(array_specs.POINTS.name, unique[unique >= 0])
+    positions = positions.reshape(found.shape) - int((unique < 0).sum())
+    distances = exact_distances(points, neighbors, positions)
+    counts = {"wanted": wanted} if lists else {}
+    name = f"{place}/recall_sample"
+    store.write_bundle(name, rows=rows, points=points, radii=radii, distances=distances, **counts)
+    return {"sample": len(rows)}
+
+
+def wanted_counts(store: Store, rows: Ids, distances: npt.NDArray[np.float64], lists: Json | None) -> Ids:
+    """How many neighbours the search owes each sampled point (s,), as far as is known before exact search."""
+    if lists is None:
+        return np.full(len(rows), distances.shape[1])
+    if lists["given"]:
+        return np.asarray(store.gather(array_specs.K_PER_POINT.name, rows).astype(np.int64))
+    if lists["radius"] is not None:
+        return np.full(len(rows), lists["k_min"])
+    return np.asarray(np.maximum(np.isfinite(distances).sum(axis=1), 1))
+
+
+def sample_exact(store: Store, block_index: int, sample: int, seed: int, blocks: Blocks, place: str = FIRST) -> Report:
+    """The points of this block that are as near to a sampled point as its farthest listed neighbour: its k nearest.
+
+    Many more can be as near as that where data have few different distances.
+    """
+    start, stop = blocks.rows(block_index)
+    chosen = store.read_bundle(f"{place}/recall_sample")
+    points = store.read(array_specs.POINTS.name, start, stop)
+    hits = points_within(chosen["points"], chosen["rows"], chosen["radii"], points, start)
+    hits = nearest_of_each(hits, chosen["distances"].shape[1])
+    store.write_bundle(f"{place}/exact/{block_index:05d}", **hits._asdict())
+    return {"hits": len(hits.ids)}
+
+
+def measure_recall(
+    store: Store, block_index: int, n_blocks: int, sample: int, seed: int, blocks: Blocks,
+    lists: Json | None = None, place: str = FIRST,
+) -> Report:  # fmt: skip
+    """Recall of the neighbour lists on the sample, with its 95 % interval.
+
+    Of lists of varying length: the share of those neighbours that exact search would have listed by the same rule.
+    """
+    chosen = store.read_bundle(f"{place}/recall_sample")
+    distances = chosen["distances"]
+    wanted = chosen.get("wanted", np.array(distances.shape[1]))
+    parts = [store.read_bundle(f"{place}/exact/{b:05d}") for b in range(n_blocks)]
+    hits = Hits(*(np.concatenate([part[key] for part in parts]) for key in Hits._fields))
+    if lists and lists["radius"] is not None:
+        wanted = true_counts(hits, lists["radius"], lists["k_min"], distances.shape[1], len(distances))
+    value, low, high = mean_interval(recall_per_point(hits, distances, len(distances), wanted))
+    return {"value": float(value), "low": float(low), "high": float(high), "sample": len(distances)}
+
+
+def choose_recall_sample_bytes(*, sample: int, block_size: int, n: int, row: int, d: int, k: int) -> int:
+    rows = sample + min(n, sample * k)
+    return (
+        task_costs.TASK_BYTES
+        + task_costs.SCORE_BYTES
+        + 3 * block_size * row
+        + rows * (row + 8)
+        + sample * (4 * row + 64 * k)
+    )
+
+
+def sample_exact_bytes(*, sample: int, block_size: int, row: int, d: int, k: int) -> int:
+    hits = sample * k * (200 + (24 * d if d <= KDTREE_FEATURES else 0))
+    return (
+        task_costs.TASK_BYTES
+        + 3 * block_size * row
+        + task_costs.tree_bytes(block_size, d)
+        + sample * (3 * row + 24 * d)
+        + hits
+        + 4096 * 24 * d
+    )
+
+
+def measure_recall_bytes(*, sample: int, k: int, hits: int) -> int:
+    return task_costs.TASK_BYTES + sample * k * 300 + 100 * hits
