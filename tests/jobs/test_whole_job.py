@@ -129,13 +129,14 @@ def test_duplicates_invalid_rows_and_two_components_come_back_in_input_order(tmp
     Y, component = (Store(str(tmp_path / "run.zarr")).read_all(name) for name in ("embedding", "component"))
     Y, component = Y[np.argsort(order)], component[np.argsort(order)]
     assert metrics["duplicates_merged"] == 51
-    assert metrics["dropped"] == {"invalid": 3, "small_component": 20}
+    assert metrics["dropped"] == {"invalid": 3}
     assert metrics["n_components_weak"] == 3
     assert (component[:1200] == 0).all()
     assert (component[1200:1500] == 1).all()
-    assert (component[1551:] == -1).all()
-    assert np.isnan(Y[1551:]).all()
-    assert np.isfinite(Y[:1551]).all()
+    invalid = np.isnan(X).any(axis=1)
+    assert (component[invalid] == -1).all()
+    assert (component[1554:] == 2).all()
+    np.testing.assert_array_equal(np.isfinite(Y).all(axis=1), ~invalid)
     np.testing.assert_array_equal(Y[1500:1550], Y[100:150])
     np.testing.assert_array_equal(Y[1550], Y[0])
     assert any("components" in text for text in metrics["warnings"])

@@ -11,7 +11,7 @@ from pipeline.report.metrics import collect, warnings
 
 RECALL = {"value": 0.97, "low": 0.95, "high": 0.99, "sample": 101}
 GRAPH = {
-    "k_max": 9, "n_components_weak": 2, "component_sizes": [67, 4], "points_in_small_components": 4,
+    "k_max": 9, "n_components_weak": 2, "component_sizes": [67, 4], "rows_in_small_components": 4,
     "closed_classes": 3, "closed_classes_left": 2, "reverse_added": 29, "bridges_added": 1,
 }  # fmt: skip
 SOLVED = [
