@@ -65,7 +65,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     Attributes
     ----------
     embedding_ : ndarray of shape (n, n_components), float64
-        Coordinates in the order of X; NaN for rows in components smaller than ``graph.min_component``.
+        Coordinates in the order of X; NaN for rows outside the largest component with ``graph.components: largest``.
     component_ : ndarray of shape (n,), int32
         Component of each row, 0 the largest, -1 for rows that were not embedded.
     eigenvalues_ : ndarray of shape (components, n_components), float64
@@ -168,10 +168,10 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             self._training = read_training(store, self._state) if self.store is None else None
         self.metrics_, self.store_ = result.metrics, None if self.store is None else result.store
         self.reconstruction_error_ = float(self.eigenvalues_.sum())
-        if left_out := int((self.component_ < 0).sum()):
+        if left_out := int((self.component_ == -1).sum()):
             warnings.warn(
-                f"{left_out} of {len(self.component_)} rows are NaN: their components have fewer than "
-                f"graph.min_component points; raise n_neighbors, or lower graph.min_component in config", stacklevel=2,
+                f"{left_out} of {len(self.component_)} rows are NaN: they are not in the largest component of the "
+                f"neighbour graph; raise n_neighbors, or set graph.components: separate in config", stacklevel=2,
             )  # fmt: skip
         return self
 

@@ -14,6 +14,7 @@ from pipeline.kernels.out_of_sample import of_one_component, place
 from pipeline.kernels.projection import project_like
 from pipeline.linalg.preprocess import Transform, unit_rows
 from pipeline.linalg.reg_choice import reg_of_run
+from pipeline.search.small_components import PLACED_COMPONENT
 from pipeline.storage import array_specs
 from pipeline.storage.store import Store
 
@@ -97,11 +98,14 @@ def read_training(store: Store, state: str) -> Training:
         )
     config = store.attributes()["config"]
     rows = store.read_all(array_specs.ORIGINAL_INDEX.name)
+    component = store.read_all(array_specs.COMPONENT.name)[rows]
+    solved = component != PLACED_COMPONENT  # placed rows have coordinates of others, so no row is placed by theirs
+    rows = rows[solved]
     preprocess = config["preprocess"]
     has_transform = preprocess["scale"] != "none" or preprocess["pca"] is not None
     return Training(
-        store.read_all(array_specs.POINTS.name), store.read_all(array_specs.EMBEDDING.name)[rows],
-        store.read_all(array_specs.COMPONENT.name)[rows],
+        store.read_all(array_specs.POINTS.name)[solved], store.read_all(array_specs.EMBEDDING.name)[rows],
+        component[solved],
         Transform(**store.read_bundle("_work/transform")) if has_transform else None,
         config["neighbors"]["metric"] == "cosine", config["method"], config["neighbors"]["n_neighbors"],
         reg_of_run(store, config), config["weights"]["rule"],

@@ -79,10 +79,10 @@ def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fr
         as_json: AsJson = False, log: Log = "text", profile: Profile = False) -> None:  # fmt: skip
     """Run the job. Resumes from the finished steps in the store."""
 
-    def act() -> dict[str, Any]:
-        from pipeline.engine.progress import JsonProgress, RunProgress
-        from pipeline.jobs.run import run as run_job
+    from pipeline.engine.progress import JsonProgress, RunProgress
+    from pipeline.jobs.run import run as run_job
 
+    def act() -> dict[str, Any]:
         progress = JsonProgress() if log == "json" else RunProgress()
         result = run_job(_load(config, set_, store), fresh, progress, profile)
         return {"store": result.store, "seconds": round(result.seconds, 2), "blocks_computed": result.computed,
@@ -98,11 +98,11 @@ def sweep(configs: ConfigPaths,
           dry_run: DryRun = False) -> None:  # fmt: skip
     """Run many experiments; each step that they share is computed once. Writes one table and one picture."""
 
-    def act() -> dict[str, Any]:
-        from pipeline.engine.progress import RunProgress
-        from pipeline.jobs import sweep_plan
-        from pipeline.jobs.sweep import run_sweep
+    from pipeline.engine.progress import RunProgress
+    from pipeline.jobs import sweep_plan
+    from pipeline.jobs.sweep import run_sweep
 
+    def act() -> dict[str, Any]:
         url, experiments = sweep_plan.load_sweep(configs, tuple(set_ or ()), store)
         if dry_run:
             planned = sweep_plan.plan_sweep(experiments, sweep_plan.worker_limit(experiments))
@@ -118,9 +118,9 @@ def sweep(configs: ConfigPaths,
 def plan(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
     """Show what a run would do: tasks, bytes per task, disk space, memory of the eigensolver. Computes nothing."""
 
-    def act() -> dict[str, Any]:
-        from pipeline.jobs.plan_preview import plan_summary
+    from pipeline.jobs.plan_preview import plan_summary
 
+    def act() -> dict[str, Any]:
         return plan_summary(_load(config, set_, store))
 
     _finish(act, as_json, describe_plan)
@@ -130,9 +130,9 @@ def plan(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, a
 def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
     """Check the config and the header of the input. Computes nothing."""
 
-    def act() -> dict[str, Any]:
-        from pipeline.jobs.validate import validate as validate_config
+    from pipeline.jobs.validate import validate as validate_config
 
+    def act() -> dict[str, Any]:
         layout = validate_config(_load(config, set_, store))
         return {"valid": True, "n_input": layout.n_input, "n_features": layout.n_features_input, "dtype": layout.dtype,
                 "block_points": layout.block_points}  # fmt: skip
@@ -148,9 +148,9 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
             as_json: AsJson = False) -> None:  # fmt: skip
     """Estimate the intrinsic dimension from a sample; suggest n_components, n_neighbors and reg, with reasons."""
 
-    def act() -> dict[str, Any]:
-        from pipeline.jobs import suggest as suggestions
+    from pipeline.jobs import suggest as suggestions
 
+    def act() -> dict[str, Any]:
         loaded = _load(config, set_, None)
         if write is not None and write.exists():
             raise ConfigError(f"--write {write}: this file already exists; choose another name")
@@ -166,9 +166,9 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
 def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> None:
     """Show the progress of a run: finished blocks of each stage, seconds, running or stopped."""
 
-    def act() -> dict[str, Any]:
-        from pipeline.jobs.status import status_of
+    from pipeline.jobs.status import status_of
 
+    def act() -> dict[str, Any]:
         state = status_of(store)
         while watch and state["state"] == "running":
             typer.echo(json.dumps(state) if as_json else describe_status(state))
@@ -183,10 +183,10 @@ def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> No
 def verify(store: StoreUrl, as_json: AsJson = False) -> None:
     """Check every stored chunk against its checksum. The next run computes damaged blocks again."""
 
-    def act() -> dict[str, Any]:
-        from pipeline.jobs.verify import check
-        from pipeline.storage.versions import other_versions, reading
+    from pipeline.jobs.verify import check
+    from pipeline.storage.versions import other_versions, reading
 
+    def act() -> dict[str, Any]:
         with reading(store) as opened:
             return check(opened, lambda: other_versions(store, opened))
 
@@ -197,10 +197,10 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
 def report(store: StoreUrl, as_json: AsJson = False) -> None:
     """Build the report of a store again."""
 
-    def act() -> dict[str, Any]:
-        from pipeline.stages.write_report import write_report
-        from pipeline.storage.versions import reading
+    from pipeline.stages.write_report import write_report
+    from pipeline.storage.versions import reading
 
+    def act() -> dict[str, Any]:
         with reading(store) as opened:
             write_report(opened, 0)
             return {"report": f"{opened.url}/report/index.html"}
@@ -213,10 +213,10 @@ def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", h
            as_json: AsJson = False) -> None:  # fmt: skip
     """Write the embedding to one file, in input order."""
 
-    def act() -> dict[str, Any]:
-        from pipeline.jobs.export import export_run
-        from pipeline.storage.versions import reading
+    from pipeline.jobs.export import export_run
+    from pipeline.storage.versions import reading
 
+    def act() -> dict[str, Any]:
         with reading(store) as opened:
             return {"rows": export_run(opened, out), "path": str(out), "store": opened.url}
 
@@ -243,11 +243,11 @@ def transform(
 ) -> None:  # fmt: skip
     """Embed new points: weighted sums of the coordinates of their neighbours in a finished run."""
 
-    def act() -> dict[str, Any]:
-        from pipeline.config.models import Cluster, Execution, load_config
-        from pipeline.engine.progress import RunProgress
-        from pipeline.jobs.transform import transform as transform_rows
+    from pipeline.config.models import Cluster, Execution, load_config
+    from pipeline.engine.progress import RunProgress
+    from pipeline.jobs.transform import transform as transform_rows
 
+    def act() -> dict[str, Any]:
         if config is not None and workers is not None:
             raise ConfigError("--config and --workers: give only one of them; the file sets the number of workers")
         execution = None if config is None else load_config(config).execution

@@ -62,7 +62,7 @@ class Layout:
     k_max: int = 0
     lists: str = "_work"  # folder of the neighbour lists that the graph was built from
     n_components: int = 1
-    n_large: int = 1  # components that are embedded by themselves
+    n_large: int = 1  # components with graph.min_component input rows
     factor_entries: int = 0  # entries of the factor F in its largest block; 0: unknown
     earlier: Earlier | None = None
 

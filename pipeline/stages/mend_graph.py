@@ -41,15 +41,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         "analyse",
         analyse_graph,
         1,
-        Decides(
-            {
-                "reverse": reverse,
-                "min_component": min_component(config),
-                "least": config.eigensolver.n_components + 2,
-                "blocks": blocks,
-                **place,
-            }
-        ),
+        Decides({"reverse": reverse, "min_component": min_component(config), "blocks": blocks, **place}),
         Runs(analyse_graph_bytes(n=n, n_input=layout.n_input, k=k), place=WHOLE_DATA),
         Writes(
             arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block_size),),
@@ -87,25 +79,19 @@ def one_row_each(config: Config) -> bool:
 
 
 def analyse_graph(
-    store: Store,
-    block_index: int,
-    reverse: int | None,
-    min_component: int,
-    least: int,
-    blocks: Blocks,
-    place: str = FIRST,
+    store: Store, block_index: int, reverse: int | None, min_component: int, blocks: Blocks, place: str = FIRST
 ) -> Report:
     """Weak components, closed classes, and the reverse neighbours that repair them.
 
-    Components are numbered: those that are embedded by themselves first, then by their input rows. A component is
-    embedded if it has `min_component` input rows (the largest always) and `least` distinct points.
+    Components with at least `min_component` input rows come first (the largest always), then by distinct points. The
+    order does not depend on n_components, so another number of coordinates keeps the graph.
     """
     indices, distances = (store.read_all(spec.name) for spec in lists_at(place))
     n_components, component = weak_components(neighbor_graph(indices))
     rows = input_rows(store)
     n_points, n_rows = np.bincount(component), np.bincount(component, weights=rows).astype(np.int64)
-    is_large = (n_rows >= min(min_component, int(n_rows.max()))) & (n_points >= min(least, int(n_points.max())))
-    order = np.lexsort((-n_rows, ~is_large))
+    is_large = n_rows >= min(min_component, int(n_rows.max()))
+    order = np.lexsort((-n_points, ~is_large))
     component, is_large, n_rows = np.argsort(order).astype(np.int32)[component], is_large[order], n_rows[order]
     repair = plan_repair(indices, distances, component, reverse, is_large)
     store.write(array_specs.POINT_COMPONENT.name, 0, component.astype(np.int32))
@@ -129,9 +115,8 @@ def analyse_graph(
 
 
 def min_component(config: Config) -> int:
-    """Input rows of the smallest component that is embedded by itself."""
-    asked = config.graph.min_component
-    return config.eigensolver.n_components + 2 if asked == "auto" else asked
+    """Input rows of the smallest component that can be embedded by itself; auto: any that has enough points."""
+    return 1 if config.graph.min_component == "auto" else config.graph.min_component
 
 
 def input_rows(store: Store) -> npt.NDArray[np.int64]:

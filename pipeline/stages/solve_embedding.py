@@ -74,7 +74,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         "choose",
         choose_components,
         1,
-        Decides({"components": config.graph.components, "n_large": layout.n_large}),
+        Decides({"components": config.graph.components, "n_large": layout.n_large, "least": m + 2}),
         Runs(12 * n, place=WHOLE_DATA),
         expected=lambda b: {"n_components": layout.n_large, "n_weak": layout.n_components},
     )
@@ -154,8 +154,11 @@ def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str, place
     )
 
 
-def choose_components(store: Store, block_index: int, components: str, n_large: int) -> Report:
-    """How many of the weak components are embedded by themselves. Raises BoundsNotMet for components: error."""
+def choose_components(store: Store, block_index: int, components: str, n_large: int, least: int) -> Report:
+    """How many of the weak components are embedded by themselves: those of the first `n_large` with `least` points.
+
+    Raises BoundsNotMet for components: error.
+    """
     sizes = np.bincount(store.read_all(array_specs.POINT_COMPONENT.name))
     if components == "error" and len(sizes) > 1:
         raise BoundsNotMet(
@@ -163,7 +166,8 @@ def choose_components(store: Store, block_index: int, components: str, n_large: 
             f"{', '.join(map(str, sizes[:5]))} points). Raise neighbors.n_neighbors, or set graph.components: separate "
             f"or largest"
         )
-    return {"n_components": 1 if components == "largest" else n_large, "n_weak": len(sizes)}
+    n_embedded = max(1, int((sizes[:n_large] >= least).sum()))
+    return {"n_components": 1 if components == "largest" else n_embedded, "n_weak": len(sizes)}
 
 
 def solve_component(

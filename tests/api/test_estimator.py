@@ -97,16 +97,21 @@ class TestTransform:
         map_ = np.linalg.lstsq(roll - roll.mean(axis=0), model.embedding_, rcond=None)[0]
         np.testing.assert_allclose(model.transform(far), (far - roll.mean(axis=0)) @ map_, atol=1e-8)
 
-    def test_components_do_not_mix_and_small_ones_have_no_coordinates(self, roll):
+    def test_components_do_not_mix_and_rows_of_small_ones_are_placed(self, roll):
         X = np.concatenate([roll, roll[:200] + 300.0, roll[:30] - 300.0])
-        with pytest.warns(UserWarning, match="30 of 730 rows are NaN"):
-            model = LocallyLinearEmbedding(config=PLAIN).fit(X)
+        model = LocallyLinearEmbedding(config={**PLAIN, "graph": {"min_component": 100}}).fit(X)
         assert model.eigenvalues_.shape == (2, 2)
-        np.testing.assert_array_equal(model.transform(X), model.embedding_)
-        assert np.isnan(model.embedding_[700:]).all()
-        assert np.isnan(model.transform(X[700:] + 0.01)).all()
+        assert (model.component_[700:] == -2).all()
+        assert np.isfinite(model.embedding_).all()
+        np.testing.assert_array_equal(model.transform(X[:700]), model.embedding_[:700])
         between = model.transform(X[500:700] + 0.01)
         assert np.abs(between - model.embedding_[500:700]).max() < 0.5
+
+    def test_rows_outside_the_largest_component_are_nan_with_a_warning(self, roll):
+        X = np.concatenate([roll, roll[:30] - 300.0])
+        with pytest.warns(UserWarning, match="30 of 530 rows are NaN"):
+            model = LocallyLinearEmbedding(config={**PLAIN, "graph": {"components": "largest"}}).fit(X)
+        assert np.isnan(model.embedding_[500:]).all()
 
     def test_between_two_components_the_nearest_one_counts(self):
         """Two crossed layers closer than a neighbourhood is wide; the weights once more, by plain linear algebra."""

@@ -8,7 +8,8 @@ import pytest
 
 from pipeline import open_run
 from pipeline.core.errors import Interrupted
-from pipeline.stages import find_neighbors, mend_graph, registry
+from pipeline.search import recall as recall_module
+from pipeline.stages import find_neighbors, registry
 from pipeline.storage.store import Store
 from tests.support.commands import UNMET, lle, refused, write_config
 from tests.support.points import swiss_roll
@@ -64,7 +65,7 @@ def test_one_that_ends_while_it_finds_all_it_meets_done_hides_it_too(job, tmp_pa
     store, other = tmp_path / "run.zarr", ("--set", "eigensolver.n_components=3", "--set", "quality.seed=9")
     with monkeypatch.context() as patch:
         recall = {"value": 0.5, "low": 0.4, "high": 0.6, "sample": 50}
-        patch.setattr(mend_graph, "measure_recall", lambda *_, **__: recall)
+        patch.setattr(recall_module, "measure_recall", lambda *_, **__: recall)
         for _ in range(2):
             assert "min_recall" in refused(3, "run", job, *other)
             assert Store(str(store)).has_array("embedding")

@@ -228,7 +228,11 @@ class TestBothExecutors:
         path.write_bytes(path.read_bytes()[:-3])
         with pytest.raises(StageIncomplete) as caught:
             run_step(CONSUME, "up", store, executor, Progress())
-        for part in ("'x', chunk 3", "Forgotten: block 3 of t.produce", "run the same command again"):
+        for part in (
+            "'x', chunk 3",
+            "Its block (block 3 of t.produce) is computed again",
+            "run the same command again",
+        ):
             assert part in str(caught.value)
 
         store = Store(store.url)
@@ -380,7 +384,7 @@ class TestDistributed:
         ):
             run_step(slow, "", store, Executor(client), Progress())
         assert f"1 of {N_BLOCKS} blocks failed" in str(caught.value)
-        assert "block 0: StageIncomplete: it killed its worker" in str(caught.value)
+        assert "block 0: StageIncomplete: its worker was killed" in str(caught.value)
         done = checkpoint.begin_step(store, slow, checkpoint.fingerprint_of("", slow))
         assert set(done) == set(range(1, N_BLOCKS))
 

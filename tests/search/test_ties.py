@@ -75,7 +75,7 @@ def test_appended_points_do_not_displace_neighbors_as_near(tmp_path, grid):
 
 
 def test_new_points_between_points_of_a_grid_take_lower_ids(tmp_path, run_stages, make_config, grid, monkeypatch):
-    monkeypatch.setattr("pipeline.stages.embed_new.HALO_ROWS", 64)
+    monkeypatch.setattr("pipeline.search.among_stored.HALO_ROWS", 64)
     store = run_stages(make_config(tmp_path, grid, 77), "order_points").store
     points = store.read_all("points")
     new = grid[:200] + 0.5

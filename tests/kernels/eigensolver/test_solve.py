@@ -4,6 +4,7 @@ from scipy.sparse import csr_array
 from sklearn.manifold import locally_linear_embedding
 
 from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
+from pipeline.core.machine import reproducible_environment
 from pipeline.kernels.eigensolver import factor_cost, methods, pardiso
 from pipeline.kernels.eigensolver import solve as solve_module
 from pipeline.kernels.eigensolver.methods import Hooks
@@ -395,7 +396,7 @@ def test_tolerances_follow_rounding_where_it_is_above_tol():
 
 
 def test_the_environment_for_equal_bytes_is_what_mkl_reads():
-    assert pardiso.reproducible_environment() == {"MKL_CBWR": "AUTO,STRICT"}
+    assert reproducible_environment() == {"MKL_CBWR": "AUTO,STRICT"}
 
 
 def test_a_method_asked_for_by_name_that_fails_says_what_to_use(monkeypatch):
