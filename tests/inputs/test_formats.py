@@ -563,6 +563,7 @@ class TestRemoteZarr:
         assert open_source("zarr", url="s3://bucket/x.zarr", array="points").fingerprint()["points"][0] != before
 
     def test_no_answer_may_be_tried_again(self, monkeypatch):
+        monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)
         store = pytest.importorskip("obstore.store")
         original = store.from_url
         monkeypatch.setattr(

@@ -243,7 +243,8 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"pip install '\.\[s3\]'"):
             open_source("npy", path="s3://bucket/x.npy")
 
-    def test_a_web_server_that_sends_whole_files_only(self, tmp_path):
+    def test_a_web_server_that_sends_whole_files_only(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)
         np.save(tmp_path / "x.npy", np.zeros((9000, 3)))
         quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *args: None})
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=str(tmp_path))) as server:

@@ -670,7 +670,8 @@ class TestRemoteUrls:
         lambda objects: objects.put("file/x", b""), lambda objects: objects.create("file/x", b""),
         lambda objects: objects.get("file/x"), lambda objects: objects.exists("file/x"),
     ], ids=["put", "create", "get", "exists"])  # fmt: skip
-    def test_storage_that_fails_is_a_store_error(self, tmp_path, act):
+    def test_storage_that_fails_is_a_store_error(self, tmp_path, monkeypatch, act):
+        monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)
         objects = remote_objects(tmp_path / "objects")
         objects.put("file", b"in the way")
         with pytest.raises(StoreError, match="objects"):
