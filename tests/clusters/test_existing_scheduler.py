@@ -272,11 +272,11 @@ class TestVersions:
         with one_worker(tmp_path) as found, connect(Cluster(kind="address", address=found)) as client:
             blocks = RowBlocks(csr_array(np.eye(4)), client)
             with late_worker(tmp_path, {"PYTHONPATH": with_other_numpy(tmp_path)}), pytest.raises(ConfigError):
-                blocks.recurrence(np.ones((4, 1)), (1.0, 0.0, 0.0), (1.0, 0.0, 0.0), 1)
+                blocks.approximate_inverse(np.ones((4, 1)), np.array([1.0 + 0j]), "factor")
 
     def test_another_commit_of_the_same_version_is_named(self, tmp_path):
         shutil.copytree(Path(pipeline.__file__).parent, tmp_path / "site" / "pipeline")
-        with (tmp_path / "site" / "pipeline" / "kernels" / "knn.py").open("a") as file:
+        with (tmp_path / "site" / "pipeline" / "kernels" / "neighbors" / "knn.py").open("a") as file:
             file.write("# another line\n")
         environment = {"PYTHONPATH": str(tmp_path / "site"), "PYTHONSAFEPATH": "1"}
         with one_worker(tmp_path, environment=environment) as found:

@@ -44,7 +44,7 @@ class TestWorkers:
         [row] = faults.poisoned_block(tmp_path, client)
         assert row.equal
         assert "solve_weights.solve: 1 of 6 blocks failed" in row.said
-        assert "block 2: StageIncomplete: it killed its worker each time" in row.said
+        assert "block 2: StageIncomplete: its worker was killed at each try" in row.said
         assert 1 <= row.redone <= 10  # its own deaths, and those that were queued with it
 
     def test_scheduler_lost(self, tmp_path):

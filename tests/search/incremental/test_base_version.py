@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.engine import plan, task_costs
+from pipeline.engine import plan
 from pipeline.engine.plan import Earlier
 from pipeline.jobs import transform
 from pipeline.search import cell_groups, kdtree_blocks
@@ -189,7 +189,7 @@ def test_boxes_of_every_night_are_planned_for(night, monkeypatch):
         planned.append(sizes["n_boxes"])
         return figure(**sizes)
 
-    monkeypatch.setattr(task_costs, "search_tree", noted)
+    monkeypatch.setattr(kdtree_blocks, "search_tree_bytes", noted)
     for n in (N, N + MORE, N + 2 * MORE, N + 2 * MORE + 1):
         store = night(n, "output.max_appended=0.5")
         assert ("keep_cells" in steps(store)) == (n > N)
