@@ -6,14 +6,15 @@ Format: https://prometheus.io/docs/instrumenting/exposition_formats/ (text, vers
 import contextlib
 import math
 import os
-import re
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline.core.errors import BoundsNotMet, ConfigError, LleError
 
@@ -79,21 +80,21 @@ def reported(
             _write(path, samples)
 
 
-def render(samples: dict[str, list[Sample]]) -> str:
-    """The text of named samples, each name with its help and type.
+def registry_of(samples: dict[str, list[Sample]]) -> CollectorRegistry:
+    """Gauges of named samples, each with its help.
 
-    >>> print(render({"lle_run_exit_code": [({"store": "a"}, 0)]}), end="")
+    >>> from prometheus_client import generate_latest
+    >>> print(generate_latest(registry_of({"lle_run_exit_code": [({"store": "a"}, 0)]})).decode(), end="")
     # HELP lle_run_exit_code exit code of the last run
     # TYPE lle_run_exit_code gauge
-    lle_run_exit_code{store="a"} 0
+    lle_run_exit_code{store="a"} 0.0
     """
-    lines = []
+    registry = CollectorRegistry()
     for name, rows in samples.items():
-        lines += [f"# HELP {name} {HELP[name]}", f"# TYPE {name} gauge"]
+        gauge = Gauge(name, HELP[name], list(rows[0][0]), registry=registry)
         for labels, value in rows:
-            inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-            lines.append(f"{name}{{{inside}}} {value:.17g}")
-    return "\n".join(lines) + "\n"
+            gauge.labels(**labels).set(value)
+    return registry
 
 
 def _read_published(published: Callable[[], dict[str, Any] | None]) -> Published:
@@ -108,7 +109,8 @@ def _samples(
 ) -> dict[str, list[Sample]]:
     now = time.time()
     base = {"store": store}
-    success = now if code == 0 else _previous_success(path)
+    earlier = {} if code == 0 and published.readable else _earlier_samples(path)
+    success = now if code == 0 else next((value for _, value in earlier.get(LAST_SUCCESS, ())), None)
     samples: dict[str, list[tuple[dict[str, str], Any]]] = {
         "lle_run_success": [({}, float(code == 0))],
         "lle_run_exit_code": [({}, code)],
@@ -117,7 +119,7 @@ def _samples(
         "lle_run_seconds": [({}, now - started)],
     }
     if not published.readable:
-        samples |= _previous_version(path, store)
+        samples |= _earlier_version(earlier, store)
     elif (pointer := published.pointer) is not None:
         samples["lle_published"] = [({"version": pointer["version"]}, 1)]
         samples["lle_published_timestamp_seconds"] = [({}, datetime.fromisoformat(pointer["when"]).timestamp())]
@@ -158,27 +160,19 @@ def _of_result(
     }
 
 
-def _previous_success(path: str) -> float | None:
-    """The time of the last success in the existing file."""
+def _earlier_samples(path: str) -> dict[str, list[Sample]]:
+    """The samples of the existing file by name; empty if it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
-        match = re.search(rf"^{LAST_SUCCESS}(?:{{.*}})? (\S+)$", Path(path).read_text(), re.MULTILINE)
-        return float(match[1]) if match else None
-    return None
+        families = text_string_to_metric_families(Path(path).read_text(encoding="utf-8"))
+        return {family.name: [(sample.labels, sample.value) for sample in family.samples] for family in families}
+    return {}
 
 
-def _previous_version(path: str, store: str) -> dict[str, list[tuple[dict[str, str], Any]]]:
+def _earlier_version(earlier: dict[str, list[Sample]], store: str) -> dict[str, list[Sample]]:
     """The published version of this store in the existing file, for a store that cannot be read now."""
-    text = ""
-    with contextlib.suppress(OSError, ValueError):
-        text = Path(path).read_text()
-    label = f'store="{re.escape(_escaped(store))}"'
-    version = re.search(rf'^lle_published{{{label},version="([^"\\]+)"}} 1$', text, re.MULTILINE)
-    when = re.search(rf"^lle_published_timestamp_seconds{{{label}}} (\S+)$", text, re.MULTILINE)
-    samples: dict[str, list[tuple[dict[str, str], Any]]] = {}
-    if version and when:
-        samples["lle_published"] = [({"version": version[1]}, 1)]
-        samples["lle_published_timestamp_seconds"] = [({}, float(when[1]))]
-    return samples
+    names = ("lle_published", "lle_published_timestamp_seconds")
+    rows = {name: [row for row in earlier.get(name, ()) if row[0].get("store") == store] for name in names}
+    return rows if all(rows.values()) else {}
 
 
 def check_place(path: str) -> None:
@@ -191,16 +185,7 @@ def check_place(path: str) -> None:
 
 def _write(path: str, samples: dict[str, list[Sample]]) -> None:
     """Write the file atomically; an error is printed and does not change the result of the run."""
-    target = Path(path).absolute()
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        temporary.write_text(render(samples))
-        temporary.replace(target)
+        write_to_textfile(path, registry_of(samples))
     except OSError as error:
         print(f"lle: output.prometheus: {path} could not be written: {error.strerror}", file=sys.stderr)
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
