@@ -1,24 +1,27 @@
 """Locally Linear Embedding of millions of points as a distributed batch job.
 
 In Python: `LocallyLinearEmbedding` (scikit-learn's interface), `embed` (one call), `open_run` (results of a run).
-Each is imported on first use, so that `import pipeline` and the command load only what they need.
+Each is imported on first use, so that `import lle` and the command load only what they need.
+
+The name of the package is `lle`. Imports inside it are relative, so a user's own pipeline.py cannot take their place.
+`import pipeline` gives the same modules.
 """
 
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.api.embed import embed
-    from pipeline.api.estimator import LocallyLinearEmbedding
-    from pipeline.api.open_run import OpenedRun, open_run
+    from .api.embed import embed
+    from .api.estimator import LocallyLinearEmbedding
+    from .api.open_run import OpenedRun, open_run
 
 __all__ = ["LocallyLinearEmbedding", "OpenedRun", "embed", "open_run"]
 
 _HOMES = {
-    "LocallyLinearEmbedding": "pipeline.api.estimator",
-    "OpenedRun": "pipeline.api.open_run",
-    "embed": "pipeline.api.embed",
-    "open_run": "pipeline.api.open_run",
+    "LocallyLinearEmbedding": ".api.estimator",
+    "OpenedRun": ".api.open_run",
+    "embed": ".api.embed",
+    "open_run": ".api.open_run",
 }
 
 
@@ -27,8 +30,12 @@ def __getattr__(name: str) -> Any:
         return metadata.version("lle-pipeline")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_HOMES[name], __name__), name)
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, "__version__"})
+
+
+if __name__ == "pipeline":
+    import_module("lle.core.alias").Alias("pipeline", "lle").install()

@@ -1,12 +1,12 @@
-"""The command `lle`, also as `python -m pipeline`. Signal handlers come before the imports, which take seconds."""
+"""The command `lle`, also as `python -m lle`. Signal handlers come before the imports, which take seconds."""
 
-from pipeline.core.signals import exit_on_signals
+from .core.signals import exit_on_signals
 
 
 def main() -> None:
     """Entry point of the console script."""
     exit_on_signals()
-    from pipeline.cli.commands import main as run_command  # noqa: PLC0415
+    from .cli.commands import main as run_command  # noqa: PLC0415
 
     run_command()
 

@@ -17,7 +17,7 @@ import zarr
 from numpy.lib.format import open_memmap
 from zarr.storage import LocalStore
 
-from pipeline.core.errors import InputError
+from ..core.errors import InputError
 
 BLOCK_BYTES = 64 * 2**20
 

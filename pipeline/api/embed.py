@@ -13,17 +13,17 @@ from urllib.parse import urlparse
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.api.array_input import input_section, remove_unnamed
-from pipeline.config.models import Config, check_config
-from pipeline.core.errors import ConfigError, Interrupted, LleError, StoreError
-from pipeline.core.machine import reproducible_environment
-from pipeline.engine.plan import RunResult
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs.run import run
-from pipeline.storage import array_specs
-from pipeline.storage.lock import RunLock
-from pipeline.storage.store import Store
-from pipeline.storage.versions import Versions
+from ..config.models import Config, check_config
+from ..core.errors import ConfigError, Interrupted, LleError, StoreError
+from ..core.machine import reproducible_environment
+from ..engine.plan import RunResult
+from ..engine.progress import RunProgress
+from ..jobs.run import run
+from ..storage import array_specs
+from ..storage.lock import RunLock
+from ..storage.store import Store
+from ..storage.versions import Versions
+from .array_input import input_section, remove_unnamed
 
 SERIAL = {"kind": "serial"}
 OF_THIS_MACHINE = ("serial", "local")
@@ -62,7 +62,7 @@ def embed(X: Any, **config: Any) -> npt.NDArray[np.float64]:
     Examples
     --------
     >>> from sklearn.datasets import make_swiss_roll
-    >>> from pipeline import embed
+    >>> from lle import embed
     >>> X, length = make_swiss_roll(800, random_state=0)
     >>> embed(X, method="ltsa", neighbors={"n_neighbors": 10}).shape
     (800, 2)

@@ -12,13 +12,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pipeline.api.array_input import is_chunked, row_blocks
-from pipeline.api.embed import finished_run, python_errors
-from pipeline.api.place_in_memory import Training, read_training, state_of
-from pipeline.config.models import Config, Eigensolver, Weights
-from pipeline.config.neighbors import Neighbors
-from pipeline.storage import array_specs
-from pipeline.storage.store import Store
+from ..config.models import Config, Eigensolver, Weights
+from ..config.neighbors import Neighbors
+from ..storage import array_specs
+from ..storage.store import Store
+from .array_input import is_chunked, row_blocks
+from .embed import finished_run, python_errors
+from .place_in_memory import Training, read_training, state_of
 
 Array = npt.NDArray[np.float64]
 
@@ -93,7 +93,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     Examples
     --------
     >>> from sklearn.datasets import make_swiss_roll
-    >>> from pipeline import LocallyLinearEmbedding
+    >>> from lle import LocallyLinearEmbedding
     >>> X, length = make_swiss_roll(800, random_state=0)
     >>> model = LocallyLinearEmbedding(n_neighbors=10, method="ltsa").fit(X)
     >>> model.embedding_.shape
@@ -154,7 +154,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         Examples
         --------
         >>> from sklearn.datasets import load_digits
-        >>> from pipeline import LocallyLinearEmbedding
+        >>> from lle import LocallyLinearEmbedding
         >>> LocallyLinearEmbedding(method="pca").fit(load_digits().data).component_.max()
         np.int32(0)
         """
@@ -193,7 +193,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         Examples
         --------
         >>> from sklearn.datasets import load_digits
-        >>> from pipeline import LocallyLinearEmbedding
+        >>> from lle import LocallyLinearEmbedding
         >>> LocallyLinearEmbedding(method="pca", n_components=3).fit_transform(load_digits().data).shape
         (1797, 3)
         """
@@ -224,7 +224,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         Examples
         --------
         >>> from sklearn.datasets import make_s_curve
-        >>> from pipeline import LocallyLinearEmbedding
+        >>> from lle import LocallyLinearEmbedding
         >>> X, position = make_s_curve(600, random_state=0)
         >>> model = LocallyLinearEmbedding(n_neighbors=10).fit(X)
         >>> bool(abs(model.transform(X[:3]) - model.embedding_[:3]).max() < 1e-9)

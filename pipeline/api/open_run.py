@@ -8,10 +8,10 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.engine import current_config
-from pipeline.storage import array_specs
-from pipeline.storage.store import Store, block_of
-from pipeline.storage.versions import published_url
+from ..engine import current_config
+from ..storage import array_specs
+from ..storage.store import Store, block_of
+from ..storage.versions import published_url
 
 EMBEDDED = (array_specs.EMBEDDING, array_specs.COMPONENT, array_specs.EIGENVALUES)
 """The arrays of the step solve_embedding.write."""
@@ -55,7 +55,7 @@ class OpenedRun:
     --------
     >>> import tempfile
     >>> from sklearn.datasets import load_digits
-    >>> from pipeline import embed, open_run
+    >>> from lle import embed, open_run
     >>> folder = tempfile.mkdtemp()
     >>> Y = embed(load_digits().data, method="pca", output={"store": f"{folder}/digits.zarr"})
     >>> run = open_run(f"{folder}/digits.zarr")
@@ -86,7 +86,7 @@ class OpenedRun:
         --------
         >>> import tempfile
         >>> from sklearn.datasets import load_digits
-        >>> from pipeline import embed, open_run
+        >>> from lle import embed, open_run
         >>> folder = tempfile.mkdtemp()
         >>> Y = embed(load_digits().data, method="pca", output={"store": f"{folder}/digits.zarr"})
         >>> open_run(f"{folder}/digits.zarr").dataset()["embedding"].dims
@@ -130,7 +130,7 @@ def open_run(store: str) -> OpenedRun:
     --------
     >>> import tempfile
     >>> from sklearn.datasets import load_digits
-    >>> from pipeline import embed, open_run
+    >>> from lle import embed, open_run
     >>> folder = tempfile.mkdtemp()
     >>> Y = embed(load_digits().data, method="pca", output={"store": f"{folder}/digits.zarr"})
     >>> bool((open_run(f"{folder}/digits.zarr")["embedding"].compute() == Y).all())

@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import InputError, StoreError
-from pipeline.engine import checkpoint
-from pipeline.engine.plan import KDTREE_FEATURES
-from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors
-from pipeline.kernels.out_of_sample import of_one_component, place
-from pipeline.kernels.projection import project_like
-from pipeline.linalg.preprocess import Transform, unit_rows
-from pipeline.linalg.reg_choice import reg_of_run
-from pipeline.search.small_components import PLACED_COMPONENT
-from pipeline.storage import array_specs
-from pipeline.storage.store import Store
+from ..core.errors import InputError, StoreError
+from ..engine import checkpoint
+from ..engine.plan import KDTREE_FEATURES
+from ..kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors
+from ..kernels.out_of_sample import of_one_component, place
+from ..kernels.projection import project_like
+from ..linalg.preprocess import Transform, unit_rows
+from ..linalg.reg_choice import reg_of_run
+from ..search.small_components import PLACED_COMPONENT
+from ..storage import array_specs
+from ..storage.store import Store
 
 BATCH_BYTES = 16 * 2**20
 BRUTE_ROWS = 1024

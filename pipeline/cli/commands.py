@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pipeline.cli.output import (
+from ..core.credentials import redact
+from ..core.errors import ConfigError, LleError
+from ..core.machine import reproducible_environment
+from ..core.signals import interruptible
+from .output import (
     describe_check,
     describe_plan,
     describe_run,
@@ -26,14 +30,10 @@ from pipeline.cli.output import (
     describe_sweep,
     describe_transform,
 )
-from pipeline.cli.usage_errors import Commands, failure_json
-from pipeline.core.credentials import redact
-from pipeline.core.errors import ConfigError, LleError
-from pipeline.core.machine import reproducible_environment
-from pipeline.core.signals import interruptible
+from .usage_errors import Commands, failure_json
 
 if TYPE_CHECKING:
-    from pipeline.config.models import Config
+    from ..config.models import Config
 
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -79,8 +79,8 @@ def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fr
         as_json: AsJson = False, log: Log = "text", profile: Profile = False) -> None:  # fmt: skip
     """Run the job. Resumes from the finished steps in the store."""
 
-    from pipeline.engine.progress import JsonProgress, RunProgress
-    from pipeline.jobs.run import run as run_job
+    from ..engine.progress import JsonProgress, RunProgress
+    from ..jobs.run import run as run_job
 
     def act() -> dict[str, Any]:
         progress = JsonProgress() if log == "json" else RunProgress()
@@ -98,9 +98,9 @@ def sweep(configs: ConfigPaths,
           dry_run: DryRun = False) -> None:  # fmt: skip
     """Run many experiments; each step that they share is computed once. Writes one table and one picture."""
 
-    from pipeline.engine.progress import RunProgress
-    from pipeline.jobs import sweep_plan
-    from pipeline.jobs.sweep import run_sweep
+    from ..engine.progress import RunProgress
+    from ..jobs import sweep_plan
+    from ..jobs.sweep import run_sweep
 
     def act() -> dict[str, Any]:
         url, experiments = sweep_plan.load_sweep(configs, tuple(set_ or ()), store)
@@ -118,7 +118,7 @@ def sweep(configs: ConfigPaths,
 def plan(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
     """Show what a run would do: tasks, bytes per task, disk space, memory of the eigensolver. Computes nothing."""
 
-    from pipeline.jobs.plan_preview import plan_summary
+    from ..jobs.plan_preview import plan_summary
 
     def act() -> dict[str, Any]:
         return plan_summary(_load(config, set_, store))
@@ -130,7 +130,7 @@ def plan(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, a
 def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
     """Check the config and the header of the input. Computes nothing."""
 
-    from pipeline.jobs.validate import validate as validate_config
+    from ..jobs.validate import validate as validate_config
 
     def act() -> dict[str, Any]:
         layout = validate_config(_load(config, set_, store))
@@ -148,7 +148,7 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
             as_json: AsJson = False) -> None:  # fmt: skip
     """Estimate the intrinsic dimension from a sample; suggest n_components, n_neighbors and reg, with reasons."""
 
-    from pipeline.jobs import suggest as suggestions
+    from ..jobs import suggest as suggestions
 
     def act() -> dict[str, Any]:
         loaded = _load(config, set_, None)
@@ -166,7 +166,7 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
 def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> None:
     """Show the progress of a run: finished blocks of each stage, seconds, running or stopped."""
 
-    from pipeline.jobs.status import status_of
+    from ..jobs.status import status_of
 
     def act() -> dict[str, Any]:
         state = status_of(store)
@@ -183,8 +183,8 @@ def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> No
 def verify(store: StoreUrl, as_json: AsJson = False) -> None:
     """Check every stored chunk against its checksum. The next run computes damaged blocks again."""
 
-    from pipeline.jobs.verify import check
-    from pipeline.storage.versions import other_versions, reading
+    from ..jobs.verify import check
+    from ..storage.versions import other_versions, reading
 
     def act() -> dict[str, Any]:
         with reading(store) as opened:
@@ -197,8 +197,8 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
 def report(store: StoreUrl, as_json: AsJson = False) -> None:
     """Build the report of a store again."""
 
-    from pipeline.stages.write_report import write_report
-    from pipeline.storage.versions import reading
+    from ..stages.write_report import write_report
+    from ..storage.versions import reading
 
     def act() -> dict[str, Any]:
         with reading(store) as opened:
@@ -213,8 +213,8 @@ def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", h
            as_json: AsJson = False) -> None:  # fmt: skip
     """Write the embedding to one file, in input order."""
 
-    from pipeline.jobs.export import export_run
-    from pipeline.storage.versions import reading
+    from ..jobs.export import export_run
+    from ..storage.versions import reading
 
     def act() -> dict[str, Any]:
         with reading(store) as opened:
@@ -243,9 +243,9 @@ def transform(
 ) -> None:  # fmt: skip
     """Embed new points: weighted sums of the coordinates of their neighbours in a finished run."""
 
-    from pipeline.config.models import Cluster, Execution, load_config
-    from pipeline.engine.progress import RunProgress
-    from pipeline.jobs.transform import transform as transform_rows
+    from ..config.models import Cluster, Execution, load_config
+    from ..engine.progress import RunProgress
+    from ..jobs.transform import transform as transform_rows
 
     def act() -> dict[str, Any]:
         if config is not None and workers is not None:
@@ -263,7 +263,7 @@ def transform(
 @app.command()
 def schema(as_json: AsJson = False) -> None:
     """Print the JSON schema of the config."""
-    from pipeline.config.models import json_schema
+    from ..config.models import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))
 
@@ -294,7 +294,7 @@ def _leave(code: int) -> None:
 
 
 def _load(config: Path, overrides: list[str] | None, store: str | None) -> "Config":
-    from pipeline.config.models import load_config
+    from ..config.models import load_config
 
     return load_config(config, tuple(overrides or ()), store)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline.engine import task_costs
+from ..engine import task_costs
 
 GIB = 2**30
 

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from pipeline.core.credentials import redact
+from ..core.credentials import redact
 
 
 def failure_json(kind: str, message: str, code: int, details: dict[str, Any] | None = None) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster, performance_report
 
-from pipeline.clusters.existing_scheduler import address_cluster
-from pipeline.clusters.kubernetes import kubernetes_cluster
-from pipeline.clusters.limits import Section, n_workers, worker_memory
-from pipeline.clusters.slurm import slurm_cluster
-from pipeline.config.models import Cluster, KubernetesCluster, SlurmCluster
+from ..config.models import Cluster, KubernetesCluster, SlurmCluster
+from .existing_scheduler import address_cluster
+from .kubernetes import kubernetes_cluster
+from .limits import Section, n_workers, worker_memory
+from .slurm import slurm_cluster
 
 # NUMBA_NUM_THREADS is not set here: Dask sets these variables in this process too while it starts a worker. Numba reads
 # its variable at every compilation, and fails if it differs from the number of threads that it has started.

@@ -13,9 +13,9 @@ from distributed.comm.core import CommClosedError
 from distributed.security import Security
 from distributed.versions import VersionMismatchWarning
 
-from pipeline.clusters.version_check import check_versions
-from pipeline.config.models import Cluster, Tls
-from pipeline.core.errors import ConfigError, LleError
+from ..config.models import Cluster, Tls
+from ..core.errors import ConfigError, LleError
+from .version_check import check_versions
 
 ANSWER_SECONDS = 30
 WAIT_SECONDS = 30

@@ -16,22 +16,14 @@ from collections.abc import Iterator
 
 from distributed import Client
 
-from pipeline.clusters.existing_scheduler import connected
-from pipeline.clusters.kubernetes_api import CLUSTERS, GROUPS, Json, KubernetesApi
-from pipeline.clusters.kubernetes_manifests import (
-    Pods,
-    Size,
-    conflict,
-    dask_cluster,
-    fitting_name,
-    memory_group,
-    same_spec,
-)
-from pipeline.clusters.limits import MEMORY_RESOURCE
-from pipeline.clusters.version_check import check_versions
-from pipeline.config.models import KubernetesCluster
-from pipeline.core.errors import Interrupted, LleError
-from pipeline.core.signals import STOP_SIGNALS
+from ..config.models import KubernetesCluster
+from ..core.errors import Interrupted, LleError
+from ..core.signals import STOP_SIGNALS
+from .existing_scheduler import connected
+from .kubernetes_api import CLUSTERS, GROUPS, Json, KubernetesApi
+from .kubernetes_manifests import Pods, Size, conflict, dask_cluster, fitting_name, memory_group, same_spec
+from .limits import MEMORY_RESOURCE
+from .version_check import check_versions
 
 POLL_SECONDS = 1.0
 GONE_SECONDS = 60

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import ConfigError, LleError
+from ..core.errors import ConfigError, LleError
 
 Json = dict[str, Any]
 

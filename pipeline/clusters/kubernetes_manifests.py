@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.errors import ConfigError, LleError
+from ..core.errors import ConfigError, LleError
 
 Json = dict[str, Any]
 

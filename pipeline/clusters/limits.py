@@ -1,7 +1,7 @@
 """Memory, number and resource of the workers that a cluster section stands for, known before a cluster is there."""
 
-from pipeline.config.models import Cluster, KubernetesCluster, SlurmCluster
-from pipeline.core.machine import available_cores, available_memory
+from ..config.models import Cluster, KubernetesCluster, SlurmCluster
+from ..core.machine import available_cores, available_memory
 
 MEMORY_RESOURCE = "MEMORY"
 MEMORY_SHARE = 0.8

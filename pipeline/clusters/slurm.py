@@ -14,10 +14,10 @@ from typing import Any
 import dask
 from distributed import Client
 
-from pipeline.clusters.existing_scheduler import innermost
-from pipeline.clusters.version_check import check_versions
-from pipeline.config.models import SlurmCluster
-from pipeline.core.errors import ConfigError, LleError
+from ..config.models import SlurmCluster
+from ..core.errors import ConfigError, LleError
+from .existing_scheduler import innermost
+from .version_check import check_versions
 
 POLL_SECONDS = 0.5
 SBATCH_SECONDS = 60

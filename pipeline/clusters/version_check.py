@@ -8,8 +8,8 @@ from typing import Any
 from distributed import Client, LocalCluster
 from distributed.versions import get_versions
 
-from pipeline.core.errors import ConfigError
-from pipeline.core.machine import source_digest
+from ..core.errors import ConfigError
+from ..core.machine import source_digest
 
 # Packages of the scheduler, and further packages that a worker computes with.
 MESSAGES = ("python", "dask", "distributed", "cloudpickle", "msgpack", "tornado")

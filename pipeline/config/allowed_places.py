@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pipeline.core.errors import ConfigError
+from ..core.errors import ConfigError
 
 VARIABLE = "LLE_ALLOWED_PLACES"
 PLACES = {

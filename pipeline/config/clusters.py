@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from pipeline.config.fields import Model, Size
+from .fields import Model, Size
 
 DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 ADDRESS = r"(tcp|tls)://([\w.-]+|\[[\w.:%]+\]):[0-9]{1,5}"

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
 
-from pipeline.config.fields import Tagged, checked_number
+from .fields import Tagged, checked_number
 
 PATHS = "a path, a pattern such as rows/*.parquet, or a URL; files are taken in the order of their names"
 MAX_POINTS = 10**10

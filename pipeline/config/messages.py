@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, get_args
 
-from pipeline.config.clusters import KINDS as CLUSTERS
-from pipeline.config.fields import shown
-from pipeline.config.inputs import KINDS as INPUTS
-from pipeline.config.neighbors import NpyGraph, ZarrGraph
+from .clusters import KINDS as CLUSTERS
+from .fields import shown
+from .inputs import KINDS as INPUTS
+from .neighbors import NpyGraph, ZarrGraph
 
 GRAPHS: dict[Any, Any] = {"npy": NpyGraph, "zarr": ZarrGraph}
 LONGEST_WORD = 100  # characters for which a similar word is searched

@@ -9,16 +9,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from pipeline.config.allowed_places import check_places
-from pipeline.config.clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls, Wait
-from pipeline.config.fields import Model, Size, parse_size
-from pipeline.config.inputs import Input
-from pipeline.config.messages import describe
-from pipeline.config.neighbors import Neighbors, bounds_of_lists, check_lists, least_neighbors
-from pipeline.config.sweep import Sweep, apply_value
-from pipeline.config.yaml_io import parse_value, read_mapping, to_yaml
-from pipeline.core.credentials import HIDDEN, find_secret, secrets_in
-from pipeline.core.errors import ConfigError
+from ..core.credentials import HIDDEN, find_secret, secrets_in
+from ..core.errors import ConfigError
+from .allowed_places import check_places
+from .clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls, Wait
+from .fields import Model, Size, parse_size
+from .inputs import Input
+from .messages import describe
+from .neighbors import Neighbors, bounds_of_lists, check_lists, least_neighbors
+from .sweep import Sweep, apply_value
+from .yaml_io import parse_value, read_mapping, to_yaml
 
 __all__ = [
     "Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Sweep", "Tls", "check_config",

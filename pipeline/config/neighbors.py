@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline.config.fields import Model, Tagged
+from .fields import Model, Tagged
 
 
 class NpyGraph(Tagged):

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from pipeline.config.fields import Model, as_number
-from pipeline.core.credentials import HIDDEN, find_secret
-from pipeline.core.errors import ConfigError
+from ..core.credentials import HIDDEN, find_secret
+from ..core.errors import ConfigError
+from .fields import Model, as_number
 
 Values = dict[str, Any]
 MAX_NAME = 120

@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from pipeline.core.credentials import HIDDEN, find_secret
-from pipeline.core.errors import ConfigError
+from ..core.credentials import HIDDEN, find_secret
+from ..core.errors import ConfigError
 
 MERGE = "tag:yaml.org,2002:merge"
 MAX_DEPTH = 50  # maximum levels of nesting; a config has five

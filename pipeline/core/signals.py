@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from pipeline.core.errors import Interrupted
+from .errors import Interrupted
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -15,12 +15,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from pipeline.core.errors import StageIncomplete, StoreError
-from pipeline.engine import damage
-from pipeline.engine.markers import pack, unpack
-from pipeline.engine.plan import BlockReport, Step
-from pipeline.storage import records
-from pipeline.storage.store import Store
+from ..core.errors import StageIncomplete, StoreError
+from ..storage import records
+from ..storage.store import Store
+from . import damage
+from .markers import pack, unpack
+from .plan import BlockReport, Step
 
 Before = Collection[tuple[str, str]] | None
 

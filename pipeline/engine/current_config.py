@@ -8,10 +8,10 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from pipeline.core.errors import ConfigError
-from pipeline.engine.checkpoint import finished_blocks, recorded_steps, step_record
-from pipeline.storage import records
-from pipeline.storage.store import Store
+from ..core.errors import ConfigError
+from ..storage import records
+from ..storage.store import Store
+from .checkpoint import finished_blocks, recorded_steps, step_record
 
 CURRENT = "_run/current.json"
 NOTHING: dict[str, Any] = {"steps": [], "arrays": [], "metrics": False}

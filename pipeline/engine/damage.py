@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from pipeline.core.errors import CorruptChunk, StoreError
-from pipeline.engine.plan import BlockReport
-from pipeline.storage import array_specs
-from pipeline.storage.store import Store, block_of
+from ..core.errors import CorruptChunk, StoreError
+from ..storage import array_specs
+from ..storage.store import Store, block_of
+from .plan import BlockReport
 
 Record = Mapping[str, Any]
 Done = Mapping[int, BlockReport]

@@ -20,13 +20,13 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from threadpoolctl import ThreadpoolController
 
-from pipeline.clusters.version_check import check_versions, require_versions, required_versions
-from pipeline.core import stage_caches
-from pipeline.core.errors import CorruptChunk, LleError, StageIncomplete, StoreError
-from pipeline.core.machine import available_memory, peak_bytes
-from pipeline.engine import checkpoint, subprocess_call, task_costs
-from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, BlockReport, Step
-from pipeline.storage.store import Store
+from ..clusters.version_check import check_versions, require_versions, required_versions
+from ..core import stage_caches
+from ..core.errors import CorruptChunk, LleError, StageIncomplete, StoreError
+from ..core.machine import available_memory, peak_bytes
+from ..storage.store import Store
+from . import checkpoint, subprocess_call, task_costs
+from .plan import DRIVER, WHOLE_DATA, WORKER, BlockReport, Step
 
 RETRIES = 2
 WINDOW_PER_WORKER = 3

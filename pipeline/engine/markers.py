@@ -5,7 +5,7 @@ import zlib
 from dataclasses import asdict
 from typing import Any
 
-from pipeline.engine.plan import BlockReport, Json
+from .plan import BlockReport, Json
 
 
 def pack(fingerprint: str, report: BlockReport) -> Json:

@@ -1,9 +1,9 @@
 """Where the tasks of a step run: driver, worker or high-memory worker, and whether they fit there."""
 
-from pipeline.clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
-from pipeline.config.models import Config
-from pipeline.engine import task_costs
-from pipeline.engine.plan import WHOLE_DATA, WORKER, Step
+from ..clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
+from ..config.models import Config
+from . import task_costs
+from .plan import WHOLE_DATA, WORKER, Step
 
 
 def where(step: Step, config: Config) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.storage.array_specs import PlannedArray, dtype_bytes
+from ..storage.array_specs import PlannedArray, dtype_bytes
 
 Report = dict[str, Any]
 Json = dict[str, Any]

@@ -18,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from pipeline.engine.plan import BlockReport, Step
+from .plan import BlockReport, Step
 
 LINE_SECONDS, WAIT_SECONDS = 10.0, 30.0
 

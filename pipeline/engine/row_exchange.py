@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import Decides, Layout, Report, Runs, Step, Writes
-from pipeline.storage import array_specs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.store import Store
+from . import disk_costs, task_costs
+from .plan import Decides, Layout, Report, Runs, Step, Writes
 
 Ids = npt.NDArray[np.integer]
 

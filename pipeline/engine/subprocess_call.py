@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import LleError, NotEnoughMemory
+from ..core.errors import LleError, NotEnoughMemory
 
 Say = Callable[[str], None]
 

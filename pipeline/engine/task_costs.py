@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pipeline.core.errors import NotEnoughMemory
-from pipeline.engine.plan import KDTREE_FEATURES, MIN_BLOCK_POINTS, WORKER, Layout, Stage, Step, walk
+from ..core.errors import NotEnoughMemory
+from .plan import KDTREE_FEATURES, MIN_BLOCK_POINTS, WORKER, Layout, Stage, Step, walk
 
 MIB = 2**20
 GIB = 2**30

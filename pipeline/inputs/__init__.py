@@ -5,10 +5,10 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from pipeline.core.errors import InputError
-from pipeline.inputs.base import LabelKind, Source
-from pipeline.inputs.damage import damage_as_input_error
-from pipeline.inputs.row_filter import SelectedRows
+from ..core.errors import InputError
+from .base import LabelKind, Source
+from .damage import damage_as_input_error
+from .row_filter import SelectedRows
 
 __all__ = ["LabelKind", "Source", "open_source"]
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import InputError
-from pipeline.core.machine import available_memory
-from pipeline.inputs.damage import damage_as_input_error
+from ..core.errors import InputError
+from ..core.machine import available_memory
+from .damage import damage_as_input_error
 
 AnyArray = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]

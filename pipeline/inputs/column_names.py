@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pipeline.core.errors import InputError
+from ..core.errors import InputError
 
 LISTED = 12
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.errors import InputError
-from pipeline.inputs.base import AnyArray
-from pipeline.inputs.files import FileRows, Stamp, reading
+from ..core.errors import InputError
+from .base import AnyArray
+from .files import FileRows, Stamp, reading
 
 SKIP_BYTES = 1 << 20
 STREAM_BYTES = 1 << 22  # bytes per request of a compressed file behind a URL

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import InputChanged
-from pipeline.inputs import Source
-from pipeline.storage import array_specs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..core.errors import InputChanged
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.store import Store
+from . import Source
 
 N_CHECKED_ROWS = 16
 

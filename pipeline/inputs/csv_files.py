@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from pipeline.core.errors import InputError
-from pipeline.inputs.base import AnyArray, Source
-from pipeline.inputs.column_names import TableColumns, choose_columns
-from pipeline.inputs.files import FileRows, Stamp, find_files, open_file, reading
-from pipeline.inputs.stacked_files import FileSource
+from ..core.errors import InputError
+from .base import AnyArray, Source
+from .column_names import TableColumns, choose_columns
+from .files import FileRows, Stamp, find_files, open_file, reading
+from .stacked_files import FileSource
 
 SCAN_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 28

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipeline.core.errors import InputError, LleError
-from pipeline.storage.storage_errors import explain_remote
+from ..core.errors import InputError, LleError
+from ..storage.storage_errors import explain_remote
 
 
 @contextmanager

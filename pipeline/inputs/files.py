@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import IO, cast
 from urllib.parse import unquote, urlsplit
 
-from pipeline.core.errors import InputError, LleError
-from pipeline.inputs.base import Fingerprint, Rows
-from pipeline.inputs.file_stamp import Stamp, is_url
-from pipeline.inputs.remote_files import RangeFile, find_objects
+from ..core.errors import InputError, LleError
+from .base import Fingerprint, Rows
+from .file_stamp import Stamp, is_url
+from .remote_files import RangeFile, find_objects
 
 __all__ = ["FileRows", "Stamp", "find_files", "find_paths", "open_file", "path_or_file", "reading"]
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pipeline.core.errors import InputError
-from pipeline.inputs.base import AnyArray, Fingerprint, FloatArray, LabelKind, Rows
+from ..core.errors import InputError
+from .base import AnyArray, Fingerprint, FloatArray, LabelKind, Rows
 
 SCAN_ROWS = 1 << 18
 MAX_INTEGER_CLASSES = 64

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pipeline.core.errors import InputError
-from pipeline.inputs.base import AnyArray
-from pipeline.inputs.compressed import SKIP_BYTES, STREAM_BYTES, decoding
-from pipeline.inputs.files import FileRows, Stamp, path_or_file, reading
-from pipeline.inputs.remote_files import read_range
+from ..core.errors import InputError
+from .base import AnyArray
+from .compressed import SKIP_BYTES, STREAM_BYTES, decoding
+from .files import FileRows, Stamp, path_or_file, reading
+from .remote_files import read_range
 
 COLUMNS_AT_ONCE = 16
 

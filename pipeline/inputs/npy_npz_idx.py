@@ -11,12 +11,12 @@ from typing import IO, NamedTuple, cast
 
 import numpy as np
 
-from pipeline.core.errors import InputError
-from pipeline.inputs.base import Rows, Source
-from pipeline.inputs.compressed import STREAM_BYTES, StreamedRows, decoding
-from pipeline.inputs.files import HEADER_BYTES, Stamp, find_files, open_file, path_or_file, reading
-from pipeline.inputs.memory_mapped import Layout, UnpackedRows, stored_rows
-from pipeline.inputs.stacked_files import FileSource
+from ..core.errors import InputError
+from .base import Rows, Source
+from .compressed import STREAM_BYTES, StreamedRows, decoding
+from .files import HEADER_BYTES, Stamp, find_files, open_file, path_or_file, reading
+from .memory_mapped import Layout, UnpackedRows, stored_rows
+from .stacked_files import FileSource
 
 PathText = str | os.PathLike[str]
 

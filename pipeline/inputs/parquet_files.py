@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.errors import InputError
-from pipeline.core.stage_caches import cleared_between_stages
-from pipeline.inputs.base import AnyArray, Source
-from pipeline.inputs.column_names import TableColumns, choose_columns
-from pipeline.inputs.files import FileRows, Stamp, find_files, path_or_file, reading
-from pipeline.inputs.stacked_files import FileSource
+from ..core.errors import InputError
+from ..core.stage_caches import cleared_between_stages
+from .base import AnyArray, Source
+from .column_names import TableColumns, choose_columns
+from .files import FileRows, Stamp, find_files, path_or_file, reading
+from .stacked_files import FileSource
 
 BUNCH_BYTES = 1 << 25  # decoded bytes of a row group's columns that are read together
 WIDEST_NUMBER = 32  # bytes of a decimal with 76 digits

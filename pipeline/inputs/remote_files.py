@@ -16,11 +16,11 @@ from urllib.parse import unquote
 
 from fsspec.utils import glob_translate
 
-from pipeline.core.errors import ConfigError, InputChanged, InputError, LleError
-from pipeline.inputs.file_stamp import Stamp
-from pipeline.storage.objects import open_remote
-from pipeline.storage.retries import retried
-from pipeline.storage.storage_errors import explain_remote
+from ..core.errors import ConfigError, InputChanged, InputError, LleError
+from ..storage.objects import open_remote
+from ..storage.retries import retried
+from ..storage.storage_errors import explain_remote
+from .file_stamp import Stamp
 
 MAGIC = re.compile(r"[*?\[]")
 PIECE_BYTES = 1 << 24  # bytes per request: the client's timeout is 30 seconds

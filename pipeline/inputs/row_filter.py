@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import InputError
-from pipeline.inputs.base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
+from ..core.errors import InputError
+from .base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
 
 WINDOW_ROWS = 4096
 """Rows of the source in memory at a time; does not affect results."""

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.errors import InputError
-from pipeline.inputs.base import (
+from ..core.errors import InputError
+from .base import (
     AnyArray,
     Fingerprint,
     FloatArray,
@@ -20,7 +20,7 @@ from pipeline.inputs.base import (
     common_dtype,
     stamp_text,
 )
-from pipeline.inputs.labels import Labels
+from .labels import Labels
 
 WINDOW_BYTES = 1 << 25
 

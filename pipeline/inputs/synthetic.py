@@ -4,9 +4,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from pipeline.core.errors import InputError
-from pipeline.inputs.base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
-from pipeline.kernels.manifolds import MANIFOLDS, check_parameters, sample
+from ..core.errors import InputError
+from ..kernels.manifolds import MANIFOLDS, check_parameters, sample
+from .base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
 
 N_DIGITS, N_PIXELS = 1797, 64
 

@@ -15,13 +15,13 @@ from urllib.parse import unquote, urlparse
 import numpy as np
 import zarr
 
-from pipeline.core.errors import ConfigError, InputError, LleError
-from pipeline.inputs.base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix
-from pipeline.inputs.files import find_paths
-from pipeline.inputs.stacked_files import FileSource
-from pipeline.storage.objects import open_remote
-from pipeline.storage.retrying_store import RetryingObjectStore
-from pipeline.storage.storage_errors import client_message, explain_remote
+from ..core.errors import ConfigError, InputError, LleError
+from ..storage.objects import open_remote
+from ..storage.retrying_store import RetryingObjectStore
+from ..storage.storage_errors import client_message, explain_remote
+from .base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix
+from .files import find_paths
+from .stacked_files import FileSource
 
 IN_FLIGHT = 10  # chunks that zarr decodes at one time
 HEADS = ("zarr.json", ".z")  # beginnings of metadata file names

@@ -9,11 +9,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pipeline.core.errors import ConfigError
-from pipeline.engine import current_config
-from pipeline.storage import array_specs
-from pipeline.storage.storage_errors import storage_errors
-from pipeline.storage.store import Store, block_of
+from ..core.errors import ConfigError
+from ..engine import current_config
+from ..storage import array_specs
+from ..storage.storage_errors import storage_errors
+from ..storage.store import Store, block_of
 
 SUFFIXES = (".npy", ".parquet", ".csv")
 

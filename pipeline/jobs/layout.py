@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from pipeline.clusters.limits import memory_of_workers
-from pipeline.config.models import Config
-from pipeline.engine import task_costs
-from pipeline.engine.plan import Layout, walk
-from pipeline.inputs import Source
-from pipeline.stages import ingest
-from pipeline.stages.registry import stages_of
-from pipeline.storage.store import Store
+from ..clusters.limits import memory_of_workers
+from ..config.models import Config
+from ..engine import task_costs
+from ..engine.plan import Layout, walk
+from ..inputs import Source
+from ..stages import ingest
+from ..stages.registry import stages_of
+from ..storage.store import Store
 
 
 def layout_of(config: Config, source: Source, store: Store | None = None, limit: int | None = None) -> Layout:

@@ -2,21 +2,21 @@
 
 from typing import Any
 
-from pipeline.clusters.limits import memory_of_workers
-from pipeline.config.models import Config, resolved
-from pipeline.core.errors import NotEnoughMemory
-from pipeline.core.machine import versions
-from pipeline.engine import checkpoint, task_costs
-from pipeline.engine.placement import fits, where
-from pipeline.engine.plan import BlockReport, Layout, Report, Step, walk
-from pipeline.inputs import Source
-from pipeline.jobs.layout import layout_of
-from pipeline.jobs.reprocess import History, begin, identity, is_current, version_id
-from pipeline.linalg.reg_choice import STAGES, STEP, describe_reg
-from pipeline.stages import ingest, solve_embedding
-from pipeline.stages.registry import stages_of
-from pipeline.storage.store import Store
-from pipeline.storage.versions import Versions
+from ..clusters.limits import memory_of_workers
+from ..config.models import Config, resolved
+from ..core.errors import NotEnoughMemory
+from ..core.machine import versions
+from ..engine import checkpoint, task_costs
+from ..engine.placement import fits, where
+from ..engine.plan import BlockReport, Layout, Report, Step, walk
+from ..inputs import Source
+from ..linalg.reg_choice import STAGES, STEP, describe_reg
+from ..stages import ingest, solve_embedding
+from ..stages.registry import stages_of
+from ..storage.store import Store
+from ..storage.versions import Versions
+from .layout import layout_of
+from .reprocess import History, begin, identity, is_current, version_id
 
 
 class Forecast:

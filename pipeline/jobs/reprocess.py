@@ -14,19 +14,19 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from pipeline.config.models import Config, resolved
-from pipeline.core.errors import LleError, StoreError
-from pipeline.core.machine import versions
-from pipeline.engine import checkpoint
-from pipeline.engine.plan import Json, Layout, Report, RunResult, Step
-from pipeline.inputs import Source
-from pipeline.linalg.alignment import state_of_other
-from pipeline.search.incremental import base_version
-from pipeline.search.variable_neighborhoods import names_files, state_of_files
-from pipeline.storage import records
-from pipeline.storage.lock import RunLock
-from pipeline.storage.store import Store
-from pipeline.storage.versions import Versions
+from ..config.models import Config, resolved
+from ..core.errors import LleError, StoreError
+from ..core.machine import versions
+from ..engine import checkpoint
+from ..engine.plan import Json, Layout, Report, RunResult, Step
+from ..inputs import Source
+from ..linalg.alignment import state_of_other
+from ..search.incremental import base_version
+from ..search.variable_neighborhoods import names_files, state_of_files
+from ..storage import records
+from ..storage.lock import RunLock
+from ..storage.store import Store
+from ..storage.versions import Versions
 
 INPUT = "_run/input.json"
 

@@ -6,26 +6,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipeline.clusters.connect import connect, performance
-from pipeline.clusters.limits import Section, memory_of_high_memory, memory_of_workers, memory_resource
-from pipeline.config.models import Cluster, Config, resolved
-from pipeline.core.errors import BoundsNotMet, InputChanged
-from pipeline.core.machine import versions
-from pipeline.core.signals import interruptible
-from pipeline.engine import checkpoint, current_config
-from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import BlockReport, Layout, Report, RunResult, Step, drive
-from pipeline.engine.progress import RunProgress
-from pipeline.inputs import Source
-from pipeline.jobs.layout import check_layout, layout_of
-from pipeline.jobs.reprocess import History, reprocess
-from pipeline.report.prometheus import reported
-from pipeline.search.shorter_lists import truncated_step
-from pipeline.stages import ingest, write_report
-from pipeline.stages.registry import METHOD_ARRAYS, stages_of
-from pipeline.storage.lock import RunLock, wait_for_lock
-from pipeline.storage.store import Store
-from pipeline.storage.versions import Versions
+from ..clusters.connect import connect, performance
+from ..clusters.limits import Section, memory_of_high_memory, memory_of_workers, memory_resource
+from ..config.models import Cluster, Config, resolved
+from ..core.errors import BoundsNotMet, InputChanged
+from ..core.machine import versions
+from ..core.signals import interruptible
+from ..engine import checkpoint, current_config
+from ..engine.execute import Executor, run_step
+from ..engine.plan import BlockReport, Layout, Report, RunResult, Step, drive
+from ..engine.progress import RunProgress
+from ..inputs import Source
+from ..report.prometheus import reported
+from ..search.shorter_lists import truncated_step
+from ..stages import ingest, write_report
+from ..stages.registry import METHOD_ARRAYS, stages_of
+from ..storage.lock import RunLock, wait_for_lock
+from ..storage.store import Store
+from ..storage.versions import Versions
+from .layout import check_layout, layout_of
+from .reprocess import History, reprocess
 
 
 @dataclass(frozen=True)

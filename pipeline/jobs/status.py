@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.core.errors import ConfigError
-from pipeline.engine import checkpoint
-from pipeline.stages.registry import stages_of
-from pipeline.storage.lock import running
-from pipeline.storage.store import Store
-from pipeline.storage.versions import Versions, unreadable
+from ..core.errors import ConfigError
+from ..engine import checkpoint
+from ..stages.registry import stages_of
+from ..storage.lock import running
+from ..storage.store import Store
+from ..storage.versions import Versions, unreadable
 
 
 def status(store: Store) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def status(store: Store) -> dict[str, Any]:
         entry["steps"][step] = {"done": done, "blocks": record["n_blocks"]}
         last = {"stage": stage, "step": step, "done": done, "blocks": record["n_blocks"]}
         now = last if done < record["n_blocks"] else now
-    from pipeline.linalg.solver_checkpoint import kept_heads  # noqa: PLC0415 (loads the eigensolver)
+    from ..linalg.solver_checkpoint import kept_heads  # noqa: PLC0415 (loads the eigensolver)
 
     names = stages_of(store.attributes()["config"]["method"])
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import Config, to_yaml
-from pipeline.core.errors import ConfigError, InputError
-from pipeline.core.signals import interruptible
-from pipeline.jobs.suggest_sample import Survey, survey
-from pipeline.jobs.suggest_trial import Pilot, trial_folder, tried
-from pipeline.kernels.factors.choose_reg import SURFACE_REG, LocalVariance, choose_reg, local_variance
-from pipeline.kernels.factors.lle_weights import barycenter_weights
-from pipeline.kernels.quality.bootstrap import Estimate
-from pipeline.kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
-from pipeline.kernels.quality.trustworthiness import NORMAL_QUANTILE_975, mean_interval
-from pipeline.linalg.reg_choice import METHODS, sample_points
-from pipeline.stages.ingest import first_layout, open_input
+from ..config.models import Config, to_yaml
+from ..core.errors import ConfigError, InputError
+from ..core.signals import interruptible
+from ..kernels.factors.choose_reg import SURFACE_REG, LocalVariance, choose_reg, local_variance
+from ..kernels.factors.lle_weights import barycenter_weights
+from ..kernels.quality.bootstrap import Estimate
+from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
+from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975, mean_interval
+from ..linalg.reg_choice import METHODS, sample_points
+from ..stages.ingest import first_layout, open_input
+from .suggest_sample import Survey, survey
+from .suggest_trial import Pilot, trial_folder, tried
 
 NEIGHBORS = (6, 8, 10, 12, 16, 20, 30, 40)
 TOLERANCE = 0.001

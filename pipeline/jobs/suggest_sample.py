@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import Config
-from pipeline.core.errors import InputError
-from pipeline.engine.plan import KDTREE_FEATURES, block_points
-from pipeline.inputs import Source
-from pipeline.kernels.neighbors.duplicates import row_hashes
-from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
-from pipeline.linalg.preprocess import Transform, fit_sample, unit_rows
+from ..config.models import Config
+from ..core.errors import InputError
+from ..engine.plan import KDTREE_FEATURES, block_points
+from ..inputs import Source
+from ..kernels.neighbors.duplicates import row_hashes
+from ..kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
+from ..linalg.preprocess import Transform, fit_sample, unit_rows
 
 NEIGHBOR_BYTES = 256 * 2**20
 LEAST_POINTS = 50

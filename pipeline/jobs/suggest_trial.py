@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import Config, load_config, resolved, to_yaml
-from pipeline.core.errors import Interrupted, LleError
-from pipeline.engine.execute import wait_for_blocks
-from pipeline.engine.plan import KDTREE_FEATURES
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs import run as runs
-from pipeline.kernels.neighbors.knn import brute_neighbors, kdtree_neighbors
-from pipeline.kernels.quality.trustworthiness import count_closer, neighbor_thresholds, trustworthiness
-from pipeline.storage.store import Store
+from ..config.models import Config, load_config, resolved, to_yaml
+from ..core.errors import Interrupted, LleError
+from ..engine.execute import wait_for_blocks
+from ..engine.plan import KDTREE_FEATURES
+from ..engine.progress import RunProgress
+from ..kernels.neighbors.knn import brute_neighbors, kdtree_neighbors
+from ..kernels.quality.trustworthiness import count_closer, neighbor_thresholds, trustworthiness
+from ..storage.store import Store
+from . import run as runs
 
 COMPARED_NEIGHBORS = 12
 """Of trustworthiness and continuity, the same for all candidates, so that their values can be compared."""

@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.clusters.limits import n_workers
-from pipeline.clusters.version_check import require_versions, required_versions
-from pipeline.config.models import Cluster
-from pipeline.core.errors import ConfigError, ExperimentsFailed, Interrupted, LleError
-from pipeline.core.signals import interruptible
-from pipeline.engine.execute import Executor
-from pipeline.engine.plan import Step
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs import run as runs
-from pipeline.jobs.sweep_plan import Experiment, Row, plan_sweep, worker_limit
-from pipeline.jobs.task_tree import run_tree
-from pipeline.report.sweep_page import flat_metrics, render_sweep, table_bytes
-from pipeline.search.shorter_lists import is_truncated
-from pipeline.stages.report_columns import color_source
-from pipeline.storage import array_specs
-from pipeline.storage.lock import RunLock, wait_for_lock
-from pipeline.storage.store import Store
+from ..clusters.limits import n_workers
+from ..clusters.version_check import require_versions, required_versions
+from ..config.models import Cluster
+from ..core.errors import ConfigError, ExperimentsFailed, Interrupted, LleError
+from ..core.signals import interruptible
+from ..engine.execute import Executor
+from ..engine.plan import Step
+from ..engine.progress import RunProgress
+from ..report.sweep_page import flat_metrics, render_sweep, table_bytes
+from ..search.shorter_lists import is_truncated
+from ..stages.report_columns import color_source
+from ..storage import array_specs
+from ..storage.lock import RunLock, wait_for_lock
+from ..storage.store import Store
+from . import run as runs
+from .sweep_plan import Experiment, Row, plan_sweep, worker_limit
+from .task_tree import run_tree
 
 if TYPE_CHECKING:
-    from pipeline.report.sweep_figure import Cell
+    from ..report.sweep_figure import Cell
 
 
 NAMED = 10
@@ -108,7 +108,7 @@ def _line(row: Row, number: int, n_experiments: int) -> str:
 
 def _write_results(root: Store, found: list[Experiment], result: SweepResult) -> None:
     """sweep.parquet, contact_sheet.png and sweep.html beside the stores of the runs."""
-    from pipeline.report.sweep_figure import draw_contact_sheet  # noqa: PLC0415 (matplotlib)
+    from ..report.sweep_figure import draw_contact_sheet  # noqa: PLC0415 (matplotlib)
 
     parameters = list(dict.fromkeys(name for experiment in found for name in experiment.values))
     title = f"{root.url.rsplit('/', 1)[-1]}: {len(found)} experiments"
@@ -124,8 +124,8 @@ def _write_results(root: Store, found: list[Experiment], result: SweepResult) ->
 
 def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
     """The largest component of an experiment's embedding for the contact sheet: a cell for each pair of up to three."""
-    from pipeline.report.color_key import color_points  # noqa: PLC0415
-    from pipeline.report.sweep_figure import Cell, sampled_rows  # noqa: PLC0415
+    from ..report.color_key import color_points  # noqa: PLC0415
+    from ..report.sweep_figure import Cell, sampled_rows  # noqa: PLC0415
 
     if experiment.config is None:
         return [Cell(experiment.values, None, None, "cannot run")]

@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.clusters.limits import memory_of_workers
-from pipeline.config.models import Config, check_config, read_settings
-from pipeline.config.sweep import apply_value, experiment_name, experiments, short_names
-from pipeline.core.errors import ConfigError, LleError
-from pipeline.engine import checkpoint
-from pipeline.engine.plan import Layout, Step, walk
-from pipeline.jobs.layout import check_layout, layout_of
-from pipeline.stages import registry
-from pipeline.stages.ingest import open_input
-from pipeline.storage.store import Store
+from ..clusters.limits import memory_of_workers
+from ..config.models import Config, check_config, read_settings
+from ..config.sweep import apply_value, experiment_name, experiments, short_names
+from ..core.errors import ConfigError, LleError
+from ..engine import checkpoint
+from ..engine.plan import Layout, Step, walk
+from ..stages import registry
+from ..stages.ingest import open_input
+from ..storage.store import Store
+from .layout import check_layout, layout_of
 
 Row = dict[str, Any]
 

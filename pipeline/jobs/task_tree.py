@@ -7,7 +7,7 @@ import dask
 from distributed import as_completed
 from distributed.client import FutureCancelledError
 
-from pipeline.core.errors import LleError
+from ..core.errors import LleError
 
 RETRIES = 2
 

@@ -5,26 +5,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.clusters.connect import connect
-from pipeline.clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
-from pipeline.config.models import Cluster, Execution, Input, parse_input
-from pipeline.core.errors import NAMED_ROWS, ConfigError, InputChanged, InputError, StoreError
-from pipeline.core.signals import interruptible
-from pipeline.engine import checkpoint, current_config, plan, task_costs
-from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import Json, Layout, Report, Step, drive
-from pipeline.engine.progress import RunProgress
-from pipeline.inputs import Source, open_source
-from pipeline.inputs.consistency import require_unchanged_input
-from pipeline.jobs.export import check_out, export_embedding
-from pipeline.linalg.reg_choice import reg_of_run
-from pipeline.search.cell_groups import KEPT_CELLS
-from pipeline.stages import embed_new
-from pipeline.storage import array_specs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.lock import RunLock, wait_for_lock
-from pipeline.storage.store import Store, block_of, read_elsewhere
-from pipeline.storage.versions import reading
+from ..clusters.connect import connect
+from ..clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
+from ..config.models import Cluster, Execution, Input, parse_input
+from ..core.errors import NAMED_ROWS, ConfigError, InputChanged, InputError, StoreError
+from ..core.signals import interruptible
+from ..engine import checkpoint, current_config, plan, task_costs
+from ..engine.execute import Executor, run_step
+from ..engine.plan import Json, Layout, Report, Step, drive
+from ..engine.progress import RunProgress
+from ..inputs import Source, open_source
+from ..inputs.consistency import require_unchanged_input
+from ..linalg.reg_choice import reg_of_run
+from ..search.cell_groups import KEPT_CELLS
+from ..stages import embed_new
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.lock import RunLock, wait_for_lock
+from ..storage.store import Store, block_of, read_elsewhere
+from ..storage.versions import reading
+from .export import check_out, export_embedding
 
 KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".zarr": "zarr"}
 TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}

@@ -1,10 +1,10 @@
 """Checks of a config against the header of its input, without computing (`lle validate`)."""
 
-from pipeline.config.models import Config
-from pipeline.engine.plan import Layout
-from pipeline.jobs.layout import check_layout, layout_of
-from pipeline.report import prometheus
-from pipeline.stages import ingest
+from ..config.models import Config
+from ..engine.plan import Layout
+from ..report import prometheus
+from ..stages import ingest
+from .layout import check_layout, layout_of
 
 
 def validate(config: Config) -> Layout:

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.core.errors import CorruptChunk, StoreError
-from pipeline.engine import checkpoint
-from pipeline.engine.damage import damage_of_step
-from pipeline.storage.lock import RunLock, running
-from pipeline.storage.store import Store
+from ..core.errors import CorruptChunk, StoreError
+from ..engine import checkpoint
+from ..engine.damage import damage_of_step
+from ..storage.lock import RunLock, running
+from ..storage.store import Store
 
 
 def find_damage(store: Store) -> list[CorruptChunk]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import InputError
+from ..core.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.kernels.factors.lle_weights import barycenter_weights
-from pipeline.kernels.neighbors.cells import Boxes
-from pipeline.kernels.neighbors.knn import TIE
+from .factors.lle_weights import barycenter_weights
+from .neighbors.cells import Boxes
+from .neighbors.knn import TIE
 
 F64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import Config
-from pipeline.core.errors import ConfigError, CorruptChunk
-from pipeline.engine import checkpoint, current_config, disk_costs
-from pipeline.engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Writes
-from pipeline.kernels.procrustes import align
-from pipeline.storage import array_specs
-from pipeline.storage.store import Store, read_elsewhere
-from pipeline.storage.versions import Versions, published_url
+from ..config.models import Config
+from ..core.errors import ConfigError, CorruptChunk
+from ..engine import checkpoint, current_config, disk_costs
+from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Writes
+from ..kernels.procrustes import align
+from ..storage import array_specs
+from ..storage.store import Store, read_elsewhere
+from ..storage.versions import Versions, published_url
 
 PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
 EMBEDDED = "_work/embedding"

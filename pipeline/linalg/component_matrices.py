@@ -4,12 +4,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from pipeline.core.errors import BoundsNotMet
-from pipeline.kernels.factors.cost_matrix import local_factor
-from pipeline.kernels.graph.connectivity import closed_classes
-from pipeline.storage import array_specs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..core.errors import BoundsNotMet
+from ..kernels.factors.cost_matrix import local_factor
+from ..kernels.graph.connectivity import closed_classes
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 Ids = npt.NDArray[np.int64]
 

@@ -17,17 +17,10 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from scipy.sparse import csr_array
 
-from pipeline.clusters.version_check import check_versions, required_versions
-from pipeline.core.errors import LleError
-from pipeline.kernels.eigensolver.normal_operator import (
-    F64,
-    Matrix,
-    NormalOperator,
-    Operator,
-    advance_rows,
-    multiply_rows,
-)
-from pipeline.kernels.eigensolver.polynomial import C128, Product, products
+from ..clusters.version_check import check_versions, required_versions
+from ..core.errors import LleError
+from ..kernels.eigensolver.normal_operator import F64, Matrix, NormalOperator, Operator, advance_rows, multiply_rows
+from ..kernels.eigensolver.polynomial import C128, Product, products
 
 BLOCKS_PER_WORKER = 2
 PRODUCTS_IN_FLIGHT = 8

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import InputError
-from pipeline.engine import task_costs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..core.errors import InputError
+from ..engine import task_costs
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 TINY_RELATIVE_SPREAD = 1e-14
 """Of the mean: some fifty times what the rounding of a mean leaves of a constant column."""

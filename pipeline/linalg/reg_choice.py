@@ -5,22 +5,15 @@ from collections.abc import Generator
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import Config
-from pipeline.engine import current_config, task_costs
-from pipeline.engine.checkpoint import finished_blocks
-from pipeline.engine.plan import Decides, Json, Layout, Report, Runs, Step
-from pipeline.kernels.factors.choose_reg import (
-    BLURRED_REG,
-    NOISY_REG,
-    SURFACE_REG,
-    LocalVariance,
-    choose_reg,
-    local_variance,
-)
-from pipeline.kernels.neighbors.duplicates import row_hashes
-from pipeline.storage import array_specs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..config.models import Config
+from ..engine import current_config, task_costs
+from ..engine.checkpoint import finished_blocks
+from ..engine.plan import Decides, Json, Layout, Report, Runs, Step
+from ..kernels.factors.choose_reg import BLURRED_REG, NOISY_REG, SURFACE_REG, LocalVariance, choose_reg, local_variance
+from ..kernels.neighbors.duplicates import row_hashes
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 STEP = "choose_reg"
 STAGES = ("solve_weights", "local_factors")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.errors import CorruptChunk
-from pipeline.kernels.eigensolver.davidson import SubspaceState
-from pipeline.storage.records import SOLVER_HEAD
-from pipeline.storage.store import Store
+from ..core.errors import CorruptChunk
+from ..kernels.eigensolver.davidson import SubspaceState
+from ..storage.records import SOLVER_HEAD
+from ..storage.store import Store
 
 KEEP_EVERY_SECONDS = 120.0
 ROWS = 65_536

@@ -6,19 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.report.figure_style import (
-    FAINT,
-    INK,
-    POINT,
-    Pair,
-    chart_figure,
-    label_axes,
-    message_figure,
-    plain_text,
-    to_pair,
-    to_png,
-)
-from pipeline.report.palette import OKABE_ITO
+from .figure_style import FAINT, INK, POINT, Pair, chart_figure, label_axes, message_figure, plain_text, to_pair, to_png
+from .palette import OKABE_ITO
 
 FloatArray = npt.NDArray[np.float64]
 

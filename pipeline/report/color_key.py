@@ -12,9 +12,9 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize, to_rgba
 from matplotlib.lines import Line2D
 
-from pipeline.report.figure_style import INK, MISSING, POINT, plain_text
-from pipeline.report.palette import COLOR_MAP
-from pipeline.report.point_colors import ColorSource, classify, robust_range
+from .figure_style import INK, MISSING, POINT, plain_text
+from .palette import COLOR_MAP
+from .point_colors import ColorSource, classify, robust_range
 
 FloatArray = npt.NDArray[np.float64]
 Color = tuple[float, ...]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from pipeline.report.figure_style import INK, label_axes
+from .figure_style import INK, label_axes
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

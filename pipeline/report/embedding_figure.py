@@ -13,10 +13,10 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipeline.report.embedding_panels import Content, content_of, draw_content, panel_of
-from pipeline.report.figure_style import DPI, FAINT, INK, RULE, message_figure, plain_text, to_png
-from pipeline.report.palette import COLOR_MAP
-from pipeline.report.point_colors import PLAIN, ColorSource, FloatArray, Paint
+from .embedding_panels import Content, content_of, draw_content, panel_of
+from .figure_style import DPI, FAINT, INK, RULE, message_figure, plain_text, to_png
+from .palette import COLOR_MAP
+from .point_colors import PLAIN, ColorSource, FloatArray, Paint
 
 
 def draw_embedding(

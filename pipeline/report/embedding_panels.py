@@ -14,10 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.figure import Figure
 
-from pipeline.report.component_layout import Box, arrange, draw_frame
-from pipeline.report.figure_style import FAINT, INK, MISSING, PAPER, POINT, label_axes, plain_text
-from pipeline.report.palette import COLOR_MAP, OKABE_ITO
-from pipeline.report.point_colors import (
+from .component_layout import Box, arrange, draw_frame
+from .figure_style import FAINT, INK, MISSING, PAPER, POINT, label_axes, plain_text
+from .palette import COLOR_MAP, OKABE_ITO
+from .point_colors import (
     PLAIN,
     BoolArray,
     Classes,
@@ -29,7 +29,7 @@ from pipeline.report.point_colors import (
     paint_points,
     robust_range,
 )
-from pipeline.report.rasterize import Grid, count_points, mean_values, shade_classes
+from .rasterize import Grid, count_points, mean_values, shade_classes
 
 SCATTER_POINTS = 100_000
 MAX_EMBEDDED_COMPONENTS = 60

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from pipeline.report.palette import COLOR_MAP, OKABE_ITO
+from .palette import COLOR_MAP, OKABE_ITO
 
 Array = npt.NDArray[Any]
 Json = dict[str, Any]

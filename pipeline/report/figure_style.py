@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
-from pipeline.report.palette import COLOR_MAP
+from .palette import COLOR_MAP
 
 DPI = 150
 INK, FAINT, RULE, MISSING, POINT, PAPER = "#1f2933", "#6b7280", "#cbd2d9", "#c9ced6", "#2a6f97", "#ffffff"

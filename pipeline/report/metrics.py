@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from pipeline.engine.plan import BlockReport
+from ..engine.plan import BlockReport
 
 Reports = dict[tuple[str, str], list[BlockReport]]
 Records = dict[tuple[str, str], dict[str, Any]]

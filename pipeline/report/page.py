@@ -16,9 +16,9 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from pipeline.report.figure_style import DARK_MAP, DPI, Pair
-from pipeline.report.metrics import CLUMP_SHARE, REDUNDANT
-from pipeline.report.number_format import (
+from .figure_style import DARK_MAP, DPI, Pair
+from .metrics import CLUMP_SHARE, REDUNDANT
+from .number_format import (
     duration,
     estimate,
     is_known,
@@ -31,9 +31,9 @@ from pipeline.report.number_format import (
     thousands,
     when,
 )
-from pipeline.report.page_pictures import DPI as PICTURE_DPI
-from pipeline.report.page_pictures import PagePictures
-from pipeline.report.page_tiles import (
+from .page_pictures import DPI as PICTURE_DPI
+from .page_pictures import PagePictures
+from .page_tiles import (
     Tile,
     by_component,
     closed_classes_tile,
@@ -46,7 +46,7 @@ from pipeline.report.page_tiles import (
     time_tile,
     trustworthiness_tile,
 )
-from pipeline.report.palette import COLOR_MAP
+from .palette import COLOR_MAP
 
 Metrics = Mapping[str, Any]
 

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from pipeline.report.color_key import Key
-from pipeline.report.embedding_panels import (
+from .color_key import Key
+from .embedding_panels import (
     DRAW_ORDER_SEED,
     Column,
     Content,
@@ -24,9 +24,9 @@ from pipeline.report.embedding_panels import (
     draw_rasters,
     panel_of,
 )
-from pipeline.report.figure_style import INK, RULE, Pair, message_figure, plain_text, to_pair
-from pipeline.report.point_colors import Classes, ColorSource, FloatArray, Paint
-from pipeline.report.rasterize import Grid, count_points
+from .figure_style import INK, RULE, Pair, message_figure, plain_text, to_pair
+from .point_colors import Classes, ColorSource, FloatArray, Paint
+from .rasterize import Grid, count_points
 
 WIDTH, SINGLE_WIDTH = 3.9, 4.6
 """Width in inches of one picture of several, and of a single one: 9-point text has at least 10 pixels at 420 pixels."""

@@ -3,18 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from pipeline.report.metrics import DROPPED_SHARE, LOW_TRUSTWORTHINESS
-from pipeline.report.number_format import (
-    NOT_MEASURED,
-    duration,
-    is_known,
-    known_sum,
-    number,
-    percent,
-    share_of,
-    size,
-    thousands,
-)
+from .metrics import DROPPED_SHARE, LOW_TRUSTWORTHINESS
+from .number_format import NOT_MEASURED, duration, is_known, known_sum, number, percent, share_of, size, thousands
 
 Metrics = Mapping[str, Any]
 State = Literal["good", "note", "warning", "unknown"]

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.colors import Normalize, to_rgba_array
 
-from pipeline.report.figure_style import MISSING
-from pipeline.report.palette import class_colors
+from .figure_style import MISSING
+from .palette import class_colors
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

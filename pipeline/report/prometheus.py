@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipeline.core.errors import BoundsNotMet, ConfigError, LleError
+from ..core.errors import BoundsNotMet, ConfigError, LleError
 
 Sample = tuple[dict[str, str], float]
 

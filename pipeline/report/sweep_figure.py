@@ -16,9 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor
 
-from pipeline.report.color_key import Key, common_key, draw_key
-from pipeline.report.figure_style import FAINT, INK, RULE, plain_text, to_png
-from pipeline.report.point_colors import robust_range
+from .color_key import Key, common_key, draw_key
+from .figure_style import FAINT, INK, RULE, plain_text, to_png
+from .point_colors import robust_range
 
 FloatArray = npt.NDArray[np.float64]
 

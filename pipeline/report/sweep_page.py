@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from pipeline.report.number_format import duration, is_known
+from .number_format import duration, is_known
 
 Row = dict[str, Any]
 
@@ -71,7 +71,7 @@ def render_sweep(
     position = measures.index("continuity") + 1 if "continuity" in measures else len(measures)
     measures[position:position] = [name for name in others if name not in measures]
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = resources.files("pipeline.report").joinpath("sweep.html.j2").read_text()
+    template = resources.files(__package__).joinpath("sweep.html.j2").read_text()
     return environment.from_string(template).render(
         title=title, parameters=list(parameters), measures=measures, counts=counts, duration=duration(seconds),
         rows=[{**row, "cells": [_cell(row.get(name)) for name in measures]} for row in rows],

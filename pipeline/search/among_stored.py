@@ -3,13 +3,13 @@
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.engine import task_costs
-from pipeline.engine.plan import KDTREE_FEATURES
-from pipeline.kernels.neighbors.cells import Boxes
-from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
-from pipeline.kernels.out_of_sample import reach_of, reached
-from pipeline.storage import array_specs
-from pipeline.storage.store import Store, block_of
+from ..engine import task_costs
+from ..engine.plan import KDTREE_FEATURES
+from ..kernels.neighbors.cells import Boxes
+from ..kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
+from ..kernels.out_of_sample import reach_of, reached
+from ..storage import array_specs
+from ..storage.store import Store, block_of
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]

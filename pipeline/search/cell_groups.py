@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Writes, index_dtype, largest_total
-from pipeline.kernels.neighbors.cells import first_distinct, group_cells, nearest_groups
-from pipeline.kernels.neighbors.knn import NeighborLists, cell_neighbors, select_nearest
-from pipeline.kernels.neighbors.list_lengths import as_stored
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..engine import disk_costs, task_costs
+from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Writes, index_dtype, largest_total
+from ..kernels.neighbors.cells import first_distinct, group_cells, nearest_groups
+from ..kernels.neighbors.knn import NeighborLists, cell_neighbors, select_nearest
+from ..kernels.neighbors.list_lengths import as_stored
+from ..storage import array_specs
+from ..storage.array_specs import PlannedArray
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 Ids = npt.NDArray[np.int64]
 Lists = tuple[array_specs.ArraySpec, array_specs.ArraySpec]

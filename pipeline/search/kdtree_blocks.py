@@ -6,9 +6,9 @@ The block's own points bound the distance of a neighbour. Only cells within that
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.engine import task_costs
-from pipeline.kernels.neighbors.cells import Boxes, boxes_within
-from pipeline.kernels.neighbors.knn import (
+from ..engine import task_costs
+from ..kernels.neighbors.cells import Boxes, boxes_within
+from ..kernels.neighbors.knn import (
     TIE,
     NeighborLists,
     exact_distances,
@@ -16,8 +16,8 @@ from pipeline.kernels.neighbors.knn import (
     nearest_distances,
     select_nearest,
 )
-from pipeline.storage import array_specs
-from pipeline.storage.store import Store
+from ..storage import array_specs
+from ..storage.store import Store
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]

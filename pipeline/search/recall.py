@@ -5,18 +5,18 @@ from collections.abc import Generator
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import Config
-from pipeline.core.errors import BoundsNotMet
-from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import KDTREE_FEATURES, Decides, Json, Layout, Report, Runs, Step, Writes, neighbor_method
-from pipeline.kernels.neighbors.knn import Hits, exact_distances, nearest_of_each, points_within, recall_per_point
-from pipeline.kernels.neighbors.list_lengths import exact_reach, true_counts
-from pipeline.kernels.quality.trustworthiness import mean_interval
-from pipeline.search.cell_groups import FIRST, Round, first_round, lists_at, next_round, search_groups
-from pipeline.search.variable_neighborhoods import value_of
-from pipeline.storage import array_specs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..config.models import Config
+from ..core.errors import BoundsNotMet
+from ..engine import disk_costs, task_costs
+from ..engine.plan import KDTREE_FEATURES, Decides, Json, Layout, Report, Runs, Step, Writes, neighbor_method
+from ..kernels.neighbors.knn import Hits, exact_distances, nearest_of_each, points_within, recall_per_point
+from ..kernels.neighbors.list_lengths import exact_reach, true_counts
+from ..kernels.quality.trustworthiness import mean_interval
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.store import Store
+from .cell_groups import FIRST, Round, first_round, lists_at, next_round, search_groups
+from .variable_neighborhoods import value_of
 
 Ids = npt.NDArray[np.int64]
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pipeline.core.errors import CorruptChunk
-from pipeline.engine import checkpoint
-from pipeline.engine.plan import Report, Step
-from pipeline.storage import array_specs
-from pipeline.storage.store import Store
+from ..core.errors import CorruptChunk
+from ..engine import checkpoint
+from ..engine.plan import Report, Step
+from ..storage import array_specs
+from ..storage.store import Store
 
 EXACT_SEARCH = {"method", "n_neighbors", "n_blocks", "blocks"}
 """The parameters of an exact Euclidean search; its lists for k neighbours are the beginnings of those for more."""

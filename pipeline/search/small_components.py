@@ -3,15 +3,15 @@
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import Config
-from pipeline.engine import disk_costs
-from pipeline.engine.plan import Decides, Layout, Report, Runs, Step, Writes, most_boxes
-from pipeline.kernels.factors.lle_weights import barycenter_weights
-from pipeline.kernels.out_of_sample import of_one_component
-from pipeline.search.among_stored import halo_rows, nearest_points, nearest_points_bytes
-from pipeline.storage import array_specs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..config.models import Config
+from ..engine import disk_costs
+from ..engine.plan import Decides, Layout, Report, Runs, Step, Writes, most_boxes
+from ..kernels.factors.lle_weights import barycenter_weights
+from ..kernels.out_of_sample import of_one_component
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.store import Store
+from .among_stored import halo_rows, nearest_points, nearest_points_bytes
 
 PLACED, PLACED_COMPONENT = "_work/placed", -2
 """Rows of components that are too small to be embedded: their bundles, and their label in the array `component`."""

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import Config
-from pipeline.core.errors import NAMED_ROWS, InputError, first_rows
-from pipeline.engine import task_costs
-from pipeline.engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes, index_dtype
-from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_bytes
-from pipeline.inputs import open_source
-from pipeline.inputs.consistency import array_digest, require_same_rows
-from pipeline.kernels.neighbors.knn import NeighborLists, exact_distances, select_nearest
-from pipeline.kernels.neighbors.list_lengths import as_stored, counts_within, cut_lists, flat_counts
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..config.models import Config
+from ..core.errors import NAMED_ROWS, InputError, first_rows
+from ..engine import task_costs
+from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes, index_dtype
+from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
+from ..inputs import open_source
+from ..inputs.consistency import array_digest, require_same_rows
+from ..kernels.neighbors.knn import NeighborLists, exact_distances, select_nearest
+from ..kernels.neighbors.list_lengths import as_stored, counts_within, cut_lists, flat_counts
+from ..storage import array_specs
+from ..storage.array_specs import PlannedArray
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 BATCH_BYTES = 16 * 2**20
 LONG = array_specs.SEARCHED_INDICES.name

@@ -6,19 +6,19 @@ merge: each block of rows adds its parts in the order of their sources, so that 
 
 import numpy as np
 
-from pipeline.config.models import Config
-from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes, factor_entries, largest_total
-from pipeline.kernels.factors.cost_matrix import (
+from ..config.models import Config
+from ..engine import disk_costs, task_costs
+from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes, factor_entries, largest_total
+from ..kernels.factors.cost_matrix import (
     RowContribution,
     gram_contributions,
     local_factor,
     merge_contributions,
     split_by_rows,
 )
-from pipeline.storage import array_specs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 PART_ENTRIES = 2**21  # of M that a task holds at one time while it computes its part
 

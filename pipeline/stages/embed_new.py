@@ -9,18 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import NAMED_ROWS
-from pipeline.engine import task_costs
-from pipeline.engine.plan import Decides, Json, Layout, Report, Runs, Step, Steps, Writes
-from pipeline.inputs import open_source
-from pipeline.kernels.neighbors.knn import NeighborLists
-from pipeline.kernels.out_of_sample import distance_ratio, of_equal_rank, of_one_component, place
-from pipeline.linalg.preprocess import Transform, unit_rows
-from pipeline.search.among_stored import halo_rows, nearest_points
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store, read_elsewhere
+from ..core.errors import NAMED_ROWS
+from ..engine import task_costs
+from ..engine.plan import Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..inputs import open_source
+from ..kernels.neighbors.knn import NeighborLists
+from ..kernels.out_of_sample import distance_ratio, of_equal_rank, of_one_component, place
+from ..linalg.preprocess import Transform, unit_rows
+from ..search.among_stored import halo_rows, nearest_points
+from ..storage import array_specs
+from ..storage.array_specs import PlannedArray
+from ..storage.blocks import Blocks
+from ..storage.store import Store, read_elsewhere
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]

@@ -9,18 +9,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.config.models import Config
-from pipeline.engine import task_costs
-from pipeline.engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype, neighbor_method
-from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors
-from pipeline.search import kdtree_blocks, variable_neighborhoods
-from pipeline.search.cell_groups import first_round, search_groups, write_lists
-from pipeline.search.incremental import update_lists
-from pipeline.search.kdtree_blocks import HALO_ROWS, search_by_tree
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..config.models import Config
+from ..engine import task_costs
+from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype, neighbor_method
+from ..kernels.neighbors.knn import NeighborLists, brute_neighbors
+from ..search import kdtree_blocks, variable_neighborhoods
+from ..search.cell_groups import first_round, search_groups, write_lists
+from ..search.incremental import update_lists
+from ..search.kdtree_blocks import HALO_ROWS, search_by_tree
+from ..storage import array_specs
+from ..storage.array_specs import PlannedArray
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 FOUND = (array_specs.KNN_INDICES, array_specs.KNN_DISTANCES)
 FOUND_LONG = (array_specs.SEARCHED_INDICES, array_specs.SEARCHED_DISTANCES)

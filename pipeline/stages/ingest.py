@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import Config
-from pipeline.core.errors import NAMED_ROWS, CorruptChunk, InputError, first_rows
-from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import (
+from ..config.models import Config
+from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, first_rows
+from ..engine import disk_costs, task_costs
+from ..engine.plan import (
     DRIVER,
     WHOLE_DATA,
     Decides,
@@ -27,15 +27,15 @@ from pipeline.engine.plan import (
     sample_rows,
     sample_size,
 )
-from pipeline.inputs import Source, open_source
-from pipeline.inputs.consistency import array_digest, require_unchanged_input
-from pipeline.kernels.neighbors.duplicates import merge_duplicates, row_hashes
-from pipeline.linalg.preprocess import fit_bytes, fit_transform, tall_block, valid_array
-from pipeline.search.incremental import update_lists
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..inputs import Source, open_source
+from ..inputs.consistency import array_digest, require_unchanged_input
+from ..kernels.neighbors.duplicates import merge_duplicates, row_hashes
+from ..linalg.preprocess import fit_bytes, fit_transform, tall_block, valid_array
+from ..search.incremental import update_lists
+from ..storage import array_specs
+from ..storage.array_specs import PlannedArray
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 MAX_BLOCKS = 1_000_000
 

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.config.models import Config
-from pipeline.core.errors import InputError
-from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype
-from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_bytes
-from pipeline.kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..config.models import Config
+from ..core.errors import InputError
+from ..engine import disk_costs, task_costs
+from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype
+from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
+from ..kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
+from ..storage import array_specs
+from ..storage.array_specs import PlannedArray
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 BATCH_LINKS = 2**22
 

@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import Config
-from pipeline.config.neighbors import least_neighbors
-from pipeline.core.errors import InputError
-from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, factor_entries
-from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_bytes
-from pipeline.kernels.factors.factor_rows import LocalRows, stack_rows
-from pipeline.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
-from pipeline.kernels.factors.modified_lle import modified_rows, principal_directions, spread
-from pipeline.kernels.graph.connectivity import disconnected_from_own_list
-from pipeline.linalg.reg_choice import reg_for_weights
-from pipeline.storage import array_specs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..config.models import Config
+from ..config.neighbors import least_neighbors
+from ..core.errors import InputError
+from ..engine import disk_costs, task_costs
+from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, factor_entries
+from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
+from ..kernels.factors.factor_rows import LocalRows, stack_rows
+from ..kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
+from ..kernels.factors.modified_lle import modified_rows, principal_directions, spread
+from ..kernels.graph.connectivity import disconnected_from_own_list
+from ..linalg.reg_choice import reg_for_weights
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 BATCH_BYTES = 16 * 2**20
 

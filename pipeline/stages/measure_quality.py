@@ -9,18 +9,18 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from pipeline.config.models import Config
-from pipeline.engine import checkpoint, disk_costs, task_costs
-from pipeline.engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
-from pipeline.inputs import open_source
-from pipeline.kernels.quality.bootstrap import Estimate, correlation_interval, ratio_interval
-from pipeline.kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
-from pipeline.kernels.quality.redundancy import LEAST_POINTS, regression_errors
-from pipeline.kernels.quality.trustworthiness import count_closer, mean_interval, neighbor_thresholds, trustworthiness
-from pipeline.search.cell_groups import FIRST, lists_at
-from pipeline.storage import array_specs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..config.models import Config
+from ..engine import checkpoint, disk_costs, task_costs
+from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..inputs import open_source
+from ..kernels.quality.bootstrap import Estimate, correlation_interval, ratio_interval
+from ..kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
+from ..kernels.quality.redundancy import LEAST_POINTS, regression_errors
+from ..kernels.quality.trustworthiness import count_closer, mean_interval, neighbor_thresholds, trustworthiness
+from ..search.cell_groups import FIRST, lists_at
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 Ids = npt.NDArray[np.int64]
 

@@ -10,17 +10,17 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import Config
-from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype
-from pipeline.kernels.graph.connectivity import Edges, neighbor_graph, weak_components
-from pipeline.kernels.graph.repair import apply_repair, plan_repair
-from pipeline.search.cell_groups import FIRST, lists_at
-from pipeline.search.recall import raise_recall
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..config.models import Config
+from ..engine import disk_costs, task_costs
+from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype
+from ..kernels.graph.connectivity import Edges, neighbor_graph, weak_components
+from ..kernels.graph.repair import apply_repair, plan_repair
+from ..search.cell_groups import FIRST, lists_at
+from ..search.recall import raise_recall
+from ..storage import array_specs
+from ..storage.array_specs import PlannedArray
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 Ids = npt.NDArray[np.int64]
 

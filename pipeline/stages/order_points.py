@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import Config
-from pipeline.core.errors import NAMED_ROWS, InputError, first_rows
-from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import (
+from ..config.models import Config
+from ..core.errors import NAMED_ROWS, InputError, first_rows
+from ..engine import disk_costs, task_costs
+from ..engine.plan import (
     SAMPLE_PER_CELL,
     WHOLE_DATA,
     Decides,
@@ -31,13 +31,13 @@ from pipeline.engine.plan import (
     neighbor_method,
     sample_rows,
 )
-from pipeline.kernels.neighbors.cells import bounding_boxes, fit_cells, nearest_cells
-from pipeline.linalg.preprocess import Transform, unit_rows
-from pipeline.search.incremental import update_lists
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store, read_elsewhere
+from ..kernels.neighbors.cells import bounding_boxes, fit_cells, nearest_cells
+from ..linalg.preprocess import Transform, unit_rows
+from ..search.incremental import update_lists
+from ..storage import array_specs
+from ..storage.array_specs import PlannedArray
+from ..storage.blocks import Blocks
+from ..storage.store import Store, read_elsewhere
 
 N_NEAREST = 8
 MOST_SHARDS = 64

@@ -2,15 +2,15 @@
 
 from importlib import import_module
 
-from pipeline.engine.plan import Layout, Stage, Steps
-from pipeline.storage import array_specs
+from ..engine.plan import Layout, Stage, Steps
+from ..storage import array_specs
 
 
 def _stage(module: str) -> Stage:
     """The generator `steps` of a stage's module, imported when the stage begins: listing names loads no kernels."""
 
     def steps(config: object, layout: Layout) -> Steps:
-        stage: Stage = import_module(f"pipeline.stages.{module}").steps
+        stage: Stage = import_module(f".{module}", __package__).steps
         return stage(config, layout)
 
     return steps

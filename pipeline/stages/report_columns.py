@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.engine import checkpoint, current_config
-from pipeline.storage import array_specs
-from pipeline.storage.store import Store
+from ..engine import checkpoint, current_config
+from ..storage import array_specs
+from ..storage.store import Store
 
 if TYPE_CHECKING:
-    from pipeline.report.explore import Column
-    from pipeline.report.point_colors import ColorSource
+    from ..report.explore import Column
+    from ..report.point_colors import ColorSource
 
 NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
 """Kinds of input whose labels are a column, a key or an array with a name."""
@@ -19,7 +19,7 @@ NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
 
 def color_source(store: Store) -> "ColorSource | None":
     """The first label column of the store with its names; None where the input has no labels."""
-    from pipeline.report.point_colors import ColorSource  # noqa: PLC0415
+    from ..report.point_colors import ColorSource  # noqa: PLC0415
 
     reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
     if not reports:
@@ -47,7 +47,7 @@ def label_name(section: dict[str, Any], kind: str) -> str:
 
 def page_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
     """What the explorer shows of some input rows, ascending, under the names that an export has."""
-    from pipeline.report.explore import Column  # noqa: PLC0415
+    from ..report.explore import Column  # noqa: PLC0415
 
     embedding = store.gather(array_specs.EMBEDDING.name, rows)
     columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", values, role="coordinate")
@@ -66,7 +66,7 @@ def page_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
 
 
 def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
-    from pipeline.report.explore import Column  # noqa: PLC0415
+    from ..report.explore import Column  # noqa: PLC0415
 
     reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
     if not reports:

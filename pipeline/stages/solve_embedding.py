@@ -9,35 +9,29 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config.models import Config
-from pipeline.core.errors import BoundsNotMet, NotEnoughMemory
-from pipeline.core.machine import available_cores, memory_limit
-from pipeline.engine import disk_costs, subprocess_call
-from pipeline.engine.plan import DRIVER, WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
-from pipeline.kernels.eigensolver.davidson import block_width
-from pipeline.kernels.eigensolver.factor_cost import patience_seconds
-from pipeline.kernels.eigensolver.method_choice import chosen, predict
-from pipeline.kernels.eigensolver.methods import Hooks, gib
-from pipeline.kernels.eigensolver.normal_operator import NormalOperator
-from pipeline.kernels.eigensolver.rayleigh_ritz import fix_signs
-from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
-from pipeline.kernels.quality.trustworthiness import participation
-from pipeline.linalg import preprocess
-from pipeline.linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
-from pipeline.linalg.component_matrices import (
-    closed_point,
-    load_cost_matrix,
-    load_factor,
-    load_local_factors,
-    null_vector,
-)
-from pipeline.linalg.preprocess import principal_components, tall_block
-from pipeline.linalg.solver_checkpoint import forget_state, keeper, read_state
-from pipeline.search.small_components import PLACED_COMPONENT, place_rows, place_step
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..config.models import Config
+from ..core.errors import BoundsNotMet, NotEnoughMemory
+from ..core.machine import available_cores, memory_limit
+from ..engine import disk_costs, subprocess_call
+from ..engine.plan import DRIVER, WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..kernels.eigensolver.davidson import block_width
+from ..kernels.eigensolver.factor_cost import patience_seconds
+from ..kernels.eigensolver.method_choice import chosen, predict
+from ..kernels.eigensolver.methods import Hooks, gib
+from ..kernels.eigensolver.normal_operator import NormalOperator
+from ..kernels.eigensolver.rayleigh_ritz import fix_signs
+from ..kernels.eigensolver.solve import bottom_eigenpairs
+from ..kernels.quality.trustworthiness import participation
+from ..linalg import preprocess
+from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
+from ..linalg.component_matrices import closed_point, load_cost_matrix, load_factor, load_local_factors, null_vector
+from ..linalg.preprocess import principal_components, tall_block
+from ..linalg.solver_checkpoint import forget_state, keeper, read_state
+from ..search.small_components import PLACED_COMPONENT, place_rows, place_step
+from ..storage import array_specs
+from ..storage.array_specs import PlannedArray
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 FLAT = {"ltsa", "hessian"}
 """Methods for which the coordinates of exactly flat data are null vectors of M too."""
@@ -338,6 +332,6 @@ def write_embedding(
 
 
 def _operator_on_workers() -> Any:
-    from pipeline.linalg.distributed_operator import operator_on_workers  # noqa: PLC0415 (loads distributed)
+    from ..linalg.distributed_operator import operator_on_workers  # noqa: PLC0415 (loads distributed)
 
     return operator_on_workers

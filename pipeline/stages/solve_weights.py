@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from pipeline.config.models import Config
-from pipeline.engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
-from pipeline.engine.row_exchange import exchange, receive_rows, receive_rows_bytes
-from pipeline.kernels.factors.lle_weights import barycenter_weights
-from pipeline.linalg.reg_choice import reg_for_weights
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from ..config.models import Config
+from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
+from ..kernels.factors.lle_weights import barycenter_weights
+from ..linalg.reg_choice import reg_for_weights
+from ..storage import array_specs
+from ..storage.array_specs import PlannedArray
+from ..storage.blocks import Blocks
+from ..storage.store import Store
 
 BATCH_BYTES = 16 * 2**20
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.config.models import Config, to_yaml
-from pipeline.core.machine import peak_bytes
-from pipeline.engine import checkpoint, current_config, disk_costs, task_costs
-from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
-from pipeline.linalg.reg_choice import STAGES, STEP, describe_reg
-from pipeline.report import metrics
-from pipeline.stages.report_columns import color_source, page_columns
-from pipeline.storage import array_specs
-from pipeline.storage.store import Store
+from ..config.models import Config, to_yaml
+from ..core.machine import peak_bytes
+from ..engine import checkpoint, current_config, disk_costs, task_costs
+from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..linalg.reg_choice import STAGES, STEP, describe_reg
+from ..report import metrics
+from ..storage import array_specs
+from ..storage.store import Store
+from .report_columns import color_source, page_columns
 
 if TYPE_CHECKING:
-    from pipeline.report.page_pictures import PagePictures
+    from ..report.page_pictures import PagePictures
 
 TITLES = {
     "lle": "LLE", "modified": "Modified LLE", "hessian": "Hessian eigenmap", "ltsa": "LTSA",
@@ -62,7 +62,7 @@ def write_report(store: Store, block_index: int, pictures: bool = True) -> Repor
     found["peak_bytes"]["write_report"], found["blocks"]["write_report"] = peak_bytes(), 1
     found["seconds"]["write_report"] = round(time.perf_counter() - started, 3)
     if pictures:
-        from pipeline.report.page import render_page  # noqa: PLC0415
+        from ..report.page import render_page  # noqa: PLC0415
 
         page = render_page(found, to_yaml(config), drawn, describe_arrays(store))
         store.objects.put("report/index.html", page.encode())
@@ -102,7 +102,7 @@ def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = Non
 
 def explore(store: Store, config: dict[str, Any], found: dict[str, Any]) -> bytes:
     """The explorer's page of the embedding that the store holds."""
-    from pipeline.report.explore import ExplorerPage, render_explorer, sample_rows  # noqa: PLC0415
+    from ..report.explore import ExplorerPage, render_explorer, sample_rows  # noqa: PLC0415
 
     component = store.read_all(array_specs.COMPONENT.name)
     shown = np.isfinite(store.read_all(array_specs.EMBEDDING.name)).all(axis=1)
@@ -122,9 +122,9 @@ def figure_title(config: dict[str, Any], found: dict[str, Any]) -> str:
 
 def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> "PagePictures":
     """Write the PNG files; returns the pictures of the page. The labels of the input, if any, colour the embedding."""
-    from pipeline.report.charts import draw_spectrum, draw_timings  # noqa: PLC0415
-    from pipeline.report.embedding_figure import draw_embedding  # noqa: PLC0415
-    from pipeline.report.page_pictures import draw_page_pictures  # noqa: PLC0415
+    from ..report.charts import draw_spectrum, draw_timings  # noqa: PLC0415
+    from ..report.embedding_figure import draw_embedding  # noqa: PLC0415
+    from ..report.page_pictures import draw_page_pictures  # noqa: PLC0415
 
     embedding = store.read_all(array_specs.EMBEDDING.name)
     component = store.read_all(array_specs.COMPONENT.name)

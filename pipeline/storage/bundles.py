@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import CorruptChunk
-from pipeline.storage.objects import open_objects
-from pipeline.storage.records import has_shape
+from ..core.errors import CorruptChunk
+from .objects import open_objects
+from .records import has_shape
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")

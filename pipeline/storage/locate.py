@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pipeline.storage.array_specs import FORMAT_VERSION
-from pipeline.storage.object_protocol import Objects
-from pipeline.storage.records import FORMAT, are_as_written, has_shape
+from .array_specs import FORMAT_VERSION
+from .object_protocol import Objects
+from .records import FORMAT, are_as_written, has_shape
 
 POINTER, VERSIONS = "published.json", "versions"  # in a root of versions: the published version, the folder of all
 MAX_NAMES = 5  # listed in a message

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import psutil
 
-from pipeline.core.errors import StoreError, StoreHeld
-from pipeline.core.machine import ids_valid_here, process_location
-from pipeline.core.signals import interruptible
-from pipeline.storage import records
-from pipeline.storage.store import Store
+from ..core.errors import StoreError, StoreHeld
+from ..core.machine import ids_valid_here, process_location
+from ..core.signals import interruptible
+from . import records
+from .store import Store
 
 LOCK = "_run/lock.json"
 HEARTBEAT_SECONDS = 15.0

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlparse
 
-from pipeline.core.credentials import find_secret, redact, without_user
-from pipeline.core.errors import ConfigError, StoreError
-from pipeline.storage.object_protocol import Objects
-from pipeline.storage.retries import CLIENT_RETRY, retried
-from pipeline.storage.storage_errors import persist, storage_errors
+from ..core.credentials import find_secret, redact, without_user
+from ..core.errors import ConfigError, StoreError
+from .object_protocol import Objects
+from .retries import CLIENT_RETRY, retried
+from .storage_errors import persist, storage_errors
 
 NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 COPY_THREADS = 16

@@ -13,7 +13,7 @@ from datetime import timedelta
 from itertools import count
 from typing import Any, TypeVar
 
-from pipeline.storage.storage_errors import explain_remote
+from .storage_errors import explain_remote
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import ObjectStore
 
-from pipeline.storage.retries import retried_async
+from .retries import retried_async
 
 
 class RetryingObjectStore(ObjectStore[Any]):

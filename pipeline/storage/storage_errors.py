@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from pipeline.core.credentials import redact
-from pipeline.core.errors import InputError, LleError, StoreError
+from ..core.credentials import redact
+from ..core.errors import InputError, LleError, StoreError
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_IDENTITY = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")  # identity services of the clouds

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
-from pipeline.core.lazy_import import lazy_module
-from pipeline.storage.array_specs import FORMAT_VERSION, PlannedArray
-from pipeline.storage.bundles import Bundles
-from pipeline.storage.locate import Kind, has_versions, identify
-from pipeline.storage.records import CHECKED, FORMAT, are_as_written, with_checksums
-from pipeline.storage.storage_errors import explain_remote, persist, storage_errors
+from ..core.errors import ConfigError, CorruptChunk, StoreError
+from ..core.lazy_import import lazy_module
+from .array_specs import FORMAT_VERSION, PlannedArray
+from .bundles import Bundles
+from .locate import Kind, has_versions, identify
+from .records import CHECKED, FORMAT, are_as_written, with_checksums
+from .storage_errors import explain_remote, persist, storage_errors
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -137,7 +137,7 @@ class Store(Bundles):
         place = self.objects.place()
         if isinstance(place, str):
             return place
-        from pipeline.storage.retrying_store import RetryingObjectStore  # noqa: PLC0415 (classes of zarr)
+        from .retrying_store import RetryingObjectStore  # noqa: PLC0415 (classes of zarr)
 
         return RetryingObjectStore(place)
 
@@ -225,7 +225,7 @@ class Store(Bundles):
         block = block_of(array)
         with storage_errors(f"{self.url}/{name}"):
             try:
-                from pipeline.storage.strict_reads import with_all_chunks  # noqa: PLC0415 (classes of zarr)
+                from .strict_reads import with_all_chunks  # noqa: PLC0415 (classes of zarr)
 
                 return self._read_twice(name, lambda: np.asarray(with_all_chunks(array)[start:stop]))
             except (ValueError, RuntimeError) as error:

@@ -11,7 +11,7 @@ from zarr.abc.store import Store as ZarrStore
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import StorePath, WrapperStore
 
-from pipeline.core.errors import CorruptChunk
+from ..core.errors import CorruptChunk
 
 
 def with_all_chunks(array: "zarr.Array[Any]") -> "zarr.Array[Any]":

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pipeline.core.errors import ConfigError, StoreError
-from pipeline.storage import records
-from pipeline.storage.locate import POINTER, VERSIONS, is_id
-from pipeline.storage.lock import LOCK, RunLock, holder_alive
-from pipeline.storage.store import Store
+from ..core.errors import ConfigError, StoreError
+from . import records
+from .locate import POINTER, VERSIONS, is_id
+from .lock import LOCK, RunLock, holder_alive
+from .store import Store
 
 READERS = "_run/readers"
 RETIRED = "_run/retired.json"

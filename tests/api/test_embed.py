@@ -44,9 +44,7 @@ class TestImport:
         assert self.run(code) == "[] True"
 
     def test_the_command_does_not_load_the_estimator(self):
-        code = (
-            "import sys, pipeline.cli.commands; print(sorted({'pipeline.api.estimator', 'xarray'} & set(sys.modules)))"
-        )
+        code = "import sys, pipeline.cli.commands; print(sorted({'lle.api.estimator', 'xarray'} & set(sys.modules)))"
         assert self.run(code) == "[]"
 
     def test_only_what_is_there(self):

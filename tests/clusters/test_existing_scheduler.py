@@ -18,7 +18,6 @@ from distributed import Client, LocalCluster
 from distributed.comm.core import FatalCommClosedError
 from scipy.sparse import csr_array
 
-import pipeline
 from pipeline.clusters import existing_scheduler
 from pipeline.clusters.connect import connect
 from pipeline.clusters.limits import memory_resource
@@ -32,6 +31,7 @@ from pipeline.linalg.distributed_operator import RowBlocks
 from pipeline.storage.store import Store
 from tests.support.dask_processes import dask_processes
 from tests.support.object_servers import free_ports
+from tests.support.paths import REPOSITORY
 from tests.support.stage_runs import Progress
 
 pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
@@ -275,7 +275,8 @@ class TestVersions:
                 blocks.approximate_inverse(np.ones((4, 1)), np.array([1.0 + 0j]), "factor")
 
     def test_another_commit_of_the_same_version_is_named(self, tmp_path):
-        shutil.copytree(Path(pipeline.__file__).parent, tmp_path / "site" / "pipeline")
+        for package in ("lle", "pipeline"):
+            shutil.copytree(REPOSITORY / package, tmp_path / "site" / package)
         with (tmp_path / "site" / "pipeline" / "kernels" / "neighbors" / "knn.py").open("a") as file:
             file.write("# another line\n")
         environment = {"PYTHONPATH": str(tmp_path / "site"), "PYTHONSAFEPATH": "1"}

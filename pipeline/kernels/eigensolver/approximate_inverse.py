@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, diags_array
 
-from pipeline.kernels.eigensolver import polynomial
-from pipeline.kernels.eigensolver.normal_operator import Matrix, Operator
-from pipeline.kernels.eigensolver.null_vector import NullVector, off_null, take_off_null
-from pipeline.kernels.eigensolver.polynomial import C128
-from pipeline.kernels.eigensolver.rayleigh_ritz import EPS, TINY, largest_eigenvalue
+from . import polynomial
+from .normal_operator import Matrix, Operator
+from .null_vector import NullVector, off_null, take_off_null
+from .polynomial import C128
+from .rayleigh_ritz import EPS, TINY, largest_eigenvalue
 
 F64 = npt.NDArray[np.float64]
 

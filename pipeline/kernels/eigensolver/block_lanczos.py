@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from pipeline.kernels.eigensolver.null_vector import NullVector, off_null
+from .null_vector import NullVector, off_null
 
 F64 = npt.NDArray[np.float64]
 

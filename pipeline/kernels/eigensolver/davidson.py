@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from pipeline.kernels.eigensolver.approximate_inverse import ApproximateInverse
-from pipeline.kernels.eigensolver.block_lanczos import orthonormalise
-from pipeline.kernels.eigensolver.null_vector import NullVector
-from pipeline.kernels.eigensolver.rayleigh_ritz import TINY, RitzPairs, Tolerances, multiply, rayleigh_ritz
+from .approximate_inverse import ApproximateInverse
+from .block_lanczos import orthonormalise
+from .null_vector import NullVector
+from .rayleigh_ritz import TINY, RitzPairs, Tolerances, multiply, rayleigh_ritz
 
 F64 = npt.NDArray[np.float64]
 

@@ -14,9 +14,9 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from pipeline.kernels.eigensolver import pardiso
-from pipeline.kernels.eigensolver.factorization import analyse, canonical
-from pipeline.kernels.eigensolver.pardiso import FactorSize
+from . import pardiso
+from .factorization import analyse, canonical
+from .pardiso import FactorSize
 
 PIECES = (10_000, 40_000)
 BYTES_PER_ENTRY = 8

@@ -21,10 +21,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import splu
 
-from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
-from pipeline.kernels.eigensolver import pardiso
-from pipeline.kernels.eigensolver.null_vector import NullVector, off_null, take_off_null
-from pipeline.kernels.eigensolver.pardiso import FactorizationError, FactorSize
+from ...core.errors import ConfigError, InputError, NotEnoughMemory
+from . import pardiso
+from .null_vector import NullVector, off_null, take_off_null
+from .pardiso import FactorizationError, FactorSize
 
 F64 = npt.NDArray[np.float64]
 

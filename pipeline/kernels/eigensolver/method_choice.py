@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from pipeline.kernels.eigensolver import davidson, factor_cost, methods, pardiso
-from pipeline.kernels.eigensolver.factorization import PinnedLU, analyse, canonical
-from pipeline.kernels.eigensolver.pardiso import FactorSize
+from . import davidson, factor_cost, methods, pardiso
+from .factorization import PinnedLU, analyse, canonical
+from .pardiso import FactorSize
 
 
 class Prediction(NamedTuple):

@@ -8,16 +8,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from pipeline.core.errors import InputError, NotEnoughMemory
-from pipeline.kernels.eigensolver import davidson, factor_cost, pardiso
-from pipeline.kernels.eigensolver.approximate_inverse import FIRST_STEPS, MAX_STEPS, ApproximateInverse
-from pipeline.kernels.eigensolver.block_lanczos import block_lanczos, orthonormalise
-from pipeline.kernels.eigensolver.davidson import SubspaceState
-from pipeline.kernels.eigensolver.factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor, canonical
-from pipeline.kernels.eigensolver.normal_operator import NormalOperator, Operator
-from pipeline.kernels.eigensolver.null_vector import NullVector, complement
-from pipeline.kernels.eigensolver.pardiso import FactorizationError, FactorSize
-from pipeline.kernels.eigensolver.rayleigh_ritz import TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
+from ...core.errors import InputError, NotEnoughMemory
+from . import davidson, factor_cost, pardiso
+from .approximate_inverse import FIRST_STEPS, MAX_STEPS, ApproximateInverse
+from .block_lanczos import block_lanczos, orthonormalise
+from .davidson import SubspaceState
+from .factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor, canonical
+from .normal_operator import NormalOperator, Operator
+from .null_vector import NullVector, complement
+from .pardiso import FactorizationError, FactorSize
+from .rayleigh_ritz import TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
 
 F64 = npt.NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from pipeline.kernels.eigensolver.polynomial import C128, products
+from .polynomial import C128, products
 
 F64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.integer]

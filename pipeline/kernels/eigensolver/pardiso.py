@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from pipeline.core.errors import LleError, NotEnoughMemory
+from ...core.errors import LleError, NotEnoughMemory
 
 F64 = npt.NDArray[np.float64]
 

@@ -27,16 +27,16 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
-from pipeline.kernels.eigensolver import methods
-from pipeline.kernels.eigensolver.davidson import block_width
-from pipeline.kernels.eigensolver.factor_cost import patience_seconds, product_seconds
-from pipeline.kernels.eigensolver.factorization import canonical
-from pipeline.kernels.eigensolver.methods import NO_HOOKS, Hooks, LongFactorization, Outcome, Problem
-from pipeline.kernels.eigensolver.null_vector import NullVector
-from pipeline.kernels.eigensolver.pardiso import FactorizationError
-from pipeline.kernels.eigensolver.rayleigh_ritz import EPS, Tolerances, fix_signs, largest_eigenvalue, residual_norms
-from pipeline.kernels.graph.connectivity import closed_classes
+from ...core.errors import ConfigError, InputError, NotEnoughMemory
+from ..graph.connectivity import closed_classes
+from . import methods
+from .davidson import block_width
+from .factor_cost import patience_seconds, product_seconds
+from .factorization import canonical
+from .methods import NO_HOOKS, Hooks, LongFactorization, Outcome, Problem
+from .null_vector import NullVector
+from .pardiso import FactorizationError
+from .rayleigh_ritz import EPS, Tolerances, fix_signs, largest_eigenvalue, residual_norms
 
 F64 = npt.NDArray[np.float64]
 

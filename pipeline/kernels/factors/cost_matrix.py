@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from pipeline.core.errors import InputError
+from ...core.errors import InputError
 
 TABLE_SHARE = 4
 """Largest table for renumbering, in entries per id; bounds memory and changes no result."""

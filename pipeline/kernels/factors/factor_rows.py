@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from pipeline.core.errors import InputError
-from pipeline.kernels.factors.cost_matrix import index_dtype
+from ...core.errors import InputError
+from .cost_matrix import index_dtype
 
 Ids = npt.NDArray[np.integer]
 

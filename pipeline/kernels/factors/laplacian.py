@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from pipeline.kernels.factors.cost_matrix import index_dtype
+from .cost_matrix import index_dtype
 
 Ids = npt.NDArray[np.integer]
 F64 = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import InputError
+from ...core.errors import InputError
 
 GENERAL_POSITION = 1e-12
 """Neighbours are in general position if the least eigenvalue of their Gram matrix is above this times its trace."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from pipeline.core.errors import InputError
+from ...core.errors import InputError
 
 Ids = npt.NDArray[np.integer]
 

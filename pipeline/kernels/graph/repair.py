@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse.csgraph import connected_components
 
-from pipeline.core.errors import InputError
-from pipeline.kernels.graph.connectivity import (
+from ...core.errors import InputError
+from .connectivity import (
     ClosedClasses,
     Edges,
     add_reverses,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 from threadpoolctl import threadpool_limits
 
-from pipeline.kernels.neighbors.distances import typical_point
+from .distances import typical_point
 
 Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from pipeline.kernels.neighbors.cells import TREE_FEATURES
-from pipeline.kernels.neighbors.distances import pair_distances, square_rounding, typical_point
+from .cells import TREE_FEATURES
+from .distances import pair_distances, square_rounding, typical_point
 
 Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
@@ -155,7 +155,7 @@ def cell_neighbors(points: Floats, ids: Ids, k: int, exact_below: int, seed: int
 def _nn_descent(points: npt.NDArray[np.float32], k: int, seed: int) -> npt.NDArray[np.int32]:
     from pynndescent import NNDescent  # noqa: PLC0415 (the import takes seconds; exact searches do not need it)
 
-    from pipeline.kernels.neighbors.nn_descent_cache import use_cached_search  # noqa: PLC0415
+    from .nn_descent_cache import use_cached_search  # noqa: PLC0415
 
     use_cached_search()
     with warnings.catch_warnings():

@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.kernels.neighbors.distances import pair_distances, square_rounding, typical_point
-from pipeline.kernels.neighbors.knn import Hits, NeighborLists, nearest_hits, select_nearest
+from .distances import pair_distances, square_rounding, typical_point
+from .knn import Hits, NeighborLists, nearest_hits, select_nearest
 
 Floats = npt.NDArray[np.floating]
 F64 = npt.NDArray[np.float64]

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.kernels.neighbors.knn import Hits, NeighborLists
+from .knn import Hits, NeighborLists
 
 F64 = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

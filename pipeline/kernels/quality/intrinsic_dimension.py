@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaincinv  # scipy.stats takes a second to load
 
-from pipeline.core.errors import InputError
+from ...core.errors import InputError
 
 USED_SHARE = 0.9
 """Share of the distance ratios that ``two_nearest`` uses; Facco et al. also omit the largest tenth."""

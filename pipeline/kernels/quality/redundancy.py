@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from pipeline.core.errors import InputError
+from ...core.errors import InputError
 
 SPANS = (3, 6, 12)
 """Neighbours per regression, as multiples of its number of unknowns."""

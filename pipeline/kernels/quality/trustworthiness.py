@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from pipeline.core.errors import InputError
-from pipeline.kernels.neighbors.distances import typical_point
+from ...core.errors import InputError
+from ..neighbors.distances import typical_point
 
 PAIRS_AT_ONCE = 1 << 19
 """Distances in memory at one time in ``count_closer`` (8 bytes each); does not affect results."""

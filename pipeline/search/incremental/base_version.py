@@ -7,14 +7,14 @@ whether the old rows are an unchanged prefix of the new input (`update_lists.fin
 from dataclasses import replace
 from typing import Any
 
-from pipeline.config.models import Config, resolved
-from pipeline.core.machine import versions
-from pipeline.engine import checkpoint
-from pipeline.engine.plan import Earlier, Layout, index_dtype, neighbor_method
-from pipeline.search.cell_groups import FIRST, KEPT_CELLS
-from pipeline.storage import array_specs
-from pipeline.storage.locate import is_id
-from pipeline.storage.store import Store, block_of, read_elsewhere
+from ...config.models import Config, resolved
+from ...core.machine import versions
+from ...engine import checkpoint
+from ...engine.plan import Earlier, Layout, index_dtype, neighbor_method
+from ...storage import array_specs
+from ...storage.locate import is_id
+from ...storage.store import Store, block_of, read_elsewhere
+from ..cell_groups import FIRST, KEPT_CELLS
 
 AFTER_THE_SEARCH = {"min_recall", "max_overlap", "reverse"}
 """Keys of `neighbors` that have no effect before the recall of the lists is measured."""

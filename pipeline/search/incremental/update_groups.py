@@ -9,29 +9,18 @@ from collections.abc import Generator
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import (
-    WHOLE_DATA,
-    Decides,
-    Earlier,
-    Layout,
-    Report,
-    Runs,
-    Step,
-    Writes,
-    index_dtype,
-    largest_total,
-)
-from pipeline.kernels.neighbors.cells import nearest_groups
-from pipeline.kernels.neighbors.knn import NeighborLists, brute_neighbors, select_nearest
-from pipeline.kernels.neighbors.knn_between_sets import mutual_neighbors
-from pipeline.kernels.neighbors.list_lengths import as_stored
-from pipeline.search import cell_groups
-from pipeline.search.cell_groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store, read_elsewhere
+from ...engine import disk_costs, task_costs
+from ...engine.plan import WHOLE_DATA, Decides, Earlier, Layout, Report, Runs, Step, Writes, index_dtype, largest_total
+from ...kernels.neighbors.cells import nearest_groups
+from ...kernels.neighbors.knn import NeighborLists, brute_neighbors, select_nearest
+from ...kernels.neighbors.knn_between_sets import mutual_neighbors
+from ...kernels.neighbors.list_lengths import as_stored
+from ...storage import array_specs
+from ...storage.array_specs import PlannedArray
+from ...storage.blocks import Blocks
+from ...storage.store import Store, read_elsewhere
+from .. import cell_groups
+from ..cell_groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
 
 PLACE = "_work/appended"
 N_GROUPS_NEW = 4

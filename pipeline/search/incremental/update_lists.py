@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.config.models import Config
-from pipeline.engine import disk_costs, task_costs
-from pipeline.engine.plan import (
+from ...config.models import Config
+from ...engine import disk_costs, task_costs
+from ...engine.plan import (
     WHOLE_DATA,
     Decides,
     Earlier,
@@ -24,19 +24,13 @@ from pipeline.engine.plan import (
     most_boxes,
     neighbor_method,
 )
-from pipeline.search import kdtree_blocks
-from pipeline.search.cell_groups import KEPT_CELLS, group_cells_bytes, write_lists
-from pipeline.search.incremental.update_groups import (
-    FLOAT32_ERROR,
-    FOUND,
-    earlier_lists,
-    planned_lists,
-    search_among_groups,
-)
-from pipeline.search.kdtree_blocks import HALO_ROWS, boxes_within_reach, merge_from_boxes, read_boxes, search_by_tree
-from pipeline.storage import array_specs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store, read_elsewhere
+from ...storage import array_specs
+from ...storage.blocks import Blocks
+from ...storage.store import Store, read_elsewhere
+from .. import kdtree_blocks
+from ..cell_groups import KEPT_CELLS, group_cells_bytes, write_lists
+from ..kdtree_blocks import HALO_ROWS, boxes_within_reach, merge_from_boxes, read_boxes, search_by_tree
+from .update_groups import FLOAT32_ERROR, FOUND, earlier_lists, planned_lists, search_among_groups
 
 CELLS, TRANSFORM = "_work/cells", "_work/transform"
 
