@@ -26,7 +26,7 @@ def status(store: Store) -> dict[str, Any]:
         entry["steps"][step] = {"done": done, "blocks": record["n_blocks"]}
         last = {"stage": stage, "step": step, "done": done, "blocks": record["n_blocks"]}
         now = last if done < record["n_blocks"] else now
-    from ..linalg.solver_checkpoint import kept_heads  # noqa: PLC0415 (loads the eigensolver)
+    from ..linalg.solver_checkpoint import saved_heads  # noqa: PLC0415 (loads the eigensolver)
 
     names = stages_of(store.attributes()["config"]["method"])
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}
@@ -34,7 +34,7 @@ def status(store: Store) -> dict[str, Any]:
     state = "running" if running(store) else "done" if finished else "stopped"
     return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered,
             "stopped_in": (now or last) if state == "stopped" else None,
-            "filters": kept_heads(store, "_work/eigen")}  # fmt: skip
+            "filters": saved_heads(store, "_work/eigen")}  # fmt: skip
 
 
 def status_of(url: str) -> dict[str, Any]:

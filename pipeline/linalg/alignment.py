@@ -1,8 +1,9 @@
-"""Coordinates that stay: a new embedding is rotated onto an earlier one over the rows that both have.
+"""Rotate a new embedding onto an earlier one, over the rows that both have, so that coordinates stay comparable.
 
-The earlier one is another run's store, the published version, or what this very store held: the array `embedding` of
-the last run lies there until the step `write` replaces it. A run that is killed inside `write` leaves neither, so
-`align` puts a copy aside. One whose eigenpairs did not converge is no earlier embedding: the copy of the one before is.
+The earlier embedding comes from another run's store, from the published version, or from this store: the array
+`embedding` of the last run stays there until the step `write` replaces it. A run that is killed inside `write` leaves
+neither array complete, so `align` saves a copy first. If the last eigensolve did not converge, this copy is used: it
+holds the last embedding that did.
 """
 
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from ..storage.versions import Versions, published_url
 
 PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
 EMBEDDED = "_work/embedding"
-"""The bundle in internal order that `write` leaves, last of all; it says whether the eigenpairs converged."""
+"""Bundle in internal order, the last one that `write` writes; it records whether the eigenpairs converged."""
 
 
 class Earlier(NamedTuple):
@@ -30,13 +31,13 @@ class Earlier(NamedTuple):
     embedding: npt.NDArray[np.float64]
     """(rows, m)"""
     component: npt.NDArray[np.int32]
-    """(rows,), -1 = not embedded"""
+    """(rows,) component of each row, -1 = not embedded"""
     hashes: npt.NDArray[np.uint64]
-    """(rows, 2) of the input rows; (0, 2) where they are not known"""
+    """(rows, 2) hashes of the input rows; (0, 2) if they are unknown"""
 
 
 def previous_store(config: Config) -> str | None:
-    """Where the embedding lies that `embedding.align` means; None without that key, or where no version has one."""
+    """URL of the store that `embedding.align` names; None without that key, or if no version has an embedding."""
     named = config.embedding.align
     if named is None:
         return None
@@ -46,14 +47,14 @@ def previous_store(config: Config) -> str | None:
         return config.output.store
     root = Versions(config.output.store)
     versions = map(root.open, (root.pointer() or {}).get("history", []))
-    return next((store.url for store in versions if _written(store)), None)  # one may be damaged: the one before, then
+    return next((store.url for store in versions if _written(store)), None)  # a damaged version is skipped
 
 
 def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> Step:
-    """The step before `write`. Raises ConfigError where `embedding.align` names a store without a finished embedding.
+    """The step before `write`. Raises ConfigError if `embedding.align` names a store without a finished embedding.
 
-    The state of another store is part of the step's identity. What this store held is not: it changes with every run,
-    and the rotation is found once for each new solution.
+    The state of another store is part of the step's identity. The earlier embedding of this store is not: it changes
+    with every run, and the rotation is computed once for each new solution.
     """
     url = previous_store(config)
     elsewhere = url is not None and Store(url).url != Store(config.output.store).url
@@ -74,23 +75,23 @@ def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> Step
 
 
 def state_of_other(config: Config) -> Json:
-    """What tells the state of the run apart that `embedding.align` names; {} where it names none, or 'previous'."""
+    """Identity of the run that `embedding.align` names; {} if it names none, or 'previous'."""
     named = config.embedding.align
     return {} if named in {None, "previous"} else _state_of(str(named))
 
 
 def _written(store: Store) -> Json | None:
-    """The record of a finished embedding; None where the store has none, or one that did not converge."""
-    found: list[Json] = []
+    """The record of a finished embedding; None if the store has none, or if it did not converge."""
+    step_records: list[Json] = []
     for name in ("solve", "write"):
         record = current_config.current_record(store, "solve_embedding", name) if store.is_run() else None
         if record is None:
             return None
         done = checkpoint.finished_blocks(store, "solve_embedding", name, record["fingerprint"])
-        if len(done) < record["n_blocks"]:  # of a component that did not converge no marker is kept
+        if len(done) < record["n_blocks"]:  # a component that did not converge has no marker
             return None
-        found.append(record)
-    return found[-1]
+        step_records.append(record)
+    return step_records[-1]
 
 
 def _state_of(url: str) -> Json:
@@ -110,10 +111,10 @@ def _state_of(url: str) -> Json:
 def align_components(
     store: Store, block_index: int, n_components: int, n_graph: int, scale: str, previous: str | None
 ) -> Report:
-    """The rotation of each component onto the earlier embedding; the identity where there is nothing to align with."""
+    """Rotate each component onto the earlier embedding; without an earlier embedding the rotation is the identity."""
     earlier = _held_before(store) if previous is None else _held_elsewhere(Store(previous))
     rotations = np.tile(np.eye(n_components), (n_graph, 1, 1))
-    found: Report = {"previous": previous or "this store", "scale": scale, "rows": 0, "points_compared": False,
+    report: Report = {"previous": previous or "this store", "scale": scale, "rows": 0, "points_compared": False,
                      "components": []}  # fmt: skip
     reason = ""
     if earlier is None:
@@ -121,19 +122,19 @@ def align_components(
     elif earlier.embedding.shape[1] != n_components:
         reason = f"the earlier embedding has {earlier.embedding.shape[1]} coordinates, this one {n_components}"
     else:
-        found |= {"rows": len(earlier.embedding), "points_compared": bool(len(earlier.hashes))}
+        report |= {"rows": len(earlier.embedding), "points_compared": bool(len(earlier.hashes))}
         for number in range(n_graph):
-            report, rotations[number] = _align_component(store, number, earlier, scale)
-            found["components"].append(report)
+            component_report, rotations[number] = _align_component(store, number, earlier, scale)
+            report["components"].append(component_report)
     store.write_bundle(ROTATION, rotations=rotations)
-    return {**found, "reason": reason}
+    return {**report, "reason": reason}
 
 
 def _align_component(store: Store, number: int, earlier: Earlier, scale: str) -> tuple[Report, npt.NDArray[np.float64]]:
     """One component against the earlier component that shares most of its points.
 
-    `size_ratio` is that of the norms of the new and the earlier coordinates of these points: at `unit_norm` it falls
-    with every point that is added, and the residuals hold that too.
+    `size_ratio` is the norm of the new coordinates of the shared points over the norm of the earlier ones. With scale
+    `unit_norm` it falls with every added point, and the residuals contain this change of size too.
     """
     part = store.read_bundle(f"_work/eigen/{number:05d}")
     original = store.gather(array_specs.ORIGINAL_INDEX.name, part["rows"])
@@ -163,12 +164,12 @@ def _align_component(store: Store, number: int, earlier: Earlier, scale: str) ->
 
 
 def coordinate_scale(scale: str, n_points: int) -> float:
-    """What the vectors of a component of n_points points are multiplied by."""
+    """Factor from the unit eigenvectors of a component of n_points points to its coordinates."""
     return float(np.sqrt(n_points)) if scale == "unit_covariance" else 1.0
 
 
 def rotations(store: Store) -> npt.NDArray[np.float64]:
-    """(components, m, m): what `align` found."""
+    """(components, m, m) rotations that the step `align` computed."""
     return store.read_bundle(ROTATION)["rotations"]
 
 
@@ -178,7 +179,7 @@ def _held_elsewhere(other: Store) -> Earlier | None:
 
 
 def _held_before(store: Store) -> Earlier | None:
-    """What the last `write` of this store left; the copy made before it where that is a part, or did not converge."""
+    """The embedding of the last `write`; the saved copy if that one is incomplete or did not converge."""
     try:
         converged = bool(store.read_bundle(EMBEDDED).get("converged", True))
         earlier = _read(store, array_specs.EMBEDDED_HASH) if converged else None
@@ -189,16 +190,16 @@ def _held_before(store: Store) -> Earlier | None:
         return earlier
     try:
         return Earlier(**store.read_bundle(PREVIOUS))
-    except CorruptChunk:  # not there, as a rule
+    except CorruptChunk:  # usually there is no copy
         return None
 
 
 def _read(store: Store, hashes: array_specs.ArraySpec) -> Earlier | None:
-    """The embedding a store holds; None where it has none. Raises CorruptChunk where a part of it is missing."""
+    """The embedding in a store; None if there is none. Raises CorruptChunk if a part of it is missing."""
     if not all(
         store.has_array(spec.name) for spec in (array_specs.EMBEDDING, array_specs.COMPONENT, array_specs.EIGENVALUES)
     ):
         return None
-    store.read_all(array_specs.EIGENVALUES.name)  # what `write` writes last
+    store.read_all(array_specs.EIGENVALUES.name)  # `write` writes this array last
     compared = store.read_all(hashes.name) if store.has_array(hashes.name) else np.empty((0, 2), np.uint64)
     return Earlier(store.read_all(array_specs.EMBEDDING.name), store.read_all(array_specs.COMPONENT.name), compared)

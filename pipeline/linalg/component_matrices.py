@@ -1,4 +1,4 @@
-"""The matrices of one component, read from a store's blocks: A, the stacked local factors, M, and what M is null on."""
+"""The matrices of one component, read from a store's blocks: A = I - W, the local factors F, M, and its null vector."""
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ Ids = npt.NDArray[np.int64]
 
 
 def load_factor(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
-    """A = I - W of the points `rows` (ascending, closed under neighbours), square."""
+    """A = I - W of the points `rows` (n,), ascending and closed under neighbours: (n, n)."""
     parts = []
     for start in range(0, blocks.n, blocks.size):
         stop = min(start + blocks.size, blocks.n)
@@ -29,9 +29,10 @@ def load_factor(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
 
 
 def load_local_factors(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
-    """F of the points `rows` (ascending, a union of weak components), for the methods that store its rows.
+    """F of the points `rows` (n,), ascending, a union of weak components; for the methods that store rows of F.
 
-    Never square, so that nobody takes it for I - W, which has one row for each point; a row of zeros changes nothing.
+    The result is never square, because callers take a square factor for I - W with one row for each point. A row of
+    zeros is added if needed; it does not change F' F.
     """
     inside = np.zeros(blocks.n, bool)
     inside[rows] = True
@@ -39,8 +40,8 @@ def load_local_factors(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
     for number, start in enumerate(range(0, blocks.n, blocks.size)):
         if inside[start : start + blocks.size].any():
             block = store.read_rows(array_specs.LOCAL_FACTORS, number)
-            kept = inside[block.indices[block.indptr[:-1]]]
-            parts.append(block if kept.all() else block[np.flatnonzero(kept)])
+            selected = inside[block.indices[block.indptr[:-1]]]
+            parts.append(block if selected.all() else block[np.flatnonzero(selected)])
     factor = _restrict_columns(csr_array(vstack(parts, format="csr")), rows)
     if factor.shape[0] == factor.shape[1]:
         indptr = np.append(factor.indptr, factor.indptr[-1:])
@@ -49,13 +50,13 @@ def load_local_factors(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
 
 
 def null_vector(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
-    """D^1/2 1 of the points `rows`, a unit vector: what D^-1/2 L D^-1/2 has in place of the constant."""
+    """D^1/2 1 of the points `rows`, a unit vector: the null vector of D^-1/2 L D^-1/2, instead of the constant."""
     root = np.sqrt(store.gather(array_specs.DEGREE.name, rows))
     return np.asarray(root / np.linalg.norm(root))
 
 
 def load_cost_matrix(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
-    """M of the points `rows` (ascending, a union of weak components)."""
+    """M of the points `rows` (n,), ascending, a union of weak components: (n, n)."""
     parts = []
     for number, start in enumerate(range(0, blocks.n, blocks.size)):
         first, past = np.searchsorted(rows, [start, min(start + blocks.size, blocks.n)])
@@ -66,7 +67,7 @@ def load_cost_matrix(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
 
 
 def _restrict_columns(matrix: csr_array, rows: Ids) -> csr_array:
-    """Columns renumbered to positions in `rows`; every column that occurs is among them."""
+    """Renumber the columns to positions in `rows`, which contain every column with an entry."""
     if len(rows) == matrix.shape[1]:
         return matrix
     position = np.full(matrix.shape[1], -1, matrix.indices.dtype)
@@ -75,15 +76,15 @@ def _restrict_columns(matrix: csr_array, rows: Ids) -> csr_array:
 
 
 def closed_point(factor: csr_array, component: int) -> int:
-    """A point of the component's one closed class. Raises BoundsNotMet when there are several."""
+    """A point of the component's one closed class. Raises BoundsNotMet if there are several classes."""
     pattern = csr_array((np.ones(factor.nnz, np.int8), factor.indices, factor.indptr), shape=factor.shape)
     classes = closed_classes(pattern)
     if len(classes.sizes) != 1:
         sizes = ", ".join(map(str, classes.sizes[:5]))
         raise BoundsNotMet(
-            f"graph: component {component} has {len(classes.sizes)} closed classes ({sizes} points): sets of points "
-            f"that no neighbour link leaves, so the null space of M has that dimension and its bottom vectors only "
-            f"tell them apart. Set neighbors.reverse: auto (or 4), or raise n_neighbors"
+            f"graph: expected one closed class in component {component}, found {len(classes.sizes)} ({sizes} points). "
+            f"No neighbour link leaves a closed class, so the null space of M has one dimension for each of them, and "
+            f"the lowest vectors only separate the classes. Set neighbors.reverse: auto (or 4), or raise n_neighbors"
         )
     members = np.flatnonzero(classes.class_of_point == 0)
     return int(members[len(members) // 2])

@@ -1,8 +1,9 @@
-"""Polynomials of A, A' and A' A on Dask workers: A and its transpose lie there in blocks of rows, the vectors travel.
+"""Polynomials of A, A' and A' A on Dask workers, which hold A and its transpose in blocks of rows.
 
-Every output row is computed by the kernel of the one-process operator, from the same entries in the same order, so the
-results have the same bytes. A block needs the vectors of the blocks its columns lie in: few where points are ordered by
-cells and the intrinsic dimension is small, nearly all where it is large.
+Only vectors are sent between workers. Every output row is computed by the kernel of the one-process operator, from the
+same entries in the same order, so the results have the same bytes. A block needs the vectors of all blocks that its
+columns belong to. These are few if points are ordered by cells and the intrinsic dimension is small, and nearly all if
+it is large.
 """
 
 from collections.abc import Iterator
@@ -24,12 +25,12 @@ from ..kernels.eigensolver.polynomial import C128, Product, products
 
 BLOCKS_PER_WORKER = 2
 PRODUCTS_IN_FLIGHT = 8
-"""Bounds the graph that the scheduler holds; the vectors themselves are given up as soon as nothing needs them."""
+"""Limits the task graph in the scheduler. Vectors are released as soon as no task needs them."""
 ATTEMPTS = 3
 
 
 class RowBlock(NamedTuple):
-    """Consecutive rows of a matrix; columns count through the vectors of the blocks they touch, one below another."""
+    """Consecutive rows of a matrix. Column ids are positions in the stacked vectors of the blocks in `touched`."""
 
     indptr: npt.NDArray[np.integer]
     indices: npt.NDArray[np.integer]
@@ -39,7 +40,7 @@ class RowBlock(NamedTuple):
 
 @contextmanager
 def operator_on_workers(factor: csr_array, n_threads: int) -> Iterator[Operator]:
-    """Polynomials on the workers of this process's Dask client; in this process where it has none."""
+    """Polynomials on the workers of this process's Dask client; without a client, in this process."""
     try:
         client = Client.current()
     except ValueError:
@@ -64,11 +65,11 @@ class RowBlocks:
         self._sent: tuple[list[Any], list[Any], list[str]] | None = None
 
     def approximate_inverse(self, block: F64, roots: C128, matrix: Matrix) -> tuple[F64, F64]:
-        """See ``Operator``. Raises LleError when workers keep dying."""
+        """See ``Operator``. Raises LleError after ATTEMPTS losses of workers."""
         for _ in range(ATTEMPTS):
             try:
                 return self._approximate_inverse(block, roots, matrix)
-            # KeyError is what the scheduler says when it is asked for a worker that has gone
+            # the scheduler raises KeyError for a worker that has left
             except (KilledWorker, FutureCancelledError, KeyError, OSError, TimeoutError) as error:
                 self._sent, failure = None, error
         raise LleError(f"eigensolver: the workers were lost {ATTEMPTS} times in one polynomial ({failure}); run again")
@@ -105,7 +106,7 @@ class RowBlocks:
             places = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
             if not places:
                 raise OSError("the cluster has no workers")
-            if required_versions(self._client) is not None:  # workers that came since the step began are among them
+            if required_versions(self._client) is not None:  # some workers may have joined after the step began
                 check_versions(self._client, "eigensolver")
             forward, backward = (
                 [self._place(matrix, places, i) for i, matrix in enumerate(matrices)]
@@ -131,7 +132,7 @@ def _half(matrix: RowBlock, *vectors: F64) -> F64:
 
 
 def _advance(matrix: RowBlock, product: Product, rest: F64, *vectors: F64) -> F64:
-    """The rows of ``out``."""
+    """The rows of this block after the product."""
     stacked, rest = np.concatenate(vectors), np.ascontiguousarray(rest)
     out, factors = np.empty_like(rest), np.array(product.factors)
     unused = np.zeros_like(rest)
@@ -142,13 +143,13 @@ def _advance(matrix: RowBlock, product: Product, rest: F64, *vectors: F64) -> F6
 
 
 def _add(product: Product, total: F64 | None, out: F64, rest: F64) -> F64:
-    """The rows of ``total`` after the product."""
+    """The rows of the running total after the product."""
     _, _, of_out, of_rest = product.factors
     return np.asarray((0.0 if total is None else total) + (of_out * out + of_rest * rest))
 
 
 def _cut(matrix: csr_array, row_cuts: npt.NDArray[np.int64], column_cuts: npt.NDArray[np.int64]) -> list[RowBlock]:
-    """Blocks of rows; `touched` names the blocks of columns, in ascending order, so that entries keep their order."""
+    """Cut a matrix into blocks of rows; `touched` is ascending, so the entries of a row keep their order."""
     lengths, blocks = np.diff(column_cuts), []
     for first, past in pairwise(row_cuts):
         part = matrix[first:past]

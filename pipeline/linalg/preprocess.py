@@ -1,4 +1,4 @@
-"""Scaling through dask-ml and principal components through Dask, over the stored blocks: nothing holds the input."""
+"""Scaling (dask-ml) and principal components (Dask) over the stored blocks; the input is never in memory as a whole."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +12,9 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store
 
 TINY_RELATIVE_SPREAD = 1e-14
-"""Of the mean: some fifty times what the rounding of a mean leaves of a constant column."""
+"""A column counts as constant up to this share of its mean: about fifty times the rounding error of a mean."""
 SCALING_BITS = 30
-"""Of a standard deviation that are kept."""
+"""Bits to which means and standard deviations are rounded, relative to the standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Transform:
 def unit_rows(rows: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     """Rows (n, d) divided by their Euclidean lengths, float64; rows of zeros stay as they are.
 
-    Divided by the largest entry first, so that no square overflows or vanishes.
+    Rows are first divided by their largest entry, so no square overflows or underflows.
 
     >>> unit_rows(np.array([[3e-200, 4e-200], [0.0, 0.0]]))
     array([[0.6, 0.8],
@@ -49,7 +49,7 @@ def unit_rows(rows: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
 
 
 def valid_rows(url: str, block_index: int, blocks: Blocks) -> npt.NDArray[np.float64]:
-    """Rows of an input block without NaN or infinity, float64."""
+    """The valid rows of an input block (no NaN, no infinity), float64 (n_valid, d)."""
     store = Store(url)
     rows = blocks.rows(block_index)
     return np.asarray(store.read("_work/raw", *rows)[store.read("_work/valid", *rows) > 0], dtype=np.float64)
@@ -108,7 +108,7 @@ def fit_transform(X: Any, scale: str, pca: int | None) -> Transform:
 
 
 def fit_sample(rows: npt.NDArray[np.floating], scale: str, pca: int | None) -> Transform:
-    """The same from some rows in memory."""
+    """As ``fit_transform``, for rows in memory."""
     import dask.array as da  # noqa: PLC0415
 
     return fit_transform(da.from_array(rows.astype(np.float64), chunks=rows.shape), scale, pca)
@@ -132,17 +132,20 @@ def _standard(X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 def rounded_scaling(
     mean: npt.NDArray[np.float64], spread: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Means and standard deviations, both (d,), as multiples of a power of two some 1e-9 of the deviation.
+    """Round means and standard deviations, both (d,), to multiples of a power of two, about 1e-9 of the deviation.
 
-    Sums over blocks of other sizes round otherwise, and with them distances that tie; here that rounding is lost.
+    Sums over blocks of another size differ in their last bits, which would break ties between distances differently.
+    The rounding removes this difference.
     """
     unit = np.exp2(np.floor(np.log2(spread)) - SCALING_BITS)
     return np.round(mean / unit) * unit, np.round(spread / unit) * unit
 
 
 def _components(X: Any, n_components: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Mean, and right singular vectors of the centred rows: those of R in their tall-skinny QR (Benson, Gleich & Demmel
-    2013, IEEE Big Data). Q, which would be as large as the rows and with which dask-ml's PCA begins, is never kept.
+    """Mean (d,) and leading right singular vectors (n_components, d) of the centred rows.
+
+    They are the singular vectors of R in the tall-skinny QR of the rows (Benson, Gleich & Demmel 2013, IEEE Big Data).
+    Q is as large as the rows, so it is not stored; dask-ml's PCA would compute it.
     """
     import dask.array as da  # noqa: PLC0415
 
@@ -155,10 +158,10 @@ def _components(X: Any, n_components: int) -> tuple[npt.NDArray[np.float64], npt
 
 
 def tall_block(block_size: int, d: int, n: int) -> int:
-    """Rows that QR takes at a time: the factors of a few blocks must make one that is no taller."""
+    """Rows of one QR block: tall enough that the stacked R of a few blocks are not taller than one block."""
     return min(n, max(4 * d, block_size))
 
 
 def fit_bytes(*, block_size: int, d: int, tall: int) -> int:
-    """`tall` rows in a block of the QR; 0 without components."""
+    """Bytes of the fit; `tall` is the rows of a QR block, 0 without components."""
     return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + 8 * d * (8 * block_size + 6 * tall)

@@ -1,4 +1,4 @@
-"""The step that chooses weights.reg from a sample of a run's neighbourhoods, and the number that a run has used."""
+"""The step that chooses weights.reg from sampled neighbourhoods of a run, and the value that a finished run used."""
 
 from collections.abc import Generator
 
@@ -18,12 +18,12 @@ from ..storage.store import Store
 STEP = "choose_reg"
 STAGES = ("solve_weights", "local_factors")
 METHODS = ("lle", "modified")
-"""Those whose weights need reg."""
+"""The methods whose weights need reg."""
 SAMPLE_POINTS = (50, 1000)
 SAMPLE_BYTES = 64 * 2**20
 BATCH_BYTES = 16 * 2**20
 NOT_CHOSEN_YET = 0.0
-"""In plans."""
+"""Value of reg in plans."""
 
 
 def sample_points(n_neighbors: int, n_features: int) -> int:
@@ -32,18 +32,18 @@ def sample_points(n_neighbors: int, n_features: int) -> int:
     >>> sample_points(12, 3), sample_points(12, 784), sample_points(12, 10**6)
     (1000, 823, 50)
     """
-    least, most = SAMPLE_POINTS
-    return int(np.clip(SAMPLE_BYTES // (8 * (n_neighbors + 1) * n_features), least, most))
+    return int(np.clip(SAMPLE_BYTES // (8 * (n_neighbors + 1) * n_features), *SAMPLE_POINTS))
 
 
 def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Step, list[Report], float]:
-    """The number in weights.reg, or for auto the one that a step chooses.
+    """The number in weights.reg, or for auto the number that a step chooses.
 
-    The step feeds nothing: what follows has the number among its parameters, so an equal choice keeps its results.
+    The step feeds nothing: later steps have the number among their parameters, so they are not computed again if the
+    choice is the same.
     """
     if config.weights.reg != "auto":
         return config.weights.reg
-    # Added reverse neighbours are farther than these, mostly on the outer side, where they would hide the noise.
+    # Only the nearest neighbours: added reverse neighbours are farther and mostly outside, which would hide the noise.
     k, d = config.k_bounds[1], layout.n_features
     sample = min(layout.n_points, sample_points(k, d))
     m, row, blocks = config.eigensolver.n_components, layout.row_bytes, Blocks(layout.n_points, layout.block_points)
@@ -65,13 +65,13 @@ def choose_from_sample(
 ) -> Report:
     """Choose reg from sampled points and their nearest neighbours.
 
-    Which points are sampled depends on the input rows only, not on the internal order or the blocks of points.
+    The sample depends on the numbers of the input rows only, not on the internal order or the blocks of points.
     """
     rows, order = _sample_rows(store, sample, blocks)
     ids = store.gather(array_specs.NEIGHBOR_INDICES.name, rows)[order, :n_neighbors].astype(np.int64)
-    wanted = np.union1d(rows, ids[ids >= 0])
-    points = store.gather(array_specs.POINTS.name, wanted)
-    own, neighbors = np.searchsorted(wanted, rows[order]), np.searchsorted(wanted, np.maximum(ids, wanted[0]))
+    needed = np.union1d(rows, ids[ids >= 0])
+    points = store.gather(array_specs.POINTS.name, needed)
+    own, neighbors = np.searchsorted(needed, rows[order]), np.searchsorted(needed, np.maximum(ids, needed[0]))
     batch = max(1, BATCH_BYTES // (8 * ids.shape[1] * (points.shape[1] + ids.shape[1])))
     parts = [
         local_variance(points[own[part]], points[neighbors[part]], ids[part] >= 0, n_components)
@@ -82,7 +82,7 @@ def choose_from_sample(
 
 
 def _sample_rows(store: Store, sample: int, blocks: Blocks) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The points whose input rows have the smallest hashes: (their ids, ascending; their order by input row)."""
+    """The points whose input row numbers have the smallest hashes: (ids, ascending; their order by input row)."""
     hashes, rows, original = np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64)
     for start, stop in map(blocks.rows, range(blocks.count)):
         block = store.read(array_specs.ORIGINAL_INDEX.name, start, stop)
@@ -96,9 +96,9 @@ def _sample_rows(store: Store, sample: int, blocks: Blocks) -> tuple[npt.NDArray
 
 
 def reg_of_run(store: Store, config: Json) -> float:
-    """The number that a run used for its weights, by its config as stored.
+    """The value of reg that a run used; `config` is the config as stored.
 
-    Methods without barycentric weights choose none under auto; their new points are placed with SURFACE_REG.
+    Methods without barycentric weights choose no value for auto; they place new points with SURFACE_REG.
     """
     reg = config["weights"]["reg"]
     if reg != "auto":
@@ -111,9 +111,9 @@ def reg_of_run(store: Store, config: Json) -> float:
 
 
 def describe_reg(method: str, reg: float | str, chosen: Report | None) -> Json | None:
-    """The value of weights.reg and its reason, for people; `chosen` is the report of the step, None before it.
+    """The value of weights.reg and its reason, for reports; `chosen` is the report of the step, None before it ran.
 
-    The value is None while it is not known; there is no description for methods that do not use reg.
+    The value is None while it is unknown. The result is None for methods that do not use reg.
     """
     if method not in METHODS:
         return None

@@ -1,4 +1,4 @@
-"""The state of a long iteration in the store, so that a run that was killed goes on from there with the same bytes."""
+"""Saved states of a long iteration in the store: a killed run continues from there and gives the same bytes."""
 
 import math
 import time
@@ -12,25 +12,25 @@ from ..kernels.eigensolver.davidson import SubspaceState
 from ..storage.records import SOLVER_HEAD
 from ..storage.store import Store
 
-KEEP_EVERY_SECONDS = 120.0
+SAVE_EVERY_SECONDS = 120.0
 ROWS = 65_536
 
 
-def keeper(store: Store, name: str) -> Callable[[SubspaceState, bool], None]:
-    """A function that keeps the states it is given under ``name``, some minutes apart and the last one."""
+def state_saver(store: Store, name: str) -> Callable[[SubspaceState, bool], None]:
+    """A function that saves states under ``name``: one every SAVE_EVERY_SECONDS, and always the last one."""
     last = time.monotonic()
 
-    def keep(state: SubspaceState, at_limit: bool) -> None:
+    def save(state: SubspaceState, at_limit: bool) -> None:
         nonlocal last
-        if at_limit or time.monotonic() - last >= KEEP_EVERY_SECONDS:
+        if at_limit or time.monotonic() - last >= SAVE_EVERY_SECONDS:
             write_state(store, name, state)
             last = time.monotonic()
 
-    return keep
+    return save
 
 
 def write_state(store: Store, name: str, state: SubspaceState) -> None:
-    """Blocks of rows first, then the head that names them: a state is whole or not there."""
+    """Write the blocks of rows, then the head that names them; without its head a state does not count."""
     before = store.get_record(f"{name}/head.json", SOLVER_HEAD)
     n_blocks = math.ceil(len(state.vectors) / ROWS)
     for block in range(n_blocks):
@@ -48,7 +48,7 @@ def write_state(store: Store, name: str, state: SubspaceState) -> None:
 
 
 def read_state(store: Store, name: str, n_points: int) -> SubspaceState | None:
-    """The state kept last; None without one, or when it is of another problem or damaged."""
+    """The last saved state; None if there is none, if it belongs to another problem, or if it is damaged."""
     head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
     if head is None:
         return None
@@ -57,7 +57,7 @@ def read_state(store: Store, name: str, n_points: int) -> SubspaceState | None:
     try:
         vectors = np.concatenate([store.read_bundle(key)["rows"] for key in keys])
         small = store.read_bundle(f"{name}/{n_steps}-values")
-    except CorruptChunk:  # the iteration starts anew
+    except CorruptChunk:  # the iteration starts from the beginning
         return None
     if len(vectors) != n_points or "hessenberg" not in small:
         return None
@@ -65,14 +65,14 @@ def read_state(store: Store, name: str, n_points: int) -> SubspaceState | None:
     return SubspaceState(small["values"], vectors, *counts, small["errors"], small["before"], small["hessenberg"])
 
 
-def kept_heads(store: Store, folder: str) -> list[dict[str, Any]]:
-    """Of every state in the folder: products so far and the lowest Ritz values, upper bounds on the eigenvalues."""
+def saved_heads(store: Store, folder: str) -> list[dict[str, Any]]:
+    """Heads of all states in the folder: products so far, and the lowest Ritz values (bounds from above)."""
     names = [name for name in store.objects.names(folder) if name.endswith("/head.json")]
     return [head for name in sorted(names) if (head := store.get_record(name, SOLVER_HEAD))]
 
 
 def forget_state(store: Store, name: str) -> None:
-    """Remove what is kept under ``name``."""
+    """Remove the state saved under ``name``."""
     head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
     if head:
         store.objects.delete(f"{name}/head.json")

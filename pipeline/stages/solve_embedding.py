@@ -26,7 +26,7 @@ from ..linalg import preprocess
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from ..linalg.component_matrices import closed_point, load_cost_matrix, load_factor, load_local_factors, null_vector
 from ..linalg.preprocess import principal_components, tall_block
-from ..linalg.solver_checkpoint import forget_state, keeper, read_state
+from ..linalg.solver_checkpoint import forget_state, read_state, state_saver
 from ..search.small_components import PLACED_COMPONENT, place_rows, place_step
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -207,7 +207,7 @@ def _solve(
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == block_index)
     factor = (load_factor if family == "lle" else load_local_factors)(store, rows, blocks)
     hooks = Hooks(
-        begin=say, keep_state=keeper(store, state), load_state=lambda: read_state(store, state, len(rows)),
+        begin=say, keep_state=state_saver(store, state), load_state=lambda: read_state(store, state, len(rows)),
         operator=_operator_on_workers() if distributed else NormalOperator,
     )  # fmt: skip
     null = null_vector(store, rows) if family == "laplacian" else None

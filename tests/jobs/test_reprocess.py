@@ -29,7 +29,7 @@ def test_polynomials_go_on_in_another_version(real_job, tmp_path, monkeypatch):
     refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=60")
     root = Versions(str(tmp_path / "run.zarr"))
     [left] = root.unpublished()
-    [head] = solver_checkpoint.kept_heads(root.open(left), "_work/eigen")
+    [head] = solver_checkpoint.saved_heads(root.open(left), "_work/eigen")
     found = []
 
     def listening(*arguments):

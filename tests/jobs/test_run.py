@@ -14,7 +14,7 @@ from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Layout, Ru
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as run_module
 from pipeline.jobs.run import _worthwhile, run
-from pipeline.linalg.solver_checkpoint import kept_heads
+from pipeline.linalg.solver_checkpoint import saved_heads
 from pipeline.storage import lock
 from pipeline.storage.lock import RunLock
 from pipeline.storage.store import Store
@@ -62,9 +62,9 @@ def test_more_products_go_on_where_the_limit_was_and_renew_what_follows(tmp_path
                 continue
             with pytest.raises(BoundsNotMet, match=rf"max_degrees \(now {limit}\): the next run goes on"):
                 run(config, False, RunProgress(io.StringIO()))
-            [head] = kept_heads(store, "_work/eigen")
+            [head] = saved_heads(store, "_work/eigen")
             assert 0 < head["n_degrees"] <= limit
-        assert not kept_heads(store, "_work/eigen")
+        assert not saved_heads(store, "_work/eigen")
         solver = store.get_json("report/metrics.json")["solver"]
         results[name] = (store.read_all("embedding").tobytes(), solver["n_degrees"])
     assert results["limited"] == results["undisturbed"]

@@ -84,7 +84,7 @@ def test_two_closed_classes_in_one_component(tmp_path, method, m, seed):
     assert null_dimension(factor(store, method)) == (2 if (method, m) in ONE_ROW else 1)
     assert result.exit_code == (3 if method == "lle" else 0), result.output
     if method == "lle":
-        assert "has 2 closed classes (30, 30 points)" in " ".join(result.output.split())
+        assert "found 2 (30, 30 points)" in " ".join(result.output.split())
     mended = lle("run", path, "--set", "neighbors.reverse=auto")
     assert (mended["metrics"]["reverse_added"] > 0) == ((method, m) in ONE_ROW)
     assert null_dimension(factor(Store(store.url), method)) == 1

@@ -102,7 +102,7 @@ def test_a_killed_iteration_goes_on_with_the_same_bytes(solved, monkeypatch, ste
 
         return keep
 
-    monkeypatch.setattr(solve_embedding, "keeper", keep_and_die)
+    monkeypatch.setattr(solve_embedding, "state_saver", keep_and_die)
     with pytest.raises(Killed):
         solve(solved, "polynomial")
     monkeypatch.setattr(solver_checkpoint, "ROWS", 100)
@@ -133,7 +133,7 @@ def test_states_replace_each_other_and_come_back_whole(tmp_path, monkeypatch, ro
         assert found.vectors.tobytes() == state.vectors.tobytes()
         assert found.values.tobytes() == state.values.tobytes()
         assert found.errors.tobytes() == state.errors.tobytes()
-        [head] = solver_checkpoint.kept_heads(store, "state")
+        [head] = solver_checkpoint.saved_heads(store, "state")
         assert (head["n_degrees"], head["values"]) == (10 * n_steps, [0.0, 1.0])
     assert len(store.objects.names("state")) == 2 + -(-50 // rows)
     assert solver_checkpoint.read_state(store, "state", 51) is None
@@ -154,7 +154,7 @@ def test_a_damaged_state_is_not_used(tmp_path):
 def test_states_are_kept_some_time_apart(tmp_path, monkeypatch):
     store, clock = Store(str(tmp_path)), iter([0.0, 1.0, 121.0, 121.0, 130.0])
     monkeypatch.setattr(solver_checkpoint.time, "monotonic", lambda: next(clock))
-    keep = solver_checkpoint.keeper(store, "state")
+    keep = solver_checkpoint.state_saver(store, "state")
     for n_steps in (1, 2, 3):
         keep(state_of(20, n_steps, 1), False)
     assert solver_checkpoint.read_state(store, "state", 20).n_steps == 2
