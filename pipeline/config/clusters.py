@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from .fields import Model, Size
+from .fields import Int, Model, Size
 
 DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 ADDRESS = r"(tcp|tls)://([\w.-]+|\[[\w.:%]+\]):[0-9]{1,5}"
@@ -82,7 +82,7 @@ class Cluster(Model):
     kind: Literal["serial", "local", "address"] = Field(
         "local", description="this process, worker processes of this machine, or a scheduler that is already running"
     )
-    workers: Annotated[int, Field(gt=0)] | Literal["auto"] = Field(
+    workers: Annotated[Int, Field(gt=0)] | Literal["auto"] = Field(
         "auto", description="local: worker processes; auto: as many as cores and memory allow"
     )
     memory: Size = Field("auto", description="limit of one worker; auto: its share of what is free")
@@ -113,7 +113,7 @@ class KubernetesCluster(Model):
     """A DaskCluster for this run, made from the PodTemplates that k8s/ installs."""
 
     kind: Literal["kubernetes"] = Field(description="pods of a DaskCluster that the driver makes and deletes")
-    workers: int = Field(4, gt=0, description="worker pods")
+    workers: Int = Field(4, gt=0, description="worker pods")
     memory: Size = Field("auto", description="request and limit of a worker's pod; auto: from its template")
     high_memory: Size = Field("auto", description="of the pod for whole-data steps, including the eigensolve")
     name: str = Field("auto", max_length=53, pattern=DNS_LABEL, description="auto: the Job's, by LLE_CLUSTER_NAME")
@@ -127,9 +127,9 @@ class SlurmCluster(Model):
     """SLURM jobs for the workers. The driver submits them from its own job, which has the memory of the eigensolve."""
 
     kind: Literal["slurm"] = Field(description="worker jobs that the driver submits")
-    workers: int = Field(4, gt=0, description="workers in all")
+    workers: Int = Field(4, gt=0, description="workers in all")
     memory: Size = Field(4 * 2**30, description="of each worker")
-    workers_per_job: int = Field(1, gt=0, description="workers that share a job")
+    workers_per_job: Int = Field(1, gt=0, description="workers that share a job")
     partition: str | None = Field(None, pattern=SCRIPT_NAME, description="partition of the worker jobs")
     account: str | None = Field(None, pattern=SCRIPT_NAME, description="account that pays for the worker jobs")
     walltime: Seconds = Field(4 * 3600, description="of a worker's job; when it ends, a new job replaces it")

@@ -1,11 +1,10 @@
-"""Base classes and field types of the config models: frozen, unknown keys refused, sizes such as "4GiB"."""
+"""Base class and field types of the config models: frozen, unknown keys refused, sizes such as "4GiB"."""
 
 import re
-from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from numbers import Integral
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema, model_validator
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -42,11 +41,17 @@ Size = Annotated[
 ]
 
 
-def as_number(value: Any) -> Any:
-    """The number in a text such as 1e-3, which YAML 1.1 reads as text (it expects 1.0e-3); other values unchanged."""
-    if isinstance(value, str) and re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+)[eE][+-]?\d+", value):
-        return float(value)
-    return value
+# Strict: pydantic would convert true to 1 and "500" to 500, which hides a mistake.
+Int = Annotated[int, Strict()]
+Float = Annotated[float, Strict()]
+
+
+def _exact(value: Any) -> Any:
+    """12.0 and NumPy's integers as int, which strict mode refuses; other values unchanged."""
+    if isinstance(value, list | tuple):
+        return [_exact(part) for part in value]
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return int(value) if whole or (isinstance(value, Integral) and not isinstance(value, bool)) else value
 
 
 def shown(value: Any) -> str:
@@ -63,66 +68,13 @@ def shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-class Tagged(BaseModel):
-    """A section whose `kind` selects its model. Pydantic allows no "*" validator here, so subclasses list fields."""
-
+class Model(BaseModel):
+    # No docstring: the JSON schema would give it as the description of each section.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-
-class Model(Tagged):
-    @field_validator("*", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        return checked_number(cls, value, info)
-
-
-def checked_number(model: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
-    """The value of a field. Refuses true, false and quoted numbers in a number field.
-
-    Pydantic would convert true to 1 and "500" to 500, which hides a mistake. Raises PydanticCustomError.
-    """
-    field = model.model_fields[str(info.field_name)]
-    if any(isinstance(metadata, BeforeValidator) for metadata in field.metadata):
-        return value  # sizes and times: their own validators accept text
-    annotation: Any = field.annotation
-    return _checked_value(value, *_plain_types(annotation))
-
-
-@cache
-def _plain_types(annotation: Any) -> tuple[frozenset[Any], frozenset[str]]:
-    """The plain types in an annotation, and its literal words such as auto. Model classes are skipped."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Literal:
-        return frozenset(), frozenset(map(str, arguments))
-    if origin is Annotated:
-        return _plain_types(arguments[0])
-    if origin is tuple or origin is Union or (origin is not None and origin.__name__ == "UnionType"):
-        parts = [_plain_types(part) for part in arguments if part is not ...]
-        return frozenset().union(*(types for types, _ in parts)), frozenset().union(*(words for _, words in parts))
-    return frozenset({annotation} if annotation in {int, float, str, bool} else ()), frozenset()
-
-
-def _checked_value(value: Any, types: frozenset[Any], words: frozenset[str]) -> Any:
-    """The checked value, with 1e6 converted to a number; a list is checked part by part."""
-    if not types & {int, float} or bool in types:
-        return value
-    if isinstance(value, list | tuple):
-        return [_checked_value(part, types, words) for part in value]
-    if str not in types:
-        value = as_number(value)
-    if isinstance(value, bool) or (str not in types and isinstance(value, str) and _is_number(value)):
-        expected = ["a number" if float in types else "a whole number", *(["text"] if str in types else []), *words]
-        cure = " in quotes; take them off" if isinstance(value, str) else ""
-        raise PydanticCustomError(
-            "no_number", "expected {wanted}, found {found}",
-            {"wanted": " or ".join(expected), "found": f"{shown(value)}{cure}"},
-        )  # fmt: skip
-    return value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    def _whole_numbers(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {key: value if key == "where" else _exact(value) for key, value in data.items()}

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AliasChoices, Field, StrictFloat, StrictInt, model_validator
 
-from .fields import Tagged, checked_number
+from .fields import Float, Int, Model
 
 PATHS = "a path, a pattern such as rows/*.parquet, or a URL; files are taken in the order of their names"
 MAX_POINTS = 10**10
@@ -12,15 +12,10 @@ COLUMN_NUMBERS = "numbers of the columns to take, counted from 0; null: all"
 COLUMN_NAMES = "names of the columns to take; null: all but the label (parquet: those that hold numbers)"
 
 
-class AnyInput(Tagged):
+class AnyInput(Model):
     """The keys that every kind of input has."""
 
-    where: int | float | str | None = Field(None, description="keep only the rows with this label")
-
-    @field_validator("where", "n_points", "noise", "seed", "phi", "columns", mode="before", check_fields=False)
-    @classmethod
-    def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        return checked_number(cls, value, info)
+    where: StrictInt | StrictFloat | str | None = Field(None, description="keep only the rows with this label")
 
 
 class SyntheticInput(AnyInput):
@@ -36,10 +31,10 @@ class SyntheticInput(AnyInput):
         "sheet",
         "digits",
     ] = Field(description="the manifold")
-    n_points: int | None = Field(None, gt=0, le=MAX_POINTS, description="rows to generate; digits always has 1797")
-    noise: float = Field(0.0, ge=0, description="standard deviation of Gaussian noise, in input units")
-    seed: int = Field(7, ge=0, description="seed of the points and of the noise")
-    phi: float = Field(0.0, ge=0, lt=6.283, description="start of the azimuth in radians (punctured_sphere)")
+    n_points: Int | None = Field(None, gt=0, le=MAX_POINTS, description="rows to generate; digits always has 1797")
+    noise: Float = Field(0.0, ge=0, description="standard deviation of Gaussian noise, in input units")
+    seed: Int = Field(7, ge=0, description="seed of the points and of the noise")
+    phi: Float = Field(0.0, ge=0, lt=6.283, description="start of the azimuth in radians (punctured_sphere)")
 
     @model_validator(mode="after")
     def _has_size(self) -> "SyntheticInput":
@@ -56,14 +51,14 @@ class ZarrInput(AnyInput):
     url: str = Field(description="path or URL of the array or of its group")
     array: str | None = Field(None, description="name of the array in the group")
     labels: str | None = Field(None, validation_alias=_LABELS, description="array of the same group")
-    columns: tuple[int, ...] | None = Field(None, description=COLUMN_NUMBERS)
+    columns: tuple[Int, ...] | None = Field(None, description=COLUMN_NUMBERS)
 
 
 class NpyInput(AnyInput):
     kind: Literal["npy"] = Field(description="NumPy files of one array each")
     path: str = Field(description=PATHS)
     labels: str | None = Field(None, validation_alias=_LABELS, description="path of a 1-D .npy")
-    columns: tuple[int, ...] | None = Field(None, description=COLUMN_NUMBERS)
+    columns: tuple[Int, ...] | None = Field(None, description=COLUMN_NUMBERS)
 
 
 class NpzInput(AnyInput):
@@ -71,14 +66,14 @@ class NpzInput(AnyInput):
     path: str = Field(description=PATHS)
     key: str | None = Field(None, description="name of the array in each archive; null: the only two-dimensional one")
     labels: str | None = Field(None, validation_alias=_LABELS, description="key in the same file")
-    columns: tuple[int, ...] | None = Field(None, description=COLUMN_NUMBERS)
+    columns: tuple[Int, ...] | None = Field(None, description=COLUMN_NUMBERS)
 
 
 class IdxInput(AnyInput):
     kind: Literal["idx"] = Field(description="IDX files, the format of MNIST, gzipped or not")
     path: str = Field(description=PATHS)
     labels: str | None = Field(None, validation_alias=_LABELS, description="path of an IDX file of labels")
-    columns: tuple[int, ...] | None = Field(None, description=COLUMN_NUMBERS)
+    columns: tuple[Int, ...] | None = Field(None, description=COLUMN_NUMBERS)
 
 
 class ParquetInput(AnyInput):

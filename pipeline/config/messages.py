@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, get_args
 
+from pydantic import ValidationError
+
 from .clusters import KINDS as CLUSTERS
 from .fields import shown
 from .inputs import KINDS as INPUTS
@@ -17,43 +19,58 @@ SECTION = "expected a section, keys with their values"
 WORDS = {
     "model_type": SECTION, "model_attributes_type": SECTION, "dict_type": SECTION,
     "tuple_type": "expected a list such as {example}", "list_type": "expected a list such as {example}",
-    "int_type": "should be a whole number (integer)", "int_parsing": "should be a whole number (integer)",
-    "int_from_float": "should be a whole number (integer)", "float_type": "should be a number",
-    "float_parsing": "should be a number", "string_type": "should be text (in quotes where it looks like a number)",
+    "int_type": "should be a whole number (integer)", "float_type": "should be a number",
+    "string_type": "should be text (in quotes where it looks like a number)",
     "bool_type": "should be true or false", "bool_parsing": "should be true or false",
     "invalid_key": "keys should be text",
 }  # fmt: skip
+NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 # Parts of an error location that are not keys: pydantic adds the type that it tried.
 TRIED = re.compile(r"(constrained-)?(int|float|str)|(literal|tuple|function-\w+)\[.*|function-.*|NoneType")
 
 
-def describe(error: Any, model: Any) -> str:
-    """One error of a ValidationError as one line."""
+def describe(error: ValidationError, model: Any) -> list[str]:
+    """The errors of a model, one line for each key; the types that a value may have share a line."""
+    lines: dict[str, tuple[str, str]] = {}
+    for part in error.errors():
+        key, message, ending = _described(part, model)
+        if key in lines:
+            first, known = lines[key]
+            message, ending = f"{first} or {message.removeprefix('should be ')}", max(known, ending, key=len)
+        lines[key] = message, ending
+    return [f"{key}: {message}{ending}" for key, (message, ending) in lines.items()]
+
+
+def _described(error: Any, model: Any) -> tuple[str, str, str]:
+    """The key of an error, its message, and what was found with the cure."""
     location, kind, value = error["loc"], error["type"], error.get("input")
     key = ".".join(_keys(location, kind)) or "the file as a whole"
     if kind == "extra_forbidden":
         allowed = _siblings(location, model)
-        return (f"{key}: unknown key (found value {shown(value)}); allowed: {', '.join(allowed)}"
-                f"{_suggestion(str(location[-1]), allowed)}")  # fmt: skip
+        return (key, f"unknown key (found value {shown(value)}); allowed: {', '.join(allowed)}",
+                _suggestion(str(location[-1]), allowed))  # fmt: skip
     if kind == "missing":
-        return f"{key}: required, but not given"
-    if kind == "no_number":
-        return f"{key}: {error['msg']}"
+        return key, "required, but not given", ""
     kinds = {"execution.cluster": _cluster_kinds(), "neighbors.precomputed": list(GRAPHS)}.get(key, list(INPUTS))
     if kind == "union_tag_not_found":
-        return f"{_kind_key(key)}: required; one of {', '.join(kinds)}"
+        return _kind_key(key), f"required; one of {', '.join(kinds)}", ""
     if kind == "union_tag_invalid":
-        name = value.get("kind") if isinstance(value, dict) else value
-        return f"{_kind_key(key)}: should be {_alternatives(kinds)}; found {shown(name)}{_suggestion(str(name), kinds)}"
-    if key == "execution.cluster.kind":  # pydantic lists only the kinds of one model
-        kinds = _cluster_kinds()
-        return f"{key}: should be {_alternatives(kinds)}; found {shown(value)}{_suggestion(str(value), kinds)}"
+        key, value = _kind_key(key), value.get("kind") if isinstance(value, dict) else value
+    elif key == "execution.cluster.kind":  # pydantic lists only the kinds of one model
+        kind, kinds = "union_tag_invalid", _cluster_kinds()
+    if kind == "union_tag_invalid":
+        return key, f"should be {_alternatives(kinds)}", f"; found {shown(value)}{_suggestion(str(value), kinds)}"
     message = str(error["msg"]).removeprefix("Value error, ").replace("Input should", "should")
-    message = WORDS.get(kind, message).format(example=f"[{value}]") if kind in WORDS else message
+    message = WORDS[kind].format(example=f"[{value}]") if kind in WORDS else message
     if isinstance(value, dict):
-        return f"{key}: {message}"
+        return key, message, ""
     allowed = re.findall(r"'(.*?)'", str(error["ctx"]["expected"])) if kind == "literal_error" else []
-    return f"{key}: {message}; found {shown(value)}{_suggestion(str(value), allowed)}"
+    cure = (
+        " in quotes; take them off"
+        if kind in ("int_type", "float_type") and isinstance(value, str) and NUMBER.fullmatch(value)
+        else ""
+    )
+    return key, message, f"; found {shown(value)}{cure}{_suggestion(str(value), allowed)}"
 
 
 def _keys(location: tuple[Any, ...], kind: str) -> list[str]:

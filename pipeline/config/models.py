@@ -13,7 +13,7 @@ from ..core.credentials import HIDDEN, find_secret, secrets_in
 from ..core.errors import ConfigError
 from .allowed_places import check_places
 from .clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls, Wait
-from .fields import Model, Size, parse_size
+from .fields import Float, Int, Model, Size, parse_size
 from .inputs import Input
 from .messages import describe
 from .neighbors import Neighbors, bounds_of_lists, check_lists, least_neighbors
@@ -30,7 +30,7 @@ class Preprocess(Model):
     scale: Literal["none", "standard"] = Field(
         "none", description="standard: centre each column and divide it by its standard deviation"
     )
-    pca: int | None = Field(None, gt=0, description="number of principal components to keep; null: no reduction")
+    pca: Int | None = Field(None, gt=0, description="number of principal components to keep; null: no reduction")
     invalid: Literal["error", "drop"] = Field(
         "error", description="rows with NaN or infinity: end the run, or drop them"
     )
@@ -38,7 +38,7 @@ class Preprocess(Model):
 
 
 class Weights(Model):
-    reg: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+    reg: Annotated[Float, Field(gt=0)] | Literal["auto"] = Field(
         "auto", description="regularisation of the local Gram matrices, for lle and modified; auto: 1e-3 for surfaces, "
         "3e-2 or 1e-1 for noisier or thicker neighbourhoods, from a sample",
     )  # fmt: skip
@@ -47,7 +47,7 @@ class Weights(Model):
         "absolute: reg; when_needed: reg times their trace, only if they are singular (more neighbours than features)",
     )  # fmt: skip
     edges: Literal["heat", "binary"] = Field("heat", description="laplacian: weights exp(-distance^2 / t), or 1")
-    t: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+    t: Annotated[Float, Field(gt=0)] | Literal["auto"] = Field(
         "auto", description="of the heat kernel, in squared input units; auto: the mean squared distance of neighbours"
     )
 
@@ -65,7 +65,7 @@ class Graph(Model):
     components: Literal["separate", "largest", "error"] = Field(
         "separate", description="embed each connected component by itself, only the largest, or refuse more than one"
     )
-    min_component: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+    min_component: Annotated[Int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
         description="input rows of the smallest component that is embedded by itself; auto: n_components + 2. "
         "Rows of smaller components get coordinates from the nearest embedded points, and -2 as their component",
@@ -73,16 +73,16 @@ class Graph(Model):
 
 
 class Eigensolver(Model):
-    n_components: int = Field(2, ge=1, description="coordinates of the embedding")
+    n_components: Int = Field(2, ge=1, description="coordinates of the embedding")
     method: Literal["auto", "shift_invert", "factored", "polynomial", "chebyshev"] = Field(
         "auto",
         description="factored and shift_invert factor a sparse matrix, polynomial needs none (chebyshev is its "
         "alias); auto: by predicted work and memory",
     )
-    tol: float = Field(1.0e-8, gt=0, description="relative residual at which an eigenpair counts as converged")
+    tol: Float = Field(1.0e-8, gt=0, description="relative residual at which an eigenpair counts as converged")
     max_memory: Size = Field("auto", description="bound on the eigensolve; auto: 80 % of what is free")
-    sigma: float = Field(0.0, description="shift_invert: the shift; 0 takes the Cholesky factor of M itself")
-    max_degrees: int = Field(
+    sigma: Float = Field(0.0, description="shift_invert: the shift; 0 takes the Cholesky factor of M itself")
+    max_degrees: Int = Field(
         20_000, ge=1, description="polynomial: maximum number of products of M with a block of vectors; after raising "
         "it, the next run continues from where this one stopped",
     )  # fmt: skip
@@ -106,9 +106,9 @@ class Embedding(Model):
 
 
 class Quality(Model):
-    sample: int = Field(2000, ge=1, description="points on which quality is measured")
-    seed: int = Field(0, ge=0, description="seed of the sample")
-    geodesic_sources: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+    sample: Int = Field(2000, ge=1, description="points on which quality is measured")
+    seed: Int = Field(0, ge=0, description="seed of the sample")
+    geodesic_sources: Annotated[Int, Field(ge=0)] | Literal["auto"] = Field(
         "auto", description="sampled points from which shortest paths in the graph are measured, for "
         "residual_variance; 0: not measured; auto: 10 to 50, 0 above a million points",
     )  # fmt: skip
@@ -117,11 +117,11 @@ class Quality(Model):
 class Output(Model):
     store: str = Field(min_length=1, description="path or URL where the run keeps its arrays and its report")
     report: bool = Field(True, description="write the pages and pictures of the report")
-    keep: int | None = Field(
+    keep: Int | None = Field(
         None, ge=1, description="number of published versions to keep: store is then a root of versions, and every "
         "run with a new result publishes one; null: store is the store of one run",
     )  # fmt: skip
-    max_appended: float = Field(
+    max_appended: Float = Field(
         0.1, ge=0, le=1, description="with keep: if the input only has appended rows, and they are at most this share "
         "of the points of the last full search, the published version's cells and neighbour lists are kept and only "
         "the new points are searched; 0: always search all points",
@@ -130,7 +130,7 @@ class Output(Model):
 
 
 class Execution(Model):
-    block_points: Annotated[int, Field(ge=16)] | Literal["auto"] = Field(
+    block_points: Annotated[Int, Field(ge=16)] | Literal["auto"] = Field(
         "auto", description="rows of a block, the unit of a task; auto: as many as the memory of a worker allows"
     )
     cluster: AnyCluster = Cluster()
@@ -246,7 +246,7 @@ def read_settings(path: Path, overrides: tuple[str, ...]) -> tuple[dict[str, Any
     try:
         return data, Sweep.model_validate(sweep)
     except ValidationError as error:
-        lines = [f"sweep.{describe(e, Sweep)}".replace("sweep.the file as a whole: ", "") for e in error.errors()]
+        lines = [f"sweep.{line}".replace("sweep.the file as a whole: ", "") for line in describe(error, Sweep)]
         raise ConfigError(f"config {path}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
 
 
@@ -256,8 +256,7 @@ def check_config(data: dict[str, Any], where: str) -> Config:
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
-        lines = [describe(e, Config) for e in error.errors()]
-        raise ConfigError(f"{where}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
+        raise ConfigError(f"{where}:\n" + "\n".join(f"  - {line}" for line in describe(error, Config))) from None
     check_places(resolved(config))
     return config
 
@@ -270,7 +269,7 @@ def parse_input(data: dict[str, Any], settings: tuple[str, ...]) -> Input:
     try:
         section = TypeAdapter[Input](Input).validate_python(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"--input: {describe(e, Config)}" for e in error.errors())) from None
+        raise ConfigError("\n".join(f"--input: {line}" for line in describe(error, Config))) from None
     check_places({"input": section.model_dump(mode="json")})
     return section
 

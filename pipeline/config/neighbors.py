@@ -4,15 +4,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from .fields import Model, Tagged
+from .fields import Float, Int, Model
 
 
-class NpyGraph(Tagged):
+class NpyGraph(Model):
     kind: Literal["npy"] = Field(description="a NumPy file")
     path: str = Field(description="path or URL of the (rows, k) row numbers")
 
 
-class ZarrGraph(Tagged):
+class ZarrGraph(Model):
     kind: Literal["zarr"] = Field(description="a Zarr array")
     url: str = Field(description="path or URL of the array or of its group")
     array: str | None = Field(None, description="name of the array in the group")
@@ -26,33 +26,33 @@ class Neighbors(Model):
         "auto", description="kdtree and brute are exact; auto: kdtree for few features, brute for few points, "
         "otherwise pynndescent",
     )  # fmt: skip
-    n_neighbors: int = Field(12, ge=2, description="neighbours of each point, without the point itself")
-    reverse: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+    n_neighbors: Int = Field(12, ge=2, description="neighbours of each point, without the point itself")
+    reverse: Annotated[Int, Field(ge=0)] | Literal["auto"] = Field(
         "auto",
         description="most reverse neighbours that the repair of closed classes adds to a list; auto: 4 where "
         "closed classes matter to the method, otherwise 0",
     )
-    min_recall: float = Field(0.9, ge=0, le=1, description="bound on the measured recall; below it the exit code is 3")
-    seed: int = Field(0, ge=0, lt=2**32, description="seed of the cells and of pynndescent")
+    min_recall: Float = Field(0.9, ge=0, le=1, description="bound on the measured recall; below it the exit code is 3")
+    seed: Int = Field(0, ge=0, lt=2**32, description="seed of the cells and of pynndescent")
     metric: Literal["euclidean", "cosine"] = Field(
         "euclidean", description="cosine: preprocessed rows are scaled to unit length; all distances are Euclidean"
     )
-    radius: Annotated[float, Field(gt=0)] | None = Field(
+    radius: Annotated[Float, Field(gt=0)] | None = Field(
         None, description="neighbours within this distance (cosine: 1 - cos), the nearest k_min to k_max of them"
     )
-    eta: Annotated[float, Field(gt=0)] | None = Field(
+    eta: Annotated[Float, Field(gt=0)] | None = Field(
         None, description="the largest neighbourhood, from k_max down to k_min, that is flat to this ratio"
     )
     k_per_point: str | None = Field(
         None, min_length=1, description="number of neighbours of each row, given in the same form as the labels"
     )
     precomputed: Graphs | None = Field(None, description="neighbours of each input row, as row numbers; -1 pads")
-    k_min: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+    k_min: Annotated[Int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
         description="fewest neighbours in lists of varying length; auto: n_components + 1, or what the method needs",
     )
-    k_max: Annotated[int, Field(ge=1)] | Literal["auto"] = Field("auto", description="auto: twice n_neighbors")
-    max_overlap: int = Field(
+    k_max: Annotated[Int, Field(ge=1)] | Literal["auto"] = Field("auto", description="auto: twice n_neighbors")
+    max_overlap: Int = Field(
         8, ge=2, description="pynndescent: each point is searched in 2 groups of cells, then in twice as many while "
         "the measured recall is below min_recall, up to this number",
     )  # fmt: skip

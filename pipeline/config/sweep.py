@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from ..core.credentials import HIDDEN, find_secret
 from ..core.errors import ConfigError
-from .fields import Model, as_number
+from .fields import Model
 
 Values = dict[str, Any]
 MAX_NAME = 120
@@ -36,8 +36,7 @@ class Sweep(Model):
 def experiments(sweep: Sweep) -> list[Values]:
     """The keys and values of every experiment; the last key of the grid varies fastest."""
     points = [dict(zip(sweep.grid, values, strict=True)) for values in product(*sweep.grid.values())]
-    combinations = [{**entry, **point} for entry in sweep.list or ({},) for point in points]
-    return [{key: as_number(value) for key, value in values.items()} for values in combinations]
+    return [{**entry, **point} for entry in sweep.list or ({},) for point in points]
 
 
 def apply_value(data: dict[str, Any], key: str, value: Any, where: str) -> None:
@@ -51,7 +50,7 @@ def apply_value(data: dict[str, Any], key: str, value: Any, where: str) -> None:
             shown = repr(child) if find_secret(str(child)) is None else HIDDEN
             raise ConfigError(f"{where}: {parent} is {shown}, not a section with keys of its own")
         data = child
-    data[last] = as_number(value)
+    data[last] = value
 
 
 def short_names(keys: list[str]) -> dict[str, str]:

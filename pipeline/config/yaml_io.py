@@ -63,6 +63,15 @@ class _Loader(yaml.SafeLoader):
         return value
 
 
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper, which quotes a text that `_Loader` would read as a number."""
+
+
+# YAML 1.2 reads 1e-3 as a number; PyYAML follows YAML 1.1, which expects 1.0e-3.
+for kind in (_Loader, _Dumper):
+    kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$"), list("-+.0123456789")
+    )
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
@@ -136,7 +145,7 @@ def parse_value(text: str, where: str) -> Any:
 
 def to_yaml(data: dict[str, Any]) -> str:
     """Plain data as YAML text in the order given."""
-    return yaml.safe_dump(data, sort_keys=False)
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False)
 
 
 def _without_secrets(text: str) -> str:
