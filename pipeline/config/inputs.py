@@ -9,7 +9,7 @@ from .fields import Float, Int, Model
 PATHS = "a path, a pattern such as rows/*.parquet, or a URL; files are taken in the order of their names"
 MAX_POINTS = 10**10
 COLUMN_NUMBERS = "numbers of the columns to take, counted from 0; null: all"
-COLUMN_NAMES = "names of the columns to take; null: all but the label (parquet: those that hold numbers)"
+COLUMN_NAMES = "names of the columns to take; null: all numbers but label and id"
 
 
 class AnyInput(Model):

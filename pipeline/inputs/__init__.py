@@ -7,10 +7,12 @@ from typing import Any
 
 from ..core.errors import InputError
 from .base import LabelKind, Source
+from .column_names import ColumnRoles, TableColumns
 from .damage import damage_as_input_error
+from .files import find_files
 from .row_filter import SelectedRows
 
-__all__ = ["LabelKind", "Source", "open_source"]
+__all__ = ["ColumnRoles", "LabelKind", "Source", "TableColumns", "open_source", "table_columns"]
 
 # kind -> module and function; imported on use, so that a run loads only the reader it needs.
 _OPENERS = {
@@ -22,6 +24,7 @@ _OPENERS = {
     "csv": ("csv_files", "open_csv"),
     "synthetic": ("synthetic", "open_synthetic"),
 }
+_TABLES = {"parquet": ("parquet_files", "parquet_tables"), "csv": ("csv_files", "csv_tables")}
 
 
 def open_source(kind: str, **params: Any) -> Source:
@@ -36,6 +39,8 @@ def open_source(kind: str, **params: Any) -> Source:
     Raises InputError if the input is missing, damaged, or not a numeric matrix.
     """
     where, labels = params.pop("where", None), "label" if "label" in params else "labels"
+    if "id" in params:
+        params["id_column"] = params.pop("id")
     chosen_by = params.pop("chosen_by", params.get(labels))
     if kind not in _OPENERS:
         raise InputError(f"input.kind: '{kind}' is not known; choose one of {', '.join(_OPENERS)}")
@@ -60,3 +65,11 @@ def open_source(kind: str, **params: Any) -> Source:
     if where is None:
         return source
     return SelectedRows(opener(**params | {labels: chosen_by}) if labels in params else source, where, source)
+
+
+def table_columns(kind: str, path: str) -> list[TableColumns]:
+    """The columns of each file of a table (kind parquet or csv). Raises InputError."""
+    module, function = _TABLES[kind]
+    with damage_as_input_error(f"input of kind {kind}, {path}"):
+        tables: list[TableColumns] = getattr(import_module(f"{__name__}.{module}"), function)(find_files(path, "path"))
+    return tables

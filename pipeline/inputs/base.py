@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..core.errors import InputError
 from ..core.machine import available_memory
+from .column_names import ColumnRoles
 from .damage import damage_as_input_error
 
 AnyArray = npt.NDArray[Any]
@@ -58,8 +59,13 @@ class Source(ABC):
     n_rows: int
     n_features: int
     dtype: np.dtype[Any]
-    feature_names: tuple[str, ...] | None = None
-    """Names of the columns that `read` returns, if the input is a table."""
+    roles: ColumnRoles | None = None
+    """The columns of the input if it is a table; `read` returns its features."""
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the columns that `read` returns, if the input is a table."""
+        return None if self.roles is None else self.roles.features
 
     def __init_subclass__(cls) -> None:
         """Whatever a reader raises for damaged data becomes an InputError."""

@@ -1,44 +1,86 @@
 """Choose the feature columns of a table: those named in the config, or all numeric ones."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 from ..core.errors import InputError
 
 LISTED = 12
 
 
+@dataclass(frozen=True)
+class ColumnRoles:
+    """What a run does with each column of its table. `left_out` has the reason for each column without a role."""
+
+    features: tuple[str, ...]
+    label: str | None = None
+    id: str | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The roles as JSON data."""
+        return {**asdict(self), "features": list(self.features), "left_out": dict(self.left_out)}
+
+
 class TableColumns(NamedTuple):
-    """The columns of one file: all names, the numeric ones, and those that are only a row index."""
+    """The columns of one file: all names, the type of each that holds no numbers, and those that are a row index."""
 
     where: str
     names: Sequence[str]
-    numeric: Sequence[str]
+    other_types: Mapping[str, str]
     row_index: Sequence[str]
 
-    def features(self, label: str | None) -> list[str]:
-        """The columns to use if the config names none."""
-        return [name for name in self.numeric if name != label and name not in self.row_index]
+    def features(self, special: Sequence[str | None]) -> list[str]:
+        """The columns to use if the config names none; `special` are label and id."""
+        return [
+            name
+            for name in self.names
+            if name not in special and name not in self.other_types and name not in self.row_index
+        ]
 
 
-def choose_columns(tables: Sequence[TableColumns], columns: Sequence[str] | None, label: str | None) -> tuple[str, ...]:
-    """The feature columns, in the requested order or in that of the first file.
+def choose_columns(
+    tables: Sequence[TableColumns], columns: Sequence[str] | None, label: str | None, id_column: str | None = None
+) -> ColumnRoles:
+    """The role of each column. Features are in the requested order, or in that of the first file.
 
     Raises InputError if a file lacks a column or holds a name twice, or if a column is not numeric.
     """
+    special = [name for name in (label, id_column) if name is not None]
     for table in tables:
-        _check_names(table, [*(columns or []), *([label] if label is not None else [])])
+        _check_names(table, [*(columns or []), *special])
     if columns is None:
-        return _numeric_everywhere(tables, label)
+        features = _numeric_everywhere(tables, special)
+    else:
+        features = _requested(tables, columns, label, id_column)
+    first, taken = tables[0], {*features, *special}
+    left_out = {name: _why(first, name) for name in first.names if name not in taken}
+    return ColumnRoles(features, label, id_column, left_out)
+
+
+def _why(table: TableColumns, name: str) -> str:
+    if name in table.row_index:
+        return "row index"
+    return table.other_types.get(name, "not in input.columns")
+
+
+def _requested(
+    tables: Sequence[TableColumns], columns: Sequence[str], label: str | None, id_column: str | None
+) -> tuple[str, ...]:
     if not columns or len(set(columns)) < len(columns) or label in columns:
         raise InputError(
             f"{tables[0].where}: input.columns must name at least one column, each once and not the label "
             f"'{label}'; found {list(columns)}"
         )
+    if id_column in columns:
+        raise InputError(
+            f"{tables[0].where}: expected features in input.columns, found the column of input.id, '{id_column}'; "
+            "remove it from the list"
+        )
     for table in tables:
-        numeric = set(table.numeric)
-        bad = [name for name in columns if name not in numeric]
+        bad = [name for name in columns if name in table.other_types]
         if bad:
             raise InputError(
                 f"{table.where}: expected numbers in the columns of input.columns, found other types in "
@@ -51,9 +93,7 @@ def _check_names(table: TableColumns, required: Sequence[str]) -> None:
     counts = Counter(table.names)
     missing = [name for name in required if name not in counts]
     if missing:
-        raise InputError(
-            f"{table.where}: there is no column {missing[:LISTED]}; its columns are {_listed(table.names)}"
-        )
+        raise InputError(f"{table.where}: there is no column {missing[:LISTED]}; its columns are {listed(table.names)}")
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
         raise InputError(
@@ -61,16 +101,16 @@ def _check_names(table: TableColumns, required: Sequence[str]) -> None:
         )
 
 
-def _numeric_everywhere(tables: Sequence[TableColumns], label: str | None) -> tuple[str, ...]:
+def _numeric_everywhere(tables: Sequence[TableColumns], special: Sequence[str]) -> tuple[str, ...]:
     first = tables[0]
-    chosen = tuple(first.features(label))
+    chosen = tuple(first.features(special))
     if not chosen:
         raise InputError(
-            f"{first.where}: expected at least one numeric column besides the label, found the columns "
-            f"{_listed(first.names)}"
+            f"{first.where}: expected at least one numeric column besides the label and the id, found the columns "
+            f"{listed(first.names)}"
         )
     for table in tables[1:]:
-        differing = set(chosen).symmetric_difference(table.features(label))
+        differing = set(chosen).symmetric_difference(table.features(special))
         if differing:
             raise InputError(
                 f"{table.where}: expected the same numeric columns as {first.where}, found a difference in "
@@ -79,6 +119,7 @@ def _numeric_everywhere(tables: Sequence[TableColumns], label: str | None) -> tu
     return chosen
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many there are if there are more."""
     more = f", ... ({len(names)} in all)" if len(names) > LISTED else ""
     return ", ".join(names[:LISTED]) + more

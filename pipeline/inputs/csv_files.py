@@ -10,6 +10,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from ..core.errors import InputError
@@ -36,14 +37,18 @@ class RowIndex(NamedTuple):
     marks: npt.NDArray[np.int64]
 
 
-def open_csv(path: str | os.PathLike[str], columns: Sequence[str] | None = None, label: str | None = None) -> Source:
-    """The named columns of CSV files with a header, or all but the label; labels from a column.
+def open_csv(
+    path: str | os.PathLike[str], columns: Sequence[str] | None = None, label: str | None = None,
+    id_column: str | None = None,
+) -> Source:  # fmt: skip
+    """The named columns of CSV files with a header, or all numeric ones but the label and the id; labels from a column.
 
-    Every column must be numeric; the first rows are parsed here to check it. Empty entries read as NaN.
+    A column is text if the first rows of a file hold entries in it and none of them is a number. A column with numbers
+    and text is refused. Empty entries read as NaN.
+
     Raises InputError.
     """
     stamps = find_files(path, "path")
-    tables = []
     for stamp in stamps:
         names = index_rows(stamp).names
         if columns is None and "" in names:
@@ -51,15 +56,37 @@ def open_csv(path: str | os.PathLike[str], columns: Sequence[str] | None = None,
                 f"{stamp.path}: column {names.index('') + 1} has no name (a row index?); list the columns to "
                 "read in input.columns, or write the file without an index"
             )
-        tables.append(TableColumns(stamp.path, names, names, ()))
-    chosen = choose_columns(tables, columns, label)
+    tables = csv_tables(stamps) if columns is None else [_as_numbers(stamp) for stamp in stamps]
+    roles = choose_columns(tables, columns, label, id_column)
     for stamp in stamps:
-        _check_first_rows(stamp, chosen)
+        check_first_rows(stamp, roles.features)
     return FileSource(
-        [CsvRows(stamp, chosen, None) for stamp in stamps],
+        [CsvRows(stamp, roles.features, None) for stamp in stamps],
         [CsvRows(stamp, (), label) for stamp in stamps] if label is not None else None,
-        names=chosen,
+        roles=roles,
     )
+
+
+def _as_numbers(stamp: Stamp) -> TableColumns:
+    return TableColumns(stamp.path, index_rows(stamp).names, {}, ())
+
+
+def csv_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
+    """The columns of each file, and which of them are text, from its first rows.
+
+    A column without entries in the first rows of one file has the type that it has in the others.
+    """
+    first_rows = [_types_of_first_rows(stamp) for stamp in stamps]
+    text = {name for types in first_rows for name, kind in types.items() if kind == "text"}
+    return [
+        TableColumns(
+            stamp.path,
+            index_rows(stamp).names,
+            {name: "text" for name, kind in types.items() if name in text and kind != "numbers"},
+            (),
+        )
+        for stamp, types in zip(stamps, first_rows, strict=True)
+    ]
 
 
 class CsvRows(FileRows):
@@ -85,16 +112,7 @@ class CsvRows(FileRows):
 
     def read(self, start: int, stop: int) -> AnyArray:
         """Rows [start, stop); parses up to ROWS_PER_MARK rows more on either side."""
-        first = start // ROWS_PER_MARK
-        last = min(-(-stop // ROWS_PER_MARK), len(self._index.marks) - 1)
-        low, high = self._index.marks[first], self._index.marks[last]
-        with reading(self.where), open_file(self._stamp) as handle:
-            handle.seek(low)
-            text = handle.read(high - low)
-        base = first * ROWS_PER_MARK
-        expected = min(last * ROWS_PER_MARK, self._index.n_rows) - base
-        table = self._parse(text, base, expected).slice(start - base, stop - start)
-        del text
+        table = self.read_as(pa.string() if self._is_text else pa.float64(), start, stop)
         if self._is_text:
             return np.asarray(table.column(0).fill_null("").to_numpy())
         numbers = np.empty((stop - start, len(self._columns)))
@@ -104,8 +122,19 @@ class CsvRows(FileRows):
         pa.default_memory_pool().release_unused()
         return numbers
 
-    def _parse(self, text: bytes, base: int, expected: int) -> Any:
-        kind = pa.string() if self._is_text else pa.float64()
+    def read_as(self, kind: Any, start: int, stop: int) -> Any:
+        """The columns of rows [start, stop) as an Arrow table of one type; empty entries are null."""
+        first = start // ROWS_PER_MARK
+        last = min(-(-stop // ROWS_PER_MARK), len(self._index.marks) - 1)
+        low, high = self._index.marks[first], self._index.marks[last]
+        with reading(self.where), open_file(self._stamp) as handle:
+            handle.seek(low)
+            text = handle.read(high - low)
+        base = first * ROWS_PER_MARK
+        expected = min(last * ROWS_PER_MARK, self._index.n_rows) - base
+        return self._parse(text, base, expected, kind).slice(start - base, stop - start)
+
+    def _parse(self, text: bytes, base: int, expected: int, kind: Any) -> Any:
         # Columns are named by number here: their names need not be unique or acceptable to Arrow.
         column_ids = [str(column) for column in self._columns]
         try:
@@ -144,10 +173,32 @@ class CsvRows(FileRows):
 
 
 @lru_cache(maxsize=4096)
-def _check_first_rows(stamp: Stamp, columns: tuple[str, ...]) -> None:
+def check_first_rows(stamp: Stamp, columns: tuple[str, ...]) -> None:
+    """Parse the first rows of these columns. Raises InputError that names the line and the column of an error."""
     rows = CsvRows(stamp, columns, None)
     if rows.shape[0]:
         rows.read(0, min(ROWS_PER_MARK, rows.shape[0]))
+
+
+@lru_cache(maxsize=4096)
+def _types_of_first_rows(stamp: Stamp) -> dict[str, str]:
+    """For each column name: "numbers" (with or without text between them), "text" or "no values"."""
+    names = tuple(dict.fromkeys(index_rows(stamp).names))
+    n_rows = min(ROWS_PER_MARK, index_rows(stamp).n_rows)
+    if not n_rows:
+        return dict.fromkeys(names, "no values")
+    table = CsvRows(stamp, names, None).read_as(pa.binary(), 0, n_rows)  # text may be in any encoding
+    return {name: _type_of_entries(column) for name, column in zip(names, table.columns, strict=True)}
+
+
+def _type_of_entries(column: Any) -> str:
+    if column.null_count == len(column):
+        return "no values"
+    try:
+        pc.utf8_trim_whitespace(column.cast(pa.string())).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return "numbers" if any(_is_number(entry) for entry in column.to_pylist() if entry is not None) else "text"
+    return "numbers"
 
 
 @lru_cache(maxsize=4096)
@@ -241,7 +292,7 @@ def _header(line: bytes, path: str) -> tuple[str, ...]:
     return names
 
 
-def _is_number(text: str) -> bool:
+def _is_number(text: str | bytes) -> bool:
     try:
         float(text)
     except ValueError:

@@ -24,26 +24,32 @@ LABEL_BYTES = 160  # memory per text: Arrow's copy, a Python object, and the poi
 
 
 def open_parquet(
-    path: str | os.PathLike[str], columns: Sequence[str] | None = None, label: str | None = None
-) -> Source:
-    """The named columns of Parquet files, or all numeric ones but the label; labels from a column.
+    path: str | os.PathLike[str], columns: Sequence[str] | None = None, label: str | None = None,
+    id_column: str | None = None,
+) -> Source:  # fmt: skip
+    """The named columns of Parquet files, or all numeric ones but the label and the id; labels from a column.
 
     Raises InputError.
     """
     stamps = find_files(path, "path")
+    roles = choose_columns(parquet_tables(stamps), columns, label, id_column)
+    return FileSource(
+        [ParquetRows(stamp, roles.features, None) for stamp in stamps],
+        [ParquetRows(stamp, (), label) for stamp in stamps] if label is not None else None,
+        roles=roles,
+    )
+
+
+def parquet_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
+    """The columns of each file, from its footer."""
     tables = []
     for stamp in stamps:
         schema = _outline(stamp).schema
-        numeric = [field.name for field in schema if _is_numeric(field.type)]
+        other_types = {field.name: _type_name(field.type) for field in schema if not _is_numeric(field.type)}
         row_index = (schema.pandas_metadata or {}).get("index_columns", [])
         index_names = [name for name in row_index if isinstance(name, str)]
-        tables.append(TableColumns(stamp.path, schema.names, numeric, index_names))
-    chosen = choose_columns(tables, columns, label)
-    return FileSource(
-        [ParquetRows(stamp, chosen, None) for stamp in stamps],
-        [ParquetRows(stamp, (), label) for stamp in stamps] if label is not None else None,
-        names=chosen,
-    )
+        tables.append(TableColumns(stamp.path, schema.names, other_types, index_names))
+    return tables
 
 
 class ParquetRows(FileRows):
@@ -173,6 +179,17 @@ def _is_numeric(kind: Any) -> bool:
     )
 
 
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _type_name(kind: Any) -> str:
+    """The type of a column without numbers, for people."""
+    if _is_text(kind) or (pa.types.is_dictionary(kind) and _is_text(kind.value_type)):
+        return "text"
+    return "no values" if pa.types.is_null(kind) else str(kind)
+
+
 def _common_dtype(kinds: Sequence[Any]) -> np.dtype[Any]:
     """float32 if it holds every value of these columns exactly, else float64."""
     fits = (not pa.types.is_decimal(kind) and np.can_cast(kind.to_pandas_dtype(), np.float32, "safe") for kind in kinds)
@@ -184,7 +201,7 @@ def _label_dtype(kind: Any, where: str) -> np.dtype[Any]:
         kind = kind.value_type
     if _is_numeric(kind):
         return np.dtype(np.float64 if pa.types.is_decimal(kind) or pa.types.is_floating(kind) else np.int64)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if _is_text(kind):
         return np.dtype(object)
     raise InputError(
         f"{where}: expected a label of numbers or text, found the type {kind}; convert the column, or choose another"

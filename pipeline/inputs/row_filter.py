@@ -29,7 +29,7 @@ class SelectedRows(Source):
         self._source, self._where, self._labelled = source, where, labelled
         self._rows = _matching(source, where)
         self.n_rows, self.n_features, self.dtype = len(self._rows), source.n_features, source.dtype
-        self.feature_names = source.feature_names
+        self.roles = source.roles
 
     def locate(self, row: int) -> str:
         """As in the source."""

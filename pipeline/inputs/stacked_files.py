@@ -20,6 +20,7 @@ from .base import (
     common_dtype,
     stamp_text,
 )
+from .column_names import ColumnRoles
 from .labels import Labels
 
 WINDOW_BYTES = 1 << 25
@@ -121,7 +122,7 @@ class FileSource(Source):
 
     def __init__(
         self, points: Sequence[Rows], labels: Sequence[Rows] | None, columns: Sequence[int] | None = None,
-        names: tuple[str, ...] | None = None,
+        roles: ColumnRoles | None = None,
     ) -> None:  # fmt: skip
         for part in points:
             check_matrix(part)
@@ -137,7 +138,7 @@ class FileSource(Source):
         self._stored_row = width * max(part.dtype.itemsize for part in points)
         self.n_features = width if self._columns is None else len(self._columns)
         self._labels = None if labels is None else Labels(StackedRows(labels), self.n_rows)
-        self.feature_names = names
+        self.roles = roles
 
     def locate(self, row: int) -> str:
         """The file of a row, and the row number in it."""

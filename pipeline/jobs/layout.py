@@ -1,15 +1,27 @@
 """Sizes of a run: rows of a block and the integers that follow from them, settled before the first step."""
 
 from dataclasses import replace
+from typing import Any
 
 from ..clusters.limits import memory_of_workers
-from ..config.models import Config
+from ..config.models import Config, resolved
+from ..core.machine import versions
 from ..engine import task_costs
 from ..engine.plan import Layout, walk
 from ..inputs import Source
 from ..stages import ingest
 from ..stages.registry import stages_of
 from ..storage.store import Store
+
+
+def run_attributes(config: Config, source: Source) -> dict[str, Any]:
+    """The attributes of a run's store: config, state of the input, its columns if it is a table, package versions."""
+    return {
+        "config": resolved(config),
+        "input_fingerprint": source.fingerprint(),
+        "columns": None if source.roles is None else source.roles.as_json(),
+        "versions": versions(),
+    }
 
 
 def layout_of(config: Config, source: Source, store: Store | None = None, limit: int | None = None) -> Layout:

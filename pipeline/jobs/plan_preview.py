@@ -3,9 +3,8 @@
 from typing import Any
 
 from ..clusters.limits import memory_of_workers
-from ..config.models import Config, resolved
+from ..config.models import Config
 from ..core.errors import NotEnoughMemory
-from ..core.machine import versions
 from ..engine import checkpoint, task_costs
 from ..engine.placement import fits, where
 from ..engine.plan import BlockReport, Layout, Report, Step, walk
@@ -15,7 +14,7 @@ from ..stages import ingest, solve_embedding
 from ..stages.registry import stages_of
 from ..storage.store import Store
 from ..storage.versions import Versions
-from .layout import layout_of
+from .layout import layout_of, run_attributes
 from .reprocess import History, begin, identity, is_current, version_id
 
 
@@ -38,7 +37,7 @@ class Forecast:
         self._unread_files = False
         self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
         self._whole = self._fed = True  # all steps so far, and those that others build on
-        self._now = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
+        self._now = run_attributes(config, source)
         store = Store(config.output.store)
         if config.output.keep is None:
             self.stores = [store] if store.is_run() else []

@@ -8,9 +8,8 @@ from typing import Any
 
 from ..clusters.connect import connect, performance
 from ..clusters.limits import Section, memory_of_high_memory, memory_of_workers, memory_resource
-from ..config.models import Cluster, Config, resolved
+from ..config.models import Cluster, Config
 from ..core.errors import BoundsNotMet, InputChanged
-from ..core.machine import versions
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config
 from ..engine.execute import Executor, run_step
@@ -24,7 +23,7 @@ from ..stages.registry import METHOD_ARRAYS, stages_of
 from ..storage.lock import RunLock, wait_for_lock
 from ..storage.store import Store
 from ..storage.versions import Versions
-from .layout import check_layout, layout_of
+from .layout import check_layout, layout_of, run_attributes
 from .reprocess import History, reprocess
 
 
@@ -123,7 +122,7 @@ def _begin_store(store: Store, config: Config, source: Source, fresh: bool, hist
     if fresh:
         store.erase()
     store.objects.sweep()
-    identity = {"config": resolved(config), "input_fingerprint": source.fingerprint(), "versions": versions()}
+    identity = run_attributes(config, source)
     if not fresh and store.is_run():
         current_config.begin_run(store, identity["config"], identity["input_fingerprint"])
     store.create_group({**identity, **history.attributes})

@@ -7,14 +7,14 @@ from typing import Any
 
 from ..clusters.connect import connect
 from ..clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
-from ..config.models import Cluster, Execution, Input, parse_input
-from ..core.errors import NAMED_ROWS, ConfigError, InputChanged, InputError, StoreError
+from ..config.models import Cluster, Execution, Input
+from ..core.errors import NAMED_ROWS, ConfigError, InputChanged, StoreError
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config, plan, task_costs
 from ..engine.execute import Executor, run_step
 from ..engine.plan import Json, Layout, Report, Step, drive
 from ..engine.progress import RunProgress
-from ..inputs import Source, open_source
+from ..inputs import Source
 from ..inputs.consistency import require_unchanged_input
 from ..linalg.reg_choice import reg_of_run
 from ..search.cell_groups import KEPT_CELLS
@@ -25,9 +25,8 @@ from ..storage.lock import RunLock, wait_for_lock
 from ..storage.store import Store, block_of, read_elsewhere
 from ..storage.versions import reading
 from .export import check_out, export_embedding
+from .new_rows import open_new, open_section
 
-KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".zarr": "zarr"}
-TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}
 WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the same file
 
 
@@ -78,7 +77,7 @@ def _transform(
     started, work = time.perf_counter(), Store(work_url or f"{out}.work")
     state = _state_of(run)
     run_config = run.attributes()["config"]
-    section, source = open_new(new, settings, run_config["input"], _n_features(run))
+    section, source = open_new(new, settings, run_config["input"], _n_features(run), run.attributes().get("columns"))
     job = _job(run, run_config, state, section, source, max_ratio, far_as_nan)
     layout, cluster = _layout(run, job, source, execution)
     _require_own(work)
@@ -94,7 +93,7 @@ def _transform(
             progress.stop()
         try:
             blocks = Blocks(source.n_rows, layout.block_points)
-            require_unchanged_input(source, _open(section), blocks, reports)
+            require_unchanged_input(source, open_section(section), blocks, reports)
         except InputChanged:
             checkpoint.forget_step(work, "transform", "embed")
             raise
@@ -109,59 +108,6 @@ def _transform(
         str(out), source.n_rows, total["invalid"], first, total["far"], reports[0]["limit"], total["mixed"],
         total["coincident"], time.perf_counter() - started,
     )  # fmt: skip
-
-
-def open_new(new: str, settings: tuple[str, ...], trained: Json, n_features: int) -> tuple[Input, Source]:
-    """The input section of new points, and it opened. Raises ConfigError, InputError.
-
-    The kind follows from the suffix; columns are those of the run's input unless the settings name others, and its
-    label, where the rows have one, is left out.
-    """
-    named = dict(text.partition("=")[::2] for text in settings)
-    kind = named.get("kind") or KINDS.get(Path(new.rstrip("/")).suffix)
-    if kind is None:
-        raise ConfigError(
-            f"{new}: expected a name that ends in {', '.join(KINDS)}; for other names say --input kind=..., as in the "
-            f"config's input section"
-        )
-    data: dict[str, Any] = {"kind": kind, {"zarr": "url", "synthetic": "name"}.get(kind, "path"): new}
-    if any({kind, trained["kind"]} <= family for family in (TABLES, ARRAYS)) and trained.get("columns"):
-        data["columns"] = trained["columns"]
-    section, source = _open_labelled(data, settings, trained.get("label") if kind in TABLES else None, n_features)
-    if source.n_features != n_features:
-        raise InputError(
-            f"{new}: expected {n_features} columns, as the input of the run has, found {source.n_features}; name them "
-            f"with --input columns=[...]"
-        )
-    if source.n_rows == 0:
-        raise InputError(f"{new}: expected at least one row, found none")
-    return section, source
-
-
-def _open_labelled(data: Json, settings: tuple[str, ...], label: str | None, n_features: int) -> tuple[Input, Source]:
-    """The rows, without the run's label where they have it: a label of words cannot be read as a column of numbers."""
-    section = parse_input(data, settings)
-    keys = {text.partition("=")[0] for text in settings}
-    try:
-        source = _open(section)
-    except InputError:
-        if label is None or "label" in keys:
-            raise
-        try:
-            labelled = parse_input({**data, "label": label}, settings)
-            return labelled, _open(labelled)
-        except InputError:
-            pass
-        raise
-    if source.n_features == n_features + 1 and label is not None and not keys & {"label", "labels"}:
-        section = parse_input({**data, "label": label}, settings)
-        source = _open(section)
-    return section, source
-
-
-def _open(section: Input) -> Source:
-    parameters = section.model_dump(mode="json")
-    return open_source(parameters.pop("kind"), **parameters)
 
 
 def _state_of(run: Store) -> Json:

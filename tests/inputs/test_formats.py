@@ -32,6 +32,7 @@ from pipeline.inputs import (
     parquet_files,
     zarr_input,
 )
+from pipeline.inputs.column_names import ColumnRoles
 from pipeline.kernels.manifolds import MANIFOLDS, sample
 from tests.support.input_files import IDX_CODES, D, N, write_frame, write_group, write_idx
 
@@ -414,6 +415,22 @@ class TestCsv:
     def test_text_columns_are_read_only_when_asked_for(self, tmp_path):
         (tmp_path / "x.csv").write_bytes(b"a,name,b\n1,\xff,2\n3,\xe9,4\n")
         assert open_source("csv", path=tmp_path / "x.csv", columns=["b", "a"]).read(0, 2).tolist() == [[2, 1], [4, 3]]
+
+    def test_text_columns_are_left_out_as_in_parquet(self, tmp_path):
+        frame = pd.DataFrame({"b": [1.5, 2.5], "name": ["oak", "ash"], "a": [1, 2], "gap": [None, 7.0], "kind": "tree"})
+        frame.to_csv(tmp_path / "x.csv", index=False)
+        frame.to_parquet(tmp_path / "x.parquet", index=False)
+        for kind in ("csv", "parquet"):
+            roles = open_source(kind, path=tmp_path / f"x.{kind}", label="kind").roles
+            assert roles == ColumnRoles(("b", "a", "gap"), "kind", None, {"name": "text"})
+
+    def test_the_type_of_a_column_without_entries_is_that_of_the_other_files(self, tmp_path):
+        (tmp_path / "1.csv").write_text("a,name,b\n1,,2\n")
+        (tmp_path / "2.csv").write_text("a,name,b\n1,oak,\n")
+        (tmp_path / "3.csv").write_text("a,name,b\n")
+        source = open_source("csv", path=tmp_path / "*.csv")
+        assert source.roles == ColumnRoles(("a", "b"), None, None, {"name": "text"})
+        np.testing.assert_array_equal(source.read(0, 2), [[1, 2], [1, np.nan]])
 
     def test_a_late_bad_number_is_named_with_its_line(self, tmp_path):
         rows = [f"{i},{i / 2}" for i in range(3000)]

@@ -330,6 +330,38 @@ class TestInputs:
             lle("transform", url, str(tmp_path / name), str(tmp_path / "y.npy"))
             np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)
 
+    @pytest.mark.parametrize("suffix", ["csv", "parquet"])
+    def test_columns_are_matched_by_name(self, table, tmp_path, suffix):
+        folder, rows = table
+        url = self.run(folder, label="kind")
+        other_order = rows[["b", "kind", "c", "a"]][:50]
+        write = other_order.to_parquet if suffix == "parquet" else other_order.to_csv
+        write(tmp_path / f"x.{suffix}", index=False)
+        lle("transform", url, str(tmp_path / f"x.{suffix}"), str(tmp_path / "y.npy"))
+        expected = Store(url).read_all("embedding")[:50]
+        np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)
+
+    def test_other_columns_are_refused_with_both_names(self, table, tmp_path):
+        folder, rows = table
+        url = self.run(folder, label="kind")
+        rows.rename(columns={"b": "beta"}).to_parquet(tmp_path / "x.parquet")
+        words = refusal(url, tmp_path / "x.parquet", tmp_path / "y.npy")
+        assert "expected the columns of the run, a, b, c; found a, beta, c, kind" in words
+        assert "missing: b; not in the run: beta" in words
+        rows.assign(d=1.0).to_csv(tmp_path / "x.csv", index=False)
+        assert "not in the run: d" in refusal(url, tmp_path / "x.csv", tmp_path / "y.npy")
+        named = ("--input", "columns=[a,beta,c]")
+        assert lle("transform", url, str(tmp_path / "x.parquet"), str(tmp_path / "y.npy"), *named)["rows"] == 400
+
+    def test_a_store_without_column_names_takes_columns_by_position(self, table, tmp_path):
+        folder, rows = table
+        url = self.run(folder, label="kind")
+        store = Store(url)
+        store.create_group({"columns": None})
+        rows[:50].rename(columns={"b": "beta"}).to_parquet(tmp_path / "x.parquet")
+        lle("transform", url, str(tmp_path / "x.parquet"), str(tmp_path / "y.npy"))
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], store.read_all("embedding")[:50])
+
     def test_columns_are_those_of_the_run(self, table, tmp_path):
         folder, rows = table
         url = self.run(folder, columns=["c", "a", "b"])

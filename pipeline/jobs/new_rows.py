@@ -1,0 +1,91 @@
+"""Open new rows for the embedding of a finished run, with the columns of the run."""
+
+from pathlib import Path
+from typing import Any
+
+from ..config.models import Input, parse_input
+from ..core.errors import ConfigError, InputError
+from ..engine.plan import Json
+from ..inputs import Source, TableColumns, open_source, table_columns
+from ..inputs.column_names import listed
+
+KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".zarr": "zarr"}
+TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}
+
+
+def open_new(
+    new: str, settings: tuple[str, ...], trained: Json, n_features: int, roles: Json | None = None
+) -> tuple[Input, Source]:
+    """The input section of new points, and it opened. Raises ConfigError, InputError.
+
+    The kind follows from the suffix. `roles` are the columns of the run: a table has to have its features, in any
+    order, and no others. Without them (a run of an array, or of an earlier version), columns are those of the run's
+    config, else all but its label, by position. Settings that name columns go before both.
+    """
+    named = dict(text.partition("=")[::2] for text in settings)
+    kind = named.get("kind") or KINDS.get(Path(new.rstrip("/")).suffix)
+    if kind is None:
+        raise ConfigError(
+            f"{new}: expected a name that ends in {', '.join(KINDS)}; for other names say --input kind=..., as in the "
+            f"config's input section"
+        )
+    data: dict[str, Any] = {"kind": kind, {"zarr": "url", "synthetic": "name"}.get(kind, "path"): new}
+    if any({kind, trained["kind"]} <= family for family in (TABLES, ARRAYS)) and trained.get("columns"):
+        data["columns"] = trained["columns"]
+    if kind in TABLES and roles and "columns" not in named:
+        path = str(parse_input(data, settings).model_dump()["path"])
+        _check_columns(table_columns(kind, path), roles, takes_all=trained.get("columns") is None)
+        data["columns"] = roles["features"]
+    section, source = _open_labelled(data, settings, trained.get("label") if kind in TABLES else None, n_features)
+    if source.n_features != n_features:
+        raise InputError(
+            f"{new}: expected {n_features} columns, as the input of the run has, found {source.n_features}; name them "
+            f"with --input columns=[...]"
+        )
+    if source.n_rows == 0:
+        raise InputError(f"{new}: expected at least one row, found none")
+    return section, source
+
+
+def _check_columns(tables: list[TableColumns], roles: Json, takes_all: bool) -> None:
+    """Raises InputError if a table lacks a feature of the run, or has others where the run took all there were."""
+    others = {*roles["left_out"], roles.get("label"), roles.get("id")}
+    for table in tables:
+        missing = [name for name in roles["features"] if name not in table.names]
+        extra = [name for name in table.features(()) if name not in roles["features"] and name not in others]
+        if not missing and not (extra and takes_all):
+            continue
+        raise InputError(
+            f"{table.where}: expected the columns of the run, {listed(roles['features'])}; found "
+            f"{listed(table.names)}"
+            + f"; missing: {listed(missing)}" * bool(missing)
+            + f"; not in the run: {listed(extra)}" * bool(extra)
+            + ". Rename or remove columns, or name those to take in the order of the run with --input columns=[...]"
+        )
+
+
+def _open_labelled(data: Json, settings: tuple[str, ...], label: str | None, n_features: int) -> tuple[Input, Source]:
+    """The rows, without the run's label where they have it: a label of words cannot be read as a column of numbers."""
+    section = parse_input(data, settings)
+    keys = {text.partition("=")[0] for text in settings}
+    try:
+        source = open_section(section)
+    except InputError:
+        if label is None or "label" in keys:
+            raise
+        try:
+            labelled = parse_input({**data, "label": label}, settings)
+            return labelled, open_section(labelled)
+        except InputError:
+            pass
+        raise
+    if source.n_features == n_features + 1 and label is not None and not keys & {"label", "labels"}:
+        section = parse_input({**data, "label": label}, settings)
+        source = open_section(section)
+    return section, source
+
+
+def open_section(section: Input) -> Source:
+    """The input of a section. Raises InputError."""
+    parameters = section.model_dump(mode="json")
+    return open_source(parameters.pop("kind"), **parameters)
