@@ -29,6 +29,7 @@ from .output import (
     describe_suggestion,
     describe_sweep,
     describe_transform,
+    describe_validation,
 )
 from .usage_errors import Commands, failure_json
 
@@ -133,14 +134,9 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
     from ..jobs.validate import validate as validate_config
 
     def act() -> dict[str, Any]:
-        layout = validate_config(_load(config, set_, store))
-        return {"valid": True, "n_input": layout.n_input, "n_features": layout.n_features_input, "dtype": layout.dtype,
-                "block_points": layout.block_points}  # fmt: skip
+        return validate_config(_load(config, set_, store))
 
-    def describe(valid: dict[str, Any]) -> str:
-        return f"valid: {valid['n_input']} rows of {valid['n_features']} features, {valid['dtype']}"
-
-    _finish(act, as_json, describe)
+    _finish(act, as_json, describe_validation)
 
 
 @app.command()

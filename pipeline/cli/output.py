@@ -6,6 +6,28 @@ from typing import Any
 from ..engine import task_costs
 
 GIB = 2**30
+LISTED = 20  # names of columns in a line
+
+
+def describe_validation(valid: dict[str, Any]) -> str:
+    lines = [f"valid: {valid['n_input']} rows of {valid['n_features']} features, {valid['dtype']}"]
+    return "\n".join([*lines, *describe_columns(valid["columns"]), *(f"warning: {text}" for text in valid["warnings"])])
+
+
+def describe_columns(columns: dict[str, Any] | None) -> list[str]:
+    """Lines on the columns of a table and what the run does with them; none for an array."""
+    if columns is None:
+        return []
+    lines = [f"features: {_listed(columns['features'])}"]
+    lines += [f"{role}: {columns[role]}" for role in ("label", "id") if columns[role] is not None]
+    if columns["left_out"]:
+        lines.append(f"left out: {_listed([f'{name} ({reason})' for name, reason in columns['left_out'].items()])}")
+    return lines
+
+
+def _listed(names: list[str]) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more
 
 
 def describe_plan(plan: dict[str, Any]) -> str:
@@ -22,6 +44,8 @@ def describe_plan(plan: dict[str, Any]) -> str:
         f"total on disk: {plan['array_bytes'] / GIB:.2f} GiB of arrays; with M and intermediate results at most "
         f"{plan['disk_bytes'] / GIB:.2f} GiB"
     )
+    lines += describe_columns(plan["columns"])
+    lines += [f"warning: {text}" for text in plan["warnings"]]
     lines += [plan["says"]] if plan["says"] else []
     if reg := plan["reg"]:
         value = "" if reg["value"] is None else f"{reg['value']:g}: "

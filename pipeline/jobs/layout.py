@@ -9,6 +9,7 @@ from ..core.machine import versions
 from ..engine import task_costs
 from ..engine.plan import Layout, walk
 from ..inputs import Source
+from ..inputs.suspect_columns import suspect_columns
 from ..stages import ingest
 from ..stages.registry import stages_of
 from ..storage.store import Store
@@ -19,9 +20,20 @@ def run_attributes(config: Config, source: Source) -> dict[str, Any]:
     return {
         "config": resolved(config),
         "input_fingerprint": source.fingerprint(),
-        "columns": None if source.roles is None else source.roles.as_json(),
+        "columns": described_columns(config, source),
         "versions": versions(),
     }
+
+
+def described_columns(config: Config, source: Source) -> dict[str, Any] | None:
+    """The role of each column of a table, and `suspect`: features that look like an id or a time; None for arrays.
+
+    Features that the config lists are there on purpose, so none of them is suspect.
+    """
+    if source.roles is None:
+        return None
+    listed = getattr(config.input, "columns", None) is not None
+    return {**source.roles.as_json(), "suspect": {} if listed else suspect_columns(source)}
 
 
 def layout_of(config: Config, source: Source, store: Store | None = None, limit: int | None = None) -> Layout:

@@ -10,6 +10,7 @@ from ..engine.placement import fits, where
 from ..engine.plan import BlockReport, Layout, Report, Step, walk
 from ..inputs import Source
 from ..linalg.reg_choice import STAGES, STEP, describe_reg
+from ..report.metrics import warnings_of_columns
 from ..stages import ingest, solve_embedding
 from ..stages.registry import stages_of
 from ..storage.store import Store
@@ -38,6 +39,7 @@ class Forecast:
         self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
         self._whole = self._fed = True  # all steps so far, and those that others build on
         self._now = run_attributes(config, source)
+        self.columns: dict[str, Any] | None = self._now["columns"]
         store = Store(config.output.store)
         if config.output.keep is None:
             self.stores = [store] if store.is_run() else []
@@ -167,7 +169,8 @@ def plan_summary(config: Config) -> dict[str, Any]:
         "array_bytes": sum(step.writes.disk_bytes - step.writes.bundle_bytes for step in preview.steps),
     }
     plan = {"steps": rows, **sizes, "solver": preview.solver, "reg": preview.reg, "worker_memory": limit,
-            "worker_room": room, **preview.summary()}  # fmt: skip
+            "worker_room": room, "columns": preview.columns, "warnings": warnings_of_columns(preview.columns),
+            **preview.summary()}  # fmt: skip
     try:
         remaining = (step for step in preview.steps if preview.reused.get((step.stage, step.name), 0) < step.n_blocks)
         task_costs.check_plan(remaining, limit)

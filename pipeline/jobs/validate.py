@@ -1,16 +1,31 @@
 """Checks of a config against the header of its input, without computing (`lle validate`)."""
 
+from typing import Any
+
 from ..config.models import Config
-from ..engine.plan import Layout
 from ..report import prometheus
+from ..report.metrics import warnings_of_columns
 from ..stages import ingest
-from .layout import check_layout, layout_of
+from .layout import check_layout, described_columns, layout_of
 
 
-def validate(config: Config) -> Layout:
-    """Check the config against the input's header. Raises ConfigError, InputError or NotEnoughMemory."""
-    layout = layout_of(config, ingest.open_input(config))
+def validate(config: Config) -> dict[str, Any]:
+    """Check the config against the input's header; returns the sizes of the input and its columns.
+
+    Raises ConfigError, InputError or NotEnoughMemory.
+    """
+    source = ingest.open_input(config)
+    layout = layout_of(config, source)
     check_layout(config, layout)
     if config.output.prometheus is not None:
         prometheus.check_place(config.output.prometheus)
-    return layout
+    columns = described_columns(config, source)
+    return {
+        "valid": True,
+        "n_input": layout.n_input,
+        "n_features": layout.n_features_input,
+        "dtype": layout.dtype,
+        "block_points": layout.block_points,
+        "columns": columns,
+        "warnings": warnings_of_columns(columns),
+    }

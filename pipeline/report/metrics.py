@@ -19,6 +19,7 @@ LOW_TRUSTWORTHINESS = 0.8
 DROPPED_SHARE = 0.01  # share of dropped rows from which on there is a warning
 MOVED = 0.3  # residual of the alignment, relative to the earlier coordinates, above which they have changed
 UNRELATED = math.sqrt(2.0)  # that residual for unrelated coordinates of equal size
+SUSPECTS = 20  # warnings about columns at most
 REDUNDANT = 0.95  # R^2 of a coordinate predicted from the earlier ones, above which it adds nothing
 
 
@@ -121,6 +122,22 @@ def warnings(metrics: dict[str, Any]) -> list[str]:
     if metrics["solver"] and not metrics["solver"]["converged"]:
         sentences.append("the eigensolver did not reach its tolerance; the vectors are the best that it computed")
     return sentences + _of_alignment(metrics.get("alignment"))
+
+
+def column_metrics(columns: dict[str, Any] | None) -> dict[str, Any]:
+    """The columns of a table by their role, from the attributes of a run's store; all None for an array."""
+    columns = columns or {}
+    keys = {"features": "features", "label": "label", "id": "id", "columns_left_out": "left_out"}
+    return {name: columns.get(key) for name, key in keys.items()}
+
+
+def warnings_of_columns(columns: dict[str, Any] | None) -> list[str]:
+    """A sentence for each feature that looks like an id or a time; `columns` as in the attributes of a run's store."""
+    suspect = (columns or {}).get("suspect") or {}
+    return [
+        f"column '{name}' is a feature but looks like {look}; to leave it out, list the features in input.columns"
+        for name, look in list(suspect.items())[:SUSPECTS]
+    ]
 
 
 def _of_null_space(metrics: dict[str, Any]) -> list[str]:

@@ -95,9 +95,11 @@ def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = Non
     found["method"] = attributes["config"]["method"]
     chosen = next((reports[stage, STEP][0].report for stage in STAGES if reports.get((stage, STEP))), None)
     found["reg"] = describe_reg(found["method"], attributes["config"]["weights"]["reg"], chosen)
+    found |= metrics.column_metrics(attributes.get("columns"))
     found["version"] = attributes.get("version")
     found["min_recall"] = attributes["config"]["neighbors"]["min_recall"]
-    return {**found, "warnings": metrics.warnings(found), "versions": attributes["versions"]}
+    warnings = [*metrics.warnings_of_columns(attributes.get("columns")), *metrics.warnings(found)]
+    return {**found, "warnings": warnings, "versions": attributes["versions"]}
 
 
 def explore(store: Store, config: dict[str, Any], found: dict[str, Any]) -> bytes:

@@ -1,0 +1,59 @@
+"""Find features of a table that look like an id or a time, from a few rows."""
+
+import numpy as np
+
+from .base import AnyArray, Source
+
+WINDOW_ROWS = 1000
+WINDOW_BYTES = 1 << 24
+READ_BYTES = 1 << 30
+LEAST_ROWS = 50
+"""In fewer rows, any column of measurements may rise or hold different whole numbers by chance."""
+MANY_ROWS = 1000
+EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
+EPOCH_RANGE = (6.3e8, 2.2e9)
+"""In seconds since 1970: from 1989 to 2039."""
+
+
+def suspect_columns(source: Source) -> dict[str, str]:
+    """Name of each feature that looks like an id or a time, and what it looks like.
+
+    Reads up to WINDOW_ROWS rows at the start, in the middle and at the end. Empty for inputs without column names, and
+    if reading these rows would take more than READ_BYTES. Raises InputError for damaged rows.
+    """
+    names = source.feature_names
+    window = max(1, min(WINDOW_ROWS, WINDOW_BYTES // (8 * max(1, source.n_features))))
+    if names is None or source.n_rows < LEAST_ROWS or source.bytes_beside(window) > READ_BYTES:
+        return {}
+    last = source.n_rows - window
+    starts = [0] if last <= 2 * window else [0, last // 2, last]
+    rows = np.concatenate([source.read(start, min(start + window, source.n_rows)) for start in starts])
+    looks = {name: look_of(rows[:, column], source.n_rows) for column, name in enumerate(names)}
+    return {name: look for name, look in looks.items() if look}
+
+
+def look_of(values: AnyArray, n_rows: int) -> str:
+    """What a sample of a column, in the order of its n_rows rows, looks like; empty if it looks like measurements.
+
+    >>> look_of(np.arange(100.0), 100)
+    'a row number or an id: whole numbers that rise from row to row'
+    >>> look_of(np.random.default_rng(0).normal(size=100), 100)
+    ''
+    """
+    values = np.asarray(values, np.float64)
+    if len(values) < LEAST_ROWS or not np.isfinite(values).all() or values.min() == values.max():
+        return ""
+    for unit, per_second in EPOCH_UNITS.items():
+        if EPOCH_RANGE[0] * per_second <= values.min() and values.max() < EPOCH_RANGE[1] * per_second:
+            return f"a time: {unit} since 1970"
+    whole = bool((values == np.rint(values)).all())
+    steps = np.diff(values)
+    if (steps > 0).all() or (steps < 0).all():
+        direction = "rise" if steps[0] > 0 else "fall"
+        if whole:
+            return f"a row number or an id: whole numbers that {direction} from row to row"
+        return f"a time: numbers that {direction} from row to row"
+    numbering = values.max() - values.min() < 2 * n_rows  # a small table may hold different measurements by chance
+    if whole and len(np.unique(values)) == len(values) and (len(values) >= MANY_ROWS or numbering):
+        return "an id: a different whole number in each row"
+    return ""

@@ -1,0 +1,53 @@
+"""Features that look like an id or a time are named; columns of measurements are not."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipeline.inputs import open_source
+from pipeline.inputs.suspect_columns import look_of, suspect_columns
+
+N = 5000
+RNG = np.random.default_rng(11)
+SECONDS = 1.7e9 + RNG.integers(0, 10**7, N)
+
+
+@pytest.mark.parametrize(("values", "words"), [
+    pytest.param(np.arange(N), "a row number or an id", id="rising"),
+    pytest.param(np.arange(N)[::-1], "that fall", id="falling"),
+    pytest.param(RNG.permutation(N) + 7, "a different whole number", id="shuffled ids"),
+    pytest.param(RNG.permutation(60), "a different whole number", id="shuffled ids of a small table"),
+    pytest.param(SECONDS, "seconds since 1970", id="seconds"),
+    pytest.param(SECONDS * 1e3 + 0.5, "milliseconds since 1970", id="milliseconds"),
+    pytest.param(SECONDS * 1e9, "nanoseconds since 1970", id="nanoseconds"),
+    pytest.param(np.cumsum(RNG.random(N)), "a time: numbers that rise", id="rising numbers"),
+])  # fmt: skip
+def test_ids_and_times_are_seen(values, words):
+    assert words in look_of(values[:3000], len(values))
+
+
+@pytest.mark.parametrize("values", [
+    pytest.param(RNG.normal(size=N), id="measurements"),
+    pytest.param(RNG.integers(0, 4000, N), id="counts"),
+    pytest.param(RNG.choice(10**6, 80, replace=False), id="few different whole numbers"),
+    pytest.param(np.full(N, 1.7e9), id="constant"),
+    pytest.param(np.arange(20), id="few rows"),
+    pytest.param(np.repeat(np.arange(N // 2), 2), id="numbers that stay"),
+    pytest.param(np.append(np.arange(N - 1.0), np.nan), id="gaps"),
+])  # fmt: skip
+def test_measurements_are_not(values):
+    assert look_of(values[-3000:], len(values)) == ""
+
+
+def test_rows_at_the_start_in_the_middle_and_at_the_end_count(tmp_path):
+    resets = np.arange(N) % 2000
+    frame = pd.DataFrame({"x": RNG.normal(size=N), "row": np.arange(N), "resets": resets})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    assert set(suspect_columns(open_source("csv", path=tmp_path / "x.csv"))) == {"row"}
+
+
+def test_arrays_and_tables_of_few_rows_have_none(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(200.0).reshape(100, 2))
+    pd.DataFrame({"row": np.arange(10)}).to_csv(tmp_path / "x.csv", index=False)
+    assert suspect_columns(open_source("npy", path=tmp_path / "x.npy")) == {}
+    assert suspect_columns(open_source("csv", path=tmp_path / "x.csv")) == {}
