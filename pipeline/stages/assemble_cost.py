@@ -1,7 +1,7 @@
-"""M = sum of every point's local contribution, in blocks of CSR rows.
+"""M, the sum of the contributions of all points, in blocks of CSR rows.
 
-contribute: each block of points computes its part of M, a run of rows at a time, cut by the block it belongs to.
-merge: each block of rows adds its parts in the order of their sources, so that M is symmetric bit for bit.
+contribute: each block of points computes its contribution to M, a run of rows at a time, split by destination block.
+merge: each destination block adds its parts in the order of their source blocks, so M is symmetric bit for bit.
 """
 
 import numpy as np
@@ -20,19 +20,20 @@ from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
-PART_ENTRIES = 2**21  # of M that a task holds at one time while it computes its part
+PART_ENTRIES = 2**21
+"""Entries of M that a contribute task holds in memory at a time."""
 
 
 def steps(config: Config, layout: Layout) -> Steps:
     """contribute -> merge."""
     n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     blocks = Blocks(n, block_size)
-    most = block_size * factor_entries(config.method, k, config.eigensolver.n_components)
-    factor = min(most, layout.factor_entries or most)
+    factor_bound = block_size * factor_entries(config.method, k, config.eigensolver.n_components)
+    factor = min(factor_bound, layout.factor_entries or factor_bound)
     width = 2 if config.method == "laplacian" else k + 1
     products = min(max(PART_ENTRIES, block_size * (k + 1)), block_size * (k + 1) ** 2, width * factor)
-    in_all = n * min((k + 1) ** 2, width * factor_entries(config.method, k, config.eigensolver.n_components))
-    sent = yield Step(
+    total_entries = n * min((k + 1) ** 2, width * factor_entries(config.method, k, config.eigensolver.n_components))
+    contributions = yield Step(
         "assemble_cost",
         "contribute",
         contribute_block,
@@ -42,13 +43,13 @@ def steps(config: Config, layout: Layout) -> Steps:
         Writes(
             bundles=("_work/contributions",),
             bundle_bytes=disk_costs.contributions(
-                n=n, blocks=n_blocks, parts=-(-products // PART_ENTRIES), entries=in_all
+                n=n, blocks=n_blocks, parts=-(-products // PART_ENTRIES), entries=total_entries
             ),
         ),
         expected=lambda b: {"entries": {str(b): block_size * (k + 1) ** 2}},
     )
-    entries = largest_total([report["entries"] for report in sent])
-    in_all = min(in_all, sum(sum(report["entries"].values()) for report in sent))
+    entries = largest_total([report["entries"] for report in contributions])
+    total_entries = min(total_entries, sum(sum(report["entries"].values()) for report in contributions))
     yield Step(
         "assemble_cost",
         "merge",
@@ -58,7 +59,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         Runs(merge_rows_bytes(entries=entries)),
         Writes(
             bundles=(array_specs.COST_MATRIX,),
-            bundle_bytes=disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=in_all),
+            bundle_bytes=disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=total_entries),
         ),
         expected=lambda b: {"nnz": block_size * 4 * k},
     )
@@ -66,7 +67,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks) -> Report:
-    """What the points of a block add to M, one bundle for each block of rows it touches."""
+    """The contribution of a block of points to M, in one bundle for each destination block with entries."""
     start, stop = blocks.rows(block_index)
     if method == "lle":
         indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
@@ -75,7 +76,7 @@ def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks
     else:
         factor = store.read_rows(array_specs.LOCAL_FACTORS, block_index)
     entries: dict[str, int] = {}
-    # rows of F of one point touch the same columns; those of the laplacian, an edge each, have only one in common
+    # rows of F of one point have the same columns; two rows of the laplacian (edges) share only one column
     rows_each = 1 if method == "laplacian" else max(1, factor.shape[0] // (stop - start))
     for number, contribution in enumerate(gram_contributions(factor, PART_ENTRIES * rows_each)):
         folder = f"part_{number:03d}/" if number else ""
@@ -86,7 +87,7 @@ def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks
 
 
 def merge_block(store: Store, block_index: int, n_blocks: int, blocks: Blocks) -> Report:
-    """A block of rows of M: the sum of its parts."""
+    """Write a block of rows of M, the sum of its parts."""
     start, stop = blocks.rows(block_index)
     names = sorted(
         store.objects.names(f"_work/contributions/{block_index:05d}"), key=lambda name: name.rsplit("/", 1)[1]
@@ -103,7 +104,7 @@ def merge_block(store: Store, block_index: int, n_blocks: int, blocks: Blocks) -
 
 
 def contribute_bytes(*, factor: int, products: int) -> int:
-    """`factor` entries of F, and `products` entries of M at one time, while the largest of them are written."""
+    """Bytes for `factor` entries of F and `products` entries of M."""
     return task_costs.TASK_BYTES + 60 * factor + 40 * products
 
 

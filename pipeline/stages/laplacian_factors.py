@@ -1,7 +1,7 @@
 """The rows of the factor F of the Laplacian eigenmap: one for each edge of the symmetrised neighbour graph.
 
-measure_links (for t: auto) -> request -> send -> edges -> degrees -> solve. The stage is called local_factors, as for
-the other methods.
+Steps: measure_links (if t is auto) -> request -> send -> edges -> degrees -> solve. The name of the stage is
+local_factors, as for the other methods.
 """
 
 from dataclasses import replace
@@ -40,7 +40,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         t = sum(report["squared"] for report in reports) / sum(report["links"] for report in reports)
         if not t > 0:
             raise InputError(
-                "weights.t: auto is the mean squared distance of neighbours, found 0 in float32; scale the data "
+                "weights.t: auto uses the mean squared distance of neighbours, which is 0 in float32; scale the data "
                 "(preprocess.scale: standard), or set weights.edges: binary"
             )
     row = k * np.dtype(index_dtype(n)).itemsize
@@ -80,7 +80,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def measure_links(store: Store, block_index: int, blocks: Blocks) -> Report:
-    """Sum of the squared distances of a block's points to their neighbours."""
+    """Number of links of a block's points to neighbours, and the sum of their squared distances."""
     start, stop = blocks.rows(block_index)
     linked = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop) >= 0
     squared = np.square(store.read(array_specs.NEIGHBOR_DISTANCES.name, start, stop)[linked].astype(np.float64))
@@ -88,41 +88,41 @@ def measure_links(store: Store, block_index: int, blocks: Blocks) -> Report:
 
 
 def weigh_block(store: Store, block_index: int, t: float | None, blocks: Blocks) -> Report:
-    """The edges that a block keeps, with their weights, and what they add to the degrees."""
+    """Write the edges that the points of a block own, with their weights and their contributions to the degrees."""
     start, stop = blocks.rows(block_index)
     indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
     squared = np.square(store.read(array_specs.NEIGHBOR_DISTANCES.name, start, stop).astype(np.float64))
     listed, lists = receive_rows(store, block_index, array_specs.NEIGHBOR_INDICES.name, start, stop, indices)
-    batch, found = max(1, BATCH_LINKS // indices.shape[1] ** 2), []
+    batch, parts = max(1, BATCH_LINKS // indices.shape[1] ** 2), []
     for first in range(0, stop - start, batch):
         part = slice(first, first + batch)
-        positions = np.searchsorted(listed, indices[part])  # an empty slot points at the first row and is not kept
+        positions = np.searchsorted(listed, indices[part])  # empty slots get position 0; they give no edge
         rows = np.arange(start, stop)[part]
-        found.append(own_edges(rows, indices[part], squared[part], lists[positions], t))
-    edges = LaplacianEdges(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+        parts.append(own_edges(rows, indices[part], squared[part], lists[positions], t))
+    edges = LaplacianEdges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     ids, sums = partial_degrees(edges)
     store.write_bundle(f"_work/edges/{block_index:05d}", **edges._asdict(), ids=ids, sums=sums)
     return {"edges": len(edges.rows)}
 
 
 def add_degrees(store: Store, block_index: int, t: float | None, n_blocks: int, blocks: Blocks) -> Report:
-    """The degrees of all points. Raises InputError where the heat kernel leaves a point without any."""
+    """Write the degrees of all points. Raises InputError if the heat kernel makes the degree of a point zero."""
     degree = np.zeros(blocks.n)
     for number in range(n_blocks):
         part = store.read_bundle(f"_work/edges/{number:05d}")
         degree[part["ids"]] += part["sums"]
-    alone = int((degree < np.sqrt(np.finfo(np.float64).tiny)).sum())
-    if alone:
+    n_isolated = int((degree < np.sqrt(np.finfo(np.float64).tiny)).sum())
+    if n_isolated:
         raise InputError(
-            f"weights.t is {t:g}, and exp(-d^2 / t) is zero in float64 for all edges of {alone} points; raise "
-            f"weights.t to the squared distance of neighbours (t: auto takes its mean), or set weights.edges: binary"
+            f"weights.t is {t:g}, and exp(-d^2 / t) is zero in float64 for all edges of {n_isolated} points; raise "
+            f"weights.t to the squared distance of neighbours (t: auto uses its mean), or set weights.edges: binary"
         )
     store.write(array_specs.DEGREE.name, 0, degree)
     return {"t": t, "smallest": float(degree.min()), "largest": float(degree.max())}
 
 
 def solve_block(store: Store, block_index: int, blocks: Blocks) -> Report:
-    """The rows of a block's edges."""
+    """Compute the rows of F of a block's edges."""
     start, _ = blocks.rows(block_index)
     part = store.read_bundle(f"_work/edges/{block_index:05d}")
     edges = LaplacianEdges(part["rows"], part["neighbors"], part["weights"])

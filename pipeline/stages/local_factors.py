@@ -1,8 +1,8 @@
-"""The rows of the factor F that every point contributes, for the methods whose F is not I - W.
+"""The rows of the factor F that every point contributes, for the methods ltsa, hessian and modified.
 
-request -> send, then ltsa, hessian: list_unlisted -> solve; modified: spread -> threshold -> (choose_reg ->) solve.
-Whatever the method, a block of points leaves a block of CSR rows, and what follows does not know which method made
-them.
+Steps: request -> send, then list_unlisted -> solve for ltsa and hessian, and spread -> threshold -> (choose_reg ->)
+solve for modified. For every method a block of points gives a block of CSR rows, so later stages do not depend on the
+method.
 """
 
 from collections.abc import Iterator
@@ -33,17 +33,18 @@ Ids = npt.NDArray[np.int64]
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """What the method needs to know of all points first, then solve."""
+    """Statistics over all points that the method needs, then solve."""
     method, m = config.method, config.eigensolver.n_components
     n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     blocks = Blocks(n, block_size)
     row = layout.row_bytes
     foreign = yield from exchange("local_factors", layout, array_specs.POINTS.name, row)
-    held = {"block_size": block_size, "foreign": foreign, "row": row, "k": k, "batch": BATCH_BYTES}
-    most = block_size * factor_entries(method, k, m)
-    each = factor_entries(method, k, m)
-    left = disk_costs.sparse_rows(n=n * max(1, each // (k + 1)), blocks=n_blocks, entries=n * each)
-    solve_bytes = solve_factors_bytes(factor=factor_entries(method, k, m), **held)
+    batch_sizes = {"block_size": block_size, "foreign": foreign, "row": row, "k": k, "batch": BATCH_BYTES}
+    entries_per_point = factor_entries(method, k, m)
+    entries_bound = block_size * entries_per_point
+    rows_per_point = max(1, entries_per_point // (k + 1))
+    factor_bytes = disk_costs.sparse_rows(n=n * rows_per_point, blocks=n_blocks, entries=n * entries_per_point)
+    solve_bytes = solve_factors_bytes(factor=entries_per_point, **batch_sizes)
     if method == "modified":
         yield Step(
             "local_factors",
@@ -51,10 +52,10 @@ def steps(config: Config, layout: Layout) -> Steps:
             spread_block,
             n_blocks,
             Decides({"n_components": m, "blocks": blocks}),
-            Runs(spread_bytes(**held)),
+            Runs(spread_bytes(**batch_sizes)),
             Writes(bundles=("_work/spread",), bundle_bytes=disk_costs.per_point(n=n, blocks=n_blocks)),
         )
-        [found] = yield Step(
+        [median] = yield Step(
             "local_factors",
             "threshold",
             find_threshold,
@@ -70,11 +71,11 @@ def steps(config: Config, layout: Layout) -> Steps:
             "solve",
             modified_block,
             n_blocks,
-            Decides({"threshold": found["threshold"], **weights, "blocks": blocks}),
+            Decides({"threshold": median["threshold"], **weights, "blocks": blocks}),
             Runs(solve_bytes),
-            Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=left),
+            Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=factor_bytes),
         )
-        return replace(layout, factor_entries=max(report.get("entries", most) for report in solved))
+        return replace(layout, factor_entries=max(report.get("entries", entries_bound) for report in solved))
     yield Step(
         "local_factors",
         "list_unlisted",
@@ -91,15 +92,15 @@ def steps(config: Config, layout: Layout) -> Steps:
         n_blocks,
         Decides({"method": method, "n_components": m, "blocks": blocks}),
         Runs(solve_bytes),
-        Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=left),
+        Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=factor_bytes),
     )
-    return replace(layout, factor_entries=max(report.get("entries", most) for report in solved))
+    return replace(layout, factor_entries=max(report.get("entries", entries_bound) for report in solved))
 
 
 def list_unlisted(store: Store, block_index: int, n_points: int) -> Report:
-    """Points that no neighbour list joins to their own. They become members of it, else nothing would place them.
+    """Find the points that no neighbour list connects with their own list, so that M would not determine them.
 
-    Most of them are in nobody's list; these are counted.
+    The step solve adds them to their own neighbourhoods. Most of them are in no list; the report counts these.
     """
     indices = store.read_all(array_specs.NEIGHBOR_INDICES.name)
     unlisted = np.ones(n_points, bool)
@@ -109,7 +110,7 @@ def list_unlisted(store: Store, block_index: int, n_points: int) -> Report:
 
 
 def tangent_block(store: Store, block_index: int, method: str, n_components: int, blocks: Blocks) -> Report:
-    """The rows of a block by tangent spaces (ltsa, hessian)."""
+    """Compute the rows of F of a block from tangent spaces (ltsa, hessian)."""
     start, stop = blocks.rows(block_index)
     rows_of = {"ltsa": alignment_rows, "hessian": hessian_rows}[method]
     least = least_neighbors(method, n_components)
@@ -125,7 +126,7 @@ def tangent_block(store: Store, block_index: int, method: str, n_components: int
 
 
 def spread_block(store: Store, block_index: int, n_components: int, blocks: Blocks) -> Report:
-    """How much of the neighbours' variance lies outside the leading directions, for every point of a block."""
+    """Compute rho, the variance outside the leading directions over that within them, for each point of a block."""
     start, stop = blocks.rows(block_index)
     values = np.full(stop - start, np.nan)
     for batch in neighborhoods(store, block_index, start, stop, None):
@@ -135,19 +136,19 @@ def spread_block(store: Store, block_index: int, n_components: int, blocks: Bloc
 
 
 def find_threshold(store: Store, block_index: int, n_blocks: int) -> Report:
-    """eta: the median of all points' spread."""
+    """eta, the median of rho over all points. Raises InputError if no point has a value."""
     values = np.concatenate([store.read_bundle(f"_work/spread/{b:05d}")["values"] for b in range(n_blocks)])
     known = values[np.isfinite(values)]
     if not len(known):
         raise InputError(
-            "modified: all neighbours of every point coincide with it in float64, so there is no direction to choose; "
-            "scale the data (preprocess.scale: standard)"
+            "modified: all neighbours of every point coincide with it in float64, so there are no principal "
+            "directions; scale the data (preprocess.scale: standard)"
         )
     return {"threshold": float(np.median(known))}
 
 
 def modified_block(store: Store, block_index: int, threshold: float, reg: float, rule: str, blocks: Blocks) -> Report:
-    """The rows of a block by multiple weights: over the neighbours, and -1 at the point itself."""
+    """Compute the rows of F of a block from multiple weights: the weights of the neighbours, and -1 at the point."""
     start, stop = blocks.rows(block_index)
     parts, skipped = [], 0
     for batch in neighborhoods(store, block_index, start, stop, None):
@@ -160,7 +161,7 @@ def modified_block(store: Store, block_index: int, threshold: float, reg: float,
 
 
 class Batch(NamedTuple):
-    """Points of a block whose neighbourhoods have one size (b points, C ids, d features)."""
+    """Points of a block whose neighbourhoods have the same size (b points, C ids, d features)."""
 
     at: Ids
     """(b,) positions in the block."""
@@ -173,7 +174,7 @@ class Batch(NamedTuple):
 
 
 def neighborhoods(store: Store, block_index: int, start: int, stop: int, joined: Ids | None) -> Iterator[Batch]:
-    """The neighbourhoods of a block in batches of equal size; points in ``joined`` (ascending) belong to their own."""
+    """Batches of neighbourhoods of equal size; points in ``joined`` (ascending) are members of their own."""
     ids = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop).astype(np.int64)
     rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, ids)
     own = np.arange(start, stop)
@@ -215,6 +216,6 @@ def list_unlisted_bytes(*, n: int, k: int) -> int:
 
 
 def solve_factors_bytes(*, block_size: int, foreign: int, row: int, k: int, batch: int, factor: int) -> int:
-    """`factor` entries of F a point; the kernels' square matrices stay until the rows are put in order."""
+    """Bytes with `factor` entries of F for each point; the kernels' K x K matrices stay until the rows are stacked."""
     rows = block_size * (8 * (k + 1) ** 2 + 48 * factor + 48 * k)
     return receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 6 * batch + rows

@@ -7,7 +7,7 @@ from ..storage import array_specs
 
 
 def _stage(module: str) -> Stage:
-    """The generator `steps` of a stage's module, imported when the stage begins: listing names loads no kernels."""
+    """The generator `steps` of a stage's module, which is imported when the stage starts, not when it is listed."""
 
     def steps(config: object, layout: Layout) -> Steps:
         stage: Stage = import_module(f".{module}", __package__).steps
@@ -32,7 +32,7 @@ METHOD_ARRAYS = (
 
 
 def stages_of(method: str) -> dict[str, Stage]:
-    """The stages of a method in running order: each method has its own between the graph and M, and pca has no M."""
+    """The stages of a method in running order. The stage between graph and M depends on the method; pca has no M."""
     local = _stage("laplacian_factors" if method == "laplacian" else "local_factors")
     stages: dict[str, Stage] = {}
     for name, stage in STAGES.items():

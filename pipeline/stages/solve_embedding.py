@@ -1,6 +1,6 @@
-"""The bottom eigenvectors of M for every component of the graph, and the embedding in input order.
+"""The lowest eigenvectors of M for each component of the graph, and the embedding in input order.
 
-Method pca has no M and no components: all points are projected on their principal components.
+Method pca has no M and no components: all points are projected onto their principal components.
 """
 
 from collections.abc import Iterator
@@ -34,15 +34,15 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store
 
 FLAT = {"ltsa", "hessian"}
-"""Methods for which the coordinates of exactly flat data are null vectors of M too."""
+"""Methods for which the coordinates of exactly flat data are also null vectors of M."""
 ENTRY_BYTES = 12
 LIBRARY_BYTES = 2**28
-"""Of MKL and numba, whatever the size."""
+"""Memory of MKL and numba, for any problem size."""
 ISOLATED_POINTS = 200_000
-"""From here on a factor can outgrow a machine; starting a process costs about three seconds."""
+"""From this size on a separate process solves: a factor could need all memory. It starts in three seconds."""
 LIMIT_OVER_PLAN = 1.15
-"""Of what the solver may plan with: what its process may take before it is stopped."""
-_CURE = "raise eigensolver.max_memory, or set eigensolver.method to polynomial"
+"""Memory at which that process is stopped, relative to the memory that the solver may plan with."""
+_ADVICE = "raise eigensolver.max_memory, or set eigensolver.method to polynomial"
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -109,12 +109,12 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:
-    """What method pca takes: a block of the QR at a time, and the scores of all points."""
+    """Bytes of method pca: one block of the QR, and the scores of all points."""
     return preprocess.fit_bytes(block_size=block_size, d=d, tall=tall_block(block_size, d, n)) + 24 * n * n_components
 
 
 def least_bytes(n_points: int, row_entries: int, n_components: int) -> int:
-    """What the eigensolve takes at least: polynomials with the smallest basis. Only its analysis tells of a factor."""
+    """Least bytes of the eigensolve: polynomial with the smallest basis. A factor is only known after its analysis."""
     width = block_width(n_components)
     return LIBRARY_BYTES + n_points * (4 * ENTRY_BYTES * row_entries + 8 * (10 * width + 2 * 3 * width) + 4 * 40)
 
@@ -149,14 +149,14 @@ def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str, place
 
 
 def choose_components(store: Store, block_index: int, components: str, n_large: int, least: int) -> Report:
-    """How many of the weak components are embedded by themselves: those of the first `n_large` with `least` points.
+    """Count the weak components that get an embedding: those among the first `n_large` with at least `least` points.
 
-    Raises BoundsNotMet for components: error.
+    Raises BoundsNotMet if graph.components is error and there are several components.
     """
     sizes = np.bincount(store.read_all(array_specs.POINT_COMPONENT.name))
     if components == "error" and len(sizes) > 1:
         raise BoundsNotMet(
-            f"graph.components: error, and the neighbour graph has {len(sizes)} components (largest "
+            f"graph.components is error, and the neighbour graph has {len(sizes)} components (largest "
             f"{', '.join(map(str, sizes[:5]))} points). Raise neighbors.n_neighbors, or set graph.components: separate "
             f"or largest"
         )
@@ -168,35 +168,35 @@ def solve_component(
     store: Store, block_index: int, family: str, n_components: int, method: str, tol: float, sigma: float,
     blocks: Blocks, max_memory: int | str, max_degrees: int, distributed: bool,
 ) -> Report:  # fmt: skip
-    """The eigenpairs of one component (its number is the block's), where they are large in a process of their own."""
+    """Compute the eigenpairs of component `block_index`; for large components in a separate process."""
     allowed = memory_limit(max_memory)
     arguments = (
         store.url, block_index, family, n_components, method, tol, sigma, blocks, allowed, max_degrees, distributed
     )  # fmt: skip
     n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
     try:
-        if n_rows < ISOLATED_POINTS or distributed:  # the cluster's client is in this process
-            return _solve(lambda said: None, *arguments, {})
-        return _surviving(arguments, method, int(LIMIT_OVER_PLAN * allowed))
+        if n_rows < ISOLATED_POINTS or distributed:  # the cluster's client exists in this process only
+            return _solve(lambda message: None, *arguments, {})
+        return _solve_isolated(arguments, method, int(LIMIT_OVER_PLAN * allowed))
     except NotEnoughMemory as error:
         if max_memory != "auto":
-            error.exit_code = 2  # the config's own limit: trying again ends the same way
+            error.exit_code = 2  # the limit is in the config, so a retry would fail again
         raise
 
 
-def _surviving(arguments: tuple[Any, ...], method: str, max_bytes: int) -> Report:
-    """Solve in a process of its own; if that dies in one route, solve again without this route."""
+def _solve_isolated(arguments: tuple[Any, ...], method: str, max_bytes: int) -> Report:
+    """Solve in a separate process; if the process dies in a method, solve again without that method."""
     died: dict[str, str] = {}
     while True:
         try:
             report, peak = subprocess_call.call(_solve, (*arguments, died), max_bytes)
         except subprocess_call.ProcessDied as death:
             if method != "auto" or death.said in {"", "polynomial", *died}:
-                raise NotEnoughMemory(f"{death}, most likely for want of memory; {_CURE}") from None
+                raise NotEnoughMemory(f"{death}, most likely because memory ran out; {_ADVICE}") from None
             died = {**died, death.said: f"{death.said} was tried and its process ended {death.how}"}
             continue
-        found: Report = {**report, "peak_bytes": peak}
-        return found
+        with_peak: Report = {**report, "peak_bytes": peak}
+        return with_peak
 
 
 def _solve(
@@ -236,16 +236,16 @@ def _solve(
 
 
 def predict_solver(config: Config, store: Store, layout: Layout) -> Report | None:
-    """What the eigensolver will choose for the largest component, from the matrices in the store."""
+    """Predict the method of the eigensolver for the largest component, from the matrices in the store."""
     blocks = Blocks(store.array(array_specs.POINT_COMPONENT.name).shape[0], layout.block_points)
     solver = config.eigensolver
     allowed = memory_limit(solver.max_memory)
     arguments = (store.url, config.method, solver.route, solver.n_components, blocks, allowed)
     try:
-        found: Report = subprocess_call.call(_predict, arguments, int(LIMIT_OVER_PLAN * allowed))[0]
+        prediction: Report = subprocess_call.call(_predict, arguments, int(LIMIT_OVER_PLAN * allowed))[0]
     except (subprocess_call.ProcessDied, NotEnoughMemory) as error:
         return {"method": "polynomial", "reason": f"the analysis of a factor does not fit {gib(allowed)} ({error})"}
-    return found
+    return prediction
 
 
 def _predict(
@@ -254,20 +254,21 @@ def _predict(
     store = Store(url)
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == 0)
     factor = (load_factor if family == "lle" else load_local_factors)(store, rows, blocks)
-    square = family == "lle"  # whose LU takes less than the Cholesky factor of M, so auto need not look at that
+    square = family == "lle"  # the LU of A is smaller than the Cholesky factor of M, so auto does not predict that one
     methods = (["factored"] if square else ["shift_invert"]) + ["polynomial"] if method == "auto" else [method]
     cost_matrix = load_cost_matrix(store, rows, blocks) if "shift_invert" in methods else None
     pin = closed_point(factor, 0) if square else 0
-    found = predict(factor, cost_matrix, methods, n_components, pin, allowed, available_cores())
+    predictions = predict(factor, cost_matrix, methods, n_components, pin, allowed, available_cores())
     width, n_threads = block_width(n_components), available_cores()
     patience = patience_seconds(factor.nnz, width, n_threads, square=square)
-    return {**chosen(found, patience)._asdict(), "allowed_bytes": allowed, "routes": [one._asdict() for one in found]}
+    routes = [prediction._asdict() for prediction in predictions]
+    return {**chosen(predictions, patience)._asdict(), "allowed_bytes": allowed, "routes": routes}
 
 
 def project_points(
     store: Store, block_index: int, n_components: int, n_features: int, tol: float, blocks: Blocks
 ) -> Report:
-    """All points on their principal components: scores in input units, variances where others have eigenvalues."""
+    """Project all points onto their principal components: scores in input units; eigenvalues are the variances."""
     mean, components = principal_components(store, blocks.n, n_features, blocks.size, n_components)
     scores, covered = np.empty((blocks.n, n_components)), np.zeros((n_features, n_components))
     for start in range(0, blocks.n, blocks.size):
@@ -296,9 +297,9 @@ def write_embedding(
     store: Store, block_index: int, n_components: int, n_graph: int, scale: str, blocks: Blocks, aligned: bool = False,
     placed: bool = False,
 ) -> Report:  # fmt: skip
-    """Embedding and component of every input row; a repeated row gets its representative's."""
+    """Write embedding and component of every input row; a duplicate row gets those of its representative."""
     if not aligned:
-        store.objects.delete(array_specs.EMBEDDED_HASH.name)  # of another embedding than this one
+        store.objects.delete(array_specs.EMBEDDED_HASH.name)  # it belongs to an earlier embedding
     original = store.read_all(array_specs.ORIGINAL_INDEX.name)
     embedding = np.full((len(original), n_components), np.nan)
     component = np.full(len(original), -1, np.int32)

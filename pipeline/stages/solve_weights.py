@@ -1,4 +1,4 @@
-"""The barycentric weights of every point over its neighbours, a block at a time, no point waiting for another."""
+"""The barycentric weights of every point over its neighbours, computed independently for each block of points."""
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def solve_block(store: Store, block_index: int, reg: float, rule: str, blocks: Blocks) -> Report:
-    """Weights of a block; reports the reconstruction error and how many Gram matrices had no trace."""
+    """Compute the weights of a block; reports the reconstruction error and how many Gram matrices have trace zero."""
     start, stop = blocks.rows(block_index)
     indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
     rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, indices)
@@ -55,7 +55,7 @@ def solve_block(store: Store, block_index: int, reg: float, rule: str, blocks: B
     batch = max(1, BATCH_BYTES // (8 * indices.shape[1] * (points.shape[1] + indices.shape[1])))
     for first in range(0, len(own), batch):
         part = slice(first, first + batch)
-        neighbors = np.searchsorted(rows, indices[part])  # an empty slot points at the first row and is not valid
+        neighbors = np.searchsorted(rows, indices[part])  # empty slots get position 0; they are not valid
         solved = barycenter_weights(points[own[part]], points[neighbors], indices[part] >= 0, reg, rule)
         weights[part] = solved.weights
         squared_error += float(solved.squared_error.sum())
@@ -65,9 +65,9 @@ def solve_block(store: Store, block_index: int, reg: float, rule: str, blocks: B
 
 
 def measure_block(store: Store, block_index: int, blocks: Blocks) -> Report:
-    """Reconstruction error of each point of a block, from the rows it was sent for the weights.
+    """Compute the reconstruction error of each point of a block, from the rows that were exchanged for the weights.
 
-    A step of its own, so that the weights of a store that lacks it stay as they are, and what follows from them.
+    This is a separate step, so stores that were written before it existed keep their weights and all later steps.
     """
     start, stop = blocks.rows(block_index)
     indices, weights = (
@@ -79,10 +79,10 @@ def measure_block(store: Store, block_index: int, blocks: Blocks) -> Report:
     batch = max(1, BATCH_BYTES // (8 * indices.shape[1] * points.shape[1]))
     for first in range(0, len(own), batch):
         part = slice(first, first + batch)
-        neighbors = np.searchsorted(rows, indices[part])  # an empty slot has no weight
+        neighbors = np.searchsorted(rows, indices[part])  # empty slots get position 0; their weight is 0
         offsets = np.subtract(points[neighbors], points[own[part], None, :], dtype=np.float64)
-        missed = (weights[part, None, :] @ offsets)[:, 0, :]  # the weights of a point add up to 1
-        errors[part] = np.einsum("bd,bd->b", missed, missed)
+        residuals = (weights[part, None, :] @ offsets)[:, 0, :]  # residual, as the weights of a point sum to 1
+        errors[part] = np.einsum("bd,bd->b", residuals, residuals)
     store.write(array_specs.RECONSTRUCTION_ERROR.name, start, errors)
     return {"largest": float(errors.max())}
 

@@ -1,13 +1,14 @@
-"""An approximate inverse of M = A' A made of products with A and A', which adapts to the eigenvalues that are wanted.
+"""An approximate inverse T of M = A' A, made of products with A and A'; its degree adapts to the smallest eigenvalues.
 
-Two forms, both symmetric:
+T has one of two forms, both symmetric:
 
-- ``factor``: T = p(A) P p(A'), P the projection off the left null vector of A, for a square A whose spectrum lies on
-  one side of zero. p comes from an Arnoldi run on A, and its degree grows with the root of the condition of A only.
-- ``normal``: T = S q(S M S) S, S = diag(M)^-1/2, for all other A. q is a Chebyshev approximation of 1 / z on the upper
-  part of the spectrum. Scaling takes hubs out of the largest eigenvalue; its degree grows with the condition of A.
+- ``factor``: T = p(A) P p(A'), for a square A whose eigenvalues have positive real parts. P projects out the left null
+  vector of A. p comes from an Arnoldi run on A; its degree grows with the square root of the condition number of A.
+- ``normal``: T = S q(S M S) S with S = diag(M)^-1/2, for all other A. q is a Chebyshev approximation of 1 / z on the
+  upper part of the spectrum; its degree grows with the condition number of A. The scaling S prevents hubs from raising
+  the largest eigenvalue.
 
-The Arnoldi run tells which: a polynomial with p(0) = 1 cannot be small on both sides of zero.
+The Arnoldi run decides between the forms: a polynomial with r(0) = 1 cannot be small on both sides of zero.
 """
 
 from collections.abc import Callable
@@ -27,24 +28,26 @@ F64 = npt.NDArray[np.float64]
 FIRST_STEPS, FIRST_DEGREE = 40, 20
 MAX_STEPS = 640
 REACH = 0.5
-"""Of p(0) sigma, sigma^2 the first eigenvalue that is not wanted: measured best on images, speech and surfaces."""
+"""Target of p(0) sigma, where sigma^2 is the first eigenvalue above the requested ones; measured as best on images,
+speech and surfaces."""
 GROWTH = 3.0
 """ln of twice the growth of the Chebyshev residual polynomial from the cut to zero."""
 MAX_DEGREE = 2000
-"""Of polynomials of M: rounding errors of the product form grow with the square of the degree."""
+"""Largest degree of polynomials of M: rounding errors of the product form grow with the square of the degree."""
 FIRST_CUT = 0.01
-"""Of the largest eigenvalue, before there are any Ritz values."""
+"""Lower end of the approximated spectrum before there are Ritz values, relative to the largest eigenvalue."""
 WIDEST_CUT = 0.1
+"""Largest value of that lower end, relative to the largest eigenvalue."""
 UNSTABLE = 10.0
-"""Times the residual of the Arnoldi run: what the product form may leave of its start vector."""
+"""A polynomial is unusable if its product form leaves more of the start vector than this times the GMRES residual."""
 CROSSING = 1e-3
-"""Times the largest root: eigenvalues of A left of this are no rounding errors."""
+"""A negative real part counts as real, not as a rounding error, above this share of the largest eigenvalue."""
 TYPICAL_STEPS = 8
-"""Applications of T that a solve takes at the least; 8 to 14 were seen where p(0) sigma was at REACH."""
+"""Least number of applications of T in a solve; 8 to 14 were measured with p(0) sigma at REACH."""
 
 
 class ApproximateInverse:
-    """T, applied to blocks of residuals. All its choices follow from A, ``hessenberg`` and the Ritz values."""
+    """T, applied to blocks of residuals. Its form and degree depend only on A, ``hessenberg`` and the Ritz values."""
 
     def __init__(
         self,
@@ -55,15 +58,15 @@ class ApproximateInverse:
         max_steps: int,
         hessenberg: F64 | None = None,
     ) -> None:
-        """Decide between the two forms.
+        """Choose one of the two forms.
 
         Args:
             factor: A (rows, n).
-            open_operator: gives the polynomials of a matrix; called once or twice.
+            open_operator: creates the operator for polynomials of a matrix; called once or twice.
             null: unit null vector (n,) of M; None for the constant.
-            seed: of the random start vector of Arnoldi runs.
-            max_steps: Arnoldi steps at the most.
-            hessenberg: that of an earlier object for the same A, which then makes the same choices.
+            seed: seed of the random start vector of Arnoldi runs.
+            max_steps: largest number of Arnoldi steps.
+            hessenberg: ``hessenberg`` of an earlier object for the same A; this object then makes the same choices.
         """
         self._factor, self._open, self._null = factor, open_operator, null
         self._start = np.random.default_rng(seed).standard_normal(factor.shape[1])
@@ -71,7 +74,7 @@ class ApproximateInverse:
         self.hessenberg = np.zeros((0, 0))
         """(m + 1, m) of the longest Arnoldi run; empty for the form ``normal``."""
         self.degree = 0
-        """Products of M, or of A and A' each, that one application takes."""
+        """Products of M (or pairs of products with A and A') in one application."""
         self.form: Matrix = "normal"
         self._roots: C128 = np.empty(0, np.complex128)
         self._exhausted = False
@@ -81,7 +84,7 @@ class ApproximateInverse:
             self._use_factor(hessenberg)
 
     def adapt(self, values: F64, vector: Callable[[int], F64], n_wanted: int, width: int, n_degrees: int) -> None:
-        """Choose the degree for Ritz values (k,), whose vectors ``vector`` gives, after ``n_degrees`` products."""
+        """Choose the degree for Ritz values (k,) after ``n_degrees`` products; ``vector(i)`` is Ritz vector i (n,)."""
         if self.form == "factor":
             sigma = float(np.sqrt(max(values[min(n_wanted, len(values) - 1)], TINY)))
             self._adapt_factor(sigma, n_degrees)
@@ -98,7 +101,7 @@ class ApproximateInverse:
             self._adapt_normal(FIRST_CUT * self._largest)
 
     def apply(self, block: F64) -> F64:
-        """T block, (n, b), off the null vector."""
+        """T times the block (n, b), orthogonal to the null vector."""
         if self.form == "normal":
             scaled = off_null(block, self._null) * self._scale[:, None]
             solution = self._operator.approximate_inverse(scaled, self._roots, "normal")[0] * self._scale[:, None]
@@ -109,14 +112,14 @@ class ApproximateInverse:
         return take_off_null(solution, self._null)
 
     def efficiency(self, value: float, vector: F64) -> float:
-        """What T M makes of a vector (n,) with a Ritz value, about; 1 where T is the inverse of M."""
+        """Approximate eigenvalue of T M for a Ritz vector (n,) and its value; 1 if T is the exact inverse of M."""
         if self.form == "normal":
             rest = polynomial.residual_at(self._roots, np.array([value / float(np.square(vector) @ self._diagonal)]))
             return float(abs(1 - rest[0]))
         return float((1 - polynomial.residual_at(self._roots, np.array([np.sqrt(max(value, 0.0))]))[0]) ** 2)
 
     def least_products(self, values: F64, n_wanted: int) -> float:
-        """A lower bound on the products that a whole solve takes, as Ritz values are upper bounds."""
+        """A lower bound on the products of a whole solve; it is a bound because Ritz values are bounds from above."""
         degree = float(self.degree)
         if self.form == "factor":
             reach = polynomial.slope_of(self._roots) * np.sqrt(max(values[min(n_wanted, len(values) - 1)], TINY))
@@ -128,12 +131,12 @@ class ApproximateInverse:
         return bool(rows == n and self._null is None and self._max_steps >= FIRST_STEPS)
 
     def _arnoldi(self, n_steps: int) -> F64:
-        """In the range of A, where A is regular."""
+        """Arnoldi run in the range of A, where A is regular."""
         start = self._factor @ (self._start - self._start.mean())
         return polynomial.arnoldi(lambda vector: self._factor @ vector, start, n_steps)
 
     def _use_factor(self, hessenberg: F64) -> None:
-        """Take the form ``factor`` with the polynomials of an Arnoldi run, or ``normal`` if it says that it must be."""
+        """Use the form ``factor`` with the polynomials of an Arnoldi run, or ``normal`` if these are not usable."""
         self._polynomials: dict[int, C128] = {}
         steps, last = hessenberg.shape[1], hessenberg
         if steps and _one_sided(last):
@@ -150,7 +153,7 @@ class ApproximateInverse:
         self._operator = self._open(scaled)
 
     def _adapt_factor(self, sigma: float, n_degrees: int) -> None:
-        """The least degree of the ladder 20, 28, 40, ... with p(0) sigma >= REACH, or the largest that there is."""
+        """Use the lowest of the degrees 20, 28, 40, ... with p(0) sigma >= REACH, or the highest available degree."""
         steps = self.hessenberg.shape[1]
         while True:
             degree, roots = self._least_degree(sigma)
@@ -172,7 +175,7 @@ class ApproximateInverse:
                 self._left = self._left_null_vector()
 
     def _least_degree(self, sigma: float) -> tuple[int, C128]:
-        """(Arnoldi steps, roots)."""
+        """(Arnoldi steps, roots) of the lowest degree with p(0) sigma >= REACH, or of the highest available degree."""
         steps = self.hessenberg.shape[1]
         degree, best = min(FIRST_DEGREE, steps), None
         while True:
@@ -200,11 +203,11 @@ class ApproximateInverse:
                 if not np.linalg.norm(rest) <= UNSTABLE * max(residual, polynomial.SOLVED):
                     roots = roots[:0]
             self._polynomials[degree] = roots
-        found = self._polynomials[degree]
-        return found if len(found) else None
+        cached = self._polynomials[degree]
+        return cached if len(cached) else None
 
     def _left_null_vector(self) -> F64:
-        """u (n,) with A' u about 0: what r(A') makes of the constant, and again of that."""
+        """Left null vector u (n,) of A, A' u = 0 approximately: r(A') applied twice to the constant."""
         left = np.ones((self._factor.shape[0], 1))
         for _ in range(2):
             left = self._operator.approximate_inverse(left, self._roots, "transposed")[1]
@@ -218,7 +221,7 @@ class ApproximateInverse:
 
 
 def _one_sided(hessenberg: F64) -> bool:
-    """Whether the spectrum of A, as far as the Arnoldi run tells, has positive real parts."""
+    """Whether all harmonic Ritz values of the Arnoldi run have positive real parts."""
     try:
         return bool(polynomial.harmonic_ritz_values(hessenberg).real.min() > 0)
     except np.linalg.LinAlgError:
@@ -226,11 +229,11 @@ def _one_sided(hessenberg: F64) -> bool:
 
 
 def _crosses(hessenberg: F64) -> bool:
-    """Whether A has eigenvalues with negative real parts that are no rounding errors."""
+    """Whether A has eigenvalues with negative real parts beyond rounding errors."""
     values = polynomial.harmonic_ritz_values(hessenberg)
     return bool(values.real.min() < -CROSSING * np.abs(values).max())
 
 
 def _arnoldi_cost(n_steps: int) -> float:
-    """Of a run, in products of M with a block: its own with one vector, and its passes over the basis."""
+    """Cost of an Arnoldi run in products of M with a block: products with one vector, and orthogonalisation."""
     return n_steps / 6 + n_steps**2 / 100

@@ -1,8 +1,8 @@
 """Block Lanczos with full orthogonalisation and thick restarts, for the largest eigenpairs of a symmetric operator.
 
-Blocks, because a sparse factor solves for four columns in little more than the time of one, and because a block of b
-columns finds eigenvalues of multiplicity up to b, which one vector cannot. Golub & Underwood 1977 (block Lanczos),
-Wu & Simon 2000 (thick restarts).
+Blocks have two advantages over single vectors. A sparse factor solves for four columns in little more than the time of
+one, and a block of b columns finds eigenvalues of multiplicity up to b. Golub & Underwood 1977 (block Lanczos), Wu &
+Simon 2000 (thick restarts).
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ F64 = npt.NDArray[np.float64]
 
 
 class KrylovSpace(NamedTuple):
-    """The space that was built, and what the projected problem says of the wanted pairs."""
+    """A Krylov space, and the values and errors of the requested pairs in it."""
 
     basis: F64
     """(n, k) orthonormal columns, in Fortran order."""
@@ -27,13 +27,13 @@ class KrylovSpace(NamedTuple):
     errors: F64
     """(m,) ||operator y - value y|| / value of the Ritz vectors y, by the Lanczos relation."""
     n_applied: int
-    """Columns the operator was applied to."""
+    """Columns to which the operator was applied."""
 
 
 def orthonormalise(block: F64, against: F64, null: NullVector = None) -> F64:
     """Orthonormal columns (n, b) that are orthogonal to the null vector and to the columns ``against`` (n, k).
 
-    A column that is a combination of the others comes back as some unit vector orthogonal to all.
+    A column that is linearly dependent on the others is replaced by some unit vector orthogonal to all of them.
     """
     return _orthonormalise(block, against, null)[0]
 
@@ -47,18 +47,19 @@ def block_lanczos(
     max_applied: int,
     null: NullVector = None,
 ) -> KrylovSpace:
-    """A Krylov space that holds the ``n_wanted`` largest eigenpairs of ``apply`` off its null vector.
+    """A Krylov space with the ``n_wanted`` largest eigenpairs of ``apply``, orthogonal to its null vector.
+
+    The iteration also ends if the space is exhausted, that is if fewer than b directions orthogonal to the null vector
+    remain. The result is then exact.
 
     Args:
         apply: symmetric operator (n, b) -> (n, b); maps its null vector to zero.
         start: (n, b) start block.
         n_wanted: number of pairs m.
-        max_columns: columns of the basis at which it restarts from the best Ritz vectors; at least m + 3 b.
+        max_columns: largest number of basis columns before a restart from the best Ritz vectors; at least m + 3 b.
         tol: bound on ``KrylovSpace.errors``.
-        max_applied: columns after which to give up.
+        max_applied: number of columns passed to ``apply`` after which the iteration ends without convergence.
         null: unit vector (n,); None for the constant.
-
-    The space is exhausted, and the answer exact, when fewer than b directions off the null vector are left.
     """
     n, width = start.shape
     capacity = min(max_columns, n - 1)
@@ -93,9 +94,9 @@ def _largest(projected: F64) -> tuple[F64, F64]:
 
 
 def _orthonormalise(block: F64, against: F64, null: NullVector) -> tuple[F64, F64]:
-    """(Q, R) with block = Q R up to what lies in ``against`` and in the null vector."""
+    """(Q, R) with block = Q R, except for the parts of the block along ``against`` and the null vector."""
     columns, triangle = _reduced_qr(_without(block, against, null))
-    # the second pass removes what rounding left of the first, which matters where a column was nearly dependent
+    # the second pass removes rounding errors of the first, which are large for nearly dependent columns
     columns, correction = _reduced_qr(_without(columns, against, null))
     return columns, correction @ triangle
 

@@ -1,9 +1,9 @@
-"""The bottom eigenpairs of M = A' A from products with A and A' alone: block Davidson, a polynomial as preconditioner.
+"""The lowest eigenpairs of M = A' A by block Davidson with a polynomial as preconditioner; only products with A and A'.
 
-An approximate inverse T of M is applied to the residuals of the lowest Ritz pairs, the basis grows by the results, and
-a full basis is cut back to its lowest pairs. Morgan & Scott 1986, SIAM J. Sci. Stat. Comput. 7, 817-825 (the method);
-Stathopoulos, Saad & Wu 1998, SIAM J. Sci. Comput. 19, 227-245 (thick restarts). Ritz values are squares of singular
-values of A times the basis, which is kept beside it.
+In each step an approximate inverse T of M is applied to the residuals of the lowest Ritz pairs, and the results are
+added to the basis. A full basis is reduced to its lowest pairs. Morgan & Scott 1986, SIAM J. Sci. Stat. Comput. 7,
+817-825 (the method); Stathopoulos, Saad & Wu 1998, SIAM J. Sci. Comput. 19, 227-245 (thick restarts). Ritz values are
+squares of the singular values of A V, which is stored together with the basis V.
 """
 
 from collections.abc import Callable
@@ -24,22 +24,22 @@ ROWS_AT_ONCE = 8192
 
 
 class SubspaceState(NamedTuple):
-    """All that an iteration goes on from: it ends with the same bytes."""
+    """Everything needed to continue an iteration; the continued iteration gives the same bytes."""
 
     values: F64
     """(k,) Ritz values, ascending."""
     vectors: F64
     """(n, k) Ritz vectors."""
     n_degrees: int
-    """Products with M of a whole block."""
+    """Products of M with a block."""
     n_steps: int
-    """Times that the basis has grown."""
+    """Steps, each of which adds a block to the basis."""
     errors: F64
-    """(m,) as in ``Davidson``, of the last step; ones before the first."""
+    """(m,) ``Davidson.errors`` after the last step; ones before the first step."""
     before: F64
     """(m,) Ritz values one step earlier."""
     hessenberg: F64
-    """Of ``ApproximateInverse``."""
+    """``ApproximateInverse.hessenberg``."""
 
 
 class Davidson(NamedTuple):
@@ -47,18 +47,18 @@ class Davidson(NamedTuple):
 
     pairs: RitzPairs
     errors: F64
-    """(m,) sine of the angle between each vector and the eigenvector, as far as T tells."""
+    """(m,) sine of the angle between each vector and the eigenvector, estimated with T."""
     n_degrees: int
     n_steps: int
     at_limit: bool
-    """Whether the next step would have gone beyond the products allowed."""
+    """Whether the next step would have exceeded the allowed number of products."""
 
 
 class _Basis:
     """Orthonormal columns V, A V, and (A V)' A V."""
 
     def __init__(self, factor: csr_array, capacity: int, values: F64, vectors: F64) -> None:
-        """Take Ritz pairs (k,), (n, k) for the first columns."""
+        """Start from Ritz pairs (k,), (n, k)."""
         self._factor = factor
         self._vectors = np.empty((factor.shape[1], capacity))
         self._images = np.empty((factor.shape[0], capacity))
@@ -79,7 +79,10 @@ class _Basis:
         self._solve()
 
     def cut(self, n_columns: int) -> None:
-        """Keep the lowest Ritz vectors. Their images are computed anew, as after reading them from a store."""
+        """Reduce the basis to the lowest Ritz vectors.
+
+        Their images are recomputed, so a run that continues from a stored state gives the same bytes.
+        """
         turn = self._turn[:, :n_columns]
         for first in range(0, len(self._vectors), ROWS_AT_ONCE):
             rows = slice(first, first + ROWS_AT_ONCE)
@@ -90,7 +93,7 @@ class _Basis:
     def lowest(self, n_pairs: int) -> tuple[RitzPairs, F64]:
         """The lowest Ritz pairs, and the residuals M v - lambda v (n, n_pairs).
 
-        Singular values of their images restore the digits that the Gram matrix of the whole basis has lost.
+        Singular values of their images restore the digits that are lost in the Gram matrix of the basis.
         """
         turn = self._turn[:, :n_pairs]
         images = self._images[:, : self.used] @ turn
@@ -100,7 +103,7 @@ class _Basis:
         return RitzPairs(values, vectors), multiply(self._factor.T, images) - vectors * values
 
     def vector(self, number: int) -> F64:
-        """One Ritz vector (n,)."""
+        """The Ritz vector (n,) with this number."""
         return np.asarray(self.columns @ self._turn[:, number])
 
     @property
@@ -119,9 +122,9 @@ class _Basis:
 
 
 def block_width(n_wanted: int) -> int:
-    """Columns that are worked on together: the wanted ones and some that guard them.
+    """Columns of a block: the requested ones and some guard vectors, which speed up convergence.
 
-    Eight columns take no longer than four: the products are bound by reading A.
+    Eight columns take no longer than four, because reading A from memory limits the products.
     """
     return max(8, 4 * ((n_wanted + 5) // 4))
 
@@ -130,7 +133,7 @@ def first_state(
     factor: csr_array, start: F64, n_given: int, n_wanted: int, inverse: ApproximateInverse, max_degrees: int,
     null: NullVector,
 ) -> SubspaceState:  # fmt: skip
-    """Ritz pairs in the span of the start block (n, b), b > m; T smooths all but the first ``n_given`` columns."""
+    """Ritz pairs in the span of the start block (n, b), b > m; T is first applied to all columns after ``n_given``."""
     inverse.begin()
     if inverse.degree > max_degrees:
         n_given = start.shape[1]
@@ -155,21 +158,23 @@ def lowest_pairs(
     impatient: bool = False,
     flat: bool = True,
 ) -> Davidson:
-    """The ``n_wanted`` lowest eigenpairs of M = A' A off its null vector.
+    """The ``n_wanted`` lowest eigenpairs of M = A' A, orthogonal to its null vector.
 
     Args:
         factor: A (rows, n).
-        inverse: T; of an iteration that goes on, made with the ``hessenberg`` of the state.
+        inverse: T. To continue an iteration, T must be created with the ``hessenberg`` of the state.
         n_wanted: number of pairs m.
-        state: from ``first_state``, or one that ``each_restart`` was given by an iteration with the same arguments.
-        tolerances: when a pair is good enough.
+        state: result of ``first_state``, or a state that ``each_restart`` received in an iteration with the same
+            arguments.
+        tolerances: bounds on residuals and vector errors.
         max_columns: columns of the basis, at least 3 b.
-        max_degrees: products of M with a block that are not exceeded.
-        each_restart: hears of the first state and of that after every cut of the basis, and whether ``max_degrees`` may
-            end the iteration before the next one. The arrays of a state change when it returns.
+        max_degrees: largest number of products of M with a block.
+        each_restart: called with the first state and with the state after each reduction of the basis, and with whether
+            ``max_degrees`` may end the iteration before the next reduction. The arrays of a state are overwritten after
+            the call.
         null: unit vector (n,); None for the constant.
-        impatient: end as soon as the products are known not to suffice.
-        flat: whether null vectors are wanted too; else the first that appears ends the iteration.
+        impatient: whether to end as soon as ``max_degrees`` is known to be too small.
+        flat: whether more null vectors are valid; if not, the first one ends the iteration.
     """
     width = min(block_width(n_wanted), len(state.values))
     basis = _Basis(factor, max_columns, state.values, state.vectors)
@@ -193,7 +198,7 @@ def lowest_pairs(
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit)
         corrections = inverse.apply(residuals)
         n_degrees += inverse.degree
-        # residuals are orthogonal to the basis, so errors point to eigenvectors that are not wanted
+        # residuals are orthogonal to the basis, so errors point to eigenvectors above the requested ones
         efficiency = inverse.efficiency(pairs.values[guard], pairs.vectors[:, guard])
         errors = np.linalg.norm(corrections[:, :n_wanted], axis=0) / np.clip(efficiency, TINY, 1.0)
         good = tolerances.met_by_vectors(errors, wanted.values) and tolerances.met_by_residuals(relative, wanted.values)
@@ -208,6 +213,6 @@ def lowest_pairs(
 
 
 def _exact(factor: csr_array, pairs: RitzPairs, n_wanted: int, null: NullVector) -> RitzPairs:
-    """The wanted pairs in the span of the block, by singular values instead of a Gram matrix."""
+    """The requested pairs in the span of the block, computed by singular values instead of a Gram matrix."""
     basis = orthonormalise(pairs.vectors, pairs.vectors[:, :0], null)
     return rayleigh_ritz(factor, basis, n_wanted)

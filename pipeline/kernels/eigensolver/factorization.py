@@ -1,15 +1,16 @@
-"""The inverse of M on vectors of mean zero, from one sparse factorization.
+"""The pseudo-inverse M^+ of M = A' A on vectors orthogonal to its null vector, from one sparse factorization.
 
-Two ways to the same operator b -> M^+ b, for M = A' A whose null space is the constant vector:
+Two classes compute the same operator b -> M^+ b:
 
-- ``PinnedLU``: LU of A (square), never forming M, so nothing is squared and half the fill suffices.
-- ``PinnedCholesky``: Cholesky of M, for every method of the family. Float64 entries of M carry errors near
-  1e-16, so for small eigenvalues it is M^+ of a slightly different matrix: good for building a Krylov space, not for
-  reading eigenvalues from it.
+- ``PinnedLU`` uses the LU of a square A. It never forms M, so the condition number is not squared, and the factor has
+  about half as many entries.
+- ``PinnedCholesky`` uses the Cholesky factor of M, for every method of the family. Float64 entries of M have errors
+  near 1e-16. For small eigenvalues it is therefore M^+ of a slightly different matrix: accurate enough to build a
+  Krylov space, but not to read eigenvalues from it.
 
-Pinning (one row replaced by a unit vector) makes the matrices regular; a shift would have to be far above rounding and
-far below the wanted eigenvalues, and there is no such place from about 100,000 points on. PARDISO factors where MKL is
-installed, SciPy's SuperLU elsewhere.
+Pinning replaces one row by a unit vector, which makes the matrix regular. A shift would have to be far above rounding
+errors and far below the requested eigenvalues; from about 100,000 points on no such shift exists. PARDISO is used if
+MKL is installed, otherwise SciPy's SuperLU.
 """
 
 from abc import ABC, abstractmethod
@@ -29,36 +30,41 @@ from .pardiso import FactorizationError, FactorSize
 F64 = npt.NDArray[np.float64]
 
 SUPERLU_FILL = 30
-"""Entries per entry of the matrix that SuperLU reserves before it starts; its integers have 32 bits."""
+"""SuperLU first reserves this many entries for each entry of the matrix; it counts them with 32-bit integers."""
 
 
 class Factorization(Protocol):
-    """A sparse matrix that was analysed; ``factor`` once, ``solve`` many times, ``release``."""
+    """An analysed sparse matrix: call ``factor`` once, ``solve`` any number of times, then ``release``."""
 
     size: FactorSize
 
     def factor(self) -> None:
-        """Raises: NotEnoughMemory, FactorizationError."""
+        """Compute the factor. Raises: NotEnoughMemory, FactorizationError."""
 
     def solve(self, right: F64, transposed: bool) -> F64:
-        """All columns of ``right`` (n, m) at once."""
+        """Solve for all columns of ``right`` (n, m) at once."""
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
 
 
 class SuperLU:
-    """SciPy's SuperLU behind the same interface. It has no analysis: ``size`` is what it reserves at first."""
+    """SciPy's SuperLU as a ``Factorization``. It has no analysis; ``size`` is the memory that it first reserves."""
 
     def __init__(self, matrix: csr_array) -> None:
-        """Take a square CSR matrix, float64 (n, n), whole even where it is symmetric."""
+        """Store a square CSR matrix, float64 (n, n); a symmetric matrix must have both triangles."""
         entries = SUPERLU_FILL * matrix.nnz
         self.size = FactorSize(entries, 12 * entries, float("nan"))
         self._matrix: csr_array | None = matrix
         self._factor: Any = None
 
     def factor(self) -> None:
-        """Raises: NotEnoughMemory, also where its 32-bit integers end; FactorizationError for a singular matrix."""
+        """Compute the factor.
+
+        Raises:
+            NotEnoughMemory: memory is exhausted, or the entries exceed 32-bit integers.
+            FactorizationError: the matrix is singular.
+        """
         assert self._matrix is not None
         try:
             self._factor = splu(self._matrix.tocsc())
@@ -71,30 +77,30 @@ class SuperLU:
             raise FactorizationError(f"SuperLU on {self._matrix.shape[0]:,} rows: {error}") from error
 
     def solve(self, right: F64, transposed: bool) -> F64:
-        """All columns of ``right`` (n, m) at once."""
+        """Solve for all columns of ``right`` (n, m) at once."""
         solution: F64 = self._factor.solve(np.asarray(right), "T" if transposed else "N")
         return solution
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._matrix = self._factor = None
 
 
 def analyse(matrix: csr_array, matrix_type: int, n_threads: int) -> Factorization:
-    """PARDISO or, where MKL is missing, SuperLU, for a whole square CSR matrix (n, n) with sorted rows."""
+    """Analyse a square CSR matrix (n, n) with sorted rows and both triangles; PARDISO, or SuperLU without MKL."""
     if not pardiso.is_available():
         return SuperLU(matrix)
     return pardiso.Pardiso(matrix if matrix_type == pardiso.GENERAL else _upper(matrix), matrix_type, n_threads)
 
 
 class PseudoInverse(ABC):
-    """b -> M^+ b off the null vector; a context manager that gives the memory back at its end.
+    """The operator b -> M^+ b orthogonal to the null vector; a context manager that frees the memory at its end.
 
-    The constructors only analyse: ``size`` says what ``factor`` will take.
+    The constructors only analyse the matrix: ``size`` is the memory and work that ``factor`` needs.
     """
 
     sigma = 0.0
-    """What ``apply`` inverts is M - sigma I."""
+    """``apply`` inverts M - sigma I."""
 
     def __init__(self, factorization: Factorization, null: NullVector = None) -> None:
         self._factorization, self._null = factorization, null
@@ -107,21 +113,23 @@ class PseudoInverse(ABC):
         self._factorization.release()
 
     def factor(self) -> None:
-        """Commit the memory and factor. Raises: NotEnoughMemory, FactorizationError."""
+        """Allocate the memory and compute the factor. Raises: NotEnoughMemory, FactorizationError."""
         self._factorization.factor()
 
     @abstractmethod
     def apply(self, right: F64) -> F64:
-        """M^+ applied to all columns of ``right`` (n, m), the null vector taken off first."""
+        """M^+ applied to all columns of ``right`` (n, m), after projection onto the complement of the null vector."""
 
 
 class PinnedLU(PseudoInverse):
-    """M^+ = A^+ A^+' through the LU of A with row ``pin`` replaced by a unit vector."""
+    """M^+ = A^+ A^+', by the LU of A with row ``pin`` replaced by a unit vector."""
 
     def __init__(self, factor: csr_array, pin: int, n_threads: int) -> None:
-        """Analyse A (n, n), whose null space is the constant vector; ``pin`` lies in its closed class.
+        """Analyse A (n, n), whose null space is the constant vector; ``pin`` is in its closed class.
 
-        Raises: InputError for a pin that is no row, or has no diagonal entry; NotEnoughMemory; FactorizationError.
+        Raises:
+            InputError: ``pin`` is not a row number, or its row has no diagonal entry.
+            NotEnoughMemory, FactorizationError: the analysis failed.
         """
         _check_pin(factor, pin)
         first, past = factor.indptr[pin : pin + 2]
@@ -129,22 +137,23 @@ class PinnedLU(PseudoInverse):
         self._pinned_row = np.zeros(factor.shape[0])
         self._pinned_row[columns] = factor.data[first:past]
         data = factor.data.copy()
-        data[first:past] = columns == pin  # the zeros stay in the pattern: one row of n
+        data[first:past] = columns == pin  # zeros stay in the pattern; it is only one row
         matrix = csr_array((data, factor.indices, factor.indptr), shape=factor.shape)
         super().__init__(analyse(matrix, pardiso.GENERAL, n_threads))
         self._pin = pin
 
     def factor(self) -> None:
-        """Factor, and solve once for the left null vector u of A: A_p' v = (row p of A)', u = e_p - v.
+        """Compute the factor, then the left null vector u of A: A_p' v = (row p of A)', u = e_p - v.
 
-        Raises: NotEnoughMemory; FactorizationError also where A_p is singular, because the pin lies outside the closed
-        class or because there are several.
+        Raises:
+            NotEnoughMemory: memory is exhausted.
+            FactorizationError: A_p is singular: the pin is outside the closed class, or there are several classes.
         """
         self._factorization.factor()
         left = -self._factorization.solve(self._pinned_row[:, None], transposed=True)[:, 0]
         left[self._pin] += 1.0
         length = float(np.linalg.norm(left))
-        # u is exactly 1 at the pin before it is scaled; a singular A_p blows up all the rest
+        # before scaling u is exactly 1 at the pin; a singular A_p makes the other entries very large
         if not np.isfinite(length) or length > 1e-2 / np.finfo(np.float64).eps:
             raise FactorizationError(
                 f"I - W pinned at point {self._pin} is singular: the pin must lie in the one closed class of the "
@@ -153,47 +162,54 @@ class PinnedLU(PseudoInverse):
         self._left = left / length
 
     def apply(self, right: F64) -> F64:
-        """M^+ applied to all columns of ``right`` (n, m), the null vector taken off first."""
+        """M^+ applied to all columns of ``right`` (n, m), after projection onto the complement of the null vector."""
         half = self._factorization.solve(right - right.mean(axis=0), transposed=True)
         half -= np.outer(self._left, self._left @ half)
-        # row p of A_p only sets the constant that is added to the solution, and the mean takes that off
+        # row p of A_p only determines the mean of the solution, which is subtracted below
         solution = self._factorization.solve(half, transposed=False)
         solution -= solution.mean(axis=0)
         return solution
 
 
 class PinnedCholesky(PseudoInverse):
-    """M^+ through the Cholesky factor of M with row and column ``pin`` replaced by those of the identity."""
+    """M^+ by the Cholesky factor of M with row and column ``pin`` replaced by those of the identity."""
 
     def __init__(self, cost_matrix: csr_array, pin: int, n_threads: int, null: NullVector = None) -> None:
         """Analyse M (n, n), symmetric positive semidefinite, with one null vector.
 
-        Raises: InputError for a pin that is no row, or has no diagonal entry; NotEnoughMemory; FactorizationError.
+        Raises:
+            InputError: ``pin`` is not a row number, or its row has no diagonal entry.
+            NotEnoughMemory, FactorizationError: the analysis failed.
         """
         _check_pin(cost_matrix, pin)
         super().__init__(analyse(_identity_at(cost_matrix, pin), pardiso.POSITIVE_DEFINITE, n_threads), null)
         self._pin = pin
 
     def factor(self) -> None:
-        """Raises: NotEnoughMemory; FactorizationError where M is not positive definite, in truth or by rounding."""
+        """Compute the factor.
+
+        Raises:
+            NotEnoughMemory: memory is exhausted.
+            FactorizationError: M is not positive definite, perhaps because of rounding errors.
+        """
         try:
             self._factorization.factor()
         except FactorizationError as error:
             raise FactorizationError(
-                "M without one row and column is not positive definite in float64: its least eigenvalues are below "
-                "rounding (1e-16 of the largest), or the neighbour graph has several closed classes; set "
-                "eigensolver.method to factored or polynomial, neighbors.reverse to auto"
+                "M without one row and column is not positive definite in float64: its smallest eigenvalues are below "
+                "rounding errors (1e-16 of the largest), or the neighbour graph has several closed classes; set "
+                "eigensolver.method to factored or polynomial, and neighbors.reverse to auto"
             ) from error
 
     def apply(self, right: F64) -> F64:
-        """M^+ applied to all columns of ``right`` (n, m), the null vector taken off first."""
+        """M^+ applied to all columns of ``right`` (n, m), after projection onto the complement of the null vector."""
         right = off_null(right, self._null)
         right[self._pin] = 0.0
         return take_off_null(self._factorization.solve(right, transposed=False), self._null)
 
 
 class ShiftedFactor(PseudoInverse):
-    """(M - sigma I)^-1 on vectors of mean zero, for a shift given by hand; sigma below the wanted eigenvalues."""
+    """(M - sigma I)^-1 orthogonal to the null vector, for a shift from the config below the requested eigenvalues."""
 
     def __init__(self, cost_matrix: csr_array, sigma: float, n_threads: int, null: NullVector = None) -> None:
         """Analyse M - sigma I (n, n).
@@ -205,25 +221,30 @@ class ShiftedFactor(PseudoInverse):
         super().__init__(analyse(canonical(shifted), pardiso.SYMMETRIC, n_threads), null)
 
     def factor(self) -> None:
-        """Raises: NotEnoughMemory, FactorizationError; ConfigError where eigenvalues lie below sigma."""
+        """Compute the factor.
+
+        Raises:
+            NotEnoughMemory, FactorizationError: the factorization failed.
+            ConfigError: eigenvalues are below sigma.
+        """
         self._factorization.factor()
         if not isinstance(self._factorization, pardiso.Pardiso):
             return
-        below = self._factorization.n_negative - int(self.sigma > 0.0)  # the null vector lies below a positive shift
+        below = self._factorization.n_negative - int(self.sigma > 0.0)  # the zero eigenvalue is below a positive shift
         if below > 0:
             raise ConfigError(
-                f"eigensolver.sigma is {self.sigma:g}, and {below} wanted eigenvalues lie below it; a shift must be "
-                "below them all: set it to 0, which pins one point instead of shifting"
+                f"eigensolver.sigma is {self.sigma:g}, but {below} of the eigenvalues are below it; the shift must be "
+                "below all of them: set it to 0, which pins one point instead of shifting"
             )
 
     def apply(self, right: F64) -> F64:
-        """(M - sigma I)^-1 applied to all columns of ``right`` (n, m), the null vector taken off first."""
+        """(M - sigma I)^-1 applied to all columns of ``right`` (n, m), after projection off the null vector."""
         solution = self._factorization.solve(off_null(right, self._null), transposed=False)
         return take_off_null(solution, self._null)
 
 
 def canonical(matrix: csr_array) -> csr_array:
-    """The same matrix in float64, entries sorted in each row and none twice; a copy only where it must be one."""
+    """The matrix in float64 with sorted, distinct entries in each row; copied only if something must change."""
     matrix = csr_array(matrix).astype(np.float64, copy=False)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
@@ -234,7 +255,7 @@ def canonical(matrix: csr_array) -> csr_array:
 def _check_pin(matrix: csr_array, pin: int) -> None:
     n = matrix.shape[1]
     if not 0 <= pin < n:
-        raise InputError(f"the pinned point must be one of 0 .. {n - 1}, found {pin}")
+        raise InputError(f"the pinned point must be in 0 .. {n - 1}, found {pin}")
     if pin not in matrix.indices[matrix.indptr[pin] : matrix.indptr[pin + 1]]:
         raise InputError(f"the pinned row must have an entry on the diagonal, row {pin} has none")
 
@@ -244,7 +265,7 @@ def _row_numbers(matrix: csr_array) -> npt.NDArray[Any]:
 
 
 def _upper(matrix: csr_array) -> csr_array:
-    """The upper triangle; scipy's triu goes through coordinates, with three times the memory."""
+    """The upper triangle; scipy's triu converts to COO, which takes three times the memory."""
     keep = matrix.indices >= _row_numbers(matrix)
     counts = np.concatenate([[0], np.cumsum(np.add.reduceat(keep, matrix.indptr[:-1], dtype=np.int64))])
     indptr = counts.astype(matrix.indptr.dtype)
@@ -252,7 +273,7 @@ def _upper(matrix: csr_array) -> csr_array:
 
 
 def _identity_at(matrix: csr_array, pin: int) -> csr_array:
-    """Row and column ``pin`` as those of the identity; the zeros stay in the pattern."""
+    """Replace row and column ``pin`` by those of the identity; the zeros stay in the pattern."""
     data = matrix.data.copy()
     first, past = matrix.indptr[pin : pin + 2]
     data[matrix.indices == pin] = 0.0

@@ -1,4 +1,4 @@
-"""What each route would take for a matrix A, before any is run: the choice that `auto` is going to begin with."""
+"""Predict memory and time of each method for a matrix A, and the method that `auto` starts with."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -12,54 +12,55 @@ from .pardiso import FactorSize
 
 
 class Prediction(NamedTuple):
-    """One route as foreseen."""
+    """Predicted memory and time of one method."""
 
     method: str
     fits: bool
     predicted_bytes: int
     factor_nnz: int
-    """Entries of the factor, 0 without one."""
+    """Entries of the factor; 0 for methods without a factor."""
     gflop: float
     seconds: float
-    """Of the whole route; of 1,000 products with a block of vectors where their number cannot be known before."""
+    """Seconds of the whole solve; for polynomial of 1,000 products with a block, as their number is unknown."""
     basis: str
-    """analysis of the matrix, or of pieces of it."""
+    """Source of the prediction: analysis (of the matrix), pieces (of the matrix), or entries of A."""
 
 
 def predict(
     factor: csr_array, cost_matrix: csr_array | None, allowed: Collection[str], n_vectors: int, pin: int,
     max_memory: int, n_threads: int,
 ) -> list[Prediction]:  # fmt: skip
-    """Those of the routes ``allowed`` that are open to A (rows, n), in the order in which auto tries them.
+    """Predictions for the methods in ``allowed`` that A (rows, n) permits, in the order in which auto tries them.
 
     Args:
         factor: A, float64.
-        cost_matrix: M (n, n), for shift_invert; None leaves that out.
+        cost_matrix: M (n, n), for shift_invert; None omits that method.
         allowed: any of factored, shift_invert, polynomial.
-        n_vectors: wanted pairs.
+        n_vectors: number of requested pairs.
         pin: a point in the closed class of A.
-        max_memory: bytes allowed.
-        n_threads: threads the solver will have.
+        max_memory: allowed bytes.
+        n_threads: threads of the solver.
 
-    Raises: NotEnoughMemory, FactorizationError where the analysis of a small matrix ends in one.
+    Raises:
+        NotEnoughMemory, FactorizationError: the analysis of a small matrix failed.
     """
-    factor, found = canonical(factor), []
+    factor, predictions = canonical(factor), []
     if "factored" in allowed and factor.shape[0] == factor.shape[1]:
         size, basis = _square_size(factor, pin, n_threads)
-        found.append(_of_factor("factored", size, basis, factor, n_vectors, max_memory, n_threads))
+        predictions.append(_of_factor("factored", size, basis, factor, n_vectors, max_memory, n_threads))
     if "shift_invert" in allowed and cost_matrix is not None:
         size, basis = _symmetric_size(canonical(cost_matrix), pin, n_threads)
-        found.append(_of_factor("shift_invert", size, basis, factor, n_vectors, max_memory, n_threads))
+        predictions.append(_of_factor("shift_invert", size, basis, factor, n_vectors, max_memory, n_threads))
     if "polynomial" in allowed:
         width = davidson.block_width(n_vectors)
         n_bytes = methods.davidson_size(factor, width, max_memory)[2]
         seconds = 1000 * factor_cost.product_seconds(factor.nnz, width, n_threads)
-        found.append(Prediction("polynomial", n_bytes <= max_memory, n_bytes, 0, 0.0, seconds, "entries of A"))
-    return found
+        predictions.append(Prediction("polynomial", n_bytes <= max_memory, n_bytes, 0, 0.0, seconds, "entries of A"))
+    return predictions
 
 
 def chosen(predictions: list[Prediction], patience: float) -> Prediction:
-    """The route auto begins with: the first that fits and takes ``patience`` seconds or less, else the last."""
+    """The method that auto starts with: the first that fits and takes at most ``patience`` seconds, else the last."""
     for prediction in predictions:
         if prediction.fits and prediction.seconds <= patience:
             return prediction
@@ -87,7 +88,7 @@ def _symmetric_size(cost_matrix: csr_array, pin: int, n_threads: int) -> tuple[F
     if size is not None:
         return size, "pieces"
     regular = cost_matrix.copy()
-    regular.setdiag(np.maximum(regular.diagonal(), 1.0) + 1.0)  # only the pattern counts
+    regular.setdiag(np.maximum(regular.diagonal(), 1.0) + 1.0)  # the analysis depends on the pattern only
     factorization = analyse(canonical(regular), pardiso.POSITIVE_DEFINITE, n_threads)
     factorization.release()
     return factorization.size, "analysis"

@@ -1,4 +1,4 @@
-"""The routes to the bottom eigenpairs of M = A' A; which one to take is decided in ``spectrum``."""
+"""The methods for the lowest eigenpairs of M = A' A; ``solve`` chooses between them."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -22,23 +22,23 @@ from .rayleigh_ritz import TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_
 F64 = npt.NDArray[np.float64]
 
 SEED = 20_000
-"""Of the start block: the same vectors in every run."""
+"""Seed of the start block, so that every run starts from the same vectors."""
 MAX_BLOCK = 8
-"""Columns solved for at once: eight take about twice the time of one."""
+"""Largest block of a solve: eight columns take about twice the time of one."""
 MAX_CYCLES = 40
-"""Blocks per wanted eight vectors after which the Krylov space counts as not converging."""
+"""Blocks for each eight requested vectors after which the Krylov space counts as not converging."""
 MAX_REFINEMENTS = 4
 DAVIDSON_COLUMNS = 80
 ARNOLDI_BYTES = 4
-"""Of a number of the Arnoldi basis."""
+"""Bytes of a number in the Arnoldi basis (float32)."""
 HOPELESS = 4
-"""A factor expected to be this many times too large is not even analysed."""
+"""If a factor is predicted to be this many times too large, its matrix is not analysed."""
 TYPICAL_BLOCKS = 10
-"""Blocks of vectors solved for in a usual run of a factor route."""
+"""Blocks of vectors that a method with a factor typically solves for."""
 
 
 class LongFactorization(Exception):
-    """The factor fits, but takes longer than ``Problem.max_factor_seconds``; carries the seconds expected."""
+    """The factor fits, but takes longer than ``Problem.max_factor_seconds``; ``seconds`` is the predicted time."""
 
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(f"{name} would take about {seconds:,.0f} s")
@@ -54,23 +54,23 @@ def _ignore(*_: object) -> None:
 
 
 class Hooks(NamedTuple):
-    """What a caller may watch, keep, or do elsewhere."""
+    """Callbacks of the caller."""
 
     begin: Callable[[str], None] = _ignore
-    """Hears the name of each route before it starts: who runs in a process of its own can say where it died."""
+    """Called with the name of each method before it starts, so that a caller can report which method was killed."""
     load_state: Callable[[], SubspaceState | None] = _no_state
-    """The last state kept by an earlier run of the same problem."""
+    """Returns the last saved state of an earlier run of the same problem."""
     keep_state: Callable[[SubspaceState, bool], None] = _ignore
-    """Hears the states of an iteration with polynomials, and whether it may be the last before its limit."""
+    """Called with states of polynomial, and with whether this may be the last state before ``max_degrees``."""
     operator: Callable[[csr_array, int], AbstractContextManager[Operator]] = NormalOperator
-    """Polynomials of (A, number of threads)."""
+    """Creates the operator for polynomials of A, from (A, number of threads)."""
 
 
 NO_HOOKS = Hooks()
 
 
 class Problem(NamedTuple):
-    """What every route needs to know."""
+    """Arguments of every method."""
 
     factor: csr_array
     """A (rows, n)."""
@@ -80,21 +80,22 @@ class Problem(NamedTuple):
     """Loads M (n, n)."""
     tolerances: Tolerances
     max_memory: int
-    """Bytes that A and everything the route adds may take."""
+    """Bytes for A and everything the method allocates."""
     sigma: float
     n_threads: int
     start: F64 | None
-    """(n, any) approximations to the wanted vectors."""
+    """(n, any) approximations to the requested vectors."""
     hooks: Hooks
     max_degrees: int
-    """Products of M with a block of vectors."""
+    """Largest number of products of M with a block of vectors."""
     max_factor_seconds: float = float("inf")
+    """Longest factorization, in predicted seconds."""
     null: NullVector = None
     """Unit null vector (n,) of M; None for the constant."""
     impatient: bool = False
-    """Whether polynomials end as soon as ``max_degrees`` is known not to suffice."""
+    """Whether polynomial ends as soon as ``max_degrees`` is known to be too small."""
     flat: bool = False
-    """Whether further null vectors are an answer and not an error."""
+    """Whether more null vectors are a valid result instead of an error."""
 
     @property
     def n(self) -> int:
@@ -103,7 +104,7 @@ class Problem(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a route found."""
+    """The result of a method; the other fields are those of ``SolverStats``."""
 
     pairs: RitzPairs
     errors: F64
@@ -118,7 +119,7 @@ class Outcome(NamedTuple):
 
 
 def dense(problem: Problem) -> Outcome:
-    """Singular values of the dense A on all vectors orthogonal to the null vector."""
+    """Singular values of the dense A on the space of all vectors orthogonal to the null vector."""
     predicted = 8 * problem.n * (2 * problem.n + 2 * problem.factor.shape[0])
     _require_memory("dense", predicted, problem.max_memory)
     pairs = rayleigh_ritz(problem.factor, complement(problem.n, problem.null), problem.n_vectors)
@@ -127,25 +128,25 @@ def dense(problem: Problem) -> Outcome:
 
 
 def factored(problem: Problem) -> Outcome:
-    """Krylov space of M^+ through the LU of A (square)."""
+    """Krylov space of M^+, by the LU of a square A."""
     _refuse_hopeless("factored", problem.factor, pardiso.GENERAL, problem)
     with PinnedLU(problem.factor, problem.pin, problem.n_threads) as inverse:
         return _by_inverse("factored", "LU of A", inverse, problem)
 
 
 def shift_invert(problem: Problem) -> Outcome:
-    """Krylov space of M^+ (or of (M - sigma I)^-1, if sigma is not 0) through the Cholesky factor of M."""
+    """Krylov space of M^+ (of (M - sigma I)^-1 if sigma is not 0), by the Cholesky factor of M."""
     with _cost_matrix_inverse(problem) as inverse:
         return _by_inverse("shift_invert", "Cholesky of M", inverse, problem)
 
 
 def polynomial(problem: Problem) -> Outcome:
-    """Block Davidson with a polynomial as approximate inverse, products with A and A' only."""
+    """Block Davidson with a polynomial as approximate inverse; uses only products with A and A'."""
     width = davidson.block_width(problem.n_vectors)
     columns, steps, predicted = davidson_size(problem.factor, width, problem.max_memory)
     _require_memory("polynomial", predicted, problem.max_memory)
     state = problem.hooks.load_state()
-    if state is not None and len(state.values) + width > columns:  # of a run with more memory
+    if state is not None and len(state.values) + width > columns:  # saved by a run with more memory
         state = None
     with ExitStack() as stack:
 
@@ -160,38 +161,38 @@ def polynomial(problem: Problem) -> Outcome:
             state = davidson.first_state(
                 problem.factor, start, n_given, problem.n_vectors, inverse, problem.max_degrees, problem.null
             )  # fmt: skip
-        found = davidson.lowest_pairs(
+        result = davidson.lowest_pairs(
             problem.factor, inverse, problem.n_vectors, state, problem.tolerances, columns, problem.max_degrees,
             problem.hooks.keep_state, problem.null, impatient=problem.impatient, flat=problem.flat,
         )  # fmt: skip
     form = "in A" if inverse.form == "factor" else "in M"
     reason = (
-        f"polynomial: {found.n_degrees:,} products of M with {width} vectors in {found.n_steps} steps, the last "
+        f"polynomial: {result.n_degrees:,} products of M with {width} vectors in {result.n_steps} steps, the last "
         f"polynomial {form} of degree {inverse.degree:,}, {gib(predicted)} of {gib(problem.max_memory)} allowed"
     )
-    if found.at_limit:
+    if result.at_limit:
         reason += f"; stopped at the limit of {problem.max_degrees:,}"
-    return Outcome(found.pairs, found.errors, "polynomial", reason, 0, predicted, 0, found.n_degrees, 0)
+    return Outcome(result.pairs, result.errors, "polynomial", reason, 0, predicted, 0, result.n_degrees, 0)
 
 
 def davidson_size(factor: csr_array, width: int, max_memory: int) -> tuple[int, int, int]:
-    """Columns of the basis, Arnoldi steps at the most, and the bytes of all that the route holds.
+    """(columns of the basis, largest number of Arnoldi steps, bytes of everything that polynomial allocates).
 
-    A, its transpose and both of the scaled matrix; V and A V; ten blocks beside them; the Arnoldi basis. Columns and
-    steps are as many as the memory allows within reason.
+    The bytes count A and its transpose, the scaled matrix and its transpose, V and A V, ten more blocks, and the
+    Arnoldi basis. Columns and steps are as many as fit in memory, up to DAVIDSON_COLUMNS and MAX_STEPS.
     """
     rows, n = factor.shape
     fixed = 4 * _bytes(factor) + 8 * width * (8 * n + 2 * rows)
     column, step = 8 * (n + rows), ARNOLDI_BYTES * n
-    most, steps = max(DAVIDSON_COLUMNS, 4 * width), MAX_STEPS if rows == n else 0
+    column_limit, steps = max(DAVIDSON_COLUMNS, 4 * width), MAX_STEPS if rows == n else 0
     columns = (max_memory - fixed - step * min(steps, FIRST_STEPS)) // column
-    columns = min(max(min(columns, most), 3 * width), n - 1)
+    columns = min(max(min(columns, column_limit), 3 * width), n - 1)
     steps = min(max((max_memory - fixed - column * columns) // step, 0), steps, n - 1)
     return columns, steps, fixed + column * columns + step * steps
 
 
 def krylov_size(factor: csr_array, m: int, size: FactorSize) -> tuple[int, int, int]:
-    """Columns of a block, columns of the basis, and the bytes of all that a factor route holds."""
+    """(columns of a block, columns of the basis, bytes of everything that a method with a factor allocates)."""
     rows, n = factor.shape
     width = min(max(m + 1, 4), MAX_BLOCK)
     columns = 2 * m + 6 * width
@@ -199,7 +200,7 @@ def krylov_size(factor: csr_array, m: int, size: FactorSize) -> tuple[int, int, 
 
 
 def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
-    """Krylov space of the inverse, singular values of A on it, corrections."""
+    """Build the Krylov space of the inverse, take the singular values of A on it, and correct the vectors."""
     m = problem.n_vectors
     width, columns, predicted = krylov_size(problem.factor, m, inverse.size)
     _require_memory(name, predicted, problem.max_memory)
@@ -218,16 +219,16 @@ def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) 
     reason = (
         f"{name}: {what}, {inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop, about {seconds:.0f} s, "
         f"{gib(predicted)} of {gib(problem.max_memory)} allowed; "
-        f"its own eigenvalues are off ||A v||^2 by {lost:.0e}"
+        f"the eigenvalues of the Krylov space differ from ||A v||^2 by {lost:.0e}"
     )
     n_solves = space.n_applied + m * (n_refinements + 1)
     return Outcome(pairs, errors, name, reason, inverse.size.nnz, predicted, n_solves, 0, n_refinements)
 
 
 def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tuple[RitzPairs, F64, int]:
-    """v <- v - M^+ (A' (A v) - lambda v) once, and again until the pairs are good enough; (pairs, errors, how often).
+    """Correct v <- v - M^+ (A' (A v) - lambda v) until the pairs are accurate: (pairs, errors, number of corrections).
 
-    One step of inverse iteration, written so that rounding errors of the solve enter in proportion to the correction.
+    Each correction is a step of inverse iteration, in a form where rounding errors are relative to the correction.
     """
     tolerances, before = problem.tolerances, np.full_like(pairs.values, np.inf)
     for n_done in range(MAX_REFINEMENTS + 1):
@@ -246,7 +247,7 @@ def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tu
 
 
 def _cost_matrix_inverse(problem: Problem) -> PseudoInverse:
-    """The analysed inverse through M, which is loaded here and given up again."""
+    """The analysed inverse by a factor of M; M is loaded here and released at the end."""
     cost_matrix = canonical(problem.cost_matrix())
     if cost_matrix.shape != (problem.n, problem.n):
         raise InputError(f"M must be {problem.n} x {problem.n} like A' A, found {cost_matrix.shape}")
@@ -257,19 +258,22 @@ def _cost_matrix_inverse(problem: Problem) -> PseudoInverse:
 
 
 def _finite(apply: Callable[[F64], F64]) -> Callable[[F64], F64]:
-    """The same operator, but infinite or undefined numbers are an error instead of a result."""
+    """The same operator; it raises FactorizationError instead of returning NaN or infinity."""
 
     def checked(block: F64) -> F64:
         image = apply(block)
         if not np.isfinite(image).all():
-            raise FactorizationError("solving gave infinite numbers: a singular factor; several closed classes?")
+            raise FactorizationError(
+                "solving with the factor gave NaN or infinity, so the factor is singular; the neighbour graph may have "
+                "several closed classes"
+            )
         return image
 
     return checked
 
 
 def _start_block(problem: Problem, width: int) -> F64:
-    """Random columns, the same in every run, the given approximations in front."""
+    """The given approximations, filled up with random columns that are the same in every run: (n, width)."""
     block = np.random.default_rng(SEED).standard_normal((problem.n, width))
     if problem.start is not None:
         given = problem.start[:, :width]
@@ -278,7 +282,7 @@ def _start_block(problem: Problem, width: int) -> F64:
 
 
 def _refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:
-    """Keep the analysis from taking all memory where its factor would be several times too large anyway."""
+    """Raise NotEnoughMemory before the analysis, which needs much memory, if the factor is certainly too large."""
     expected = factor_cost.extrapolated(matrix, matrix_type, problem.pin, problem.n_threads)
     if expected is not None and expected.n_bytes > HOPELESS * problem.max_memory:
         raise _not_enough(name, expected.n_bytes, problem.max_memory, "about ")
@@ -290,10 +294,10 @@ def _require_memory(name: str, predicted: int, allowed: int) -> None:
 
 
 def _not_enough(name: str, predicted: int, allowed: int, about: str) -> NotEnoughMemory:
-    cure = "raise eigensolver.max_memory" + ("" if name == "polynomial" else " or set eigensolver.method to polynomial")
+    advice = "" if name == "polynomial" else " or set eigensolver.method to polynomial"
     return NotEnoughMemory(
         f"{name} needs {about}{gib(predicted)} ({predicted:,} bytes), max_memory allows {gib(allowed)} "
-        f"({allowed:,} bytes); {cure}"
+        f"({allowed:,} bytes); raise eigensolver.max_memory{advice}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Polynomials of A, A' and A' A from the sparse A alone, in parallel over rows.
+"""Apply polynomials of A, A' and A' A to blocks of vectors, in parallel over rows.
 
 The bytes of a result do not depend on the number of threads.
 """
@@ -57,20 +57,20 @@ def advance_rows(
 
 
 class Operator(Protocol):
-    """Polynomials of a matrix made of A, wherever A is."""
+    """Polynomials of A, A' or A' A, for an A in this process or on other machines."""
 
     def approximate_inverse(self, block: F64, roots: C128, matrix: Matrix) -> tuple[F64, F64]:
-        """p(B) block and r(B) block, (n, m) each; r has the ``roots``, p(z) = (1 - r(z)) / z."""
+        """p(B) block and r(B) block, (n, m) each, for B = ``matrix``; r has the ``roots``, p(z) = (1 - r(z)) / z."""
 
 
 class NormalOperator:
-    """Polynomials of A, A' and A' A on blocks of vectors in C order; a context manager that ends its threads.
+    """Polynomials of A, A' and A' A times blocks of vectors; a context manager that stops its threads at the end.
 
-    Holds A and its transpose as CSR, so that both products run over rows: no two threads write one row.
+    A and its transpose are stored as CSR, so both products run over rows and no two threads write the same row.
     """
 
     def __init__(self, factor: csr_array, n_threads: int) -> None:
-        """Take A (rows, n)."""
+        """Store A (rows, n) and its transpose."""
         self.shape = factor.shape
         self._forward, self._backward = factor, csr_array(factor.T.tocsr())
         self._pool = ThreadPoolExecutor(n_threads)
@@ -81,11 +81,11 @@ class NormalOperator:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._pool.shutdown()
 
     def approximate_inverse(self, block: F64, roots: C128, matrix: Matrix) -> tuple[F64, F64]:
-        """p(B) block and r(B) block, (n, m) each; r has the ``roots``, p(z) = (1 - r(z)) / z."""
+        """See ``Operator``."""
         rest = np.array(block, order="C")
         total, auxiliary, spare = np.zeros_like(rest), np.empty_like(rest), np.empty_like(rest)
         half = np.empty((self.shape[0] if matrix == "normal" else 0, block.shape[1]))
@@ -112,8 +112,8 @@ class NormalOperator:
 
 
 def _equal_work(matrix: csr_array, n_parts: int) -> npt.NDArray[np.int64]:
-    """Row numbers that cut the matrix into parts of about equal numbers of entries."""
-    wanted = np.linspace(0, matrix.nnz, n_parts + 1)
-    cuts = np.searchsorted(matrix.indptr, wanted).astype(np.int64)
+    """Row numbers (n_parts + 1,) that split the matrix into parts with about equal numbers of entries."""
+    entries = np.linspace(0, matrix.nnz, n_parts + 1)
+    cuts = np.searchsorted(matrix.indptr, entries).astype(np.int64)
     cuts[0], cuts[-1] = 0, matrix.shape[0]
     return cuts

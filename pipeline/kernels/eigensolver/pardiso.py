@@ -38,18 +38,18 @@ class FactorizationError(LleError):
 
 
 class FactorSize(NamedTuple):
-    """What the analysis says of a factor before anything is committed."""
+    """Size of a factor according to the analysis, before the factor is computed."""
 
     nnz: int
     n_bytes: int
-    """Peak of everything the factorization holds, the matrix it was given included."""
+    """Peak memory of the factorization, including the input matrix."""
     gflop: float
-    """10^9 operations of the numerical factorization."""
+    """Work of the numerical factorization in 10^9 operations."""
 
 
 @cache
 def load_mkl() -> Any:
-    """The MKL runtime as a ctypes library, or None where it is not installed; loaded at the first call only."""
+    """The MKL runtime as a ctypes library, or None if it is not installed; loaded by the first call only."""
     try:
         return importlib.import_module("pypardiso").ps.libmkl
     except (ImportError, OSError):
@@ -63,7 +63,7 @@ def is_available() -> bool:
 
 @contextmanager
 def _mkl_threads(library: Any, n_threads: int) -> Iterator[None]:
-    # the count of this thread only: it overrides the environment (workers have one thread) and disturbs nobody else
+    # sets the count for this thread only: it overrides the environment (workers have one thread), not other threads
     before = library.MKL_Set_Num_Threads_Local(n_threads)
     try:
         yield
@@ -72,7 +72,7 @@ def _mkl_threads(library: Any, n_threads: int) -> Iterator[None]:
 
 
 def _iparm(matrix_type: int, n_threads: int, dtype: type[np.signedinteger[Any]]) -> npt.NDArray[Any]:
-    """PARDISO's parameters; the manual counts from 1, so iparm(2) is entry 1."""
+    """PARDISO's parameters. The manual counts from 1, so its iparm(2) is entry 1 here."""
     iparm = np.zeros(64, dtype)
     general = matrix_type == GENERAL
     iparm[0] = 1  # no defaults
@@ -85,13 +85,13 @@ def _iparm(matrix_type: int, n_threads: int, dtype: type[np.signedinteger[Any]])
 
 
 class Pardiso:
-    """One sparse matrix in PARDISO. The constructor analyses; then ``factor`` once, ``solve`` many times, ``release``.
+    """A sparse matrix in PARDISO, a ``Factorization``. The constructor analyses the matrix.
 
-    Index arrays and factor use 32-bit integers while the counts allow it (0.6 GB less at 1 M points), else 64-bit ones.
+    Index arrays and factor use 32-bit integers if the counts fit (0.6 GB less at 1 M points), else 64-bit integers.
     """
 
     def __init__(self, matrix: csr_array, matrix_type: int, n_threads: int) -> None:
-        """Analyse a square canonical CSR matrix, float64 (n, n); symmetric kinds hold the upper triangle only.
+        """Analyse a square canonical CSR matrix, float64 (n, n); symmetric types need the upper triangle only.
 
         The data array is shared, not copied: it must not change until ``release``.
 
@@ -99,8 +99,8 @@ class Pardiso:
         """
         self._mkl = load_mkl()
         if self._mkl is None:
-            raise FactorizationError("PARDISO was asked for, but MKL cannot be loaded; install pypardiso (x86-64)")
-        if not np.diff(matrix.indptr).all():  # PARDISO would end the process
+            raise FactorizationError("PARDISO needs MKL, which cannot be loaded; install pypardiso (x86-64)")
+        if not np.diff(matrix.indptr).all():  # PARDISO would terminate the process
             raise FactorizationError("the matrix is singular: a row has no entries")
         self._n, self._type, self._n_threads = matrix.shape[0], matrix_type, n_threads
         self._data = np.ascontiguousarray(matrix.data, dtype=np.float64)
@@ -110,16 +110,18 @@ class Pardiso:
             self.size = self._analyse(matrix, np.int64)
 
     def factor(self) -> None:
-        """The numerical factorization.
+        """Compute the factor.
 
-        Raises: NotEnoughMemory; FactorizationError for a zero pivot, or a negative one where none may be.
+        Raises:
+            NotEnoughMemory: memory is exhausted.
+            FactorizationError: a pivot is zero, or negative in a positive definite matrix.
         """
         self._call(FACTOR)
 
     def solve(self, right: F64, transposed: bool) -> F64:
         """Solve for all columns of ``right`` (n, m) at once, with the matrix or its transpose.
 
-        Eight columns take about twice the time of one: the factor is read once for all of them.
+        Eight columns take about twice the time of one, because the factor is read once for all of them.
         """
         right = np.asfortranarray(right)
         solution = np.empty_like(right, order="F")
@@ -133,7 +135,7 @@ class Pardiso:
         return int(self._iparm[22])
 
     def release(self) -> None:
-        """Give all memory back; a second call does nothing."""
+        """Free all memory; a second call does nothing."""
         if self._handle.any():
             self._call(RELEASE)
             self._handle[:] = 0
@@ -149,11 +151,12 @@ class Pardiso:
         self._indices = matrix.indices.astype(dtype) + dtype(1)
         self._call(ANALYSE)
         peak, permanent, numerical = (int(kilobytes) * 1024 for kilobytes in self._iparm[14:17])
-        held = self._data.nbytes + self._indptr.nbytes + self._indices.nbytes
-        return FactorSize(int(self._iparm[17]), max(peak, permanent + numerical) + held, self._iparm[18] / 1000)
+        matrix_bytes = self._data.nbytes + self._indptr.nbytes + self._indices.nbytes
+        n_bytes = max(peak, permanent + numerical) + matrix_bytes
+        return FactorSize(int(self._iparm[17]), n_bytes, self._iparm[18] / 1000)
 
     def _overflows(self) -> bool:
-        # a 32-bit count is negative past 2^31 and positive again past 2^32, where the factor has at least 16 GiB
+        # a 32-bit count is negative above 2^31 and positive again above 2^32, when the factor needs at least 16 GiB
         return self.size.nnz < 0 or self.size.n_bytes >= 2**34
 
     def _call(self, phase: int, right: F64 | None = None, solution: F64 | None = None) -> None:

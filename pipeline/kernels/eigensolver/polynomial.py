@@ -1,13 +1,12 @@
-"""Polynomials that approximate 1 / z on the spectrum of a matrix B, for applying B^-1 by products with B alone.
+"""Polynomials that approximate 1 / z on the spectrum of a matrix B, to apply B^-1 using products with B only.
 
-With the residual polynomial r(z) = prod (1 - z / theta), p(z) = (1 - r(z)) / z is near 1 / z wherever r is small. Two
-sets of roots theta are built here: for a B that is not symmetric, harmonic Ritz values of an Arnoldi run, which make r
-the residual polynomial of GMRES; for a symmetric B with known bounds, the roots of a Chebyshev polynomial.
+With the residual polynomial r(z) = prod (1 - z / theta), p(z) = (1 - r(z)) / z is close to 1 / z if r is small. There
+are two choices of the roots theta. For a nonsymmetric B they are the harmonic Ritz values of an Arnoldi run; r is then
+the residual polynomial of GMRES. For a symmetric B with known bounds they are the roots of a Chebyshev polynomial.
 
-The product form is stable if the roots are taken in modified Leja order and a root at which r is very steep is taken
-more than once. Loe & Morgan 2022, "Toward efficient polynomial preconditioning for GMRES", Numer. Linear Algebra Appl.
-29, e2427; Embree, Loe & Morgan 2021, "Polynomial preconditioned Arnoldi with stability control", SIAM J. Sci. Comput.
-43, A1-A25.
+The product form is stable if the roots are in modified Leja order, and roots at which r is very steep are repeated. Loe
+& Morgan 2022, "Toward efficient polynomial preconditioning for GMRES", Numer. Linear Algebra Appl. 29, e2427; Embree,
+Loe & Morgan 2021, "Polynomial preconditioned Arnoldi with stability control", SIAM J. Sci. Comput. 43, A1-A25.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,12 +20,12 @@ F64 = npt.NDArray[np.float64]
 C128 = npt.NDArray[np.complex128]
 
 STEEP, DIGITS = 4.0, 14.0
-"""log10 of the steepness of r at a root from which the root is repeated, and for how many more it is repeated again."""
+"""A root is repeated if log10 of the steepness of r there exceeds STEEP, and once more for each further DIGITS."""
 SOLVED = 1e-9
-"""Residual of GMRES at which an Arnoldi run ends: more roots would only describe rounding errors."""
+"""Residual of GMRES at which an Arnoldi run ends; more roots would only describe rounding errors."""
 CHECK_EVERY = 10
 REAL = 1e-10
-"""Imaginary parts below this are rounding errors."""
+"""Imaginary parts up to this count as zero."""
 
 
 class Product(NamedTuple):
@@ -39,7 +38,7 @@ class Product(NamedTuple):
 
 
 def products(roots: C128) -> Iterator[Product]:
-    """The products that turn rest = x, total = 0 into rest = r(B) x, total = p(B) x; a complex pair takes two."""
+    """The products that map rest = x, total = 0 to rest = r(B) x, total = p(B) x; a complex pair needs two products."""
     for root in roots:
         if abs(root.imag) <= REAL:
             inverse = 1 / float(root.real)
@@ -51,12 +50,12 @@ def products(roots: C128) -> Iterator[Product]:
 
 
 def degree_of(roots: C128) -> int:
-    """Products with B that p(B) takes."""
+    """Number of products with B in p(B)."""
     return int(len(roots) + np.count_nonzero(np.abs(roots.imag) > REAL))
 
 
 def slope_of(roots: C128) -> float:
-    """p(0), the sum of 1 / theta: p B acts like p(0) B on vectors that B makes much smaller than 1 / p(0)."""
+    """p(0), the sum of 1 / theta. For eigenvalues of B much smaller than 1 / p(0), p(B) B is close to p(0) B."""
     return float(np.where(np.abs(roots.imag) > REAL, 2.0, 1.0) @ (1 / roots).real)
 
 
@@ -67,15 +66,15 @@ def residual_at(roots: C128, z: F64) -> F64:
 
 
 def chebyshev_roots(degree: int, low: float, high: float) -> C128:
-    """Roots of the polynomial with r(0) = 1 that is smallest on [low, high], in Leja order."""
+    """Roots of the polynomial with r(0) = 1 and the smallest maximum on [low, high], in Leja order."""
     angles = (2 * np.arange(degree) + 1) * np.pi / (2 * degree)
     return leja_order((high + low) / 2 + (high - low) / 2 * np.cos(angles).astype(np.complex128))
 
 
 def arnoldi(multiply: Callable[[F64], F64], start: F64, n_steps: int) -> F64:
-    """The Hessenberg matrix (m + 1, m) of m Arnoldi steps from ``start`` (n,); m <= n_steps if GMRES is done before.
+    """The Hessenberg matrix (m + 1, m) of m Arnoldi steps from ``start`` (n,); m < n_steps if GMRES converges earlier.
 
-    Roots of a polynomial need few digits, so the basis is kept in single precision: 4 n (n_steps + 1) bytes.
+    The roots need few digits, so the basis is stored in single precision: 4 n (n_steps + 1) bytes.
     """
     basis = np.empty((n_steps + 1, len(start)), np.float32)
     hessenberg = np.zeros((n_steps + 1, n_steps))
@@ -95,30 +94,30 @@ def arnoldi(multiply: Callable[[F64], F64], start: F64, n_steps: int) -> F64:
 
 
 def gmres_residual(hessenberg: F64) -> float:
-    """||r(B) b|| / ||b|| of the start vector b after as many steps of GMRES."""
+    """||r(B) b|| / ||b|| for the start vector b, after m steps of GMRES with the Hessenberg matrix (m + 1, m)."""
     first = np.eye(1, len(hessenberg))[0]
     solution = np.linalg.lstsq(hessenberg, first, rcond=None)[0]
     return float(np.linalg.norm(first - hessenberg @ solution))
 
 
 def harmonic_ritz_values(hessenberg: F64) -> C128:
-    """Roots (m,) of the residual polynomial of GMRES. Raises LinAlgError where B is singular on the Krylov space."""
+    """Roots (m,) of the residual polynomial of GMRES. Raises LinAlgError if B is singular on the Krylov space."""
     degree = hessenberg.shape[1]
     square, last = hessenberg[:degree], np.eye(degree)[-1]
     corner = hessenberg[degree, degree - 1] ** 2 * np.linalg.solve(square.T, last)
-    with threadpool_limits(1):  # threads that wait for each other take longer than so small a matrix
+    with threadpool_limits(1):  # the matrix is so small that several threads would be slower
         return np.asarray(np.linalg.eigvals(square + np.outer(corner, last)), np.complex128)
 
 
 def stable_roots(values: C128) -> C128:
-    """The same roots for use: one of each complex pair, steep ones repeated, in modified Leja order."""
+    """Roots for the product form: one of each complex pair, steep ones repeated, in modified Leja order."""
     upper = values[values.imag >= -REAL]
     upper = np.where(np.abs(upper.imag) <= REAL, upper.real, upper)
     return leja_order(np.concatenate([upper, _copies(upper)]))
 
 
 def leja_order(roots: C128) -> C128:
-    """Each next root as far as can be from all before it and from their conjugates; the largest first."""
+    """Order the roots: the largest first, then always the one with the largest product of distances to earlier ones."""
     order, distance, free = [], np.zeros(len(roots)), np.ones(len(roots), bool)
     following = int(np.argmax(np.abs(roots)))
     for _ in range(len(roots)):

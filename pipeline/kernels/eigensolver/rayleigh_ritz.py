@@ -1,6 +1,6 @@
-"""From a subspace to eigenpairs of M = A' A without ever forming M, and how far the pairs are from exact.
+"""Eigenpairs of M = A' A in a subspace, computed without forming M, and bounds on their errors.
 
-Eigenvalues are squares of singular values of A Q, so they keep the digits that a product with M in float64 loses: the
+Eigenvalues are squares of singular values of A Q. They keep digits that are lost in a float64 product with M: the
 relative error of ||A v||^2 is about eps sqrt(lambda_max / lambda), that of v' M v about eps lambda_max / lambda.
 """
 
@@ -16,12 +16,15 @@ F64 = npt.NDArray[np.float64]
 COLUMNS_AT_ONCE = 8
 EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 RESIDUAL_FLOOR = 8.0
-"""Of eps lambda_max / lambda: corrected vectors were seen at 0.1 to 1.3 of it, those of polynomials at up to 1.7."""
+"""Smallest bound on residuals, in units of eps lambda_max / lambda. Measured: 0.1 to 1.3 for corrected vectors, up to
+1.7 for polynomial."""
 VECTOR_FLOOR = 100.0
-"""Of eps sqrt(lambda_max / lambda): corrected vectors were seen at 0.01 to 2 of it, on curves at up to 80."""
+"""Smallest bound on vector errors, in units of eps sqrt(lambda_max / lambda). Measured: 0.01 to 2 for corrected
+vectors, up to 80 on curves."""
 NULL_FLOOR = 100.0
-"""Of eps: singular values of A below this times the largest are zero."""
+"""Singular values of A below this times eps times the largest count as zero."""
 UNSETTLED = 0.01
+"""Largest relative change of an eigenvalue in a step that counts as no change."""
 BOUND_STEPS = 12
 """Lanczos steps for the bound on the largest eigenvalue."""
 
@@ -40,7 +43,7 @@ class RitzPairs(NamedTuple):
 
 
 class Tolerances(NamedTuple):
-    """When an eigenpair is good enough: as good as asked for, or as good as float64 allows."""
+    """Bounds on the errors of eigenpairs: tol, or the limit of float64 if that is larger."""
 
     tol: float
     largest: float
@@ -65,22 +68,22 @@ class Tolerances(NamedTuple):
         return bool((residuals <= self.residual_bounds(values)).all())
 
     def settled(self, before: F64, values: F64) -> bool:
-        """Whether one more step left the eigenvalues as they were, or has driven one to zero.
+        """Whether the last step changed no eigenvalue, or one has become zero.
 
-        On its way to zero the eigenvalue of a second null vector passes through values that would all be plausible.
+        The eigenvalue of a second null vector decreases step by step, so it would be plausible before it reaches zero.
         """
-        still = np.abs(before - values) <= UNSETTLED * values
-        return bool(still.all()) or self.has_null_vector(values)
+        unchanged = np.abs(before - values) <= UNSETTLED * values
+        return bool(unchanged.all()) or self.has_null_vector(values)
 
     def has_null_vector(self, values: F64) -> bool:
-        """Whether a vector of mean zero is a null vector of M as far as float64 can tell."""
+        """Whether the lowest eigenvalue is zero within rounding errors of float64, so M has a second null vector."""
         return bool(values[0] <= (NULL_FLOOR * EPS) ** 2 * self.largest)
 
 
 def largest_eigenvalue(factor: csr_array, seed: int) -> float:
-    """An upper bound on the largest eigenvalue of M = A' A, above it by some per cent (Zhou & Li 2011).
+    """An upper bound on the largest eigenvalue of M = A' A, a few per cent above it (Zhou & Li 2011).
 
-    Largest Ritz value of some Lanczos steps plus the norm of the last residual.
+    It is the largest Ritz value after BOUND_STEPS Lanczos steps plus the norm of the last residual.
     """
     vector = np.random.default_rng(seed).standard_normal(factor.shape[1])
     vector /= np.linalg.norm(vector)
@@ -108,7 +111,7 @@ def rayleigh_ritz(factor: csr_array, basis: F64, n_wanted: int) -> RitzPairs:
         n_wanted: number of pairs m <= k.
     """
     n_columns = basis.shape[1]
-    # scipy's and numpy's qr copy a tall matrix several times before they give its small triangle
+    # qr of scipy and numpy would copy the tall matrix several times; only the small triangle is needed
     reflections, _, _, _ = dgeqrf(multiply(factor, basis), overwrite_a=True)
     _, singular, right = np.linalg.svd(np.triu(reflections[:n_columns]))
     lowest = right[::-1][:n_wanted]
@@ -116,7 +119,7 @@ def rayleigh_ritz(factor: csr_array, basis: F64, n_wanted: int) -> RitzPairs:
 
 
 def multiply(matrix: csr_array | csc_array, block: F64) -> F64:
-    """matrix @ block for block (n, k) in any order; a few columns at a time, as scipy copies into C order."""
+    """matrix @ block for a block (n, k) in any memory order; a few columns at a time, as scipy copies to C order."""
     out = np.empty((matrix.shape[0], block.shape[1]), order="F")
     for first in range(0, block.shape[1], COLUMNS_AT_ONCE):
         part = np.ascontiguousarray(block[:, first : first + COLUMNS_AT_ONCE])
@@ -136,7 +139,7 @@ def residual_norms(factor: csr_array, pairs: RitzPairs) -> F64:
 
 
 def fix_signs(vectors: F64) -> F64:
-    """Each column with the sign that makes its largest absolute entry (the first such) positive.
+    """Multiply columns by -1 where needed, so that the first entry of largest absolute value in each is positive.
 
     >>> fix_signs(np.array([[1.0, 2.0], [-3.0, 2.0]]))
     array([[-1.,  2.],

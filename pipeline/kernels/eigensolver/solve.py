@@ -1,21 +1,25 @@
-"""The bottom eigenpairs of M = A' A, the eigenvector of the constant left out: the routes to them, and the choice.
+"""The lowest eigenpairs of M = A' A without the zero eigenvalue: choose a method, run it, and check the result.
 
-| method | how | where it belongs |
+| method | algorithm | use |
 |---|---|---|
-| dense | singular values of the dense A | some hundred points |
-| factored | Krylov space of M^+ through the LU of A | square A (LLE) whose factor fits the memory |
-| shift_invert | the same through the Cholesky factor of M | every method of the family, if that fits |
-| polynomial | block Davidson, polynomials of A as inverse | most data of more than three dimensions; no factor |
+| dense | singular values of the dense A | a few hundred points |
+| factored | Krylov space of M^+, by the LU of A | square A (LLE) whose factor fits in memory |
+| shift_invert | Krylov space of M^+, by the Cholesky factor of M | every method of the family whose factor fits |
+| polynomial | block Davidson with polynomials of A as inverse | data of more than three dimensions; no factor |
 
-Every route ends with singular values of A on a small subspace, so the eigenvalues are ||A v||^2, and the factor routes
-correct their vectors by v <- v - M^+ (A' (A v) - lambda v). That makes the Cholesky route as exact as the LU one,
-although M in float64 has lost digits: its factor is then only the preconditioner.
+Every method ends with singular values of A on a small subspace, so the eigenvalues are ||A v||^2. The methods with a
+factor correct their vectors by v <- v - M^+ (A' (A v) - lambda v). M in float64 has lost digits, but its Cholesky
+factor only serves as preconditioner here, so the result is as exact as with the LU of A.
 
-A vector stored in float64 has ||M v - lambda v|| / lambda near 0.1 to 0.6 eps lambda_max / lambda, however good it is:
-3 % at a million points on a surface, where lambda is 1e-14. A pair therefore counts as converged when that residual is
-at most max(tol, 8 eps lambda_max / lambda) and the error of the vector itself (||M^+ (M v - lambda v)||, or the angle
-that T, the approximate inverse, turns v by), which rounding enters by the square root only, is at most
-max(tol, 100 eps sqrt(lambda_max / lambda)). With a factor M^+ is at hand, and the error of the vector alone decides.
+A vector stored in float64 has a residual ||M v - lambda v|| / lambda of about 0.1 to 0.6 eps lambda_max / lambda, even
+if it is exact before rounding: 3 % at a million points on a surface, where lambda is 1e-14. So a pair has converged if
+both of these hold:
+
+- The residual is at most max(tol, 8 eps lambda_max / lambda).
+- The error of the vector is at most max(tol, 100 eps sqrt(lambda_max / lambda)). Rounding affects it by the square root
+  only. The error is ||M^+ (M v - lambda v)||, or the angle by which the approximate inverse T rotates v.
+
+With a factor, M^+ is available and the error of the vector alone decides.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +45,7 @@ from .rayleigh_ritz import EPS, Tolerances, fix_signs, largest_eigenvalue, resid
 F64 = npt.NDArray[np.float64]
 
 DENSE_POINTS = 400
-"""Up to here the dense singular values take less time than a factorization's analysis."""
+"""Up to this number of points the dense method takes less time than the analysis of a sparse factorization."""
 ROUTES: dict[str, Callable[[Problem], Outcome]] = {
     "factored": methods.factored,
     "shift_invert": methods.shift_invert,
@@ -51,29 +55,29 @@ ROUTES: dict[str, Callable[[Problem], Outcome]] = {
 
 @dataclass(frozen=True)
 class SolverStats:
-    """How the eigenpairs were found."""
+    """How the eigenpairs were computed."""
 
     method: str
     """dense, factored, shift_invert or polynomial."""
     reason: str
-    """One line: what was chosen and why, and what was tried before."""
+    """One line: the chosen method, the reason, and the methods tried before it."""
     factor_nnz: int
-    """Entries of the factor, 0 without one."""
+    """Entries of the factor; 0 for methods without a factor."""
     predicted_bytes: int
-    """Memory predicted before the work, A included."""
+    """Memory predicted before the solve, including A."""
     n_solves: int
-    """Vectors that M^+ was applied to."""
+    """Vectors to which M^+ was applied."""
     n_degrees: int
     """Products of M with a block of vectors."""
     n_refinements: int
     """Corrections of the vectors after the Krylov space."""
     rounding_floor: float
-    """eps lambda_max, in the unit of an eigenvalue: this over an eigenvalue is the least residual float64 allows."""
+    """eps lambda_max, in the unit of an eigenvalue; divided by an eigenvalue, the smallest residual in float64."""
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """The m lowest eigenpairs of M, the constant left out."""
+    """The m lowest eigenpairs of M, without the zero eigenvalue."""
 
     eigenvalues: F64
     """(m,) ascending, ||A v||^2."""
@@ -84,7 +88,7 @@ class Spectrum:
     vector_errors: F64
     """(m,) estimated sine of the angle between each vector and the eigenvector."""
     converged: bool
-    """Whether residuals and vector errors are as small as asked for, or as float64 allows."""
+    """Whether residuals and vector errors are within tol, or as small as float64 allows."""
     stats: SolverStats
 
 
@@ -106,34 +110,35 @@ def bottom_eigenpairs(
     null: NullVector = None,
     flat: bool = False,
 ) -> Spectrum:
-    """The ``n_vectors`` lowest eigenpairs of M = A' A on the vectors orthogonal to the constant.
+    """The ``n_vectors`` lowest eigenpairs of M = A' A on the vectors orthogonal to its null vector.
 
     Args:
         factor: A (rows, n), float64, the stacked local factors of one weak component; its null space is the constant.
         n_vectors: number of pairs m, 1 .. n - 1.
-        method: auto, factored (square A only), shift_invert or polynomial; a few hundred points are always solved
-            dense. auto takes the first of these that fits ``max_memory``, can be factored, and converges; a
-            factorization longer than ``factor_cost.patience`` only after polynomials have had half of its time.
-        pin: a point in the closed class of A's graph; None looks for one.
+        method: auto, factored (square A only), shift_invert or polynomial. A few hundred points are always solved with
+            the dense method. auto uses the first of these methods that fits ``max_memory``, can be factored, and
+            converges. It starts a factorization longer than ``factor_cost.patience_seconds`` only after polynomial has
+            run for half of the predicted time without converging.
+        pin: a point in the closed class of A's graph; None: the function finds one.
         cost_matrix: loads M (n, n); called by shift_invert only.
-        tol: bound on residuals and vector errors; see the head of this file for what float64 allows.
-        max_memory: bytes that A and all the solver adds may take.
+        tol: bound on residuals and vector errors; the head of this file gives the limits of float64.
+        max_memory: bytes for A and everything the solver allocates.
         sigma: shift of shift_invert; 0 pins a point instead, which is more exact.
-        n_threads: threads for everything here, whatever the environment says.
+        n_threads: threads of all libraries used here; it overrides the environment.
         initial: (n, any) approximations to the vectors, or None.
-        max_degrees: products of M with a block of vectors after which polynomial gives up.
-        skip: routes that auto leaves out, each with what went wrong there before.
-        hooks: what the caller watches, keeps, or does elsewhere.
-        null: the null vector of M instead of the constant, a unit vector (n,) without zeros.
-        flat: whether M may have further null vectors: functions that are affine on flat neighbourhoods (ltsa, hessian).
+        max_degrees: largest number of products of M with a block of vectors in polynomial.
+        skip: methods that auto does not try, each with the reason.
+        hooks: callbacks of the caller.
+        null: unit null vector (n,) of M, without zeros; None for the constant.
+        flat: whether M may have more null vectors: functions that are affine on flat neighbourhoods (ltsa, hessian).
 
-    Equal arguments give equal bytes if the process has set ``machine.reproducible_environment()`` before MKL loads.
+    Equal arguments give equal bytes if the process calls ``machine.reproducible_environment()`` before MKL is loaded.
 
     Raises:
-        ConfigError: m or the method do not fit A; sigma lies above wanted eigenvalues.
-        InputError: the null space of A holds more than the constant (several closed classes).
-        NotEnoughMemory: the method asked for, or with auto the last one, does not fit.
-        FactorizationError: the method asked for could not factor its matrix.
+        ConfigError: m or the method does not fit A; or sigma is above a requested eigenvalue.
+        InputError: the null space of A has more than one dimension (several closed classes).
+        NotEnoughMemory: the requested method does not fit, or, with auto, no method does.
+        FactorizationError: the requested method could not factor its matrix.
     """
     factor = canonical(factor)
     _check(factor, n_vectors, method)
@@ -151,62 +156,64 @@ def bottom_eigenpairs(
                 return _solve(method, ROUTES[method], problem)
             except FactorizationError as error:
                 raise FactorizationError(
-                    f"eigensolver.method {method}: {error}. The other methods work on other matrices: use auto, "
-                    f"which takes the next method where one fails, or a larger weights.reg"
+                    f"eigensolver.method {method}: {error}. Other methods factor other matrices: set the method to "
+                    f"auto, which tries the next method after a failure, or raise weights.reg"
                 ) from error
         return _first_that_converges(problem, skip)
 
 
 def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum:
-    """The routes in turn: what failed is told in the reason, and unconverged vectors start the next route."""
-    falls, best = list(skip.values()), None
+    """Try the methods in turn. Failures are added to the reason; unconverged vectors are the start of the next one."""
+    failures, best = list(skip.values()), None
     factors = ["factored", "shift_invert"] if _is_square(problem.factor) else ["shift_invert"]
     width = block_width(problem.n_vectors)
     patience = patience_seconds(problem.factor.nnz, width, problem.n_threads, square=_is_square(problem.factor))
-    left = [(name, problem._replace(max_factor_seconds=patience)) for name in factors] + [("polynomial", problem)]
-    left = [(name, attempt) for name, attempt in left if name not in skip]
+    attempts = [(name, problem._replace(max_factor_seconds=patience)) for name in factors] + [("polynomial", problem)]
+    attempts = [(name, attempt) for name, attempt in attempts if name not in skip]
     start = problem.start
-    while left:
-        name, attempt = left.pop(0)
+    while attempts:
+        name, attempt = attempts.pop(0)
         try:
-            found = _solve(name, ROUTES[name], attempt._replace(start=start))
+            spectrum = _solve(name, ROUTES[name], attempt._replace(start=start))
         except NotEnoughMemory as error:
-            falls.append(str(error))
-            # the Cholesky factor of M takes more than the LU of A on all data seen so far
-            left = [following for following in left if following[0] == "polynomial"]
+            failures.append(str(error))
+            # the Cholesky factor of M was larger than the LU of A on all data measured so far
+            attempts = [following for following in attempts if following[0] == "polynomial"]
             continue
         except LongFactorization as error:
-            falls.append(str(error))
-            left = [("polynomial", _for_half_of(error.seconds, problem)), (name, problem), *left]
-            left = [following for following in left if following[0] not in skip]
+            failures.append(str(error))
+            attempts = [("polynomial", _for_half_of(error.seconds, problem)), (name, problem), *attempts]
+            attempts = [following for following in attempts if following[0] not in skip]
             continue
         except FactorizationError as error:
-            falls.append(str(error))
+            failures.append(str(error))
             continue
-        told = replace(found, stats=replace(found.stats, reason="; before that, ".join([found.stats.reason, *falls])))
-        if found.converged:
-            return told
-        falls.append(f"{name} reached vector errors of {found.vector_errors.max():.0e} only")
-        start = found.vectors
-        if best is None or found.vector_errors.max() < best.vector_errors.max():
-            best = told
+        explained = replace(
+            spectrum, stats=replace(spectrum.stats, reason="; before that, ".join([spectrum.stats.reason, *failures]))
+        )
+        if spectrum.converged:
+            return explained
+        failures.append(f"{name} reached vector errors of {spectrum.vector_errors.max():.0e} only")
+        start = spectrum.vectors
+        if best is None or spectrum.vector_errors.max() < best.vector_errors.max():
+            best = explained
     if best is None:
-        raise NotEnoughMemory("no eigensolver can be used: " + "; ".join(falls))
+        raise NotEnoughMemory("no eigensolver can be used: " + "; ".join(failures))
     return best
 
 
 def _for_half_of(seconds: float, problem: Problem) -> Problem:
-    """The problem with a limit on products that makes polynomials take half of the time given."""
+    """The problem with a limit on products such that polynomial runs for half of ``seconds``."""
     width = block_width(problem.n_vectors)
     degrees = seconds / 2 / product_seconds(problem.factor.nnz, width, problem.n_threads)
     return problem._replace(max_degrees=min(max(int(degrees), 1), problem.max_degrees), impatient=True)
 
 
 def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> Spectrum:
-    """One route, judged. Raises InputError where M has another null vector than the constant."""
+    """Run one method and check its result. Raises InputError if M has a second null vector."""
     problem.hooks.begin(name)
-    found = route(problem)
-    values, tolerances = found.pairs.values, problem.tolerances
+    outcome = route(problem)
+    values, tolerances = outcome.pairs.values, problem.tolerances
     if tolerances.has_null_vector(values) and not problem.flat:
         cause = "its neighbour graph has several closed classes; set neighbors.reverse to auto (lle) or 4, or "
         if problem.null is not None:
@@ -215,22 +222,22 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
             f"M has a null vector besides the one it must have (eigenvalue {values[0]:.1e}, the largest being "
             f"{tolerances.largest:.1e}): {cause}raise neighbors.n_neighbors"
         )
-    pairs = found.pairs._replace(vectors=fix_signs(found.pairs.vectors))
+    pairs = outcome.pairs._replace(vectors=fix_signs(outcome.pairs.vectors))
     residuals = residual_norms(problem.factor, pairs)
     stats = SolverStats(
-        method=found.method, reason=found.reason, factor_nnz=found.factor_nnz, predicted_bytes=found.predicted_bytes,
-        n_solves=found.n_solves, n_degrees=found.n_degrees, n_refinements=found.n_refinements,
-        rounding_floor=EPS * tolerances.largest,
+        method=outcome.method, reason=outcome.reason, factor_nnz=outcome.factor_nnz,
+        predicted_bytes=outcome.predicted_bytes, n_solves=outcome.n_solves, n_degrees=outcome.n_degrees,
+        n_refinements=outcome.n_refinements, rounding_floor=EPS * tolerances.largest,
     )  # fmt: skip
-    # with a factor the error of a vector is ||M^+ r||, and no residual says more about it; hubs raise the residual's
-    # rounding error above what lambda_max tells, and a solve that is exact to 12 digits is not done again for that
-    good = found.n_solves > 0 or tolerances.met_by_residuals(residuals, values)
-    converged = good and tolerances.met_by_vectors(found.errors, values)
-    return Spectrum(values, pairs.vectors, residuals, found.errors, converged, stats)
+    # With a factor the error of a vector is ||M^+ r||, so residuals add no information. Hubs raise the rounding error
+    # of residuals above the bound from lambda_max; a solve that is exact to 12 digits must not be repeated for that.
+    good = outcome.n_solves > 0 or tolerances.met_by_residuals(residuals, values)
+    converged = good and tolerances.met_by_vectors(outcome.errors, values)
+    return Spectrum(values, pairs.vectors, residuals, outcome.errors, converged, stats)
 
 
 def _closed_point(factor: csr_array) -> int:
-    """A point of the one closed class; any point where A is not square, as M is regular without any row and column."""
+    """A point of the one closed class; any point if A is not square: M without one row and column is then regular."""
     if not _is_square(factor):
         return 0
     classes = closed_classes(factor)

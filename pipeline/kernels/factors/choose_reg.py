@@ -1,11 +1,14 @@
 """Regularisation of the local Gram matrices, chosen from the noise in neighbourhoods.
 
-`reg` decides which operator LLE approximates (Wu & Wu 2018, Annals of Statistics 46). If it is small, the weights
-reproduce linear functions on the tangent space, which unrolls a surface. But they also fit noise: a third of them is
-negative, and small eigenvalues of M belong to clumps of points. If it is large, the weights are nearly equal and M is
-close to the squared graph Laplacian, which noise hardly changes. De Ridder & Duin 2002 (Delft PH-2002-01, section 3.2)
-therefore take the mean variance outside the embedding's dimensions as the ridge. Here that variance and the noise are
-measured, and each range of them has its `reg`.
+`reg` decides which operator LLE approximates (Wu & Wu 2018, Annals of Statistics 46).
+
+- With a small `reg` the weights reproduce linear functions on the tangent space, which unrolls a surface. But they
+  also fit noise: about a third of them are negative, and small eigenvalues of M belong to clumps of points.
+- With a large `reg` the weights are nearly equal and M is close to the squared graph Laplacian, which noise hardly
+  changes.
+
+De Ridder & Duin 2002 (Delft PH-2002-01, section 3.2) therefore use the mean variance outside the embedding's dimensions
+as the ridge. This module measures that variance and the noise, and chooses one of three values of `reg` from them.
 """
 
 from typing import NamedTuple
@@ -14,34 +17,35 @@ import numpy as np
 import numpy.typing as npt
 
 SURFACE_REG, BLURRED_REG, NOISY_REG = 1e-3, 3e-2, 1e-1
-"""For neighbourhoods that are flat, that are thicker than the embedding has coordinates, and that are mostly noise.
+"""`reg` for flat neighbourhoods, for neighbourhoods of more dimensions than the embedding, and for mostly noise.
 
-Measured by tests/benchmarks/reg_choice.py, as are the bounds below; larger and smaller values were never needed.
+These values and the bounds below were measured with tests/benchmarks/reg_choice.py. Smaller and larger values of `reg`
+were not better on any of its data sets.
 """
 
 BLURRED_NOISE, NOISY_NOISE = 0.15, 0.4
-"""Median noise from which on BLURRED_REG and NOISY_REG are taken. Clean surfaces have below 0.05."""
+"""Median noise at and above which BLURRED_REG and NOISY_REG are chosen. Clean surfaces have less than 0.05."""
 
 BLURRED_OUTSIDE = 0.2
-"""Mean variance outside the leading directions from which on BLURRED_REG is taken.
+"""Mean variance outside the leading directions at and above which BLURRED_REG is chosen.
 
-A neighbourhood that fills one dimension more than the embedding has 0.15 there, one that fills two more has 0.25.
+This variance is 0.15 if a neighbourhood has one dimension more than the embedding, and 0.25 if it has two more.
 """
 
 Float64 = npt.NDArray[np.float64]
 
 
 class LocalVariance(NamedTuple):
-    """What makes up the variance of each neighbourhood, as shares of it; NaN where it cannot be measured."""
+    """Parts of the variance of each neighbourhood, as shares of the total; NaN if they cannot be measured."""
 
     noise: Float64
-    """(B,) distance of the point itself from the surface of its neighbours, squared, twice; negative by chance."""
+    """(B,) twice the squared distance of the point from the surface of its neighbours; an estimate, can be negative."""
     outside: Float64
-    """(B,) outside the leading m directions, in [0, 1]."""
+    """(B,) variance outside the leading m directions, in [0, 1]."""
 
 
 class RegChoice(NamedTuple):
-    """A value of `reg` and the medians or means it follows from."""
+    """A value of `reg`, and the median noise and mean outside variance that it was chosen from."""
 
     reg: float
     noise: float
@@ -57,21 +61,22 @@ def local_variance(
 ) -> LocalVariance:
     """Noise and variance outside n_components directions of the offsets c_j = y_j - x from each point, in float64.
 
-    Let the point and its neighbours be on a surface, plus independent noise e. Then c_j = t_j + e_j - e_x: all offsets
-    share -e_x, so two different ones have the mean product E c_j'c_l = |e_x|^2, while t_j'c_l averages to 0 if the
-    neighbours lie evenly around the point. The noise of an offset is twice that, e_j and e_x, and its share of the
-    variance is
+    Assume that the point and its neighbours lie on a surface, plus independent noise e. Then c_j = t_j + e_j - e_x. All
+    offsets share -e_x, so two different offsets have the mean product E c_j'c_l = |e_x|^2; t_j'c_l averages to 0 if the
+    neighbours lie evenly around the point. An offset contains the noise of two points, e_j and e_x, so the share of
+    noise in its variance is
 
-        noise = 2 mean_{j != l} c_j'c_l / mean_j |c_j|^2,
+        noise = 2 mean_{j != l} c_j'c_l / mean_j |c_j|^2.
 
-    which needs no estimate of the dimension, and no correction for the number of neighbours. Boundaries of a surface
-    raise it (take the median over points). So do points that fill many dimensions without any noise: most of them have
-    their neighbours on the inner side.
+    This needs no estimate of the dimension, and no correction for the number of neighbours. Boundaries of a surface
+    raise the estimate, so callers take the median over points. Points that fill many dimensions without noise raise it
+    as well: most of them have their neighbours on the inner side.
 
     Args:
         points: (B, d).
         neighbors: (B, K, d) coordinates of the neighbours; the content of invalid slots is ignored.
-        valid: (B, K) which slots hold a neighbour. With fewer than two, or none apart from the point: NaN.
+        valid: (B, K) which slots hold a neighbour. The result is NaN for points with fewer than two neighbours, and
+            for points whose neighbours all coincide with them.
         n_components: m, the dimensions of the embedding.
 
     >>> x, y = np.zeros((1, 2)), np.array([[[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]])
@@ -103,7 +108,7 @@ def _outside(offsets: Float64, n_components: int) -> Float64:
 
 
 def choose_reg(variance: LocalVariance, n_components: int) -> RegChoice:
-    """The value of `reg` for neighbourhoods like these; SURFACE_REG where none of them can be measured.
+    """The value of `reg` for these neighbourhoods; SURFACE_REG if none of them can be measured.
 
     >>> choose_reg(LocalVariance(np.array([0.6, 0.7, 0.9]), np.array([0.3, 0.3, 0.3])), n_components=2).reg
     0.1

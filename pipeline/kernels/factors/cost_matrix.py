@@ -1,12 +1,12 @@
-"""The cost matrix M, from the local contributions of the points to blocks of rows.
+"""The cost matrix M, summed by blocks of rows from the contributions of single points.
 
-Every method of the family writes M = F' F = sum_i f_i f_i' with a sparse factor F whose rows are local: a row touches
-one point and its neighbours. For LLE, F = A = I - W (Roweis & Saul 2000, Science 290, eq. 3). Only ``local_factor`` is
-about LLE; the rest works on any F with n_points columns.
+Every method of the family has M = F' F = sum_i f_i f_i' with a sparse factor F. A row of F has entries for one point
+and its neighbours only. For LLE, F = A = I - W (Roweis & Saul 2000, Science 290, eq. 3). Only ``local_factor`` is
+specific to LLE; the rest works on any F with n_points columns.
 
-A block of source rows of F touches few rows of M, so its contribution is kept compact (``RowContribution``), cut by
-destination block, and summed there. All sums run over source rows in ascending order, for (i, j) as for (j, i), so M is
-symmetric bit for bit and does not depend on where the destination blocks are cut.
+A block of source rows of F contributes to few rows of M. So its contribution is stored in compact form
+(``RowContribution``), split by destination block, and summed there. All sums run over source rows in ascending order,
+for (i, j) as for (j, i). So M is symmetric bit for bit and does not depend on the size of the destination blocks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,24 +20,24 @@ from scipy.sparse import csr_array
 from ...core.errors import InputError
 
 TABLE_SHARE = 4
-"""Largest table for renumbering, in entries per id; bounds memory and changes no result."""
+"""Largest table for renumbering, in entries per id. It limits the memory and changes no result."""
 
 
 class RowContribution(NamedTuple):
-    """Compressed rows of a sum of f_i f_i', only those that are touched (r rows, m entries)."""
+    """The rows with entries of a sum of f_i f_i', in compressed form (r rows, m entries)."""
 
     rows: npt.NDArray[np.integer]
     """(r,) global row ids, ascending."""
     indptr: npt.NDArray[np.integer]
     """(r + 1,) row s holds entries indptr[s] to indptr[s + 1]."""
     indices: npt.NDArray[np.integer]
-    """(m,) global column ids, ascending within a row, none twice."""
+    """(m,) global column ids, ascending and distinct within a row."""
     data: npt.NDArray[np.float64]
     """(m,) values."""
 
 
 def index_dtype(*largest: int) -> type[np.int32] | type[np.int64]:
-    """int32 where all the numbers fit into it, else int64.
+    """int32 if all the numbers fit, else int64.
 
     >>> index_dtype(10, 2**31 - 1).__name__, index_dtype(2**31).__name__
     ('int32', 'int64')
@@ -51,18 +51,18 @@ def local_factor(
     """Rows first_row, ..., first_row + B - 1 of A = I - W as a (B, n_points) matrix with sorted columns.
 
     Args:
-        indices: (B, K) neighbour ids, -1 in empty slots, which leave no entry.
+        indices: (B, K) neighbour ids, -1 in empty slots; empty slots give no entry.
         weights: (B, K) reconstruction weights.
         first_row: id of the first of the B points.
         n_points: number of columns.
 
     Raises:
-        InputError: an id is out of range, is the point itself, or comes twice in a row.
+        InputError: an id is out of range, is the point itself, or is repeated in a row.
     """
     n_rows, n_slots = indices.shape
     dtype = index_dtype(n_points, n_rows * (n_slots + 1))
     own = np.arange(first_row, first_row + n_rows, dtype=dtype)[:, None]
-    # Empty slots get the column n_points, which sorts behind all real ones.
+    # Empty slots get the column n_points, which is sorted after all real columns.
     columns = np.hstack([own, np.where(indices < 0, n_points, indices).astype(dtype)])
     values = np.hstack([np.ones((n_rows, 1)), -weights])
     order = np.argsort(columns, axis=1)
@@ -76,11 +76,11 @@ def local_factor(
 
 
 def gram_contributions(factor: csr_array, max_entries: int) -> Iterator[RowContribution]:
-    """F' F of a block of source rows (B, n_points) in runs of its rows, the touched ones only.
+    """F' F of a block of source rows F (B, n_points), in runs of consecutive rows; rows without entries are skipped.
 
-    A run is cut where the rows of F in it have more than max_entries entries in all, counted once for every row of F' F
-    they touch: so many it can have at most. It is a row at least. Entries of one position are already summed.
-    Works on the columns that occur, renumbered, so no matrix with n_points rows is ever made.
+    A run has at least one row, and otherwise at most ``max_entries`` entries by an upper bound: each row of F' F counts
+    the entries of all rows of F that contribute to it. Entries at one position are already summed. The work is done on
+    renumbered columns, so no matrix with n_points rows is created.
     """
     touched, compact = _renumber(factor.indices)
     n_points = factor.shape[1]
@@ -96,20 +96,20 @@ def gram_contributions(factor: csr_array, max_entries: int) -> Iterator[RowContr
 
 
 def _cuts(transposed: csr_array, lengths: npt.NDArray[np.integer], max_entries: int) -> list[int]:
-    """First and past-the-last rows of the runs; lengths: entries of each row of F, the columns of `transposed`."""
+    """Boundaries of the runs; ``lengths`` are the entries of each row of F, which are the columns of ``transposed``."""
     cuts = [0]
     if transposed.nnz:
-        most = np.add.reduceat(lengths.astype(np.int64)[transposed.indices], transposed.indptr[:-1]).cumsum()
-        while cuts[-1] < len(most):
-            before = int(most[cuts[-1] - 1]) if cuts[-1] else 0
-            cuts.append(max(cuts[-1] + 1, int(np.searchsorted(most, before + max_entries, side="right"))))
+        bound = np.add.reduceat(lengths.astype(np.int64)[transposed.indices], transposed.indptr[:-1]).cumsum()
+        while cuts[-1] < len(bound):
+            before = int(bound[cuts[-1] - 1]) if cuts[-1] else 0
+            cuts.append(max(cuts[-1] + 1, int(np.searchsorted(bound, before + max_entries, side="right"))))
     return cuts
 
 
 def split_by_rows(contribution: RowContribution, block_points: int, n_points: int) -> dict[int, RowContribution]:
-    """Cut a contribution at the multiples of block_points: {destination block: its rows}, touched blocks only.
+    """Split a contribution at the multiples of block_points: {destination block: its rows}, without empty blocks.
 
-    Row and column ids stay global. The pieces are views where possible.
+    Row and column ids stay global. The pieces are views if possible.
 
     Raises:
         InputError: a row is not in [0, n_points).
@@ -132,8 +132,8 @@ def merge_contributions(
 ) -> csr_array:
     """Rows row_start to row_stop of M, (row_stop - row_start, n_points), columns sorted.
 
-    Needs about three times the pieces, whatever n_points is: columns are renumbered for SciPy's sparse product, whose
-    work array would have an entry for every one.
+    Needs about three times the memory of the pieces, for any n_points: columns are renumbered, because SciPy's sparse
+    product uses a work array with one entry for each column.
 
     Args:
         contributions: pieces of this destination block **in the order of their source blocks**; this order fixes
@@ -154,8 +154,8 @@ def merge_contributions(
             "the pieces belong to another destination block"
         )
     touched, stacked = _stack(contributions)
-    # Row r of M is the sum of the stacked rows that carry its id: a product with a 0/1 matrix, which SciPy adds in the
-    # order of the stacked rows, the order of the sources. (Sorting COO entries would not keep that order.)
+    # Row r of M is the sum of the stacked rows with id r: a product with a 0/1 matrix. SciPy adds the terms in the
+    # order of the stacked rows, which is the order of the sources. (Sorting COO entries would not keep that order.)
     dtype = stacked.indptr.dtype
     order = np.argsort(rows, kind="stable")
     indptr = np.searchsorted(rows[order], np.arange(row_start, row_stop + 1)).astype(dtype)
@@ -167,7 +167,7 @@ def merge_contributions(
 
 
 def _stack(contributions: Sequence[RowContribution]) -> tuple[npt.NDArray[np.integer], csr_array]:
-    """(columns that occur, the pieces under each other, a row for each of theirs, on these columns)."""
+    """Stack the pieces: (distinct columns ascending, matrix with one row for each row of a piece, on these columns)."""
     lengths = np.concatenate([np.diff(piece.indptr) for piece in contributions])
     n_entries = int(lengths.sum())
     dtype = index_dtype(n_entries, len(lengths))
@@ -181,7 +181,7 @@ def _stack(contributions: Sequence[RowContribution]) -> tuple[npt.NDArray[np.int
 def _renumber(ids: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.int32]]:
     """(distinct ids ascending, position of each id among them).
 
-    By a table over their range, 5 x faster than sorting, where it is not larger than a few times the ids.
+    If the range of ids is at most TABLE_SHARE times their number, a table is used: 5 times faster than sorting.
     """
     if not ids.size:
         return ids, np.zeros(0, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""The rows of a sparse factor F, from the rows over neighbourhoods of single points."""
+"""Stack the local rows of single points to a sparse factor F."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,26 +14,26 @@ Ids = npt.NDArray[np.integer]
 
 
 class LocalRows(NamedTuple):
-    """Rows of points whose neighbourhoods have one size (b points, R rows each, C ids)."""
+    """Rows of F for points whose neighbourhoods have the same size (b points, R rows each, C ids)."""
 
     points: Ids
     """(b,) position of each point in its block."""
     columns: Ids
-    """(b, C) global ids of its neighbourhood, distinct in each row."""
+    """(b, C) global ids of the neighbourhood of each point, distinct in each row."""
     values: npt.NDArray[np.float64]
-    """(b, R, C)."""
+    """(b, R, C) entries of the rows."""
     used: npt.NDArray[np.bool_]
-    """(b, R) which rows count."""
+    """(b, R) which rows are part of F."""
 
 
 def stack_rows(parts: Sequence[LocalRows], n_block: int, n_points: int) -> csr_array:
-    """All rows as one matrix (rows, n_points), columns sorted: by point, then in the order of the point's rows.
+    """All rows as one matrix (rows, n_points), columns sorted. Rows are ordered by point, then as in its local rows.
 
     Args:
-        parts: each of the ``n_block`` points of the block in one part at most.
+        parts: local rows; each of the ``n_block`` points of the block is in at most one part.
 
     Raises:
-        InputError: an id is out of range, or comes twice in a neighbourhood.
+        InputError: an id is out of range, or is repeated in a neighbourhood.
     """
     counts, lengths = np.zeros(n_block, np.int64), np.zeros(n_block, np.int64)
     for part in parts:

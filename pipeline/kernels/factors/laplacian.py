@@ -1,9 +1,10 @@
 """Local factors of Laplacian eigenmaps: one row for each edge of the neighbour graph.
 
-Belkin & Niyogi 2003 (Neural Computation 15, 1373-1396): points are linked if one is among the other's neighbours (OR),
-with weight exp(-d^2 / t) (heat kernel) or 1, and the coordinates solve L f = lambda D f with L = D - W. With
-f = D^-1/2 v this is the symmetric problem of D^-1/2 L D^-1/2 = F' F, where the edge {i, j} of weight w gives the row
-sqrt(w) (e_i / sqrt(d_i) - e_j / sqrt(d_j)). Its null vector is D^1/2 1, not the constant.
+Belkin & Niyogi 2003 (Neural Computation 15, 1373-1396): two points are linked if one of them is a neighbour of the
+other. The weight is exp(-d^2 / t) (heat kernel) or 1. The coordinates solve L f = lambda D f with L = D - W.
+
+With f = D^-1/2 v this is the symmetric eigenproblem of D^-1/2 L D^-1/2 = F' F, where an edge {i, j} of weight w gives
+the row sqrt(w) (e_i / sqrt(d_i) - e_j / sqrt(d_j)). Its null vector is D^1/2 1, not the constant.
 """
 
 from typing import NamedTuple
@@ -22,31 +23,32 @@ class LaplacianEdges(NamedTuple):
     """Undirected edges, three arrays (e,)."""
 
     rows: Ids
-    """The point in whose block the edge is kept."""
+    """The point that owns the edge; the edge is stored in its block."""
     neighbors: Ids
     weights: F64
 
 
 def own_edges(rows: Ids, indices: Ids, squared: F64, lists: npt.NDArray[np.integer], t: float | None) -> LaplacianEdges:
-    """The edges that some points keep: every edge {i, j} is kept once, by the lower id where each lists the other.
+    """The edges that the given points own. Each edge {i, j} has one owner: the point that lists the other as neighbour.
 
+    If both points list each other, the lower id is the owner.
     Args:
         rows: (B,) ids of the points.
         indices: (B, K) their neighbours, -1 in empty slots.
         squared: (B, K) squared distances.
         lists: (B, K, K) the neighbours of these neighbours; the content for empty slots is ignored.
-        t: of the heat kernel exp(-d^2 / t), in squared input units; None for weights of 1.
+        t: scale of the heat kernel exp(-d^2 / t), in squared input units; None for weights of 1.
     """
     mutual = (lists == rows[:, None, None]).any(axis=2)
-    kept = (indices >= 0) & (~mutual | (rows[:, None] < indices))
-    at, slot = np.nonzero(kept)
+    owned = (indices >= 0) & (~mutual | (rows[:, None] < indices))
+    at, slot = np.nonzero(owned)
     distances = squared[at, slot]
     weights = np.ones(len(at)) if t is None else np.exp(-distances / t)
     return LaplacianEdges(rows[at], indices[at, slot].astype(np.int64), weights)
 
 
 def edge_factor(edges: LaplacianEdges, row_degrees: F64, neighbor_degrees: F64, n_points: int) -> csr_array:
-    """Rows of F (e, n_points), in the order of the edges, columns sorted; the degrees (e,) are those of both ends."""
+    """Rows of F (e, n_points), one for each edge, columns sorted; the degrees (e,) are those of the ends of an edge."""
     length = np.sqrt(edges.weights)
     values = np.column_stack([length / np.sqrt(row_degrees), -length / np.sqrt(neighbor_degrees)])
     columns = np.column_stack([edges.rows, edges.neighbors])
@@ -58,7 +60,7 @@ def edge_factor(edges: LaplacianEdges, row_degrees: F64, neighbor_degrees: F64, 
 
 
 def partial_degrees(edges: LaplacianEdges) -> tuple[Ids, F64]:
-    """What the edges add to the degrees of their ends: (distinct ids ascending, sums)."""
+    """Sums of edge weights at each point: (distinct ids ascending, their contribution to the degrees)."""
     ids, positions = np.unique(np.concatenate([edges.rows, edges.neighbors]), return_inverse=True)
     sums: F64 = np.bincount(positions, np.tile(edges.weights, 2), minlength=len(ids)).astype(np.float64)
     return ids, sums

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...core.errors import InputError
 
 GENERAL_POSITION = 1e-12
-"""Neighbours are in general position if the least eigenvalue of their Gram matrix is above this times its trace."""
+"""Neighbours are in general position if the smallest eigenvalue of their Gram matrix exceeds this times its trace."""
 
 
 class BarycenterWeights(NamedTuple):
@@ -23,7 +23,7 @@ class BarycenterWeights(NamedTuple):
     squared_error: npt.NDArray[np.float64]
     """(B,) ||x_i - sum_j w_ij y_ij||^2, in squared input units."""
     zero_trace: npt.NDArray[np.bool_]
-    """(B,) all neighbours coincide with the point, so the weights are equal and carry no geometry."""
+    """(B,) True if all neighbours coincide with the point; its weights are equal and hold no geometry."""
 
 
 def barycenter_weights(
@@ -33,28 +33,28 @@ def barycenter_weights(
     reg: float,
     rule: str,
 ) -> BarycenterWeights:
-    """Solve (G_i + R_i I) w = 1 for each point and normalise, in float64 whatever the dtype of the points.
+    """Solve (G_i + R_i I) w = 1 for each point and normalise; computed in float64 for any dtype of the points.
 
-    R_i by the rule; where G_i has no trace (all neighbours at the point) it is ``reg`` in each of them:
+    The rule determines R_i. If the trace of G_i is zero (all neighbours at the point), R_i is ``reg`` for every rule.
 
-    - trace: reg * trace(G_i), the rule of scikit-learn's ``barycenter_weights``. It keeps the weights invariant to
+    - trace: reg * trace(G_i), the rule of scikit-learn's ``barycenter_weights``. The weights are then invariant to
       rotation, translation and scale of the points.
-    - absolute: reg itself, as in much of the literature; the weights then depend on the unit of the points.
-    - when_needed: reg * trace(G_i), but only where K_i > d or the neighbours are not in general position, so that
-      G_i is singular (Saul & Roweis 2003, appendix A); elsewhere 0.
+    - absolute: reg itself, as in much of the literature. The weights then depend on the unit of the points.
+    - when_needed: reg * trace(G_i) if G_i is singular, because K_i > d or because the neighbours are not in general
+      position (Saul & Roweis 2003, appendix A); otherwise 0.
 
     The working memory is about two copies of ``neighbors`` in float64, so callers pass batches.
 
     Args:
         points: (B, d).
         neighbors: (B, K, d) coordinates of the neighbours; the content of invalid slots is ignored.
-        valid: (B, K) which slots hold a neighbour; at least one a row.
-        reg: positive; dimensionless, for the rule absolute in squared input units.
+        valid: (B, K) which slots hold a neighbour; at least one in each row.
+        reg: positive; dimensionless, but in squared input units for the rule absolute.
         rule: trace, absolute or when_needed.
 
     Raises:
-        InputError: a point has no neighbour, coordinates are not finite (or so large that their squares are
-            not), or a regularised Gram matrix is still singular.
+        InputError: a point has no neighbour; coordinates or their squares are not finite; or a regularised Gram
+            matrix is still singular.
 
     >>> x, y = np.zeros((1, 2)), np.array([[[1.0, 0.0], [-1.0, 0.0], [7.0, 7.0]]])
     >>> barycenter_weights(x, y, np.array([[True, True, False]]), reg=1e-3, rule="trace").weights
@@ -85,7 +85,7 @@ def _ridge(
     reg: float,
     rule: str,
 ) -> npt.NDArray[np.float64]:
-    """What is added to the diagonal of each Gram matrix, (B,)."""
+    """R_i, the number added to the diagonal of each Gram matrix, (B,)."""
     if rule == "absolute":
         return np.full(len(trace), reg)
     ridge: npt.NDArray[np.float64] = np.where(trace > 0, reg * trace, reg)
@@ -99,14 +99,14 @@ def _ridge(
 
 
 def _solve(gram: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_], reg: float) -> npt.NDArray[np.float64]:
-    # LAPACK's general solver in one batched call. A Cholesky factorisation vectorised over the batch was measured:
-    # 1.5 times faster at K = 12, 1.7 times slower at K = 30, and longer than everything else in this file.
+    # One batched call of LAPACK's general solver. A Cholesky factorisation vectorised over the batch was measured:
+    # 1.5 times faster at K = 12, 1.7 times slower at K = 30, and more code than the rest of this file.
     try:
         solution = np.linalg.solve(gram, valid.astype(np.float64)[:, :, None])[:, :, 0]
     except np.linalg.LinAlgError as error:
         raise _singular(reg) from error
     total = solution.sum(axis=1, keepdims=True)
-    if not (total > 0).all():  # 1' G^-1 1 is positive for every G that is positive definite in float64
+    if not (total > 0).all():  # 1' G^-1 1 > 0 for every positive definite G
         raise _singular(reg)
     weights: npt.NDArray[np.float64] = solution / total
     return weights

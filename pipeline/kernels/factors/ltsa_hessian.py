@@ -1,16 +1,17 @@
 """Local factors from tangent spaces: local tangent space alignment and Hessian eigenmaps.
 
-Both take the m leading principal components of a neighbourhood as its tangent coordinates U (K, m), orthonormal and of
-mean zero, and ask which functions on the K points are not affine in U (ltsa) or have a Hessian in U (hessian). The
-answer is a few orthonormal rows q over the K points, and the point's contribution to M is the sum of q q'.
+Both use the m leading principal components of a neighbourhood as its tangent coordinates U (K, m), orthonormal and of
+mean zero. Both compute a few orthonormal rows q over the K points: ltsa a basis of the functions that are orthogonal to
+all affine functions of U, hessian a basis of those that measure second derivatives in U. The point's contribution to M
+is the sum of q q'.
 
 - ltsa, Zhang & Zha 2004 (SIAM J. Sci. Comput. 26, 313-338), eq. 3.8: M_i = I - [1/sqrt(K), U] [1/sqrt(K), U]', here
   as F_i' F_i with the K - m - 1 rows of a basis of the complement.
 - hessian, Donoho & Grimes 2003 (PNAS 100, 5591-5596), section 4: orthonormalise [1, U, all products U_a U_b] and keep
   the m (m + 1) / 2 columns that come from the products. scikit-learn keeps all K - m - 1 columns of a full QR
-  factorization there, which is ltsa again unless K = m (m + 3) / 2 + 1.
+  factorization, which equals ltsa unless K = m (m + 3) / 2 + 1.
 
-On a manifold that is flat in its neighbourhoods the coordinates are null vectors of M, besides the constant.
+If the neighbourhoods are flat, the coordinates of the manifold are null vectors of M, in addition to the constant.
 """
 
 import numpy as np
@@ -22,8 +23,8 @@ F64 = npt.NDArray[np.float64]
 def tangent_coordinates(points: npt.NDArray[np.floating], n_components: int) -> F64:
     """The leading left singular vectors (B, K, m) of centred neighbourhoods (B, K, d); m <= min(K, d).
 
-    By the Gram matrix where d >= K: its eigenvectors are as good, as long as the m-th singular value is not below 1e-8
-    of the first, and take d / K times less work.
+    If d >= K they are computed as eigenvectors of the Gram matrix, with d / K times less work. These are as accurate
+    unless the m-th singular value is below 1e-8 of the first.
     """
     _, n_neighbors, n_features = points.shape
     centered = points.astype(np.float64)
@@ -48,7 +49,7 @@ def alignment_rows(points: npt.NDArray[np.floating], n_components: int) -> F64:
 
 
 def hessian_rows(points: npt.NDArray[np.floating], n_components: int) -> F64:
-    """Local factors of Hessian eigenmaps: (B, m (m + 1) / 2, K) rows orthogonal to 1 and to the tangent.
+    """Local factors of Hessian eigenmaps: (B, m (m + 1) / 2, K) orthonormal rows, orthogonal to 1 and to the tangent.
 
     Args:
         points: (B, K, d) neighbourhoods, K >= m (m + 3) / 2 + 1.

@@ -1,10 +1,10 @@
-"""Local factors of modified locally linear embedding: several weight vectors a point instead of one.
+"""Local factors of modified locally linear embedding: several weight vectors for each point instead of one.
 
-Zhang & Wang 2006 (MLLE: Modified Locally Linear Embedding Using Multiple Weights, NIPS 19). Where neighbours are nearly
-dependent, many weight vectors reconstruct the point almost equally well; MLLE takes s_i of them that are linearly
-independent, W_i = V_i H_i + (1 - alpha_i) w_i 1', with V_i the s_i least principal directions among the neighbours, w_i
-the regularised weights of LLE and H_i the Householder matrix that makes all columns sum to 1. The point's contribution
-to M is that of the s_i rows (W_i', -1).
+Zhang & Wang 2006 (MLLE: Modified Locally Linear Embedding Using Multiple Weights, NIPS 19). If the neighbours are
+nearly linearly dependent, many weight vectors reconstruct the point almost equally well. MLLE uses s_i linearly
+independent ones, W_i = V_i H_i + (1 - alpha_i) w_i 1'. V_i holds the s_i principal directions of least variance among
+the neighbours, w_i the regularised weights of LLE, and the Householder matrix H_i makes all columns sum to 1. The
+point contributes the s_i rows (W_i', -1) to F.
 """
 
 from typing import NamedTuple
@@ -15,22 +15,22 @@ import numpy.typing as npt
 F64 = npt.NDArray[np.float64]
 
 GENERAL_POSITION = 1e-12
-"""As in ``barycenter``: above this times the trace, the least eigenvalue of a Gram matrix is not zero."""
+"""As in ``lle_weights``: an eigenvalue of a Gram matrix above this times the trace is not zero."""
 ALIGNED = 1e-12
-"""A Householder vector shorter than this is zero: V_i' 1 is alpha_i 1 already."""
+"""A Householder vector shorter than this counts as zero: V_i' 1 already equals alpha_i 1."""
 
 
 class PrincipalDirections(NamedTuple):
     """Spectra of local Gram matrices G = Z Z' of the offsets Z of the neighbours from the point."""
 
     vectors: F64
-    """(B, K, K) orthonormal columns, the largest eigenvalue first."""
+    """(B, K, K) orthonormal columns, sorted by descending eigenvalue."""
     values: F64
-    """(B, min(K, d)) descending; the others are zero."""
+    """(B, min(K, d)) eigenvalues, descending; the remaining ones are zero."""
 
 
 class WeightRows(NamedTuple):
-    """The local factors of a batch."""
+    """The local factors of a batch of points."""
 
     values: F64
     """(B, K, K + 1) rows over the K neighbours and the point itself; each sums to 0."""
@@ -50,7 +50,7 @@ def principal_directions(offsets: npt.NDArray[np.floating]) -> PrincipalDirectio
 
 
 def spread(values: F64, n_components: int) -> F64:
-    """rho_i, (B,): the variance outside the m leading directions over that within; NaN where there is none at all."""
+    """rho_i, (B,): variance outside the m leading directions over the variance in them; NaN if the latter is zero."""
     inside = values[:, :n_components].sum(axis=1)
     rho = np.full(len(values), np.nan)
     np.divide(values[:, n_components:].sum(axis=1), inside, out=rho, where=inside > 0)
@@ -60,12 +60,13 @@ def spread(values: F64, n_components: int) -> F64:
 def modified_rows(offsets: npt.NDArray[np.floating], threshold: float, reg: float, rule: str) -> WeightRows:
     """The weight vectors of a batch of points.
 
-    s_i is the largest number of directions whose variance is below ``threshold`` times that of the others, at least 1.
+    s_i is the largest number of directions whose total variance is below ``threshold`` times that of the others; it is
+    at least 1.
 
     Args:
         offsets: (B, K, d) neighbours minus their point, K >= 2.
         threshold: eta, the median of ``spread`` over all points.
-        reg, rule: regularisation of w_i, as in ``barycenter``. (scikit-learn takes 1e-3 of the trace whatever its reg.)
+        reg, rule: regularisation of w_i, as in ``lle_weights``. (scikit-learn always uses 1e-3 of the trace.)
     """
     _, n_neighbors, n_features = offsets.shape
     vectors, values = principal_directions(offsets)
@@ -86,7 +87,7 @@ def modified_rows(offsets: npt.NDArray[np.floating], threshold: float, reg: floa
 
 
 def _null_sizes(values: F64, n_neighbors: int, threshold: float) -> npt.NDArray[np.int64]:
-    """s_i: directions whose summed eigenvalues stay below the threshold times the sum of the rest."""
+    """s_i, (B,): number of directions whose summed eigenvalues are below the threshold times the sum of the others."""
     leading = np.cumsum(values, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = leading[:, -1:] / leading[:, :-1] - 1.0
@@ -96,7 +97,7 @@ def _null_sizes(values: F64, n_neighbors: int, threshold: float) -> npt.NDArray[
 
 
 def _ridges(values: F64, n_neighbors: int, n_features: int, reg: float, rule: str) -> F64:
-    """What is added to the eigenvalues, (B,)."""
+    """R_i, the number added to the eigenvalues, (B,)."""
     trace = values.sum(axis=1)
     if rule == "absolute":
         return np.full(len(values), reg)
