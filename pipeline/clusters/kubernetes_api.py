@@ -3,10 +3,11 @@
 import contextlib
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from ..core.errors import ConfigError, LleError
 
@@ -105,25 +106,31 @@ class KubernetesApi:
         """One request, repeated while the server is busy or unreachable; None for 404. Raises _Exists for 409."""
         custom = getattr(function, "__self__", None) is self._custom
         place = (GROUP, VERSION, self.namespace, *arguments) if custom else (*arguments, self.namespace)
-        error: Exception | None = None
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                time.sleep(FIRST_PAUSE * 2 ** (attempt - 1))
-            try:
-                return function(*place, _request_timeout=REQUEST_SECONDS, **options)
-            except self._failure as failure:
-                if failure.status == 404:
-                    return None
-                if failure.status == 409:
-                    raise _Exists from None
-                if failure.status and 400 <= failure.status < 500 and failure.status != 429:
-                    raise self._refused(what, failure) from None
-                error = failure
-            except (OSError, self._transport()) as failure:
-                error = failure
+        repeated = Retrying(
+            retry=retry_if_exception(self._is_passing), reraise=True, stop=stop_after_attempt(ATTEMPTS),
+            wait=wait_exponential(FIRST_PAUSE),
+        )  # fmt: skip
+        try:
+            return repeated(function, *place, _request_timeout=REQUEST_SECONDS, **options)
+        except self._failure as failure:
+            if failure.status == 404:
+                return None
+            if failure.status == 409:
+                raise _Exists from None
+            if not self._is_passing(failure):
+                raise self._refused(what, failure) from None
+            error: Exception = failure
+        except (OSError, self._transport()) as failure:
+            error = failure
         raise LleError(
             f"Kubernetes API: {what} in namespace {self.namespace} failed {ATTEMPTS} times; the last: {_reason(error)}"
         )
+
+    def _is_passing(self, error: BaseException) -> bool:
+        """Whether the server was busy or unreachable, so that the same request may succeed later."""
+        if not isinstance(error, self._failure):
+            return isinstance(error, (OSError, self._transport()))
+        return not (error.status and 400 <= error.status < 500 and error.status != 429)
 
     def _refused(self, what: str, failure: Any) -> ConfigError:
         cure = {

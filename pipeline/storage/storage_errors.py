@@ -3,9 +3,10 @@
 import contextlib
 import errno
 import re
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
 
 from ..core.credentials import redact
 from ..core.errors import InputError, LleError, StoreError
@@ -33,17 +34,17 @@ def storage_errors(where: str) -> Iterator[None]:
 
 def persist(write: Callable[[], Any], where: str) -> None:
     """Run a write; repeat it after a pause if the error may be temporary. Raises StoreError."""
+    repeated = Retrying(
+        retry=retry_if_exception(_is_passing), reraise=True, stop=stop_after_attempt(len(WRITE_PAUSES) + 1),
+        wait=wait_chain(*map(wait_fixed, WRITE_PAUSES)),
+    )  # fmt: skip
     with storage_errors(where):
-        for pause in WRITE_PAUSES:
-            try:
-                write()
-            except OSError as error:
-                if error.errno in FULL | FORBIDDEN or _is_remote(error):  # requests are repeated in retries.py
-                    raise
-                time.sleep(pause)
-            else:
-                return
-        write()
+        repeated(write)
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether a write may succeed a moment later. Requests to object stores are repeated in retries.py."""
+    return isinstance(error, OSError) and error.errno not in FULL | FORBIDDEN and not _is_remote(error)
 
 
 def _explain(error: OSError, where: str) -> StoreError:
@@ -61,13 +62,13 @@ def _explain(error: OSError, where: str) -> StoreError:
     return StoreError(f"{where}: {type(error).__name__}: {error}")
 
 
-def _is_remote(error: Exception) -> bool:
+def _is_remote(error: BaseException) -> bool:
     """Whether obstore raised the error; some of obstore's errors are Python's own classes."""
     no_errno = isinstance(error, OSError) and error.errno is None
     return type(error).__module__.startswith("obstore") or (no_errno and "Debug source" in str(error))
 
 
-def client_message(error: Exception) -> str:
+def client_message(error: BaseException) -> str:
     """The first line of an object-store client's message and the service's error code, without secrets."""
     code = re.search(r"<Code>(\w+)</Code>", str(error))
     return redact(str(error).split("\n")[0].partition(": <?xml")[0]) + (f": {code[1]}" if code else "")
@@ -84,7 +85,7 @@ class Explanation(NamedTuple):
         return (InputError if self.is_final else LleError)(f"{where}: {self.words}")
 
 
-def explain_remote(error: Exception) -> Explanation | None:
+def explain_remote(error: BaseException) -> Explanation | None:
     """Explain an object-store client's error, without secrets; None for errors of other origin."""
     if not _is_remote(error):
         return None

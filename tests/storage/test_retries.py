@@ -1,0 +1,61 @@
+"""Requests are repeated after temporary failures of an object store, and only then."""
+
+import asyncio
+import time
+
+import pytest
+
+from pipeline.storage import retries
+
+Failure = type("GenericError", (Exception,), {"__module__": "obstore.exceptions"})
+TEMPORARY, REFUSED = Failure("status code: 503 Service Unavailable"), Failure("status code: 403 Forbidden")
+
+
+async def _answer(request):
+    return request()
+
+
+@pytest.fixture(params=["blocking", "coroutine"])
+def repeated(request):
+    """`repeated(request)`: its result by `retried`, or by `retried_async`."""
+    if request.param == "blocking":
+        return retries.retried
+    return lambda call: asyncio.run(retries.retried_async(_answer, call))
+
+
+def failing(error, n_times):
+    """A request that raises `error` n times, and the list of its calls."""
+    calls = []
+
+    def request():
+        calls.append(time.monotonic())
+        if len(calls) <= n_times:
+            raise error
+        return "answer"
+
+    return request, calls
+
+
+def test_temporary_failure_is_repeated_until_it_passes(repeated, monkeypatch):
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.001)
+    request, calls = failing(TEMPORARY, 5)
+    assert repeated(request) == "answer"
+    assert len(calls) == 6
+
+
+@pytest.mark.parametrize("error", [REFUSED, OSError(5, "of this machine")])
+def test_other_errors_are_raised_at_once(repeated, error):
+    request, calls = failing(error, 1)
+    with pytest.raises(type(error)):
+        repeated(request)
+    assert len(calls) == 1
+
+
+def test_last_error_is_raised_within_the_time_limit(repeated, monkeypatch):
+    monkeypatch.setattr(retries, "RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.05)
+    request, calls = failing(TEMPORARY, 1000)
+    with pytest.raises(Failure, match="503"):
+        repeated(request)
+    assert len(calls) > 2
+    assert calls[-1] - calls[0] < 0.3
