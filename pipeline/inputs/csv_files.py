@@ -163,7 +163,7 @@ class CsvRows(FileRows):
         column = re.search(r"CSV column #(\d+)", message)
         # Row 1 is line 2, below the header; blank lines are not counted.
         line = f" near line {base + int(row[1]) + 1}" if row else ""
-        detail = re.sub(r"^.*?(Row #\d+: |error: )(CSV conversion error to \w+: )?", "", message.split("\n")[0])
+        detail = re.sub(r"^(In CSV column #\d+: |Row #\d+: |CSV \w+ error( to \w+)?: )+", "", message.split("\n")[0])
         name = f", column '{self._index.names[int(column[1])]}'" if column else ""
         return (
             f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if self._is_text else 'numbers'}, "
