@@ -47,15 +47,22 @@ settings.load_profile("pipeline")
 
 
 LONGEST = (
-    "test_slurm", "test_task_costs", "test_kubernetes", "test_faults", "test_benchmarks", "test_base_version",
-    "test_object_storage", "test_existing_scheduler", "test_methods", "test_kill_and_resume",
+    "test_slurm", "test_object_storage", "test_task_costs", "test_kubernetes", "test_methods", "test_benchmarks",
+    "test_faults", "test_determinism", "test_base_version", "test_existing_scheduler", "test_kill_and_resume",
 )  # fmt: skip
 """Files whose slow tests take long: begun first, or the last of them would run while the other processes wait."""
 
+INDEPENDENT = ("test_task_costs", "test_determinism", "test_benchmarks", "test_faults", "test_kill_and_resume")
+"""Files whose slow tests share no server, so that `make test-all` can spread them over its processes."""
 
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
+    for item in items:
+        if item.path.stem not in INDEPENDENT:
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(item.config.rootpath).as_posix()))
 
 
 @pytest.fixture(params=seeds(19, 83, 211), ids="seed{}".format)

@@ -450,4 +450,5 @@ def test_blocks_that_are_sorted_together(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [TREE, SCALED, CELLS, *LARGE.values()], ids=["small tree", "scaled", "cells", *LARGE])
 def test_no_step_of_larger_data_takes_more_than_its_plan(tmp_path, case):
-    check_peaks(probe(tmp_path, case))
+    """Up to M: the steps that follow take what they take in the smaller cases."""
+    check_peaks(probe(tmp_path, case, "assemble_cost"), last="assemble_cost")

@@ -15,7 +15,7 @@ import pytest
 import zarr
 from typer.testing import CliRunner
 
-import pipeline.storage.store as store_module
+import pipeline.storage.bundles as bundles_module
 from pipeline.cli.commands import app
 from pipeline.core.errors import ConfigError, StoreError
 from pipeline.storage.lock import RunLock
@@ -71,7 +71,7 @@ class TestNothingChanged:
         config = job(prometheus=str(tmp_path / "a.prom"), keep=1)
         assert lle("run", config, "--set", "execution.cluster.kind=local")["unchanged"]
         text = (tmp_path / "a.prom").read_text()
-        assert f'version="{Versions(str(tmp_path / "run.zarr")).pointer()["version"]}"}} 1' in text
+        assert f'version="{Versions(str(tmp_path / "run.zarr")).pointer()["version"]}"}} 1.0' in text
         assert 'lle_run_unchanged{store="' in text
 
     def test_fresh_computes_anew(self, job):
@@ -207,8 +207,8 @@ class TestPublishing:
         assert "tol" in refused(3, "run", config, *UNMET)
         assert Versions(str(tmp_path / "run.zarr")).pointer()["version"] == first["published"]
         text = (tmp_path / "a.prom").read_text()
-        assert "} 3\n" in text
-        assert f'version="{first["published"]}"}} 1' in text
+        assert "} 3.0\n" in text
+        assert f'version="{first["published"]}"}} 1.0' in text
 
     def test_what_failed_is_dropped_when_another_is_published(self, job, tmp_path):
         refused(3, "run", job(), *UNMET)
@@ -364,7 +364,7 @@ def test_through_an_object_store(job, tmp_path, monkeypatch):
             return RemoteObjects(at)
         return open_objects(at)
 
-    monkeypatch.setattr(store_module, "open_objects", opened)
+    monkeypatch.setattr(bundles_module, "open_objects", opened)
     first = lle("run", job(store=f"{url}/run.zarr", keep=1))
     assert lle("run", job(store=f"{url}/run.zarr", keep=1))["unchanged"]
     second = lle("run", job(store=f"{url}/run.zarr", keep=1), "--set", "eigensolver.n_components=3")
