@@ -64,7 +64,7 @@ def stored_factor(path):
     return csr_array(local_factor(indices, weights, 0, len(indices)))
 
 
-@pytest.mark.slow
+@pytest.mark.manual
 def test_mnist(tmp_path, shared_data):
     images = shared_data("mnist/train-images-idx3-ubyte.gz").parent
     config = write_config(tmp_path, input={"kind": "idx", "path": f"{images}/*-images-idx3-ubyte.gz"})
@@ -72,7 +72,7 @@ def test_mnist(tmp_path, shared_data):
     assert_agree(stored_factor(tmp_path / "run.zarr"), 5, ROUTES, (2,))
 
 
-@pytest.mark.slow
+@pytest.mark.manual
 def test_cover(tmp_path, shared_data):
     """Without polynomial: lambda_1 is 1e-12 and the spectrum of A crosses zero, so it would need 10^6 products."""
     source = {"kind": "npz", "path": str(shared_data("tables/cover.npz")), "key": "X"}
