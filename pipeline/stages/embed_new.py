@@ -1,7 +1,8 @@
-"""New points into the embedding of a finished run, block by block of new rows.
+"""Place new points in the embedding of a finished run, one block of new rows at a time.
 
-Neighbours are exact: the boxes of the training points' cells bound how far the k-th can be, and only cells within that
-reach are read, a batch at a time. What is written looks like a run's embedding, in a store of its own.
+Neighbours are exact. The bounding boxes of the training points' cells limit the distance of the k-th neighbour, and
+only cells within that distance are read, a batch at a time. Results are written to a separate store, in the arrays of
+a run's embedding.
 """
 
 from dataclasses import dataclass
@@ -28,12 +29,12 @@ Floats = npt.NDArray[np.floating]
 BATCH_BYTES = 16 * 2**20
 CALIBRATION_POINTS = 10_000
 USUAL_SHARE = 0.999
-"""Of the training points: one whose ratio is above that of so many is far."""
+"""Share of the training points below the default limit of the distance ratio; new points above the limit are far."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What decides the coordinates of new points."""
+    """Everything that determines the coordinates of new points."""
 
     run: str
     run_state: Json
@@ -45,7 +46,7 @@ class Job:
     rule: str
     seed: int
     n_embedded: int
-    """Weak components with coordinates; 0: all of them."""
+    """Weak components with coordinates; 0 for all of them."""
     n_coordinates: int
     n_features_input: int
     dtype_input: str
@@ -64,7 +65,7 @@ def steps(job: Job, layout: Layout) -> Steps:
     limit = job.max_ratio
     if limit is None:
         sample = min(CALIBRATION_POINTS, layout.n_points)
-        [found] = yield Step(
+        [calibrated] = yield Step(
             "transform",
             "calibrate",
             calibrate,
@@ -75,7 +76,7 @@ def steps(job: Job, layout: Layout) -> Steps:
             Runs(calibrate_bytes(sample=sample, block_size=job.stored_block, k=layout.k_max), resources=run),
             expected=lambda b: {"limit": 1.0},
         )
-        limit = found["limit"]
+        limit = calibrated["limit"]
     row = layout.row_bytes
     row_in = job.n_features_input * np.dtype(job.dtype_input).itemsize
     yield Step(
@@ -133,7 +134,7 @@ def steps(job: Job, layout: Layout) -> Steps:
 def calibrate(
     store: Store, block_index: int, n_neighbors: int, sample: int, seed: int, n_embedded: int, run: str
 ) -> Report:
-    """The distance ratio that all but a thousandth of the training points stay below, each taken as a new one."""
+    """Limit of the distance ratio: its quantile USUAL_SHARE over sampled training points, treated as new points."""
     trained = Store(run)
     with read_elsewhere(trained):
         ratios = _ratios_of_training(trained, n_neighbors, sample, seed, n_embedded)
@@ -147,8 +148,8 @@ def _ratios_of_training(trained: Store, k: int, sample: int, seed: int, n_embedd
         chosen = chosen[trained.gather(array_specs.POINT_COMPONENT.name, chosen) < n_embedded]
     ids = trained.gather(array_specs.NEIGHBOR_INDICES.name, chosen)[:, :k].astype(np.int64)
     distances = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, chosen)[:, :k]
-    wanted, positions = np.unique(np.maximum(ids, 0), return_inverse=True)
-    own = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, wanted)[:, :k]
+    listed, positions = np.unique(np.maximum(ids, 0), return_inverse=True)
+    own = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, listed)[:, :k]
     return distance_ratio(*of_equal_rank(distances, own, positions.reshape(ids.shape), ids >= 0), ids >= 0)
 
 
@@ -156,7 +157,7 @@ def embed_block(
     store: Store, block_index: int, kind: str, source: Json, dtype: str, transform: bool, n_neighbors: int, reg: float,
     rule: str, n_embedded: int, max_ratio: float, far_as_nan: bool, unit: bool, blocks: Blocks, run: str,
 ) -> Report:  # fmt: skip
-    """Coordinates, component and distance ratio of a block of new rows; NaN and -1 for rows that are not finite."""
+    """Write coordinates, component and distance ratio of a block of new rows; NaN and -1 for invalid rows."""
     start, stop = blocks.rows(block_index)
     trained = Store(run)
     with read_elsewhere(trained):
@@ -191,9 +192,10 @@ def _write(
 def read_new(
     trained: Store, rows: Floats, dtype: str, transform: bool, unit: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """(finite rows as the run would have stored them, which rows these are).
+    """(valid rows as the run would have stored them, which rows are valid).
 
-    Rounded to the dtype of the run's input first, so that a training point in another format is the same point.
+    Rows are first rounded to the dtype of the run's input, so that a training point from a file of another dtype is
+    recognised as the same point.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         rows = rows.astype(dtype)
@@ -214,16 +216,16 @@ def _embed(
     trained: Store, points: npt.NDArray[np.float64], lists: NeighborLists, k: int, reg: float, rule: str
 ) -> tuple[npt.NDArray[np.float64], Ids, npt.NDArray[np.float64], Report]:
     """(coordinates (b, m), component (b,), distance ratio (b,), counts) of new points with their neighbours."""
-    wanted, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
+    listed, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
     positions = positions.reshape(lists.ids.shape)
-    neighbors = trained.gather(array_specs.POINTS.name, wanted)
-    original = trained.gather(array_specs.ORIGINAL_INDEX.name, wanted)
+    neighbors = trained.gather(array_specs.POINTS.name, listed)
+    original = trained.gather(array_specs.ORIGINAL_INDEX.name, listed)
     order = np.argsort(original)
-    embedded = np.empty((len(wanted), trained.array(array_specs.EMBEDDING.name).shape[1]))
-    component = np.empty(len(wanted), np.int64)
+    embedded = np.empty((len(listed), trained.array(array_specs.EMBEDDING.name).shape[1]))
+    component = np.empty(len(listed), np.int64)
     embedded[order] = trained.gather(array_specs.EMBEDDING.name, original[order])
     component[order] = trained.gather(array_specs.COMPONENT.name, original[order])
-    own = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, wanted)[:, :k]
+    own = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, listed)[:, :k]
     ratio = distance_ratio(*of_equal_rank(lists.distances, own, positions, lists.ids >= 0), lists.ids >= 0)
     valid = of_one_component(lists.ids, component[positions])
     coordinates, coincident = np.empty((len(points), embedded.shape[1])), 0
@@ -249,7 +251,7 @@ def embed_new_bytes(
     *, block_size: int, n: int, row_in: int, row: int, d: int, k: int, k_max: int, m: int, halo: int, stored: int,
     n_boxes: int, batch: int,
 ) -> int:  # fmt: skip
-    """`block` new rows against n points stored in blocks of `stored` rows, `halo` of them at a time."""
+    """Bytes for `block_size` new rows against n points in blocks of `stored` rows, searched `halo` points at a time."""
     search = (
         halo * (3 * row + 64)
         + task_costs.tree_bytes(halo, d)

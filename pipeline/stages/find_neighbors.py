@@ -1,7 +1,10 @@
-"""The k nearest neighbours of every point, and how many of them it keeps where points have different numbers.
+"""The k nearest neighbours of every point, and their number if neighbourhoods are variable.
 
-kdtree: exact, by block (tree_search.py). brute: exact, against all points. pynndescent: in overlapping groups of cells
-(groups.py). Where an earlier version's lists are kept, only its new points are searched (appended.py).
+- kdtree: exact search by block (search/kdtree_blocks.py).
+- brute: exact search against all points.
+- pynndescent: approximate search in overlapping groups of cells (search/cell_groups.py).
+
+If the lists of an earlier version are kept, only new points are searched (search/incremental/update_lists.py).
 """
 
 from collections.abc import Sequence
@@ -28,15 +31,15 @@ KNN = tuple(spec.name for spec in FOUND)
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """search (or group_cells -> search_cells -> merge), and where lists vary in length what list_sizes does."""
+    """search (or group_cells -> search_cells -> merge), then the steps of variable neighbourhoods, if configured."""
     if config.varies:
         searched = layout if config.neighbors.precomputed else (yield from _search(config, layout, FOUND_LONG))
         return (yield from variable_neighborhoods.steps(config, searched))
     return (yield from _search(config, layout, FOUND))
 
 
-def _search(config: Config, layout: Layout, found: tuple[array_specs.ArraySpec, array_specs.ArraySpec]) -> Steps:
-    """k_max nearest neighbours of every point, into two arrays."""
+def _search(config: Config, layout: Layout, targets: tuple[array_specs.ArraySpec, array_specs.ArraySpec]) -> Steps:
+    """Search k_max nearest neighbours of every point; `targets` are the arrays for ids and distances."""
     n, k, block_size = layout.n_points, config.k_bounds[1], layout.block_points
     method = neighbor_method(config.neighbors.method, n, layout.n_features)
     d, row = layout.n_features, layout.row_bytes
@@ -45,10 +48,10 @@ def _search(config: Config, layout: Layout, found: tuple[array_specs.ArraySpec, 
         return (yield from update_lists.steps(config, layout))
     if method != "pynndescent":
         arrays = (
-            PlannedArray(found[0], (n, k), index_dtype(n), block_size),
-            PlannedArray(found[1], (n, k), "float32", block_size),
+            PlannedArray(targets[0], (n, k), index_dtype(n), block_size),
+            PlannedArray(targets[1], (n, k), "float32", block_size),
         )
-        target_arrays = {} if found == FOUND else {"into": [spec.name for spec in found]}
+        target_arrays = {} if targets == FOUND else {"into": [spec.name for spec in targets]}
         yield Step(
             "find_neighbors",
             "search",
@@ -80,7 +83,7 @@ def _search(config: Config, layout: Layout, found: tuple[array_specs.ArraySpec, 
         )
         return replace(layout, k_max=k)
     first = first_round(layout, k, config.neighbors.seed)
-    yield from search_groups("find_neighbors", layout, k, first, None if found == FOUND else found)
+    yield from search_groups("find_neighbors", layout, k, first, None if targets == FOUND else targets)
     return replace(layout, k_max=k)
 
 
@@ -88,7 +91,7 @@ def search_block(
     store: Store, block_index: int, method: str, n_neighbors: int, n_blocks: int, blocks: Blocks,
     into: Sequence[str] = KNN,
 ) -> Report:  # fmt: skip
-    """Exact neighbours of a block of points."""
+    """Write the exact neighbours of a block of points into the arrays `into`."""
     start, stop = blocks.rows(block_index)
     search = search_by_tree if method == "kdtree" else search_by_brute_force
     lists, n_read = search(store, start, stop, n_neighbors, n_blocks, blocks.n)
@@ -99,7 +102,7 @@ def search_block(
 def search_by_brute_force(
     store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int, n_points: int
 ) -> tuple[NeighborLists, int]:
-    """Against all points; (neighbours of the rows [start, stop), rows read)."""
+    """Search against all points: (neighbours of the points [start, stop), rows read)."""
     everything, all_ids = store.read_all(array_specs.POINTS.name), np.arange(n_points)
     slices = [slice(first, min(first + 1024, stop)) for first in range(start, stop, 1024)]
     parts = [brute_neighbors(everything[s], all_ids[s], everything, all_ids, n_neighbors) for s in slices]

@@ -1,6 +1,6 @@
-"""Read the input by block, refuse or drop invalid rows, merge duplicates, fit the preprocessing.
+"""Read the input by block, reject or drop invalid rows, merge duplicates, fit the preprocessing.
 
-Nothing here holds more than a block of the input; merging duplicates holds a 16-byte hash for each row.
+No task holds more than one block of the input. Merging duplicates holds a hash of 16 bytes for each row.
 """
 
 from dataclasses import replace
@@ -41,21 +41,21 @@ MAX_BLOCKS = 1_000_000
 
 
 def source_parameters(config: Config) -> tuple[str, Json]:
-    """What `open_source` takes, with the labels."""
+    """Kind and parameters for `open_source`, including the labels."""
     parameters = config.input.model_dump(mode="json")
     if parameters["where"] is None:
-        del parameters["where"]  # so that stores from before there was such a key go on
+        del parameters["where"]  # the fingerprint then equals that of stores written before this key existed
     return parameters.pop("kind"), parameters
 
 
 def open_input(config: Config) -> Source:
-    """The input of a config, its header read and checked. Raises InputError."""
+    """Open the input of a config; its header is read and checked. Raises InputError."""
     kind, parameters = source_parameters(config)
     return open_source(kind, **parameters)
 
 
 def first_layout(config: Config, source: Source) -> Layout:
-    """What is known from the input's header. Raises InputError when k or n_components cannot fit it."""
+    """The layout according to the input's header. Raises InputError if k or n_components is too large for the input."""
     n, d = source.n_rows, source.n_features
     k, m = config.k_bounds[1], config.eigensolver.n_components
     if k >= n and config.neighbors.precomputed is None:
@@ -75,7 +75,7 @@ def first_layout(config: Config, source: Source) -> Layout:
 
 
 def stored_block(store: Store, layout: Layout) -> int | None:
-    """Points a block of the copy of this input that a store holds already; None where it holds none."""
+    """Rows of a block in a store's copy of this input; None if the store has no copy of this shape."""
     if not store.has_array(array_specs.RAW.name):
         return None
     array = store.array(array_specs.RAW.name)
@@ -141,7 +141,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             Writes(arrays=(planned(array_specs.LABEL, "float64", layout.label_width),)),
             feeds=False,
         )
-        if any("digest" in report for report in labelled):  # a file that came since would part them from their rows
+        if any("digest" in report for report in labelled):  # a new file would shift the labels against their rows
             require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
     [merged] = yield Step(
         "ingest",
@@ -180,17 +180,17 @@ def read_block(
     store: Store, block_index: int, kind: str, source: Json, blocks: Blocks, sample: int,
     earlier: Json | None = None,
 ) -> Report:  # fmt: skip
-    """Copy a block of the input into the store with a hash and a validity flag for each row, and keep a sample.
+    """Copy a block of the input into the store with a hash and a validity flag for each row, and write a sample.
 
-    `earlier` names a store (`url`) that holds the rows of some `blocks` as they still are: those are copied from there.
+    `earlier` is an earlier store (`url`) and the `blocks` whose rows are unchanged there; these are copied from it.
     """
     start, stop = blocks.rows(block_index)
-    told: Report = {"read": False}
+    provenance: Report = {"read": False}
     rows = _earlier_rows(earlier, block_index, start, stop)
     if rows is None:
         opened = open_source(kind, **source)
-        rows, told = opened.read(start, stop), {"read": True, "state": opened.state(start, stop)}
-    with np.errstate(over="ignore", invalid="ignore"):  # squares beyond float64 would make distances infinite
+        rows, provenance = opened.read(start, stop), {"read": True, "state": opened.state(start, stop)}
+    with np.errstate(over="ignore", invalid="ignore"):  # if a square overflows, distances would be infinite
         valid = np.asarray(np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1)))
     store.write(array_specs.RAW.name, start, rows)
     store.write(array_specs.ROW_HASH.name, start, row_hashes(rows))
@@ -201,17 +201,17 @@ def read_block(
     store.write_bundle(f"_work/sample/{block_index:05d}", rows=chosen + start, points=rows[chosen])
     invalid = np.flatnonzero(~valid) + start
     return {"rows": len(rows), "invalid": len(invalid), "first_invalid": invalid[:NAMED_ROWS].tolist(),
-            "digest": array_digest(rows), **told}  # fmt: skip
+            "digest": array_digest(rows), **provenance}  # fmt: skip
 
 
 def rows_of_sample(sample: int, n_rows: int) -> npt.NDArray[np.int64]:
     """Ascending input rows, one drawn from each of `sample` equal ranges: the same rows for any block size."""
-    places = (np.arange(sample) + np.random.default_rng(2003).random(sample)) * (n_rows / sample)
-    return np.unique(np.minimum(places.astype(np.int64), n_rows - 1))
+    positions = (np.arange(sample) + np.random.default_rng(2003).random(sample)) * (n_rows / sample)
+    return np.unique(np.minimum(positions.astype(np.int64), n_rows - 1))
 
 
 def _earlier_rows(earlier: Json | None, block_size: int, start: int, stop: int) -> npt.NDArray[Any] | None:
-    """The rows of a block out of an earlier store, None where that does not have them whole."""
+    """The rows of a block from an earlier store; None if that store does not have them or they are damaged."""
     if earlier is None or block_size not in earlier["blocks"]:
         return None
     try:
@@ -226,14 +226,16 @@ def read_labels(store: Store, block_index: int, kind: str, source: Json, blocks:
     opened = open_source(kind, **source)
     labels = opened.read_labels(start, stop)
     if labels is None:
-        raise InputError("input: labels were announced by the header but cannot be read")
+        raise InputError(
+            "input: expected labels, as the input's header lists them, found none; check whether the input has changed"
+        )
     store.write(array_specs.LABEL.name, start, labels.reshape(len(labels), -1))
     described = {"kind": opened.label_kind, "names": opened.label_names}
     return {**described, "digest": array_digest(labels, *described.values())}
 
 
 def merge_rows(store: Store, block_index: int, invalid: str) -> Report:
-    """Give every valid row the first row with the same values."""
+    """Write the representative of every valid row: the first row with the same values."""
     valid = store.read_all(array_specs.VALID.name) > 0
     representative = merge_duplicates(store.read_all(array_specs.ROW_HASH.name), valid)
     store.write(array_specs.REPRESENTATIVE.name, 0, representative)
@@ -244,7 +246,7 @@ def merge_rows(store: Store, block_index: int, invalid: str) -> Report:
 def fit_preprocess(
     store: Store, block_index: int, scale: str, pca: int | None, n_valid: list[int], n_features: int, blocks: Blocks
 ) -> Report:
-    """Fit scaler and components on the running cluster."""
+    """Fit the scaler and the principal components on the running cluster."""
     X = valid_array(store, n_valid, blocks, n_features)
     transform = fit_transform(X, scale, pca)
     arrays: dict[str, Any] = {"mean": transform.mean, "scale": transform.scale}
@@ -255,10 +257,10 @@ def fit_preprocess(
 
 
 def _without_labels(source: Json) -> Json:
-    """The parameters that decide the points, so that other labels do not mean other points.
+    """The parameters that determine the points, so that the points are not read again if only the labels change.
 
-    A table whose columns are not listed takes all but the label, so there the label stays; so it does where it chooses
-    the rows.
+    Two inputs keep their label: a table without a list of columns, which uses all columns but the label, and an input
+    with `where`, which can select rows by the label.
     """
     if "where" in source:
         return source
@@ -272,14 +274,13 @@ def _check_invalid(reports: list[Report], config: Config, opened: Source) -> Non
         rows = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
         raise InputError(
             f"input: {count} rows hold NaN or infinity, or numbers whose squares overflow (rows "
-            f"{first_rows(rows, count)}; the first is "
-            f"{_place_of_fault(opened, rows[0])}). Mend them, or set preprocess.invalid: drop to leave them out (their "
-            f"embedding is NaN)"
+            f"{first_rows(rows, count)}; the first is {_location_of_invalid(opened, rows[0])}). Correct them, or set "
+            f"preprocess.invalid: drop to leave them out (their embedding is NaN)"
         )
 
 
-def _place_of_fault(opened: Source, row: int) -> str:
-    """The file and row, and the columns that are not finite there."""
+def _location_of_invalid(opened: Source, row: int) -> str:
+    """The file, the row, and the columns that are not finite in that row."""
     columns = np.flatnonzero(~np.isfinite(opened.read(row, row + 1)[0])).tolist()[:NAMED_ROWS]
     names = opened.feature_names
     shown = ", ".join(str(column) if names is None else f"'{names[column]}'" for column in columns)
@@ -296,7 +297,7 @@ def _check_size(merged: Report, config: Config) -> None:
 
 
 def _width_key(config: Config) -> str:
-    """The key that says how many neighbours are searched."""
+    """The config key for the number of neighbours that are searched."""
     return "k_max" if config.varies else "n_neighbors"
 
 

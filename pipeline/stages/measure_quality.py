@@ -1,7 +1,8 @@
-"""How faithful the embedding is, on a sample of points against all points, each measure with its 95 % interval.
+"""Quality measures of the embedding, for sampled points against all points, each with its 95 % interval.
 
-Measured inside the largest component, since coordinates of different components cannot be compared. Intervals of means
-over points are normal ones (`mean_interval`), those of ratios and correlations come from resampling the points.
+Only the largest component is measured, because coordinates of different components cannot be compared. Intervals of
+means over points are normal intervals (`mean_interval`); those of ratios and correlations are bootstrap intervals over
+the points.
 """
 
 import numpy as np
@@ -25,11 +26,13 @@ from ..storage.store import Store
 Ids = npt.NDArray[np.int64]
 
 PAIRED_POINTS = 500
-"""Of the sample, whose distances to each other are compared; 500 resamples of their pairs take half a second."""
+"""Sampled points whose pairwise distances are compared; 500 resamples of their pairs take half a second."""
 MOST_SOURCES, LEAST_SOURCES = 50, 10
 GEODESIC_POINTS = 2_000_000
-"""Points reached from all sources together, while that leaves enough sources: a microsecond each."""
+"""Points reached from all sources together, at about a microsecond each; limits the number of sources above the
+minimum."""
 GEODESICS_UP_TO = 1_000_000
+"""Largest number of points for which auto measures shortest paths."""
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -107,18 +110,18 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def geodesic_sources(config: Config, n_points: int) -> int:
-    """Sampled points from which shortest ways are measured; auto: none above a million points, as it takes too long."""
-    wanted = config.quality.geodesic_sources
-    if wanted == "auto":
-        few = max(LEAST_SOURCES, min(MOST_SOURCES, GEODESIC_POINTS // n_points))
-        wanted = few if n_points <= GEODESICS_UP_TO else 0
-    return min(wanted, config.quality.sample, n_points)
+    """Number of sampled points from which shortest paths are measured; auto: none above a million points (too slow)."""
+    n_sources = config.quality.geodesic_sources
+    if n_sources == "auto":
+        affordable = max(LEAST_SOURCES, min(MOST_SOURCES, GEODESIC_POINTS // n_points))
+        n_sources = affordable if n_points <= GEODESICS_UP_TO else 0
+    return min(n_sources, config.quality.sample, n_points)
 
 
 def choose_sample(
     store: Store, block_index: int, sample: int, seed: int, n_neighbors: int, blocks: Blocks, place: str = FIRST
 ) -> Report:
-    """Sampled points of the largest component, their embedding, and how far their neighbours are in the other space."""
+    """Write sampled points of the largest component, their embedding, and distances to their neighbours."""
     embedded = store.read_bundle("_work/embedding")
     members = np.flatnonzero(embedded["component"] == 0)
     embedding = embedded["embedding"][members]
@@ -131,15 +134,15 @@ def choose_sample(
     listed = np.where(listed >= 0, np.searchsorted(members, listed), chosen[:, None])
     around = np.column_stack([chosen, listed])
     width = around.shape[1]  # lists of varying length may be shorter than k
-    wanted, positions = np.unique(members[np.hstack([around, near])], return_inverse=True)
+    needed, positions = np.unique(members[np.hstack([around, near])], return_inverse=True)
     positions = positions.reshape(len(chosen), -1)
-    found = store.gather(array_specs.POINTS.name, wanted)
-    points = found[positions[:, 0]]
+    gathered = store.gather(array_specs.POINTS.name, needed)
+    points = gathered[positions[:, 0]]
     store.write_bundle(
         "_work/quality_sample", ids=chosen, points=points, embedding=embedding[chosen],
-        input_limits=neighbor_thresholds(points, found[positions[:, width:]]),
+        input_limits=neighbor_thresholds(points, gathered[positions[:, width:]]),
         embedding_limits=neighbor_thresholds(embedding[chosen], embedding[listed]), counts=counts,
-        procrustes=procrustes_errors(found, embedding, positions[:, :width], around, valid),
+        procrustes=procrustes_errors(gathered, embedding, positions[:, :width], around, valid),
         rows=members[chosen], near=members[near], listed=np.where(valid[:, 1:], members[listed], -1),
     )  # fmt: skip
     for number, start in enumerate(range(0, blocks.n, blocks.size)):
@@ -152,14 +155,14 @@ def choose_sample(
 
 
 def _without_self(ids: npt.NDArray[np.integer], own: npt.NDArray[np.integer]) -> Ids:
-    """Drop each row's own id from (s, k + 1) ids, or the farthest where equal points hid it."""
+    """Remove each row's own id from (s, k + 1) ids; if equal points displaced it, remove the farthest id."""
     keep = ids != own[:, None]
     keep[keep.all(axis=1), -1] = False
     return np.asarray(ids[keep].reshape(len(ids), -1), np.int64)
 
 
 def count_block(store: Store, block_index: int, blocks: Blocks, sample: int, seed: int) -> Report:
-    """How many points of this block are closer to each sampled point than its neighbours in the other space."""
+    """Count the points of a block that are closer to a sampled point than its neighbours in the other space."""
     start, stop = blocks.rows(block_index)
     embedded, chosen = store.read_bundle(f"_work/embedded/{block_index:05d}"), store.read_bundle("_work/quality_sample")
     rows, embedding, first = embedded["rows"], embedded["embedding"], int(embedded["first"])
@@ -173,27 +176,29 @@ def count_block(store: Store, block_index: int, blocks: Blocks, sample: int, see
 
 
 def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, seed: int) -> Report:
-    """Trustworthiness, continuity, local Procrustes error, and what each coordinate adds to those before it."""
+    """Compute trustworthiness, continuity, local Procrustes error, and the redundancy of each coordinate."""
     chosen = store.read_bundle("_work/quality_sample")
     parts = [store.read_bundle(f"_work/closer/{b:05d}") for b in range(n_blocks)]
     n_members = int((store.read_bundle("_work/embedding")["component"] == 0).sum())
-    found: Report = {}
+    scores: Report = {}
     for name, space in (("trustworthiness", "input"), ("continuity", "embedding")):
         ranks = np.sum([part[space] for part in parts], axis=0) + 1
         counts = chosen.get("counts") if name == "continuity" else None
-        found[name] = _measured(mean_interval(np.clip(trustworthiness(ranks, n_members, counts), 0.0, 1.0)), len(ranks))
-    found["procrustes_error"] = _measured(mean_interval(chosen["procrustes"]), len(chosen["procrustes"]))
+        scores[name] = _measured(
+            mean_interval(np.clip(trustworthiness(ranks, n_members, counts), 0.0, 1.0)), len(ranks)
+        )
+    scores["procrustes_error"] = _measured(mean_interval(chosen["procrustes"]), len(chosen["procrustes"]))
     if len(chosen["embedding"]) < LEAST_POINTS:
-        return {**found, "redundancy": None, "regression_residual": None}
+        return {**scores, "redundancy": None, "regression_residual": None}
     embedding = chosen["embedding"]
     errors, spread = np.square(regression_errors(embedding)), embedding.std(axis=0)
-    whole = np.square((embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
-    squares = np.array([ratio_interval(part, column, seed) for part, column in zip(errors.T, whole.T, strict=True)])
+    totals = np.square((embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+    squares = np.array([ratio_interval(part, column, seed) for part, column in zip(errors.T, totals.T, strict=True)])
     residuals = np.sqrt(np.clip(squares, 0.0, 1.0))
-    found["regression_residual"] = [_measured(tuple(row), len(errors)) for row in residuals.tolist()]
-    found["redundancy"] = np.clip(1 - squares[:, 0], 0.0, 1.0).tolist()
-    found["redundancy"][0] = 0.0
-    return found
+    scores["regression_residual"] = [_measured(tuple(row), len(errors)) for row in residuals.tolist()]
+    scores["redundancy"] = np.clip(1 - squares[:, 0], 0.0, 1.0).tolist()
+    scores["redundancy"][0] = 0.0
+    return scores
 
 
 def _measured(estimate: Estimate, sample: int) -> Report:
@@ -202,53 +207,53 @@ def _measured(estimate: Estimate, sample: int) -> Report:
 
 
 def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: int, seed: int) -> Report:
-    """Residual variance: 1 - r^2 of distances in the embedding and shortest ways in the neighbour graph."""
+    """Residual variance: 1 - r^2 between distances in the embedding and shortest paths in the neighbour graph."""
     chosen = store.read_bundle("_work/quality_sample")
     sources = np.unique(np.linspace(0, len(chosen["rows"]) - 1, n_sources).astype(np.int64))
     indices, distances = (
         store.read_all(spec.name) for spec in (array_specs.NEIGHBOR_INDICES, array_specs.NEIGHBOR_DISTANCES)
     )
     graph = undirected_graph(indices, distances)
-    ways = np.array([graph_distances(graph, int(row), chosen["rows"]) for row in chosen["rows"][sources]])
+    paths = np.array([graph_distances(graph, int(row), chosen["rows"]) for row in chosen["rows"][sources]])
     straight = cdist(chosen["embedding"][sources], chosen["embedding"])
-    estimate = correlation_interval(ways, straight, sources, seed)
+    estimate = correlation_interval(paths, straight, sources, seed)
     return {"residual_variance": {**_measured(estimate, len(chosen["rows"])), "sources": len(sources)}}
 
 
 def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, seed: int) -> Report:
-    """The embedding against what is known of the points: their labels, or their true coordinates."""
+    """Compare the embedding with the labels of the points, or with their true coordinates (`is_truth`)."""
     chosen = store.read_bundle("_work/quality_sample")
     if is_truth:
         return compare_truth(chosen["embedding"], labels_of(store, chosen["rows"]), seed)
     described = checkpoint.reports_of_step(store, "ingest", "read_labels")[0].report
     if described["kind"] != "categorical":
         return {}
-    labels, found = labels_of(store, chosen["rows"])[:, 0], {}
+    labels, scores = labels_of(store, chosen["rows"])[:, 0], {}
     for name, key in (("neighborhood_hit", "near"), ("neighborhood_hit_input", "listed")):
         hits = neighborhood_hit(labels, labels_of(store, chosen[key].reshape(-1))[:, 0].reshape(chosen[key].shape))
         hits = hits[np.isfinite(hits)]
-        found[name] = _measured(mean_interval(hits), len(hits)) if len(hits) else None
-    return found
+        scores[name] = _measured(mean_interval(hits), len(hits)) if len(hits) else None
+    return scores
 
 
 def compare_truth(embedding: npt.NDArray[np.float64], truth: npt.NDArray[np.float64], seed: int) -> Report:
     """Residual variance against the truth: of distances (1 - r^2), and of the coordinates after an affine map."""
-    some = np.unique(np.linspace(0, len(truth) - 1, min(PAIRED_POINTS, len(truth))).astype(np.int64))
-    straight, true = (cdist(table[some], table[some]) for table in (embedding, truth))
-    of_distances = correlation_interval(true, straight, np.arange(len(some)), seed)
+    paired = np.unique(np.linspace(0, len(truth) - 1, min(PAIRED_POINTS, len(truth))).astype(np.int64))
+    straight, true = (cdist(table[paired], table[paired]) for table in (embedding, truth))
+    of_distances = correlation_interval(true, straight, np.arange(len(paired)), seed)
     design = np.column_stack([np.ones(len(embedding)), embedding])
     spread = truth.std(axis=0)
     scaled = (truth - truth.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    missed = scaled - design @ np.linalg.lstsq(design, scaled)[0]
-    affine = ratio_interval(np.square(missed).mean(axis=1), np.square(scaled).mean(axis=1), seed)
+    residuals = scaled - design @ np.linalg.lstsq(design, scaled)[0]
+    affine = ratio_interval(np.square(residuals).mean(axis=1), np.square(scaled).mean(axis=1), seed)
     return {
-        "residual_variance_truth": _measured(of_distances, len(some)),
+        "residual_variance_truth": _measured(of_distances, len(paired)),
         "residual_variance_affine": _measured(affine, len(truth)),
     }
 
 
 def labels_of(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
-    """Labels (r, width) of points by their internal rows; NaN for -1."""
+    """Labels (r, width) of points, given by their rows in internal order (r,); NaN for -1."""
     unique, positions = np.unique(rows, return_inverse=True)
     original = store.gather(array_specs.ORIGINAL_INDEX.name, unique[unique >= 0])
     order = np.argsort(original)

@@ -1,8 +1,8 @@
-"""Is the neighbour list good, and is the graph one that LLE can embed?
+"""Check the neighbour lists and the graph, and repair them.
 
-Measures the recall against exact search over all points on a sample, and searches in more groups of cells while it is
-below the bound of the config; finds weak components and closed classes, and
-adds reverse neighbours where a component's closed class is not its one giant class.
+The recall is measured on a sample against exact search over all points. While it is below the bound of the config, more
+groups of cells are searched. Then weak components and closed classes are computed. Reverse neighbours are added if a
+component has more than one closed class, or one that is not its giant class.
 """
 
 from dataclasses import replace

@@ -1,9 +1,9 @@
-"""Put the points in internal order, cell by cell, so that neighbours lie near each other in memory and on disk.
+"""Sort the points by cell (internal order), so that neighbours are close to each other in memory and on disk.
 
-Two passes move every row once: a few input blocks at a time are sorted by cell and written as one shard, then each
-block of points reads its slice of every shard. There are 64 shards at most where memory allows, so that time grows
-with the number of points and not with its square. Where rows were appended to those of an earlier version, its points
-stay where they are, and the new ones come after them, sorted in the same way.
+Each of two passes moves every row once. The first sorts a few input blocks at a time by cell and writes them as one
+shard. In the second, each block of points reads its slice of every shard. There are at most 64 shards if memory allows,
+so the time grows with the number of points and not with its square. If rows were appended to those of an earlier
+version, the earlier points keep their positions, and the new points follow, sorted in the same way.
 """
 
 from collections.abc import Callable
@@ -50,11 +50,11 @@ Array = npt.NDArray[Any]
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """find_cells, or keep_cells of an earlier version -> sort -> gather."""
+    """find_cells (or keep_cells after an earlier version) -> sort -> gather."""
     n, block_size, d = layout.n_input, layout.block_points, layout.n_features
-    wanted = n_cells(layout.n_points)
+    n_wanted_cells = n_cells(layout.n_points)
     method = neighbor_method(config.neighbors.method, layout.n_points, d)
-    n_nearest = min(N_NEAREST, wanted) if method == "pynndescent" else 1
+    n_nearest = min(N_NEAREST, n_wanted_cells) if method == "pynndescent" else 1
     transform = config.preprocess.scale != "none" or config.preprocess.pca is not None
     unit = config.neighbors.metric == "cosine"
     dtype = "float64" if transform or unit else layout.dtype
@@ -68,22 +68,35 @@ def steps(config: Config, layout: Layout) -> Steps:
             "find_cells",
             find_cells,
             1,
-            Decides({"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": config.neighbors.seed, **prepared}),
+            Decides(
+                {
+                    "n_cells": n_wanted_cells,
+                    "n_blocks": layout.input_blocks(),
+                    "seed": config.neighbors.seed,
+                    **prepared,
+                }
+            ),
             Runs(find_cells_bytes(sample=sample, row=row_in, d=widest), place=WHOLE_DATA),
-            Writes(bundles=("_work/cells.npz",), bundle_bytes=disk_costs.cells(n_cells=wanted, d=d)),
-            expected=lambda b: {"n_cells": wanted},
+            Writes(bundles=("_work/cells.npz",), bundle_bytes=disk_costs.cells(n_cells=n_wanted_cells, d=d)),
+            expected=lambda b: {"n_cells": n_wanted_cells},
         )
         n_nearest = min(n_nearest, cells["n_cells"])
     else:
         [cells] = yield update_lists.keep_cells(earlier, layout, transform, method)
         n_nearest = earlier.n_nearest
-    found, kept = cells["n_cells"], {} if earlier is None else {"kept": earlier.n_input}
+    n_cells_fitted, kept = cells["n_cells"], {} if earlier is None else {"kept": earlier.n_input}
     shard_bytes = partial(
-        sort_bytes, row_in=row_in, row=row, d=widest, nearest=n_nearest, transform=transform or unit, n_cells=found
+        sort_bytes,
+        row_in=row_in,
+        row=row,
+        d=widest,
+        nearest=n_nearest,
+        transform=transform or unit,
+        n_cells=n_cells_fitted,
     )
     together = blocks_together(layout, shard_bytes)
     shard = together * block_size
-    first = kept.get("kept", 0) // shard  # shards before that would hold nothing new
+    first = kept.get("kept", 0) // shard  # earlier shards would hold no new rows
     n_shards, rows_sorted = -(-n // shard) - first, n - first * shard
 
     def planned(specs: Arrays, rows: int, size: int) -> tuple[PlannedArray, ...]:
@@ -92,7 +105,7 @@ def steps(config: Config, layout: Layout) -> Steps:
                 PlannedArray(cells, (rows, n_nearest), "int32", size))  # fmt: skip
 
     if n_shards:
-        counts = PlannedArray(array_specs.CELL_COUNTS, (n_shards, found), "int64", 1)
+        counts = PlannedArray(array_specs.CELL_COUNTS, (n_shards, n_cells_fitted), "int64", 1)
         sorted_blocks = yield Step(
             "order_points",
             "sort",
@@ -103,7 +116,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             Writes(arrays=(*planned(SORTED, rows_sorted, shard), counts)),
         )
         _require_directions(sorted_blocks, layout.n_points)
-    points, n_boxes = layout.n_points, found * (1 if earlier is None else earlier.generations + 2)
+    points, n_boxes = layout.n_points, n_cells_fitted * (1 if earlier is None else earlier.generations + 2)
     yield Step(
         "order_points",
         "gather",
@@ -111,7 +124,9 @@ def steps(config: Config, layout: Layout) -> Steps:
         layout.point_blocks(),
         Decides({"blocks": Blocks(points, block_size), **({} if earlier is None else {"kept": earlier.n_points})}),
         Runs(
-            gather_bytes(block_size=block_size, row=row, nearest=n_nearest, n_blocks=-(-n // shard), n_cells=found),
+            gather_bytes(
+                block_size=block_size, row=row, nearest=n_nearest, n_blocks=-(-n // shard), n_cells=n_cells_fitted
+            ),
             resources={} if earlier is None else {"earlier": earlier.url},
         ),
         Writes(
@@ -120,23 +135,23 @@ def steps(config: Config, layout: Layout) -> Steps:
             bundle_bytes=disk_costs.boxes(blocks=layout.point_blocks(), n_boxes=n_boxes, d=d),
         ),
     )
-    return replace(layout, n_cells=found, dtype=dtype)
+    return replace(layout, n_cells=n_cells_fitted, dtype=dtype)
 
 
 def blocks_together(layout: Layout, sort_bytes: Callable[..., int]) -> int:
-    """Input blocks that a task sorts at a time: as many as leave MOST_SHARDS, within SORT_BYTES of memory."""
+    """Input blocks that a task sorts together: enough for at most MOST_SHARDS shards, within SORT_BYTES of memory."""
     fixed = sort_bytes(block_size=0)
     fit = (SORT_BYTES - fixed) // (sort_bytes(block_size=layout.block_points) - fixed)
     return max(1, min(fit, -(-layout.input_blocks() // MOST_SHARDS)))
 
 
 def _require_directions(reports: list[Report], n_points: int) -> None:
-    """Raises InputError where rows of zeros have no direction, which cosine distances compare."""
+    """Raises InputError if some rows are zero: they have no direction, so no cosine distance."""
     count = sum(report.get("zero", 0) for report in reports)
     if count:
         rows = [row for report in reports for row in report["first_zero"]][:NAMED_ROWS]
         raise InputError(
-            f"neighbors.metric: cosine compares directions, and {count} of {n_points} distinct rows are zero after "
+            f"neighbors.metric: cosine compares directions, but {count} of {n_points} distinct rows are zero after "
             f"preprocessing (input rows {first_rows(rows, count)}). "
             f"Leave them out of the input, or set neighbors.metric: euclidean"
         )
@@ -150,9 +165,9 @@ def find_cells(
     rows = np.concatenate([part["rows"] for part in parts])
     points = np.concatenate([part["points"] for part in parts])
     points, _ = _prepared(store, transform, unit, points[store.gather(array_specs.REPRESENTATIVE.name, rows) == rows])
-    wanted = max(n_cells * SAMPLE_PER_CELL, 1000)
-    if len(points) > wanted:
-        points = points[np.sort(np.random.default_rng([seed, 1]).permutation(len(points))[:wanted])]
+    n_wanted = max(n_cells * SAMPLE_PER_CELL, 1000)
+    if len(points) > n_wanted:
+        points = points[np.sort(np.random.default_rng([seed, 1]).permutation(len(points))[:n_wanted])]
     centers = fit_cells(points, n_cells, seed) if len(points) else np.zeros((1, points.shape[1]))
     store.write_bundle("_work/cells", centers=centers)
     return {"n_cells": len(centers)}
@@ -161,9 +176,9 @@ def find_cells(
 def sort_block(
     store: Store, block_index: int, n_nearest: int, transform: bool, blocks: Blocks, unit: bool = False, kept: int = 0
 ) -> Report:
-    """Preprocess the distinct points of `size` rows and write them sorted by cell, with how many went to each.
+    """Preprocess the distinct points of a shard and write them sorted by cell, and the number of points of each cell.
 
-    The first `kept` input rows have their places already: blocks are counted from the one that has other rows too.
+    The first `kept` input rows already have their positions. Shards are counted from the first that has other rows.
     """
     first = kept // blocks.size
     start, stop = blocks.rows(block_index + first)
@@ -186,7 +201,7 @@ def sort_block(
 def gather_block(store: Store, block_index: int, blocks: Blocks, kept: int = 0, earlier: str = "") -> Report:
     """Collect a block of points in internal order from the slices of all sorted shards.
 
-    The first `kept` points are those of the store `earlier`, in its order.
+    The first `kept` points are copied from the store `earlier` in its order.
     """
     start, stop = blocks.rows(block_index)
     if stop <= kept:
@@ -212,7 +227,7 @@ def gather_block(store: Store, block_index: int, blocks: Blocks, kept: int = 0, 
         store.write(spec.name, start, rows)
         if spec is array_specs.POINTS:
             ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0)) + kept
-            if start < first:  # the cells of kept points
+            if start < first:  # the cells of the points of the earlier store
                 with read_elsewhere(then):
                     ends = np.concatenate([then.read_bundle(f"_work/boxes/{block_index:05d}")["start"], ends])
             bounds = np.unique(np.clip(np.concatenate([[start, first], ends, [stop]]), start, stop)) - start
@@ -222,7 +237,10 @@ def gather_block(store: Store, block_index: int, blocks: Blocks, kept: int = 0, 
 
 
 def _take_kept(store: Store, then: Store, block_index: int, start: int, stop: int) -> None:
-    """Take a block of points over. It is read first: raises StoreError that names the other store if it is damaged."""
+    """Copy a block of points from the store `then`.
+
+    The block is read first, so that a damaged block raises a StoreError that names that store.
+    """
     arrays, boxes = [spec.name for spec in GATHERED], f"_work/boxes/{block_index:05d}"
     with read_elsewhere(then):
         for name in arrays:
@@ -234,18 +252,18 @@ def _take_kept(store: Store, then: Store, block_index: int, start: int, stop: in
 
 
 class Cells(NamedTuple):
-    """The cells of which rows [start, stop) of the internal order hold some points."""
+    """The cells that overlap rows [start, stop) of the internal order (c cells)."""
 
     first_row: int
-    """Where the first of them begins in the internal order."""
+    """Row of the internal order at which the first of these cells begins."""
     counts: npt.NDArray[np.int64]
-    """(input blocks, these cells) points of each cell in each input block."""
+    """(input blocks, c) points of each of these cells in each input block."""
     before: npt.NDArray[np.int64]
     """(input blocks,) points of earlier cells in each input block."""
 
 
 def cells_between(store: Store, start: int, stop: int) -> Cells:
-    """What a block of the internal order has to know of all the counts, read a few input blocks at a time."""
+    """The part of all counts that a block of the internal order needs, read a few input blocks at a time."""
     n_blocks = store.array(array_specs.CELL_COUNTS.name).shape[0]
     batches = [(first, min(first + task_costs.COUNTED_BLOCKS, n_blocks))
                for first in range(0, n_blocks, task_costs.COUNTED_BLOCKS)]  # fmt: skip
@@ -269,9 +287,10 @@ class Move(NamedTuple):
 
 
 def slice_of_shard(counts: npt.NDArray[np.int64], source_block: int, start: int, stop: int) -> Move | None:
-    """What block [start, stop) of the internal order takes from one shard; counts (n_input_blocks, n_cells).
+    """The rows of one shard that belong to block [start, stop) of the internal order; counts (n_input_blocks, n_cells).
 
-    Internal order is by cell, then by input block, then by input row; a shard is sorted by cell.
+    Internal order is by cell, then by input block, then by input row. A shard is sorted by cell. None if the block has
+    no rows of this shard.
     """
     own = counts[source_block]
     cell_start = np.cumsum(counts.sum(axis=0)) - counts.sum(axis=0)
@@ -288,7 +307,7 @@ def slice_of_shard(counts: npt.NDArray[np.int64], source_block: int, start: int,
 
 
 def _prepared(store: Store, fitted: bool, unit: bool, points: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """(rows as all that follows sees them, which of them have no direction although they should)."""
+    """(rows after preprocessing, which of them are zero although the metric needs a direction)."""
     if fitted:
         points = np.asarray(Transform(**store.read_bundle("_work/transform"))(points))
     if unit:

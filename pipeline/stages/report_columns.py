@@ -18,7 +18,7 @@ NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
 
 
 def color_source(store: Store) -> "ColorSource | None":
-    """The first label column of the store with its names; None where the input has no labels."""
+    """The first label column of the store with its names; None if the input has no labels."""
     from ..report.point_colors import ColorSource  # noqa: PLC0415
 
     reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
@@ -46,7 +46,7 @@ def label_name(section: dict[str, Any], kind: str) -> str:
 
 
 def page_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
-    """What the explorer shows of some input rows, ascending, under the names that an export has."""
+    """Columns of the given input rows (ascending) for the explorer, with the same names as in an export."""
     from ..report.explore import Column  # noqa: PLC0415
 
     embedding = store.gather(array_specs.EMBEDDING.name, rows)
@@ -87,7 +87,7 @@ def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
 
 
 def _reconstruction_error(store: Store, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """(len(rows),) of input rows; NaN for rows equal to an earlier one where that is no longer recorded."""
+    """(len(rows),) errors of input rows; NaN for duplicate rows whose representative is no longer recorded."""
     n_input = store.array(array_specs.COMPONENT.name).shape[0]
     errors = np.full(n_input, np.nan)
     errors[store.read_all(array_specs.ORIGINAL_INDEX.name)] = store.read_all(array_specs.RECONSTRUCTION_ERROR.name)

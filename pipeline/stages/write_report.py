@@ -1,6 +1,6 @@
-"""The report of a run: metrics.json, the pictures, and a page that opens offline. A function of the store alone.
+"""The report of a run: metrics.json, the pictures, and a page that opens offline. It depends only on the store.
 
-Matplotlib is imported where something is drawn: every command and process would wait for it otherwise.
+Matplotlib is imported only by the functions that draw, because its import would slow down every command and process.
 """
 
 import time
@@ -30,7 +30,7 @@ TITLES = {
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """write, anew whenever a step has computed something or the config has changed."""
+    """write; it is repeated whenever a step has computed something or the config has changed."""
     m = config.eigensolver.n_components
     yield Step(
         "write_report",
@@ -50,29 +50,29 @@ def steps(config: Config, layout: Layout) -> Steps:
 def write_report(store: Store, block_index: int, pictures: bool = True) -> Report:
     """Write report/metrics.json and, if wanted, the pictures, index.html and explore.html."""
     started = time.perf_counter()
-    found = gather_metrics(store)
+    collected = gather_metrics(store)
     config = store.attributes()["config"]
-    drawn = None
+    page_pictures = None
     if pictures and current_config.embedding_record(store) is not None:
-        drawn = draw(store, config, found)
-        store.objects.put("report/explore.html", explore(store, config, found))
-    found["picture"] = None if drawn is None else "report/embedding.png"
+        page_pictures = draw(store, config, collected)
+        store.objects.put("report/explore.html", explore(store, config, collected))
+    collected["picture"] = None if page_pictures is None else "report/embedding.png"
     record = checkpoint.step_record(store, "write_report", "write") or {"begun": time.time()}
-    found["finished"] = datetime.fromtimestamp(record["begun"], UTC).isoformat(timespec="seconds")
-    found["peak_bytes"]["write_report"], found["blocks"]["write_report"] = peak_bytes(), 1
-    found["seconds"]["write_report"] = round(time.perf_counter() - started, 3)
+    collected["finished"] = datetime.fromtimestamp(record["begun"], UTC).isoformat(timespec="seconds")
+    collected["peak_bytes"]["write_report"], collected["blocks"]["write_report"] = peak_bytes(), 1
+    collected["seconds"]["write_report"] = round(time.perf_counter() - started, 3)
     if pictures:
         from ..report.page import render_page  # noqa: PLC0415
 
-        page = render_page(found, to_yaml(config), drawn, describe_arrays(store))
+        page = render_page(collected, to_yaml(config), page_pictures, describe_arrays(store))
         store.objects.put("report/index.html", page.encode())
-    store.put_json("report/metrics.json", found)
+    store.put_json("report/metrics.json", collected)
     current_config.metrics_written(store)
     return {}
 
 
 def write_metrics(store: Store, seconds: float, done: Collection[tuple[str, str]]) -> None:
-    """metrics.json of a run that ended before its report: what the steps done tell, and no report of an earlier run."""
+    """Write metrics.json of a run that ended before its report, from the finished steps; delete an earlier report."""
     checkpoint.forget_step(store, "write_report", "write")
     store.objects.delete("report")
     store.put_json("report/metrics.json", {**gather_metrics(store, done), "seconds_of_this_run": round(seconds, 3)})
@@ -80,7 +80,7 @@ def write_metrics(store: Store, seconds: float, done: Collection[tuple[str, str]
 
 
 def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = None) -> dict[str, Any]:
-    """All metrics that the markers of the steps of the store's config tell, or of some of them, with warnings."""
+    """All metrics and warnings from the finished steps of the store's config; only steps in `among` if it is given."""
     attributes = store.attributes()
     n_input, n_features = 0, None
     current = current_config.current_steps(store)
@@ -91,39 +91,39 @@ def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = Non
         n_features = store.array(array_specs.POINTS.name).shape[1]
     reports = {key: done for key, done in checkpoint.read_reports(store).items()
                if key in current and (among is None or key in among)}  # fmt: skip
-    found = metrics.collect(reports, current, n_input, n_features)
-    found["method"] = attributes["config"]["method"]
+    collected = metrics.collect(reports, current, n_input, n_features)
+    collected["method"] = attributes["config"]["method"]
     chosen = next((reports[stage, STEP][0].report for stage in STAGES if reports.get((stage, STEP))), None)
-    found["reg"] = describe_reg(found["method"], attributes["config"]["weights"]["reg"], chosen)
-    found |= metrics.column_metrics(attributes.get("columns"))
-    found["version"] = attributes.get("version")
-    found["min_recall"] = attributes["config"]["neighbors"]["min_recall"]
-    warnings = [*metrics.warnings_of_columns(attributes.get("columns")), *metrics.warnings(found)]
-    return {**found, "warnings": warnings, "versions": attributes["versions"]}
+    collected["reg"] = describe_reg(collected["method"], attributes["config"]["weights"]["reg"], chosen)
+    collected |= metrics.column_metrics(attributes.get("columns"))
+    collected["version"] = attributes.get("version")
+    collected["min_recall"] = attributes["config"]["neighbors"]["min_recall"]
+    warnings = [*metrics.warnings_of_columns(attributes.get("columns")), *metrics.warnings(collected)]
+    return {**collected, "warnings": warnings, "versions": attributes["versions"]}
 
 
-def explore(store: Store, config: dict[str, Any], found: dict[str, Any]) -> bytes:
-    """The explorer's page of the embedding that the store holds."""
+def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> bytes:
+    """The explorer page of the embedding in the store."""
     from ..report.explore import ExplorerPage, render_explorer, sample_rows  # noqa: PLC0415
 
     component = store.read_all(array_specs.COMPONENT.name)
     shown = np.isfinite(store.read_all(array_specs.EMBEDDING.name)).all(axis=1)
     if component.max(initial=-1) > 0:
-        shown &= component >= 0  # of placed rows (-2) it is not recorded whose component's coordinates they have
+        shown &= component >= 0  # for placed rows (-2) the store does not record the component of their coordinates
     rows = np.flatnonzero(shown)
     sample = sample_rows(rows)
-    page = ExplorerPage(figure_title(config, found), sample, page_columns(store, sample), len(component), len(rows))
+    page = ExplorerPage(figure_title(config, collected), sample, page_columns(store, sample), len(component), len(rows))
     return render_explorer(page)
 
 
-def figure_title(config: dict[str, Any], found: dict[str, Any]) -> str:
-    sizes = found["list_sizes"]
+def figure_title(config: dict[str, Any], collected: dict[str, Any]) -> str:
+    sizes = collected["list_sizes"]
     k = f"{sizes['least']} to {sizes['most']}" if sizes else config["neighbors"]["n_neighbors"]
-    return f"{TITLES[found['method']]} of {found['n_points']:,} points, k = {k}"
+    return f"{TITLES[collected['method']]} of {collected['n_points']:,} points, k = {k}"
 
 
-def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> "PagePictures":
-    """Write the PNG files; returns the pictures of the page. The labels of the input, if any, colour the embedding."""
+def draw(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> "PagePictures":
+    """Write the PNG files and return the pictures of the page. Labels of the input, if any, colour the embedding."""
     from ..report.charts import draw_spectrum, draw_timings  # noqa: PLC0415
     from ..report.embedding_figure import draw_embedding  # noqa: PLC0415
     from ..report.page_pictures import draw_page_pictures  # noqa: PLC0415
@@ -131,15 +131,15 @@ def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> "PagePi
     embedding = store.read_all(array_specs.EMBEDDING.name)
     component = store.read_all(array_specs.COMPONENT.name)
     color = color_source(store)
-    eigenvalues = np.array(found["eigenvalues"], np.float64)
-    residuals = np.array(found["residuals"], np.float64)
-    floor = (found["solver"] or {}).get("rounding_floor")
-    quantity = "variance" if found["method"] == "pca" else "eigenvalue of M"
+    eigenvalues = np.array(collected["eigenvalues"], np.float64)
+    residuals = np.array(collected["residuals"], np.float64)
+    floor = (collected["solver"] or {}).get("rounding_floor")
+    quantity = "variance" if collected["method"] == "pca" else "eigenvalue of M"
     spectrum = draw_spectrum(eigenvalues, residuals, floor, quantity)
     files = {
-        "embedding": draw_embedding(embedding, component, color, figure_title(config, found)),
+        "embedding": draw_embedding(embedding, component, color, figure_title(config, collected)),
         "spectrum": spectrum.light,
-        "timings": draw_timings(found["seconds"]),
+        "timings": draw_timings(collected["seconds"]),
     }
     for name, data in files.items():
         store.objects.put(f"report/{name}.png", data)
@@ -147,7 +147,7 @@ def draw(store: Store, config: dict[str, Any], found: dict[str, Any]) -> "PagePi
 
 
 def describe_arrays(store: Store) -> list[dict[str, Any]]:
-    """Name, shape, dtype, unit and meaning of every array of the store's config that it holds."""
+    """Name, shape, dtype, unit and meaning of every array in the store that belongs to its config."""
     rows: list[dict[str, Any]] = []
     current = current_config.current_arrays(store)
     standard = store.attributes()["config"]["preprocess"]["scale"] == "standard"
