@@ -19,9 +19,9 @@ SUFFIXES = (".npy", ".parquet", ".csv")
 
 
 def export_run(store: Store, out: Path) -> int:
-    """As `export_embedding`, of a run's store. Raises ConfigError where it has no finished embedding of its config.
+    """As `export_embedding`, for the store of a run. Raises ConfigError if it has no finished embedding of its config.
 
-    The arrays of an earlier config lie in the store until the steps of the new one replace them.
+    The check is needed because arrays of an earlier config stay in the store until steps of the new one replace them.
     """
     check_out(out)
     current_config.require_embedding(store)
@@ -51,7 +51,7 @@ def export_embedding(store: Store, out: Path) -> int:
 
 
 def check_out(out: Path) -> None:
-    """Raises ConfigError where `out` has another suffix or no folder, or is a URL (of which a path keeps one slash)."""
+    """Raises ConfigError if `out` has another suffix or no folder, or is a URL (`Path` keeps one slash of its two)."""
     if re.match(r"\w+:/", str(out)):
         raise ConfigError(f"{out}: expected a file on this machine, found a URL; write it here and copy it there")
     if out.suffix not in SUFFIXES:

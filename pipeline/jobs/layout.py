@@ -1,4 +1,4 @@
-"""Sizes of a run: rows of a block and the integers that follow from them, settled before the first step."""
+"""Sizes of a run, determined before the first step: rows of a block, and the integers that follow from them."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,8 +39,8 @@ def described_columns(config: Config, source: Source) -> dict[str, Any] | None:
 def layout_of(config: Config, source: Source, store: Store | None = None, limit: int | None = None) -> Layout:
     """Sizes of a run of this config on this input.
 
-    With `execution.block_points: auto` the blocks are those of `store`, if it has some and they fit the workers; else
-    the largest that fit. `limit` is the memory of a worker in bytes; None takes it from the config's cluster.
+    With `execution.block_points: auto` the block size of `store` is used, if it has one and its blocks fit the workers;
+    otherwise the largest size that fits. `limit` is the memory of a worker in bytes; None: as in the config's cluster.
     """
     layout = ingest.first_layout(config, source)
     if config.execution.block_points != "auto":

@@ -1,4 +1,4 @@
-"""What a run would find done, told before it from the store or the earlier versions; nothing is computed or changed."""
+"""Preview of a run: the steps already done in the store or in earlier versions. Nothing is computed or changed."""
 
 from typing import Any
 
@@ -20,11 +20,14 @@ from .reprocess import History, begin, identity, is_current, version_id
 
 
 class Forecast:
-    """What a run would find done, asked step by step in the order of the run; it changes nothing.
+    """The blocks that a run would not have to compute, determined step by step in the order of the run.
 
-    `stores` are where it would look: the store itself, or the version it would go on with and those it may take from.
-    `reports` are those of the steps found whole, `matrices` is the store that holds what the eigensolver works on, and
-    `solver` its choice, None while they are not known. `reg` is what weights.reg is or will be.
+    Attributes:
+        stores: stores with finished blocks: the store itself, or the version to resume and the source stores.
+        reports: reports of the steps whose blocks are all done.
+        matrices: the store that holds the matrices of the eigensolver, None if there is none.
+        solver: the predicted or previous choice of the eigensolver, None if it is unknown.
+        reg: value of weights.reg, as far as it is known.
     """
 
     def __init__(self, config: Config, source: Source) -> None:
@@ -37,7 +40,7 @@ class Forecast:
         self._upstream, self._history, self._unread = "", History(), 0
         self._unread_files = False
         self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
-        self._whole = self._fed = True  # all steps so far, and those that others build on
+        self._all_done = self._inputs_done = True  # all steps so far; all steps that others depend on
         self._now = run_attributes(config, source)
         self.columns: dict[str, Any] | None = self._now["columns"]
         store = Store(config.output.store)
@@ -47,30 +50,30 @@ class Forecast:
             return
         root = Versions(config.output.store)
         root.check_place()
-        mark = identity(config, source)
-        mine, self._history = begin(root, config, source, mark, False, forecast=True)
-        self._own = mine if mine.is_run() else None
-        self.stores = [*([mine] if self._own else []), *self._history.source_stores]
-        self.unchanged = is_current(root, mark, source)
+        fingerprint = identity(config, source)
+        version, self._history = begin(root, config, source, fingerprint, False, forecast=True)
+        self._own = version if version.is_run() else None
+        self.stores = [*([version] if self._own else []), *self._history.source_stores]
+        self.unchanged = is_current(root, fingerprint, source)
         self._built_on = version_id(self.stores[0]) if self.stores else ""
 
     def begun(self, layout: Layout) -> Layout:
         """The layout with the earlier version that a run may build on."""
-        said: list[str] = []
-        layout = self._history.begun(layout, said.append)
-        self._why = "".join(said)
+        messages: list[str] = []
+        layout = self._history.begun(layout, messages.append)
+        self._why = "".join(messages)
         return layout
 
     def known(self, step: Step) -> list[Report] | None:
-        """The reports of a step that is done under the fingerprint it would have now, None where a block is missing."""
+        """The reports of a step if all its blocks are done under the fingerprint it would have now, else None."""
         step = self._history.prepared(step)
-        if step.decides.shows_records and self._own and self._whole:
+        if step.decides.shows_records and self._own and self._all_done:
             now = {**self._own.attributes(), **self._now}
             step = checkpoint.with_records(self._own, step, now, self.reused)
-        mark, best = checkpoint.fingerprint_of(self._upstream, step), dict[int, BlockReport]()
+        fingerprint, best = checkpoint.fingerprint_of(self._upstream, step), dict[int, BlockReport]()
         holder: Store | None = None
         for store in self.stores:
-            done = checkpoint.finished_blocks(store, step.stage, step.name, mark)
+            done = checkpoint.finished_blocks(store, step.stage, step.name, fingerprint)
             if len(done) > len(best):
                 best, holder = done, store
         if (step.stage, step.name) == ("ingest", "read") and len(best) < step.n_blocks:
@@ -79,13 +82,13 @@ class Forecast:
         elif step.decides.digested and step.feeds:
             self._unread_files = len(best) < step.n_blocks
         self.reused[step.stage, step.name] = step.n_blocks if self.unchanged else len(best)
-        self._whole &= len(best) == step.n_blocks
-        self._fed &= len(best) == step.n_blocks or not step.feeds
+        self._all_done &= len(best) == step.n_blocks
+        self._inputs_done &= len(best) == step.n_blocks or not step.feeds
         if len(best) < step.n_blocks:
             reports = None
         else:
             reports = self.reports[step.stage, step.name] = [best[block].report for block in sorted(best)]
-            if (step.stage, step.name) == ("assemble_cost", "merge") and self._fed:
+            if (step.stage, step.name) == ("assemble_cost", "merge") and self._inputs_done:
                 self.matrices = holder
         self._appended |= (step.stage, step.name) == ("order_points", "keep_cells") and reports is None
         if step.feeds:
@@ -93,7 +96,7 @@ class Forecast:
         return reports
 
     def _unread_blocks(self, step: Step) -> dict[int, BlockReport]:
-        """Blocks of the input that an earlier version holds and whose files or chunks are those of then."""
+        """Blocks of the input in an earlier version whose files or chunks have not changed since."""
         earlier = step.runs.resources.get("earlier", {"blocks": []})
         if not earlier["blocks"]:
             return {}
@@ -103,7 +106,7 @@ class Forecast:
         return {block: done[block] for block in earlier["blocks"] if block < step.n_blocks}
 
     def summary(self) -> dict[str, Any]:
-        """Of versions: which would be built on, whether nothing would be computed, and that in words."""
+        """The version to build on, whether nothing would be computed, and a text about both."""
         says = ""
         if self.unchanged:
             says = f"nothing has changed: version {self._built_on} stays published"
@@ -112,38 +115,38 @@ class Forecast:
             if self._unread:
                 says += (
                     f"; {self._unread} blocks of the input have other files or dates and are read: if their bytes are "
-                    f"the same, what follows is kept too"
+                    f"the same, later steps are kept too"
                 )
             if self._unread_files:
                 says += (
-                    "; the file of neighbors.k_per_point or neighbors.precomputed has another date or place, or rows "
-                    "before it are read anew: it is read, and if it says the same, what follows is kept too"
+                    "; the file of neighbors.k_per_point or neighbors.precomputed has another date or path, or rows "
+                    "before it are read again: it is read, and if its content is the same, later steps are kept too"
                 )
             if self._appended:
                 says += "; if the input begins with the same rows, " + (
-                    "cells and order are kept: by brute force all points are searched, and what follows the lists is "
-                    "computed anew"
+                    "cells and order are kept: brute force searches all points, and the steps after the neighbour "
+                    "lists are computed again"
                     if any((step.stage, step.name) == ("find_neighbors", "search") for step in self.steps)
-                    else "cells, order and neighbour lists are kept: only new points are searched, and what follows "
-                    "the lists is computed anew"
+                    else "cells, order and neighbour lists are kept: only new points are searched, and the steps after "
+                    "the lists are computed again"
                 )
             says += f"; {self._why}" * bool(self._why)
         return {"unchanged": self.unchanged, "from": self._built_on or None, "says": says}
 
 
 def forecast(config: Config) -> Forecast:
-    """Every step a run would do, with the sizes that can be known before it and what it would take over."""
+    """The steps of a run with their sizes as far as they are known before it, and the blocks it would reuse."""
     source = ingest.open_input(config)
-    found = Forecast(config, source)
-    layout = found.begun(layout_of(config, source, found.stores[0] if found.stores else None))
-    found.steps, _ = walk(stages_of(config.method), config, layout, found.known)
-    chosen = next((found.reports[stage, STEP][0] for stage in STAGES if (stage, STEP) in found.reports), None)
-    found.reg = describe_reg(config.method, config.weights.reg, chosen)
-    if (solved := found.reports.get(("solve_embedding", "solve"))) is not None:
-        found.solver = {**solved[0]["stats"], "basis": "an earlier run"}
-    elif found.matrices is not None and config.method != "pca":
-        found.solver = solve_embedding.predict_solver(config, found.matrices, layout)
-    return found
+    preview = Forecast(config, source)
+    layout = preview.begun(layout_of(config, source, preview.stores[0] if preview.stores else None))
+    preview.steps, _ = walk(stages_of(config.method), config, layout, preview.known)
+    chosen = next((preview.reports[stage, STEP][0] for stage in STAGES if (stage, STEP) in preview.reports), None)
+    preview.reg = describe_reg(config.method, config.weights.reg, chosen)
+    if (solved := preview.reports.get(("solve_embedding", "solve"))) is not None:
+        preview.solver = {**solved[0]["stats"], "basis": "an earlier run"}
+    elif preview.matrices is not None and config.method != "pca":
+        preview.solver = solve_embedding.predict_solver(config, preview.matrices, layout)
+    return preview
 
 
 def plan_summary(config: Config) -> dict[str, Any]:

@@ -1,9 +1,13 @@
-"""A job that runs again and again: nothing when nothing has changed, else a new version that takes over what it can.
+"""A repeated job: it does nothing if nothing has changed, and otherwise computes a new version with all reusable steps.
 
-Whether the input has changed is asked at three prices. Names, sizes and times (or tags) of its files: all equal, all
-done. Where they differ, only the blocks whose files or chunks differ are read, the others come from the published
-version's copy. Then the digests of the blocks decide: equal bytes are the input of before, whatever their date. The
-same holds for files of numbers of neighbours or of a graph, but these are read as a whole, where the run needs them.
+Changes of the input are detected in three steps of increasing cost:
+
+1. Names, sizes and times (or tags) of the files are compared. If all are equal, the job is done.
+2. Only blocks whose files or chunks differ are read. The others are copied from the published version.
+3. Digests of the blocks are compared. Equal bytes are an unchanged input, whatever their date.
+
+Files with a graph or with numbers of neighbours are treated in the same way, but they are read as a whole, at the step
+that needs them.
 """
 
 import contextlib
@@ -32,13 +36,13 @@ INPUT = "_run/input.json"
 
 
 class History:
-    """What a run may take over from earlier ones. This one, of a store without versions: nothing."""
+    """Results of earlier runs that a run may reuse. This base class, for stores without versions, has none."""
 
     source_stores: tuple[Store, ...] = ()
-    attributes: dict[str, Any] = {}  # noqa: RUF012 (nothing writes into it)
+    attributes: dict[str, Any] = {}  # noqa: RUF012 (never modified)
 
     def prepared(self, step: Step) -> Step:
-        """The step with what it needs to know of earlier runs."""
+        """The step with information about earlier runs."""
         return step
 
     def begun(self, layout: Layout, say: Callable[[str], None]) -> Layout:
@@ -46,21 +50,21 @@ class History:
         return layout
 
     def chained(self, upstream: str, step: Step, reports: list[Report]) -> str:
-        """The fingerprint that the steps after this one build on."""
+        """The fingerprint that later steps depend on."""
         return checkpoint.fingerprint_of(upstream, step)
 
     def is_known(self, store: Store, stage: str, digests: list[str]) -> bool:
-        """Whether the digests of all that was read are those of the published version: then the run may end here.
+        """Whether the digests equal those of the published version, so that the run can end here.
 
-        Asked at the end of each stage, with the digests of what was read by then.
+        Called at the end of each stage with the digests of everything read so far.
         """
         return False
 
 
 class VersionHistory(History):
-    """The history of a new version: finished steps come from source stores, and digests identify the input, not dates.
+    """The history of a new version: finished steps come from source stores, and digests, not dates, identify the input.
 
-    `content` is the digest of the published version's input, "" if it is not compared.
+    `content` is the digest of the published version's input, or "" to skip the comparison.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class VersionHistory(History):
         return layout
 
     def prepared(self, step: Step) -> Step:
-        if step.decides.digested and not self._source.detects_changes:  # then only reading tells
+        if step.decides.digested and not self._source.detects_changes:  # only reading shows a change
             identity = {**step.decides.identity, "version": self.attributes["version"]}
             step = replace(step, decides=replace(step.decides, identity=identity))
         if (step.stage, step.name) != ("ingest", "read"):
@@ -107,18 +111,18 @@ class VersionHistory(History):
         if stage not in {"ingest", last}:
             return False
         content = _hash([config_key(self._config, None), digests]) if stage == last else ""
-        store.put_json(INPUT, {**self._input, "content": content})  # after ingest: what the next run may take
+        store.put_json(INPUT, {**self._input, "content": content})  # from now on the next run may reuse these blocks
         return stage == last and content == self._content
 
 
 def describe_input(config: Config, source: Source, size: int) -> dict[str, Any]:
-    """What tells, unread, which blocks of the input are still those of another run."""
+    """Stamps and settings that show, without reading, which blocks of the input are unchanged since another run."""
     reads = [config.input.model_dump(mode="json"), source.dtype.name, source.n_features]
     return {"reads": _hash(reads), "size": size, "stamps": source.stamps(size)}
 
 
 def earlier_blocks(source_store: Store, now: dict[str, Any]) -> list[int]:
-    """Blocks of the input that a store holds whole and that have the stamps of now."""
+    """Finished blocks of the input in a store whose stamps have not changed."""
     then, record = source_store.get_record(INPUT, records.INPUT), checkpoint.step_record(source_store, "ingest", "read")
     if then is None or record is None or any(then[key] != now[key] for key in ("reads", "size")):
         return []
@@ -127,15 +131,15 @@ def earlier_blocks(source_store: Store, now: dict[str, Any]) -> list[int]:
 
 
 def config_key(config: Config, files: Json | None) -> str:
-    """A hash over what the config says about the result: all but the input, where to write, and on what machines.
+    """A hash over the settings that determine the result: all but the input, the output and the machines.
 
-    Of what it names besides the state counts: of another run to align with, and `files` is that of a graph or of
-    numbers of neighbours. None where their digests are compared: then neither their dates nor their names count.
+    It includes the state of the run to align with, and `files`, the state of files with a graph or with numbers of
+    neighbours. If `files` is None, names and dates of these files are left out, because their digests are compared.
     """
     content = resolved(config)
     content["output"] = {"report": config.output.report}
     content["execution"] = {"block_points": config.execution.block_points}
-    content["program"] = versions().get("lle-pipeline")  # which may have learnt better since
+    content["program"] = versions().get("lle-pipeline")  # a new version may give better results
     content["other_files"] = {**(files or {}), **state_of_other(config)}
     if files is None:
         named = {key: True for key in ("k_per_point", "precomputed") if content["neighbors"][key] is not None}
@@ -144,7 +148,7 @@ def config_key(config: Config, files: Json | None) -> str:
 
 
 def identity(config: Config, source: Source) -> str:
-    """A hash over the config and the names, sizes and times of the input's files and of those it names besides."""
+    """A hash over the config, and over names, sizes and times of the input's files and of all other files it names."""
     key = config_key(config, state_of_files(config))
     return _hash([key, config.input.model_dump(mode="json"), source.fingerprint()])
 
@@ -153,10 +157,10 @@ def _hash(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def is_current(root: Versions, mark: str, source: Source) -> bool:
-    """Whether the published version is whole and of this identity."""
+def is_current(root: Versions, fingerprint: str, source: Source) -> bool:
+    """Whether the published version is complete and was computed with this fingerprint."""
     pointer = root.pointer()
-    same = pointer is not None and pointer["fingerprint"] == mark and source.detects_changes
+    same = pointer is not None and pointer["fingerprint"] == fingerprint and source.detects_changes
     return same and checkpoint.is_whole(root.published())
 
 
@@ -164,33 +168,33 @@ def reprocess(
     config: Config, source: Source, fresh: bool, work: Callable[[Store, History], RunResult],
     say: Callable[[str], None],
 ) -> RunResult:  # fmt: skip
-    """Run a job whose store is a root of versions, and publish what it finds.
+    """Run a job whose store is a root of versions, and publish its result.
 
-    `work` runs all stages in the store of a version, or says after the first that nothing has changed. A new version
-    counts only after its report is written and its bounds are met: whatever raises leaves the published one as it is.
+    `work` runs all stages in the store of a version; it can end early if nothing has changed. A new version is
+    published only after its report is written and its bounds are met. After any error the published version stays.
     """
-    started, root, mark = time.perf_counter(), Versions(config.output.store), identity(config, source)
+    started, root, fingerprint = time.perf_counter(), Versions(config.output.store), identity(config, source)
     root.check_place()
     with RunLock(root.store) as lock:
         if fresh:
             root.delete_damaged_pointer()
-        if not fresh and is_current(root, mark, source):
+        if not fresh and is_current(root, fingerprint, source):
             say("nothing has changed: the files of the input and the config are those of the published version")
             _prune(root, config, say)
             return _unchanged(root, {}, {}, started)
-        store, history = begin(root, config, source, mark, fresh)
+        store, history = begin(root, config, source, fingerprint, fresh)
         base = f", built on {version_id(history.source_stores[0])}" if history.source_stores else ""
         say(f"version {version_id(store)}{base}")
         result = work(store, history)
         if not lock.held():
             raise StoreError(f"{root.url}: another run has taken over; version {version_id(store)} is not published")
         if result.unchanged:
-            _same_bytes(root, store, mark)
+            _same_bytes(root, store, fingerprint)
             say("nothing has changed: the input has other files or dates, but the same bytes")
             _prune(root, config, say)
             return _unchanged(root, result.computed, result.reused, started)
         content = store.get_record(INPUT, {"content": str}) or {"content": ""}
-        facts = {"fingerprint": mark, **content, "rows": result.metrics.get("n_input")}
+        facts = {"fingerprint": fingerprint, **content, "rows": result.metrics.get("n_input")}
         root.publish(version_id(store), **facts)
         say(f"published: {version_id(store)}")
         _prune(root, config, say)
@@ -198,57 +202,58 @@ def reprocess(
 
 
 def begin(
-    root: Versions, config: Config, source: Source, mark: str, fresh: bool, forecast: bool = False
+    root: Versions, config: Config, source: Source, fingerprint: str, fresh: bool, forecast: bool = False
 ) -> tuple[Store, VersionHistory]:
-    """The version to work in and what it may take over: an interrupted one of the same identity is resumed.
+    """The version to work in, and the history of results it may reuse.
 
-    One of another identity gives what it has finished, as the published ones do; what is older is dropped. A
-    `forecast` changes nothing.
+    An interrupted version with the same fingerprint is resumed. The finished steps of the newest other interrupted
+    version and of the published versions are reused; older interrupted versions are deleted. A `forecast` changes
+    nothing.
     """
-    left = root.unpublished()
+    interrupted = root.unpublished()
     published = None if root.pointer() is None else root.published()
-    mine = None
+    resumed = None
     if not fresh and source.detects_changes:
-        mine = next((version for version in left if _mark_of(root.open(version)) == mark), None)
-    other = next((version for version in left if version != mine and _is_run(root.open(version))), None)
+        resumed = next((version for version in interrupted if _fingerprint(root.open(version)) == fingerprint), None)
+    other = next((version for version in interrupted if version != resumed and _is_run(root.open(version))), None)
     if not forecast:
-        for version in left:
-            if version != mine and (fresh or version != other) and not _worth_keeping(root, version):
-                with contextlib.suppress(StoreError):  # pruning tries again, and says why
+        for version in interrupted:
+            if version != resumed and (fresh or version != other) and not _worth_keeping(root, version):
+                with contextlib.suppress(StoreError):  # pruning tries again and reports the reason
                     root.drop(version)
     older = (root.pointer() or {}).get("history", [])[1:]
     others = [root.open(version) for version in [*([] if other is None else [other]), *older]]
     source_stores = () if fresh else tuple(filter(_is_run, [*([] if published is None else [published]), *others]))
     compared = not fresh and published is not None and checkpoint.is_whole(published)
     content = (root.pointer() or {}).get("content", "") if compared else ""
-    version = mine or root.new_id()
-    attributes = {"version": version, "fingerprint": mark}
+    version = resumed or root.new_id()
+    attributes = {"version": version, "fingerprint": fingerprint}
     return root.open(version), VersionHistory(config, source, source_stores, content, attributes)
 
 
 def _worth_keeping(root: Versions, version: str) -> bool:
-    """Whether a version is finished and no other one is published: its pointer was damaged or deleted."""
+    """Whether a version is finished but none is published, because the pointer was damaged or deleted."""
     return root.pointer() is None and checkpoint.is_whole(root.open(version))
 
 
 def _is_run(store: Store) -> bool:
-    """Whether a version can be read: one may have been killed before it began, or be damaged, or removed by hand."""
+    """Whether a version can be read; it may be damaged, deleted by hand, or killed before its first step."""
     try:
         return store.is_run()
     except LleError:
         return False
 
 
-def _mark_of(store: Store) -> str:
-    """The identity that a version was begun with."""
+def _fingerprint(store: Store) -> str:
+    """The fingerprint with which a version was begun; "" if it cannot be read."""
     return str(store.attributes().get("fingerprint", "")) if _is_run(store) else ""
 
 
-def _same_bytes(root: Versions, store: Store, mark: str) -> None:
-    """Let the published version know the files under which its input now lies; the version begun for them goes."""
+def _same_bytes(root: Versions, store: Store, fingerprint: str) -> None:
+    """Record the new files of an unchanged input in the published version, and delete the version begun for them."""
     root.published().put_json(INPUT, store.get_json(INPUT))
-    root.amend(fingerprint=mark)
-    with contextlib.suppress(StoreError):  # pruning tries again, and says why
+    root.amend(fingerprint=fingerprint)
+    with contextlib.suppress(StoreError):  # pruning tries again and reports the reason
         root.drop(version_id(store))
 
 
@@ -260,17 +265,17 @@ def _unchanged(root: Versions, computed: dict[str, int], reused: dict[str, int],
 
 
 def _prune(root: Versions, config: Config, say: Callable[[str], None]) -> None:
-    """What is published stays so when an old version cannot be deleted; the next run tries again."""
+    """Delete old versions. A version that cannot be deleted is reported; the next run tries again."""
     try:
-        gone, refused = root.prune(config.output.keep or 1)
+        deleted, failures = root.prune(config.output.keep or 1)
     except StoreError as error:
-        gone, refused = [], [str(error)]
-    if gone:
-        say(f"pruned: {', '.join(gone)}")
-    for why in refused:
-        say(f"not pruned: {why}")
+        deleted, failures = [], [str(error)]
+    if deleted:
+        say(f"pruned: {', '.join(deleted)}")
+    for failure in failures:
+        say(f"not pruned: {failure}")
 
 
 def version_id(store: Store) -> str:
-    """The name of a version, by its store."""
+    """The name of the version in this store."""
     return store.url.rsplit("/", 1)[1]

@@ -1,4 +1,4 @@
-"""A run from its config to its report: the stages in order, resuming what is there."""
+"""A run from its config to its report: all stages in order; finished blocks are reused."""
 
 import contextlib
 import time
@@ -29,9 +29,9 @@ from .reprocess import History, reprocess
 
 @dataclass(frozen=True)
 class Shared:
-    """What a run of a sweep has from outside: an executor instead of a cluster of its own, and its sizes.
+    """What the sweep passes to each of its runs: an executor, so that the run starts no cluster, and its sizes.
 
-    Steps that one of the stores `source_stores` has under the same fingerprint are taken from there.
+    Steps that are finished in one of the `source_stores` under the same fingerprint are copied from there.
     """
 
     executor: Executor
@@ -42,9 +42,9 @@ class Shared:
 def run(
     config: Config, fresh: bool, progress: RunProgress, profile: bool = False, shared: Shared | None = None
 ) -> RunResult:
-    """Run every stage. Raises LleError with the exit code of what went wrong; finished blocks are kept.
+    """Run every stage. Raises LleError with the exit code of the failure; finished blocks stay in the store.
 
-    `profile` saves Dask's performance report of the run beside its own.
+    `profile` saves Dask's performance report next to the report of the run.
     """
     versioned = config.output.keep is not None
 
@@ -60,7 +60,7 @@ def run(
 
     with (
         reported(config.output.prometheus, config.output.store, published) as report,
-        contextlib.ExitStack() as closing,  # the cluster of a good run closes after its version is published
+        contextlib.ExitStack() as closing,  # after a successful run the cluster closes once the version is published
     ):
         result = wait_for_lock(once, config.execution.lock_wait, progress.say)
         report(result)
@@ -102,23 +102,23 @@ def _run(
                 closing.push(opened.pop_all())
             if profile:
                 _save_profile(store, profiled, progress)
-        except BoundsNotMet as missed:
+        except BoundsNotMet as error:
             current_config.got_to(store, done)
             write_report.write_metrics(store, time.perf_counter() - started, done)
-            missed.result = _result(store, progress, started)
+            error.result = _result(store, progress, started)
             raise
         finally:
             progress.stop()
         result = _result(store, progress, started)
     if unmet:
-        late = BoundsNotMet(unmet)
-        late.result = result
-        raise late
+        error = BoundsNotMet(unmet)
+        error.result = result
+        raise error
     return replace(result, unchanged=unmet is None)
 
 
 def _begin_store(store: Store, config: Config, source: Source, fresh: bool, history: History) -> None:
-    """Make the store ready: erase it if asked, remove partial files, write the group with the resolved config."""
+    """Prepare the store: erase it if `fresh`, remove partial files, write the group with the resolved config."""
     if fresh:
         store.erase()
     store.objects.sweep()
@@ -143,7 +143,7 @@ def executing(cluster: Section, progress: RunProgress) -> Iterator[Executor]:
 
 
 def _save_profile(store: Store, profiled: list[bytes], progress: RunProgress) -> None:
-    """Dask's performance report, after the run's own, which replaces the folder."""
+    """Save Dask's performance report. Called after the report of the run, which replaces the folder."""
     for page in profiled:
         store.objects.put("report/performance.html", page)
         progress.say(f"performance: {store.url}/report/performance.html")
@@ -152,17 +152,17 @@ def _save_profile(store: Store, profiled: list[bytes], progress: RunProgress) ->
 
 
 def _worthwhile(cluster: Section, layout: Layout) -> Section:
-    """Serial instead of a local cluster for a single block: starting workers would take longer than the work."""
-    alone = cluster.kind == "local" and cluster.workers == "auto" and layout.input_blocks() == 1
-    return Cluster(kind="serial") if alone else cluster
+    """Serial execution instead of a local cluster for a single block: starting workers takes longer than the work."""
+    single_block = cluster.kind == "local" and cluster.workers == "auto" and layout.input_blocks() == 1
+    return Cluster(kind="serial") if single_block else cluster
 
 
 @dataclass
 class _StageRun:
-    """What one run keeps from step to step: fingerprints, digests of the input, and convergence.
+    """The state of a run between steps.
 
-    `done` are the steps finished so far, `upstream` the fingerprint the next step builds on, `unmet` the bounds that
-    were not met. `retry` are markers to delete at the end, so that the next run computes these blocks again.
+    `done` are the finished steps, `upstream` is the fingerprint that the next step depends on, `unmet` describes bounds
+    that were not met. `retry` are markers to delete at the end, so that the next run computes these blocks again.
     """
 
     store: Store
@@ -214,16 +214,16 @@ class _StageRun:
 
 
 def _run_stages(config: Config, layout: Layout, run: _StageRun) -> str | None:
-    """Run every stage; returns the bounds that were not met, an empty text if all were.
+    """Run every stage; returns a text about bounds that were not met, empty if all were.
 
-    None if the input is that of the published version: the later stages are not run then.
+    Returns None, without running the later stages, if the input equals that of the published version.
     """
     for name, stage in stages_of(config.method).items():
         run.begin_stage()
         started = time.perf_counter()
         try:
             layout = drive(stage(config, layout), run.run)
-        except InputChanged:  # raised by a task or by the stage: blocks of one step hold two states of the input
+        except InputChanged:  # raised by a task or the stage: blocks of this step come from two states of the input
             checkpoint.forget_step(run.store, *run.last_step)
             raise
         checkpoint.forget_unused(run.store, name, run.used)
@@ -231,7 +231,7 @@ def _run_stages(config: Config, layout: Layout, run: _StageRun) -> str | None:
         run.progress.end_stage(name, time.perf_counter() - started, run.peak_bytes)
         if run.history.is_known(run.store, name, run.digests):
             return None
-    for marker in run.retry:  # only after the report, which states the residuals reached
+    for marker in run.retry:  # only after the report, which shows the residuals of these blocks
         run.store.objects.delete(marker)
     checkpoint.delete_unrecorded(run.store, METHOD_ARRAYS)
     current_config.end_run(run.store)
@@ -239,21 +239,21 @@ def _run_stages(config: Config, layout: Layout, run: _StageRun) -> str | None:
 
 
 def _unmet(step: Step, reports: list[BlockReport]) -> str:
-    """A sentence for every component whose eigenpairs did not converge: what was reached, what to change."""
+    """A message for each component whose eigenpairs did not converge: its residuals, and what to change."""
     if (step.stage, step.name) != ("solve_embedding", "solve"):
         return ""
     lines = []
     for number, report in enumerate(report.report for report in reports):
         if not report["converged"]:
-            reached = ", ".join(f"{residual:.2e}" for residual in report["residuals"])
-            cure = "Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
+            residuals = ", ".join(f"{residual:.2e}" for residual in report["residuals"])
+            advice = "Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
             if report["stats"]["method"] == "polynomial":
-                cure = (
-                    f"Raise eigensolver.max_degrees (now {step.runs.resources['max_degrees']:,}): the next run goes on "
-                    f"from where this one stopped; or raise eigensolver.tol or max_memory"
+                advice = (
+                    f"Raise eigensolver.max_degrees (now {step.runs.resources['max_degrees']:,}): the next run "
+                    f"continues where this one stopped; or raise eigensolver.tol or max_memory"
                 )
             lines.append(
                 f"eigensolver: component {number} did not reach eigensolver.tol {step.decides.parameters['tol']:g}: "
-                f"residuals {reached} ({report['stats']['reason']}). The vectors reached are stored. {cure}"
+                f"residuals {residuals} ({report['stats']['reason']}). The vectors reached are stored. {advice}"
             )
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Progress of a run as its store records it: blocks done and seconds by stage (`lle status`)."""
+"""Progress of a run from the records in its store: finished blocks and seconds of each stage (`lle status`)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from ..storage.versions import Versions, unreadable
 
 
 def status(store: Store) -> dict[str, Any]:
-    """Per stage: blocks done and all, seconds, and whether a run is going on."""
+    """Finished blocks, all blocks and seconds of each stage, and whether a run is active. Raises ConfigError."""
     store.require_run()
     stages: dict[str, dict[str, Any]] = {}
     now: dict[str, Any] | None = None
@@ -38,13 +38,13 @@ def status(store: Store) -> dict[str, Any]:
 
 
 def status_of(url: str) -> dict[str, Any]:
-    """As `status`; of a root of versions that of the published one, with the one being computed and the pointer."""
+    """As `status`; for a root of versions, that of the published version, the pointer, and the unpublished version."""
     root = Versions(url)
     return root_status(root, status) if root.store.has_versions() else status(root.store)
 
 
 def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
-    """The status of the published version, with the one being computed and the pointer. Raises ConfigError for none."""
+    """The status of the published version, the pointer, and the unpublished version. Raises ConfigError without any."""
     pointer, left = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
     work = status(left[0]) if left else None
     if pointer is None and work is None:

@@ -1,4 +1,4 @@
-"""Calls on a Dask cluster that wait for other calls: each is submitted when the one before it has ended."""
+"""Calls on a Dask cluster that depend on other calls: each is submitted when the call it depends on has ended."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,9 +16,10 @@ def run_tree(
     client: Any, children: Mapping[str, Sequence[str]], call: Callable[..., Any],
     arguments: Mapping[str, tuple[Any, ...]],
 ) -> Iterator[tuple[str, Any]]:  # fmt: skip
-    """(name, result or error) of `call(*arguments[name])` as they end; `children[name]` follow it, those of "" begin.
+    """Yield (name, result or error) of each `call(*arguments[name])` as it ends.
 
-    Those with many children go first. Inside a call Dask computes in its own thread.
+    `children[name]` are submitted after `name`; `children[""]` are submitted first. Calls with many children have
+    priority. Dask computations inside a call run in the thread of the call.
 
     Raises:
         LleError: the scheduler was lost.
@@ -39,10 +40,10 @@ def run_tree(
         for future in pool:
             name = running.pop(future)
             try:
-                found = future.exception() or future.result()
+                outcome = future.exception() or future.result()
             except (FutureCancelledError, OSError, TimeoutError) as error:
                 raise LleError(f"the Dask scheduler was lost ({error}); run again to resume") from None
-            yield name, found
+            yield name, outcome
             for following in submit(name):
                 pool.add(following)
     finally:

@@ -1,4 +1,4 @@
-"""Read everything a store holds against its checksums, and forget what is damaged, so that a run computes it anew."""
+"""Compare all data of a store with their checksums, and delete the markers of damaged blocks for the next run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,56 +12,60 @@ from ..storage.store import Store
 
 def find_damage(store: Store) -> list[CorruptChunk]:
     """Every chunk and bundle of finished blocks that is missing or does not match its checksum."""
-    found = list[CorruptChunk]()
+    damage = list[CorruptChunk]()
     for (stage, step), record in checkpoint.recorded_steps(store).items():
-        found += damage_of_step(store, record, checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
-    return found
+        damage += damage_of_step(store, record, checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
+    return damage
 
 
 def forget_damage(store: Store, damage: list[CorruptChunk]) -> list[str]:
-    """Forget the blocks that wrote it; says which. Raises StoreError while a run holds the store."""
+    """Delete the markers of the blocks that wrote the damaged chunks; returns their names.
+
+    Raises StoreError while a run holds the store.
+    """
     with RunLock(store):
         return sorted({checkpoint.invalidate(store, error.array, error.chunk) for error in damage})
 
 
 def missing_blocks(store: Store) -> dict[str, int]:
-    """Blocks without a marker by step, of the steps begun: still to be computed, or forgotten."""
-    found = {
+    """Number of blocks without a marker, for each step that was begun."""
+    counts = {
         f"{stage}.{step}": record["n_blocks"]
         - len(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
         for (stage, step), record in checkpoint.recorded_steps(store).items()
     }
-    return {step: missing for step, missing in found.items() if missing > 0}
+    return {step: missing for step, missing in counts.items() if missing > 0}
 
 
 def forgotten_blocks(store: Store) -> dict[str, int]:
-    """Blocks by step that were done when the store was finished and are not any more.
+    """Number of blocks of each step whose markers were deleted after the store was finished.
 
-    A run writes its report last, so where that is done everything begun before it was. None are forgotten where a run
-    goes on; a step begun after the report is that of a run which was stopped. A component whose eigenpairs did not
-    converge has no marker either, lest the next run take it for done.
+    A run writes its report last, so if the report is done, every step begun before it was done. A step begun after the
+    report belongs to a later run that was stopped. While a run is active the result is empty. A component whose
+    eigenpairs did not converge has no marker on purpose, so that the next run computes it again; it is not counted.
     """
-    records, found = checkpoint.recorded_steps(store), dict[str, int]()
+    records, counts = checkpoint.recorded_steps(store), dict[str, int]()
     report = records.get(("write_report", "write"))
     if report is None or running(store):
-        return found
+        return counts
     if not checkpoint.finished_blocks(store, "write_report", "write", report["fingerprint"]):
-        return found
+        return counts
     metrics = store.get_record("report/metrics.json", {"solvers": [{"converged": bool}]}) or {"solvers": []}
     unmet = {block for block, solver in enumerate(metrics["solvers"]) if not solver["converged"]}
     for (stage, step), record in records.items():
         done = set(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
-        excused = unmet if (stage, step) == ("solve_embedding", "solve") else set[int]()
-        missing = set(range(record["n_blocks"])) - done - excused
+        not_converged = unmet if (stage, step) == ("solve_embedding", "solve") else set[int]()
+        missing = set(range(record["n_blocks"])) - done - not_converged
         if missing and record["begun"] <= report["begun"]:
-            found[f"{stage}.{step}"] = len(missing)
-    return found
+            counts[f"{stage}.{step}"] = len(missing)
+    return counts
 
 
 def check(store: Store, others: Callable[[], list[Store]]) -> dict[str, Any]:
-    """Find and forget damage; says what is not finished. Raises StoreError where something is damaged, or was before.
+    """Find damage, delete the markers of damaged blocks, and return the number of unfinished blocks of each step.
 
-    `others` are stores that may share files with this one: the next run would take what is damaged from them.
+    `others` are stores that may share files with this one. Their damaged blocks are treated in the same way, because
+    the next run would copy from them. Raises StoreError if something is damaged, or was found damaged earlier.
     """
     earlier, damage, lines = forgotten_blocks(store), find_damage(store), []
     if damage:

@@ -99,7 +99,7 @@ class TestOtherFiles:
         for turn in (0, 1):
             settings = ("--set", f"neighbors.{name}={path(turn)}")
             says = lle("plan", job(), *settings)["says"]
-            assert "if it says the same, what follows is kept too" in says
+            assert "if its content is the same, later steps are kept too" in says
             found = lle("run", job(), *settings)
             assert found["unchanged"]
             assert (found["published"], found["store"]) == (first["published"], first["store"])

@@ -60,7 +60,7 @@ def test_more_products_go_on_where_the_limit_was_and_renew_what_follows(tmp_path
             if limit == 50_000:
                 run(config, False, RunProgress(io.StringIO()))
                 continue
-            with pytest.raises(BoundsNotMet, match=rf"max_degrees \(now {limit}\): the next run goes on"):
+            with pytest.raises(BoundsNotMet, match=rf"max_degrees \(now {limit}\): the next run continues"):
                 run(config, False, RunProgress(io.StringIO()))
             [head] = saved_heads(store, "_work/eigen")
             assert 0 < head["n_degrees"] <= limit

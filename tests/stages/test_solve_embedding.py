@@ -2,6 +2,7 @@
 
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -151,12 +152,12 @@ def test_a_damaged_state_is_not_used(tmp_path):
     assert solver_checkpoint.read_state(store, "state", 50) is None
 
 
-def test_states_are_kept_some_time_apart(tmp_path, monkeypatch):
+def test_states_are_saved_at_least_two_minutes_apart(tmp_path, monkeypatch):
     store, clock = Store(str(tmp_path)), iter([0.0, 1.0, 121.0, 121.0, 130.0])
-    monkeypatch.setattr(solver_checkpoint.time, "monotonic", lambda: next(clock))
-    keep = solver_checkpoint.state_saver(store, "state")
+    monkeypatch.setattr(solver_checkpoint, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    save = solver_checkpoint.state_saver(store, "state")
     for n_steps in (1, 2, 3):
-        keep(state_of(20, n_steps, 1), False)
+        save(state_of(20, n_steps, 1), False)
     assert solver_checkpoint.read_state(store, "state", 20).n_steps == 2
 
 
