@@ -111,9 +111,9 @@ def _run(
             progress.stop()
         result = _result(store, progress, started)
     if unmet:
-        error = BoundsNotMet(unmet)
-        error.result = result
-        raise error
+        unmet_bounds = BoundsNotMet(unmet)
+        unmet_bounds.result = result
+        raise unmet_bounds
     return replace(result, unchanged=unmet is None)
 
 

@@ -1,7 +1,7 @@
-"""Sampled rows of an input and their nearest neighbours among all of its rows, in two passes over it, without a store.
+"""Sample rows of an input and search their nearest neighbours among all of its rows, in two passes, without a store.
 
-Bounded: a block of rows, the sample, and the coordinates of the neighbours (`NEIGHBOR_BYTES`) are held at one time,
-whatever the number of rows.
+The memory does not depend on the number of rows: it holds a block of rows, the sample, and the coordinates of the
+neighbours (at most `NEIGHBOR_BYTES`).
 """
 
 from collections.abc import Callable, Iterator
@@ -25,8 +25,8 @@ Array = npt.NDArray[Any]
 Ids = npt.NDArray[np.int64]
 
 
-class Survey(NamedTuple):
-    """s sampled points, and the neighbours among all rows of the first q of them; preprocessed as the config says."""
+class SampledRows(NamedTuple):
+    """s sampled points, and the neighbours of the first q of them among all rows, after preprocessing."""
 
     n_rows: int
     points: Array
@@ -44,8 +44,8 @@ class Survey(NamedTuple):
         return np.asarray(self.pool[np.minimum(np.searchsorted(self.pool_ids, ids), len(self.pool) - 1)])
 
 
-def survey(config: Config, source: Source, sample: int, k: int, seed: int) -> Survey:
-    """Read all rows twice: for the sample, and for its neighbours.
+def sample_rows(config: Config, source: Source, sample: int, k: int, seed: int) -> SampledRows:
+    """Read all rows twice: once for the sample, once for its neighbours.
 
     Scaling and principal components are fitted on the sample. Equal rows count once, as in a run. Raises InputError.
     """
@@ -58,7 +58,7 @@ def survey(config: Config, source: Source, sample: int, k: int, seed: int) -> Su
         n_invalid += int((~valid).sum())
     if n_invalid and config.preprocess.invalid == "error":
         raise InputError(
-            f"input: {n_invalid} rows hold NaN or infinity, or numbers whose squares overflow. Mend them, or set "
+            f"input: {n_invalid} rows hold NaN or infinity, or numbers whose squares overflow. Correct them, or set "
             f"preprocess.invalid: drop to leave them out"
         )
     rows = np.concatenate(parts)
@@ -68,7 +68,7 @@ def survey(config: Config, source: Source, sample: int, k: int, seed: int) -> Su
     if len(rows) < LEAST_POINTS:
         raise InputError(
             f"input: the sample has {len(rows)} distinct valid rows of {source.n_rows}; at least {LEAST_POINTS} are "
-            f"needed to say anything. Raise --sample, or choose the parameters by hand"
+            f"needed. Raise --sample, or choose the parameters by hand"
         )
     scale, pca = config.preprocess.scale, config.preprocess.pca
     fitted = None if scale == "none" and pca is None else fit_sample(rows, scale, pca)
@@ -79,7 +79,7 @@ def survey(config: Config, source: Source, sample: int, k: int, seed: int) -> Su
 
 
 def _preparing(fitted: Transform | None, unit: bool) -> Callable[[Array], Array]:
-    """Rows of the input as the run will see them. Raises InputError where a row has no direction but needs one."""
+    """A function that preprocesses rows as the run will. It raises InputError for zero rows if `unit` is set."""
 
     def prepare(rows: Array) -> Array:
         points = rows if fitted is None else fitted(rows)
@@ -88,8 +88,8 @@ def _preparing(fitted: Transform | None, unit: bool) -> Callable[[Array], Array]
         points = unit_rows(points)
         if not points.any(axis=1).all():
             raise InputError(
-                "neighbors.metric: cosine compares directions, but there are rows of zeros (after preprocessing), "
-                "which have none; leave them out, or set neighbors.metric: euclidean"
+                "neighbors.metric: cosine compares directions, but some rows are zero after preprocessing and have "
+                "no direction; leave them out, or set neighbors.metric: euclidean"
             )
         return points
 
@@ -98,7 +98,7 @@ def _preparing(fitted: Transform | None, unit: bool) -> Callable[[Array], Array]
 
 def _with_neighbors(
     source: Source, transform: Callable[[Array], Array], points: Array, ids: Ids, n_queries: int, k: int
-) -> Survey:
+) -> SampledRows:
     queries, query_ids = points[:n_queries], ids[:n_queries]
     search = kdtree_neighbors if points.shape[1] <= KDTREE_FEATURES else brute_neighbors
     lists = NeighborLists(np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), np.inf))
@@ -108,8 +108,8 @@ def _with_neighbors(
         if not len(block_ids):
             continue
         block = transform(rows[valid][first])
-        found = search(queries, query_ids, block, block_ids, k)
-        ids_of_both, both = (np.hstack(pair) for pair in zip(lists, found, strict=True))
+        nearest_in_block = search(queries, query_ids, block, block_ids, k)
+        ids_of_both, both = (np.hstack(pair) for pair in zip(lists, nearest_in_block, strict=True))
         lists = select_nearest(ids_of_both, both, query_ids, k)
         used = np.unique(lists.ids[lists.ids >= 0])
         known = np.isin(used, pool_ids)
@@ -117,11 +117,11 @@ def _with_neighbors(
         coordinates[known] = pool[np.searchsorted(pool_ids, used[known])]
         coordinates[~known] = block[np.searchsorted(block_ids, used[~known])]
         pool_ids, pool = used, coordinates
-    return Survey(source.n_rows, points, lists, pool_ids, pool)
+    return SampledRows(source.n_rows, points, lists, pool_ids, pool)
 
 
 def _blocks(source: Source) -> Iterator[tuple[int, Array, npt.NDArray[np.bool_]]]:
-    """(first row, rows, which of them are finite) of one block after another."""
+    """Yield (first row, rows, which of them are valid) of each block."""
     size = block_points("auto", source.n_rows, source.n_features * source.dtype.itemsize)
     for start in range(0, source.n_rows, size):
         rows = source.read(start, min(start + size, source.n_rows))
@@ -130,5 +130,5 @@ def _blocks(source: Source) -> Iterator[tuple[int, Array, npt.NDArray[np.bool_]]
 
 
 def _ids(rows: Array) -> Ids:
-    """63 bits of each row's hash: equal rows have equal ids, and among 10 million others two agree once in 200,000."""
+    """63 bits of each row's hash. Equal rows have equal ids; ten million rows have a collision once in 200,000 runs."""
     return (row_hashes(rows)[:, 0] >> np.uint64(1)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Embeddings of a sample by itself, one for each candidate, and how faithful they are: ordinary runs in a folder."""
+"""Trial runs of `lle suggest`: embed the sample alone for each candidate, in a temporary folder, and measure it."""
 
 import tempfile
 from collections.abc import Iterator
@@ -21,35 +21,35 @@ from ..storage.store import Store
 from . import run as runs
 
 COMPARED_NEIGHBORS = 12
-"""Of trustworthiness and continuity, the same for all candidates, so that their values can be compared."""
+"""Neighbours for trustworthiness and continuity; the same for all candidates, so that their values are comparable."""
 
 LAST_BLOCK_SECONDS = 10.0
-"""How long the block at work when a signal comes may go on; blocks of a sample take less than one."""
+"""Longest wait for the current block after a signal; blocks of a sample take less than a second."""
 
 PLAIN: dict[str, Any] = {"metric": "euclidean", "k_min": "auto", "k_max": "auto",
                          **dict.fromkeys(("radius", "eta", "k_per_point", "precomputed"))}  # fmt: skip
-"""n_neighbors for every point: rules are about the spacing, the columns and the rows of the whole input. The sample has
-its directions already (cosine)."""
+"""Settings for n_neighbors neighbours of every point. Other rules refer to the spacing, columns and rows of the whole
+input. The metric is euclidean because rows of the sample are already divided by their lengths for cosine."""
 
 Float64 = npt.NDArray[np.float64]
 
 
-class Pilot(NamedTuple):
-    """What an embedding of the sample by itself tells about a candidate."""
+class Trial(NamedTuple):
+    """Measures of a candidate from an embedding of the sample alone (s points)."""
 
     n_components_weak: int
     closed_classes: int
     in_largest: npt.NDArray[np.bool_]
-    """(s,) points of the largest component, the ones embedded."""
+    """(s,) True for points of the largest component, which are embedded."""
     trustworthiness: Float64
     """(s,) of each point; 0 outside of the largest component."""
     continuity: Float64
-    """(s,) the same."""
+    """(s,) of each point; 0 outside of the largest component."""
 
 
 @contextmanager
 def trial_folder() -> Iterator[Path]:
-    """A temporary folder, gone at the end: a signal leaves none either, though a block may be at work in it."""
+    """A temporary folder, deleted at the end, also after a signal: the current block is waited for first."""
     with tempfile.TemporaryDirectory(prefix="lle-suggest-", ignore_cleanup_errors=True) as folder:
         try:
             yield Path(folder)
@@ -57,7 +57,7 @@ def trial_folder() -> Iterator[Path]:
             wait_for_blocks(LAST_BLOCK_SECONDS)
 
 
-def run_pilot(config: Config, points: npt.NDArray[Any], folder: Path, changes: dict[str, dict[str, Any]]) -> Pilot:
+def run_trial(config: Config, points: npt.NDArray[Any], folder: Path, changes: dict[str, dict[str, Any]]) -> Trial:
     """Embed the points (s, d) with some keys of a config changed. Raises LleError."""
     path = folder / "points.npy"
     if not path.exists():
@@ -74,31 +74,33 @@ def run_pilot(config: Config, points: npt.NDArray[Any], folder: Path, changes: d
         data[section] = {**data[section], **keys}
     (folder / "config.yaml").write_text(to_yaml(data))
     changed = load_config(folder / "config.yaml")
-    found = runs.run(changed, False, RunProgress(StringIO())).metrics
+    metrics = runs.run(changed, False, RunProgress(StringIO())).metrics
     store = Store(changed.output.store)
     inside = store.read_all("component") == 0
     scores = np.zeros((2, len(points)))
     scores[:, inside] = faithfulness(points[inside], store.read_all("embedding")[inside])
-    return Pilot(found["n_components_weak"], found["closed_classes"], inside, *scores)
+    return Trial(metrics["n_components_weak"], metrics["closed_classes"], inside, *scores)
 
 
 def faithfulness(points: npt.NDArray[Any], embedding: Float64) -> tuple[Float64, Float64]:
-    """Trustworthiness and continuity of each of n points (n, d) embedded as (n, m), against all of them."""
+    """(trustworthiness, continuity), (n,) each, of n points (n, d) with the embedding (n, m)."""
     k = max(1, min(COMPARED_NEIGHBORS, (len(points) - 1) // 2))
-    found = []
+    scores = []
     for space, other in ((points, embedding), (embedding, points)):
         rows = np.arange(len(other))
         search = kdtree_neighbors if other.shape[1] <= KDTREE_FEATURES else brute_neighbors
         near = search(other, rows, other, rows, k).ids
         ranks = count_closer(space, rows, space, 0, neighbor_thresholds(space, space[near])) + 1
-        found.append(np.clip(trustworthiness(ranks, len(points)), 0.0, 1.0))
-    return found[0], found[1]
+        scores.append(np.clip(trustworthiness(ranks, len(points)), 0.0, 1.0))
+    return scores[0], scores[1]
 
 
-def tried(config: Config, points: npt.NDArray[Any], folder: Path, changes: dict[str, dict[str, Any]]) -> Pilot | str:
-    """The pilot of a candidate, or why it has none."""
+def trial_or_error(
+    config: Config, points: npt.NDArray[Any], folder: Path, changes: dict[str, dict[str, Any]]
+) -> Trial | str:
+    """The trial of a candidate, or the error message if it failed. Raises Interrupted."""
     try:
-        return run_pilot(config, points, folder, changes)
+        return run_trial(config, points, folder, changes)
     except Interrupted:
         raise
     except LleError as error:

@@ -1,8 +1,9 @@
-"""Many experiments that share the stages they have in common: a tree of runs, each step computed once.
+"""Many experiments that share common steps: a tree of runs, in which each step is computed once.
 
-The plan of each experiment gives the fingerprints of its steps. Two experiments share a step where the fingerprints
-agree, so each run takes what it can from the store of the one planned before it that it shares most with (`parent`).
-Small runs go whole to the workers, a run a task; larger ones follow each other and have all the workers.
+The plan of each experiment gives the fingerprints of its steps. Two experiments share a step if its fingerprints are
+equal. Each run copies shared steps from the store of its `parent`: the earlier experiment with most steps in common.
+Small runs are sent to the workers as a whole, one task for each run. Larger runs are executed one after the other, each
+with all workers.
 """
 
 import io
@@ -38,12 +39,12 @@ if TYPE_CHECKING:
 
 NAMED = 10
 SMALL_POINTS = 20_000
-"""Up to here a run is a task: starting its steps takes longer than computing them, and its memory is small."""
+"""Up to this number of points a run is one task: it needs little memory, and starting its steps takes longer than work."""
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep leaves: a row for each experiment, and how many steps were asked for, computed, cut and reused."""
+    """Result of a sweep: a row for each experiment, and how many steps were needed, computed, cut and reused."""
 
     url: str
     rows: list[Row]
@@ -52,7 +53,7 @@ class SweepResult:
 
 
 class StepCounts(RunProgress):
-    """Says nothing; counts the steps of a run: computed, cut from longer neighbour lists, or there already."""
+    """Prints nothing; counts the steps of a run: computed, cut from longer neighbour lists, or reused."""
 
     KINDS = ("computed", "cut", "reused")
 
@@ -61,42 +62,51 @@ class StepCounts(RunProgress):
         self.steps = dict.fromkeys(self.KINDS, 0)
 
     def say(self, text: str) -> None:
-        """Nothing: many runs go on at once."""
+        """Print nothing, because many runs are active at the same time."""
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
         self._end_waiting()
         self.steps["reused" if not computed else "cut" if is_truncated(step) else "computed"] += 1
 
 
-def run_sweep(url: str, found: list[Experiment], fresh: bool, progress: RunProgress) -> SweepResult:
-    """Run every experiment, write table and contact sheet; one that fails is reported and the others go on.
+def run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: RunProgress) -> SweepResult:
+    """Run every experiment, write table and contact sheet. If an experiment fails, the others still run.
 
-    Raises ConfigError for a place that holds something else, StoreError, and ExperimentsFailed at the end.
+    Raises:
+        ConfigError: the store at `url` holds a single run.
+        StoreError: the store cannot be used.
+        ExperimentsFailed: some experiments failed; raised after all have ended.
     """
-    seconds = max((one.config.execution.lock_wait for one in found if one.config is not None), default=0)
-    return wait_for_lock(lambda: _run_sweep(url, found, fresh, progress), seconds, progress.say)
+    seconds = max(
+        (experiment.config.execution.lock_wait for experiment in experiments if experiment.config is not None),
+        default=0,
+    )
+    return wait_for_lock(lambda: _run_sweep(url, experiments, fresh, progress), seconds, progress.say)
 
 
-def _run_sweep(url: str, found: list[Experiment], fresh: bool, progress: RunProgress) -> SweepResult:
+def _run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: RunProgress) -> SweepResult:
     started, root = time.perf_counter(), Store(url)
     if root.objects.exists("zarr.json"):
-        raise ConfigError(f"{root.url}: holds one run, a sweep wants a folder of its own; choose another output.store")
+        raise ConfigError(
+            f"{root.url}: expected an empty folder or one of a sweep, found the store of a run; choose another "
+            f"output.store"
+        )
     rows: dict[str, Row] = {}
     with interruptible(), RunLock(root):
-        limit = worker_limit(found)
-        for row in _rows(plan_sweep(found, limit), limit, fresh, progress):
+        limit = worker_limit(experiments)
+        for row in _rows(plan_sweep(experiments, limit), limit, fresh, progress):
             rows[row["experiment"]] = row
-            progress.say(_line(row, len(rows), len(found)))
-        kept = [rows[experiment.name] for experiment in found]
-        counts = {kind: sum(row[f"steps_{kind}"] for row in kept) for kind in ("asked", *StepCounts.KINDS)}
-        result = SweepResult(root.url, kept, counts, time.perf_counter() - started)
-        _write_results(root, found, result)
-    unwell = [row for row in kept if row["exit_code"]]
-    if unwell:
-        lines = [f"  {row['experiment']}: {row['message'].splitlines()[0]}" for row in unwell[:NAMED]]
-        more = [f"  and {len(unwell) - NAMED} more"] if len(unwell) > NAMED else []
-        head = f"{len(unwell)} of {len(kept)} experiments did not end well; the others did ({root.url}/sweep.html):"
-        raise ExperimentsFailed("\n".join([head, *lines, *more]), [row["exit_code"] for row in unwell])
+            progress.say(_line(row, len(rows), len(experiments)))
+        table = [rows[experiment.name] for experiment in experiments]
+        counts = {kind: sum(row[f"steps_{kind}"] for row in table) for kind in ("asked", *StepCounts.KINDS)}
+        result = SweepResult(root.url, table, counts, time.perf_counter() - started)
+        _write_results(root, experiments, result)
+    failed = [row for row in table if row["exit_code"]]
+    if failed:
+        lines = [f"  {row['experiment']}: {row['message'].splitlines()[0]}" for row in failed[:NAMED]]
+        more = [f"  and {len(failed) - NAMED} more"] if len(failed) > NAMED else []
+        head = f"{len(failed)} of {len(table)} experiments did not succeed; {root.url}/sweep.html has all results:"
+        raise ExperimentsFailed("\n".join([head, *lines, *more]), [row["exit_code"] for row in failed])
     return result
 
 
@@ -106,14 +116,14 @@ def _line(row: Row, number: int, n_experiments: int) -> str:
     return f"[{number}/{n_experiments}] {row['experiment']}: {row['state']}, {outcome}"
 
 
-def _write_results(root: Store, found: list[Experiment], result: SweepResult) -> None:
-    """sweep.parquet, contact_sheet.png and sweep.html beside the stores of the runs."""
+def _write_results(root: Store, experiments: list[Experiment], result: SweepResult) -> None:
+    """Write sweep.parquet, contact_sheet.png and sweep.html next to the stores of the runs."""
     from ..report.sweep_figure import draw_contact_sheet  # noqa: PLC0415 (matplotlib)
 
-    parameters = list(dict.fromkeys(name for experiment in found for name in experiment.values))
-    title = f"{root.url.rsplit('/', 1)[-1]}: {len(found)} experiments"
-    cells = [cell for experiment in found for cell in _cells(experiment, len(found))]
-    curves = all(one.config.eigensolver.n_components == 1 for one in found if one.config)
+    parameters = list(dict.fromkeys(name for experiment in experiments for name in experiment.values))
+    title = f"{root.url.rsplit('/', 1)[-1]}: {len(experiments)} experiments"
+    cells = [cell for experiment in experiments for cell in _cells(experiment, len(experiments))]
+    curves = all(experiment.config.eigensolver.n_components == 1 for experiment in experiments if experiment.config)
     axes = "; upwards the coordinate, to the right the true one" if curves and any(cell.key for cell in cells) else ""
     picture = draw_contact_sheet(cells, title + axes)
     root.objects.put("sweep.parquet", table_bytes(result.rows))
@@ -123,7 +133,7 @@ def _write_results(root: Store, found: list[Experiment], result: SweepResult) ->
 
 
 def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
-    """The largest component of an experiment's embedding for the contact sheet: a cell for each pair of up to three."""
+    """Cells of the contact sheet for an experiment: its largest component, a cell for each pair of coordinates."""
     from ..report.color_key import color_points  # noqa: PLC0415
     from ..report.sweep_figure import Cell, sampled_rows  # noqa: PLC0415
 
@@ -137,7 +147,7 @@ def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
         return [Cell(experiment.values, None, None, "failed")]
     members = np.flatnonzero(component == 0)
     rows = members[sampled_rows(len(members), n_cells)]
-    if embedding.shape[1] == 1:  # a curve: its one coordinate against the true one
+    if embedding.shape[1] == 1:  # a curve: plot its coordinate against the true one
         other = np.zeros(len(embedding)) if color is None else color.values
         embedding = np.column_stack([other, embedding[:, 0]])
     note = f"1 of {component.max() + 1} components" if component.max() > 0 else ""
@@ -148,7 +158,7 @@ def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
 
 
 def _rows(ordered: list[Experiment], limit: int | None, fresh: bool, progress: RunProgress) -> Iterator[Row]:
-    """The row of each experiment as it ends."""
+    """Run the experiments; yield the row of each as it ends."""
     stores = {experiment.name: experiment.config.output.store for experiment in ordered if experiment.config}
     ready = [experiment for experiment in ordered if experiment.config]
     for experiment in ordered:
@@ -168,13 +178,13 @@ def _rows(ordered: list[Experiment], limit: int | None, fresh: bool, progress: R
 
 
 def _on_workers(executor: Executor, ready: list[Experiment], stores: dict[str, str], fresh: bool) -> Iterator[Row]:
-    """A task for each experiment, submitted when its parent has ended."""
+    """Run each experiment as one task, submitted when its parent has ended; yield the rows."""
     named = {experiment.name: experiment for experiment in ready}
     children: dict[str, list[str]] = {}
     for experiment in ready:
         children.setdefault(experiment.parent, []).append(experiment.name)
     same = (fresh, executor.memory, required_versions(executor.client) if executor.client else None)
-    arguments = {name: (one, stores.get(one.parent), *same) for name, one in named.items()}
+    arguments = {name: (experiment, stores.get(experiment.parent), *same) for name, experiment in named.items()}
     for name, found in run_tree(executor.client, children, _task, arguments):
         if isinstance(found, BaseException):
             code = found.exit_code if isinstance(found, LleError) else 1
@@ -190,7 +200,7 @@ def _task(
 
 
 def run_experiment(experiment: Experiment, source_store: str | None, fresh: bool, executor: Executor) -> Row:
-    """Run one experiment, taking from the source_store what it has; its row of the table, whatever becomes of it."""
+    """Run one experiment, reusing steps of the source store; returns its row of the table, also after a failure."""
     assert experiment.config is not None
     assert experiment.layout is not None
     counts, started = StepCounts(), time.perf_counter()
@@ -205,7 +215,7 @@ def run_experiment(experiment: Experiment, source_store: str | None, fresh: bool
     except LleError as error:
         state, code, message = ("failed" if error.exit_code != 3 else "bound not met"), error.exit_code, str(error)
     except Exception as error:
-        state, code, message = "failed", 1, f"{type(error).__name__}: {error}. This is a fault of the program"
+        state, code, message = "failed", 1, f"{type(error).__name__}: {error}. This is an error in the program"
     return _row(experiment, counts, state, code, message, time.perf_counter() - started)
 
 

@@ -1,4 +1,4 @@
-"""The experiments of a sweep, their block sizes and the steps they share, before anything runs."""
+"""Plan a sweep before it runs: its experiments, their block sizes, and the steps they share."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -24,54 +24,55 @@ ANY_K = "any k "
 
 @dataclass(frozen=True)
 class Experiment:
-    """One run of a sweep: its name, the values it has of its own, and its config or what is wrong with it."""
+    """One run of a sweep: its name, the values that differ from the others, and its config or the error in it."""
 
     name: str
     values: dict[str, Any]
     config: Config | None
     error: str = ""
-    marks: frozenset[str] = frozenset()
+    fingerprints: frozenset[str] = frozenset()
     n_steps: int = 0
     layout: Layout | None = None
     parent: str = ""
 
 
 def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None) -> tuple[str, list[Experiment]]:
-    """The place of a sweep and its experiments: of each file's section `sweep`, or the file as it is.
+    """(URL of the sweep, its experiments), from the section `sweep` of each file; a file without it is one experiment.
 
-    Raises ConfigError for files that cannot be read, and where no experiment is a valid config.
+    Raises ConfigError if a file cannot be read, or if no experiment has a valid config.
     """
-    found: list[Experiment] = []
+    planned: list[Experiment] = []
     url: Any = store
     for path in paths:
         data, sweep = read_settings(path, overrides)
         output = data.get("output")
         url = store or (output.get("store") if len(paths) == 1 and isinstance(output, dict) else None)
         if not isinstance(url, str) or not url:
-            raise ConfigError("sweep: no place for runs and table: set output.store in the one config, or --store URL")
+            raise ConfigError(
+                "sweep: no store for the results: set output.store in a single config, or give --store URL"
+            )
         own: dict[str, Any] = {} if len(paths) == 1 else {"config": path.stem}
         for values in [{}] if sweep is None else experiments(sweep):
             short = short_names(list(values))
             shown = own | {short[key]: value for key, value in values.items()}
-            found.append(_experiment(data, values, shown, path, url))
-    if len({experiment.name for experiment in found}) < len(found):
-        raise ConfigError("sweep: two experiments have the same name; let no value or file name occur twice")
-    if all(experiment.config is None for experiment in found):
-        raise ConfigError(found[0].error)
-    if any(experiment.config.output.keep is not None for experiment in found if experiment.config):
-        raise ConfigError("sweep: output.keep is for one job run again and again; leave it out")
-    if any(experiment.config.output.prometheus is not None for experiment in found if experiment.config):
-        raise ConfigError("sweep: output.prometheus is one file for one job, and has many here; leave it out")
-    if any(experiment.config.embedding.align == "previous" for experiment in found if experiment.config):
+            planned.append(_experiment(data, values, shown, path, url))
+    if len({experiment.name for experiment in planned}) < len(planned):
+        raise ConfigError("sweep: two experiments have the same name; remove repeated values and file names")
+    if all(experiment.config is None for experiment in planned):
+        raise ConfigError(planned[0].error)
+    if any(experiment.config.output.keep is not None for experiment in planned if experiment.config):
+        raise ConfigError("sweep: output.keep is for a single repeated job; remove it")
+    if any(experiment.config.output.prometheus is not None for experiment in planned if experiment.config):
+        raise ConfigError("sweep: output.prometheus is the file of a single job; remove it")
+    if any(experiment.config.embedding.align == "previous" for experiment in planned if experiment.config):
         raise ConfigError(
-            "sweep: embedding.align: 'previous' is what one store held before, and here each experiment has a store of "
-            "its own that shares steps with the others; give the path or URL of one run to align them all with, or "
-            "leave it out"
+            "sweep: embedding.align: 'previous' aligns with the last embedding of the same store, but experiments copy "
+            "steps from each other's stores; give the path or URL of one run to align them all with, or remove it"
         )
-    clusters = {repr(experiment.config.execution.cluster) for experiment in found if experiment.config}
+    clusters = {repr(experiment.config.execution.cluster) for experiment in planned if experiment.config}
     if len(clusters) > 1:
-        raise ConfigError("sweep: execution.cluster differs between experiments; one cluster serves them all")
-    return url.rstrip("/"), found
+        raise ConfigError("sweep: execution.cluster differs between experiments; use the same cluster for all")
+    return url.rstrip("/"), planned
 
 
 def _experiment(data: dict[str, Any], values: Row, shown: Row, path: Path, url: str) -> Experiment:
@@ -85,26 +86,26 @@ def _experiment(data: dict[str, Any], values: Row, shown: Row, path: Path, url: 
         return Experiment(name, shown, None, str(error))
 
 
-def plan_sweep(found: list[Experiment], limit: int | None) -> list[Experiment]:
-    """The experiments with the fingerprints of their steps, each after its parent; those that cannot run first.
+def plan_sweep(experiments: list[Experiment], limit: int | None) -> list[Experiment]:
+    """The experiments with the fingerprints of their steps, each after its parent; invalid experiments first.
 
-    limit: bytes of a worker, None where not known.
+    limit: memory of a worker in bytes, None if unknown.
     """
-    planned = _with_common_blocks([_with_layout(experiment, limit) for experiment in found])
-    ready = [_with_marks(experiment) for experiment in planned if experiment.layout is not None]
+    planned = _with_common_blocks([_with_layout(experiment, limit) for experiment in experiments])
+    ready = [_with_fingerprints(experiment) for experiment in planned if experiment.layout is not None]
     ready.sort(key=lambda experiment: -experiment.config.neighbors.n_neighbors if experiment.config else 0)
     ordered: list[Experiment] = [experiment for experiment in planned if experiment.layout is None]
     for number, experiment in enumerate(ready):
-        shared = [len(experiment.marks & other.marks) for other in ready[:number]]
-        most = max(shared, default=0)
-        parent = ready[shared.index(most)].name if most else ""
+        shared = [len(experiment.fingerprints & other.fingerprints) for other in ready[:number]]
+        n_shared = max(shared, default=0)
+        parent = ready[shared.index(n_shared)].name if n_shared else ""
         ordered.append(replace(experiment, parent=parent))
     return ordered
 
 
-def worker_limit(found: list[Experiment]) -> int | None:
-    """What a worker may take in bytes. Asked once, since free memory comes and goes, and blocks follow it."""
-    configs = [experiment.config for experiment in found if experiment.config]
+def worker_limit(experiments: list[Experiment]) -> int | None:
+    """Memory of a worker in bytes. Determined once, because block sizes depend on it and free memory changes."""
+    configs = [experiment.config for experiment in experiments if experiment.config]
     return memory_of_workers(configs[0].execution.cluster) if configs else None
 
 
@@ -122,7 +123,7 @@ def _with_layout(experiment: Experiment, limit: int | None) -> Experiment:
 
 
 def _with_common_blocks(planned: list[Experiment]) -> list[Experiment]:
-    """One size of blocks for all experiments with one input, the smallest: blocks of other sizes are other steps."""
+    """Use the smallest block size for all experiments with the same input, because steps with other sizes differ."""
     smallest: dict[str, int] = {}
     for experiment in planned:
         if experiment.config and experiment.layout:
@@ -136,20 +137,20 @@ def _with_common_blocks(planned: list[Experiment]) -> list[Experiment]:
     ]  # fmt: skip
 
 
-def _with_marks(experiment: Experiment) -> Experiment:
-    """Fingerprints of the steps as planned; equal plans have equal steps, whatever the run finds out on its way."""
+def _with_fingerprints(experiment: Experiment) -> Experiment:
+    """Add the fingerprints of the planned steps. Experiments with equal plans have equal steps in their runs too."""
     assert experiment.config is not None
     assert experiment.layout is not None
-    marks, upstream = [], ""
+    fingerprints, upstream = [], ""
     for step in walk(registry.stages_of(experiment.config.method), experiment.config, experiment.layout)[0]:
-        marks += [checkpoint.fingerprint_of(upstream, step), *_search_for_any_k(upstream, step)]
+        fingerprints += [checkpoint.fingerprint_of(upstream, step), *_search_for_any_k(upstream, step)]
         upstream = checkpoint.fingerprint_of(upstream, step) if step.feeds else upstream
-    n_steps = sum(1 for mark in marks if not mark.startswith(ANY_K))
-    return replace(experiment, marks=frozenset(marks), n_steps=n_steps)
+    n_steps = sum(1 for fingerprint in fingerprints if not fingerprint.startswith(ANY_K))
+    return replace(experiment, fingerprints=frozenset(fingerprints), n_steps=n_steps)
 
 
 def _search_for_any_k(upstream: str, step: Step) -> list[str]:
-    """What an exact search has in common with those for other numbers of neighbours."""
+    """A fingerprint that exact searches for all numbers of neighbours have in common; [] for other steps."""
     if (step.stage, step.name) != ("find_neighbors", "search"):
         return []
     parameters = {**step.decides.parameters, "n_neighbors": 0}
@@ -158,8 +159,13 @@ def _search_for_any_k(upstream: str, step: Step) -> list[str]:
 
 
 def count_steps(planned: list[Experiment]) -> dict[str, Any]:
-    """How many steps the experiments ask for and how many different ones those are, before anything is run."""
-    distinct = {mark for experiment in planned for mark in experiment.marks if not mark.startswith(ANY_K)}
+    """Number of steps that the experiments need, and how many of these are distinct."""
+    distinct = {
+        fingerprint
+        for experiment in planned
+        for fingerprint in experiment.fingerprints
+        if not fingerprint.startswith(ANY_K)
+    }
     asked = sum(experiment.n_steps for experiment in planned)
     cannot = sum(experiment.config is None for experiment in planned)
     return {"experiments": len(planned), "cannot_run": cannot, "steps": {"asked": asked, "to_do": len(distinct)}}

@@ -1,4 +1,4 @@
-"""New points into the embedding of a finished run: the steps of stages/embed_new.py, then one file."""
+"""Place new points in the embedding of a finished run: the steps of stages/embed_new.py, then one output file."""
 
 import time
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the 
 
 @dataclass(frozen=True)
 class Transformed:
-    """What a transform leaves: counts of its rows, and the ratio above which a row is far."""
+    """Result of a transform: counts of its rows, and the distance ratio above which a row is far."""
 
     path: str
     rows: int
@@ -51,15 +51,20 @@ def transform(
 ) -> Transformed:  # fmt: skip
     """Embed the rows of `new` and write them to `out` (.npy, .parquet or .csv), in the order of the input.
 
-    Columns: row, component, y1, y2, ..., distance_ratio; .npy has y1, y2, ..., distance_ratio. Finished blocks lie in a
-    store of their own, which is removed at the end, so the same command goes on where one was killed.
+    Columns: row, component, y1, y2, ..., distance_ratio; .npy has y1, y2, ..., distance_ratio. Finished blocks are
+    written to a separate store, which is deleted at the end. After a kill the same command continues from it.
 
-    `settings` are key=value pairs of the config's input section. execution None: one block here, more on local
-    workers. max_ratio None: what all but a thousandth of the training points stay below. work_url: where the blocks go,
-    for workers that do not see the folder of `out`.
+    Args:
+        settings: key=value pairs of the config's input section.
+        execution: None: a single block is computed in this process, more blocks on local workers.
+        max_ratio: distance ratio above which a row is far; None: a thousandth of the training points is above it.
+        work_url: store for the blocks, if workers cannot write to the folder of `out`.
 
-    Raises ConfigError for a store without a finished embedding, InputError where the columns are not those of the run,
-    StoreError where the run was changed meanwhile, InputChanged where the new rows were.
+    Raises:
+        ConfigError: the store has no finished embedding.
+        InputError: the columns are not those of the run.
+        StoreError: the run changed during the transform.
+        InputChanged: the new rows changed during the transform.
     """
     check_out(out)
     seconds = WAIT_FOR_OTHERS if execution is None else execution.lock_wait

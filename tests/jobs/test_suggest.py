@@ -15,7 +15,7 @@ from pipeline.cli.commands import app
 from pipeline.config.models import Config, load_config
 from pipeline.jobs import suggest as suggestions
 from pipeline.jobs.suggest import Candidate, choose
-from pipeline.jobs.suggest_trial import Pilot, faithfulness
+from pipeline.jobs.suggest_trial import Trial, faithfulness
 from pipeline.kernels.manifolds import sample
 from pipeline.kernels.quality.intrinsic_dimension import Dimension
 
@@ -36,11 +36,11 @@ def config_of(name="swiss_roll", n=20_000, **sections):
     return Config.model_validate({"input": source, "output": {"store": "never-made.zarr"}, **sections})
 
 
-def candidate(k, scores, pilot=None):
+def candidate(k, scores, trial=None):
     both = np.asarray(scores, float)
     nothing = Dimension(2.0, 1.9, 2.1)
-    pilot = pilot or Pilot(1, 1, np.ones(len(both), bool), both, both)
-    return Candidate(k, 1e-3, nothing, (0.1, 0.1, 0.1), pilot)
+    trial = trial or Trial(1, 1, np.ones(len(both), bool), both, both)
+    return Candidate(k, 1e-3, nothing, (0.1, 0.1, 0.1), trial)
 
 
 class TestChoice:
@@ -98,7 +98,7 @@ def test_reconstruction_error_is_that_of_all_rows_and_not_of_the_sample():
     errors = []
     for n in (2000, 60_000):
         config = config_of("s_curve", n)
-        found = suggestions.survey(config, suggestions.open_input(config), 300, 12, 0)
+        found = suggestions.sample_rows(config, suggestions.open_input(config), 300, 12, 0)
         errors.append(suggestions.reconstruction_errors(found, 12, 1e-3, "trace").mean())
     assert errors[0] > 2 * errors[1]
 
@@ -211,8 +211,8 @@ class TestCommand:
 def test_a_signal_leaves_no_folder_behind(path, tmp_path, number, code):
     """It comes between two of the runs, when none of them listens."""
     program = (
-        "import os\nfrom pipeline.cli import commands as cli; from pipeline.jobs import suggest_trial as pilot\n"
-        f"pilot.faithfulness = lambda *given: os.kill(os.getpid(), {int(number)})\ncli.main()"
+        "import os\nfrom pipeline.cli import commands as cli; from pipeline.jobs import suggest_trial\n"
+        f"suggest_trial.faithfulness = lambda *given: os.kill(os.getpid(), {int(number)})\ncli.main()"
     )
     folder = tmp_path / "temporary"
     folder.mkdir()

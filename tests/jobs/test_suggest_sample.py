@@ -5,8 +5,8 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from pipeline.core.errors import InputError
-from pipeline.jobs import suggest_sample as surveys
-from pipeline.jobs.suggest_sample import survey
+from pipeline.jobs import suggest_sample
+from pipeline.jobs.suggest_sample import sample_rows
 from pipeline.stages.ingest import open_input
 from tests.support.seeds import seeds
 
@@ -17,7 +17,7 @@ SEEDS = seeds(19, 83)
 def look(tmp_path, make_config):
     def run(points, sample=60, k=7, seed=5, metric="euclidean", **preprocess):
         config = make_config(tmp_path, points, preprocess=preprocess, neighbors={"metric": metric})
-        return survey(config, open_input(config), sample, k, seed)
+        return sample_rows(config, open_input(config), sample, k, seed)
 
     return run
 
@@ -26,7 +26,7 @@ def look(tmp_path, make_config):
 def block(request, monkeypatch):
     """In one block, and in many."""
     if request.param:
-        monkeypatch.setattr(surveys, "block_points", lambda *sizes: request.param)
+        monkeypatch.setattr(suggest_sample, "block_points", lambda *sizes: request.param)
 
 
 @pytest.mark.usefixtures("block")
@@ -68,7 +68,7 @@ def test_directions_where_the_distance_is_cosine(look):
     expected = np.sort(cdist(found.points, unit), axis=1)[:, 1:8]
     np.testing.assert_allclose(found.lists.distances, expected, rtol=1e-9)
     points[7] = 0.0
-    with pytest.raises(InputError, match="rows of zeros"):
+    with pytest.raises(InputError, match="rows are zero"):
         look(points, metric="cosine")
 
 
@@ -88,6 +88,6 @@ def test_too_few_rows(look):
 
 
 def test_the_coordinates_of_neighbours_are_bounded(look, monkeypatch):
-    monkeypatch.setattr(surveys, "NEIGHBOR_BYTES", 8 * 3 * 7 * 60)
+    monkeypatch.setattr(suggest_sample, "NEIGHBOR_BYTES", 8 * 3 * 7 * 60)
     found = look(np.random.default_rng(9).normal(size=(500, 3)), sample=200)
     assert (len(found.points), len(found.lists.ids)) == (200, 60)

@@ -141,11 +141,11 @@ def _as_config(store: Store) -> Path:
 
 
 @pytest.mark.parametrize("sweep", [{"grid": GRID}, {"grid": {"embedding.align": [None, "previous"]}}])
-def test_previous_means_nothing_among_experiments(tmp_path, sweep):
+def test_align_previous_is_refused_in_a_sweep(tmp_path, sweep):
     path = write(tmp_path / "a.yaml", sweep, **({"embedding": {"align": "previous"}} if GRID in sweep.values() else {}))
     found = CliRunner().invoke(app, ["sweep", str(path), "--dry-run"])
     assert found.exit_code == 2
-    assert "'previous' is what one store held before" in found.output
+    assert "'previous' aligns with the last embedding of the same store" in found.output
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_several_files_are_one_sweep(tmp_path):
      ({}, "neither grid nor list"), ({"grid": {"weights.rge": [1]}}, "weights.rge: unknown key"),
      ({"grid": {"method.a": [1]}}, "not a section"), ({"grid": {"weights.reg": 3}}, "grid.weights.reg"),
      ({"grid": {"weights.reg": [1, 1]}}, "the same name"),
-     ({"list": [{"execution.cluster.kind": "serial"}, {"execution.cluster.kind": "local"}]}, "one cluster")],
+     ({"list": [{"execution.cluster.kind": "serial"}, {"execution.cluster.kind": "local"}]}, "use the same cluster")],
 )  # fmt: skip
 def test_mistakes_are_named(tmp_path, sweep, words):
     path = tmp_path / "bad.yaml"
@@ -298,11 +298,11 @@ def test_mistakes_are_named(tmp_path, sweep, words):
         load_sweep([path], (), None)
 
 
-def test_a_sweep_does_not_go_into_a_run(tmp_path):
+def test_sweep_into_the_store_of_a_run_is_refused(tmp_path):
     path = write(tmp_path / "a.yaml", {"grid": {"weights.reg": [0.1]}})
     url, found = load_sweep([path], (), None)
     Store(url).create_group({})
-    with pytest.raises(ConfigError, match="folder of its own"):
+    with pytest.raises(ConfigError, match="found the store of a run"):
         run_sweep(url, found, False, Quiet())
 
 

@@ -151,7 +151,7 @@ class TestSweep:
         assert list(table["experiment"]) == [experiment.name for experiment in found]
         again = run_sweep(url, found, False, RunProgress()).counts
         assert (again["computed"], again["cut"]) == (0, 0)
-        with pytest.raises(ConfigError, match="holds one run"):
+        with pytest.raises(ConfigError, match="found the store of a run"):
             run_sweep(f"{url}/{found[0].name}.zarr", found, False, RunProgress())
 
 
