@@ -4,70 +4,126 @@ The file is written one block of rows at a time, so Dask and Zarr arrays may be 
 """
 
 import hashlib
+import json
 import math
+import sys
 import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
-import zarr
 from numpy.lib.format import open_memmap
-from zarr.storage import LocalStore
 
 from ..core.errors import InputError
 
 BLOCK_BYTES = 64 * 2**20
+FIT = "{fit}"
+"""In the path of a store: a digest of the config and the data."""
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask array. Whoever made one has imported dask.array, so this need not."""
+    return "dask.array" in sys.modules and isinstance(X, sys.modules["dask.array"].Array)
+
+
+def is_zarr(X: Any) -> bool:
+    """Whether X is a Zarr array."""
+    return "zarr" in sys.modules and isinstance(X, sys.modules["zarr"].Array)
 
 
 def is_chunked(X: Any) -> bool:
     """Whether X is a Dask or Zarr array, which must be read by blocks."""
-    return isinstance(X, da.Array | zarr.Array)
+    return is_dask(X) or is_zarr(X)
 
 
-def input_section(X: Any, folder: Path) -> dict[str, Any]:
+def refuse_other_types(X: Any) -> None:
+    """Raises InputError for sparse matrices and AnnData objects, with what to pass instead."""
+    if "anndata" in sys.modules and isinstance(X, sys.modules["anndata"].AnnData):
+        raise InputError(
+            f"input: found an AnnData object; pass one of its matrices, such as adata.obsm['X_pca'] (there are "
+            f"{', '.join(X.obsm) or 'none'}), or call lle.scanpy.lle(adata, use_rep='X_pca')"
+        )
+    if "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(X):
+        gib = math.prod(X.shape) * max(4, X.dtype.itemsize) / 2**30
+        raise InputError(
+            f"input: expected dense rows, found a sparse matrix of shape {X.shape}; reduce it first, "
+            f"make_pipeline(TruncatedSVD(50), LocallyLinearEmbedding()), or pass X.toarray() ({gib:.2g} GiB)"
+        )
+
+
+def input_section(X: Any, folder: Path, labels: Any = None) -> dict[str, Any]:
     """The input section for X: a NumPy, Dask or Zarr array (n, d), or a copy of X if it is such a section.
 
     A Zarr array of the local file system is named by its path. Other arrays are written to `input-<digest>.npy` in
-    `folder`. Equal arrays get the same file, which is then not written again, so a run of the same input resumes.
+    `folder`, and labels (n,) or (n, c) to `labels-<digest>.npy`. Equal arrays get the same file, which is then not
+    written again, so a run of the same input resumes.
 
-    Raises InputError for a Dask array with an unknown number of rows.
+    Raises InputError for a Dask array with an unknown number of rows, a sparse matrix, and labels beside a section.
     """
     if type(X) is dict:
+        if labels is not None:
+            raise InputError(
+                "labels: X is an input section, which has a key for them; remove labels, and name them there"
+            )
         return dict(X)
-    if isinstance(X, zarr.Array) and isinstance(X.store, LocalStore):
+    if is_zarr(X) and labels is None and type(X.store).__name__ == "LocalStore":
         return {"kind": "zarr", "url": str(Path(X.store.root).absolute() / X.path)}
+    refuse_other_types(X)
     if isinstance(X, str | Path):
         raise InputError(
             f"input: expected an array, or an input section for a file, such as {{'kind': 'csv', 'path': '{X}'}}; "
             f"found the text '{X}'"
         )
-    return {"kind": "npy", "path": str(_write(X if is_chunked(X) else np.asarray(X), folder))}
+    section = {"kind": "npy", "path": str(_write(X if is_chunked(X) else np.asarray(X), folder))}
+    if labels is not None:
+        section["labels"] = str(_write_labels(labels, len(X), folder))
+    return section
+
+
+def digest_of(X: Any) -> str:
+    """A digest of an array (n, d), read by blocks, or of an input section."""
+    if type(X) is dict:
+        return hashlib.sha256(json.dumps(X, sort_keys=True, default=str).encode()).hexdigest()
+    refuse_other_types(X)
+    array = X if is_chunked(X) else np.asarray(X)
+    digest = hashlib.sha256(repr((array.shape, array.dtype.str)).encode())
+    for _, block in row_blocks(array):
+        digest.update(np.ascontiguousarray(block).data)
+    return digest.hexdigest()
 
 
 def remove_unnamed(folder: Path, paths_in_use: Collection[str]) -> None:
     """Remove the files of arrays in `folder` that are not in `paths_in_use`."""
-    for path in folder.glob("input-*.npy"):
+    for path in (*folder.glob("input-*.npy"), *folder.glob("labels-*.npy")):
         if str(path) not in paths_in_use:
             path.unlink(missing_ok=True)
 
 
 def row_blocks(X: Any) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
     """Yield a two-dimensional array by blocks of rows: Dask's chunks, else about 64 MiB."""
-    if isinstance(X, da.Array):
+    if is_dask(X):
         sizes = X.chunks[0]
     else:
-        chunk_rows = X.chunks[0] if isinstance(X, zarr.Array) else 1
+        chunk_rows = X.chunks[0] if is_zarr(X) else 1
         rows = max(1, BLOCK_BYTES // max(1, chunk_rows * math.prod(X.shape[1:]) * X.dtype.itemsize)) * chunk_rows
         sizes = tuple(min(rows, X.shape[0] - start) for start in range(0, X.shape[0], rows))
     start = 0
     for size in sizes:
         rows_of_block = slice(start, start + size)
         block = X[rows_of_block]
-        yield rows_of_block, np.asarray(block.compute() if isinstance(block, da.Array) else block)
+        yield rows_of_block, np.asarray(block.compute() if is_dask(block) else block)
         start += size
+
+
+def _write_labels(labels: Any, n_rows: int, folder: Path) -> Path:
+    array = np.asarray(labels)
+    if array.dtype == object:
+        array = array.astype(str)
+    if array.ndim not in (1, 2) or len(array) != n_rows:
+        raise InputError(f"labels: expected one for each of the {n_rows} rows, found shape {array.shape}")
+    return _write_blocks(array, folder, "labels")
 
 
 def _write(X: Any, folder: Path) -> Path:
@@ -78,6 +134,11 @@ def _write(X: Any, folder: Path) -> Path:
         )
     if X.dtype.kind not in "biuf":
         raise InputError(f"input: expected real numbers, found dtype {X.dtype}; convert it first, X.astype('float64')")
+    return _write_blocks(X, folder, "input")
+
+
+def _write_blocks(X: Any, folder: Path, name: str) -> Path:
+    """Write `<name>-<digest>.npy`."""
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f".input.{uuid.uuid4().hex}.partial"
     digest = hashlib.sha256(repr((X.shape, X.dtype.str)).encode())
@@ -87,7 +148,7 @@ def _write(X: Any, folder: Path) -> Path:
             target[rows] = block
             digest.update(np.ascontiguousarray(block).data)
         target.flush()
-        path = folder / f"input-{digest.hexdigest()[:32]}.npy"
+        path = folder / f"{name}-{digest.hexdigest()[:32]}.npy"
         if not path.exists():
             partial.replace(path)
     finally:

@@ -1,7 +1,9 @@
 """Run the pipeline from Python. `embed` takes an array and returns its embedding."""
 
 import contextlib
+import hashlib
 import io
+import json
 import os
 import sys
 import tempfile
@@ -14,22 +16,26 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config, check_config
-from ..core.errors import ConfigError, Interrupted, LleError, StoreError
+from ..core.errors import ConfigError, StoreError
 from ..core.machine import reproducible_environment
 from ..engine.plan import RunResult
 from ..engine.progress import RunProgress
 from ..jobs.run import run
+from ..stages.registry import stages_of
 from ..storage import array_specs
 from ..storage.lock import RunLock
 from ..storage.store import Store
 from ..storage.versions import Versions
-from .array_input import input_section, remove_unnamed
+from .array_input import FIT, digest_of, input_section, remove_unnamed
+from .notebook_progress import NotebookProgress, in_notebook
+from .parameters import PARAMETERS, sections_of, unknown_parameter
+from .python_errors import python_errors
 
 SERIAL = {"kind": "serial"}
 OF_THIS_MACHINE = ("serial", "local")
 
 
-def embed(X: Any, **config: Any) -> npt.NDArray[np.float64]:
+def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.float64]:
     """Embed X by the stages of `lle run` and return its coordinates.
 
     Parameters
@@ -37,10 +43,13 @@ def embed(X: Any, **config: Any) -> npt.NDArray[np.float64]:
     X : array of shape (n, d) or dict
         A NumPy array (or what converts to one), a Dask array or a Zarr array of numbers; or the input section of a
         config, such as ``{"kind": "parquet", "path": "rows/*.parquet"}``. Dask and Zarr arrays are read by blocks.
-    **config : str or dict
-        The other sections of a config, such as ``method="ltsa"`` or ``neighbors={"n_neighbors": 10}``. Defaults are
-        those of a config, except: there is no report, tasks run in this process, and the store is temporary
-        (``output={"store": "runs/x.zarr"}`` keeps it, and a second call resumes it).
+    labels : array of shape (n,) or (n, c), default None
+        Numbers or text that colour the report. They enter no computation.
+    **parameters : object
+        Parameters of `LocallyLinearEmbedding`, such as ``n_neighbors=10`` or ``metric="cosine"``, and sections of a
+        config, such as ``preprocess={"scale": "standard"}``. Defaults are those of a config, except: there is no
+        report, tasks run in this process, and the store is temporary (``store="runs/x.zarr"`` keeps it, and a second
+        call resumes it).
 
     Returns
     -------
@@ -50,7 +59,7 @@ def embed(X: Any, **config: Any) -> npt.NDArray[np.float64]:
     Raises
     ------
     ValueError
-        The config or the input has an error; the message names the key.
+        A parameter, the config or the input has an error; the message names the key and its section.
     LleError
         Any other failure, for instance ``BoundsNotMet`` if the measured recall is below ``neighbors.min_recall``.
 
@@ -64,15 +73,25 @@ def embed(X: Any, **config: Any) -> npt.NDArray[np.float64]:
     >>> from sklearn.datasets import make_swiss_roll
     >>> from lle import embed
     >>> X, length = make_swiss_roll(800, random_state=0)
-    >>> embed(X, method="ltsa", neighbors={"n_neighbors": 10}).shape
+    >>> embed(X, n_neighbors=10, n_components=3, method="ltsa").shape
+    (800, 3)
+    >>> embed(X, n_neighbors=10, preprocess={"scale": "standard"}).shape
     (800, 2)
     """
-    with finished_run(X, config) as (store, _):
+    verbose = bool(parameters.pop("verbose", False))
+    values = {name: value for name, value in parameters.items() if name in PARAMETERS}
+    config = {name: value for name, value in parameters.items() if name not in PARAMETERS}
+    for name, value in config.items():
+        if name not in Config.model_fields:
+            raise ValueError(unknown_parameter("embed", name, value))
+    with finished_run(X, sections_of(values, config), verbose, labels) as (store, _):
         return store.read_all(array_specs.EMBEDDING.name)
 
 
 @contextlib.contextmanager
-def finished_run(X: Any, sections: dict[str, Any], verbose: bool = False) -> Iterator[tuple[Store, RunResult]]:
+def finished_run(
+    X: Any, sections: dict[str, Any], verbose: bool = False, labels: Any = None
+) -> Iterator[tuple[Store, RunResult]]:
     """Run the stages on X. Without output.store, the store is deleted at the end of the `with` block.
 
     A run with output.store resumes: for the same X, results that do not depend on the changed sections are kept.
@@ -83,14 +102,20 @@ def finished_run(X: Any, sections: dict[str, Any], verbose: bool = False) -> Ite
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
     with python_errors(), tempfile.TemporaryDirectory(prefix="lle-") as folder:
-        config = _complete_config(X, sections, Path(folder))
-        progress = RunProgress(sys.stderr if verbose else io.StringIO())
+        config = _complete_config(X, sections, Path(folder), labels)
+        progress = _progress(verbose, config)
         result = run(config, fresh=False, progress=progress)
         _remove_old_inputs(config)
         yield Store(result.store), result
 
 
-def _complete_config(X: Any, sections: dict[str, Any], folder: Path) -> Config:
+def _progress(verbose: bool, config: Config) -> RunProgress:
+    if verbose and in_notebook():
+        return NotebookProgress(list(stages_of(config.method)))
+    return RunProgress(sys.stderr if verbose else io.StringIO())
+
+
+def _complete_config(X: Any, sections: dict[str, Any], folder: Path, labels: Any) -> Config:
     """The config of the sections with X as their input, checked before anything is written."""
     if "input" in sections:
         raise ConfigError("config: input is what X is; remove the section, or pass it as X")
@@ -103,6 +128,10 @@ def _complete_config(X: Any, sections: dict[str, Any], folder: Path) -> Config:
         if not isinstance(section, dict):
             raise ConfigError(f"config: {name}: expected a section of keys and values, found {section!r}")
         data[name] = {**defaults, **section}
+    if FIT in str(data["output"]["store"]):
+        keys = json.dumps({**data, "input": digest_of(X)}, sort_keys=True, default=str)
+        digest = hashlib.sha256(keys.encode()).hexdigest()[:16]
+        data["output"]["store"] = str(data["output"]["store"]).replace(FIT, digest)
     config = check_config({**data, "input": {"kind": "npy", "path": data["output"]["store"]}}, "config")
     store = Store(config.output.store)
     # Raises an error if the store belongs to another program, before the input is written there.
@@ -111,7 +140,7 @@ def _complete_config(X: Any, sections: dict[str, Any], folder: Path) -> Config:
     else:
         Versions(store.url).check_place()
     folder_of_input = folder if urlparse(store.url).scheme else _place(store)
-    input_settings = input_section(X, folder_of_input)
+    input_settings = input_section(X, folder_of_input, labels)
     config = check_config({**data, "input": input_settings}, "config")
     written_here = input_settings.get("path", "").startswith(str(folder_of_input))
     if written_here and config.execution.cluster.kind not in OF_THIS_MACHINE:
@@ -134,22 +163,9 @@ def _remove_old_inputs(config: Config) -> None:
     with contextlib.suppress(StoreError), RunLock(root.store):
         stores = [root.store] if config.output.keep is None else [root.open(version) for version in root.ids()]
         inputs = [store.attributes()["config"]["input"] for store in stores if store.objects.exists("zarr.json")]
-        remove_unnamed(_place(root.store), {str(section.get("path")) for section in inputs})
+        remove_unnamed(_place(root.store), {str(section.get(key)) for section in inputs for key in ("path", "labels")})
 
 
 def _place(store: Store) -> Path:
     """The folder of the input array for a local store."""
     return Path(store.url) / "_run"
-
-
-@contextlib.contextmanager
-def python_errors() -> Iterator[None]:
-    """Raise errors of the config and the input as ValueError, as scikit-learn does, with the same message."""
-    try:
-        yield
-    except Interrupted as error:
-        raise KeyboardInterrupt(str(error)) from None
-    except LleError as error:
-        if error.exit_code == 2:
-            raise ValueError(str(error)) from error
-        raise

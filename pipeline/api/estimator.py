@@ -1,34 +1,29 @@
-"""scikit-learn's estimator interface: `fit` runs the pipeline, `transform` embeds new points."""
+"""scikit-learn's estimator interface: `fit` runs the pipeline, `transform` embeds new points.
+
+Each method imports what only it needs: importing the class then costs little more than scikit-learn.
+"""
 
 import math
 import warnings
 from numbers import Integral
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..config.models import Config, Eigensolver, Weights
-from ..config.neighbors import Neighbors
 from ..storage import array_specs
-from ..storage.store import Store
-from .array_input import is_chunked, row_blocks
-from .embed import finished_run, python_errors
-from .place_in_memory import Training, read_training, state_of
+from .array_input import is_chunked, is_dask, refuse_other_types, row_blocks
+from .parameters import CONFIG_KEYS, refuse_unknown, sections_of
+from .python_errors import python_errors
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from .place_in_memory import Training
 
 Array = npt.NDArray[np.float64]
-
-_METHOD: str = Config.model_fields["method"].default
-_CONFIG_KEYS = {
-    "n_neighbors": ("neighbors", "n_neighbors"), "n_components": ("eigensolver", "n_components"),
-    "reg": ("weights", "reg"), "tol": ("eigensolver", "tol"), "store": ("output", "store"),
-    "random_state": ("neighbors", "seed"), "n_jobs": ("execution", "cluster"),
-}  # fmt: skip
-"""The config key of each parameter."""
 
 
 class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -39,7 +34,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     Parameters
     ----------
     n_neighbors : int, default 12
-        Neighbours of each point. If there are too few rows, n - 1 is used, with a warning.
+        Neighbours of each point; n - 1, with a warning, if there are too few rows.
     n_components : int, default 2
         Number of coordinates.
     reg : float or "auto", default "auto"
@@ -49,6 +44,12 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         Relative residual at which an eigenpair counts as converged, ``eigensolver.tol``.
     method : {"lle", "standard", "modified", "hessian", "ltsa", "laplacian", "pca"}, default "lle"
         "standard" is scikit-learn's name of "lle".
+    metric : {"euclidean", "cosine"} or None, default None
+        ``neighbors.metric``; None: that of `config`, or "euclidean".
+    eigen_solver : {"auto", "arpack", "shift_invert", "factored", "polynomial"} or None, default None
+        ``eigensolver.method``; "arpack" is scikit-learn's name of "shift_invert". None: that of `config`, or "auto".
+    neighbors_algorithm : {"auto", "kd_tree", "brute", "pynndescent"} or None, default None
+        ``neighbors.method``. None: that of `config`, or "auto".
     random_state : int, RandomState or None, default None
         Seed of cells and approximate neighbours. None takes the default seed of a config, so results are repeatable.
     n_jobs : int or None, default None
@@ -57,10 +58,11 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         `fit` starts processes that import the script.
     store : str or None, default None
         Path or URL of the run's store, which is kept and resumed. None: a temporary store, deleted when fit ends.
+        ``{fit}`` in it stands for a digest of parameters and data: each fit of a grid search has its own store.
     config : dict or None, default None
         Other keys of a config by section, such as ``{"preprocess": {"scale": "standard"}}``.
     verbose : bool, default False
-        Print progress on stderr.
+        Print progress on stderr; in a notebook, one bar.
 
     Attributes
     ----------
@@ -72,6 +74,8 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         Ascending, without the zero eigenvalue.
     reconstruction_error_ : float
         Sum of the eigenvalues: the cost of the embedding as unit vectors, as in scikit-learn.
+    graph_ : csr_array of shape (n, n), float32
+        Distances from each row to its neighbours, in the order of X. Equal rows have those of the first of them.
     metrics_ : dict
         The content of metrics.json.
     store_ : str or None
@@ -102,14 +106,18 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     (5, 2)
     """
 
+    @refuse_unknown
     def __init__(
         self,
         *,
-        n_neighbors: int = Neighbors().n_neighbors,
-        n_components: int = Eigensolver().n_components,
-        reg: float | str = Weights().reg,
-        tol: float = Eigensolver().tol,
-        method: str = _METHOD,
+        n_neighbors: int = 12,
+        n_components: int = 2,
+        reg: float | str = "auto",
+        tol: float = 1e-8,
+        method: str = "lle",
+        metric: str | None = None,
+        eigen_solver: str | None = None,
+        neighbors_algorithm: str | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
         store: str | None = None,
@@ -121,6 +129,9 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         self.reg = reg
         self.tol = tol
         self.method = method
+        self.metric = metric
+        self.eigen_solver = eigen_solver
+        self.neighbors_algorithm = neighbors_algorithm
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.store = store
@@ -136,8 +147,8 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             A NumPy array (or what converts to one), a Dask array or a Zarr array of numbers; or the input section of
             a config, such as ``{"kind": "parquet", "path": "rows/*.parquet"}``. Dask and Zarr arrays are never loaded
             as a whole; Zarr arrays of the file system are read in place.
-        y : object, default None
-            Ignored; it is there for pipelines.
+        y : array of shape (n,) or (n, c), default None
+            Labels, numbers or text: they colour the report of a kept store and enter no computation.
 
         Returns
         -------
@@ -158,20 +169,26 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         >>> LocallyLinearEmbedding(method="pca").fit(load_digits().data).component_.max()
         np.int32(0)
         """
+        from .embed import finished_run  # noqa: PLC0415
+        from .place_in_memory import read_graph, read_training, state_of  # noqa: PLC0415
+
         X = self._checked(X, reset=True)
-        with finished_run(X, self._sections(X), self.verbose) as (store, result):
+        labels = None if self.store is None or type(X) is dict else y
+        with finished_run(X, self._sections(X), self.verbose, labels) as (store, result):
             self.embedding_ = store.read_all(array_specs.EMBEDDING.name)
             self.component_ = store.read_all(array_specs.COMPONENT.name)
             self.eigenvalues_ = store.read_all(array_specs.EIGENVALUES.name)
             self.n_features_in_ = store.array(array_specs.RAW.name).shape[1]
             self._state = state_of(store)
             self._training = read_training(store, self._state) if self.store is None else None
+            self._graph = read_graph(store, self._state) if self.store is None else None
         self.metrics_, self.store_ = result.metrics, None if self.store is None else result.store
         self.reconstruction_error_ = float(self.eigenvalues_.sum())
         if left_out := int((self.component_ == -1).sum()):
             warnings.warn(
-                f"{left_out} of {len(self.component_)} rows are NaN: they are not in the largest component of the "
-                f"neighbour graph; raise n_neighbors, or set graph.components: separate in config", stacklevel=2,
+                f"{left_out} of {len(self.component_)} rows are NaN: they hold NaN or infinity, or are not in the "
+                f"largest component of the graph; raise n_neighbors, or set graph.components: separate in config",
+                stacklevel=2,
             )  # fmt: skip
         return self
 
@@ -182,8 +199,8 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         ----------
         X : array of shape (n, d) or dict
             As for `fit`.
-        y : object, default None
-            Ignored.
+        y : array of shape (n,) or (n, c), default None
+            As for `fit`.
 
         Returns
         -------
@@ -197,7 +214,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         >>> LocallyLinearEmbedding(method="pca", n_components=3).fit_transform(load_digits().data).shape
         (1797, 3)
         """
-        return self.fit(X).embedding_
+        return self.fit(X, y).embedding_
 
     def transform(self, X: Any) -> Any:
         """Place new rows among the fitted points, by the weights that reconstruct each row from its neighbours.
@@ -206,8 +223,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
         Parameters
         ----------
-        X : array of shape (b, d)
-            A NumPy, Dask or Zarr array with the features of the fitted rows.
+        X : NumPy, Dask or Zarr array of shape (b, d)
 
         Returns
         -------
@@ -232,88 +248,103 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         """
         check_is_fitted(self)
         X = self._checked(X, reset=False)
-        with python_errors():
-            training = self._training or read_training(Store(str(self.store_)), self._state)
-        if isinstance(X, da.Array):
+        training = self._points()
+        if is_dask(X):
             m = training.embedding.shape[1]
-            row_chunks = X.rechunk({1: -1})
-            return row_chunks.map_blocks(
-                _place, training=training, dtype=np.float64, chunks=(row_chunks.chunks[0], (m,))
-            )
+            rows = X.rechunk({1: -1})
+            return rows.map_blocks(_place, training=training, dtype=np.float64, chunks=(rows.chunks[0], (m,)))
         if not is_chunked(X):
             return _place(X, training)
         return np.concatenate([_place(block, training) for _, block in row_blocks(X)])
+
+    def inverse_transform(self, Y: Any) -> Array:
+        """Rows in the space of X for coordinates of the embedding.
+
+        The weights that reconstruct coordinates from the `n_neighbors` nearest embedded points are applied to the rows
+        of these points; "pca" has a linear map. Source: Saul & Roweis 2003, the roles of X and Y exchanged.
+
+        Parameters
+        ----------
+        Y : array of shape (b, n_components)
+            Coordinates.
+
+        Returns
+        -------
+        ndarray of shape (b, d), float64
+            Rows in the units of X.
+
+        Raises
+        ------
+        ValueError
+            Y has NaN or infinity, or another number of columns.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_s_curve
+        >>> from lle import LocallyLinearEmbedding
+        >>> X, position = make_s_curve(600, random_state=0)
+        >>> model = LocallyLinearEmbedding(n_neighbors=10).fit(X)
+        >>> bool(abs(model.inverse_transform(model.embedding_[:3]) - X[:3]).max() < 1e-9)
+        True
+        """
+        check_is_fitted(self)
+        if self.component_.max() > 0:
+            n = self.component_.max() + 1
+            warnings.warn(f"{n} components, whose coordinates overlap: that of the nearest point counts", stacklevel=2)
+        with python_errors():
+            return self._points().place_back(np.asarray(Y, np.float64))
+
+    @property
+    def graph_(self) -> "csr_array[np.float32]":
+        """Distances from each row to its neighbours (n, n)."""
+        check_is_fitted(self)
+        if self._graph is not None:
+            return self._graph
+        from ..storage.store import Store  # noqa: PLC0415
+        from .place_in_memory import read_graph  # noqa: PLC0415
+
+        return read_graph(Store(str(self.store_)), self._state)
+
+    def _points(self) -> "Training":
+        from ..storage.store import Store  # noqa: PLC0415
+        from .place_in_memory import read_training  # noqa: PLC0415
+
+        with python_errors():
+            return self._training or read_training(Store(str(self.store_)), self._state)
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """Validate X by scikit-learn's rules; of a chunked array only the shape, the stages check the rest."""
         if type(X) is dict and reset:  # an input section; one of SciPy's sparse matrices is a subclass of dict
             return X
         if not is_chunked(X):
+            with python_errors():
+                refuse_other_types(X)
             return validate_data(self, X, reset=reset, dtype="numeric", ensure_min_samples=3 if reset else 1)
         if X.ndim != 2:
             raise ValueError(f"expected a 2-D array of (rows, features), found shape {X.shape}")
         if reset and hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         if not reset and X.shape[1] != self.n_features_in_:
+            found, expected = X.shape[1], self.n_features_in_
             raise ValueError(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
-                f"as input"
+                f"X has {found} features, but {type(self).__name__} is expecting {expected} features as input"
             )
         return X
 
     def _sections(self, X: Any) -> dict[str, Any]:
-        """The sections of the run's config: `config` and the parameters."""
         k = self.n_neighbors
         n = math.inf if type(X) is dict else X.shape[0]
         if isinstance(k, Integral) and k >= n:
             warnings.warn(f"n_neighbors is {k}, but there are {n} rows; {n - 1} is used", stacklevel=3)
             k = n - 1
-        values = {
-            "n_neighbors": _plain(k), "n_components": _plain(self.n_components), "reg": _plain(self.reg),
-            "tol": _plain(self.tol), "store": self.store, "random_state": self._seed(), "n_jobs": self._cluster(),
-        }  # fmt: skip
-        config = self.config or {}
-        sections = {key: dict(value) if isinstance(value, dict) else value for key, value in config.items()}
-        if "method" in sections:
-            raise ValueError("config: method is a separate parameter; use method=...")
-        sections["method"] = "lle" if self.method == "standard" else self.method
-        for parameter, (section, key) in _CONFIG_KEYS.items():
-            if values[parameter] is not None:
-                section_values = sections.setdefault(section, {})
-                if not isinstance(section_values, dict):
-                    raise ValueError(
-                        f"config: {section}: expected a section of keys and values, found {section_values!r}"
-                    )
-                if key in section_values:
-                    raise ValueError(f"config: {section}.{key} is the parameter {parameter}; give it there only")
-                section_values[key] = values[parameter]
-        return sections
-
-    def _seed(self) -> int | None:
-        """The seed of random_state: a number unchanged, else a number drawn from the generator."""
-        if self.random_state is None or isinstance(self.random_state, Integral):
-            return None if self.random_state is None else int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31))
-
-    def _cluster(self) -> dict[str, Any] | None:
-        if self.n_jobs is None:
-            return None
-        if not isinstance(self.n_jobs, Integral) or not (self.n_jobs == -1 or self.n_jobs > 0):
-            raise ValueError(f"n_jobs: expected None, -1 or a positive number of workers, found {self.n_jobs!r}")
-        if self.n_jobs == 1:
-            return {"kind": "serial"}
-        return {"kind": "local", "workers": "auto" if self.n_jobs == -1 else int(self.n_jobs)}
+        values = {name: getattr(self, name) for name in CONFIG_KEYS}
+        return sections_of({**values, "n_neighbors": k, "method": self.method}, self.config)
 
     @property
     def _n_features_out(self) -> int:
         return int(self.embedding_.shape[1])
 
 
-def _place(rows: npt.NDArray[Any], training: Training) -> Array:
+def _place(rows: npt.NDArray[Any], training: "Training") -> Array:
     with python_errors():
         return training.place(rows)
-
-
-def _plain(value: Any) -> Any:
-    """NumPy numbers as Python numbers, which a config can hold."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -1,7 +1,7 @@
 """Out-of-sample coordinates in memory: load the training set of a finished run and embed new rows."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from ..search.small_components import PLACED_COMPONENT
 from ..storage import array_specs
 from ..storage.store import Store
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 BATCH_BYTES = 16 * 2**20
 BRUTE_ROWS = 1024
 NEW = -2
@@ -29,6 +32,8 @@ class Training:
     """The preprocessed points (n, d) of a run, their coordinates (n, m; NaN: none), and the settings of the weights."""
 
     points: npt.NDArray[np.floating]
+    rows: npt.NDArray[np.floating]
+    """The same rows (n, d) in input units; the same array as points if there was no preprocessing."""
     embedding: npt.NDArray[np.float64]
     component: npt.NDArray[np.int32]
     transform: Transform | None
@@ -45,12 +50,7 @@ class Training:
         Raises InputError for NaN and infinity.
         """
         rows = np.asarray(rows, np.float64)
-        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-        if bad.size:
-            raise InputError(
-                f"input: {bad.size} of {len(rows)} rows to embed hold NaN or infinity (first: row {bad[0]}); correct "
-                f"or remove them"
-            )
+        _require_finite(rows)
         queries = rows if self.transform is None else self.transform(rows)
         if self.unit:
             queries = unit_rows(queries)
@@ -67,6 +67,42 @@ class Training:
                 of_one_component(ids, self.component[ids]), self.reg, self.rule,
             ).coordinates  # fmt: skip
         return placed
+
+    def place_back(self, coordinates: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The rows (b, d) in input units for coordinates (b, m): `place` with the roles of the two spaces exchanged.
+
+        Raises InputError for another number of columns, NaN and infinity.
+        """
+        if coordinates.ndim != 2 or coordinates.shape[1] != self.embedding.shape[1]:
+            m, found = self.embedding.shape[1], coordinates.shape
+            raise InputError(f"input: expected coordinates of shape (b, {m}), found shape {found}")
+        _require_finite(coordinates)
+        solved = np.isfinite(self.embedding).all(axis=1)
+        embedding, rows, component = self.embedding[solved], self.rows[solved], self.component[solved]
+        if self.method == "pca":
+            affine = np.column_stack([embedding, np.ones(len(embedding))])
+            map_ = np.linalg.lstsq(affine, rows.astype(np.float64), rcond=None)[0]
+            return np.asarray(np.column_stack([coordinates, np.ones(len(coordinates))]) @ map_)
+        lists = nearest(coordinates, embedding, min(self.n_neighbors, len(embedding)))
+        result = np.empty((len(coordinates), rows.shape[1]))
+        batch = max(1, BATCH_BYTES // (8 * lists.ids.shape[1] * (rows.shape[1] + lists.ids.shape[1])))
+        for start in range(0, len(coordinates), batch):
+            part = slice(start, start + batch)
+            ids = lists.ids[part]
+            result[part] = place(
+                coordinates[part], embedding[ids], rows[ids].astype(np.float64), lists.distances[part],
+                of_one_component(ids, component[ids]), self.reg, self.rule,
+            ).coordinates  # fmt: skip
+        return result
+
+
+def _require_finite(rows: npt.NDArray[np.float64]) -> None:
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if bad.size:
+        raise InputError(
+            f"input: {bad.size} of {len(rows)} rows to embed hold NaN or infinity (first: row {bad[0]}); correct "
+            f"or remove them"
+        )
 
 
 def nearest(queries: npt.NDArray[np.floating], points: npt.NDArray[np.floating], k: int) -> NeighborLists:
@@ -89,13 +125,42 @@ def state_of(store: Store) -> str:
     return str(record["fingerprint"])
 
 
-def read_training(store: Store, state: str) -> Training:
-    """The training set of a finished run. Raises StoreError if the stored embedding has another fingerprint."""
+def require_state(store: Store, state: str) -> None:
+    """Raises StoreError if the stored embedding has another fingerprint."""
     if state_of(store) != state:
         raise StoreError(
             f"{store.url}: expected the fitted run, found another one (its input or config has changed since); "
             f"fit again, or use a separate store for each estimator"
         )
+
+
+def read_graph(store: Store, state: str) -> "csr_array[np.float32]":
+    """Distances (n_input, n_input) from each input row to its neighbours; none for rows that were dropped.
+
+    A row that equals an earlier one has the neighbours of the earlier one. Raises StoreError if the stored embedding
+    has another fingerprint.
+    """
+    require_state(store, state)
+    from scipy.sparse import csr_array  # noqa: PLC0415
+
+    original = store.read_all(array_specs.ORIGINAL_INDEX.name)
+    representative = store.read_all(array_specs.REPRESENTATIVE.name)
+    ids = store.read_all(array_specs.NEIGHBOR_INDICES.name)
+    point_of = np.full(len(representative), -1, np.int64)
+    point_of[original] = np.arange(len(original))
+    point = np.where(representative >= 0, point_of[representative], -1)
+    listed = (ids >= 0)[point] & (point >= 0)[:, None]
+    starts = np.concatenate([[0], np.cumsum(listed.sum(axis=1))])
+    columns = original[ids[point][listed]].astype(np.int32 if len(point) < 2**31 else np.int64)
+    distances = store.read_all(array_specs.NEIGHBOR_DISTANCES.name)[point][listed]
+    graph = csr_array((distances, columns, starts), shape=(len(point), len(point)))
+    graph.sort_indices()
+    return graph
+
+
+def read_training(store: Store, state: str) -> Training:
+    """The training set of a finished run. Raises StoreError if the stored embedding has another fingerprint."""
+    require_state(store, state)
     config = store.attributes()["config"]
     rows = store.read_all(array_specs.ORIGINAL_INDEX.name)
     component = store.read_all(array_specs.COMPONENT.name)[rows]
@@ -103,10 +168,12 @@ def read_training(store: Store, state: str) -> Training:
     rows = rows[solved]
     preprocess = config["preprocess"]
     has_transform = preprocess["scale"] != "none" or preprocess["pca"] is not None
+    unit = config["neighbors"]["metric"] == "cosine"
+    points = store.read_all(array_specs.POINTS.name)[solved]
     return Training(
-        store.read_all(array_specs.POINTS.name)[solved], store.read_all(array_specs.EMBEDDING.name)[rows],
-        component[solved],
+        points, store.read_all(array_specs.RAW.name)[rows] if has_transform or unit else points,
+        store.read_all(array_specs.EMBEDDING.name)[rows], component[solved],
         Transform(**store.read_bundle("_work/transform")) if has_transform else None,
-        config["neighbors"]["metric"] == "cosine", config["method"], config["neighbors"]["n_neighbors"],
+        unit, config["method"], config["neighbors"]["n_neighbors"],
         reg_of_run(store, config), config["weights"]["rule"],
     )  # fmt: skip

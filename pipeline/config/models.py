@@ -22,7 +22,8 @@ from .yaml_io import parse_value, read_mapping, to_yaml
 
 __all__ = [
     "Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Sweep", "Tls", "check_config",
-    "json_schema", "load_config", "parse_input", "parse_size", "read_settings", "resolved", "to_yaml",
+    "json_schema", "load_config", "parse_input", "parse_size", "read_settings", "resolved", "sections_with_key",
+    "to_yaml",
 ]  # fmt: skip
 
 
@@ -282,6 +283,16 @@ def resolved(config: Config) -> dict[str, Any]:
 def json_schema() -> dict[str, Any]:
     """JSON schema of the config file, as committed in configs/schema.json."""
     return SweptConfig.model_json_schema()
+
+
+def sections_with_key(key: str) -> list[str]:
+    """The sections that have a key of this name.
+
+    >>> sections_with_key("scale")
+    ['preprocess', 'embedding']
+    """
+    models = {name: field.annotation for name, field in Config.model_fields.items()}
+    return [name for name, model in models.items() if key in getattr(model, "model_fields", {})]
 
 
 def _refuse_secrets(data: dict[str, Any], where: str) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import make_s_curve
 from sklearn.exceptions import NotFittedError
@@ -17,9 +18,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pipeline import LocallyLinearEmbedding, open_run
+from pipeline import LocallyLinearEmbedding, embed, open_run
 from pipeline.config.models import Config
-from pipeline.core.errors import BoundsNotMet, StoreError
+from pipeline.core.errors import BoundsNotMet, StoreError, StoreHeld
+from pipeline.storage.lock import RunLock
+from pipeline.storage.store import Store
 from tests.support.oracle import largest_angle
 from tests.support.points import swiss_roll
 
@@ -140,6 +143,71 @@ class TestTransform:
             fitted.transform(da.from_array(np.vstack([roll[:4], [[np.nan, 0.0, 0.0]]]))).compute()
 
 
+class TestInverseTransform:
+    @pytest.mark.parametrize("config", [PLAIN, {**PLAIN, "preprocess": {"scale": "standard"}}])
+    def test_new_coordinates_give_rows_near_the_surface(self, config):
+        """A surface of 2 x 2 x 4, the second coordinate in other units; points are some 0.15 apart."""
+        units = np.array([1.0, 100.0 if "preprocess" in config else 1.0, 1.0])
+        X, new = (make_s_curve(n, random_state=n)[0] * units for n in (600, 200))
+        model = LocallyLinearEmbedding(config=config).fit(X)
+        np.testing.assert_allclose(model.inverse_transform(model.embedding_), X, atol=1e-9)
+        errors = np.linalg.norm((model.inverse_transform(model.transform(new)) - new) / units, axis=1)
+        assert np.median(errors) < 0.05
+        shuffled = np.linalg.norm((model.inverse_transform(model.transform(new[::-1])) - new) / units, axis=1)
+        assert np.median(shuffled) > 1.0
+
+    def test_pca_has_a_linear_map(self, roll):
+        model = LocallyLinearEmbedding(method="pca", n_components=3, config=PLAIN).fit(roll)
+        Y = model.transform(2.0 * roll[:10])
+        np.testing.assert_allclose(model.inverse_transform(Y), 2.0 * roll[:10], atol=1e-8)
+
+    def test_refuses_what_is_no_coordinate(self, fitted):
+        with pytest.raises(ValueError, match=r"expected coordinates of shape \(b, 2\), found shape \(4, 3\)"):
+            fitted.inverse_transform(np.zeros((4, 3)))
+        with pytest.raises(ValueError, match="1 of 2 rows to embed hold NaN"):
+            fitted.inverse_transform([[0.0, 0.0], [np.nan, 0.0]])
+
+    def test_warns_that_components_overlap(self, roll):
+        X = np.concatenate([roll, roll + 300.0])
+        model = LocallyLinearEmbedding(config=PLAIN).fit(X)
+        with pytest.warns(UserWarning, match="2 components, whose coordinates overlap"):
+            rows = model.inverse_transform(model.embedding_[:5])
+        assert np.isfinite(rows).all()
+
+
+class TestGraph:
+    def test_holds_the_distances_to_the_nearest_rows(self, roll, fitted):
+        distances = np.linalg.norm(roll[:, None] - roll[None], axis=2)
+        graph = fitted.graph_
+        assert graph.shape == (500, 500)
+        assert (np.diff(graph.indptr) == 12).all()
+        for row in (0, 77, 499):
+            columns = graph.indices[graph.indptr[row] : graph.indptr[row + 1]]
+            assert set(columns) == set(np.argsort(distances[row])[1:13])
+            np.testing.assert_allclose(graph.data[graph.indptr[row] : graph.indptr[row + 1]], distances[row, columns],
+                                       rtol=1e-5)  # fmt: skip
+
+    def test_equal_rows_have_the_same_neighbours_and_dropped_rows_none(self, roll, tmp_path):
+        X = np.concatenate([roll[:1], [[np.nan] * 3], roll])
+        np.save(tmp_path / "rows.npy", X)
+        config = {**PLAIN, "preprocess": {"invalid": "drop"}}
+        with pytest.warns(UserWarning, match="1 of 502 rows are NaN: they hold NaN or infinity, or are not in"):
+            model = LocallyLinearEmbedding(config=config).fit({"kind": "npy", "path": str(tmp_path / "rows.npy")})
+        dense = model.graph_.toarray()
+        np.testing.assert_array_equal(dense[2], dense[0])
+        assert not dense[1].any()
+        assert not dense[:, 1:3].any()
+        distances = np.linalg.norm(roll - roll[400], axis=1)
+        assert set(np.flatnonzero(dense[402])) == {0 if row == 0 else row + 2 for row in np.argsort(distances)[1:13]}
+
+    def test_is_read_from_a_kept_store(self, roll, fitted, tmp_path):
+        model = LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), config=PLAIN).fit(roll)
+        assert (model.graph_ != fitted.graph_).nnz == 0
+        LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), n_neighbors=9, config=PLAIN).fit(roll)
+        with pytest.raises(StoreError, match="expected the fitted run, found another"):
+            model.graph_  # noqa: B018
+
+
 class TestChunkedArrays:
     @pytest.fixture
     def stored(self, roll, tmp_path):
@@ -192,8 +260,40 @@ class TestGivenStore:
         with pytest.raises(StoreError, match="expected the fitted run, found another"):
             first.transform(roll)
 
+    def test_each_fit_of_a_pattern_has_a_store(self, roll, tmp_path):
+        """Two fits at once do not meet; the same fit again resumes its store."""
+        pattern = str(tmp_path / "grid-{fit}.zarr")
+        fits = [({}, roll), ({"reg": 1e-2}, roll), ({}, roll[:400]), ({}, roll)]
+        urls = [LocallyLinearEmbedding(store=pattern, config=PLAIN, **given).fit(X).store_ for given, X in fits]
+        assert urls[0] == urls[3]
+        assert len(set(urls)) == 3
+        assert "{fit}" not in urls[0]
+
+    def test_store_in_use_names_the_pattern(self, roll, tmp_path):
+        store = str(tmp_path / "run.zarr")
+        LocallyLinearEmbedding(store=store, config=PLAIN).fit(roll)
+        with RunLock(Store(store)), pytest.raises(StoreHeld) as caught:
+            LocallyLinearEmbedding(store=store, config=PLAIN, reg=1e-2).fit(roll)
+        assert "grid-{fit}.zarr" in caught.value.__notes__[0]
+
+    def test_labels_reach_the_report(self, roll, tmp_path):
+        store, labels = str(tmp_path / "run.zarr"), np.where(roll[:, 1] > 10, "high", "low")
+        LocallyLinearEmbedding(store=store, config={**PLAIN, "output": {"report": True}}).fit(roll, labels)
+        np.testing.assert_array_equal(open_run(store)["label"].compute()[:, 0], labels == "low")
+        assert ">high<" in (tmp_path / "run.zarr" / "report" / "index.html").read_text()
+        assert len(list((tmp_path / "run.zarr" / "_run").glob("labels-*.npy"))) == 1
+
 
 class TestInScikitLearn:
+    @pytest.mark.slow
+    def test_parallel_grid_search_keeps_a_store_per_fit(self, roll, tmp_path):
+        model = LocallyLinearEmbedding(store=str(tmp_path / "grid-{fit}.zarr"), config=PLAIN)
+        split = ShuffleSplit(2, test_size=0.2, random_state=5)
+        search = GridSearchCV(make_pipeline(model, KNeighborsRegressor(5)), n_jobs=2, cv=split, error_score="raise",
+                              param_grid={"locallylinearembedding__reg": [1e-3, 1e-2]})  # fmt: skip
+        search.fit(roll, roll[:, 1])
+        assert len(list(tmp_path.glob("grid-*.zarr"))) == 5
+
     @pytest.mark.slow
     def test_pipeline_and_grid_search(self):
         X, along = make_s_curve(400, random_state=13)
@@ -224,6 +324,7 @@ class TestInScikitLearn:
         ({"n_neighbors": 2}, "eigensolver.n_components is 2 and neighbors.n_neighbors is 2"),
         ({"n_components": 4}, "eigensolver.n_components is 4, but the input has 3 features"),
         ({"reg": -1.0}, "weights.reg"),
+        ({"eigen_solver": "dense"}, "'dense' has no counterpart here"),
         ({"n_jobs": 0}, "n_jobs: expected None, -1 or a positive number"),
         ({"config": {"weights": {"reg": 1.0}}}, "config: weights.reg is the parameter reg"),
         ({"config": {"method": "ltsa"}}, "config: method is a separate parameter"),
@@ -235,6 +336,13 @@ class TestInScikitLearn:
 def test_mistakes_are_value_errors_that_say_what(roll, parameters, said):
     with pytest.raises(ValueError, match=said):
         LocallyLinearEmbedding(**parameters).fit(roll)
+
+
+@pytest.mark.parametrize("kind", [csr_array, csr_matrix])
+def test_sparse_rows_are_refused_with_a_way_to_reduce_them(roll, kind):
+    for method in (LocallyLinearEmbedding().fit, embed):
+        with pytest.raises(ValueError, match=r"found a sparse matrix of shape \(500, 3\); .*TruncatedSVD\(50\)"):
+            method(kind(roll))
 
 
 def test_too_few_points_lower_n_neighbors_with_a_warning(roll):

@@ -1,0 +1,123 @@
+"""The parameters of the estimator and of `embed`, and the config keys that they set."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+CONFIG_KEYS = {
+    "n_neighbors": ("neighbors", "n_neighbors"), "n_components": ("eigensolver", "n_components"),
+    "reg": ("weights", "reg"), "tol": ("eigensolver", "tol"), "metric": ("neighbors", "metric"),
+    "eigen_solver": ("eigensolver", "method"), "neighbors_algorithm": ("neighbors", "method"),
+    "random_state": ("neighbors", "seed"), "n_jobs": ("execution", "cluster"), "store": ("output", "store"),
+}  # fmt: skip
+"""The section and the key of each parameter; `method` is a key without a section."""
+
+PARAMETERS = (*CONFIG_KEYS, "method", "verbose")
+
+SCIKIT_LEARN_NAMES = {
+    "method": {"standard": "lle"}, "eigen_solver": {"arpack": "shift_invert"},
+    "neighbors_algorithm": {"kd_tree": "kdtree"},
+}  # fmt: skip
+"""Values of scikit-learn's parameters that mean the same here under another name."""
+
+REFUSED_VALUES = {
+    ("eigen_solver", "dense"): "'arpack' and 'shift_invert' find the same eigenvectors with a sparse factor; 'auto' "
+    "chooses a solver by its predicted cost",
+    ("neighbors_algorithm", "ball_tree"): "'kd_tree' and 'brute' find the same neighbours; 'auto' chooses a search",
+}  # fmt: skip
+"""Values of scikit-learn's parameters that nothing here means the same as, and what to take instead."""
+
+REFUSED_PARAMETERS = {
+    "max_iter": "iterations end when tol is reached; config={'eigensolver': {'max_degrees': 20000}} bounds those of "
+    "the polynomial solver",
+    "hessian_tol": "the null vectors of the Hessian are found without it; leave it out",
+    "modified_tol": "the number of weight vectors is found without it; leave it out",
+}  # fmt: skip
+"""Parameters of scikit-learn's estimator that have no counterpart, and what to do instead."""
+
+
+def refuse_unknown(initialize: Callable[..., None]) -> Callable[..., None]:
+    """The initializer of an estimator, with a TypeError that names the config section of an unknown keyword."""
+    known = inspect.signature(initialize).parameters
+
+    @functools.wraps(initialize)
+    def checked(self: Any, *arguments: Any, **keywords: Any) -> None:
+        for name, value in keywords.items():
+            if name not in known:
+                raise TypeError(unknown_parameter(type(self).__name__, name, value))
+        initialize(self, *arguments, **keywords)
+
+    return checked
+
+
+def sections_of(parameters: Mapping[str, Any], config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The sections of a config with the values of parameters; None leaves the config's own value.
+
+    Raises ValueError for a value that has no counterpart here, and for a key that is given twice.
+    """
+    sections = {key: dict(value) if isinstance(value, dict) else value for key, value in (config or {}).items()}
+    if "method" in sections:
+        raise ValueError("config: method is a separate parameter; use method=...")
+    values = {name: _value_of(name, value) for name, value in parameters.items() if value is not None}
+    if "method" in values:
+        sections["method"] = values.pop("method")
+    for parameter, value in values.items():
+        section, key = CONFIG_KEYS[parameter]
+        section_values = sections.setdefault(section, {})
+        if not isinstance(section_values, dict):
+            raise ValueError(f"config: {section}: expected a section of keys and values, found {section_values!r}")
+        if key in section_values:
+            raise ValueError(f"config: {section}.{key} is the parameter {parameter}; give it there only")
+        section_values[key] = value
+    return sections
+
+
+def unknown_parameter(owner: str, name: str, value: Any) -> str:
+    """The error message for a parameter that neither is one nor names a section of the config."""
+    from ..config.models import sections_with_key  # noqa: PLC0415 (pydantic's models)
+
+    if name in REFUSED_PARAMETERS:
+        return f"{owner}: {name} has no counterpart here: {REFUSED_PARAMETERS[name]}"
+    found = f"{owner}: there is no parameter {name!r}"
+    if sections := sections_with_key(name):
+        own = dict.fromkeys(sections, f"{{{name!r}: {value!r}}}")
+        ways = [f"{s}={keys}" if owner == "embed" else f"config={{{s!r}: {keys}}}" for s, keys in own.items()]
+        choices = " or ".join(ways)
+        return f"{found}; it is a key of a section of the config: {choices}"
+    similar = get_close_matches(name[:100], PARAMETERS, n=1)
+    return f"{found}{f'; did you mean {similar[0]}?' if similar else ''} (parameters: {', '.join(PARAMETERS)})"
+
+
+def _value_of(name: str, value: Any) -> Any:
+    """The value of a parameter as the config takes it."""
+    if name == "random_state":
+        return _seed(value)
+    if name == "n_jobs":
+        return _cluster(value)
+    if isinstance(value, str):
+        if advice := REFUSED_VALUES.get((name, value)):
+            raise ValueError(f"{name}: {value!r} has no counterpart here; {advice}")
+        return SCIKIT_LEARN_NAMES.get(name, {}).get(value, value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _seed(random_state: Any) -> int:
+    """A number unchanged, else a number drawn from the generator."""
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    from sklearn.utils import check_random_state  # noqa: PLC0415
+
+    return int(check_random_state(random_state).randint(2**31))
+
+
+def _cluster(n_jobs: Any) -> dict[str, Any]:
+    if not isinstance(n_jobs, Integral) or not (int(n_jobs) == -1 or int(n_jobs) > 0):
+        raise ValueError(f"n_jobs: expected None, -1 or a positive number of workers, found {n_jobs!r}")
+    if n_jobs == 1:
+        return {"kind": "serial"}
+    return {"kind": "local", "workers": "auto" if n_jobs == -1 else int(n_jobs)}

@@ -1,0 +1,25 @@
+"""Errors of the program as a Python session expects them."""
+
+import contextlib
+from collections.abc import Iterator
+
+from ..core.errors import Interrupted, LleError, StoreHeld
+from .array_input import FIT
+
+
+@contextlib.contextmanager
+def python_errors() -> Iterator[None]:
+    """Raise errors of the config and the input as ValueError, as scikit-learn does, with the same message."""
+    try:
+        yield
+    except Interrupted as error:
+        raise KeyboardInterrupt(str(error)) from None
+    except LleError as error:
+        if isinstance(error, StoreHeld):
+            error.add_note(
+                f"Parallel fits, as in GridSearchCV(n_jobs=2), need a store each: store='runs/grid-{FIT}.zarr', in "
+                f"which {FIT} stands for a digest of parameters and data."
+            )
+        if error.exit_code == 2:
+            raise ValueError(str(error)) from error
+        raise

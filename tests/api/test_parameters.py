@@ -1,0 +1,74 @@
+"""The parameters of the estimator and of embed, and what is said about others."""
+
+import numpy as np
+import pytest
+
+from pipeline import LocallyLinearEmbedding, embed
+from pipeline.api.parameters import CONFIG_KEYS, PARAMETERS, sections_of
+from tests.support.points import swiss_roll
+
+QUICK = {"quality": {"sample": 50}}
+
+
+@pytest.fixture(scope="module")
+def roll() -> np.ndarray:
+    return swiss_roll(300, np.random.default_rng(23)) + np.array([0.0, 30.0, 0.0])
+
+
+def test_every_parameter_of_the_estimator_is_known():
+    assert set(LocallyLinearEmbedding().get_params()) == {*PARAMETERS, "config"}
+
+
+def test_embed_takes_the_parameters_of_the_estimator(roll):
+    parameters = {"n_neighbors": 10, "n_components": 3, "metric": "cosine", "random_state": 0, "reg": 1e-3}
+    Y = embed(roll, **parameters, **QUICK)
+    assert Y.shape == (300, 3)
+    model = LocallyLinearEmbedding(**parameters, config=QUICK).fit(roll)
+    np.testing.assert_array_equal(Y, model.embedding_)
+    sections = {"neighbors": {"n_neighbors": 10, "metric": "cosine", "seed": 0}, "weights": {"reg": 1e-3}}
+    np.testing.assert_array_equal(Y, embed(roll, **sections, eigensolver={"n_components": 3}, **QUICK))
+    assert abs(Y - embed(roll, **{**parameters, "metric": "euclidean"}, **QUICK)).max() > 0.1
+
+
+@pytest.mark.parametrize(("parameter", "value", "section", "key", "expected"), [
+    ("eigen_solver", "arpack", "eigensolver", "method", "shift_invert"),
+    ("eigen_solver", "polynomial", "eigensolver", "method", "polynomial"),
+    ("neighbors_algorithm", "kd_tree", "neighbors", "method", "kdtree"),
+    ("neighbors_algorithm", "brute", "neighbors", "method", "brute"),
+    ("n_jobs", 1, "execution", "cluster", {"kind": "serial"}),
+    ("n_jobs", -1, "execution", "cluster", {"kind": "local", "workers": "auto"}),
+    ("n_neighbors", np.int64(7), "neighbors", "n_neighbors", 7),
+])  # fmt: skip
+def test_parameter_sets_its_config_key(parameter, value, section, key, expected):
+    assert CONFIG_KEYS[parameter] == (section, key)
+    assert sections_of({parameter: value}, {section: {"other": 1}}) == {section: {"other": 1, key: expected}}
+
+
+def test_method_of_scikit_learn_is_lle():
+    assert sections_of({"method": "standard", "metric": None}, None) == {"method": "lle"}
+
+
+@pytest.mark.parametrize(("parameters", "message"), [
+    ({"eigen_solver": "dense"}, "eigen_solver: 'dense' has no counterpart here; 'arpack' and 'shift_invert' find"),
+    ({"neighbors_algorithm": "ball_tree"}, "'ball_tree' has no counterpart here; 'kd_tree' and 'brute' find"),
+    ({"eigen_solver": "lobpcg"}, "eigensolver.method: should be 'auto'"),
+    ({"metric": "manhattan"}, "neighbors.metric: should be 'euclidean' or 'cosine'; found 'manhattan'"),
+    ({"metric": "cosine", "neighbors": {"metric": "cosine"}}, "neighbors.metric is the parameter metric"),
+    ({"scale": "standard"}, r"it is a key of a section of the config: preprocess=\{'scale': 'standard'\} or e"),
+    ({"n_neighbours": 4}, "there is no parameter 'n_neighbours'; did you mean n_neighbors?"),
+    ({"max_iter": 200}, "max_iter has no counterpart here: iterations end when tol is reached"),
+    ({"input": {"kind": "npy"}}, "input is what X is"),
+])  # fmt: skip
+def test_embed_says_where_a_key_lives(roll, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        embed(roll, **parameters)
+
+
+@pytest.mark.parametrize(("parameters", "message"), [
+    ({"scale": "standard"}, r"config=\{'preprocess': \{'scale': 'standard'\}\} or config=\{'embedding'"),
+    ({"hessian_tol": 1e-4}, "LocallyLinearEmbedding: hessian_tol has no counterpart here"),
+    ({"n_neighbor": 4}, "did you mean n_neighbors?"),
+])  # fmt: skip
+def test_estimator_says_where_a_key_lives(parameters, message):
+    with pytest.raises(TypeError, match=message):
+        LocallyLinearEmbedding(**parameters)
