@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api.embed import embed
+    from .api.embed import EmbeddingWarning, embed
     from .api.estimator import LocallyLinearEmbedding
     from .api.open_run import OpenedRun, open_run
 
-__all__ = ["LocallyLinearEmbedding", "OpenedRun", "embed", "open_run"]
+__all__ = ["EmbeddingWarning", "LocallyLinearEmbedding", "OpenedRun", "embed", "open_run"]
 
 _HOMES = {
+    "EmbeddingWarning": ".api.embed",
     "LocallyLinearEmbedding": ".api.estimator",
     "OpenedRun": ".api.open_run",
     "embed": ".api.embed",

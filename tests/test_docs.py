@@ -92,6 +92,7 @@ def test_every_config_key_has_a_description() -> None:
     assert [row for row in rows if row.endswith("|  |")] == []
 
 
+@pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 @pytest.mark.parametrize("name", ["embed", "estimator", "open_run"])
 def test_examples_of_api_run(name: str) -> None:
     result = doctest.testmod(import_module(f"pipeline.api.{name}"))

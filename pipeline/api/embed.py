@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ..core.machine import reproducible_environment
 from ..engine.plan import RunResult
 from ..engine.progress import RunProgress
 from ..jobs.run import run
+from ..report.bounds import DROPPED_SHARE
 from ..stages.registry import stages_of
 from ..storage import array_specs
 from ..storage.lock import RunLock
@@ -30,6 +32,11 @@ from .array_input import FIT, digest_of, input_section, remove_unnamed
 from .notebook_progress import NotebookProgress, in_notebook
 from .parameters import PARAMETERS, sections_of, unknown_parameter
 from .python_errors import python_errors
+
+
+class EmbeddingWarning(UserWarning):
+    """A warning of the report about the embedding, with the config key that cures it."""
+
 
 SERIAL = {"kind": "serial"}
 OF_THIS_MACHINE = ("serial", "local")
@@ -63,6 +70,11 @@ def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.fl
     LleError
         Any other failure, for instance ``BoundsNotMet`` if the measured recall is below ``neighbors.min_recall``.
 
+    Warns
+    -----
+    EmbeddingWarning
+        Each warning that a report would show, such as neighbours lost by the embedding.
+
     See Also
     --------
     LocallyLinearEmbedding : The same as a scikit-learn transformer.
@@ -84,8 +96,20 @@ def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.fl
     for name, value in config.items():
         if name not in Config.model_fields:
             raise ValueError(unknown_parameter("embed", name, value))
-    with finished_run(X, sections_of(values, config), verbose, labels) as (store, _):
-        return store.read_all(array_specs.EMBEDDING.name)
+    with finished_run(X, sections_of(values, config), verbose, labels) as (store, result):
+        embedding = store.read_all(array_specs.EMBEDDING.name)
+    warn_of_embedding(result)
+    return embedding
+
+
+def warn_of_embedding(result: RunResult) -> None:
+    """Issue each warning of a run's report as an EmbeddingWarning at the caller's caller, and one about any NaN row."""
+    sentences = list(result.metrics.get("warnings") or [])
+    n_invalid, n_rows = (result.metrics.get("dropped") or {}).get("invalid", 0), result.metrics["n_input"]
+    if 0 < n_invalid < DROPPED_SHARE * n_rows:  # too few for a warning of the report
+        sentences.append(f"{n_invalid} of {n_rows} rows hold NaN or infinity; their coordinates are NaN")
+    for sentence in sentences:
+        warnings.warn(sentence, EmbeddingWarning, stacklevel=3)
 
 
 @contextlib.contextmanager

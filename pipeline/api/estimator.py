@@ -162,6 +162,11 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         LleError
             Any other failure.
 
+        Warns
+        -----
+        EmbeddingWarning
+            Each warning that a report would show, such as neighbours lost by the embedding.
+
         Examples
         --------
         >>> from sklearn.datasets import load_digits
@@ -169,7 +174,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         >>> LocallyLinearEmbedding(method="pca").fit(load_digits().data).component_.max()
         np.int32(0)
         """
-        from .embed import finished_run  # noqa: PLC0415
+        from .embed import finished_run, warn_of_embedding  # noqa: PLC0415
         from .place_in_memory import read_graph, read_training, state_of  # noqa: PLC0415
 
         X = self._checked(X, reset=True)
@@ -184,12 +189,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             self._graph = read_graph(store, self._state) if self.store is None else None
         self.metrics_, self.store_ = result.metrics, None if self.store is None else result.store
         self.reconstruction_error_ = float(self.eigenvalues_.sum())
-        if left_out := int((self.component_ == -1).sum()):
-            warnings.warn(
-                f"{left_out} of {len(self.component_)} rows are NaN: they hold NaN or infinity, or are not in the "
-                f"largest component of the graph; raise n_neighbors, or set graph.components: separate in config",
-                stacklevel=2,
-            )  # fmt: skip
+        warn_of_embedding(result)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:

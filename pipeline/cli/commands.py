@@ -193,12 +193,12 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
 def report(store: StoreUrl, as_json: AsJson = False) -> None:
     """Build the report of a store again."""
 
-    from ..stages.write_report import write_report
+    from ..jobs.report import rebuild_report
     from ..storage.versions import reading
 
     def act() -> dict[str, Any]:
         with reading(store) as opened:
-            write_report(opened, 0)
+            rebuild_report(opened)
             return {"report": f"{opened.url}/report/index.html"}
 
     _finish(act, as_json, lambda result: str(result["report"]))

@@ -159,7 +159,9 @@ def describe_run(result: dict[str, Any]) -> str:
     if result["metrics"].get("picture"):
         lines.append(f"picture: {store}/report/embedding.png")
         lines.append(f"report:  {store}/report/index.html")
-    return "\n".join([*(f"warning: {text}" for text in result["metrics"].get("warnings", [])), *lines])
+    metrics = result["metrics"]
+    verdict = [metrics["verdict"]] if metrics.get("verdict") else []
+    return "\n".join([*verdict, *(f"warning: {text}" for text in metrics.get("warnings", [])), *lines])
 
 
 def _interval(estimate: dict[str, float], number_format: str) -> str:

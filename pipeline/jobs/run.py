@@ -104,7 +104,7 @@ def _run(
                 _save_profile(store, profiled, progress)
         except BoundsNotMet as error:
             current_config.got_to(store, done)
-            write_report.write_metrics(store, time.perf_counter() - started, done)
+            write_report.write_metrics(store, time.perf_counter() - started, done, str(error))
             error.result = _result(store, progress, started)
             raise
         finally:

@@ -4,7 +4,7 @@ from typing import Any
 
 from ..config.models import Config
 from ..report import prometheus
-from ..report.metrics import warnings_of_columns
+from ..report.warnings import warnings_of_columns
 from ..stages import ingest
 from .layout import check_layout, described_columns, layout_of
 

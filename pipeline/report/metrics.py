@@ -1,6 +1,5 @@
 """metrics.json of a run, collected from the reports of its finished blocks. Input and output are plain dicts."""
 
-import math
 from itertools import pairwise
 from typing import Any
 
@@ -9,18 +8,10 @@ from ..engine.plan import BlockReport
 Reports = dict[tuple[str, str], list[BlockReport]]
 Records = dict[tuple[str, str], dict[str, Any]]
 
-CLUMP_SHARE = 0.01  # a coordinate concentrated on a smaller share of its component's points is a clump
-EXACT = 1e-10  # times eps lambda_max: a smaller eigenvalue is the square of rounding errors
 QUALITY = (
     "trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error", "residual_variance",
     "residual_variance_truth", "residual_variance_affine", "neighborhood_hit", "neighborhood_hit_input",
 )  # fmt: skip
-LOW_TRUSTWORTHINESS = 0.8
-DROPPED_SHARE = 0.01  # share of dropped rows from which on there is a warning
-MOVED = 0.3  # residual of the alignment, relative to the earlier coordinates, above which they have changed
-UNRELATED = math.sqrt(2.0)  # that residual for unrelated coordinates of equal size
-SUSPECTS = 20  # warnings about columns at most
-REDUNDANT = 0.95  # R^2 of a coordinate predicted from the earlier ones, above which it adds nothing
 
 
 def collect(reports: Reports, records: Records, n_input: int, n_features: int | None) -> dict[str, Any]:
@@ -46,6 +37,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "component_sizes": graph.get("component_sizes"),
         "closed_classes": graph.get("closed_classes"),
         "closed_classes_left": graph.get("closed_classes_left"),
+        "closed_classes_embedded": _classes_of_embedded(graph, reports),
         "reverse_added": graph.get("reverse_added"),
         "bridges_added": graph.get("bridges_added"),
         "nnz_cost_matrix": _total(reports, "assemble_cost", "merge", "nnz"),
@@ -56,6 +48,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "alignment": _first(reports, "solve_embedding", "align") or None,
         **_solutions([report.report for report in reports.get(("solve_embedding", "solve"), [])]),
         **_quality(reports),
+        "intrinsic_dimension": _first(reports, "measure_quality", "sample").get("intrinsic_dimension"),
         **_costs(reports, records),
     }
 
@@ -69,145 +62,11 @@ def _appended(reports: Reports) -> dict[str, Any] | None:
     return {"points_kept": n_kept, "points_searched_together": cells["searched_together"]}
 
 
-def warnings(metrics: dict[str, Any]) -> list[str]:
-    """Sentences that a user should read before trusting the embedding."""
-    sentences = []
-    if metrics.get("method") != "pca" and metrics["n_components_weak"] and metrics["n_components_weak"] > 1:
-        sentences.append(
-            f"the neighbour graph has {metrics['n_components_weak']} components; each embedded component has its own "
-            f"coordinates, which cannot be compared"
-        )
-    sizes = metrics.get("list_sizes") or {}
-    if sizes.get("raised_to_k_min"):
-        sentences.append(
-            f"{sizes['raised_to_k_min']} points have fewer than k_min neighbours within the radius; they keep the "
-            f"k_min nearest"
-        )
-    if sizes.get("at_k_max"):
-        sentences.append(
-            f"{sizes['at_k_max']} points have k_max or more neighbours within the radius; they keep the k_max nearest"
-        )
-    small = metrics["dropped"].get("small_component")
-    if small:
-        share = small / metrics["n_input"]
-        sentences.append(
-            f"{small} rows ({share:.1%}) are in components that were not embedded; their coordinates are NaN. "
-            f"graph.components: separate embeds every component"
-        )
-    invalid, n_input = metrics["dropped"].get("invalid", 0), metrics.get("n_input")
-    if n_input and invalid and invalid >= DROPPED_SHARE * n_input:
-        sentences.append(f"{invalid} of {n_input} rows hold NaN or infinity; they are not embedded")
-    sentences += _of_null_space(metrics)
-    for number, shares in enumerate(metrics["participation"] or []):
-        size = metrics["component_points"][number]
-        for coordinate, value in enumerate(shares, start=1):
-            if value < CLUMP_SHARE * size:
-                cure = "" if metrics["reverse_added"] else "; neighbors.reverse: 4 connects such points to the others"
-                sentences.append(
-                    f"coordinate {coordinate} of component {number} is a clump: it is concentrated on about "
-                    f"{value:.0f} of {size} points{cure}"
-                )
-    sentences += _of_quality(metrics)
-    lowest = min((min(values) for values in metrics["eigenvalues"] or []), default=1.0)
-    floor = (metrics["solver"] or {}).get("rounding_floor", 0.0)
-    if metrics.get("method") in ("ltsa", "hessian") and lowest < EXACT * floor:
-        sentences.append(
-            "eigenvalues are zero to rounding: the neighbourhoods are exactly flat, or groups of points have too few "
-            "links to the others (then a coordinate is a clump)"
-        )
-    if metrics.get("skipped_neighborhoods"):
-        sentences.append(
-            f"{metrics['skipped_neighborhoods']} neighbourhoods are too small to be used; raise n_neighbors"
-        )
-    if metrics["solver"] and not metrics["solver"]["converged"]:
-        sentences.append("the eigensolver did not reach its tolerance; the vectors are the best that it computed")
-    return sentences + _of_alignment(metrics.get("alignment"))
-
-
 def column_metrics(columns: dict[str, Any] | None) -> dict[str, Any]:
     """The columns of a table by their role, from the attributes of a run's store; all None for an array."""
     columns = columns or {}
     keys = {"features": "features", "label": "label", "id": "id", "columns_left_out": "left_out"}
     return {name: columns.get(key) for name, key in keys.items()}
-
-
-def warnings_of_columns(columns: dict[str, Any] | None) -> list[str]:
-    """A sentence for each feature that looks like an id or a time; `columns` as in the attributes of a run's store."""
-    suspect = (columns or {}).get("suspect") or {}
-    return [
-        f"column '{name}' is a feature but looks like {look}; to leave it out, list the features in input.columns"
-        for name, look in list(suspect.items())[:SUSPECTS]
-    ]
-
-
-def _of_null_space(metrics: dict[str, Any]) -> list[str]:
-    """Sentences about closed classes: how they were repaired, and how many are left."""
-    sentences = []
-    if metrics["reverse_added"] and metrics["closed_classes"] > metrics["n_components_weak"]:
-        sentences.append(
-            f"{metrics['closed_classes']} closed classes were repaired with {metrics['reverse_added']} reverse "
-            f"neighbours and {metrics['bridges_added']} bridges"
-        )
-    n_classes_left, n_components = metrics.get("closed_classes_left"), metrics["n_components_weak"]
-    if metrics.get("method", "lle") == "lle" and n_classes_left and n_components and n_classes_left > n_components:
-        sentences.append(
-            f"{n_classes_left} closed classes are left, where {n_components} is right: some coordinates only separate "
-            f"closed groups of points"
-        )
-    return sentences
-
-
-def _of_quality(metrics: dict[str, Any]) -> list[str]:
-    """Sentences about redundant coordinates and about an embedding that cannot be trusted."""
-    sentences = []
-    for coordinate, value in enumerate(metrics["redundancy"] or [], start=1):
-        if value > REDUNDANT:
-            sentences.append(
-                f"coordinate {coordinate} is nearly a function of the earlier ones (R^2 {value:.2f}): it adds no new "
-                f"information"
-            )
-    trust = (metrics.get("trustworthiness") or {}).get("value")
-    if trust is not None and trust < LOW_TRUSTWORTHINESS:
-        sentences.append(
-            f"the trustworthiness is low ({trust:.3f}): many neighbours in the embedding are not neighbours in the "
-            f"data; do not read clusters off the picture"
-        )
-    return sentences
-
-
-def _of_alignment(alignment: dict[str, Any] | None) -> list[str]:
-    """Sentences about a requested alignment that did not keep the coordinates; none for a first run."""
-    if alignment is None or alignment.get("reason") == "no earlier embedding":
-        return []
-    if alignment.get("reason"):
-        return [f"embedding.align: nothing was aligned: {alignment['reason']}"]
-    if not any(component["rows_shared"] for component in alignment["components"]):
-        return [f"embedding.align: no rows are shared with the earlier embedding ({alignment['previous']}), so nothing "
-                f"was aligned"]  # fmt: skip
-    sentences = []
-    for component in alignment["components"]:
-        where = f"the {component['rows_shared']} shared rows of component {component['component']}"
-        change = _change(component, alignment.get("scale"))
-        if change is None and component["rows_shared"]:
-            sentences.append(f"embedding.align: {where} do not determine a rotation onto the earlier embedding")
-        elif change is not None and change > MOVED:
-            sentences.append(
-                f"embedding.align: the coordinates of {where} changed: {change:.2f} of their size is left after the "
-                f"alignment (unrelated coordinates: {UNRELATED:.2f})"
-            )
-    return sentences
-
-
-def _change(component: dict[str, Any], scale: str | None) -> float | None:
-    """Residual of a component's alignment, relative to its size; None if it was not aligned.
-
-    With unit_norm all coordinates shrink by one factor as points are added. So this gives the residual for equal
-    sizes, from ||s a - b||^2 = (s - 1)^2 + s ||a - b||^2 for a and b of norm 1.
-    """
-    residual, ratio = component["residual_after"], component.get("size_ratio")
-    if scale != "unit_norm" or residual is None or not ratio:
-        return None if residual is None else float(residual)
-    return math.sqrt(max(0.0, residual**2 - (1.0 - ratio) ** 2) / ratio)
 
 
 def _recall(reports: Reports) -> dict[str, Any]:
@@ -237,13 +96,23 @@ def _list_sizes(reports: Reports, n_points: int | None) -> dict[str, Any] | None
     }
 
 
+def _classes_of_embedded(graph: dict[str, Any], reports: Reports) -> dict[str, int] | None:
+    """Components that are embedded (before the eigensolve: that are large enough), and their closed classes left."""
+    left = graph.get("closed_classes_by_component")
+    if left is None:
+        return None
+    n_components = len(reports.get(("solve_embedding", "solve"), [])) or graph["n_components_large"]
+    return {"components": min(n_components, len(left)), "classes": sum(left[:n_components])}
+
+
 def _solutions(solved: list[dict[str, Any]]) -> dict[str, Any]:
     keys = ("eigenvalues", "residuals", "participation")
     if not solved:
-        return {**dict.fromkeys(keys), "solver": None, "solvers": None, "component_points": None}
+        return {**dict.fromkeys(keys), "vector_errors": None, "solver": None, "solvers": None, "component_points": None}
     solvers = [{**report["stats"], "converged": report["converged"]} for report in solved]
     return {
         **{key: [report[key] for report in solved] for key in keys},
+        "vector_errors": [report.get("vector_errors") for report in solved],
         "solver": {**solvers[0], "converged": all(solver["converged"] for solver in solvers)},
         "solvers": solvers,
         "component_points": [report["n_points"] for report in solved],

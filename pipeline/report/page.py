@@ -16,8 +16,8 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
+from .bounds import CLUMP_SHARE, REDUNDANT
 from .figure_style import DARK_MAP, DPI, Pair
-from .metrics import CLUMP_SHARE, REDUNDANT
 from .number_format import (
     duration,
     estimate,
@@ -39,9 +39,11 @@ from .page_tiles import (
     closed_classes_tile,
     components_tile,
     converged,
+    hit_tile,
     points_tile,
     recall_tile,
     residual_tile,
+    residual_variance_tile,
     rows_tile,
     time_tile,
     trustworthiness_tile,
@@ -171,7 +173,7 @@ def spectra(metrics: Metrics, tol: float | None) -> list[Spectrum]:
 
 def headline(metrics: Metrics, config_yaml: str) -> list[Tile]:
     """The tiles at the top of the page, in reading order."""
-    return [
+    tiles = [
         rows_tile(metrics),
         points_tile(metrics),
         recall_tile(metrics, config_number(config_yaml, "min_recall")),
@@ -179,8 +181,11 @@ def headline(metrics: Metrics, config_yaml: str) -> list[Tile]:
         closed_classes_tile(metrics),
         residual_tile(metrics, config_number(config_yaml, "tol")),
         trustworthiness_tile(metrics),
+        hit_tile(metrics),
+        residual_variance_tile(metrics),
         time_tile(metrics),
     ]
+    return [tile for tile in tiles if tile is not None]
 
 
 def _remark(residual: Any, tol: float | None, share: float | None, redundancy: Any) -> str:

@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from .metrics import DROPPED_SHARE, LOW_TRUSTWORTHINESS
+from . import bounds
+from .bounds import value_of
 from .number_format import NOT_MEASURED, duration, is_known, known_sum, number, percent, share_of, size, thousands
+from .warnings import lost_eigenvalues
 
 Metrics = Mapping[str, Any]
-State = Literal["good", "note", "warning", "unknown"]
+State = Literal["good", "note", "warning", "unknown", "fact"]
+"""good: a tick, within a bound that the sentence states; fact: no bound applies."""
 
 
 class Tile(NamedTuple):
@@ -28,7 +31,7 @@ def rows_tile(metrics: Metrics) -> Tile:
         texts.append(f"{thousands(merged)} equal an earlier row and share its coordinates.")
     if invalid:
         texts.append(f"{thousands(invalid)} with missing or infinite values were dropped.")
-    return Tile("Rows read", thousands(n_input), " ".join(texts), "good")
+    return Tile("Rows read", thousands(n_input), " ".join(texts), "note" if invalid else "fact")
 
 
 def points_tile(metrics: Metrics) -> Tile:
@@ -36,15 +39,16 @@ def points_tile(metrics: Metrics) -> Tile:
     dropped = known_sum(metrics.get("dropped")) or 0
     if not is_known(n_points):
         return Tile(label, NOT_MEASURED, "The number of embedded points is not known.", "unknown")
+    if metrics.get("rows_placed") is None:
+        return Tile(label, thousands(n_points), "No row has coordinates yet.", "unknown")
     if metrics.get("dropped") is None:
         return Tile(label, thousands(n_points), "Whether rows were dropped is not known.", "unknown")
     if not dropped:
-        return Tile(label, thousands(n_points), "Every row has coordinates.", "good")
+        return Tile(label, thousands(n_points), "Every row has coordinates; bound: all rows.", "good")
     share = share_of(dropped, n_input)
     sentence = f"{thousands(dropped)} rows ({percent(share)}) were dropped and have no coordinates."
-    return Tile(
-        label, thousands(n_points), sentence, "note" if share is not None and share < DROPPED_SHARE else "warning"
-    )
+    few = share is not None and share < bounds.DROPPED_SHARE
+    return Tile(label, thousands(n_points), sentence, "note" if few else "warning")
 
 
 def recall_tile(metrics: Metrics, bound: float | None) -> Tile:
@@ -54,7 +58,7 @@ def recall_tile(metrics: Metrics, bound: float | None) -> Tile:
         return Tile(label, NOT_MEASURED, "The share of true neighbours found is not known.", "unknown")
     sentence = f"Share of the true nearest neighbours found, on {thousands(recall.get('sample'))} points"
     sentence += f" (interval {low:.3f} to {high:.3f})" if is_known(low) and is_known(high) else ""
-    state: State = "good"
+    state: State = "fact" if bound is None else "good"
     if bound is not None and value < bound:
         state, sentence = "warning", f"{sentence}: below the bound of {bound:g}"
     elif bound is not None and is_known(low) and low < bound:
@@ -69,21 +73,25 @@ def components_tile(metrics: Metrics) -> Tile:
     if not is_known(n_components):
         return Tile(label, NOT_MEASURED, "Whether the neighbour graph is connected is not known.", "unknown")
     if n_components == 1:
-        return Tile(label, "1", "The neighbour graph is connected.", "good")
+        return Tile(label, "1", "The neighbour graph is connected; bound: one component.", "good")
     sentence = "Separate pieces of the neighbour graph: coordinates of different pieces cannot be compared."
     return Tile(label, thousands(n_components), sentence, "note")
 
 
 def closed_classes_tile(metrics: Metrics) -> Tile:
     label, n_before, n_left = "Closed classes", metrics.get("closed_classes"), metrics.get("closed_classes_left")
-    n_components = metrics.get("n_components_weak")
+    embedded = metrics.get("closed_classes_embedded")
     if not is_known(n_left):
         return Tile(label, NOT_MEASURED, "The null space of M was not checked.", "unknown")
     if metrics.get("method", "lle") != "lle":
         sentence = "Groups of points that no neighbour link leaves; this method does not depend on them."
-        return Tile(label, thousands(n_left), sentence, "good")
-    if is_known(n_components) and n_left > n_components:
-        sentence = f"More than the {thousands(n_components)} components: some coordinates only separate closed groups."
+        return Tile(label, thousands(n_left), sentence, "fact")
+    if embedded is None:
+        sentence = "How many of them are in components that are embedded is not known."
+        return Tile(label, thousands(n_left), sentence, "unknown")
+    n_left, n_components = embedded["classes"], embedded["components"]
+    if n_left > n_components:
+        sentence = f"More than the {thousands(n_components)} embedded components: coordinates only tell groups apart."
         return Tile(label, thousands(n_left), sentence, "warning")
     if is_known(n_before) and n_before > n_left:
         reverse, bridges = thousands(metrics.get("reverse_added")), thousands(metrics.get("bridges_added"))
@@ -91,7 +99,8 @@ def closed_classes_tile(metrics: Metrics) -> Tile:
             f"There were {thousands(n_before)}; repaired with {reverse} reverse neighbours and {bridges} bridges."
         )
         return Tile(label, thousands(n_left), sentence, "note")
-    return Tile(label, thousands(n_left), "One for each component, as required; nothing to repair.", "good")
+    sentence = "Nothing to repair; bound: one for each embedded component."
+    return Tile(label, thousands(n_left), sentence, "good")
 
 
 def residual_tile(metrics: Metrics, tol: float | None) -> Tile:
@@ -99,13 +108,17 @@ def residual_tile(metrics: Metrics, tol: float | None) -> Tile:
     if not residuals or not all(is_known(value) for value in residuals):
         return Tile("Residual", NOT_MEASURED, "The accuracy of the eigenpairs is not known.", "unknown")
     worst, sentence = max(residuals), "Largest ‖Mv − λv‖ / λ of all coordinates"
+    if lost_eigenvalues(metrics):
+        sentence = f"{sentence}: eigenvalues are not above the rounding errors of float64."
+        return Tile("Residual", f"{worst:.1e}", sentence, "warning")
     if tol is None:
-        return Tile("Residual", f"{worst:.1e}", f"{sentence}.", "good")
+        return Tile("Residual", f"{worst:.1e}", f"{sentence}.", "fact")
     if worst > tol and converged(metrics):
-        return Tile("Residual", f"{worst:.1e}", f"{sentence}: as small as float64 allows for such eigenvalues.", "good")
+        sentence = f"{sentence}: above the tolerance of {tol:g}, as small as float64 allows for such eigenvalues."
+        return Tile("Residual", f"{worst:.1e}", sentence, "note")
     if worst > tol:
         return Tile("Residual", f"{worst:.1e}", f"{sentence}: above the tolerance of {tol:g}.", "warning")
-    return Tile("Residual", f"{worst:.1e}", f"{sentence}; the tolerance is {tol:g}.", "good")
+    return Tile("Residual", f"{worst:.1e}", f"{sentence}; bound: the tolerance of {tol:g}.", "good")
 
 
 def converged(metrics: Metrics) -> bool:
@@ -121,11 +134,35 @@ def trustworthiness_tile(metrics: Metrics) -> Tile:
     if not is_known(value):
         return Tile(label, NOT_MEASURED, "Neighbourhoods before and after were not compared.", "unknown")
     sentence = (
-        f"1 if neighbours in the embedding are neighbours in the data; the converse, continuity, is {continuity}."
+        f"1 if neighbours in the embedding are neighbours in the data; bound: {bounds.GOOD_TRUSTWORTHINESS:g}. The "
+        f"converse, continuity, is {continuity}."
     )
-    if value < LOW_TRUSTWORTHINESS:
+    if value < bounds.LOW_TRUSTWORTHINESS:
         return Tile(label, f"{value:.3f}", f"Low: do not read clusters off the picture. {sentence}", "warning")
-    return Tile(label, f"{value:.3f}", sentence, "good")
+    return Tile(label, f"{value:.3f}", sentence, "good" if value >= bounds.GOOD_TRUSTWORTHINESS else "note")
+
+
+def hit_tile(metrics: Metrics) -> Tile | None:
+    """Neighbours with the same label, before and after; None if the input has no classes."""
+    after, before = value_of(metrics, "neighborhood_hit"), value_of(metrics, "neighborhood_hit_input")
+    if after is None or before is None:
+        return None
+    bound, label = bounds.least_hit(before), metrics.get("label") or "label"
+    sentence = f"Neighbours in the embedding with the same {label}; in the data {percent(before)}, "
+    return Tile("Neighbourhood hit", percent(after), f"{sentence}bound: {percent(bound)}.",
+                "good" if after >= bound else "warning")  # fmt: skip
+
+
+def residual_variance_tile(metrics: Metrics) -> Tile | None:
+    """Distances across the embedding; None if they were not measured."""
+    value = value_of(metrics, "residual_variance")
+    if value is None:
+        return None
+    low, high = bounds.GOOD_RESIDUAL_VARIANCE, bounds.HIGH_RESIDUAL_VARIANCE
+    state: State = "good" if value <= low else "note" if value <= high else "warning"
+    meaning = "follow" if value <= low else "follow only roughly" if value <= high else "do not follow"
+    sentence = f"Distances across the embedding {meaning} the paths along the data; bound: {low:g}."
+    return Tile("Residual variance", f"{value:.2f}", sentence, state)
 
 
 def time_tile(metrics: Metrics) -> Tile:
@@ -138,7 +175,7 @@ def time_tile(metrics: Metrics) -> Tile:
     if peaks:
         largest = max(peaks, key=lambda stage: peaks[stage])
         sentence += f" Highest memory: {size(peaks[largest])}, in {largest.replace('_', ' ')}."
-    return Tile("Time", duration(sum(seconds.values())), sentence, "good")
+    return Tile("Time", duration(sum(seconds.values())), sentence, "fact")
 
 
 def by_component(table: Any) -> list[list[Any]]:

@@ -11,10 +11,12 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from ..config.models import Config
+from ..core.errors import InputError
 from ..engine import checkpoint, disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..inputs import open_source
 from ..kernels.quality.bootstrap import Estimate, correlation_interval, ratio_interval
+from ..kernels.quality.intrinsic_dimension import maximum_likelihood
 from ..kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
 from ..kernels.quality.redundancy import LEAST_POINTS, regression_errors
 from ..kernels.quality.trustworthiness import count_closer, mean_interval, neighbor_thresholds, trustworthiness
@@ -53,7 +55,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         "sample",
         choose_sample,
         1,
-        Decides({**drawn, "n_neighbors": k, "blocks": Blocks(n, block_size), **place}, version=2),
+        Decides({**drawn, "n_neighbors": k, "blocks": Blocks(n, block_size), **place}, version=3),
         Runs(choose_quality_sample_bytes(n=n, block_size=block_size, row=row, **sizes), place=WHOLE_DATA),
         Writes(
             bundles=("_work/quality_sample.npz", "_work/embedded"),
@@ -151,7 +153,23 @@ def choose_sample(
             f"_work/embedded/{number:05d}", rows=members[first:past] - start, embedding=embedding[first:past],
             first=np.array(first),
         )  # fmt: skip
-    return {"k": k, "sample": len(chosen), "n_points": len(members)}
+    distances = store.gather(lists_at(place)[1].name, members[chosen])[:, :n_neighbors].astype(np.float64)
+    return {
+        "k": k, "sample": len(chosen), "n_points": len(members), "intrinsic_dimension": intrinsic_dimension(distances)
+    }  # fmt: skip
+
+
+def intrinsic_dimension(distances: npt.NDArray[np.float64]) -> Report | None:
+    """The dimension of the data around sampled points, from (s, k) distances to neighbours; None if they have none."""
+    whole = distances[(np.isfinite(distances) & (distances > 0)).all(axis=1)]
+    if distances.shape[1] < 2 or len(whole) < LEAST_POINTS:
+        return None
+    try:
+        value, low, high = maximum_likelihood(whole)
+    except InputError:  # the neighbours of every point are equally far
+        return None
+    top = high if np.isfinite(high) else None
+    return {"value": value, "low": low, "high": top, "sample": len(whole), "n_neighbors": distances.shape[1]}
 
 
 def _without_self(ids: npt.NDArray[np.integer], own: npt.NDArray[np.integer]) -> Ids:

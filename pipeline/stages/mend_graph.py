@@ -24,6 +24,9 @@ from ..storage.store import Store
 
 Ids = npt.NDArray[np.int64]
 
+NAMED_COMPONENTS = 100
+"""Components whose sizes and closed classes are reported, in the order in which they are embedded."""
+
 
 def steps(config: Config, layout: Layout) -> Steps:
     """choose_sample -> sample_exact -> measure_recall, more rounds while that is too low -> analyse -> apply."""
@@ -41,7 +44,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         "analyse",
         analyse_graph,
         1,
-        Decides({"reverse": reverse, "min_component": min_component(config), "blocks": blocks, **place}),
+        Decides({"reverse": reverse, "min_component": min_component(config), "blocks": blocks, **place}, version=2),
         Runs(analyse_graph_bytes(n=n, n_input=layout.n_input, k=k), place=WHOLE_DATA),
         Writes(
             arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block_size),),
@@ -105,10 +108,11 @@ def analyse_graph(
         "k_max": max(repair.max_neighbors, indices.shape[1]),
         "n_components_weak": int(n_components),
         "n_components_large": int(is_large.sum()),
-        "component_sizes": n_rows[:100].tolist(),
+        "component_sizes": n_rows[:NAMED_COMPONENTS].tolist(),
         "rows_in_small_components": int(n_rows[~is_large].sum()),
         "closed_classes": int(repair.closed_classes_before),
         "closed_classes_left": int(repair.closed_classes_left),
+        "closed_classes_by_component": repair.classes_by_component[:NAMED_COMPONENTS].tolist(),
         "reverse_added": int(repair.n_reverse_added),
         "bridges_added": int(repair.n_bridges_added),
     }

@@ -13,12 +13,14 @@ import numpy as np
 from ..config.models import Config, to_yaml
 from ..core.machine import peak_bytes
 from ..engine import checkpoint, current_config, disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..linalg.reg_choice import STAGES, STEP, describe_reg
 from ..report import metrics
+from ..report.verdict import verdict
+from ..report.warnings import warnings, warnings_of_columns
 from ..storage import array_specs
 from ..storage.store import Store
-from .report_columns import color_source, page_columns
+from .report_columns import color_source, label_name, page_columns
 
 if TYPE_CHECKING:
     from ..report.page_pictures import PagePictures
@@ -37,7 +39,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         "write",
         write_report,
         1,
-        Decides({}, {"store": config.output.store}, version=3, shows_records=True),
+        Decides({}, {"store": config.output.store}, version=4, shows_records=True),
         Runs(
             write_report_bytes(rows=layout.n_input, m=m), place=WHOLE_DATA, resources={"pictures": config.output.report}
         ),
@@ -47,10 +49,13 @@ def steps(config: Config, layout: Layout) -> Steps:
     return layout
 
 
-def write_report(store: Store, block_index: int, pictures: bool = True) -> Report:
-    """Write report/metrics.json and, if wanted, the pictures, index.html and explore.html."""
+def write_report(store: Store, block_index: int, pictures: bool = True, stopped: Json | None = None) -> Report:
+    """Write report/metrics.json and, if wanted, the pictures, index.html and explore.html.
+
+    `stopped` tells where a run has stopped or is (`jobs.report`); None for the report of a whole run.
+    """
     started = time.perf_counter()
-    collected = gather_metrics(store)
+    collected = gather_metrics(store, stopped=stopped)
     config = store.attributes()["config"]
     page_pictures = None
     if pictures and current_config.embedding_record(store) is not None:
@@ -58,7 +63,8 @@ def write_report(store: Store, block_index: int, pictures: bool = True) -> Repor
         store.objects.put("report/explore.html", explore(store, config, collected))
     collected["picture"] = None if page_pictures is None else "report/embedding.png"
     record = checkpoint.step_record(store, "write_report", "write") or {"begun": time.time()}
-    collected["finished"] = datetime.fromtimestamp(record["begun"], UTC).isoformat(timespec="seconds")
+    ended = datetime.fromtimestamp(record["begun"], UTC).isoformat(timespec="seconds")
+    collected["finished"] = ended if stopped is None else None
     collected["peak_bytes"]["write_report"], collected["blocks"]["write_report"] = peak_bytes(), 1
     collected["seconds"]["write_report"] = round(time.perf_counter() - started, 3)
     if pictures:
@@ -71,16 +77,19 @@ def write_report(store: Store, block_index: int, pictures: bool = True) -> Repor
     return {}
 
 
-def write_metrics(store: Store, seconds: float, done: Collection[tuple[str, str]]) -> None:
+def write_metrics(store: Store, seconds: float, done: Collection[tuple[str, str]], reason: str) -> None:
     """Write metrics.json of a run that ended before its report, from the finished steps; delete an earlier report."""
     checkpoint.forget_step(store, "write_report", "write")
     store.objects.delete("report")
-    store.put_json("report/metrics.json", {**gather_metrics(store, done), "seconds_of_this_run": round(seconds, 3)})
+    collected = gather_metrics(store, done, {"stage": None, "running": False, "reason": reason})
+    store.put_json("report/metrics.json", {**collected, "seconds_of_this_run": round(seconds, 3)})
     current_config.metrics_written(store)
 
 
-def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = None) -> dict[str, Any]:
-    """All metrics and warnings from the finished steps of the store's config; only steps in `among` if it is given."""
+def gather_metrics(
+    store: Store, among: Collection[tuple[str, str]] | None = None, stopped: Json | None = None
+) -> dict[str, Any]:
+    """All metrics of the finished steps of the store's config, or of those in `among`, with verdict and warnings."""
     attributes = store.attributes()
     n_input, n_features = 0, None
     current = current_config.current_steps(store)
@@ -92,14 +101,20 @@ def gather_metrics(store: Store, among: Collection[tuple[str, str]] | None = Non
     reports = {key: done for key, done in checkpoint.read_reports(store).items()
                if key in current and (among is None or key in among)}  # fmt: skip
     collected = metrics.collect(reports, current, n_input, n_features)
-    collected["method"] = attributes["config"]["method"]
+    config = attributes["config"]
+    collected["method"] = config["method"]
     chosen = next((reports[stage, STEP][0].report for stage in STAGES if reports.get((stage, STEP))), None)
-    collected["reg"] = describe_reg(collected["method"], attributes["config"]["weights"]["reg"], chosen)
+    collected["reg"] = describe_reg(collected["method"], config["weights"]["reg"], chosen)
+    labels = reports.get(("ingest", "read_labels"))
     collected |= metrics.column_metrics(attributes.get("columns"))
+    if labels and collected["label"] is None:
+        collected["label"] = label_name(config["input"], labels[0].report["kind"])
     collected["version"] = attributes.get("version")
-    collected["min_recall"] = attributes["config"]["neighbors"]["min_recall"]
-    warnings = [*metrics.warnings_of_columns(attributes.get("columns")), *metrics.warnings(collected)]
-    return {**collected, "warnings": warnings, "versions": attributes["versions"]}
+    collected["min_recall"] = config["neighbors"]["min_recall"]
+    collected["stopped"] = stopped
+    collected["verdict"] = verdict(collected, config)
+    collected["warnings"] = [*warnings_of_columns(attributes.get("columns")), *warnings(collected, config)]
+    return {**collected, "versions": attributes["versions"]}
 
 
 def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> bytes:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import dask
@@ -16,13 +17,15 @@ import xarray
 import zarr
 
 import pipeline
-from pipeline import embed, open_run
+from pipeline import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
 from pipeline.api.array_input import input_section, row_blocks
 from pipeline.api.embed import finished_run
 from pipeline.core.errors import ConfigError, CorruptChunk, InputError, Interrupted
 from pipeline.storage.store import Store
 from tests.support.paths import REPOSITORY
 from tests.support.points import swiss_roll
+
+pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 
 QUICK = {"quality": {"sample": 50}}
 
@@ -250,3 +253,16 @@ class _Files(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *arguments) -> None:
         """Nothing."""
+
+
+def test_warnings_of_the_report_are_python_warnings_issued_once() -> None:
+    X = np.random.default_rng(3).random((300, 8))
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        embed(X, weights={"reg": 1e-3})
+        model = LocallyLinearEmbedding(reg=1e-3).fit(X)
+    texts = [str(one.message) for one in issued if one.category is EmbeddingWarning]
+    assert {one.filename for one in issued if one.category is EmbeddingWarning} == {__file__}
+    assert any("trustworthiness is low" in text for text in texts)
+    assert texts == 2 * model.metrics_["warnings"]
+    assert issubclass(EmbeddingWarning, UserWarning)

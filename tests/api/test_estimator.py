@@ -18,13 +18,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pipeline import LocallyLinearEmbedding, embed, open_run
+from pipeline import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
 from pipeline.config.models import Config
 from pipeline.core.errors import BoundsNotMet, StoreError, StoreHeld
 from pipeline.storage.lock import RunLock
 from pipeline.storage.store import Store
 from tests.support.oracle import largest_angle
 from tests.support.points import swiss_roll
+
+pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 
 PLAIN = {"neighbors": {"reverse": 0}, "quality": {"sample": 50}}
 
@@ -40,7 +42,7 @@ def fitted(roll) -> LocallyLinearEmbedding:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:n_neighbors is:UserWarning", "ignore:.*rows are NaN:UserWarning")
+@pytest.mark.filterwarnings("ignore:n_neighbors is:UserWarning")
 @parametrize_with_checks([LocallyLinearEmbedding()])
 def test_scikit_learn_has_no_objection(estimator, check):
     check(estimator)
@@ -112,7 +114,7 @@ class TestTransform:
 
     def test_rows_outside_the_largest_component_are_nan_with_a_warning(self, roll):
         X = np.concatenate([roll, roll[:30] - 300.0])
-        with pytest.warns(UserWarning, match="30 of 530 rows are NaN"):
+        with pytest.warns(EmbeddingWarning, match=r"30 rows \(5.7%\) are in components that were not embedded"):
             model = LocallyLinearEmbedding(config={**PLAIN, "graph": {"components": "largest"}}).fit(X)
         assert np.isnan(model.embedding_[500:]).all()
 
@@ -191,7 +193,7 @@ class TestGraph:
         X = np.concatenate([roll[:1], [[np.nan] * 3], roll])
         np.save(tmp_path / "rows.npy", X)
         config = {**PLAIN, "preprocess": {"invalid": "drop"}}
-        with pytest.warns(UserWarning, match="1 of 502 rows are NaN: they hold NaN or infinity, or are not in"):
+        with pytest.warns(EmbeddingWarning, match="1 of 502 rows hold NaN or infinity; their coordinates are NaN"):
             model = LocallyLinearEmbedding(config=config).fit({"kind": "npy", "path": str(tmp_path / "rows.npy")})
         dense = model.graph_.toarray()
         np.testing.assert_array_equal(dense[2], dense[0])

@@ -1,18 +1,17 @@
-"""metrics.json from the reports of the blocks: every number where it belongs, and the sentences that warn."""
+"""metrics.json from the reports of the blocks: every number where it belongs."""
 
 import json
-import math
 
 import pytest
 
 from pipeline.engine.plan import BlockReport
-from pipeline.report import metrics
-from pipeline.report.metrics import collect, warnings
+from pipeline.report.metrics import collect
 
 RECALL = {"value": 0.97, "low": 0.95, "high": 0.99, "sample": 101}
 GRAPH = {
     "k_max": 9, "n_components_weak": 2, "component_sizes": [67, 4], "rows_in_small_components": 4,
     "closed_classes": 3, "closed_classes_left": 2, "reverse_added": 29, "bridges_added": 1,
+    "n_components_large": 2, "closed_classes_by_component": [1, 1],
 }  # fmt: skip
 SOLVED = [
     {"n_points": 67, "eigenvalues": [1e-7, 2e-7], "residuals": [1e-9, 2e-9], "participation": [40.0, 31.0],
@@ -74,6 +73,13 @@ class TestCollect:
         assert [solver["converged"] for solver in found["solvers"]] == [True, False]
         assert collected({**STEPS, ("solve_embedding", "solve"): SOLVED[:1]})["solver"]["converged"] is True
 
+    def test_closed_classes_of_components_that_are_embedded(self):
+        graph = {**GRAPH, "closed_classes_left": 16, "closed_classes_by_component": [1, 1, 14]}
+        steps = {**STEPS, ("mend_graph", "analyse"): [graph]}
+        assert collected(steps)["closed_classes_embedded"] == {"components": 2, "classes": 2}
+        before_the_solve = {("mend_graph", "analyse"): [{**graph, "n_components_large": 3}]}
+        assert collected(before_the_solve)["closed_classes_embedded"] == {"components": 3, "classes": 16}
+
     def test_costs_by_stage(self):
         found = collected()
         assert found["seconds"] == {"ingest": 2.5, "mend_graph": 2.5, "solve_weights": 1.25, "assemble_cost": 1.25,
@@ -108,111 +114,3 @@ class TestCollect:
     def test_any_prefix_of_a_run_can_be_collected_and_written(self, n_steps):
         found = collected(dict(list(STEPS.items())[:n_steps]))
         assert json.loads(json.dumps(found)) == found
-        assert isinstance(warnings(found), list)
-
-
-QUIET = {
-    **STEPS,
-    ("ingest", "read"): [{"rows": 84, "invalid": 0}],
-    ("mend_graph", "analyse"): [{**GRAPH, "n_components_weak": 1, "closed_classes": 1, "closed_classes_left": 1,
-                                 "reverse_added": 0, "bridges_added": 0}],
-    ("solve_embedding", "solve"): SOLVED[:1],
-    ("solve_embedding", "write"): [{"rows_in_small_components": 0}],
-}  # fmt: skip
-
-
-def changed(stage, step, **values):
-    return {**QUIET, (stage, step): [{**QUIET[stage, step][0], **values}]}
-
-
-class TestWarnings:
-    def test_a_good_run_has_none(self):
-        assert warnings(collected(QUIET)) == []
-
-    @pytest.mark.parametrize(
-        ("steps", "said"),
-        [(changed("mend_graph", "analyse", n_components_weak=5), ["5 components"]),
-         (changed("solve_embedding", "write", rows_in_small_components=37), ["37 rows", "not embedded"]),
-         (changed("mend_graph", "analyse", closed_classes=3, reverse_added=29), ["3 closed classes", "29 reverse"]),
-         (changed("solve_embedding", "solve", participation=[40.0, 0.6]),
-          ["coordinate 2 of component 0", "of 67", "reverse: 4"]),
-         (changed("measure_quality", "score", redundancy=[0.0, 0.99]), ["coordinate 2", "0.99"]),
-         (changed("measure_quality", "score", trustworthiness={"value": 0.71}), ["trustworthiness is low (0.710)"]),
-         (changed("mend_graph", "analyse", closed_classes_left=3), ["3 closed classes are left, where 1 is right"]),
-         (changed("ingest", "read", invalid=5), ["5 of 84 rows hold NaN"]),
-         (changed("solve_embedding", "solve", converged=False), ["eigensolver did not reach"])],
-        ids=["components", "dropped", "mended", "clump", "redundant", "low trustworthiness", "classes left", "invalid",
-             "not converged"],
-    )  # fmt: skip
-    def test_one_for_each_finding(self, steps, said):
-        [sentence] = warnings(collected(steps))
-        for part in said:
-            assert part in sentence
-
-    def test_reverse_neighbors_that_are_there_are_no_cure_and_mended_nothing(self):
-        graph = {**QUIET["mend_graph", "analyse"][0], "reverse_added": 29}
-        steps = changed("solve_embedding", "solve", participation=[40.0, 0.6])
-        asked_for = {**steps, ("mend_graph", "analyse"): [graph]}
-        [sentence] = warnings(collected(asked_for))
-        assert "clump" in sentence
-        assert "reverse" not in sentence
-
-    def test_bounds_of_clumps_and_redundant_coordinates(self):
-        at_bound = metrics.CLUMP_SHARE * 67
-        assert warnings(collected(changed("solve_embedding", "solve", participation=[at_bound, 9.0]))) == []
-        assert warnings(collected(changed("measure_quality", "score", redundancy=[0.0, metrics.REDUNDANT]))) == []
-
-    def test_no_component_was_embedded_yet(self):
-        assert warnings(collect({}, {}, 84, None)) == []
-        assert warnings({**collect({}, {}, 84, None), "method": "hessian"}) == []
-
-    @pytest.mark.parametrize(("method", "exact"), [("ltsa", True), ("hessian", True), ("lle", False)])
-    def test_eigenvalues_that_are_zero(self, method, exact):
-        stats = {"method": "shift_invert", "reason": "fits", "factor_nnz": 7, "rounding_floor": 1e-15}
-        for value, said in ((1e-29, exact), (1e-20, False)):
-            steps = changed("solve_embedding", "solve", eigenvalues=[value, 1e-7], stats=stats)
-            found = warnings({**collected(steps), "method": method})
-            assert any("exactly flat" in text for text in found) == said
-
-    def test_pca_does_not_depend_on_components(self):
-        several = collected(changed("mend_graph", "analyse", n_components_weak=5))
-        assert warnings({**several, "method": "pca"}) == []
-        assert len(warnings({**several, "method": "laplacian"})) == 1
-
-    def test_neighborhoods_that_are_too_small(self):
-        steps = {**QUIET, ("local_factors", "solve"): [{"rows": 5, "skipped": 2}, {"rows": 7, "skipped": 3}]}
-        [sentence] = warnings(collected(steps))
-        assert "5 neighbourhoods are too small" in sentence
-
-
-class TestAlignment:
-    """embedding.align was asked for, and the coordinates did not stay."""
-
-    @staticmethod
-    def said(reason="", scale="unit_covariance", **component):
-        one = {"component": 0, "rows_shared": 41, "residual_before": 1.43, "residual_after": 0.1, "size_ratio": 1.0}
-        report = {"previous": "this store", "scale": scale, "reason": reason,
-                  "components": [] if reason else [{**one, **component}]}  # fmt: skip
-        return warnings(collected({**QUIET, ("solve_embedding", "align"): [report]}))
-
-    def test_of_coordinates_that_stayed_and_of_a_first_run_nothing_is_said(self):
-        assert self.said() == self.said(reason="no earlier embedding") == []
-
-    def test_what_is_left(self):
-        [sentence] = self.said(residual_after=1.24)
-        assert "41 shared rows of component 0 changed: 1.24 of their size" in sentence
-        assert self.said(residual_after=metrics.MOVED) == []
-
-    @pytest.mark.parametrize(("ratio", "angle", "moved"), [(0.5, 0.1, False), (0.5, 1.0, True), (0.1, 0.2, False)])
-    def test_at_unit_norm_the_number_of_points_is_no_change(self, ratio, angle, moved):
-        """Half as large coordinates, turned in a direction that no rotation takes back."""
-        left = abs(ratio * complex(math.cos(angle), math.sin(angle)) - 1.0)
-        assert bool(self.said(scale="unit_norm", residual_after=left, size_ratio=ratio)) is moved
-
-    def test_what_could_not_be_aligned(self):
-        [sentence] = self.said(rows_shared=0, residual_after=None, size_ratio=None)
-        assert "no rows are shared" in sentence
-        [sentence] = self.said(residual_after=None, size_ratio=None)
-        assert "do not determine a rotation" in sentence
-        [sentence] = self.said(reason="the earlier embedding has 2 coordinates, this one 3")
-        assert "nothing was aligned: the earlier embedding has 2" in sentence

@@ -36,6 +36,8 @@ METRICS: dict[str, Any] = {
     "component_sizes": [299_876],
     "closed_classes": 1,
     "closed_classes_left": 1,
+    "closed_classes_embedded": {"components": 1, "classes": 1},
+    "rows_placed": 0,
     "reverse_added": 0,
     "bridges_added": 0,
     "participation": [[181_570.3, 169_050.1]],
@@ -58,6 +60,7 @@ METRICS: dict[str, Any] = {
     "trustworthiness": {"value": 0.9991, "low": 0.9989, "high": 0.9993},
     "continuity": {"value": 0.9984, "low": 0.998, "high": 0.9989},
     "redundancy": [[None, 0.03]],
+    "intrinsic_dimension": {"value": 1.97, "low": 1.93, "high": 2.01, "sample": 2000, "n_neighbors": 12},
     "procrustes_error": {"value": 0.1931, "low": 0.1902, "high": 0.1967, "sample": 2000},
     "residual_variance": {"value": 0.4412, "low": 0.3104, "high": 0.5419, "sample": 2000, "sources": 50},
     "seconds": dict(zip(STAGES, (1.25, 70.0, 3725.0), strict=True)),
@@ -70,6 +73,8 @@ ARRAYS = [
     {"name": "points", "shape": (299_876, 3), "dtype": "float32", "unit": "input unit", "meaning": "internal order"},
     {"name": "embedding", "shape": [300_000, 2], "dtype": "float64", "unit": None, "meaning": "a < b & c"},
 ]
+SOLVERS = [{"method": "factored", "converged": True, "rounding_floor": 2.2e-16}]
+HITS = {"neighborhood_hit": {"value": 0.72}, "neighborhood_hit_input": {"value": 0.98}, "label": "species"}
 ATTACK = "<script>alert('x')</script>&\"quoted\""
 
 
@@ -283,8 +288,26 @@ def test_warnings_are_shown_first() -> None:
     assert "no warnings" not in text
 
 
+def test_verdict_is_the_first_sentence() -> None:
+    told = {**METRICS, "verdict": "Neighbours fell from 98 % to 72 %.", "finished": "2026-01-02T03:04:05+00:00"}
+    text = Reader(render_page(told, CONFIG, None, [])).text
+    assert "2 coordinates Neighbours fell from 98 % to 72 %. Finished 2026-01-02" in text
+    assert 'class="verdict"' in render_page(told, CONFIG, None, [])
+    assert 'class="verdict warning"' in render_page({**told, "warnings": ["hit"]}, CONFIG, None, [])
+
+
+def test_stopped_run_is_not_called_finished() -> None:
+    stopped = {**METRICS, "stopped": {"stage": "solve_embedding", "running": False}, "finished": None}
+    text = Reader(render_page({**stopped, "dropped": {}, "rows_placed": None}, CONFIG, None, [])).text
+    assert "not finished" in text
+    for wrong in ("Finished", "no warnings", "Every row has"):
+        assert wrong not in text
+    assert "running" in Reader(render_page({**stopped, "stopped": {"running": True}}, CONFIG, None, [])).text
+
+
 def test_the_badge_counts_the_sentences_and_not_the_tiles() -> None:
-    low = {**METRICS, "trustworthiness": {"value": 0.7}, "closed_classes_left": 2}
+    two_classes = {"components": 1, "classes": 2}
+    low = {**METRICS, "trustworthiness": {"value": 0.7}, "closed_classes_embedded": two_classes}
     html = render_page({**low, "warnings": ["low"]}, CONFIG, None, [])
     assert "1 warning low" in Reader(html).text
     assert len(re.findall(r'class="tile warning"', html)) == 2
@@ -299,25 +322,43 @@ def test_the_badge_counts_the_sentences_and_not_the_tiles() -> None:
         ({"recall": {"value": 0.91, "low": 0.89, "high": 0.93}}, "Neighbour recall", "0.910", "note", "interval"),
         ({"recall": {"value": 1.0}}, "Neighbour recall", "1.000", "good", "on not measured points"),
         ({"recall": {"value": None, "sample": 0}}, "Neighbour recall", "not measured", "unknown", "not known"),
-        ({}, "Rows read", "300,000", "good", "24 equal an earlier row"),
-        ({"invalid_dropped": 5}, "Rows read", "300,000", "good", "5 with missing or infinite values"),
+        ({}, "Rows read", "300,000", "fact", "24 equal an earlier row"),
+        ({"invalid_dropped": 5}, "Rows read", "300,000", "note", "5 with missing or infinite values"),
         ({}, "Distinct points", "299,876", "note", "100 rows (0.033 %)"),
         ({"dropped": None}, "Distinct points", "299,876", "unknown", "not known"),
         ({"dropped": {}}, "Distinct points", "299,876", "good", "Every row"),
+        ({"dropped": {}, "rows_placed": None}, "Distinct points", "299,876", "unknown", "No row has coordinates yet"),
         ({"dropped": {"a": 2000, "b": 2000}}, "Distinct points", "299,876", "warning", "4,000 rows (1.33 %)"),
-        ({}, "Graph components", "1", "good", "connected"),
+        ({}, "Graph components", "1", "good", "bound: one component"),
         ({"n_components_weak": 4}, "Graph components", "4", "note", "cannot be compared"),
-        ({}, "Closed classes", "1", "good", "nothing to repair"),
+        ({}, "Closed classes", "1", "good", "Nothing to repair; bound: one"),
         ({"closed_classes": 3, "bridges_added": 9}, "Closed classes", "1", "note", "There were 3"),
-        ({"closed_classes": 3, "closed_classes_left": 2}, "Closed classes", "2", "warning", "More than the 1"),
-        ({}, "Residual", "4.4e-11", "good", "tolerance is 1e-08"),
+        (
+            {"closed_classes_embedded": {"components": 1, "classes": 2}},
+            "Closed classes",
+            "2",
+            "warning",
+            "More than the 1 embedded",
+        ),
+        ({"closed_classes": 15, "closed_classes_left": 14}, "Closed classes", "1", "note", "There were 15"),
+        ({"closed_classes_embedded": None}, "Closed classes", "1", "unknown", "not known"),
+        ({}, "Residual", "4.4e-11", "good", "bound: the tolerance of 1e-08"),
         ({"residuals": [[1e-9], [2e-8]], "solver": [{"converged": False}]}, "Residual", "2.0e-08", "warning", "above"),
-        ({"residuals": [[1e-9], [2e-8]]}, "Residual", "2.0e-08", "good", "float64 allows"),
+        ({"residuals": [[1e-9], [2e-8]]}, "Residual", "2.0e-08", "note", "float64 allows"),
+        ({"residuals": [[0.23, 1e-9]], "solvers": SOLVERS}, "Residual", "2.3e-01", "warning", "rounding errors"),
+        ({"eigenvalues": [[1e-17, 1e-9]], "solvers": SOLVERS}, "Residual", "4.4e-11", "warning", "rounding errors"),
         ({"residuals": [2e-9, 1e-9]}, "Residual", "2.0e-09", "good", "tolerance"),
         ({"residuals": [[1e-9, float("nan")]]}, "Residual", "not measured", "unknown", "not known"),
         ({}, "Trustworthiness", "0.999", "good", "continuity, is 0.998"),
-        ({"trustworthiness": {"value": 0.7}}, "Trustworthiness", "0.700", "warning", "do not read clusters"),
-        ({}, "Time", "1 h 03 min", "good", "98.1 % of it in solve embedding. Highest memory: 3.0 GiB"),
+        ({}, "Trustworthiness", "0.999", "good", "bound: 0.95"),
+        ({"trustworthiness": {"value": 0.94}}, "Trustworthiness", "0.940", "note", "bound: 0.95"),
+        ({"trustworthiness": {"value": 0.81}}, "Trustworthiness", "0.810", "warning", "do not read clusters"),
+        (HITS, "Neighbourhood hit", "72 %", "warning", "same species; in the data 98 %, bound: 93 %"),
+        ({**HITS, "neighborhood_hit": {"value": 0.93}}, "Neighbourhood hit", "93 %", "good", "bound: 93 %"),
+        ({}, "Residual variance", "0.44", "note", "only roughly"),
+        ({"residual_variance": {"value": 0.8}}, "Residual variance", "0.80", "warning", "do not follow"),
+        ({"residual_variance": {"value": 0.3}}, "Residual variance", "0.30", "good", "bound: 0.3"),
+        ({}, "Time", "1 h 03 min", "fact", "98.1 % of it in solve embedding. Highest memory: 3.0 GiB"),
     ],
 )
 def test_verdicts(metrics: dict[str, Any], label: str, value: str, state: str, words: str) -> None:
@@ -328,7 +369,7 @@ def test_verdicts(metrics: dict[str, Any], label: str, value: str, state: str, w
 
 def test_verdict_without_a_bound_is_no_verdict() -> None:
     states = {tile.label: tile for tile in headline({**METRICS, "recall": {"value": 0.2}, "residuals": [[9.0]]}, "")}
-    assert states["Neighbour recall"].state == "good"
+    assert states["Neighbour recall"].state == states["Residual"].state == "fact"
     assert "bound" not in states["Neighbour recall"].sentence
     assert "tolerance" not in states["Residual"].sentence
 

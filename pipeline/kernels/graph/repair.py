@@ -54,6 +54,8 @@ class Repair(NamedTuple):
     closed_classes_before: int
     """In the whole graph, including small components."""
     closed_classes_left: int
+    classes_by_component: Ids
+    """(components,) closed classes left in each."""
     repaired_components: npt.NDArray[np.int32]
     """Labels of the components that get edges."""
     max_neighbors: int
@@ -88,17 +90,19 @@ def plan_repair(
     if reverse is None:
         gets_reverses = is_large & ~_one_giant_class(classes, component)
     if not gets_reverses.any():
-        return _as_repair(indices, component, _no_edges(indices), _no_edges(indices), n_classes, n_classes)
+        component_of_class = _component_of_class(classes, component)
+        return _as_repair(indices, component, _no_edges(indices), _no_edges(indices), n_classes, component_of_class)
     is_small = np.append(_is_small_class(classes, component), False)  # index -1 (transient points) reads the last entry
     avoid = np.where(is_small[classes.class_of_point], classes.class_of_point, -1)
     reverses = _reverse_neighbors(indices, distances, gets_reverses[component], avoid, limit)
-    bridges, n_classes_left = _bridges(indices, distances, reverses, component, is_large)
-    return _as_repair(indices, component, reverses, bridges, n_classes, n_classes_left)
+    bridges, component_of_class = _bridges(indices, distances, reverses, component, is_large)
+    return _as_repair(indices, component, reverses, bridges, n_classes, component_of_class)
 
 
 def _as_repair(
-    indices: Ids, component: npt.NDArray[np.int32], reverses: Edges, bridges: Edges, n_before: int, n_left: int
-) -> Repair:
+    indices: Ids, component: npt.NDArray[np.int32], reverses: Edges, bridges: Edges, n_before: int,
+    component_of_class: Ids,
+) -> Repair:  # fmt: skip
     added = _concatenate([reverses, bridges])
     added = _take(added, np.lexsort((added.neighbors, added.distances, added.rows)))
     counts = (indices >= 0).sum(axis=1) + np.bincount(added.rows, minlength=len(indices))
@@ -107,7 +111,8 @@ def _as_repair(
         n_reverse_added=len(reverses.rows),
         n_bridges_added=len(bridges.rows),
         closed_classes_before=n_before,
-        closed_classes_left=n_left,
+        closed_classes_left=len(component_of_class),
+        classes_by_component=np.bincount(component_of_class, minlength=int(component.max(initial=-1)) + 1),
         repaired_components=np.unique(component[added.rows]),
         max_neighbors=int(counts.max(initial=0)),
     )
@@ -205,8 +210,8 @@ def _one_way_edges(indices: Ids, distances: Float32, wanted: Bools, start: int, 
     return Edges(block[one_way], np.repeat(own, one_way.sum(axis=1)), lengths[one_way])
 
 
-def _bridges(indices: Ids, distances: Float32, added: Edges, component: Ids, large: Bools) -> tuple[Edges, int]:
-    """Shortest edges out of closed classes until each large component has one: (edges, classes left in the graph).
+def _bridges(indices: Ids, distances: Float32, added: Edges, component: Ids, large: Bools) -> tuple[Edges, Ids]:
+    """Shortest edges out of closed classes until each large component has one: (edges, component of each class left).
 
     Some edge enters every closed class that is not its whole component; the shortest one is reversed. The class merges
     with the other end and may stay closed, so the step is repeated, on the condensation only.
@@ -220,7 +225,7 @@ def _bridges(indices: Ids, distances: Float32, added: Edges, component: Ids, lar
         closed = closed_nodes(condensed)
         to_open = all_but_largest(closed, condensed, large)
         if not to_open.size:
-            return _concatenate(bridges), len(closed)
+            return _concatenate(bridges), condensed.component[closed]
         chosen = shortest_entering(condensed, to_open)
         bridge = Edges(edges.neighbors[chosen], edges.rows[chosen], edges.distances[chosen])
         bridges.append(bridge)

@@ -72,6 +72,7 @@ def test_reverse_zero__adds_nothing(seed: int) -> None:
     plan = plan_repair(*lists, reverse=0, is_large=large(lists, 10))
     assert (len(plan.added_rows), plan.n_reverse_added, plan.n_bridges_added) == (0, 0, 0)
     assert plan.closed_classes_left == plan.closed_classes_before > 1
+    np.testing.assert_array_equal(plan.classes_by_component, [plan.closed_classes_left])
     assert plan.max_neighbors == 5
 
 
@@ -157,13 +158,13 @@ def test_bridges__shortest_edge_out_repeated_along_a_chain() -> None:
     edges = [(0, 1, 1.0), (1, 0, 1.0), (2, 0, 2.0), (2, 1, 2.5), (3, 2, 2.0), (4, 3, 3.0), (4, 5, 9.0)]
     edges += [(i, 5 + (i - 4) % 5, 1.0) for i in range(5, 10)]
     indices, distances, component = lists_of_edges(edges, 10)
-    bridges, n_left = repair_kernel._bridges(indices, distances, NOTHING, component, np.array([True]))
-    assert n_left == 1
+    bridges, components_left = repair_kernel._bridges(indices, distances, NOTHING, component, np.array([True]))
+    assert components_left.tolist() == [0]
     np.testing.assert_array_equal(bridges.rows, [0, 2, 3])
     np.testing.assert_array_equal(bridges.neighbors, [2, 3, 4])
     np.testing.assert_array_equal(bridges.distances, [2, 2, 3])
-    untouched, n_left = repair_kernel._bridges(indices, distances, NOTHING, component, np.array([False]))
-    assert (len(untouched.rows), n_left) == (0, 2)
+    untouched, components_left = repair_kernel._bridges(indices, distances, NOTHING, component, np.array([False]))
+    assert (len(untouched.rows), components_left.tolist()) == (0, [0, 0])
 
 
 @pytest.mark.parametrize("seed", seeds(11, 23, 37, 41, 53))
@@ -179,12 +180,13 @@ def test_bridges__one_class_in_each_component_of_a_random_graph(seed: int, k: in
     indices, distances, component = lists_of_edges(list(edges.values()), 400)
     n_components = int(component.max()) + 1
     everywhere = np.ones(n_components, dtype=bool)
-    bridges, n_left = repair_kernel._bridges(indices, distances, NOTHING, component, everywhere)
+    bridges, components_left = repair_kernel._bridges(indices, distances, NOTHING, component, everywhere)
     order = np.argsort(bridges.rows, kind="stable")
     bridges = Edges(bridges.rows[order], bridges.neighbors[order], bridges.distances[order])
     graph = neighbor_graph(apply_repair(indices, distances, 0, bridges, 50)[0])
     classes = closed_classes(graph)
-    assert len(classes.sizes) == n_left == n_components < len(closed_classes(neighbor_graph(indices)).sizes)
+    assert len(classes.sizes) == len(components_left) == n_components
+    assert n_components < len(closed_classes(neighbor_graph(indices)).sizes)
     np.testing.assert_array_equal(weak_components(graph)[1], component)
     assert len(np.unique(component[classes.class_of_point >= 0])) == n_components
 
@@ -204,6 +206,7 @@ def test_auto__repairs_only_large_components_that_need_it(seed: int) -> None:
     assert closed_classes(neighbor_graph(lists[0])).sizes.tolist() == [120, 6, 6, 6]
     assert closed_classes(neighbor_graph(repaired(lists, plan))).sizes.tolist() == [150, 120, 6, 6]
     assert plan.closed_classes_left == 4
+    np.testing.assert_array_equal(plan.classes_by_component, [1, 1, 2])
     everywhere = plan_repair(*lists, reverse=4, is_large=large(lists, 5))
     assert everywhere.closed_classes_left == 3
     np.testing.assert_array_equal(everywhere.repaired_components, [0, 1, 2])

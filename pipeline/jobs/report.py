@@ -1,0 +1,32 @@
+"""The report of a store, written again; of a run that has not finished, what it has so far."""
+
+from ..engine import current_config
+from ..engine.checkpoint import finished_blocks
+from ..engine.plan import Json
+from ..stages.registry import stages_of
+from ..stages.write_report import write_report
+from ..storage.lock import running
+from ..storage.store import Store
+
+
+def rebuild_report(store: Store) -> None:
+    """Write the report of a store from its steps that belong to its config."""
+    write_report(store, 0, stopped=unfinished_stage(store))
+
+
+def unfinished_stage(store: Store) -> Json | None:
+    """The first stage of the store's config that has not finished, and whether a run is computing it; None if all have.
+
+    A stage has finished if a later one has begun, or all blocks of its steps are done and the report was written.
+    """
+    steps = current_config.current_steps(store)
+    begun = {stage for stage, _ in steps}
+    open_stages = {
+        stage
+        for (stage, step), record in steps.items()
+        if len(finished_blocks(store, stage, step, record["fingerprint"])) < record["n_blocks"]
+    }
+    for stage in stages_of(store.attributes()["config"]["method"]):
+        if stage not in begun or stage in open_stages:
+            return {"stage": stage, "running": running(store), "reason": None}
+    return None

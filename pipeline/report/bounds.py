@@ -1,0 +1,57 @@
+"""The bounds of verdicts and warnings: a tick stands only within them, and the report prints each beside its tick."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .number_format import is_known
+
+GOOD_TRUSTWORTHINESS = 0.95
+"""From here on a tick."""
+LOW_TRUSTWORTHINESS = 0.9
+"""Below it a warning. Points in random order have 0.5."""
+HIT_DROP, HIT_SHARE = 0.05, 0.9
+"""The neighbourhood hit may be lower in the embedding than in the data by this much, and at least this share of it."""
+GOOD_RESIDUAL_VARIANCE, HIGH_RESIDUAL_VARIANCE = 0.3, 0.7
+"""Up to the first a tick, above the second a warning. A Swiss roll in its right form, but of unit covariance: 0.4."""
+CLUMP_SHARE = 0.01
+"""A coordinate concentrated on a smaller share of its component's points is a clump."""
+REDUNDANT = 0.95
+"""R^2 of a coordinate predicted from the earlier ones, above which it adds nothing."""
+DROPPED_SHARE = 0.01
+"""Share of rows without coordinates from which on there is a warning."""
+LARGE_RESIDUAL = 0.1
+"""Residual of an eigenpair above which float64 has lost its eigenvalue, whatever the solver says."""
+LARGE_VECTOR_ERROR = 1e-3
+"""Error of an eigenvector (sine of its angle to the true one) up to which a picture does not show it."""
+EXACT = 1e-10
+"""Of the rounding floor, eps lambda_max: a smaller eigenvalue is the square of rounding errors."""
+MOVED = 0.3
+"""Residual of the alignment, relative to the earlier coordinates, above which they have changed."""
+UNRELATED = math.sqrt(2.0)
+"""That residual for unrelated coordinates of equal size."""
+WITHOUT_LOCAL_FIT = 0.03
+"""weights.reg from which on weights are those of a noisy neighbourhood (docs/explanations/reg.md)."""
+
+
+def value_of(metrics: Mapping[str, Any], key: str) -> float | None:
+    """The number of a measure {value, low, high}; None if it was not measured."""
+    value = (metrics.get(key) or {}).get("value")
+    return float(value) if is_known(value) else None
+
+
+def least_hit(hit_input: float) -> float:
+    """The lowest neighbourhood hit of an embedding that counts as that of the data.
+
+    >>> round(least_hit(0.98), 3), round(least_hit(0.2), 3)
+    (0.93, 0.18)
+    """
+    return max(hit_input - HIT_DROP, HIT_SHARE * hit_input)
+
+
+def lost_neighbors(metrics: Mapping[str, Any]) -> tuple[float, float] | None:
+    """(hit in the data, hit in the embedding) if classes have lost more neighbours than the bound allows."""
+    before, after = value_of(metrics, "neighborhood_hit_input"), value_of(metrics, "neighborhood_hit")
+    if before is None or after is None or after >= least_hit(before):
+        return None
+    return before, after

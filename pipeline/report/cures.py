@@ -1,0 +1,116 @@
+"""The config keys that cure what the warnings are about: the key, its value now, and a better one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .bounds import WITHOUT_LOCAL_FIT, value_of
+from .number_format import is_known
+
+Metrics = Mapping[str, Any]
+Config = Mapping[str, Any]
+
+WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+FLAT = ("ltsa", "hessian")
+"""Methods for which the coordinates of exactly flat data have the eigenvalue zero too."""
+LEAST_OF_DIMENSION = 6.5
+"""Above it the estimate of the dimension falls short of the dimension (Levina & Bickel 2004, section 4)."""
+
+
+def in_words(count: int) -> str:
+    """A small number as a word.
+
+    >>> in_words(3), in_words(20)
+    ('three', '20')
+    """
+    return WORDS[count] if 0 <= count < len(WORDS) else str(count)
+
+
+def n_coordinates(metrics: Metrics) -> int:
+    """Coordinates of the embedding; 0 before the eigensolve."""
+    return len((metrics.get("eigenvalues") or [[]])[0])
+
+
+def dimensions_needed(metrics: Metrics, config: Config) -> int | None:
+    """eigensolver.n_components as the intrinsic dimension asks for it; None if there are enough coordinates.
+
+    At most what the method allows for the config's n_neighbors, and the number of features.
+    """
+    dimension, m = value_of(metrics, "intrinsic_dimension"), n_coordinates(metrics)
+    if dimension is None or not m:
+        return None
+    limits = [round(dimension), _most_coordinates(metrics, config)]
+    if is_known(metrics.get("n_features")):
+        limits.append(int(metrics["n_features"]))
+    return min(limits) if min(limits) > m else None
+
+
+def _most_coordinates(metrics: Metrics, config: Config) -> int:
+    """Coordinates that the config's neighbourhoods can give."""
+    k = int((metrics.get("list_sizes") or {}).get("least") or config["neighbors"]["n_neighbors"])
+    if config["method"] == "pca":
+        return round(value_of(metrics, "intrinsic_dimension") or 0)
+    if config["method"] == "hessian":
+        return max(m for m in range(k) if 1 + m + m * (m + 1) // 2 <= k)
+    return k - 1
+
+
+def too_few_coordinates(metrics: Metrics, config: Config) -> str:
+    """A sentence that names more coordinates; empty if the dimension does not ask for more."""
+    needed = dimensions_needed(metrics, config)
+    if needed is None:
+        return ""
+    m, dimension = n_coordinates(metrics), value_of(metrics, "intrinsic_dimension") or 0.0
+    count = "One coordinate is" if m == 1 else f"{in_words(m).capitalize()} coordinates are"
+    about = "at least" if dimension > LEAST_OF_DIMENSION else "about"
+    return (
+        f"{count} too few: the data have {about} {in_words(round(dimension))} dimensions around each point; set "
+        f"eigensolver.n_components: {needed}"
+    )
+
+
+def other_reg(metrics: Metrics, config: Config) -> str:
+    """Advice about weights.reg; empty if the method does not use it, or the data have decided it."""
+    used = (metrics.get("reg") or {}).get("value")
+    if used is None or config["weights"]["reg"] == "auto":
+        return ""
+    return f"weights.reg is {used:g}; weights.reg: auto takes it from the noise in the data"
+
+
+def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> str:
+    """What brings neighbours back: more coordinates, another reg, or else another number of neighbours."""
+    return "; ".join(filter(None, (too_few_coordinates(metrics, config), other_reg(metrics, config)))) or (
+        f"`lle suggest` compares values of neighbors.n_neighbors (now {config['neighbors']['n_neighbors']})"
+    )
+
+
+def cure_of_clumps(metrics: Metrics, config: Config) -> str:
+    """What spreads a coordinate over more points: weights that noise does not decide, from more neighbours."""
+    if config["method"] in FLAT:
+        return f"method: lle with weights.reg: auto is less sensitive to sparse regions than {config['method']}"
+    k = f"neighbors.n_neighbors (now {config['neighbors']['n_neighbors']})"
+    used = (metrics.get("reg") or {}).get("value")
+    if used is not None and used < WITHOUT_LOCAL_FIT:
+        return f"A larger weights.reg (now {used:g}), such as 0.1, or a larger {k} spreads them over more points"
+    return f"A larger {k} spreads them over more points"
+
+
+def cure_of_redundancy(metrics: Metrics, config: Config) -> str:
+    """What gives coordinates that are new: fewer of them, another reg, or else more of them."""
+    used, dimension = (metrics.get("reg") or {}).get("value"), value_of(metrics, "intrinsic_dimension")
+    m = n_coordinates(metrics)
+    if dimension is not None and 1 <= round(dimension) < m:
+        about = in_words(round(dimension))
+        return (
+            f"The data have about {about} dimension{'s' if round(dimension) > 1 else ''}; set "
+            f"eigensolver.n_components: {round(dimension)}"
+        )
+    if used is not None and used >= WITHOUT_LOCAL_FIT:
+        return f"A smaller weights.reg (now {used:g}), such as 1e-3, makes coordinates less alike, but follows noise"
+    return f"Set eigensolver.n_components: {m + 1} or more, and use the coordinates that are new"
+
+
+def cure_of_convergence(metrics: Metrics, config: Config) -> str:
+    solvers = [solver for solver in metrics.get("solvers") or [] if not solver["converged"]]
+    if any(solver["method"] == "polynomial" for solver in solvers):
+        return f"Raise eigensolver.max_degrees (now {config['eigensolver']['max_degrees']}) or eigensolver.tol"
+    return "Raise eigensolver.tol or max_memory, or choose another eigensolver.method"

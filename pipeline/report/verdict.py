@@ -1,0 +1,164 @@
+"""The verdict of a run: what its measures say about the embedding, in plain words, and what to do. Two sentences."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import bounds
+from .bounds import value_of
+from .cures import cure_of_clumps, cure_of_convergence, cure_of_lost_neighbors, cure_of_redundancy, in_words
+from .number_format import is_known, known_sum, percent, share_of, thousands
+from .warnings import clumps_of, lost_eigenvalues
+
+Metrics = Mapping[str, Any]
+Config = Mapping[str, Any]
+
+
+def verdict(metrics: Metrics, config: Config) -> str:
+    """The gravest finding of a run with its cure, or that there is none; `config` is the resolved config."""
+    for finding in FINDINGS:
+        if sentence := finding(metrics, config):
+            return sentence
+    return _of_good_embedding(metrics)
+
+
+def _of_stopped_run(metrics: Metrics, config: Config) -> str:
+    stopped = metrics.get("stopped")
+    if stopped is None:
+        return ""
+    if stopped.get("reason"):
+        return f"The run stopped before its end. {stopped['reason']}"
+    state = "No row has coordinates yet"
+    if metrics.get("rows_placed") is not None:
+        state = "Rows have coordinates, but not all results are there"
+    if stopped["running"]:
+        return f"The run is going on, in {stopped['stage']}. {state}."
+    return (
+        f"The run has not finished: it stopped in {stopped['stage']}. {state}; give the same command again to resume."
+    )
+
+
+def _of_convergence(metrics: Metrics, config: Config) -> str:
+    if all(solver["converged"] for solver in metrics.get("solvers") or []):
+        return ""
+    residuals = [value for row in metrics.get("residuals") or [] for value in row if is_known(value)]
+    worst = f" (largest residual {max(residuals):.2g})" if residuals else ""
+    return (
+        f"The eigensolver did not reach its tolerance{worst}: these coordinates are not final. "
+        f"{cure_of_convergence(metrics, config)}."
+    )
+
+
+def _of_lost_eigenvalues(metrics: Metrics, config: Config) -> str:
+    errors = [error for row in metrics.get("vector_errors") or [] for error in row or []]
+    if not lost_eigenvalues(metrics) or max(errors, default=1.0) <= bounds.LARGE_VECTOR_ERROR:
+        return ""
+    return (
+        "Eigenvalues are not above the rounding errors of float64, so coordinates may be rounding errors too. Raise "
+        "neighbors.n_neighbors or weights.reg."
+    )
+
+
+def _of_lost_rows(metrics: Metrics, config: Config) -> str:
+    share = share_of(known_sum(metrics.get("dropped")), metrics.get("n_input"))
+    if share is None or share < bounds.DROPPED_SHARE:
+        return ""
+    dropped = metrics["dropped"]
+    if dropped.get("small_component", 0) >= dropped.get("invalid", 0):
+        cause = "they are in components that were not embedded. Set graph.components: separate to embed every row."
+    else:
+        cause = "they hold NaN or infinity. preprocess.invalid: error names them, so that the input can be repaired."
+    return f"{percent(share)} of the rows have no coordinates: {cause}"
+
+
+def _of_clumps(metrics: Metrics, config: Config) -> str:
+    clumps = clumps_of(metrics)
+    if not clumps:
+        return ""
+    component, coordinate, value, size = clumps[0]
+    where = f" of component {component}" if len(metrics["participation"]) > 1 else ""
+    return (
+        f"Coordinate {coordinate}{where} only sets about {value:.0f} of {thousands(size)} points apart from the rest. "
+        f"{cure_of_clumps(metrics, config)}."
+    )
+
+
+def _of_lost_neighbors(metrics: Metrics, config: Config) -> str:
+    lost, trust = bounds.lost_neighbors(metrics), value_of(metrics, "trustworthiness")
+    if lost:
+        label = metrics.get("label") or "label"
+        finding = (
+            f"Neighbours of the same {label} fell from {percent(lost[0])} in the data to {percent(lost[1])} in the "
+            f"embedding{_scope(metrics)}"
+        )
+    elif trust is not None and trust < bounds.LOW_TRUSTWORTHINESS:
+        finding = (
+            f"Many neighbours in the embedding are not neighbours in the data (trustworthiness {trust:.2f}"
+            f"{_scope(metrics, ', ')})"
+        )
+    else:
+        return ""
+    cure = cure_of_lost_neighbors(metrics, config)
+    return f"{finding}. {cure[0].upper()}{cure[1:]}."
+
+
+def _of_pieces(metrics: Metrics, config: Config) -> str:
+    n_components = metrics.get("n_components_weak")
+    if config["method"] == "pca" or not is_known(n_components) or n_components < 2:
+        return ""
+    return (
+        f"The data fall into {in_words(int(n_components))} separate pieces, and coordinates of different pieces cannot "
+        f"be compared. {_of_good_embedding(metrics)}"
+    )
+
+
+def _of_redundancy(metrics: Metrics, config: Config) -> str:
+    redundant = [j for j, value in enumerate(metrics.get("redundancy") or [], start=1) if value > bounds.REDUNDANT]
+    if not redundant:
+        return ""
+    one = len(redundant) == 1
+    which = f"Coordinate {redundant[0]} repeats" if one else f"Coordinates {_listed(redundant)} repeat"
+    trust = value_of(metrics, "trustworthiness")
+    kept = "" if trust is None else f"Neighbours are kept (trustworthiness {trust:.3f}{_scope(metrics, ', ')}). "
+    return f"{which} what earlier coordinates show. {kept}{cure_of_redundancy(metrics, config)}."
+
+
+def _listed(numbers: list[int]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _of_good_embedding(metrics: Metrics) -> str:
+    """What the measures say where no warning of quality applies."""
+    trust, continuity = value_of(metrics, "trustworthiness"), value_of(metrics, "continuity")
+    if trust is None:
+        return "The quality of the embedding was not measured."
+    word = "Neighbours" if trust >= bounds.GOOD_TRUSTWORTHINESS else "Most neighbours"
+    torn = "" if continuity is None else f", continuity {continuity:.3f}"
+    sentence = (
+        f"{word} in the embedding are neighbours in the data (trustworthiness {trust:.3f}{torn}{_scope(metrics, ', ')})"
+    )
+    before, after = value_of(metrics, "neighborhood_hit_input"), value_of(metrics, "neighborhood_hit")
+    if before is not None and after is not None:
+        label = metrics.get("label") or "label"
+        sentence += f", and {percent(after)} of them have the same {label} ({percent(before)} in the data)"
+    variance = value_of(metrics, "residual_variance")
+    if variance is not None and variance > bounds.GOOD_RESIDUAL_VARIANCE:
+        return f"{sentence}. Long distances are not those along the data (residual variance {variance:.2f})."
+    return f"{sentence}."
+
+
+def _scope(metrics: Metrics, before: str = " ") -> str:
+    """Where the quality was measured, if the embedding has several components."""
+    return f"{before}of the largest piece" if len(metrics.get("component_points") or []) > 1 else ""
+
+
+FINDINGS: tuple[Callable[[Metrics, Config], str], ...] = (
+    _of_stopped_run,
+    _of_convergence,
+    _of_lost_eigenvalues,
+    _of_lost_rows,
+    _of_clumps,
+    _of_lost_neighbors,
+    _of_redundancy,
+    _of_pieces,
+)
+"""Gravest first."""

@@ -1,0 +1,90 @@
+"""The verdict: the gravest finding of a run in plain words, with what to do."""
+
+from typing import Any
+
+import pytest
+
+from pipeline.config.models import check_config, resolved
+from pipeline.report import bounds
+from pipeline.report.verdict import verdict
+
+GOOD: dict[str, Any] = {
+    "n_input": 500, "n_points": 490, "n_features": 9, "dropped": {}, "rows_placed": 0, "stopped": None,
+    "n_components_weak": 1, "reg": {"value": 0.1, "reason": "auto"}, "label": "species",
+    "component_points": [490], "participation": [[300.0, 200.0]],
+    "eigenvalues": [[1e-7, 2e-7]], "residuals": [[1e-9, 1e-9]], "vector_errors": [[1e-12, 1e-12]],
+    "solvers": [{"method": "factored", "converged": True, "rounding_floor": 1e-15}],
+    "trustworthiness": {"value": 0.971}, "continuity": {"value": 0.98}, "redundancy": [0.0, 0.3],
+    "residual_variance": {"value": 0.2}, "intrinsic_dimension": {"value": 3.1},
+    "neighborhood_hit": {"value": 0.95}, "neighborhood_hit_input": {"value": 0.98},
+}  # fmt: skip
+CONFIG = resolved(check_config({"input": {"kind": "npy", "path": "x.npy"}, "output": {"store": "x.zarr"}}, "test"))
+TOO_FEW = "Two coordinates are too few: the data have about three dimensions around each point; set eigensolver.n_c"
+
+FINDINGS: list[tuple[dict[str, Any], list[str]]] = [
+    (
+        {"stopped": {"stage": "mend_graph", "running": False, "reason": "recall 0.81 is below 0.9"}},
+        ["The run stopped before its end. recall 0.81"],
+    ),
+    (
+        {"stopped": {"stage": "solve_embedding", "running": False, "reason": None}, "rows_placed": None},
+        ["it stopped in solve_embedding. No row has coordinates yet; give the same command again"],
+    ),
+    (
+        {"stopped": {"stage": "measure_quality", "running": True, "reason": None}},
+        ["The run is going on, in measure_quality. Rows have coordinates"],
+    ),
+    (
+        {"solvers": [{"method": "polynomial", "converged": False}], "residuals": [[0.23, 1e-9]]},
+        ["largest residual 0.23", "not final", "eigensolver.max_degrees (now 20000)"],
+    ),
+    ({"eigenvalues": [[1e-17, 1e-9]], "vector_errors": [[0.3, 0.1]]}, ["rounding errors", "weights.reg"]),
+    ({"dropped": {"small_component": 160}}, ["32 % of the rows have no coordinates", "graph.components: separate"]),
+    ({"dropped": {"invalid": 160}}, ["32 % of the rows have no coordinates", "preprocess.invalid: error"]),
+    ({"participation": [[4.0, 200.0]]}, ["Coordinate 1 only sets about 4 of 490 points apart", "n_neighbors"]),
+    (
+        {"neighborhood_hit": {"value": 0.72}},
+        ["Neighbours of the same species fell from 98 % in the data to 72 % in the embedding. ", TOO_FEW],
+    ),
+    (
+        {"trustworthiness": {"value": 0.81}},
+        ["Many neighbours in the embedding are not neighbours in the data (trustworthiness 0.81). ", TOO_FEW],
+    ),
+    ({"redundancy": [0.0, 0.98]}, ["Coordinate 2 repeats", "Neighbours are kept (trustworthiness 0.971)"]),
+    ({"n_components_weak": 3, "component_points": [300, 100, 90]}, ["three separate pieces", "of the largest piece"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "parts"), FINDINGS)
+def test_finding_and_what_to_do(changes: dict[str, Any], parts: list[str]) -> None:
+    sentence = verdict({**GOOD, **changes}, CONFIG)
+    for part in parts:
+        assert part in sentence
+    assert sentence.endswith(".") or changes.get("stopped")
+
+
+@pytest.mark.parametrize("grave", range(len(FINDINGS) - 1))
+def test_gravest_finding_comes_first(grave: int) -> None:
+    both = {**GOOD, **FINDINGS[-1][0], **FINDINGS[grave][0]}
+    both["component_points"], both["participation"] = GOOD["component_points"], both["participation"]
+    assert FINDINGS[grave][1][0] in verdict(both, CONFIG)
+
+
+def test_good_embedding_says_what_was_kept() -> None:
+    kept = "Neighbours in the embedding are neighbours in the data (trustworthiness 0.971, continuity 0.980)"
+    assert verdict(GOOD, CONFIG) == f"{kept}, and 95 % of them have the same species (98 % in the data)."
+    unlabelled = {**GOOD, "neighborhood_hit": None, "neighborhood_hit_input": None}
+    assert verdict(unlabelled, CONFIG) == f"{kept}."
+    far = {**unlabelled, "residual_variance": {"value": 0.44}}
+    assert verdict(far, CONFIG) == f"{kept}. Long distances are not those along the data (residual variance 0.44)."
+
+
+def test_most_neighbors_between_the_bounds() -> None:
+    between = {**GOOD, "trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}}
+    assert verdict(between, CONFIG).startswith("Most neighbours in the embedding")
+    assert verdict({**GOOD, "trustworthiness": None}, CONFIG) == "The quality of the embedding was not measured."
+
+
+def test_lost_eigenvalues_of_exact_vectors_are_no_finding() -> None:
+    """A long curve: eigenvalues below the rounding errors, coordinates right to many digits."""
+    assert verdict({**GOOD, "eigenvalues": [[1e-17, 1e-9]]}, CONFIG).startswith("Neighbours in the embedding are")
