@@ -6,9 +6,12 @@ Only the library handle comes from the package pypardiso. Its own ``solve`` chec
 
 import ctypes
 import importlib
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,7 +52,13 @@ class FactorSize(NamedTuple):
 
 @cache
 def load_mkl() -> Any:
-    """The MKL runtime as a ctypes library, or None if it is not installed; loaded by the first call only."""
+    """The MKL runtime as a ctypes library, or None if it is not installed; loaded by the first call only.
+
+    pypardiso would start a compiler and list all of sys.prefix to find the library, so it is given the wheel's place.
+    """
+    library = next(Path(sys.prefix, "lib").glob("libmkl_rt.so*"), None)
+    if library is not None:
+        os.environ.setdefault("PYPARDISO_MKL_RT", str(library))
     try:
         return importlib.import_module("pypardiso").ps.libmkl
     except (ImportError, OSError):
