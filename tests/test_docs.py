@@ -70,7 +70,7 @@ def test_tutorials_run_from_first_to_last_block(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_of_page_lead_to_files(page: str) -> None:
+def test_links_of_page_have_targets(page: str) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", (ROOT / page).read_text())
     missing = [target for target in targets if not ((ROOT / page).parent / target).exists()]
     assert not missing

@@ -73,7 +73,7 @@ class TestStores:
 
     @pytest.mark.parametrize("absolute", [True, False])
     @pytest.mark.parametrize("kind", ["arrays", "bundles"])
-    def test_records_of_steps(self, tmp_path, precious, config, absolute, kind):
+    def test_names_in_records_cannot_leave_the_store(self, tmp_path, precious, config, absolute, kind):
         lle("run", config)
         named = str(precious) if absolute else "../precious"
         record = {"begun": 0, "fingerprint": "x", "n_blocks": 1, "arrays": [], "bundles": [], kind: [named]}
@@ -82,7 +82,7 @@ class TestStores:
         assert (result.exit_code, json.loads(result.stdout)["error"]) == (1, "StoreError")
         assert "which is outside" in " ".join(result.stderr.split())
 
-    def test_every_use_of_a_name(self, tmp_path, precious):
+    def test_every_use_of_a_stored_name_is_checked(self, tmp_path, precious):
         (tmp_path / "store").mkdir()
         objects = LocalObjects(str(tmp_path / "store"))
         other = LocalObjects(str(tmp_path / "other"))
@@ -94,7 +94,7 @@ class TestStores:
                     use(name)
 
     @pytest.mark.parametrize("version", ["../../precious", "", ".", "a/b"])
-    def test_pointers_of_versions(self, tmp_path, precious, config, version):
+    def test_names_in_pointers_cannot_leave_the_root(self, tmp_path, precious, config, version):
         lle("run", config, "--set", "output.keep=2")
         root = Store(str(tmp_path / "run.zarr"))
         root.put_json("published.json", {**root.get_json("published.json"), "version": version, "history": [version]})
@@ -107,7 +107,7 @@ class TestStores:
 
 class TestSource:
     @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-    def test_calls_nothing_that_runs_what_it_reads(self, path):
+    def test_source_has_no_call_that_executes_data(self, path):
         for call in calls(path):
             name = ast.unparse(call.func)
             given = {word.arg: ast.unparse(word.value) for word in call.keywords}
@@ -116,7 +116,7 @@ class TestSource:
             if name in {"np.load", "numpy.load"}:
                 assert given.get("allow_pickle") == "False", f"line {call.lineno}"
 
-    def test_the_rule_sees_the_calls(self):
+    def test_rule_detects_such_calls(self):
         assert "np.load" in {ast.unparse(call.func) for call in calls(PACKAGE / "storage" / "bundles.py")}
         assert "yaml.safe_dump" in {ast.unparse(call.func) for call in calls(PACKAGE / "config" / "yaml_io.py")}
 
@@ -125,7 +125,7 @@ class TestPickles:
     """Objects in an input or a store are refused, and never come to life."""
 
     @pytest.mark.parametrize("kind", ["npy", "npz"])
-    def test_arrays_of_objects(self, tmp_path, trap, kind):
+    def test_arrays_of_pickled_objects_are_refused(self, tmp_path, trap, kind):
         path = tmp_path / f"x.{kind}"
         (np.save if kind == "npy" else np.savez)(path, np.array([[trap, trap]], dtype=object))
         with pytest.raises(InputError, match="dtype object"):
@@ -137,7 +137,7 @@ class TestPickles:
         {"dtype": "|O", "fill_value": None, "filters": [{"id": "pickle"}]},
     ], ids=json.dumps)  # fmt: skip
     @pytest.mark.parametrize("name", ["points", "labels"])
-    def test_zarr_codecs(self, tmp_path, trap, metadata, name):
+    def test_pickle_codecs_of_zarr_are_refused(self, tmp_path, trap, metadata, name):
         url = str(tmp_path / "x.zarr")
         group = zarr.open_group(url, mode="w", zarr_format=2)
         for each in ("points", "labels"):
@@ -148,7 +148,7 @@ class TestPickles:
         with pytest.raises(InputError):
             read_all(url)
 
-    def test_a_zarr_codec_of_version_3(self, tmp_path, trap):
+    def test_pickle_codec_of_zarr_version_3_is_refused(self, tmp_path, trap):
         url = str(tmp_path / "x.zarr")
         group = zarr.open_group(url, mode="w")
         group.create_array("points", data=np.ones((4, 2)), chunks=(4, 2), compressors=None)
@@ -161,7 +161,7 @@ class TestPickles:
         with pytest.raises(InputError):
             read_all(url)
 
-    def test_a_store_of_somebody_else(self, tmp_path, trap):
+    def test_store_with_a_pickle_filter_is_refused(self, tmp_path, trap):
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
         group = zarr.open_group(store.url, mode="a", zarr_format=2)
@@ -172,7 +172,7 @@ class TestPickles:
         with pytest.raises(StoreError):
             Store(store.url).read_all("points")
 
-    def test_yaml_tags(self, tmp_path, trap):
+    def test_python_tags_of_yaml_are_refused(self, tmp_path, trap):
         from pipeline.config.models import load_config  # noqa: PLC0415
 
         path = tmp_path / "job.yaml"
@@ -188,7 +188,7 @@ def read_all(url: str) -> None:
 
 
 class TestListening:
-    def test_a_local_cluster_is_for_this_machine_only(self, monkeypatch):
+    def test_local_cluster_listens_on_this_machine_only(self, monkeypatch):
         asked = {}
 
         class Asked(Exception):

@@ -41,16 +41,16 @@ class TestImport:
         return subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
                               ).stdout.strip()  # fmt: skip
 
-    def test_the_package_alone_is_light(self):
+    def test_import_of_the_package_loads_no_heavy_library(self):
         heavy = {"numpy", "scipy", "dask", "distributed", "sklearn", "zarr", "pydantic", "xarray"}
         code = f"import sys, pipeline; print(sorted({heavy} & set(sys.modules)), 'embed' in dir(pipeline))"
         assert self.run(code) == "[] True"
 
-    def test_the_command_does_not_load_the_estimator(self):
+    def test_command_line_does_not_import_the_estimator(self):
         code = "import sys, pipeline.cli.commands; print(sorted({'lle.api.estimator', 'xarray'} & set(sys.modules)))"
         assert self.run(code) == "[]"
 
-    def test_only_what_is_there(self):
+    def test_unknown_attribute_of_the_package_is_an_error(self):
         assert set(pipeline.__all__) <= set(dir(pipeline))
         for name in pipeline.__all__:
             assert getattr(pipeline, name).__name__ == name
@@ -76,18 +76,18 @@ class TestEmbed:
             embed(np.where(roll == roll[3], np.nan, roll), **QUICK)
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_foreign_place_is_left_as_it_is(self, roll, tmp_path):
+    def test_embed_refuses_and_keeps_a_folder_of_other_files(self, roll, tmp_path):
         (tmp_path / "thesis.tex").write_text("mine")
         with pytest.raises(ValueError, match="other files"):
             embed(roll, output={"store": str(tmp_path)})
         assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
-    def test_workers_elsewhere_cannot_read_an_array_of_this_process(self, roll):
+    def test_array_in_memory_is_refused_for_remote_workers(self, roll):
         cluster = {"kind": "address", "address": "tcp://127.0.0.1:8786"}
         with pytest.raises(ValueError, match="whose workers cannot read an array of this process"):
             embed(roll, execution={"cluster": cluster})
 
-    def test_ctrl_c_is_a_keyboard_interrupt(self, roll, monkeypatch):
+    def test_ctrl_c_raises_keyboard_interrupt(self, roll, monkeypatch):
         def stopped(*arguments, **more):
             raise Interrupted(2)
 
@@ -97,7 +97,7 @@ class TestEmbed:
 
 
 @pytest.mark.parametrize(("keep", "left"), [(None, 1), (2, 2)])
-def test_arrays_that_no_version_names_are_removed(roll, tmp_path, toy_stages, keep, left):
+def test_array_files_without_a_version_are_deleted(roll, tmp_path, toy_stages, keep, left):
     output = {"store": str(tmp_path / "run.zarr")} | ({} if keep is None else {"keep": keep})
     found = []
     for n in (200, 210, 220, 200):
@@ -107,7 +107,7 @@ def test_arrays_that_no_version_names_are_removed(roll, tmp_path, toy_stages, ke
     assert [len(paths) for paths in found] == [min(number, left) for number in (1, 2, 3, 3)]
 
 
-def test_the_same_array_resumes_and_another_does_not(roll, tmp_path, toy_stages):
+def test_embed_resumes_with_an_equal_array_only(roll, tmp_path, toy_stages):
     def computed(X, **more):
         with finished_run(X, {"output": {"store": str(tmp_path / "run.zarr")}, **QUICK, **more}) as (_, result):
             return set(result.computed)
@@ -122,7 +122,7 @@ def test_the_same_array_resumes_and_another_does_not(roll, tmp_path, toy_stages)
 
 class TestArraysAsInput:
     @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "bool"])
-    def test_equal_arrays_are_one_file(self, roll, tmp_path, dtype):
+    def test_equal_arrays_are_stored_once(self, roll, tmp_path, dtype):
         X = (3 * roll).astype(dtype)
         sections = [input_section(form, tmp_path) for form in (X, X.copy(order="F"), da.from_array(X, chunks=(70, 2)))]
         assert len({section["path"] for section in sections}) == 1
@@ -151,7 +151,7 @@ class TestArraysAsInput:
             input_section(lazy, tmp_path)
         assert sorted(done) == [(i, 0) for i in range(8)]
 
-    def test_zarr_of_the_file_system_is_read_where_it_is(self, roll, tmp_path):
+    def test_local_zarr_array_is_read_without_a_copy(self, roll, tmp_path):
         group = zarr.open_group(tmp_path / "data.zarr", mode="w")
         array = group.create_array("points", shape=roll.shape, dtype="float64")
         array[:] = roll
@@ -160,16 +160,16 @@ class TestArraysAsInput:
         assert not (tmp_path / "unused").exists()
         np.testing.assert_array_equal(embed(array, **QUICK), embed(roll, **QUICK))
 
-    def test_zarr_of_elsewhere_is_copied_by_blocks(self, roll, tmp_path):
+    def test_remote_zarr_array_is_copied_block_by_block(self, roll, tmp_path):
         array = zarr.create_array({}, shape=roll.shape, dtype="float64", chunks=(60, 3))
         array[:] = roll
         np.testing.assert_array_equal(np.load(input_section(array, tmp_path)["path"]), roll)
 
-    def test_the_name_of_a_file_is_no_array(self):
+    def test_file_name_instead_of_an_array_is_refused(self):
         with pytest.raises(ValueError, match="input section for a file"):
             embed("rows.csv", **QUICK)
 
-    def test_what_is_no_matrix_of_numbers_is_refused(self, roll, tmp_path):
+    def test_input_that_is_not_a_numeric_matrix_is_refused(self, roll, tmp_path):
         unknown = da.from_array(roll)
         with pytest.raises(InputError, match="compute_chunk_sizes"):
             input_section(unknown[unknown[:, 0] > 0], tmp_path)
@@ -188,7 +188,7 @@ class TestOpenRun:
         embed(np.concatenate([roll, roll[:5]]), output={"store": url}, execution={"block_points": 150}, **QUICK)
         return url
 
-    def test_arrays_are_lazy_and_whole(self, store):
+    def test_opened_arrays_are_lazy_and_complete(self, store):
         run = open_run(store)
         assert set(run.arrays) >= {"points", "original_index", "neighbor_indices", "neighbor_distances", "weights",
                                    "component", "eigenvalues", "embedding"}  # fmt: skip
@@ -211,7 +211,7 @@ class TestOpenRun:
         assert "internal ids" in found["neighbor_indices"].attrs["meaning"]
         np.testing.assert_array_equal(found["component"], Store(store).read_all("component"))
 
-    def test_damage_is_not_read_as_numbers(self, store, tmp_path):
+    def test_reading_a_damaged_array_raises(self, store, tmp_path):
         chunk = Path(store) / "embedding" / "c" / "1" / "0"
         whole = chunk.read_bytes()
         try:
@@ -222,18 +222,18 @@ class TestOpenRun:
         finally:
             chunk.write_bytes(whole)
 
-    def test_a_root_of_versions_is_read_and_filled_again(self, roll, tmp_path):
+    def test_open_run_reads_the_published_version_after_each_run(self, roll, tmp_path):
         output = {"store": str(tmp_path / "kept"), "keep": 2}
         for n in (300, 400):
             Y = embed(roll[:n], output=output, **QUICK)
             np.testing.assert_array_equal(open_run(output["store"])["embedding"], Y)
 
-    def test_what_is_no_run(self, tmp_path):
+    def test_open_run_refuses_a_place_without_a_run(self, tmp_path):
         with pytest.raises(ConfigError, match="no run has been started"):
             open_run(str(tmp_path / "nothing.zarr"))
         assert not (tmp_path / "nothing.zarr").exists()
 
-    def test_over_http_where_nothing_can_be_written(self, store, monkeypatch):
+    def test_open_run_reads_from_a_read_only_web_server(self, store, monkeypatch):
         """A plain file server answers GET and HEAD only, so that every attempt to write or to list is an error."""
         module = pytest.importorskip("obstore.store", reason="object stores need the extra s3")
         insecure = functools.partial(module.from_url, client_options={"allow_http": True})

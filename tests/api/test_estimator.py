@@ -44,7 +44,7 @@ def fitted(roll) -> LocallyLinearEmbedding:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:n_neighbors is:UserWarning")
 @parametrize_with_checks([LocallyLinearEmbedding()])
-def test_scikit_learn_has_no_objection(estimator, check):
+def test_estimator_passes_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
@@ -59,7 +59,7 @@ def test_defaults_are_those_of_the_config():
 @pytest.mark.parametrize(("ours", "theirs"), [
     ("standard", "standard"), ("ltsa", "ltsa"), pytest.param("modified", "modified", marks=pytest.mark.slow),
 ])  # fmt: skip
-def test_the_embedding_is_scikit_learns(roll, ours, theirs):
+def test_embedding_equals_scikit_learns(roll, ours, theirs):
     model = LocallyLinearEmbedding(method=ours, reg=1e-3, config=PLAIN)
     reference = Reference(n_neighbors=12, n_components=2, method=theirs, eigen_solver="dense").fit(roll)
     embedding = model.fit_transform(roll)
@@ -72,7 +72,7 @@ def test_the_embedding_is_scikit_learns(roll, ours, theirs):
 
 
 class TestTransform:
-    def test_new_points_land_where_scikit_learn_puts_them(self, roll, fitted):
+    def test_transform_agrees_with_scikit_learn(self, roll, fitted):
         """Both give W Y for the same weights W; the embeddings Y differ by a linear map."""
         new = swiss_roll(200, np.random.default_rng(31))
         reference = Reference(n_neighbors=12, n_components=2, eigen_solver="dense").fit(roll)
@@ -90,13 +90,13 @@ class TestTransform:
         new = swiss_roll(50, np.random.default_rng(31))
         assert np.ptp(model.transform(new * [1.0, 100.0, 1.0]), axis=0).min() > 1.0
 
-    def test_directions_are_compared_where_the_fit_compared_them(self, roll):
+    def test_transform_uses_cosine_distances_if_fit_did(self, roll):
         rows = roll + np.array([0.0, 30.0, 0.0])
         model = LocallyLinearEmbedding(config={**PLAIN, "neighbors": {"metric": "cosine"}}).fit(rows)
         lengths = np.linspace(0.5, 2.0, len(rows))[:, None]
         np.testing.assert_allclose(model.transform(rows * lengths), model.embedding_, atol=1e-6)
 
-    def test_pca_projects(self, roll):
+    def test_transform_of_pca_projects_on_the_components(self, roll):
         model = LocallyLinearEmbedding(method="pca", config=PLAIN).fit(roll)
         far = 3.0 * roll[:10]
         map_ = np.linalg.lstsq(roll - roll.mean(axis=0), model.embedding_, rcond=None)[0]
@@ -118,7 +118,7 @@ class TestTransform:
             model = LocallyLinearEmbedding(config={**PLAIN, "graph": {"components": "largest"}}).fit(X)
         assert np.isnan(model.embedding_[500:]).all()
 
-    def test_between_two_components_the_nearest_one_counts(self):
+    def test_point_between_two_components_is_placed_in_the_nearest(self):
         """Two crossed layers closer than a neighbourhood is wide; the weights once more, by plain linear algebra."""
         rng = np.random.default_rng(41)
         flat = np.column_stack([rng.uniform(0, 3, 400), rng.uniform(0, 1, 400)])
@@ -134,7 +134,7 @@ class TestTransform:
         w = np.linalg.solve(G + 1e-3 * np.trace(G) * np.eye(len(own)), np.ones(len(own)))
         np.testing.assert_allclose(model.transform([query])[0], w / w.sum() @ model.embedding_[own], rtol=1e-8)
 
-    def test_needs_a_fit(self, roll):
+    def test_transform_before_fit_is_refused(self, roll):
         with pytest.raises(NotFittedError):
             LocallyLinearEmbedding().transform(roll)
 
@@ -217,20 +217,20 @@ class TestChunkedArrays:
         array[:] = roll
         return array
 
-    def test_all_give_the_same(self, roll, fitted, stored):
+    def test_all_kinds_of_arrays_give_the_same_embedding(self, roll, fitted, stored):
         for X in (da.from_array(roll, chunks=(170, 2)), stored, roll.tolist(), pd.DataFrame(roll)):
             model = LocallyLinearEmbedding(config=PLAIN).fit(X)
             np.testing.assert_array_equal(model.embedding_, fitted.embedding_)
             assert model.n_features_in_ == 3
 
-    def test_transform_answers_in_kind(self, roll, fitted, stored):
+    def test_transform_returns_the_kind_of_array_it_was_given(self, roll, fitted, stored):
         lazy = fitted.transform(da.from_array(roll, chunks=(170, 2)))
         assert isinstance(lazy, da.Array)
         assert lazy.chunks == ((170, 170, 160), (2,))
         np.testing.assert_array_equal(lazy.compute(scheduler="synchronous"), fitted.embedding_)
         np.testing.assert_array_equal(fitted.transform(stored), fitted.embedding_)
 
-    def test_an_input_section_is_an_input_too(self, fitted, stored):
+    def test_fit_accepts_an_input_section(self, fitted, stored):
         section = {"kind": "zarr", "url": str(stored.store.root)}
         model = LocallyLinearEmbedding(config=PLAIN).fit(section)
         np.testing.assert_array_equal(model.embedding_, fitted.embedding_)
@@ -238,7 +238,7 @@ class TestChunkedArrays:
 
 
 class TestGivenStore:
-    def test_is_kept_and_read_by_transform(self, roll, fitted, tmp_path):
+    def test_given_store_is_kept_and_read_by_transform(self, roll, fitted, tmp_path):
         model = LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), config=PLAIN).fit(roll)
         assert model.store_ == str(tmp_path / "run.zarr")
         np.testing.assert_array_equal(open_run(model.store_)["embedding"], fitted.embedding_)
@@ -246,7 +246,7 @@ class TestGivenStore:
         copy = pickle.loads(pickle.dumps(model))
         np.testing.assert_array_equal(copy.transform(new), fitted.transform(new))
 
-    def test_is_resumed(self, roll, tmp_path):
+    def test_given_store_is_resumed(self, roll, tmp_path):
         store = tmp_path / "run.zarr"
         LocallyLinearEmbedding(store=str(store), config=PLAIN).fit(roll)
         found = {path: path.stat().st_mtime_ns for path in (store / "_done" / "find_neighbors").iterdir()}
@@ -254,7 +254,7 @@ class TestGivenStore:
         assert {path: path.stat().st_mtime_ns for path in (store / "_done" / "find_neighbors").iterdir()} == found
         assert open_run(str(store)).config["weights"]["reg"] == 1e-2
 
-    def test_of_another_run_meanwhile_is_not_taken_for_its_own(self, roll, tmp_path):
+    def test_transform_refuses_a_store_that_another_run_has_overwritten(self, roll, tmp_path):
         store = str(tmp_path / "run.zarr")
         first = LocallyLinearEmbedding(store=store, config=PLAIN).fit(roll)
         second = LocallyLinearEmbedding(store=store, config=PLAIN, reg=1e-2).fit(roll)
@@ -335,7 +335,7 @@ class TestInScikitLearn:
         ({"config": {"wheights": {}}}, "wheights: unknown key"),
     ],
 )
-def test_mistakes_are_value_errors_that_say_what(roll, parameters, said):
+def test_invalid_parameters_raise_value_errors_that_name_them(roll, parameters, said):
     with pytest.raises(ValueError, match=said):
         LocallyLinearEmbedding(**parameters).fit(roll)
 
@@ -353,13 +353,13 @@ def test_too_few_points_lower_n_neighbors_with_a_warning(roll):
     assert model.embedding_.shape == (9, 2)
 
 
-def test_other_failures_stay_what_they_are(roll):
+def test_other_errors_keep_their_type(roll):
     with pytest.raises(BoundsNotMet, match="components: error"):
         LocallyLinearEmbedding(config={"graph": {"components": "error"}}).fit(np.concatenate([roll, roll + 300.0]))
 
 
 @pytest.mark.slow
-def test_workers_give_the_same(roll, fitted):
+def test_workers_give_the_same_embedding(roll, fitted):
     config = {**PLAIN, "execution": {"block_points": 200}}
     alone = LocallyLinearEmbedding(config=config).fit(roll)
     model = LocallyLinearEmbedding(config=config, n_jobs=2).fit(roll)

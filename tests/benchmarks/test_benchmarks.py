@@ -168,7 +168,7 @@ def test_scaling(tmp_path):
     assert scaling.speedups(found, "wide", 1200)[-1].endswith("| 1.00 |")
 
 
-def test_the_wide_manifold_has_ten_dimensions(tmp_path):
+def test_wide_manifold_has_ten_dimensions(tmp_path):
     points = zarr.open_group(scaling.write_wide(tmp_path, 20_000), mode="r")["points"][:].astype(np.float64)
     distances = np.linalg.norm(points - points[0], axis=1)
     near = points[np.argsort(distances)[:200]] - points[0]

@@ -172,7 +172,7 @@ def test_several_closed_classes_without_repair(tmp_path, rng):
     assert lle("run", config, "--set", "neighbors.reverse=auto")["metrics"]["closed_classes_left"] == 1
 
 
-def test_corrupted_chunk_is_found_and_computed_anew(tmp_path):
+def test_corrupted_chunk_is_detected_and_computed_again(tmp_path):
     config = write_config(tmp_path, input=ROLL, execution={"block_points": 200})
     first = lle("run", config)
     before = (tmp_path / "run.zarr/weights/c/1/0").read_bytes()
@@ -184,7 +184,7 @@ def test_corrupted_chunk_is_found_and_computed_anew(tmp_path):
     assert first["metrics"]["n_points"] == 600
 
 
-def test_foreign_folder_is_left_alone(tmp_path):
+def test_folder_of_other_files_is_refused_and_kept(tmp_path):
     (tmp_path / "run.zarr").mkdir()
     (tmp_path / "run.zarr" / "thesis.tex").write_text("dear")
     config = write_config(tmp_path, input=ROLL)
@@ -201,13 +201,13 @@ def test_store_path_is_a_file(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_unwritable_store(tmp_path):
+def test_store_without_write_permission(tmp_path):
     (tmp_path / "locked").mkdir(mode=0o500)
     config = write_config(tmp_path, input=ROLL, output={"store": str(tmp_path / "locked" / "run.zarr")})
     refused(config, 2, "Permission denied", "output.store")
 
 
-def test_store_below_a_read_only_place(tmp_path):
+def test_store_in_a_read_only_file_system(tmp_path):
     config = write_config(tmp_path, input=ROLL, output={"store": "/proc/none/run.zarr"})
     result = CliRunner().invoke(app, ["run", str(config), "--json"])
     assert result.exit_code in {1, 2}
@@ -232,7 +232,7 @@ def test_full_disk(small_disk, tmp_path):
     refused(config, 1, "disk is full", "run the same command again")
 
 
-def test_no_run_there(tmp_path):
+def test_status_of_a_place_without_a_run(tmp_path):
     for command in ("status", "report"):
         result = CliRunner().invoke(app, [command, str(tmp_path / "none.zarr")])
         assert result.exit_code == 2
@@ -254,7 +254,7 @@ def test_export_refuses_other_suffixes(tmp_path):
     [(["run", "--json"], "CONFIG"), (["run", "c.yaml", "--jsn", "--json"], "--jsn"), (["--json"], "--json"),
      (["rnu", "c.yaml", "--json"], "rnu"), (["suggest", "--json", "c.yaml", "--sample", "x"], "--sample")],
 )  # fmt: skip
-def test_wrong_arguments_are_said_as_json_too(arguments, word):
+def test_wrong_arguments_are_reported_as_json(arguments, word):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     found = json.loads(result.stdout)
@@ -265,7 +265,7 @@ def test_wrong_arguments_are_said_as_json_too(arguments, word):
     assert plain.stdout == ""
 
 
-def test_plain_http_is_refused_with_its_variable(tmp_path, monkeypatch):
+def test_plain_http_is_refused_and_the_environment_variable_is_named(tmp_path, monkeypatch):
     """The client sends nothing, and says "builder error": trying again would end the same way."""
     for name, value in {"ENDPOINT_URL": "http://127.0.0.1:9", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b",
                         "REGION": "us-east-1"}.items():  # fmt: skip
@@ -277,14 +277,14 @@ def test_plain_http_is_refused_with_its_variable(tmp_path, monkeypatch):
     refused(config, 2, "Set AWS_ALLOW_HTTP=true", command="validate")
 
 
-def test_no_folder_for_prometheus(tmp_path):
+def test_missing_folder_of_the_prometheus_file(tmp_path):
     config = write_config(tmp_path, input=ROLL, output={"prometheus": str(tmp_path / "none" / "lle.prom")})
     parts = ("output.prometheus", "does not exist")
     messages = {refused(config, 2, *parts, command=command) for command in ("run", "validate")}
     assert len(messages) == 1
 
 
-def test_yaml_is_read_safely(tmp_path):
+def test_yaml_tags_are_not_executed(tmp_path):
     path = tmp_path / "evil.yaml"
     path.write_text("input: !!python/object/apply:os.system ['true']\noutput: {store: x}\n")
     refused(path, 2, "YAML")
@@ -292,7 +292,7 @@ def test_yaml_is_read_safely(tmp_path):
 
 
 @pytest.mark.parametrize(("method", "neighbors"), [("laplacian", {}), ("lle", {"radius": 3.0, "k_max": 30})])
-def test_distances_beyond_float32_are_neighbors_too(tmp_path, method, neighbors):
+def test_neighbors_at_distances_beyond_float32_are_kept(tmp_path, method, neighbors):
     """A fill value far away: its nearest points are its neighbours, however far."""
     points = np.random.default_rng(5).uniform(size=(500, 3)) * 4
     points[5] = 1e39

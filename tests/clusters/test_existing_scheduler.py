@@ -100,24 +100,24 @@ def refused(expected, **given) -> str:
 
 @openssl
 class TestTls:
-    def test_speaks_to_a_scheduler_over_tls(self, encrypted, certificates):
+    def test_connects_to_a_scheduler_over_tls(self, encrypted, certificates):
         assert encrypted.startswith("tls://")
         with connect(Cluster(kind="address", address=encrypted, tls=Tls(**certificates["ours"]))) as client:
             assert client.scheduler.address.startswith("tls://")
             assert client.submit(os.getpid).result() != os.getpid()
 
-    def test_a_scheduler_of_another_authority_is_not_spoken_to(self, encrypted, certificates):
+    def test_scheduler_certificate_of_another_authority_is_refused(self, encrypted, certificates):
         """The scheduler would accept this client: it is the client that has to refuse."""
         files = {**certificates["ours"], "ca": certificates["other"]["ca"]}
         said = refused(ConfigError, address=encrypted, tls=Tls(**files))
         assert "execution.cluster.tls.ca does not verify the scheduler's certificate" in said
 
-    def test_a_client_of_another_authority_is_told_which_file_is_wrong(self, encrypted, certificates):
+    def test_refused_client_certificate_is_named(self, encrypted, certificates):
         files = {**certificates["other"], "ca": certificates["ours"]["ca"]}
         said = refused(ConfigError, address=encrypted, tls=Tls(**files))
         assert "does not accept the certificate of execution.cluster.tls.cert and tls.key" in said
 
-    def test_a_plain_client_is_told_to_use_tls(self, encrypted):
+    def test_client_without_tls_gets_the_advice_to_use_tls(self, encrypted):
         there = encrypted.removeprefix("tls://")
         assert f"uses TLS; write tls://{there} and give" in refused(ConfigError, address=f"tcp://{there}")
 
@@ -125,7 +125,7 @@ class TestTls:
         ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"),
         ValueError("IOStream is not idle; cannot convert to SSL"),
     ])  # fmt: skip
-    def test_a_client_with_tls_is_told_that_the_scheduler_has_none(self, plain, certificates, monkeypatch, cause):
+    def test_client_with_tls_is_informed_that_the_scheduler_has_none(self, plain, certificates, monkeypatch, cause):
         """What Dask raises depends on which side speaks first; it leaves a socket open then, so it is not asked."""
 
         def connect_in_vain(*given, **options):
@@ -139,14 +139,14 @@ class TestTls:
         assert "does not use TLS" in said
         assert "write tcp://" in said
 
-    def test_nobody_is_asked_for_the_password_of_a_key(self, certificates, tmp_path):
+    def test_encrypted_key_is_refused_without_a_password_prompt(self, certificates, tmp_path):
         ours, key = certificates["ours"], tmp_path / "encrypted.key"
         encrypt = ["openssl", "pkey", "-in", ours["key"], "-aes256", "-passout", "pass:none", "-out", str(key)]
         subprocess.run(encrypt, check=True, capture_output=True, timeout=60)
         said = refused(ConfigError, address="tls://127.0.0.1:1", tls=Tls(**{**ours, "key": str(key)}))
         assert f"execution.cluster.tls.key: {key}: the key is encrypted" in said
 
-    def test_files_that_are_missing_or_wrong_are_named(self, certificates, tmp_path):
+    def test_missing_or_wrong_certificate_files_are_named(self, certificates, tmp_path):
         ours, other = certificates["ours"], certificates["other"]
         text = tmp_path / "text.pem"
         text.write_text("not a certificate")
@@ -159,18 +159,18 @@ class TestTls:
 
 
 class TestAddress:
-    def test_nobody_there(self, monkeypatch):
+    def test_address_without_a_listener_is_refused(self, monkeypatch):
         monkeypatch.setattr(existing_scheduler, "ANSWER_SECONDS", 1)
         assert "no scheduler answers within 1 s" in refused(LleError, address="tcp://127.0.0.1:9")
 
-    def test_who_closes_the_connection_is_not_said_to_be_away(self):
+    def test_closed_connection_is_a_temporary_error(self):
         """No error of the config: it may be a scheduler that is just ending."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             threading.Thread(target=hang_up, args=(server,), daemon=True).start()
             said = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
         assert "the connection was closed" in said
 
-    def test_a_peer_that_speaks_http_is_named_as_such(self, monkeypatch):
+    def test_address_of_an_http_server_is_recognised(self, monkeypatch):
         monkeypatch.setattr(existing_scheduler, "PROBE_SECONDS", 0.5)
         with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -179,14 +179,14 @@ class TestAddress:
         assert "uses HTTP" in said
         assert "8786" in said
 
-    def test_a_peer_that_stays_silent_is_not_waited_for_without_a_limit(self, monkeypatch):
+    def test_silent_peer_ends_in_a_timeout(self, monkeypatch):
         monkeypatch.setattr(existing_scheduler, "PROBE_SECONDS", 0.2)
         monkeypatch.setattr(existing_scheduler, "ANSWER_SECONDS", 1)
         with socket.create_server(("127.0.0.1", 0)) as server:
             said = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
         assert "accepts connections but sends nothing" in said
 
-    def test_a_scheduler_that_starts_late_is_reached(self, monkeypatch):
+    def test_connection_waits_for_a_scheduler_that_starts_late(self, monkeypatch):
         [port] = free_ports(1)
         started = []
 
@@ -201,7 +201,7 @@ class TestAddress:
         timer.join()
         started[0].close()
 
-    def test_workers_that_come_late_are_waited_for(self, monkeypatch):
+    def test_connection_waits_for_workers_that_start_late(self, monkeypatch):
         options = {"processes": False, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
         with LocalCluster(n_workers=0, **options) as scheduler:
             monkeypatch.setattr(existing_scheduler, "WAIT_SECONDS", 0.5)
@@ -212,14 +212,14 @@ class TestAddress:
             with connect(Cluster(kind="address", address=scheduler.scheduler_address)) as client:
                 assert len(client.scheduler_info(n_workers=-1)["workers"]) == 1
 
-    def test_whole_data_steps_can_be_sent_to_workers_with_the_memory(self, plain):
+    def test_whole_data_steps_run_on_high_memory_workers(self, plain):
         cluster = Cluster(kind="address", address=plain, memory_resource="BIG")
         with connect(cluster) as client:
             executor = Executor(client, memory_resource(cluster))
             assert executor.memory_resource == "BIG"
             assert client.submit(os.getpid, resources={"BIG": 1}).result() != os.getpid()
 
-    def test_a_resource_that_nobody_offers_is_refused_instead_of_waited_for(self, plain):
+    def test_resource_without_any_worker_is_refused_at_once(self, plain):
         said = refused(ConfigError, address=plain, memory_resource="HUGE")
         assert "none of the 1 workers offers it" in said
         assert "--resources HUGE=1" in said
@@ -253,7 +253,7 @@ class TestVersions:
         assert "constraints.txt" in said
 
     @pytest.mark.parametrize("way", ["task", "step of the client"])
-    def test_one_that_comes_late_computes_nothing(self, tmp_path, way):
+    def test_late_worker_with_another_version_computes_nothing(self, tmp_path, way):
         """Between the comparison at the start and the task the worker was not there yet."""
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
@@ -268,7 +268,7 @@ class TestVersions:
             with late_worker(tmp_path, {}):
                 assert len(run_step(step, "", store, executor, Progress())) == 1
 
-    def test_workers_that_came_late_get_no_part_of_the_polynomials(self, tmp_path):
+    def test_late_worker_with_another_version_gets_no_polynomial_block(self, tmp_path):
         with one_worker(tmp_path) as found, connect(Cluster(kind="address", address=found)) as client:
             blocks = RowBlocks(csr_array(np.eye(4)), client)
             with late_worker(tmp_path, {"PYTHONPATH": with_other_numpy(tmp_path)}), pytest.raises(ConfigError):
@@ -284,7 +284,7 @@ class TestVersions:
             said = refused(ConfigError, address=found)
         assert re.search(rf"{SOURCES}: {source_digest()} here, [0-9a-f]{{12}} on worker tcp://", said)
 
-    def test_workers_of_this_process_may_outlive_an_edit_of_its_files(self):
+    def test_local_workers_continue_after_an_edit_of_the_source(self):
         with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster:
             with Client(cluster) as client:
                 assert required_versions(client) is None

@@ -29,31 +29,31 @@ class TestImage:
         for pod in pods(by_name(f"overlays/{overlay}")).values():
             assert pod["spec"]["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
 
-    def test_sets_what_mkl_reads_when_it_loads(self):
+    def test_sets_the_environment_that_mkl_reads_when_it_loads(self):
         environment = image_environment()
         assert {name: environment.get(name) for name in reproducible_environment()} == reproducible_environment()
 
-    def test_installs_what_was_tested(self):
+    def test_installs_the_tested_versions(self):
         text = (K8S / "Dockerfile").read_text()
         assert "--constraint constraints.txt '.[k8s,s3]'" in text
         pinned = {line.split("==")[0].lower() for line in (REPOSITORY / "constraints.txt").read_text().splitlines()}
         assert {"kubernetes", "obstore", "dask", "distributed", "numpy", "zarr", "prometheus-client"} <= pinned
 
-    def test_copies_only_what_the_context_holds(self):
+    def test_copied_files_are_in_the_build_context(self):
         allowed = {line[1:] for line in (K8S / "Dockerfile.dockerignore").read_text().splitlines() if line[0] == "!"}
         copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (K8S / "Dockerfile").read_text(), flags=re.MULTILINE)
         sources = {source for line in copied for source in line.split()}
         assert sources == allowed
         assert all((REPOSITORY / source).exists() for source in sources)
 
-    def test_the_linter_has_nothing_to_say(self):
+    def test_linter_has_no_findings(self):
         linter = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
         if linter is None:
             pytest.skip("NOT CHECKED: hadolint is not installed")
         done = subprocess.run([linter, str(K8S / "Dockerfile")], capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout) == (0, "")
 
-    def test_python_is_one_that_is_supported(self):
+    def test_python_version_is_supported(self):
         [version] = re.findall(r"python:(\d+\.\d+)-slim", (K8S / "Dockerfile").read_text())
         assert "3.11" <= version <= "3.13"
 
@@ -69,7 +69,7 @@ class TestStart:
         )  # fmt: skip
         return done.stdout
 
-    def test_copies_once_and_runs_the_command(self, tmp_path):
+    def test_entry_copies_the_cache_once_and_runs_the_command(self, tmp_path):
         (tmp_path / "baked").mkdir()
         (tmp_path / "baked" / "x.nbi").write_text("1")
         (tmp_path / "baked" / "x.nbi").chmod(0o444)
@@ -81,12 +81,12 @@ class TestStart:
         assert self.start(tmp_path) == "a b\n"  # a container that starts again keeps what it compiled
         assert copied.read_text() == "2"
 
-    def test_begins_anew_after_one_that_was_killed_while_it_copied(self, tmp_path):
+    def test_entry_copies_again_after_a_kill_during_the_copy(self, tmp_path):
         for place in ("baked", "cache/n.copy"):
             (tmp_path / place).mkdir(parents=True)
             (tmp_path / place / f"of-{place[:5]}.nbi").write_text("1")
         assert self.start(tmp_path) == "a b\n"
         assert [path.name for path in (tmp_path / "cache").rglob("*")] == ["n", "of-baked.nbi"]
 
-    def test_works_without_a_baked_cache(self, tmp_path):
+    def test_entry_works_without_a_cache_in_the_image(self, tmp_path):
         assert self.start(tmp_path) == "a b\n"

@@ -31,12 +31,12 @@ def instructions() -> list[tuple[str, str]]:
 class TestText:
     """What a linter of Dockerfiles asks for, where none is installed."""
 
-    def test_images_are_tagged_and_not_with_latest(self):
+    def test_base_images_have_tags_other_than_latest(self):
         [image] = [rest for kind, rest in instructions() if kind == "ARG"]
         assert re.fullmatch(r"PYTHON_IMAGE=python:3\.\d+-slim-[a-z]+", image)
         assert {rest.split()[0] for kind, rest in instructions() if kind == "FROM"} == {"${PYTHON_IMAGE}"}
 
-    def test_ends_as_a_user_who_is_not_root(self):
+    def test_last_user_is_not_root(self):
         users = [rest for kind, rest in instructions() if kind == "USER"]
         assert users
         assert all(int(part) > 0 for part in users[-1].split(":"))
@@ -61,7 +61,7 @@ class TestText:
         assert entry == ["tini", "--", "start"]
         assert any("'tini=" in rest for kind, rest in instructions() if kind == "RUN")
 
-    def test_no_secret_and_shell_form_only_where_a_shell_is_meant(self):
+    def test_no_secrets_and_shell_form_only_for_shell_commands(self):
         from pipeline.core.credentials import find_secret  # noqa: PLC0415
 
         text = DOCKERFILE.read_text()
@@ -72,7 +72,7 @@ class TestText:
                 assert isinstance(json.loads(rest), list)
 
 
-def test_python_compiles_nothing_again(tmp_path):
+def test_installed_python_files_are_not_compiled_again(tmp_path):
     """What pip compiled before the times of files were set, and what the base image left uncompiled."""
     venv.create(tmp_path / "opt/lle")
     installed, own = tmp_path / "opt/lle/lib/installed.py", tmp_path / "usr/local/lib/own.py"
@@ -101,7 +101,7 @@ def compiled_anew(verbose: str, folder: Path) -> list[str]:
 
 @pytest.mark.manual
 @pytest.mark.timeout(3600)
-def test_the_steps_run(tmp_path):
+def test_all_steps_of_the_dockerfile_run(tmp_path):
     """Installs a gigabyte from the package index, compiles for numba, and shows the help as the image would."""
     root = str(tmp_path)
     environment = {"PATH": f"{Path(sys._base_executable).parent}:{os.environ['PATH']}", "HOME": f"{root}/tmp"}

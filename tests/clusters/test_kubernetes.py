@@ -127,7 +127,7 @@ class TestLife:
             raise StageIncomplete("blocks failed")
         assert api.names("daskclusters") == []
 
-    def test_one_that_is_there_is_adopted(self, api):
+    def test_existing_cluster_of_the_same_job_is_adopted(self, api):
         with connect(section()):
             left = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
             group = json.loads(json.dumps(api.objects["daskworkergroups", "lle-29041235-memory"]))
@@ -140,7 +140,7 @@ class TestLife:
         assert api.count("create", "daskclusters") == api.count("create", "daskworkergroups") == 1
         assert api.names("daskclusters") == api.names("daskworkergroups") == []
 
-    def test_one_of_another_making_is_replaced(self, api):
+    def test_existing_cluster_with_another_configuration_is_replaced(self, api):
         with connect(section()):
             left = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
         api.objects["daskclusters", "lle-29041235"] = left
@@ -150,7 +150,7 @@ class TestLife:
             assert now["spec"]["worker"]["replicas"] == 3
         assert api.count("create", "daskclusters") == 2
 
-    def test_one_that_is_being_deleted_is_waited_for(self, api):
+    def test_waits_for_a_cluster_that_is_being_deleted(self, api):
         api.delete_seconds = 0.5
         with connect(section()):
             left = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
@@ -160,7 +160,7 @@ class TestLife:
         with connect(section()):
             assert api.objects["daskclusters", "lle-29041235"]["metadata"]["uid"] != left["metadata"]["uid"]
 
-    def test_a_busy_server_is_asked_again(self, api):
+    def test_request_is_repeated_if_the_server_is_busy(self, api):
         api.faults = [("get", 503), ("get", 429), ("create", 500), ("delete", 503), ("delete", 504)]
         with connect(section()):
             pass
@@ -169,7 +169,7 @@ class TestLife:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT CHECKED: openssl makes the certificate")
-def test_in_a_pod_the_service_account_is_used(tmp_path, monkeypatch):
+def test_service_account_is_used_inside_a_pod(tmp_path, monkeypatch):
     """Server, authority, token and namespace come from the files and variables that Kubernetes puts into a pod."""
     cert, key = tmp_path / "ca.crt", tmp_path / "key.pem"
     subprocess.run(
@@ -203,28 +203,28 @@ class TestRefusals:
         assert type(caught.value) is expected
         return str(caught.value)
 
-    def test_no_operator(self, api):
+    def test_missing_operator_is_named(self, api):
         api.operator = False
         assert "install the Dask operator" in self.refused(ConfigError)
 
-    def test_no_templates(self, api):
+    def test_missing_templates_are_named(self, api):
         said = self.refused(ConfigError, templates="other")
         assert "no PodTemplate other-scheduler in namespace lle" in said
 
     @pytest.mark.parametrize(("verb", "plural"), [("create", "daskclusters"), ("get", "podtemplates"),
                                                   ("get", "services"), ("create", "daskworkergroups")])  # fmt: skip
-    def test_a_right_that_is_missing_is_named(self, api, verb, plural):
+    def test_missing_permission_is_named(self, api, verb, plural):
         api.denied.add((verb, plural))
         assert f"right to {verb} {plural}" in self.refused(ConfigError)
         assert api.names("daskclusters") == []
 
-    def test_a_server_that_stays_away(self, api, monkeypatch):
+    def test_unreachable_server_is_a_temporary_error(self, api, monkeypatch):
         api.__exit__()
         monkeypatch.setattr(kubernetes_api, "REQUEST_SECONDS", 1)
         said = self.refused(LleError)
         assert re.search(r"get podtemplates in namespace lle failed 5 times", said)
 
-    def test_pods_that_do_not_start_are_explained(self, api):
+    def test_reason_is_reported_if_pods_do_not_start(self, api):
         api.scheduler = None
         api.objects["pods", "lle-29041235-default-worker-1"] = {
             "metadata": {"name": "lle-29041235-default-worker-1"},
@@ -238,7 +238,7 @@ class TestRefusals:
         assert "Unschedulable 0/3 nodes are available: 3 Insufficient memory." in said
         assert api.names("daskclusters") == []
 
-    def test_a_cluster_that_cannot_be_deleted_is_a_warning_after_a_good_run(self, api, capsys):
+    def test_failed_deletion_after_a_successful_run_is_a_warning(self, api, capsys):
         api.faults = [("delete", 503)] * kubernetes_api.ATTEMPTS
         with connect(section()):
             pass
@@ -246,7 +246,7 @@ class TestRefusals:
         assert "kubectl delete daskcluster -n lle lle-29041235" in warning
         assert "failed 5 times; the last: 503 on purpose" in warning
 
-    def test_a_deletion_that_takes_long_is_a_warning_too(self, api, capsys, monkeypatch):
+    def test_slow_deletion_is_a_warning(self, api, capsys, monkeypatch):
         monkeypatch.setattr(kubernetes, "GONE_SECONDS", 0.2)
         api.delete_seconds = 60
         with connect(section()):
@@ -254,7 +254,7 @@ class TestRefusals:
         assert "still exists 0.2 s after its deletion was requested" in capsys.readouterr().err
         assert api.count("delete", "daskclusters") == 1
 
-    def test_a_failed_deletion_does_not_hide_why_the_run_failed(self, api, capsys):
+    def test_failed_deletion_does_not_hide_the_error_of_the_run(self, api, capsys):
         api.faults = [("delete", 503)] * kubernetes_api.ATTEMPTS
         with pytest.raises(StageIncomplete, match="the reason"), connect(section()):
             raise StageIncomplete("the reason")
@@ -270,7 +270,7 @@ class TestRefusals:
             (None, "lle-manual", None, LleError, "belongs to Job lle-manual, but this run belongs to no Job"),
         ],
     )  # fmt: skip
-    def test_a_cluster_of_others_is_refused_and_left_alone(
+    def test_cluster_of_another_owner_is_refused_and_kept(
         self, api, monkeypatch, labels, owner, job, expected, message
     ):
         with connect(section()):
@@ -286,7 +286,7 @@ class TestRefusals:
         assert api.objects["daskclusters", "lle-29041235"] == theirs
         assert api.count("delete", "daskclusters") == 1
 
-    def test_a_cluster_left_by_a_deleted_job_of_the_same_name_is_replaced(self, api):
+    def test_cluster_of_a_deleted_job_with_the_same_name_is_replaced(self, api):
         with connect(section()):
             left = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
         left["metadata"]["ownerReferences"][0]["uid"] = "of-the-deleted-job"
@@ -294,14 +294,14 @@ class TestRefusals:
         with connect(section()):
             assert api.objects["daskclusters", "lle-29041235"]["metadata"]["uid"] != left["metadata"]["uid"]
 
-    def test_a_worker_group_of_others_is_refused_and_left_alone(self, api):
+    def test_worker_group_of_another_owner_is_refused_and_kept(self, api):
         theirs = {"metadata": {"name": "lle-29041235-memory", "uid": "x", "labels": {"team": "other"}}}
         api.objects["daskworkergroups", "lle-29041235-memory"] = theirs
         assert "DaskWorkerGroup lle-29041235-memory: it exists" in self.refused(ConfigError)
         assert api.objects["daskworkergroups", "lle-29041235-memory"] == theirs
         assert api.names("daskclusters") == []
 
-    def test_a_service_of_others_is_not_taken_for_the_schedulers(self, api, scheduler):
+    def test_service_of_another_owner_is_not_used_as_scheduler(self, api, scheduler):
         api.scheduler = None
         host, port = scheduler.removeprefix("tcp://").split(":")
         spec = {"clusterIP": host, "ports": [{"name": "tcp-comm", "port": int(port)}]}
@@ -310,13 +310,13 @@ class TestRefusals:
         }  # fmt: skip
         assert "its service lle-29041235-scheduler did not appear" in self.refused(LleError, start_timeout=1)
 
-    def test_a_refusal_of_the_api_is_told_without_its_json(self, api):
+    def test_api_errors_are_reported_without_their_json(self, api):
         api.denied.add(("create", "daskclusters"))
         message = self.refused(ConfigError)
         assert "403 cannot create resource daskclusters" in message
         assert "{" not in message
 
-    def test_a_cluster_deleted_while_its_pods_start_is_not_waited_for(self, api):
+    def test_deletion_while_pods_start_ends_the_wait(self, api):
         api.scheduler = None
         timer = threading.Timer(0.5, api._start_deleting, ("daskclusters", "lle-29041235"))
         timer.start()
@@ -339,7 +339,7 @@ class TestRefusals:
         assert caught.value.exit_code == 1
         assert time.monotonic() - started < 4 * NAP_SECONDS
 
-    def test_without_any_way_to_a_server(self, monkeypatch, tmp_path):
+    def test_missing_kubeconfig_is_reported(self, monkeypatch, tmp_path):
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
         assert "KUBECONFIG" in self.refused(ConfigError)
 
@@ -412,7 +412,7 @@ class TestRuns:
         assert api.count("create", "daskclusters") == api.count("delete", "daskclusters") == 1
         assert api.names("daskclusters") == []
 
-    def test_a_signal_while_the_pods_start_deletes_it_too(self, api, job, start):
+    def test_a_signal_while_the_pods_start_deletes_the_cluster(self, api, job, start):
         api.scheduler = None
         process = start(job)
         while api.count("get", "services") == 0:
@@ -423,7 +423,7 @@ class TestRuns:
         assert process.returncode == 143
         assert api.names("daskclusters") == []
 
-    def test_a_config_error_deletes_it_and_says_so_by_its_exit_code(self, api, job):
+    def test_config_error_deletes_the_cluster_and_sets_the_exit_code(self, api, job):
         process = subprocess.run(
             [sys.executable, "-m", "pipeline", "run", str(job), "--set", "eigensolver.max_memory=1MiB", "--set",
              "eigensolver.method=factored"], capture_output=True, text=True, timeout=SECONDS,

@@ -60,7 +60,7 @@ class TestEgress:
     @pytest.mark.parametrize("address", ["10.96.0.10", "169.254.20.10", "fd00:10:96::a"])
     @pytest.mark.parametrize("port", [53, 5353])
     @pytest.mark.parametrize("protocol", ["UDP", "TCP"])
-    def test_names_are_resolved_wherever_that_is_done(self, objects, address, port, protocol):
+    def test_name_resolution_by_pods_and_by_node_caches_is_allowed(self, objects, address, port, protocol):
         """By pods, or by a cache on the node, whose link-local address no selector of pods matches."""
         assert may_reach(objects, address, port, protocol) == EVERY
 
@@ -68,11 +68,11 @@ class TestEgress:
     def test_the_driver_reaches_the_api_servers_own_port(self, objects, port):
         assert "driver" in may_reach(objects, "192.0.2.1", port)
 
-    def test_other_pods_of_the_namespace_reach_nothing(self, objects):
+    def test_other_pods_of_the_namespace_have_no_egress(self, objects):
         spec = objects["NetworkPolicy", "default-deny"]["spec"]
         assert spec == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
-    def test_metrics_are_open_to_prometheus_alone(self, objects):
+    def test_only_prometheus_reaches_the_metrics(self, objects):
         [rule] = objects["NetworkPolicy", "lle-metrics"]["spec"]["ingress"]
         [source] = rule["from"]
         assert source == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
@@ -85,13 +85,13 @@ class TestEgress:
         assert may_reach(by_name("overlays/s3"), "192.0.2.1", 443) >= WITH_DATA
 
     @pytest.mark.parametrize("address", ["169.254.170.23", "fd00:ec2::23"])
-    def test_the_agent_of_eks_is_reached(self, address):
+    def test_credentials_agent_of_eks_is_reachable(self, address):
         assert may_reach(by_name("overlays/s3"), address, 80) >= WITH_DATA
 
-    def test_a_nodes_own_credentials_are_out_of_reach(self, objects):
+    def test_credentials_of_nodes_are_not_reachable(self, objects):
         assert may_reach(objects, "169.254.169.254", 80) == set()
 
-    def test_on_gke_the_metadata_server_is_reached(self, tmp_path):
+    def test_metadata_server_is_reachable_on_gke(self, tmp_path):
         made = with_components(tmp_path, "components/gke-identity")
         reached = {"169.254.169.252": (987, 988), "169.254.169.254": (80, 8080)}
         for address, ports in reached.items():
@@ -119,7 +119,7 @@ class TestIdle:
         usual = yaml.safe_load(text)["distributed"]["scheduler"]["http"]["routes"]
         assert routes == [*usual, "distributed.http.scheduler.api"]
 
-    def test_a_scheduler_with_them_says_since_when_it_is_idle(self, routes):
+    def test_scheduler_with_these_routes_reports_its_idle_time(self, routes):
         async def ask() -> tuple[dict[str, float], float | None]:
             async with Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler:
                 address = f"http://127.0.0.1:{scheduler.http_server.port}/api/v1/check_idle"

@@ -35,13 +35,13 @@ class TestInAll:
     """What the requests come to, beside what is said about them."""
 
     @pytest.mark.parametrize("overlay", OVERLAYS)
-    def test_the_documentation_says_what_is_asked_for(self, overlay):
+    def test_documentation_states_the_requested_resources(self, overlay):
         text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
         said = re.search(rf"^\| `{overlay}` \| (\d+) \| ([\d.]+) GiB \| ([\d.]+) \|", text, flags=re.MULTILINE)
         assert said is not None
         assert asked_in_all(by_name(f"overlays/{overlay}")) == tuple(map(float, said.groups()))
 
-    def test_one_node_holds_a_run_beside_its_system(self):
+    def test_run_fits_on_one_node_with_the_system_pods(self):
         """Nodes keep up to a fifth of such a size for themselves, and the system's pods take nearly a processor."""
         text = (REPOSITORY / "k8s/overlays/local-path/kustomization.yaml").read_text()
         gib, cores = map(int, re.search(r"node of (\d+) GiB and (\d+) processors", text).groups())
@@ -49,7 +49,7 @@ class TestInAll:
         assert memory <= 0.75 * gib
         assert asked <= 0.75 * cores
 
-    def test_its_volume_is_of_the_class_that_the_cluster_has(self):
+    def test_volume_uses_the_default_storage_class(self):
         """k3s, kind and minikube each give their default class another name."""
         claim = by_name("volume")["PersistentVolumeClaim", "lle-data"]
         assert "storageClassName" not in claim["spec"]
@@ -91,7 +91,7 @@ class TestSizes:
         assert cores["valueFrom"]["resourceFieldRef"]["resource"] == "requests.cpu"
         assert int(container(pods(objects)["memory"])["resources"]["requests"]["cpu"]) >= 1
 
-    def test_what_is_written_lies_on_volumes(self, objects):
+    def test_all_written_paths_are_on_volumes(self, objects):
         environment = image_environment()
         for part, pod in pods(objects).items():
             writable = [Path(m["mountPath"]) for m in container(pod)["volumeMounts"] if not m.get("readOnly")]

@@ -116,7 +116,7 @@ class TestNames:
         found = {each["metadata"].get("namespace") for each in objects.values() if each["kind"] != "Namespace"}
         assert found == {name for kind, name in objects if kind == "Namespace"}
 
-    def test_the_driver_reads_a_config_that_is_in_the_map(self, objects):
+    def test_config_of_the_driver_is_in_the_config_map(self, objects):
         pod = driver_pod(objects)
         [volume] = [each for each in pod["spec"]["volumes"] if "configMap" in each]
         [mount] = [each for each in container(pod)["volumeMounts"] if each["name"] == volume["name"]]
@@ -210,7 +210,7 @@ class TestSafety:
                 with pytest.raises(ConfigError, match=f"outside the places.*{VARIABLE}"):
                     load_config(REPOSITORY / "configs" / name, (key % place,))
 
-    def test_without_an_overlay_it_reaches_nothing(self, monkeypatch):
+    def test_config_allows_no_data_path_without_an_overlay(self, monkeypatch):
         base = by_name("base")
         monkeypatch.setenv(VARIABLE, " ".join(allowed_places(base)))
         with pytest.raises(ConfigError, match="outside the places"):
@@ -227,7 +227,7 @@ class TestSafety:
                 assert {each["operator"] for each in term["matchExpressions"]} == {"DoesNotExist", "NotIn"}
                 assert "tolerations" not in pod["spec"]
 
-    def test_nodes_are_not_removed_under_what_must_not_move_and_drains_are_not_blocked(self, objects):
+    def test_pods_are_not_evicted_by_autoscalers_and_do_not_block_drains(self, objects):
         """A budget that allows no eviction blocks drains for the whole run, and alarms while nothing runs."""
         held = {
             part for part, pod in pods(objects).items()
@@ -271,7 +271,7 @@ class TestSafety:
         assert cluster["spec"]["scheduler"]["service"]["selector"]["dask.org/cluster-name"] == name
         assert group["spec"]["cluster"] == name
 
-    def test_no_secret_is_written_down(self):
+    def test_manifests_contain_no_secrets(self):
         for path in (*K8S.rglob("*.yaml"), *(REPOSITORY / "configs").glob("*.yaml")):
             text = path.read_text()
             assert "kind: Secret\n" not in text
@@ -279,7 +279,7 @@ class TestSafety:
 
 
 class TestJob:
-    def test_exit_codes_decide_what_is_tried_again(self, objects):
+    def test_exit_codes_decide_whether_the_job_is_retried(self, objects):
         job = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]
         codes = {ConfigError.exit_code, BoundsNotMet.exit_code}
         first, second = job["podFailurePolicy"]["rules"]
@@ -304,7 +304,7 @@ class TestJob:
     def test_the_grace_period_is_long_enough_to_delete_the_cluster(self, objects):
         assert driver_pod(objects)["spec"]["terminationGracePeriodSeconds"] > 2 * kubernetes.GONE_SECONDS
 
-    def test_one_at_a_time(self, objects):
+    def test_only_one_job_runs_at_a_time(self, objects):
         spec = objects["CronJob", "lle"]["spec"]
         assert spec["concurrencyPolicy"] == "Forbid"
         assert spec["timeZone"]
@@ -320,7 +320,7 @@ class TestTemplates:
          ({"initContainers": [{"name": "side", "restartPolicy": "Always"}]}, r"side\.restartPolicy"),
          ({"containers": [{"name": "dask"}]}, "container named worker"), ({"containers": []}, "named worker")],
     )  # fmt: skip
-    def test_refused(self, objects, change, said):
+    def test_templates_that_the_operator_would_change_are_refused(self, objects, change, said):
         templates = {part: copy.deepcopy(objects["PodTemplate", f"lle-{part}"]["template"]) for part in PARTS}
         templates["worker"]["spec"] |= change
         with pytest.raises(ConfigError, match=said):
@@ -334,7 +334,7 @@ class TestTemplates:
         dask_cluster("x", Pods(**templates), Size(2, 12345, None, 60), None)
         assert templates == before
 
-    def test_any_change_is_another_making(self, objects):
+    def test_any_changed_template_or_size_is_a_different_spec(self, objects):
         templates = Pods(**{part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS})
         made = dask_cluster("x", templates, Size(2, None, None, 60), None)
         assert kubernetes_manifests.same_spec(made, dask_cluster("x", templates, Size(2, None, None, 60), None))
@@ -360,7 +360,7 @@ class TestReadme:
         operator = re.search(r"--version (\S+)", text)[1]
         assert f"dask-kubernetes=={operator}" in (REPOSITORY / "constraints.txt").read_text().splitlines()
 
-    def test_the_pod_to_look_with_is_valid_and_allowed(self):
+    def test_inspection_pod_is_valid_and_allowed(self):
         """`kubectl run` makes a container named like the pod, into which the file's is merged."""
         look = json.loads((K8S / "look.json").read_text())
         objects = by_name("overlays/local-path")

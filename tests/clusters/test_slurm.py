@@ -96,7 +96,7 @@ def cancel_a_worker(environment) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 class TestOnSlurm:
-    def test_a_worker_cancelled_in_mid_stage_costs_no_bytes(self, slurm, tmp_path, undisturbed):
+    def test_worker_cancelled_during_a_stage_changes_no_byte(self, slurm, tmp_path, undisturbed):
         config = job(tmp_path / "cancelled")
         store = config.parent / "run.zarr"
         process = subprocess.Popen(
@@ -118,7 +118,7 @@ class TestOnSlurm:
         assert stored(store) == undisturbed
         wait_for(lambda: not queue(slurm), 30, lambda: queue(slurm))
 
-    def test_the_driver_in_its_own_job_goes_on_after_its_time_was_over(self, slurm, tmp_path, undisturbed):
+    def test_driver_job_resumes_after_its_time_limit(self, slurm, tmp_path, undisturbed):
         """The committed batch script: USR1 before the walltime stops it cleanly, the requeued job resumes."""
         config = job(tmp_path / "driver")
         store = config.parent / "run.zarr"
@@ -155,7 +155,7 @@ class TestOnSlurm:
             assert client.submit(sum, [1, 2]).result(30) == 3
         wait_for(lambda: not queue(slurm), 30, lambda: queue(slurm))
 
-    def test_what_slurm_refuses_is_shown(self, in_slurm):
+    def test_error_message_of_slurm_is_shown(self, in_slurm):
         refused = SlurmCluster(kind="slurm", workers=1, partition="no-such-partition", start_timeout=20)
         with pytest.raises(ConfigError, match="no-such-partition"), slurm_cluster(refused):
             pass
@@ -182,7 +182,7 @@ class TestOptions:
         options = job_options(SlurmCluster(kind="slurm", memory="3GiB", workers_per_job=5))
         assert (options["memory"], options["processes"], options["cores"]) == (f"{15 * 2**30}B", 5, 5)
 
-    def test_the_script_says_what_the_config_says(self):
+    def test_script_has_the_options_of_the_config(self):
         cluster = load_config(REPOSITORY / "configs" / "slurm.yaml").execution.cluster
         script = script_of(cluster.model_copy(update={"log_directory": None, "directives": ("--exclude=node013",)}))
         for line in ("-p normal", "--cpus-per-task=16", "--mem=64G", "-t 0-04:00:00", "--exclude=node013"):
@@ -196,7 +196,7 @@ class TestOptions:
         assert job_options(cluster)["scheduler_options"]["dashboard_address"].startswith("127.0.0.1:")
         assert re.search(r"--dashboard-address 127\.0\.0\.1:\d", script_of(cluster).splitlines()[-1])
 
-    def test_names_and_folders_add_no_line_to_the_script(self, tmp_path):
+    def test_names_and_folders_cannot_add_lines_to_the_script(self, tmp_path):
         """Each stands on a line of its own kind, as one word; the lines without it stay as they are."""
         given = {"partition": "a-1,b", "account": "lab_2.x", "interface": "ib0:1", "log_directory": f"{tmp_path}/logs",
                  "local_directory": "${TMPDIR}/x"}  # fmt: skip
@@ -218,7 +218,7 @@ class TestOptions:
         ("interface", "none0", r"'none0' is not a valid network interface.*execution\.cluster\.interface"),
         ("log_directory", "/proc/none", r"execution\.cluster\.log_directory: /proc/none: "),
     ])  # fmt: skip
-    def test_what_this_machine_does_not_have_is_a_config_error(self, monkeypatch, key, wrong, said):
+    def test_interface_or_folder_that_this_machine_lacks_is_a_config_error(self, monkeypatch, key, wrong, said):
         monkeypatch.setattr(slurm_module.shutil, "which", lambda command: command)
         with pytest.raises(ConfigError, match=said), slurm_cluster(SlurmCluster(kind="slurm", **{key: wrong})):
             pass

@@ -111,7 +111,7 @@ class TestShippedConfigs:
         assert config.output.store
         assert path.read_text().splitlines()[0] == "# yaml-language-server: $schema=schema.json"
 
-    def test_the_documented_ones_are_there(self):
+    def test_documented_configs_exist(self):
         assert {"quickstart.yaml", "mnist.yaml", "cluster.yaml"} <= {path.name for path in CONFIGS.glob("*.yaml")}
 
     def test_committed_schema_is_the_models(self):
@@ -222,7 +222,7 @@ WRONG = [
 
 class TestRefusals:
     @pytest.mark.parametrize(("text", "said"), WRONG, ids=[text for text, _ in WRONG])
-    def test_names_key_found_and_allowed(self, load, text, said):
+    def test_error_names_key_value_and_allowed_values(self, load, text, said):
         message = refusal(load, text)
         for part in said:
             assert part in message
@@ -233,13 +233,13 @@ class TestRefusals:
         assert message.count("\n  - ") == 3
 
     @pytest.mark.parametrize(("k", "m"), [(5, 5), (5, 9), (2, 2)])
-    def test_no_more_components_than_neighbors_span(self, load, k, m):
+    def test_n_components_above_the_dimension_of_neighborhoods_is_refused(self, load, k, m):
         message = refusal(load, f"neighbors: {{n_neighbors: {k}}}\neigensolver: {{n_components: {m}}}")
         for part in (f"eigensolver.n_components is {m}", f"neighbors.n_neighbors is {k}", f"to {m + 1} or more"):
             assert part in message
         assert load(f"neighbors: {{n_neighbors: {k}}}\neigensolver: {{n_components: {k - 1}}}")
 
-    def test_no_more_components_than_features_left(self, load):
+    def test_n_components_above_the_number_of_features_is_refused(self, load):
         message = refusal(load, "preprocess: {pca: 3}\neigensolver: {n_components: 4}")
         assert "eigensolver.n_components is 4" in message
         assert "preprocess.pca leaves 3" in message
@@ -280,7 +280,7 @@ class TestRefusals:
         """YAML forbids it; PyYAML would take the last one, and half of a section would be lost."""
         assert said in refusal(load, text)
 
-    def test_what_a_merge_key_brings_may_be_overridden(self, tmp_path):
+    def test_keys_from_a_merge_can_be_overridden(self, tmp_path):
         """`<<` is how YAML shares a part, also where the part itself is made so and used before it is read."""
         path = tmp_path / "c.yaml"
         path.write_text(
@@ -328,7 +328,7 @@ class TestOverrides:
         message = refusal(load, "", "neighbors={k_min: 3, k_min: 4}")
         assert "--set neighbors={k_min: 3, k_min: 4}: k_min is given twice" in message
 
-    def test_into_something_that_is_no_section(self, load):
+    def test_override_below_a_key_that_is_not_a_section(self, load):
         message = refusal(load, "", "input.name.first=3")
         for part in ("--set input.name.first=3", "name is 's_curve'", "not a section"):
             assert part in message
@@ -336,7 +336,7 @@ class TestOverrides:
     def test_unknown_key_is_refused_as_in_the_file(self, load):
         assert "neighbors.k: unknown key" in refusal(load, "", "neighbors.k=3")
 
-    def test_other_store(self, load, tmp_path):
+    def test_store_option_replaces_output_store(self, load, tmp_path):
         assert load("", store="y.zarr").output.store == "y.zarr"
         path = tmp_path / "no_output.yaml"
         path.write_text(MINIMAL.splitlines()[0])
@@ -367,7 +367,7 @@ class TestNumbers:
          ("neighbors: {reverse: '3'}", "neighbors.reverse", f"{WHOLE} or 'auto'"),
          ("weights: {reg: '0.5'}", "weights.reg", "should be a number or 'auto'")],
     )  # fmt: skip
-    def test_what_only_looks_like_a_number(self, load, text, key, expected):
+    def test_booleans_and_text_are_not_numbers(self, load, text, key, expected):
         """true for output.keep would be 1, and every version but one would be deleted."""
         message = refusal(load, text)
         assert f"{key}: {expected}" in message
@@ -380,7 +380,7 @@ class TestNumbers:
         if key.count(": ") == 1 and "," not in key:
             assert f"{key.replace(': ', '.')}: {expected}" in refusal(load, "", f"{key.replace(': ', '.')}={value}")
 
-    def test_numbers_in_other_clothes(self, load):
+    def test_integers_and_floats_are_accepted_in_other_notations(self, load):
         """Whole numbers where fractions may stand, and the other way round; what YAML 1.1 takes for text."""
         config = load("quality: {sample: 5e2}\nneighbors: {n_neighbors: 12.0}\nweights: {reg: 1, t: .5e3}")
         assert (config.quality.sample, config.neighbors.n_neighbors, config.weights.t) == (500, 12, 500.0)
@@ -408,7 +408,7 @@ class TestNumbers:
             assert load(f"eigensolver: {{max_memory: {text}}}").eigensolver.max_memory == size
 
     @pytest.mark.parametrize("text", ["4GX", "GiB", ".", "1.2.3GiB", "-4GiB", "", True, None, 1.5, [4], "4GiB!"])
-    def test_no_sizes(self, text):
+    def test_invalid_sizes_are_refused(self, text):
         with pytest.raises(ValueError, match="expected a size"):
             parse_size(text)
 
@@ -418,7 +418,7 @@ def below(model):
 
 
 @pytest.mark.parametrize("model", sorted(below(fields.Model), key=lambda model: model.__name__))
-def test_no_number_field_takes_true_for_one(model):
+def test_no_number_field_accepts_true(model):
     for name, field in model.model_fields.items():
         with contextlib.suppress(ValidationError):
             value = TypeAdapter(Annotated[field.annotation, None, *field.metadata]).validate_python(True)

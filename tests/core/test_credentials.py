@@ -46,13 +46,13 @@ def written(folder: Path, data: dict) -> Path:
 
 class TestFinding:
     @pytest.mark.parametrize("text", SECRETS.values(), ids=SECRETS)
-    def test_secrets(self, text):
+    def test_secrets_are_found(self, text):
         kind = find_secret(text)
         assert kind is not None
         assert PASSWORD not in kind
 
     @pytest.mark.parametrize("text", HARMLESS)
-    def test_what_is_none(self, text):
+    def test_ordinary_values_are_not_secrets(self, text):
         assert find_secret(text) is None
 
     def test_values_of_the_environment(self, monkeypatch):
@@ -72,7 +72,7 @@ class TestFinding:
         assert find_secret(f"x-{value}") is not None
         assert redact(f"failed with {value}") == "failed with ***"
 
-    def test_where_a_secret_lies_is_none(self, tmp_path, monkeypatch):
+    def test_path_of_a_secret_is_not_a_secret(self, tmp_path, monkeypatch):
         (tmp_path / "token").touch()
         monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/of/another/pod")
         monkeypatch.setenv("MY_TOKEN", str(tmp_path / "token"))
@@ -94,7 +94,7 @@ class TestFinding:
 class TestConfigs:
     @pytest.mark.parametrize("text", SECRETS.values(), ids=SECRETS)
     @pytest.mark.parametrize("where", ["input", "store", "deep"])
-    def test_are_refused_and_the_secret_is_not_shown(self, tmp_path, text, where):
+    def test_config_with_a_secret_is_refused_without_showing_it(self, tmp_path, text, where):
         data = {"input": job(input={"kind": "zarr", "url": text}), "store": job(output={"store": text}),
                 "deep": job(execution={"cluster": {"kind": "slurm", "prologue": ["true", text]}})}[where]  # fmt: skip
         with pytest.raises(ConfigError, match="what looks like a secret") as caught:
@@ -165,7 +165,7 @@ class TestConfinement:
         {"output": {"store": "data/../data/run.zarr"}}, {"embedding": {"align": "data/old.zarr"}}, {"output": {"store": "s3://ours/public"}},
         {"input": {"kind": "parquet", "path": "s3://ours/public/*/x?.parquet"}},
     ])  # fmt: skip
-    def test_inside(self, load, sections):
+    def test_places_inside_the_allowed_ones_are_accepted(self, load, sections):
         assert load(**sections)
 
     @pytest.mark.parametrize("sections", [
@@ -187,7 +187,7 @@ class TestConfinement:
         {"execution": {"cluster": {"kind": "slurm", "local_directory": "/tmp"}}},
         {"execution": {"cluster": {"kind": "slurm", "local_directory": "data/$NOTHING/.."}}},
     ])  # fmt: skip
-    def test_outside(self, load, sections):
+    def test_places_outside_the_allowed_ones_are_refused(self, load, sections):
         with pytest.raises(ConfigError, match=VARIABLE) as caught:
             load(**sections)
         assert caught.value.exit_code == 2
@@ -200,7 +200,7 @@ class TestConfinement:
         assert caught.value.exit_code == 2
         assert load(execution={"cluster": {"kind": "slurm", key: "data"}})
 
-    def test_links_and_what_a_pattern_matches(self, load):
+    def test_links_and_matches_of_patterns_are_checked(self, load):
         os.symlink("../elsewhere", "data/way_out")
         Path("elsewhere/x.npy").touch()
         folder = Path("data").resolve()
@@ -209,7 +209,7 @@ class TestConfinement:
             with pytest.raises(ConfigError, match=VARIABLE):
                 load(input={"kind": "npy", "path": path})
 
-    def test_links_below_what_is_named(self, load):
+    def test_links_inside_allowed_folders_are_checked(self, load):
         """Also behind a link that stays inside, and in a circle."""
         os.makedirs("data/in.zarr/points")
         os.makedirs("data/other")

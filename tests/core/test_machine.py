@@ -44,7 +44,7 @@ def test_a_machine_without_limits(cgroups):
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_the_page_cache_makes_way(cgroups, old):
+def test_page_cache_counts_as_free_memory(cgroups, old):
     cgroups("memory" if old else ".", 8 * GIB, 7 * GIB, 6 * GIB, old)
     assert available_memory() == 7 * GIB
 
@@ -54,12 +54,12 @@ def test_no_limit_is_none(cgroups):
     assert available_memory() == 100 * GIB
 
 
-def test_more_in_use_than_allowed_leaves_nothing(cgroups):
+def test_usage_above_the_limit_leaves_zero(cgroups):
     cgroups(".", GIB, 2 * GIB, 0)
     assert available_memory() == 0
 
 
-def test_the_smallest_of_the_own_group_and_those_above(cgroups, tmp_path):
+def test_smallest_limit_of_the_group_and_its_parents_counts(cgroups, tmp_path):
     """As in a job of SLURM or a scope of systemd, where the root of the tree has no limit."""
     belongs_to(tmp_path, "0::/job_7/step_0/task")
     cgroups("job_7", 4 * GIB, GIB, 0)
@@ -76,7 +76,7 @@ def test_groups_of_version_one(cgroups, tmp_path):
     assert available_memory() == 3 * GIB
 
 
-def test_a_path_that_leads_out_of_what_is_seen(cgroups, tmp_path):
+def test_group_path_outside_the_visible_tree_is_ignored(cgroups, tmp_path):
     belongs_to(tmp_path, "0::/../job_9")
     cgroups("../job_9", GIB, 0, 0)
     assert available_memory() == 100 * GIB
@@ -86,7 +86,7 @@ def test_a_path_that_leads_out_of_what_is_seen(cgroups, tmp_path):
     ({"SLURM_MEM_PER_NODE": "65536"}, 64), ({"SLURM_MEM_PER_CPU": "2048", "SLURM_CPUS_ON_NODE": "16"}, 32),
     ({"SLURM_MEM_PER_NODE": "0"}, None), ({"SLURM_MEM_PER_CPU": "2048"}, None), ({"SLURM_MEM_PER_NODE": "?"}, None),
 ])  # fmt: skip
-def test_what_slurm_promised_less_what_is_taken(cgroups, monkeypatch, given, gib):
+def test_memory_of_the_slurm_job_minus_usage(cgroups, monkeypatch, given, gib):
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     if gib is None:

@@ -53,7 +53,7 @@ def reads(tmp_path, monkeypatch, run_stages, make_config):
     return count
 
 
-def test_neighbors_all_over_the_place(reads):
+def test_reads_are_bounded_if_neighbors_are_in_all_blocks(reads):
     """Twenty dimensions: the neighbours of a block lie in all the others."""
     found = reads(np.random.default_rng(5).normal(size=(4096, 20)), 256, method="pynndescent", min_recall=0.0)
     assert {stage for stage, _ in found} == set(STAGES)
@@ -61,13 +61,13 @@ def test_neighbors_all_over_the_place(reads):
 
 
 @pytest.mark.slow
-def test_neighbors_nearby(reads):
+def test_reads_are_bounded_if_neighbors_are_in_few_blocks(reads):
     found = reads(swiss_roll(8192, np.random.default_rng(6)), 1024, method="kdtree")
     assert max(found.values()) <= MOST, found
 
 
 @pytest.mark.slow
-def test_the_count_sees_reads_of_everything(reads):
+def test_count_detects_reads_of_all_points(reads):
     """Brute force reads all points for every block."""
     found = reads(np.random.default_rng(7).normal(size=(2048, 4)), 256, STAGES[:1], method="brute")
     assert found["find_neighbors", "points"] == pytest.approx(8, rel=0.1)

@@ -73,7 +73,7 @@ class TestFingerprint:
          {"parameters": {"a": 1, "b": [2, 3], "c": None}}, {"identity": {"files": ["g"]}}, {"identity": {}},
          {"version": 2}, {"n_blocks": 4}, {"name": "other"}, {"stage": "other"}],
     )  # fmt: skip
-    def test_changes_with_what_decides_the_result(self, changes):
+    def test_fingerprint_changes_with_everything_that_decides_the_result(self, changes):
         assert fingerprint("up", changed(STEP, changes)) != fingerprint("up", STEP)
 
     def test_changes_with_upstream(self):
@@ -85,7 +85,7 @@ class TestFingerprint:
          {"feeds": False}, {"expected": lambda block: {"x": 1}}, {"parameters": {"b": [2, 3], "a": 1}},
          {"parameters": {"a": 1, "b": (2, 3)}}],
     )  # fmt: skip
-    def test_keeps_with_how_it_is_computed(self, changes):
+    def test_fingerprint_does_not_depend_on_how_a_step_runs(self, changes):
         assert fingerprint("up", changed(STEP, changes)) == fingerprint("up", STEP)
 
 
@@ -120,7 +120,7 @@ class TestMarkers:
         store.objects.put(name, whole)
         assert checkpoint.read_marker(store, STEP, "a1", 1) == report
 
-    def test_steps_with_like_names_are_kept_apart(self, store):
+    def test_markers_of_steps_with_similar_names_are_distinct(self, store):
         other = replace(STEP, name="fill_more", writes=Writes())
         begin_step(store, other, "a1")
         mark_done(store, other, "a1", BlockReport(0, 0.5, 7, {}))
@@ -130,7 +130,7 @@ class TestMarkers:
         assert kept(store, STEP, "a1") == set()
         assert set(begin_step(store, other, "a1")) == {0}
 
-    def test_another_fingerprint_starts_anew(self, store):
+    def test_another_fingerprint_starts_from_the_beginning(self, store):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         assert begin_step(store, STEP, "b2") == {}
@@ -183,7 +183,7 @@ class KilledAt:
 
 class TestKilledInBeginStep:
     @pytest.mark.parametrize("following", ["a1", "b2"])
-    def test_no_marker_counts_without_its_data(self, store, following):
+    def test_after_a_kill_only_complete_blocks_count(self, store, following):
         """Killed anywhere in changing from a1 to b2: whichever comes next finds only whole blocks of its own."""
         for operation in range(100):
             begin_step(store, STEP, "a1")
@@ -229,7 +229,7 @@ class TestRecords:
 class TestOtherWaysToTheSameArray:
     OTHER = replace(STEP, name="copy", decides=Decides({"a": 2}), writes=replace(STEP.writes, bundles=()))
 
-    def test_the_one_that_wrote_last_counts(self, store):
+    def test_array_belongs_to_the_step_that_wrote_it_last(self, store):
         """A config that goes from one way to another and back must not take the other's arrays for its own."""
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
@@ -298,12 +298,12 @@ class TestInvalidate:
         mark_done(store, step, "a1", BlockReport(0, 0.5, 7, {}))
         assert invalidate(store, "_work/one", "bundle") == "all of make.one"
 
-    def test_rows_of_the_cost_matrix(self, store):
+    def test_forgets_the_block_of_damaged_rows_of_the_cost_matrix(self, store):
         step = Step("cost", "merge", dict, 2, Decides({}), Runs(1), Writes(bundles=("cost_matrix",)))
         begin_step(store, step, "a1")
         assert invalidate(store, "cost_matrix/00001/data", "0") == "block 1 of cost.merge"
 
-    def test_nobody_wrote_it(self, store):
+    def test_chunk_without_a_writer_forgets_nothing(self, store):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         assert "no step wrote it" in invalidate(store, "xy", "0")
@@ -322,7 +322,7 @@ class TestChanges:
         begin_step(store, STEP, "b2", before=())
         assert set(recorded_steps(store)) == {("make", "fill")}
 
-    def test_a_late_task_of_an_older_run_is_not_marked(self, store):
+    def test_late_task_of_an_older_run_gets_no_marker(self, store):
         begin_step(store, STEP, "b2")
         with pytest.raises(StageIncomplete, match="newer run"):
             mark_done(store, STEP, "a1", BlockReport(0, 0.5, 7, {}))

@@ -51,7 +51,7 @@ def nothing_of_before(store: Path, out: Path) -> None:
     assert open_run(str(store)).metrics == metrics
 
 
-def test_a_run_that_ends_before_the_embedding_hides_the_earlier_one(job, tmp_path):
+def test_run_that_stops_before_the_embedding_hides_the_earlier_one(job, tmp_path):
     refused(3, "run", job, *APART)
     nothing_of_before(tmp_path / "run.zarr", tmp_path / "y")
     lle("run", job, *APART[:4])
@@ -60,7 +60,7 @@ def test_a_run_that_ends_before_the_embedding_hides_the_earlier_one(job, tmp_pat
     assert open_run(str(tmp_path / "run.zarr"))["embedding"].shape == (N, 3)
 
 
-def test_one_that_ends_while_it_finds_all_it_meets_done_hides_it_too(job, tmp_path, monkeypatch):
+def test_run_that_stops_in_reused_steps_hides_the_earlier_embedding(job, tmp_path, monkeypatch):
     """Every step up to the recall is as before, so nothing has been begun anew when the run ends."""
     store, other = tmp_path / "run.zarr", ("--set", "eigensolver.n_components=3", "--set", "quality.seed=9")
     with monkeypatch.context() as patch:
@@ -106,7 +106,7 @@ def test_the_same_config_stopped_again_keeps_its_embedding(job, tmp_path, monkey
     assert lle("export", tmp_path / "run.zarr", tmp_path / "y.npy")["rows"] == N
 
 
-def test_what_did_not_converge_is_given_out(tmp_path):
+def test_embedding_that_did_not_converge_is_exported(tmp_path):
     source = {"kind": "synthetic", "name": "s_curve", "n_points": 450}  # fewer are solved as a dense matrix
     job = write_config(tmp_path, input=source, quality={"sample": 50})
     lle("run", job)
@@ -118,7 +118,7 @@ def test_what_did_not_converge_is_given_out(tmp_path):
     assert run["embedding"].shape == (450, 3)
 
 
-def test_the_published_version_is_given_out_whatever_the_next_run_did(job, tmp_path):
+def test_published_version_is_exported_whatever_the_next_run_did(job, tmp_path):
     versioned = ("--set", "output.keep=2", "--store", str(tmp_path / "root.zarr"))
     lle("run", job, *versioned)
     refused(3, "run", job, *versioned, *APART)

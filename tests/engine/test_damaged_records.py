@@ -45,7 +45,7 @@ def finished(folder: Path) -> Store:
 
 
 class TestTakenOver:
-    def test_only_undamaged_blocks_of_another_store(self, tmp_path):
+    def test_only_undamaged_blocks_are_copied_from_another_store(self, tmp_path):
         source_store = finished(tmp_path / "source_store.zarr")
         chunk = Path(source_store.url, "x/c/1")
         chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
@@ -54,7 +54,7 @@ class TestTakenOver:
         store.create_group({})
         assert begin_step(store, STEP, "a1", set(), [source_store]).keys() == {0}
 
-    def test_a_donor_with_fewer_but_undamaged_blocks(self, tmp_path):
+    def test_source_store_with_most_undamaged_blocks_is_used(self, tmp_path):
         damaged, other = finished(tmp_path / "damaged.zarr"), finished(tmp_path / "other.zarr")
         Path(damaged.url, "x/zarr.json").write_text('{"shape": []}')
         store = Store(str(tmp_path / "new.zarr"))
@@ -75,7 +75,7 @@ def test_verify_finds_a_deleted_bundle(tmp_path):
 
 
 class TestGroup:
-    def test_is_created_by_one_write_with_its_attributes(self, tmp_path, monkeypatch):
+    def test_group_is_created_with_its_attributes_in_one_write(self, tmp_path, monkeypatch):
         store, written = Store(str(tmp_path / "run.zarr")), []
         put = store.objects.put
         monkeypatch.setattr(store.objects, "put", lambda name, data: (written.append((name, data)), put(name, data)))
@@ -84,7 +84,7 @@ class TestGroup:
         assert (name, json.loads(data)["attributes"]["config"]) == ("zarr.json", {"a": 1})
         assert zarr.open_group(store.url, mode="r").attrs["config"] == {"a": 1}
 
-    def test_left_without_attributes_by_a_killed_run_is_an_empty_place(self, tmp_path):
+    def test_group_without_attributes_after_a_kill_counts_as_empty(self, tmp_path):
         zarr.open_group(tmp_path / "run.zarr", mode="a", zarr_format=3)
         store = Store(str(tmp_path / "run.zarr"))
         store.put_json("_run/lock.json", {})
@@ -92,7 +92,7 @@ class TestGroup:
         store.create_group({"config": {}})
         assert store.is_run()
 
-    def test_with_changed_attributes_is_damaged(self, tmp_path):
+    def test_group_with_changed_attributes_is_damaged(self, tmp_path):
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({"config": {"a": 1}})
         path = tmp_path / "run.zarr" / "zarr.json"
@@ -101,14 +101,14 @@ class TestGroup:
             store.is_run()
         assert store.may_erase()
 
-    def test_with_attributes_of_the_user_is_whole(self, tmp_path):
+    def test_group_with_additional_attributes_is_valid(self, tmp_path):
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({"config": {"a": 1}})
         zarr.open_group(store.url, mode="a").attrs["note"] = "mine"
         assert Store(store.url).is_run()
 
 
-def test_a_list_of_current_steps_that_cannot_be_read_shows_nothing(tmp_path):
+def test_unreadable_list_of_current_steps_hides_all_results(tmp_path):
     store = finished(tmp_path / "run.zarr")
     assert current_config.current_steps(store)
     for content in WRONG:
@@ -132,7 +132,7 @@ def run_config(tmp_path_factory):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "zarr.json" else pytest.mark.slow) for name in RECORDS]
 )
-def test_records_of_a_wrong_shape_end_in_a_message_and_fresh_always_works(run_config, tmp_path, name):
+def test_malformed_records_are_errors_and_fresh_repairs_them(run_config, tmp_path, name):
     for content in (b"{}", WRONG[-2]):
         shutil.copytree(run_config.parent / "run.zarr", tmp_path / "run.zarr")
         path = tmp_path / "run.zarr" / name
@@ -148,7 +148,7 @@ def test_records_of_a_wrong_shape_end_in_a_message_and_fresh_always_works(run_co
 
 
 @pytest.mark.parametrize("content", [b"[]", pytest.param(WRONG[-2], marks=pytest.mark.slow)])
-def test_a_pointer_of_a_wrong_shape_is_named_and_fresh_works(run_config, tmp_path, content):
+def test_malformed_pointer_is_an_error_and_fresh_repairs_it(run_config, tmp_path, content):
     versions = ("--store", tmp_path / "root.zarr", "--set", "output.keep=2")
     first = lle("run", run_config, *versions)["published"]
     (tmp_path / "root.zarr" / "published.json").write_bytes(content)
@@ -160,7 +160,7 @@ def test_a_pointer_of_a_wrong_shape_is_named_and_fresh_works(run_config, tmp_pat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a command as another user")
 @pytest.mark.parametrize("folder", ["_run", "_done"])
-def test_an_unreadable_folder_is_a_refusal_that_names_it(tmp_path, folder):
+def test_folder_without_read_permission_is_named(tmp_path, folder):
     """As another user: root may read everything."""
     store = finished(tmp_path / "run.zarr")
     (tmp_path / "run.zarr" / folder).chmod(0)

@@ -77,7 +77,7 @@ def check_steps(steps: list[Step], store: Path) -> None:
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=() if name == "tree" else pytest.mark.slow) for name in CASES
 ])  # fmt: skip
-def test_no_step_leaves_more_than_its_plan(tmp_path, name):
+def test_no_step_writes_more_than_planned(tmp_path, name):
     config = sections(tmp_path, name)
     planned = lle("plan", config)
     kept = Keep()
@@ -92,7 +92,7 @@ def test_no_step_leaves_more_than_its_plan(tmp_path, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
-def test_no_step_of_appended_points_leaves_more_than_its_plan(tmp_path, method):
+def test_no_step_of_appended_points_writes_more_than_planned(tmp_path, method):
     own = {"neighbors": {"method": method, "min_recall": 0}, "output": {**BLOCKS["output"], "keep": 2}}
     rows = data(N + 300, 5)
     config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **{**BLOCKS, **own})
@@ -105,7 +105,7 @@ def test_no_step_of_appended_points_leaves_more_than_its_plan(tmp_path, method):
     check_steps(kept.steps, tmp_path / "run.zarr" / "versions" / version)
 
 
-def test_people_read_both_figures(tmp_path):
+def test_plan_prints_disk_and_array_bytes(tmp_path):
     told = lle("plan", config := sections(tmp_path, "tree"))
     assert told["disk_bytes"] == sum(step["disk_bytes"] for step in told["steps"])
     text = CliRunner().invoke(app, ["plan", str(config)]).output

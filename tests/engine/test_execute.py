@@ -176,7 +176,7 @@ class TestBothExecutors:
         assert calls(store) == dict.fromkeys(range(N_BLOCKS), 2)
         np.testing.assert_array_equal(store.read_all("x"), expected_x(7.0))
 
-    def test_progress_hears_every_block(self, store, executor, progress):
+    def test_progress_is_called_for_every_block(self, store, executor, progress):
         store.put_json("faults.json", {"2": [99, "value"]})
         with pytest.raises(StageIncomplete):
             run_step(PRODUCE, "", store, executor, progress)
@@ -185,7 +185,7 @@ class TestBothExecutors:
         assert progress.ended == []
 
     @pytest.mark.parametrize("kind", ["value", "memory"])
-    def test_others_finish_and_only_the_failed_are_computed_again(self, store, executor, kind):
+    def test_other_blocks_finish_and_only_failed_ones_are_computed_again(self, store, executor, kind):
         store.put_json("faults.json", {"1": [99, kind], "4": [99, kind]})
         with pytest.raises(StageIncomplete) as caught:
             run_step(PRODUCE, "", store, executor, Progress())
@@ -199,7 +199,7 @@ class TestBothExecutors:
         assert calls(store) == {block: attempts(executor) + 1 if block in (1, 4) else 1 for block in range(N_BLOCKS)}
         np.testing.assert_array_equal(store.read_all("x"), expected_x())
 
-    def test_long_lists_of_failures_are_cut(self, store, executor):
+    def test_long_lists_of_failures_are_shortened(self, store, executor):
         store.put_json("faults.json", {str(block): [99, "value"] for block in range(N_BLOCKS)})
         with pytest.raises(StageIncomplete) as caught:
             run_step(PRODUCE, "", store, executor, Progress())
@@ -207,7 +207,7 @@ class TestBothExecutors:
         assert "and 1 more" in str(caught.value)
 
     @pytest.mark.parametrize(("kind", "code"), [("input", 2), ("bounds", 3), ("store", 1)])
-    def test_errors_that_no_retry_cures_end_at_once(self, store, executor, kind, code):
+    def test_permanent_errors_end_the_run_at_once(self, store, executor, kind, code):
         store.put_json("faults.json", {"1": [99, kind]})
         many = Step("t", "produce", produce, 40, Decides({"value": 0.5}), Runs(1), Writes(arrays=()))
         store.create(spec("x"))
@@ -259,7 +259,7 @@ class TestBothExecutors:
 
 
 class TestSerial:
-    def test_faults_by_call_number(self, store, serial):
+    def test_task_fails_at_chosen_calls_only(self, store, serial):
         store.put_json("faults.json", {"0": [1, "value"], "5": [2, "value"]})
         for failed in ({0, 5}, {5}):
             with pytest.raises(StageIncomplete) as caught:
@@ -274,18 +274,18 @@ class TestSerial:
             run_step(PRODUCE, "", store, serial, Progress())
         assert calls(store) == {0: 1, 1: 1, 2: 1}
 
-    def test_runs_here(self, store, serial):
+    def test_serial_tasks_run_in_this_process(self, store, serial):
         [report] = run_step(Step("t", "look", look, 1, Decides({}), Runs(1)), "", store, serial, Progress())
         assert report.report["pid"] == os.getpid()
 
-    def test_all_cores_keeps_the_threads(self, store, serial):
+    def test_step_for_all_cores_uses_all_threads(self, store, serial):
         threads = max(pool["num_threads"] for pool in threadpool_info())
         [report] = run_step(
             Step("t", "look", look, 1, Decides({}), Runs(1, all_cores=True)), "", store, serial, Progress()
         )
         assert report.report["threads"] == threads
 
-    def test_a_library_loaded_on_the_way_has_one_thread_too(self, tmp_path):
+    def test_library_loaded_by_a_task_uses_one_thread(self, tmp_path):
         done = subprocess.run([sys.executable, "-c", LOADS_LATE, str(tmp_path)], capture_output=True, text=True,
                               env=os.environ | {"OMP_NUM_THREADS": "2"}, check=True)  # fmt: skip
         before, after = [json.loads(line)["pools"] for line in done.stdout.splitlines()]
@@ -299,7 +299,7 @@ class TestSerial:
         with pytest.raises((StageIncomplete, SystemExit)):
             run_step(Step("t", "leave", leave, 1, Decides({}), Runs(1)), "", store, serial, Progress())
 
-    def test_the_task_itself_marks_its_block(self, store):
+    def test_task_writes_the_marker_of_its_block(self, store):
         mark = checkpoint.fingerprint_of("", PRODUCE)
         checkpoint.begin_step(store, PRODUCE, mark)
         done = run_task(store.url, PRODUCE, mark, 4)
@@ -332,7 +332,7 @@ class TestSerial:
 
 @pytest.mark.timeout(120)
 class TestDistributed:
-    def test_runs_on_the_workers_but_for_driver_steps(self, store, client):
+    def test_all_but_driver_steps_run_on_workers(self, store, client):
         for on_driver in (False, True):
             step = Step(
                 "t", f"look{on_driver}", look, 4, Decides({}), Runs(1, place=WHOLE_DATA if on_driver else WORKER)
@@ -341,7 +341,7 @@ class TestDistributed:
             here = {report.report["pid"] == os.getpid() for report in reports}
             assert here == {on_driver}
 
-    def test_a_passing_fault_is_tried_again(self, store, client):
+    def test_temporary_failure_is_retried(self, store, client):
         store.put_json("faults.json", {"1": [1, "value"], "3": [RETRIES, "memory"]})
         run_step(PRODUCE, "", store, Executor(client), Progress())
         assert calls(store) == {0: 1, 1: 2, 2: 1, 3: 1 + RETRIES, 4: 1, 5: 1}
@@ -359,13 +359,13 @@ class TestDistributed:
         assert len(outstanding) == 40
         assert max(outstanding) - before <= WINDOW_PER_WORKER * 2 + 1
 
-    def test_a_worker_that_dies_once_costs_nothing_but_time(self, store, client):
+    def test_blocks_of_a_dead_worker_are_computed_again(self, store, client):
         store.put_json("faults.json", {"5": [1, "exit"]})
         run_step(PRODUCE, "", store, Executor(client), Progress())
         assert calls(store)[5] == 2
         np.testing.assert_array_equal(store.read_all("x"), expected_x())
 
-    def test_a_block_that_kills_its_worker_is_named_and_those_queued_behind_it_finish(self, store):
+    def test_block_that_kills_its_worker_is_named_and_other_blocks_finish(self, store):
         """One worker and no second chance: Dask itself would blame every block that waits on the worker that dies."""
         store.put_json("faults.json", {"0": [99, "exit"]})
         slow = Step(
@@ -409,7 +409,7 @@ class TestDistributed:
 
 
 class TestCrowd:
-    def test_workers_are_counted_again_after_a_while(self, monkeypatch):
+    def test_number_of_workers_is_updated(self, monkeypatch):
         class Scheduler:
             workers, asked = 1, 0
 
@@ -432,11 +432,11 @@ class TestErrorsTravel:
     """Errors cross process borders by pickle and must say the same on the other side."""
 
     @pytest.mark.parametrize("error", [InputError("a"), BoundsNotMet("b"), CorruptChunk("x", "3", "torn")])
-    def test_pickle(self, error):
+    def test_errors_survive_pickling(self, error):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), again.exit_code) == (type(error), str(error), error.exit_code)
 
-    def test_own_exit_code_travels(self):
+    def test_exit_code_survives_pickling(self):
         error = StoreError("no rights")
         error.exit_code = 2
         assert pickle.loads(pickle.dumps(error)).exit_code == 2

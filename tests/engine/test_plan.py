@@ -38,7 +38,7 @@ class TestBlocks:
          ("auto", 10**6, 10**6, 1024), ("auto", 10**6, 10**9, 1024), ("auto", 300, 12, 300), ("auto", 300, 10**6, 300),
          (500, 10**6, 12, 500), (500, 499, 12, 499), (70_000, 10**6, 8, 70_000)],
     )  # fmt: skip
-    def test_table(self, requested, n_rows, row_bytes, expected):
+    def test_block_sizes_for_known_inputs(self, requested, n_rows, row_bytes, expected):
         assert block_points(requested, n_rows, row_bytes) == expected
 
     @given(st.integers(1, 10**8), st.integers(1, 10**7))
@@ -57,7 +57,7 @@ class TestBlocks:
         assert [row for start, stop in ranges for row in range(start, stop)] == list(range(n_rows))
         assert all(start % size == 0 for start, _ in ranges)
 
-    def test_points_may_be_fewer_than_input_rows(self):
+    def test_number_of_points_can_be_below_number_of_input_rows(self):
         layout = Layout(n_input=21, n_features_input=1, dtype="float32", block_points=5, n_points=11)
         assert (layout.input_blocks(), layout.point_blocks()) == (5, 3)
 
@@ -101,7 +101,7 @@ CONFIGS = {
 
 @pytest.mark.parametrize("sections", CONFIGS.values(), ids=CONFIGS.keys())
 class TestWalk:
-    def test_goes_through_all_stages_in_order(self, sections):
+    def test_walk_visits_all_stages_in_order(self, sections):
         config = config_of(**sections)
         steps, _ = walk_all(config, make_layout(config))
         assert list(dict.fromkeys(step.stage for step in steps)) == list(STAGES)
@@ -158,7 +158,7 @@ class TestWalk:
 
 
 class TestWalkItself:
-    def test_sends_expected_reports_and_hands_on_the_layout(self):
+    def test_walk_sends_expected_reports_and_passes_on_the_layout(self):
         heard = []
 
         def first(config, layout):

@@ -37,7 +37,7 @@ def invoke(*arguments):
     return result
 
 
-def test_a_missed_bound_tells_what_was_reached(config, tmp_path):
+def test_missed_bound_reports_the_value_that_was_reached(config, tmp_path):
     """Of a job by night, the last line and the collected file say how far it was from good, not only that it failed."""
     settings = [
         part
@@ -78,7 +78,7 @@ main()
 @pytest.mark.parametrize(
     ("arguments", "code", "said"), [(["schema"], 0, '"title"'), (["run", "none.yaml"], 2, "none.yaml")]
 )
-def test_a_client_that_aborts_at_the_end_changes_no_exit_code(arguments, code, said):
+def test_abort_of_the_client_at_the_end_keeps_the_exit_code(arguments, code, said):
     ended = subprocess.run([sys.executable, "-c", ABORTS_AT_THE_END, *arguments], capture_output=True, text=True)
     assert ended.returncode == code, ended.stderr
     assert said in ended.stdout + ended.stderr
@@ -86,7 +86,7 @@ def test_a_client_that_aborts_at_the_end_changes_no_exit_code(arguments, code, s
 
 
 @pytest.mark.parametrize("kind", [RunProgress, JsonProgress])
-def test_a_step_of_which_no_block_ends_says_that_it_is_at_work(monkeypatch, kind):
+def test_step_without_finished_blocks_is_logged_as_active(monkeypatch, kind):
     monkeypatch.setattr(progress, "WAIT_SECONDS", 0.05)
     stream, waited = io.StringIO(), lambda: stream.getvalue().count("solve_embedding.solve: 0/1 blocks after ")
     step = Step("solve_embedding", "solve", lambda store, block: {}, 1, Decides({}), Runs(0))
@@ -106,14 +106,14 @@ def test_a_step_of_which_no_block_ends_says_that_it_is_at_work(monkeypatch, kind
     assert waited() == before
 
 
-def test_a_line_for_every_stage(config):
+def test_log_has_a_line_for_every_stage(config):
     text = invoke("run", config).stderr
     for stage in STAGES:
         took = rf"{stage}: (1 block|\d+ blocks) in [\d.]+ s, largest process \d\.\d\d GiB"
         assert re.search(rf"^\d\d:\d\d:\d\d {took}$", text, re.M)
 
 
-def test_what_is_kept_is_told_in_one_line_and_what_is_computed_in_one_each(config, tmp_path):
+def test_reused_steps_share_one_log_line_and_computed_steps_have_one_each(config, tmp_path):
     first = invoke("run", config).stderr
     store = Store(str(tmp_path / "run.zarr"))
     names = [f"{stage}.{step}" for stage, step in recorded_steps(store)]
@@ -130,7 +130,7 @@ def test_what_is_kept_is_told_in_one_line_and_what_is_computed_in_one_each(confi
     assert all(map(re.fullmatch, expected, lines)), lines
 
 
-def test_the_report_is_kept_until_it_would_show_something_else(config, tmp_path):
+def test_report_is_written_again_only_if_its_content_changes(config, tmp_path):
     def computed(*changes):
         planned = json.loads(invoke("plan", config, *changes, "--json").stdout)["steps"]
         found = json.loads(invoke("run", config, *changes, "--json").stdout)["blocks_computed"]
@@ -154,7 +154,7 @@ def test_the_report_is_kept_until_it_would_show_something_else(config, tmp_path)
     assert computed() == set()
 
 
-def test_log_as_json_of_a_run_that_is_kept_names_every_step(config):
+def test_json_log_of_a_reused_run_names_every_step(config):
     first, again = (
         [json.loads(line) for line in invoke("run", config, "--log", "json").stderr.splitlines()] for _ in range(2)
     )
@@ -178,7 +178,7 @@ def test_log_as_json(config):
     assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
 
 
-def test_status_watches_a_run_to_its_end(config, tmp_path, monkeypatch):
+def test_status_follows_a_run_to_its_end(config, tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "WATCH_SECONDS", 0.05)
     store = Store(str(tmp_path / "run.zarr"))
     thread = threading.Thread(target=runs.run, args=(load_config(config), False, JsonProgress(io.StringIO())))
@@ -200,7 +200,7 @@ def test_status_watches_a_run_to_its_end(config, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_performance_report_of_dask(config, tmp_path):
+def test_performance_report_is_saved(config, tmp_path):
     page = tmp_path / "run.zarr" / "report" / "performance.html"
     assert "nothing to show" in invoke("run", config, "--profile").stderr
     assert not page.exists()

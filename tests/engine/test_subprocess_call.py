@@ -40,7 +40,7 @@ def sleep(say):
     time.sleep(600)
 
 
-def test_gives_the_result_and_the_peak_of_the_process():
+def test_call_returns_the_result_and_the_peak_memory():
     small, little = subprocess_call.call(hold, (8,), None)
     large, much = subprocess_call.call(hold, (300 * MIB,), None)
     assert (small, large) == (1, 300 * MIB // 8)
@@ -48,14 +48,14 @@ def test_gives_the_result_and_the_peak_of_the_process():
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-def test_a_death_says_how_far_it_was(number):
+def test_death_of_the_process_reports_its_last_message(number):
     with pytest.raises(subprocess_call.ProcessDied, match=number.name) as died:
         subprocess_call.call(say_and_end, (number,), None)
     assert died.value.said == "two"
     assert subprocess_call.call(add, (1, 2), None)[0] == 3
 
 
-def test_named_errors_come_back_as_they_are_and_others_as_text():
+def test_own_errors_keep_their_type_and_others_become_text():
     with pytest.raises(ConfigError, match="no such key"):
         subprocess_call.call(refuse, ("config",), None)
     with pytest.raises(subprocess_call.LleError, match="KeyError: 'x'"):
@@ -63,7 +63,7 @@ def test_named_errors_come_back_as_they_are_and_others_as_text():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts data pages")
-def test_more_than_the_limit_is_refused():
+def test_memory_above_the_limit_raises():
     allowed = 400 * MIB
     assert subprocess_call.call(hold, (allowed // 2,), allowed)[0] > 0
     with pytest.raises(NotEnoughMemory, match="max_memory"):
@@ -91,7 +91,7 @@ def test_the_process_does_not_outlive_its_parent(tmp_path):
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
-def test_stop_all_ends_what_is_going_on():
+def test_stop_all_ends_active_calls():
     found = []
 
     def call():

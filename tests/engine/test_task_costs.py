@@ -110,11 +110,11 @@ def figures() -> dict[str, Callable[..., int]]:
 
 
 class TestFigures:
-    def test_every_figure_has_a_value_by_hand(self):
+    def test_every_formula_has_an_expected_value(self):
         assert set(figures()) == set(EXPECTED)
 
     @pytest.mark.parametrize("name", EXPECTED)
-    def test_with_primes(self, name):
+    def test_formulas_with_primes_equal_values_by_hand(self, name):
         figure = figures()[name]
         sizes = {key: PRIMES[key] for key in inspect.signature(figure).parameters}
         assert figure(**sizes) == TASK_BYTES + EXPECTED[name]
@@ -124,7 +124,7 @@ class TestFigures:
         assert largest_total([]) == 0
 
     @pytest.mark.parametrize("task", [1, 100 * MIB, 3 * GIB, 40 * GIB])
-    def test_the_limit_asked_for_has_room_and_not_much_more(self, task):
+    def test_suggested_limit_is_sufficient_and_close(self, task):
         limit = task_costs.limit_for(task)
         assert task <= task_costs.task_room(limit) <= task + GIB // 5
 
@@ -164,7 +164,7 @@ class TestBlocksFollowMemory:
             if step.runs.place == WORKER and key[0] not in {"solve_embedding", "measure_quality", "write_report"}:
                 assert large[key].runs.bytes_per_task <= step.runs.bytes_per_task + 50 * MIB, key
 
-    def test_an_auto_block_stays_with_its_store(self, tmp_path, run_stages, make_config):
+    def test_auto_block_size_is_kept_by_the_store(self, tmp_path, run_stages, make_config):
         """A later run with more memory keeps what was computed; with less, it takes blocks that fit."""
         config = make_config(tmp_path, np.random.default_rng(2).normal(size=(9000, 60)), 4096)
         store = run_stages(config, "ingest").store
@@ -185,7 +185,7 @@ class TestRefused:
         return result.exit_code, json.loads(result.stdout.strip().splitlines()[-1])
 
     @pytest.mark.parametrize("command", ["run", "validate"])
-    def test_before_anything_is_computed(self, tmp_path, command):
+    def test_plan_that_does_not_fit_is_refused_before_any_step(self, tmp_path, command):
         np.save(tmp_path / "x.npy", np.random.default_rng(3).normal(size=(4000, 600)))
         config = write_config(
             tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, neighbors={"n_neighbors": 90},
@@ -206,7 +206,7 @@ class TestRefused:
         assert table.stderr == f"lle: {said['message']}\n"
         assert "set execution.block_points: auto" in said["message"]
 
-    def test_the_cure_it_names_cures(self):
+    def test_suggested_change_makes_the_plan_fit(self):
         step = Step("s", "t", dict, 1, Decides({}), Runs(5 * GIB))
         with pytest.raises(NotEnoughMemory) as caught:
             task_costs.check_worker(step, 2 * GIB)
@@ -214,7 +214,7 @@ class TestRefused:
         task_costs.check_worker(step, int(asked * GIB))
         task_costs.check_worker(step, None)
 
-    def test_a_step_whose_size_shows_only_in_the_run(self, tmp_path, serial):
+    def test_step_with_size_known_only_in_the_run_is_refused_before_it_starts(self, tmp_path, serial):
         """Nothing of it has started: no record, no array."""
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
@@ -226,7 +226,7 @@ class TestRefused:
         run_step(step, "", store, Executor(None, memory=GIB), Progress())  # finished: nothing to start
 
     @pytest.mark.parametrize(("told", "configured"), [(2 * GIB, None), (0, 2 * GIB)])
-    def test_the_high_memory_worker(self, told, configured, monkeypatch):
+    def test_whole_data_steps_are_checked_against_the_high_memory_worker(self, told, configured, monkeypatch):
         """By its own limit where it has one, else by the config's; the ordinary workers do not count."""
 
         class Client:
@@ -248,7 +248,7 @@ class TestRefused:
             executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB // 64, place=DRIVER)))
         executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(2**60, place=WHOLE_DATA, all_cores=True)))
 
-    def test_the_plan_of_pods(self):
+    def test_plan_uses_the_memory_of_pods(self):
         """A worker's limit is nine tenths of its pod's memory; whole-data steps go by that of their own pod."""
         cluster = {"kind": "kubernetes", "memory": "2GiB", "high_memory": "4GiB"}
         config = config_of(execution={"cluster": cluster})
@@ -260,7 +260,7 @@ class TestRefused:
             ]
             assert [fits(step, config) for step in steps] == expected
 
-    def test_the_driver(self, tmp_path, serial):
+    def test_driver_steps_are_checked_against_the_memory_of_the_driver(self, tmp_path, serial):
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
         step = Step("s", "t", lambda store, block: {}, 1, Decides({}), Runs(2**60, place=WHOLE_DATA))
@@ -399,7 +399,7 @@ def test_no_step_of_appended_points_takes_more_than_its_plan(tmp_path, method, c
 
 
 @pytest.mark.slow
-def test_a_point_that_is_everybodys_neighbor(tmp_path):
+def test_point_in_all_lists_stays_within_the_plan(tmp_path):
     found = probe(tmp_path, HUB, "assemble_cost")
     check_peaks(found, last="assemble_cost")
     listed = Store(str(tmp_path / "run.zarr")).read_all("neighbor_indices")
@@ -421,7 +421,7 @@ def written(folder: Path, kind: str, x: np.ndarray) -> dict:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "n"), [("parquet", 100_000), ("zarr", 100_000), ("csv", 33_000)])
-def test_inputs_of_large_units(tmp_path, kind, n):
+def test_inputs_with_one_large_row_group_stay_within_the_plan(tmp_path, kind, n):
     """One row group, one chunk; lines of text: they count, and nothing of them stays when they are read."""
     source = written(tmp_path, kind, gaussian(n, 120, "float64"))
     found = probe(tmp_path, {"input": source}, "order_points")
@@ -429,7 +429,7 @@ def test_inputs_of_large_units(tmp_path, kind, n):
     assert max(entry["base"] for entry in found if entry["stage"] == "order_points") < PROCESS_BYTES
 
 
-def test_a_unit_that_does_not_fit_is_refused_with_its_cure(tmp_path):
+def test_row_group_that_does_not_fit_is_refused_with_advice(tmp_path):
     source = written(tmp_path, "parquet", gaussian(30_000, 120, "float64"))
     config = write_config(tmp_path, input=source, execution={"cluster": {"kind": "serial", "memory": "512MiB"}})
     result = CliRunner().invoke(app, ["run", str(config)])
@@ -439,7 +439,7 @@ def test_a_unit_that_does_not_fit_is_refused_with_its_cure(tmp_path):
 
 
 @pytest.mark.slow
-def test_blocks_that_are_sorted_together(tmp_path):
+def test_blocks_sorted_together_stay_within_the_plan(tmp_path):
     case = {**CELLS, "x": (260_000, 64, "float32"), "execution": {"block_points": 2048}}
     found = probe(tmp_path, case, "order_points")
     check_peaks(found, last="order_points")

@@ -66,7 +66,7 @@ def raw(result) -> np.ndarray:
 
 
 @pytest.mark.parametrize("keep", [None, 2])
-def test_a_file_that_comes_among_others(toy_stages, tmp_path, points, folder, during, keep):
+def test_file_added_before_others_during_the_read_is_detected(toy_stages, tmp_path, points, folder, during, keep):
     """It moves the rows behind it: without a look those before it would be read twice, and the last ones never."""
     job = config(tmp_path, keep)
     during(0, lambda: np.save(folder / "a.npy", points[N:]))
@@ -77,7 +77,9 @@ def test_a_file_that_comes_among_others(toy_stages, tmp_path, points, folder, du
 
 
 @pytest.mark.parametrize("keep", [None, 2])
-def test_a_file_that_comes_and_goes(toy_stages, tmp_path, points, folder, during, monkeypatch, keep):
+def test_file_added_and_deleted_during_a_read_is_detected(
+    toy_stages, tmp_path, points, folder, during, monkeypatch, keep
+):
     """At the end the input is what it was at the beginning, and still the second block is of another state."""
     job, read = config(tmp_path, keep), ingest.read_block
 
@@ -94,7 +96,7 @@ def test_a_file_that_comes_and_goes(toy_stages, tmp_path, points, folder, during
     np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
 
 
-def test_a_file_that_is_replaced(toy_stages, tmp_path, points, folder, during):
+def test_file_replaced_during_the_read_is_detected(toy_stages, tmp_path, points, folder, during):
     job = config(tmp_path, 2)
     first = lle("run", job)
     np.save(folder / "c.npy", points[300:N] + 0.01)
@@ -104,7 +106,7 @@ def test_a_file_that_is_replaced(toy_stages, tmp_path, points, folder, during):
     np.testing.assert_array_equal(raw(lle("run", job)), np.concatenate([points[:300] - 0.01, points[300:N] + 0.01]))
 
 
-def test_files_that_come_after_the_others_are_for_the_next_run(toy_stages, tmp_path, points, folder, during):
+def test_files_added_after_the_others_are_read_by_the_next_run(toy_stages, tmp_path, points, folder, during):
     job = config(tmp_path, 2)
     during(0, lambda: np.save(folder / "d.npy", points[N:]))
     np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
@@ -113,7 +115,7 @@ def test_files_that_come_after_the_others_are_for_the_next_run(toy_stages, tmp_p
     np.testing.assert_array_equal(raw(again), points)
 
 
-def test_chunks(toy_stages, tmp_path, points, during):
+def test_zarr_chunk_changed_during_the_read_is_detected(toy_stages, tmp_path, points, during):
     array = zarr.create_array(str(tmp_path / "in.zarr"), shape=(N, 3), chunks=(100, 3), dtype="f8")
     array[:] = points[:N]
     job = config(tmp_path, 2, kind="zarr", url=str(tmp_path / "in.zarr"))
@@ -136,7 +138,7 @@ def test_chunks(toy_stages, tmp_path, points, during):
     assert read_blocks(found["store"]) == [True, False, False, True]
 
 
-def test_what_was_read_says_of_which_state_it_is(toy_stages, tmp_path, folder):
+def test_blocks_record_the_state_of_their_files(toy_stages, tmp_path, folder):
     found = Store(lle("run", config(tmp_path, None))["store"])
     states = [report.report["state"] for report in checkpoint.read_reports(found)["ingest", "read"]]
     assert len(set(states)) == 3
@@ -162,7 +164,7 @@ def test_labels_stay_with_their_rows(toy_stages, tmp_path, points, monkeypatch):
     np.testing.assert_array_equal(found.read_all("_work/raw")[:, 1], found.read_all("label")[:, 0])
 
 
-def test_new_points(tmp_path, points, folder, monkeypatch):
+def test_new_points_changed_during_a_transform_are_detected(tmp_path, points, folder, monkeypatch):
     store, new = lle("run", config(tmp_path, None))["store"], str(folder / "*.npy")
     execution = tmp_path / "execution.yaml"
     execution.write_text(
@@ -186,7 +188,7 @@ def test_new_points(tmp_path, points, folder, monkeypatch):
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], Store(store).read_all("embedding"))
 
 
-def test_a_column_that_says_how_many_neighbors_stays_with_its_rows(tmp_path, points, monkeypatch):
+def test_column_of_neighbor_numbers_stays_with_its_rows(tmp_path, points, monkeypatch):
     """It is read after the rows: a file that came among the others meanwhile would move it."""
     (tmp_path / "in").mkdir()
 

@@ -22,7 +22,7 @@ def later(path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["npy", "parquet", "csv", "npz"])
-def test_files(tmp_path, points, kind):
+def test_stamps_change_with_the_files_of_a_block_only(tmp_path, points, kind):
     for number in range(4):
         rows, path = points[25 * number : 25 * number + 25], tmp_path / f"{number}.{kind}"
         if kind in ("npy", "npz"):
@@ -42,7 +42,7 @@ def test_files(tmp_path, points, kind):
 
 
 @pytest.mark.parametrize(("zarr_format", "shards"), [(2, None), (3, None), (3, (20, 2))])
-def test_chunks(tmp_path, points, zarr_format, shards):
+def test_stamps_change_with_the_chunks_of_a_block_only(tmp_path, points, zarr_format, shards):
     group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w", zarr_format=zarr_format)
     array = group.create_array("p", shape=(100, 2), chunks=(10, 1), shards=shards, dtype="f8")
     array[:] = points
@@ -62,7 +62,7 @@ def test_chunks(tmp_path, points, zarr_format, shards):
     assert len(stamps()) == 6
 
 
-def test_a_file_that_is_written_meanwhile_is_not_looked_for(tmp_path, points):
+def test_temporary_file_of_a_writer_is_ignored(tmp_path, points):
     """Listed under the name that it has while it is written, and gone by then: here a link to nothing."""
     zarr.save(str(tmp_path / "x.zarr"), points)
     source = open_source("zarr", url=str(tmp_path / "x.zarr"))
@@ -85,7 +85,7 @@ def test_generated_points():
     assert changed(first, other) == [0, 1, 2]
 
 
-def test_a_place_that_lists_nothing_cannot_tell(tmp_path, points, monkeypatch):
+def test_store_without_listing_detects_no_changes(tmp_path, points, monkeypatch):
     zarr.save(str(tmp_path / "x.zarr"), points)
     source = open_source("zarr", url=str(tmp_path / "x.zarr"))
     assert source.detects_changes

@@ -56,7 +56,7 @@ class TestEveryKind:
     @pytest.mark.parametrize("name", ALL_INPUTS)
     @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(ranges=st.lists(st.tuples(st.integers(0, N), st.integers(0, N)).map(sorted), min_size=1, max_size=4))
-    def test_any_rows_in_any_order(self, inputs, data, name, ranges):
+    def test_any_rows_can_be_read_in_any_order(self, inputs, data, name, ranges):
         kind, params = inputs[name]
         X, y = data
         for start, stop in ranges:
@@ -152,7 +152,7 @@ class TestGlobs:
         block = open_source("npy", path=f"{tmp_path}/p*.npy").read(0, 9)
         assert block[:, 0].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
-    def test_labels_may_be_cut_differently(self, tmp_path):
+    def test_label_files_may_have_other_lengths_than_data_files(self, tmp_path):
         for i, size in enumerate((3, 4)):
             np.save(tmp_path / f"p{i}.npy", np.zeros((size, 2)))
         for i, values in enumerate(([0.5, 1.5], [2.5, 3.5, 4.5, 5.5, 6.5])):
@@ -161,7 +161,7 @@ class TestGlobs:
         assert source.label_kind == "continuous"
         assert source.read_labels(1, 6).tolist() == [1.5, 2.5, 3.5, 4.5, 5.5]
 
-    def test_a_name_with_brackets_is_a_name(self, tmp_path):
+    def test_file_name_with_brackets_is_no_pattern(self, tmp_path):
         np.save(tmp_path / "x[1].npy", np.zeros((3, 2)))
         assert open_source("npy", path=tmp_path / "x[1].npy").n_rows == 3
 
@@ -222,7 +222,7 @@ class TestReadsOnlyWhatItNeeds:
         open_source(kind, **params).read(50, 60)
         assert len(opened) == 2
 
-    def test_threads_take_streams_of_their_own(self, inputs, data):
+    def test_each_thread_uses_its_own_stream(self, inputs, data):
         kind, params = inputs["idx gzip"]
         wrong = []
 
@@ -329,7 +329,7 @@ class TestLabels:
         assert found_kind == kind
         np.testing.assert_array_equal(found, values - (5 if kind == "categorical" else 0))
 
-    def test_classes_of_all_blocks_and_files_count(self, tmp_path, monkeypatch):
+    def test_classes_are_collected_over_all_blocks_and_files(self, tmp_path, monkeypatch):
         monkeypatch.setattr(labels, "SCAN_ROWS", 2)
         for i, values in enumerate((["b", "b", "b"], ["a", "c", "b"])):
             np.save(tmp_path / f"x{i}.npy", np.zeros((3, 1)))
@@ -338,11 +338,11 @@ class TestLabels:
         assert source.read_labels(2, 5).tolist() == [1, 0, 2]
         assert source.label_names == ("a", "b", "c")
 
-    def test_too_many_texts(self, tmp_path):
+    def test_too_many_distinct_labels_of_text_are_refused(self, tmp_path):
         with pytest.raises(InputError, match="1000 different texts"):
             self.read(tmp_path, np.array([f"id{i}" for i in range(1001)]))
 
-    def test_text_after_numbers(self, tmp_path):
+    def test_text_after_numbers_in_a_label_column(self, tmp_path):
         values = [str(i / 4) for i in range(1200)]
         write_frame(tmp_path / "x.csv", np.zeros((1201, 2)), [*values, "oak"])
         source = open_source("csv", path=tmp_path / "x.csv", label="label")
@@ -399,7 +399,7 @@ class TestCsv:
                     assert np.array_equal(source.read(start, stop), X[start:stop]), (name, scan, start, stop)
 
     @pytest.mark.parametrize("rows", [1023, 1024, 1025, 2048])
-    def test_around_the_marks(self, tmp_path, rows):
+    def test_rows_around_the_recorded_line_offsets(self, tmp_path, rows):
         X = np.random.default_rng(rows).standard_normal((rows, 2))
         pd.DataFrame(X, columns=["a", "b"]).to_csv(tmp_path / "x.csv", index=False)
         source = open_source("csv", path=tmp_path / "x.csv")
@@ -424,7 +424,7 @@ class TestCsv:
             roles = open_source(kind, path=tmp_path / f"x.{kind}", label="kind").roles
             assert roles == ColumnRoles(("b", "a", "gap"), "kind", None, {"name": "text"})
 
-    def test_the_type_of_a_column_without_entries_is_that_of_the_other_files(self, tmp_path):
+    def test_empty_column_has_the_type_of_the_other_files(self, tmp_path):
         (tmp_path / "1.csv").write_text("a,name,b\n1,,2\n")
         (tmp_path / "2.csv").write_text("a,name,b\n1,oak,\n")
         (tmp_path / "3.csv").write_text("a,name,b\n")
@@ -441,7 +441,7 @@ class TestCsv:
         with pytest.raises(InputError, match=r"x\.csv near line 2502, column 'height'.*'2o\.5'"):
             source.read(2400, 2600)
 
-    def test_a_file_that_shrank_is_noticed(self, tmp_path):
+    def test_file_that_became_shorter_is_detected(self, tmp_path):
         path = tmp_path / "x.csv"
         path.write_text("a,b\n" + "1,2\n" * 3000)
         source = open_source("csv", path=path)
@@ -481,7 +481,7 @@ class TestParquet:
         assert source.read_labels(0, 2).tolist() == [1, 0]
 
     @pytest.mark.parametrize("index_name", [None, "id"])
-    def test_a_row_index_is_no_feature(self, tmp_path, index_name):
+    def test_row_index_is_not_a_feature(self, tmp_path, index_name):
         index = pd.Index([5, 9, 2], name=index_name)
         pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=index).to_parquet(tmp_path / "x.parquet")
         assert open_source("parquet", path=tmp_path / "x.parquet").read(0, 3).tolist() == [[1], [2], [3]]
@@ -579,7 +579,7 @@ class TestRemoteZarr:
         (tmp_path / "x.zarr/points/c/2/1").write_bytes(b"garbage")
         assert open_source("zarr", url="s3://bucket/x.zarr", array="points").fingerprint()["points"][0] != before
 
-    def test_no_answer_may_be_tried_again(self, monkeypatch):
+    def test_missing_answer_is_a_temporary_error(self, monkeypatch):
         monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)
         store = pytest.importorskip("obstore.store")
         original = store.from_url
@@ -825,7 +825,7 @@ def test_single_zarr_array(tmp_path):
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_npz_of_any_zip_tool(tmp_path, compression):
+def test_npz_of_other_zip_tools_is_read(tmp_path, compression):
     np.save(tmp_path / "x.npy", RANDOM)
     with zipfile.ZipFile(tmp_path / "x.npz", "w", compression) as archive:
         archive.writestr("notes.txt", "hello")

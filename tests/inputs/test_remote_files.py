@@ -53,7 +53,7 @@ def saved(save, *arrays, **named) -> bytes:
 
 class TestSameRows:
     @pytest.mark.parametrize("name", KINDS)
-    def test_as_from_a_disk(self, inputs, data, folder, name, monkeypatch):
+    def test_remote_rows_equal_local_rows(self, inputs, data, folder, name, monkeypatch):
         kind, params = inputs[name]
         upload([file for file in Path(params["path"]).parent.iterdir() if file.is_file()], folder)
         monkeypatch.setattr(remote_files, "PIECE_BYTES", 1000)  # many requests a read
@@ -68,7 +68,7 @@ class TestSameRows:
         few = open_source(kind, **there, columns=columns)
         np.testing.assert_array_equal(few.read(100, 1400), data[0][100:1400][:, [4, 0]])
 
-    def test_names_as_in_urls(self, folder):
+    def test_percent_encoded_names_are_read(self, folder):
         folder.put("a b/x%#1?.npy", saved(np.save, np.eye(3)))
         for name in ("a%20b/x%25%231%3F.npy", "a b/*.npy"):
             [found] = open_source("npy", path=f"{folder.url}/{name}").fingerprint()["points"]
@@ -79,7 +79,7 @@ class TestSameRows:
         ("**/*.npy", ["a", "b", "c", "e"]),
         ("d/**/*.npy", ["c", "e"]), (".*.npy", [".f"]), ("x[1].*", ["x[1]"]),
     ])  # fmt: skip
-    def test_patterns(self, bucket, pattern, found):
+    def test_patterns_match_remote_files(self, bucket, pattern, found):
         objects = open_objects(bucket.url("patterns"))
         for name in ("a.npy", "b.npy", "d/deep/c.npy", "d/e.npy", ".f.npy", "x[1].*", "a.txt"):
             objects.put(name, saved(np.save, np.eye(3)))
@@ -99,7 +99,7 @@ class TestHowMuchIsRead:
             yield traffic
 
     @pytest.mark.parametrize("kind", ["npy", "npy by columns", "npz", "parquet", "csv"])
-    def test_a_block_costs_its_bytes(self, folder, traffic, kind, tmp_path, monkeypatch):
+    def test_reading_a_block_transfers_its_bytes_only(self, folder, traffic, kind, tmp_path, monkeypatch):
         X = np.random.default_rng(83).normal(size=(self.N, self.D))
         path = tmp_path / f"x.{kind.split()[0]}"
         if kind in ("parquet", "csv"):
@@ -118,7 +118,7 @@ class TestHowMuchIsRead:
         assert traffic.received < 0.16 * whole  # 2 of 100; csv: up to 1024 rows more on either side
         assert traffic.requests["GET"] <= {"npy by columns": self.D, "parquet": 8}.get(kind, 1)
 
-    def test_columns_that_are_not_taken_stay_there(self, folder, traffic, tmp_path):
+    def test_unused_columns_are_not_transferred(self, folder, traffic, tmp_path):
         X = np.random.default_rng(5).normal(size=(self.N, 20))
         pd.DataFrame(X, columns=[f"x{i}" for i in range(20)]).to_parquet(tmp_path / "x.parquet")
         upload([tmp_path / "x.parquet"], folder)
@@ -157,7 +157,7 @@ class TestChanges:
         assert second != first
         assert changed(before, after) == [1, 2]  # rows 25 to 49
 
-    def test_while_it_is_read(self, folder):
+    def test_file_changed_during_the_read_is_detected(self, folder):
         folder.put("x.npy", saved(np.save, np.zeros((50, 2))))
         source = open_source("npy", path=f"{folder.url}/x.npy")
         time.sleep(1.1)  # headers tell seconds
@@ -169,7 +169,7 @@ class TestChanges:
         with pytest.raises(InputError, match=r"x\.npy: the object was deleted"):
             source.read(0, 10)
 
-    def test_keep_reads_only_what_changed(self, folder, tmp_path):
+    def test_next_version_reads_only_changed_files(self, folder, tmp_path):
         X = swiss_roll(600, np.random.default_rng(67))
 
         def put(number, rows):
@@ -215,7 +215,7 @@ class TestRefusals:
         ("s3://me:hunter2@bucket/x.npy", "the URL holds a user name or password"),
         ("http://127.0.0.1:9/*.npy", "web servers cannot list files"),
     ])  # fmt: skip
-    def test_urls(self, bucket, url, said):
+    def test_invalid_urls_are_refused(self, bucket, url, said):
         open_objects(bucket.url("refused")).put("x.npy", saved(np.save, np.eye(3)))
         with pytest.raises(InputError, match=said) as caught:
             open_source("npy", path=url)
@@ -233,7 +233,7 @@ class TestRefusals:
             open_source("npy", path=bucket.url(name))
 
     @pytest.mark.parametrize("kind", ["npz", "idx", "parquet", "csv"])
-    def test_another_format(self, folder, kind):
+    def test_remote_file_of_another_format_is_refused(self, folder, kind):
         folder.put("x", b"\0" * 200)
         with pytest.raises(InputError, match=f"{folder.url}/x"):
             open_source(kind, path=f"{folder.url}/x")
@@ -243,7 +243,7 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"pip install '\.\[s3\]'"):
             open_source("npy", path="s3://bucket/x.npy")
 
-    def test_a_web_server_that_sends_whole_files_only(self, tmp_path, monkeypatch):
+    def test_web_server_without_range_requests_is_refused(self, tmp_path, monkeypatch):
         monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)
         np.save(tmp_path / "x.npy", np.zeros((9000, 3)))
         quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *args: None})
@@ -258,7 +258,7 @@ class TestRefusals:
                 thread.join()
 
 
-def test_chosen_columns_come_by_windows(tmp_path, monkeypatch):
+def test_chosen_columns_are_read_in_windows_of_rows(tmp_path, monkeypatch):
     """Whole rows are read, of which only the chosen columns are in the plan of memory."""
     X = np.arange(3000.0).reshape(100, 30)
     np.save(tmp_path / "x.npy", X)

@@ -24,7 +24,7 @@ def labelled(tmp_path):
 
 @pytest.mark.parametrize("window", [7, 4096])
 @pytest.mark.parametrize("where", [5, "5"])
-def test_rows_of_one_label_in_any_cut(labelled, monkeypatch, where, window):
+def test_rows_of_one_label_do_not_depend_on_the_blocks(labelled, monkeypatch, where, window):
     path, label_path, points, labels = labelled
     monkeypatch.setattr(row_filter, "WINDOW_ROWS", window)
     source = open_source("npy", path=path, labels=label_path, columns=None, where=where)
@@ -49,17 +49,17 @@ def test_each_digit_by_itself():
      ("synthetic", {"name": "s_curve", "n_points": 50, "where": 1}, "2 label columns"),
      ("synthetic", {"name": "spiral_2d", "n_points": 50, "where": 77}, "no row has the label")],
 )  # fmt: skip
-def test_mistakes_are_named(kind, params, words):
+def test_invalid_values_of_where_are_named(kind, params, words):
     with pytest.raises(InputError, match=words):
         open_source(kind, **params)
 
 
-def test_labels_are_needed(labelled):
+def test_where_without_labels_is_refused(labelled):
     with pytest.raises(InputError, match="found no labels"):
         open_source("npy", path=labelled[0], labels=None, columns=None, where=3)
 
 
-def test_the_label_is_part_of_the_fingerprint_and_leaves_others_as_they_were():
+def test_where_is_part_of_the_fingerprint_only_if_it_is_set():
     def config(**changes):
         source = {"kind": "synthetic", "name": "digits", **changes}
         return Config.model_validate({"input": source, "output": {"store": "runs/x.zarr"}})
@@ -107,7 +107,7 @@ def test_rows_are_chosen_by_one_column_and_labelled_by_another(table, monkeypatc
     assert source.fingerprint() != opened("q", where=1).fingerprint()
 
 
-def test_labels_of_other_rows_are_refused(labelled, tmp_path):
+def test_labels_of_another_length_are_refused(labelled, tmp_path):
     path, label_path, *_ = labelled
     np.save(tmp_path / "k.npy", np.arange(7))
     with pytest.raises(InputError, match="expected one label per row, 1000 in all, found 7"):

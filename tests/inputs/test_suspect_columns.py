@@ -22,7 +22,7 @@ SECONDS = 1.7e9 + RNG.integers(0, 10**7, N)
     pytest.param(SECONDS * 1e9, "nanoseconds since 1970", id="nanoseconds"),
     pytest.param(np.cumsum(RNG.random(N)), "a time: numbers that rise", id="rising numbers"),
 ])  # fmt: skip
-def test_ids_and_times_are_seen(values, words):
+def test_ids_and_times_are_reported(values, words):
     assert words in look_of(values[:3000], len(values))
 
 
@@ -35,18 +35,18 @@ def test_ids_and_times_are_seen(values, words):
     pytest.param(np.repeat(np.arange(N // 2), 2), id="numbers that stay"),
     pytest.param(np.append(np.arange(N - 1.0), np.nan), id="gaps"),
 ])  # fmt: skip
-def test_measurements_are_not(values):
+def test_measurements_are_not_reported(values):
     assert look_of(values[-3000:], len(values)) == ""
 
 
-def test_rows_at_the_start_in_the_middle_and_at_the_end_count(tmp_path):
+def test_rows_at_start_middle_and_end_are_checked(tmp_path):
     resets = np.arange(N) % 2000
     frame = pd.DataFrame({"x": RNG.normal(size=N), "row": np.arange(N), "resets": resets})
     frame.to_csv(tmp_path / "x.csv", index=False)
     assert set(suspect_columns(open_source("csv", path=tmp_path / "x.csv"))) == {"row"}
 
 
-def test_arrays_and_tables_of_few_rows_have_none(tmp_path):
+def test_arrays_and_short_tables_have_no_suspect_columns(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(200.0).reshape(100, 2))
     pd.DataFrame({"row": np.arange(10)}).to_csv(tmp_path / "x.csv", index=False)
     assert suspect_columns(open_source("npy", path=tmp_path / "x.npy")) == {}

@@ -52,7 +52,7 @@ def check(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 4])
-def test_processes(tmp_path, serial, n_workers):
+def test_numbers_of_processes_give_the_same_bytes(tmp_path, serial, n_workers):
     cluster = Cluster(kind="local", workers=n_workers, memory="2GiB")
     with connect(cluster) as client:
         for name in SECTIONS:
@@ -62,7 +62,7 @@ def test_processes(tmp_path, serial, n_workers):
 @pytest.mark.parametrize(("threads", "names"), [
     (4, FAST), pytest.param(1, SECTIONS, marks=pytest.mark.slow), pytest.param(4, SECTIONS, marks=pytest.mark.slow),
 ])  # fmt: skip
-def test_threads_of_one_process(tmp_path, serial, threads, names):
+def test_numbers_of_threads_give_the_same_bytes(tmp_path, serial, threads, names):
     with (
         LocalCluster(
             n_workers=1,
@@ -78,7 +78,7 @@ def test_threads_of_one_process(tmp_path, serial, threads, names):
             check(run(tmp_path / name, client.scheduler.address, name), serial(name))
 
 
-def test_another_block_size_changes_bytes_so_that_the_test_can_fail(tmp_path, serial):
+def test_comparison_detects_another_block_size(tmp_path, serial):
     job = Job(tmp_path, None, execution={"block_points": 140, "cluster": {"kind": "serial"}}, **SECTIONS["kdtree"])
     assert job.run() == ""
     found = contents(job)

@@ -43,7 +43,7 @@ def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {"run.zarr"}
 
 
-def test_npy(store, tmp_path, embedding):
+def test_npy_equals_the_stored_embedding(store, tmp_path, embedding):
     assert export_embedding(store, tmp_path / "y.npy") == ROWS
     found = np.load(tmp_path / "y.npy")
     np.testing.assert_array_equal(found, embedding)
@@ -55,7 +55,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(("suffix", "read"), [(".parquet", pd.read_parquet), (".csv", read_csv)])
-def test_tables(store, tmp_path, embedding, component, suffix, read):
+def test_tables_equal_the_stored_embedding(store, tmp_path, embedding, component, suffix, read):
     assert export_embedding(store, tmp_path / f"y{suffix}") == ROWS
     found = read(tmp_path / f"y{suffix}")
     assert list(found.columns) == ["row", "component", "y1", "y2", "y3"]
@@ -66,19 +66,19 @@ def test_tables(store, tmp_path, embedding, component, suffix, read):
 
 @pytest.mark.parametrize("suffix", [".npy", ".parquet", ".csv"])
 class TestEveryFormat:
-    def test_replaces_an_old_file_and_leaves_nothing_else(self, store, tmp_path, suffix):
+    def test_export_replaces_an_old_file_and_leaves_no_other(self, store, tmp_path, suffix):
         out = tmp_path / f"y{suffix}"
         out.write_text("old")
         export_embedding(store, out)
         assert out.read_bytes() != b"old"
         assert names_in(tmp_path) == {out.name}
 
-    def test_same_bytes_again(self, store, tmp_path, suffix):
+    def test_second_export_has_the_same_bytes(self, store, tmp_path, suffix):
         for name in ("a", "b"):
             export_embedding(store, tmp_path / f"{name}{suffix}")
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 
-    def test_a_damaged_block_leaves_the_old_file(self, store, tmp_path, suffix):
+    def test_damaged_block_keeps_the_old_file(self, store, tmp_path, suffix):
         chunk = Path(store.url, "embedding", "c", "2", "0")
         chunk.write_bytes(chunk.read_bytes()[:-1])
         out = tmp_path / f"y{suffix}"
@@ -88,7 +88,7 @@ class TestEveryFormat:
         assert out.read_text() == "old"
         assert names_in(tmp_path) == {out.name}
 
-    def test_two_exports_to_one_file_at_once_are_both_whole(self, store, tmp_path, suffix, monkeypatch):
+    def test_simultaneous_exports_to_one_file_are_complete(self, store, tmp_path, suffix, monkeypatch):
         """The second one begins and ends while the first one is at its third block."""
         alone, out, starts = tmp_path / f"alone{suffix}", tmp_path / f"y{suffix}", []
         export_embedding(store, alone)
@@ -109,12 +109,12 @@ class TestEveryFormat:
         assert out.read_bytes() == alone.read_bytes()
         assert names_in(tmp_path) == {out.name, alone.name}
 
-    def test_folder_of_that_name(self, store, tmp_path, suffix):
+    def test_folder_with_the_name_of_the_file_is_refused(self, store, tmp_path, suffix):
         (tmp_path / f"y{suffix}").mkdir()
         with pytest.raises(ConfigError, match="found a folder"):
             export_embedding(store, tmp_path / f"y{suffix}")
 
-    def test_no_embedding_yet(self, tmp_path, suffix):
+    def test_export_without_an_embedding_is_refused(self, tmp_path, suffix):
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
         with pytest.raises(StoreError, match="no array 'embedding'"):
@@ -135,7 +135,7 @@ def test_other_suffixes_are_refused(store, tmp_path, name):
     assert names_in(tmp_path) == set()
 
 
-def test_relative_name(store, tmp_path, monkeypatch):
+def test_relative_file_name_is_accepted(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     export_embedding(store, Path("y.npy"))
     assert (tmp_path / "y.npy").exists()

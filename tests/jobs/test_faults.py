@@ -24,30 +24,30 @@ def client():
 
 
 class TestWorkers:
-    def test_one_killed_costs_what_it_was_doing(self, tmp_path, client):
+    def test_killed_worker_loses_only_its_current_blocks(self, tmp_path, client):
         [row] = faults.worker_killed(tmp_path, client, ("solve_weights",))
         assert (row.equal, row.said) == (True, "")
         assert row.redone <= IN_FLIGHT
 
-    def test_one_killed_in_every_stage(self, tmp_path, client):
+    def test_worker_killed_in_every_stage_changes_no_byte(self, tmp_path, client):
         rows = faults.worker_killed(tmp_path, client)
         assert [row.stage for row in rows] == list(faults.ON_WORKERS)
         assert all(row.equal and not row.said for row in rows)
         assert max(row.redone for row in rows) <= IN_FLIGHT
 
-    def test_all_killed_at_once(self, tmp_path, client):
+    def test_all_workers_killed_at_once_changes_no_byte(self, tmp_path, client):
         [row] = faults.all_workers_restarted(tmp_path, client)
         assert (row.equal, row.said) == (True, "")
         assert row.redone <= IN_FLIGHT
 
-    def test_a_poisoned_block_is_named_and_the_others_finish(self, tmp_path, client):
+    def test_block_that_kills_its_worker_is_named_and_others_finish(self, tmp_path, client):
         [row] = faults.poisoned_block(tmp_path, client)
         assert row.equal
         assert "solve_weights.solve: 1 of 6 blocks failed" in row.said
         assert "block 2: StageIncomplete: its worker was killed at each try" in row.said
         assert 1 <= row.redone <= 10  # its own deaths, and those that were queued with it
 
-    def test_scheduler_lost(self, tmp_path):
+    def test_lost_scheduler_is_a_temporary_error(self, tmp_path):
         [row] = faults.scheduler_lost(tmp_path)
         assert row.equal
         assert "scheduler" in row.said
@@ -56,24 +56,24 @@ class TestWorkers:
 
 
 class TestDrivers:
-    def test_killed(self, tmp_path):
+    def test_killed_driver_is_resumed(self, tmp_path):
         [row] = faults.driver_killed(tmp_path)
         assert row.equal
         assert row.redone <= 1
 
-    def test_two_at_once(self, tmp_path):
+    def test_second_driver_is_refused(self, tmp_path):
         [row] = faults.two_drivers(tmp_path)
         assert row.equal
         assert "another run holds this store" in row.said
         assert row.redone == 0
 
-    def test_clock_set_forth_and_back(self, tmp_path):
+    def test_changes_of_the_clock_do_not_matter(self, tmp_path):
         [row] = faults.clock_skew(tmp_path)
         assert (row.equal, row.redone) == (True, 0)
 
 
 class TestStorage:
-    def test_disk_full_in_the_middle(self, tmp_path):
+    def test_full_disk_keeps_finished_blocks(self, tmp_path):
         try:
             [row] = faults.disk_full(tmp_path)
         except OSError as error:
@@ -85,18 +85,18 @@ class TestStorage:
         for part in ("the disk is full", "What is finished is kept", "run the same command again"):
             assert part in row.said
 
-    def test_one_write_in_twenty_fails(self, tmp_path):
+    def test_random_write_failures_are_retried(self, tmp_path):
         """Each is tried again by the store itself; no block is."""
         [row] = faults.one_write_in_twenty_fails(tmp_path)
         assert (row.equal, row.said, row.redone) == (True, "", 0)
 
-    def test_damage_is_never_used_and_computed_again(self, tmp_path):
+    def test_damaged_data_are_never_used_but_computed_again(self, tmp_path):
         """Some of the arrays and bundles; the slow test takes all of them."""
         rows = list(faults.damaged(tmp_path, every=7, offset=1))
         assert len(rows) >= 5
         check_damage(rows)
 
-    def test_damage_of_every_array(self, tmp_path):
+    def test_damage_of_every_array_is_detected(self, tmp_path):
         rows = list(faults.damaged(tmp_path))
         check_damage(rows)
         assert len(rows) > 30
@@ -104,7 +104,7 @@ class TestStorage:
         for name in (*faults.RESULTS, "_work/raw", "_work/sorted_points", "_work/sent_rows", "_work/contributions"):
             assert name in damaged
 
-    def test_verify_names_what_is_damaged_and_the_next_run_mends_it(self, tmp_path):
+    def test_verify_names_damage_and_the_next_run_repairs_it(self, tmp_path):
         job = faults.Job(tmp_path)
         job.run()
         store = tmp_path / "run.zarr"

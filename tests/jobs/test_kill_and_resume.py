@@ -71,7 +71,7 @@ def undisturbed(tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("stages", [("find_neighbors",), pytest.param(KILLED_IN, marks=pytest.mark.slow)])
-def test_killed_job_goes_on_where_it_was_killed(tmp_path, undisturbed, stages):
+def test_killed_job_resumes_with_the_same_bytes(tmp_path, undisturbed, stages):
     """One job, killed once in each of some stages."""
     config = job(tmp_path / "killed")
     store = config.parent / "run.zarr"
@@ -103,7 +103,7 @@ def test_workers_give_the_same_bytes_as_one_process(tmp_path, undisturbed):
 @pytest.mark.parametrize(
     ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)]
 )
-def test_a_signal_stops_cleanly(tmp_path, number, code):
+def test_signal_stops_the_run_with_its_exit_code(tmp_path, number, code):
     config = job(tmp_path / "stopped")
     store = config.parent / "run.zarr"
     process = start(config)
@@ -119,7 +119,7 @@ def test_a_signal_stops_cleanly(tmp_path, number, code):
 
 
 @pytest.mark.slow
-def test_a_second_run_is_refused_and_a_dead_one_taken_over(tmp_path):
+def test_second_run_is_refused_but_the_lock_of_a_dead_run_is_taken_over(tmp_path):
     config = job(tmp_path / "twice")
     store = config.parent / "run.zarr"
     first = start(config)

@@ -48,7 +48,7 @@ def test_equals_scikit_learn(tmp_path, method, name, seed):
 
 
 @pytest.mark.slow
-def test_the_hessian_of_scikit_learn_is_its_ltsa(tmp_path):
+def test_hessian_of_scikit_learn_equals_its_ltsa(tmp_path):
     """The difference the README names; it is none where k leaves no further columns."""
     X = points("swiss_roll", 900, 11)
     hessian, ltsa = (
@@ -103,7 +103,7 @@ class TestLaplacian:
 
     @pytest.mark.parametrize("solver", ["polynomial", pytest.param("shift_invert", marks=pytest.mark.slow)])
     @pytest.mark.parametrize("n", [300, pytest.param(900, marks=pytest.mark.slow)])
-    def test_routes_agree_with_the_dense_problem(self, tmp_path, solver, n):
+    def test_all_solvers_agree_with_the_dense_problem(self, tmp_path, solver, n):
         X = sample("s_curve", 0, n, 5, 0.0, 0.0).points
         store, result = run_on(tmp_path, X, "laplacian", "--set", f"eigensolver.method={solver}",
                                eigensolver={"n_components": 3})  # fmt: skip
@@ -115,7 +115,7 @@ class TestLaplacian:
         assert largest_angle(embedding, vectors) < 0.01
         assert (embedding[np.abs(embedding).argmax(axis=0), range(3)] > 0).all()
 
-    def test_components_have_null_vectors_of_their_own(self, tmp_path):
+    def test_each_component_has_its_own_null_vector(self, tmp_path):
         X = sample("s_curve", 0, 500, 5, 0.0, 0.0).points
         store, result = run_on(tmp_path, np.concatenate([X, 0.9 * X[:300] + 50.0]), "laplacian")
         assert result["metrics"]["n_components_weak"] == 2
@@ -127,7 +127,7 @@ class TestLaplacian:
             np.testing.assert_allclose(gram, np.eye(2), atol=1e-6)
 
     @pytest.mark.parametrize(("t", "said"), [("1e-9", "exp(-d^2 / t) is zero"), ("1e-3", "raise weights.t")])
-    def test_too_small_a_scale_is_refused(self, tmp_path, t, said):
+    def test_too_small_scale_of_the_heat_kernel_is_refused(self, tmp_path, t, said):
         config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 500})
         result = CliRunner().invoke(app, ["run", str(config), "--set", "method=laplacian", "--set", f"weights.t={t}"])
         assert result.exit_code == 2, result.output
@@ -136,7 +136,7 @@ class TestLaplacian:
 
 @pytest.mark.parametrize("method", [pytest.param("hessian", marks=pytest.mark.slow), "ltsa"])
 @pytest.mark.parametrize("n", [300, pytest.param(1200, marks=pytest.mark.slow)])
-def test_flat_data_are_unfolded_exactly(tmp_path, method, n):
+def test_flat_data_give_their_coordinates_exactly(tmp_path, method, n):
     """Their coordinates are null vectors of M besides the constant: an answer, not an error."""
     rng = np.random.default_rng(5)
     u = rng.random((n, 2))
@@ -229,7 +229,7 @@ class TestFactor:
             assert largest_angle(Y[:900], alone.read_all("embedding")) < 1e-4
         assert np.isfinite(Y).all()
 
-    def test_points_that_nobody_lists_are_placed(self, tmp_path, method):
+    def test_points_in_no_list_get_coordinates(self, tmp_path, method):
         """Far points are in no list but their own; the others' coordinates must not mark them."""
         rng = np.random.default_rng(3)
         roll = sample("swiss_roll", 0, 1000, 5, 0.0, 0.0).points
@@ -265,7 +265,7 @@ def test_a_changed_method_keeps_the_neighbors_and_leaves_no_arrays_of_the_old_on
     assert Store(store.url).read_all("embedding").tobytes() == first
 
 
-def test_as_many_rows_as_points_are_not_taken_for_lle(tmp_path):
+def test_square_factor_of_another_method_is_not_treated_as_lle(tmp_path):
     """A Hessian eigenmap of one coordinate has one row a point, and those rows have nothing on the diagonal."""
     X = sample("s_curve", 0, 600, 5, 0.0, 0.0).points
     store, result = run_on(tmp_path, X, "hessian", eigensolver={"n_components": 1})
@@ -276,7 +276,7 @@ def test_as_many_rows_as_points_are_not_taken_for_lle(tmp_path):
     assert largest_angle(embedding, vectors[-2:-1].T) < 1e-4
 
 
-def test_pca_knows_no_components(tmp_path):
+def test_pca_embeds_all_components_together(tmp_path):
     roll = sample("swiss_roll", 0, 500, 5, 0.0, 0.0).points
     store, result = run_on(tmp_path, np.concatenate([roll, roll[:300] + 500.0]), "pca")
     assert result["metrics"]["n_components_weak"] == 2
@@ -294,7 +294,7 @@ def test_workers_give_the_bytes_of_a_serial_run(tmp_path, method):
     assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == serial
 
 
-def test_coordinates_too_close_for_a_scale_are_refused(tmp_path):
+def test_auto_scale_of_coincident_points_is_refused(tmp_path):
     X = 1e-47 * np.random.default_rng(3).random((200, 3))
     np.save(tmp_path / "x.npy", X)
     config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")})
@@ -303,7 +303,7 @@ def test_coordinates_too_close_for_a_scale_are_refused(tmp_path):
     assert "weights.t: auto" in " ".join(result.output.split())
 
 
-def test_modified_reads_reg_where_scikit_learn_does_not(tmp_path):
+def test_modified_uses_reg_unlike_scikit_learn(tmp_path):
     X = sample("swiss_roll", 0, 700, 9, 0.0, 0.0).points
     small, _ = run_on(tmp_path, X, "modified")
     before = small.read_all("embedding")
@@ -326,7 +326,7 @@ def test_modified_reads_reg_where_scikit_learn_does_not(tmp_path):
         (["method=pca", "eigensolver.n_components=4"], ["eigensolver.n_components is 4", "3 features"]),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, overrides, said):
+def test_parameters_that_do_not_fit_the_method_are_refused(tmp_path, overrides, said):
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 300})
     arguments = [part for override in overrides for part in ("--set", override)]
     result = CliRunner().invoke(app, ["run", str(config), *arguments])
@@ -335,7 +335,7 @@ def test_what_does_not_fit_is_refused(tmp_path, overrides, said):
     assert not (tmp_path / "run.zarr").exists()
 
 
-def test_fitting_neighbors_are_accepted_at_their_least(tmp_path):
+def test_least_number_of_neighbors_is_accepted(tmp_path):
     for method, k in (("hessian", 6), ("ltsa", 4), ("modified", 3)):
         config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 300})
         assert lle("validate", config, "--set", f"method={method}", "--set", f"neighbors.n_neighbors={k}")

@@ -24,7 +24,7 @@ def test_mnist(tmp_path, shared_data):
     assert metrics["trustworthiness"]["low"] > 0.9
 
 
-def test_mnist_by_its_exact_graph(tmp_path, shared_data):
+def test_mnist_with_exact_neighbors_has_known_eigenvalues(tmp_path, shared_data):
     """The eigenvalues that do not depend on a search: every approximate graph is some per cent away from them."""
     images = shared_data("mnist/train-images-idx3-ubyte.gz").parent
     config = write_config(
@@ -36,7 +36,7 @@ def test_mnist_by_its_exact_graph(tmp_path, shared_data):
     np.testing.assert_allclose(metrics["eigenvalues"][0], [1.611e-6, 3.831e-6, 4.321e-6, 7.411e-6, 1.797e-5], rtol=0.02)
 
 
-def test_cover_has_closed_classes_that_are_mended(tmp_path, shared_data):
+def test_closed_classes_of_cover_are_repaired(tmp_path, shared_data):
     """The exact graph holds closed classes of 124, 98 and 39 points beside 286,000 transient ones."""
     source = {"kind": "npz", "path": str(shared_data("tables/cover.npz")), "key": "X", "labels": "y"}
     config = write_config(

@@ -25,7 +25,7 @@ POLYNOMIAL = ("--set", "eigensolver.method=polynomial", "--set")
 OTHER_QUALITY = ("--set", "quality.sample=60")
 
 
-def test_polynomials_go_on_in_another_version(real_job, tmp_path, monkeypatch):
+def test_polynomial_iteration_continues_in_a_new_version(real_job, tmp_path, monkeypatch):
     refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=60")
     root = Versions(str(tmp_path / "run.zarr"))
     [left] = root.unpublished()
@@ -43,7 +43,7 @@ def test_polynomials_go_on_in_another_version(real_job, tmp_path, monkeypatch):
     assert [state.n_degrees for state in found] == [head["n_degrees"]]
 
 
-def test_the_store_with_most_blocks_gives_them(job, tmp_path):
+def test_blocks_are_copied_from_the_store_with_most_of_them(job, tmp_path):
     first = lle("run", job())
     second = lle("run", job(), *OTHER_QUALITY)
     Path(second["store"], "_done/solve_weights/solve.00001.json").unlink()
@@ -74,14 +74,14 @@ class TestOtherFiles:
         assert third["published"] > first["published"]
         assert lle("run", job(), *more)["unchanged"]
 
-    def test_a_precomputed_graph(self, real_job, tmp_path, points):
+    def test_changed_precomputed_graph_gives_a_new_version(self, real_job, tmp_path, points):
         near = np.square(points[:, None] - points[None]).sum(axis=2).argsort(axis=1)[:, 1:11]
         path = tmp_path / "lists.npy"
         graph = json.dumps({"kind": "npy", "path": str(path)})
         settings = ("--set", f"neighbors.precomputed={graph}")
         self.twice(lambda turn: np.save(path, near[:, : 10 - turn]), real_job, *settings)
 
-    def test_numbers_of_neighbours(self, real_job, tmp_path, points):
+    def test_changed_numbers_of_neighbours_give_a_new_version(self, real_job, tmp_path, points):
         group = put_input(tmp_path, points).store_path
 
         def write(turn: int) -> None:
@@ -153,7 +153,7 @@ class TestOtherFiles:
         assert found["published"] == first["published"]
         assert found["blocks_computed"]["find_neighbors"] == 1
 
-    def test_a_run_to_align_with(self, real_job, tmp_path):
+    def test_changed_run_to_align_with_gives_a_new_version(self, real_job, tmp_path):
         other = str(tmp_path / "other.zarr")
 
         def run_other(turn: int) -> None:
@@ -163,7 +163,7 @@ class TestOtherFiles:
 
 
 class TestHalfAVersion:
-    def test_one_killed_before_it_began_gives_nothing(self, job, tmp_path):
+    def test_version_killed_before_its_first_step_is_not_reused(self, job, tmp_path):
         root = Versions(str(tmp_path / "run.zarr"))
         dead = {"host": "elsewhere", "pid": 1, "started": 0, "alive": 0, "token": "0"}
         root.open(root.new_id()).put_json("_run/lock.json", dead)
@@ -171,7 +171,7 @@ class TestHalfAVersion:
         root.open(root.new_id()).put_json("_run/lock.json", dead)
         assert lle("run", job(), "--set", "neighbors.n_neighbors=9")["published"]
 
-    def test_one_removed_by_hand_gives_nothing(self, job):
+    def test_version_removed_by_hand_is_not_reused(self, job):
         first = lle("run", job())
         lle("run", job(), "--set", "weights.reg=0.01")
         shutil.rmtree(first["store"])
@@ -179,7 +179,7 @@ class TestHalfAVersion:
         assert not lle("plan", job(), *more)["unchanged"]
         assert not lle("run", job(), *more)["unchanged"]
 
-    def test_a_published_one_without_its_group_is_said_and_computed_anew(self, job, tmp_path):
+    def test_published_version_without_metadata_is_reported_and_replaced(self, job, tmp_path):
         first = lle("run", job())
         Path(first["store"], "zarr.json").unlink()
         assert "Run the job again" in refused(1, "export", tmp_path / "run.zarr", tmp_path / "y.npy")
@@ -189,7 +189,7 @@ class TestHalfAVersion:
 
 
 class TestDamage:
-    def test_of_the_head_of_an_array_is_mended(self, job, tmp_path):
+    def test_damaged_array_metadata_are_repaired(self, job, tmp_path):
         first = lle("run", job())
         Path(first["store"], "embedding/zarr.json").write_text("{")
         refused(1, "verify", tmp_path / "run.zarr")
@@ -197,7 +197,7 @@ class TestDamage:
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
     @pytest.mark.parametrize("head", [False, True])
-    def test_is_said_again_until_it_is_mended(self, job, tmp_path, head):
+    def test_damage_is_reported_until_it_is_repaired(self, job, tmp_path, head):
         first = lle("run", job())
         if head:
             Path(first["store"], "embedding/zarr.json").write_text("{")
@@ -211,7 +211,7 @@ class TestDamage:
         assert not lle("run", job())["unchanged"]
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
-    def test_what_is_not_finished_or_did_not_converge_is_none(self, real_job, tmp_path):
+    def test_unfinished_or_unconverged_steps_are_not_reported_as_damage(self, real_job, tmp_path):
         refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=5")
         root = Versions(str(tmp_path / "run.zarr"))
         [left] = root.unpublished()
@@ -224,7 +224,7 @@ class TestDamage:
         store.objects.delete("_done/solve_weights/solve.00001.json")
         assert lle("verify", store.url)["unfinished"]["solve_weights.solve"] == 1
 
-    def test_a_step_begun_after_the_report_is_work_to_do(self, job):
+    def test_step_begun_after_the_report_is_not_reported_as_damage(self, job):
         store = Store(lle("run", job())["store"])
         store.objects.delete("_done/measure_quality/score.00000.json")
         assert "forgotten earlier" in refused(1, "verify", store.url)
@@ -233,7 +233,7 @@ class TestDamage:
         found = CliRunner().invoke(app, ["verify", store.url])
         assert (found.exit_code, "not finished: 1 block of measure_quality.score" in found.output) == (0, True)
 
-    def test_of_the_head_of_an_array_is_not_taken_over(self, job, tmp_path):
+    def test_array_with_damaged_metadata_is_not_copied_to_a_new_version(self, job, tmp_path):
         first = lle("run", job())
         Path(first["store"], "weights/zarr.json").write_text("{")
         lle("run", job(), "--set", "eigensolver.n_components=3")
@@ -243,7 +243,7 @@ class TestDamage:
         "embedding", pytest.param("weights", marks=pytest.mark.slow),
         pytest.param("_work/eigen/00000.npz", marks=pytest.mark.slow),
     ])  # fmt: skip
-    def test_that_versions_share_is_not_taken_over(self, job, tmp_path, name):
+    def test_damaged_file_shared_by_versions_is_not_copied_to_a_new_version(self, job, tmp_path, name):
         lle("run", job())
         second = lle("run", job(), *OTHER_QUALITY)
         damage(second["store"], name)
@@ -252,7 +252,7 @@ class TestDamage:
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
     @pytest.mark.parametrize("keep", [pytest.param(1, marks=pytest.mark.slow), 3])
-    def test_of_the_embedding_to_align_with(self, real_job, tmp_path, keep):
+    def test_damaged_embedding_to_align_with_is_reported(self, real_job, tmp_path, keep):
         more = ("--set", "embedding.align=previous")
         lle("run", real_job(keep=keep), *more)
         second = lle("run", real_job(keep=keep), *more, *OTHER_QUALITY)
@@ -264,7 +264,7 @@ class TestDamage:
         if keep > 1:
             np.testing.assert_allclose(Store(third["store"]).read_all("embedding"), before, atol=1e-9)
 
-    def test_of_longer_lists_means_a_search(self, real_job, tmp_path):
+    def test_damaged_longer_lists_are_replaced_by_a_search(self, real_job, tmp_path):
         first = lle("run", real_job())
         record = checkpoint.recorded_steps(Store(first["store"]))["find_neighbors", "search"]
         damage(first["store"], record["arrays"][0])

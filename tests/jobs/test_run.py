@@ -31,11 +31,11 @@ from tests.support.points import swiss_roll
         (Cluster(kind="address", address="tcp://scheduler:8786"), 500, "address"),
     ],
 )
-def test_one_block_needs_no_workers_unless_they_are_asked_for(asked, n, kind):
+def test_single_block_runs_without_workers_unless_configured(asked, n, kind):
     assert _worthwhile(asked, Layout(n, 3, "float64", 500)).kind == kind
 
 
-def test_whole_data_steps_run_where_the_memory_is():
+def test_whole_data_steps_run_on_the_driver_or_high_memory_worker():
     steps = [Step("s", "n", print, 1, Decides({}), Runs(1, place=place)) for place in (WORKER, WHOLE_DATA, DRIVER)]
     found = []
     for cluster in (Cluster(), KubernetesCluster(kind="kubernetes"),
@@ -47,7 +47,7 @@ def test_whole_data_steps_run_where_the_memory_is():
     assert found == [["worker", "driver", "driver"], *2 * [["worker", "high-memory worker", "driver"]]]
 
 
-def test_more_products_go_on_where_the_limit_was_and_renew_what_follows(tmp_path):
+def test_higher_max_degrees_continues_the_iteration_and_updates_later_steps(tmp_path):
     results = {}
     for name, limits in {"undisturbed": (50_000,), "limited": (60, 200, 50_000)}.items():
         store = Store(str(tmp_path / f"{name}.zarr"))
@@ -70,7 +70,7 @@ def test_more_products_go_on_where_the_limit_was_and_renew_what_follows(tmp_path
     assert results["limited"] == results["undisturbed"]
 
 
-def test_a_component_that_converged_is_not_solved_again(tmp_path):
+def test_converged_component_is_not_solved_again(tmp_path):
     """Two rolls apart: the small one is done within the limit that stops the large one."""
     rng = np.random.default_rng(7)
     points = np.concatenate([swiss_roll(700, rng), swiss_roll(300, rng) + 500.0])

@@ -44,7 +44,7 @@ def candidate(k, scores, trial=None):
 
 
 class TestChoice:
-    def test_the_first_that_is_not_worse_than_the_best(self):
+    def test_first_candidate_not_worse_than_the_best_is_chosen(self):
         rng = np.random.default_rng(5)
         base = rng.uniform(0.5, 0.9, 400)
         worse, equal, best = base - 0.05, base + 0.0995, base + 0.1
@@ -52,19 +52,19 @@ class TestChoice:
         assert found.n_neighbors == 8
         assert choose([candidate(6, worse), candidate(10, best)]).n_neighbors == 10
 
-    def test_differences_are_taken_point_by_point(self):
+    def test_candidates_are_compared_point_by_point(self):
         """The points differ far more than the candidates do; a difference of noise alone decides nothing."""
         rng = np.random.default_rng(6)
         base = rng.uniform(0.1, 0.9, 400)
         assert choose([candidate(6, base), candidate(8, base + 0.01)]).n_neighbors == 8
         assert choose([candidate(6, base), candidate(8, base + rng.normal(0.01, 0.2, 400))]).n_neighbors == 6
 
-    def test_what_could_not_be_embedded_is_not_chosen(self):
+    def test_failed_candidates_are_not_chosen(self):
         assert choose([candidate(6, [0.5, 0.4], "too few"), candidate(8, [0.1, 0.2])]).n_neighbors == 8
         assert choose([candidate(6, [0.5, 0.4], "too few")]) is None
 
 
-def test_faithfulness_is_that_of_scikit_learn():
+def test_trustworthiness_and_continuity_equal_scikit_learns():
     from sklearn.manifold import trustworthiness  # noqa: PLC0415
 
     X = np.random.default_rng(7).normal(size=(200, 4))
@@ -74,7 +74,7 @@ def test_faithfulness_is_that_of_scikit_learn():
 
 
 @pytest.mark.slow
-def test_a_roll(tmp_path):
+def test_swiss_roll_gets_two_components_and_a_good_n_neighbors(tmp_path):
     found = suggestions.suggest(config_of(), 300)
     assert found["suggested"]["eigensolver.n_components"] == 2
     assert found["suggested"]["neighbors.n_neighbors"] < 30  # there the sample's neighbours cross from sheet to sheet
@@ -90,7 +90,7 @@ def test_a_roll(tmp_path):
     assert json.loads(json.dumps(found)) == found
 
 
-def test_reconstruction_error_is_that_of_all_rows_and_not_of_the_sample():
+def test_reconstruction_error_uses_neighbours_among_all_rows():
     """On a roll it falls with the spacing; measured inside the sample it would not depend on the number of rows."""
     few, many = (suggestions.suggest(config_of("s_curve", n, method="pca"), 300) for n in (2000, 60_000))
     assert few["candidates"] == many["candidates"] == []
@@ -114,7 +114,7 @@ def plain(tmp_path_factory, make_config, few_candidates):
     pytest.param({"k_per_point": "k.npy"}, marks=pytest.mark.slow),
     pytest.param({"precomputed": {"kind": "npy", "path": "lists.npy"}}, marks=pytest.mark.slow),
 ])  # fmt: skip
-def test_rules_about_the_whole_input_are_not_those_of_the_sample(tmp_path, make_config, plain, rule):
+def test_rules_about_the_whole_input_are_not_used_for_trials(tmp_path, make_config, plain, rule):
     """Neither files of other rows nor a radius of another spacing: n_neighbors is tried, but not suggested."""
     ruled = suggestions.suggest(make_config(tmp_path, SLANTED, neighbors=rule), 200)
     assert ruled["candidates"] == plain["candidates"]
@@ -123,7 +123,7 @@ def test_rules_about_the_whole_input_are_not_those_of_the_sample(tmp_path, make_
 
 
 @pytest.mark.slow
-def test_cosine_candidates_are_those_of_the_unit_rows(tmp_path, make_config):
+def test_cosine_gives_the_candidates_of_unit_rows(tmp_path, make_config):
     rng = np.random.default_rng(14)
     points = sample("punctured_sphere", 0, 900, 3, 0.0, 0.0).points
     unit = points / np.linalg.norm(points, axis=1, keepdims=True)
@@ -139,7 +139,7 @@ def test_cosine_candidates_are_those_of_the_unit_rows(tmp_path, make_config):
 
 
 @pytest.mark.slow
-def test_separate_pieces_show_and_cost(tmp_path, make_config):
+def test_separate_components_lower_the_scores(tmp_path, make_config):
     rng = np.random.default_rng(11)
     pieces = [rng.random((200, 2)) @ np.eye(2, 3) + 50 * shift for shift in range(2)]
     found = suggestions.suggest(make_config(tmp_path, np.concatenate(pieces)), 400)
@@ -165,7 +165,7 @@ def path(tmp_path):
 
 
 class TestCommand:
-    def test_table_and_file(self, tmp_path, path):
+    def test_command_prints_a_table_and_writes_a_config(self, tmp_path, path):
         out = tmp_path / "suggested.yaml"
         code, said, _ = invoke(path, "--sample", 200, "--write", out, "--set", "weights.reg=1e-2")
         assert code == 0
@@ -178,7 +178,7 @@ class TestCommand:
         assert loaded.eigensolver.n_components == 2
         assert not (tmp_path / "run.zarr").exists()
 
-    def test_an_existing_file_is_kept(self, path):
+    def test_existing_config_file_is_not_overwritten(self, path):
         before = path.read_text()
         code, said, _ = invoke(path, "--write", path, "--json")
         assert (code, json.loads(said)["error"]) == (2, "ConfigError")
@@ -208,7 +208,7 @@ class TestCommand:
 @pytest.mark.parametrize(
     ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)]
 )
-def test_a_signal_leaves_no_folder_behind(path, tmp_path, number, code):
+def test_signal_deletes_the_temporary_folder(path, tmp_path, number, code):
     """It comes between two of the runs, when none of them listens."""
     program = (
         "import os\nfrom pipeline.cli import commands as cli; from pipeline.jobs import suggest_trial\n"

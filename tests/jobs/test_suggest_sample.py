@@ -44,14 +44,14 @@ def test_neighbours_are_the_nearest_of_all_distinct_rows(look, seed, d, dtype):
     np.testing.assert_allclose(np.sqrt(np.square(offsets).sum(axis=2)), distances[:, 1:8], rtol=1e-6)
 
 
-def test_seeds_draw_other_samples_and_equal_ones_the_same(look):
+def test_sample_depends_on_the_seed_only(look):
     points = np.random.default_rng(3).normal(size=(400, 3))
     first, again, other = look(points), look(points), look(points, seed=6)
     np.testing.assert_array_equal(first.points, again.points)
     assert not np.isin(first.points, other.points).all()
 
 
-def test_preprocessed_as_the_config_says(look):
+def test_sample_is_preprocessed_as_in_the_config(look):
     rng = np.random.default_rng(4)
     points = rng.normal(size=(300, 4)) * [1, 100, 1e4, 1e-3] + 7
     scaled = look(points, sample=300, scale="standard")
@@ -60,7 +60,7 @@ def test_preprocessed_as_the_config_says(look):
 
 
 @pytest.mark.usefixtures("block")
-def test_directions_where_the_distance_is_cosine(look):
+def test_cosine_sample_has_unit_rows(look):
     points = np.random.default_rng(6).normal(size=(300, 4)) + 1
     found = look(points, sample=300, metric="cosine")
     unit = points / np.linalg.norm(points, axis=1, keepdims=True)
@@ -87,7 +87,7 @@ def test_too_few_rows(look):
         look(np.repeat(np.arange(90.0).reshape(30, 3), 5, axis=0), sample=150)
 
 
-def test_the_coordinates_of_neighbours_are_bounded(look, monkeypatch):
+def test_memory_of_neighbour_coordinates_is_bounded(look, monkeypatch):
     monkeypatch.setattr(suggest_sample, "NEIGHBOR_BYTES", 8 * 3 * 7 * 60)
     found = look(np.random.default_rng(9).normal(size=(500, 3)), sample=200)
     assert (len(found.points), len(found.lists.ids)) == (200, 60)

@@ -124,7 +124,7 @@ def test_nothing_is_computed_twice(swept):
     assert planned["steps"] == {"asked": result.counts["asked"], "to_do": sum(kinds.values())}
 
 
-def test_a_store_of_a_sweep_is_complete(swept):
+def test_each_store_of_a_sweep_is_complete(swept):
     _, result, _ = swept
     for row in result.rows[:2]:
         store = Store(f"{result.url}/{row['experiment']}.zarr")
@@ -149,7 +149,7 @@ def test_align_previous_is_refused_in_a_sweep(tmp_path, sweep):
 
 
 @pytest.mark.slow
-def test_m_is_shared_where_only_the_eigensolver_differs(tmp_path):
+def test_matrix_is_shared_if_only_the_eigensolver_differs(tmp_path):
     with counted() as calls:
         grid = {"eigensolver.n_components": [1, 2, 3]}
         sweep_of(write(tmp_path / "m.yaml", {"grid": grid}, weights={"reg": 1e-3}))  # auto depends on n_components
@@ -159,7 +159,7 @@ def test_m_is_shared_where_only_the_eigensolver_differs(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["kdtree", pytest.param("brute", marks=pytest.mark.slow)])
-def test_cut_lists_are_those_of_a_search_even_among_ties(tmp_path, method):
+def test_truncated_lists_equal_searched_ones_even_with_ties(tmp_path, method):
     points = np.stack(np.meshgrid(np.arange(18.0), np.arange(15.0)), -1).reshape(-1, 2)  # ties abound
     np.save(tmp_path / "x.npy", np.random.default_rng(23).permuted(points, axis=0))
     source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
@@ -173,7 +173,7 @@ def test_cut_lists_are_those_of_a_search_even_among_ties(tmp_path, method):
     np.testing.assert_array_equal(cut, store.read_all("_work/knn_indices"))
 
 
-def test_longer_lists_are_cut_and_not_searched(tmp_path, monkeypatch):
+def test_longer_lists_are_truncated_without_a_search(tmp_path, monkeypatch):
     searched = []
     original = shorter_lists.cut_lists
 
@@ -186,7 +186,7 @@ def test_longer_lists_are_cut_and_not_searched(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_is_taken_is_linked_and_stays_when_the_donor_changes(tmp_path):
+def test_shared_files_are_linked_and_kept_when_the_source_store_changes(tmp_path):
     path = write(tmp_path / "grid.yaml", {"grid": {"weights.reg": [1e-1, 1e-3]}})
     url, found = load_sweep([path], (), None)
     run_sweep(url, found, False, Quiet())
@@ -201,7 +201,7 @@ def test_what_is_taken_is_linked_and_stays_when_the_donor_changes(tmp_path):
     assert contents(str(taker)) == before
 
 
-def test_a_failed_experiment_is_reported_and_the_others_go_on(tmp_path):
+def test_failed_experiment_is_reported_and_others_run(tmp_path):
     path = write(tmp_path / "n.yaml", {"grid": {"input.n_points": [40, 200], "neighbors.n_neighbors": [50, 8]}})
     url, found = load_sweep([path], (), None)
     with pytest.raises(ExperimentsFailed, match="1 of 4 experiments") as failure:
@@ -216,7 +216,7 @@ def test_a_failed_experiment_is_reported_and_the_others_go_on(tmp_path):
     assert "http" not in page.replace("http-equiv", "")
 
 
-def test_a_bound_that_is_not_met_keeps_its_metrics(tmp_path):
+def test_experiment_that_misses_a_bound_keeps_its_metrics(tmp_path):
     apart = {"graph.components": "error", "neighbors.n_neighbors": 3}  # too few for one component
     url, found = load_sweep([write(tmp_path / "tol.yaml", {"list": [{"method": "lle"}, apart]})], (), None)
     with pytest.raises(ExperimentsFailed) as failure:
@@ -228,7 +228,7 @@ def test_a_bound_that_is_not_met_keeps_its_metrics(tmp_path):
     assert table["n_components_weak"][1] > 1
 
 
-def test_an_interrupted_sweep_goes_on_where_it_was(toy_stages, tmp_path):
+def test_interrupted_sweep_resumes(toy_stages, tmp_path):
     path = write(tmp_path / "grid.yaml", {"grid": {"weights.reg": [0.1, 0.01, 0.001]}})
 
     class StopsAtTwo(Quiet):
@@ -291,7 +291,7 @@ def test_several_files_are_one_sweep(tmp_path):
      ({"grid": {"weights.reg": [1, 1]}}, "the same name"),
      ({"list": [{"execution.cluster.kind": "serial"}, {"execution.cluster.kind": "local"}]}, "use the same cluster")],
 )  # fmt: skip
-def test_mistakes_are_named(tmp_path, sweep, words):
+def test_invalid_sweeps_are_refused_with_a_reason(tmp_path, sweep, words):
     path = tmp_path / "bad.yaml"
     path.write_text(yaml.safe_dump({**yaml.safe_load(write(path, None, method="lle").read_text()), "sweep": sweep}))
     with pytest.raises(ConfigError, match=words):
@@ -328,7 +328,7 @@ def test_the_shipped_experiments_load(path):
     assert path.read_text().splitlines()[0] == "# yaml-language-server: $schema=../schema.json"
 
 
-def test_names_tell_values_apart():
+def test_names_of_experiments_are_distinct():
     assert experiment_name({"reg": 1e-9, "method": "lle"}) == "reg=1e-09,method=lle"
     names = {experiment_name({"x": value}) for value in (0.1234567, 0.12345671, "a/b", "a b", "a" * 200, "a" * 201)}
     assert len(names) == 6
@@ -351,7 +351,7 @@ def test_objects_are_linked_on_one_file_system_and_copied_between_two(tmp_path, 
     assert target.get("x/1") == b"one"
 
 
-def test_reports_travel_with_what_is_taken(swept):
+def test_reports_are_copied_with_shared_steps(swept):
     _, result, _ = swept
     names = [row["experiment"] for row in result.rows if row["n_neighbors"] == 10]
     first, second = (read_reports(Store(f"{result.url}/{name}.zarr")) for name in names)
@@ -361,11 +361,11 @@ def test_reports_travel_with_what_is_taken(swept):
 class TestOtherVersions:
     """A worker that came late with another numpy than this process."""
 
-    def test_it_runs_no_experiment(self):
+    def test_worker_with_another_version_runs_no_experiment(self):
         with pytest.raises(ConfigError, match=r"numpy: 1\.2\.3 here"):
             sweep._task(None, None, False, None, {**program_versions(), "numpy": "1.2.3"})
 
-    def test_the_row_says_that_no_retry_cures_it(self, monkeypatch):
+    def test_row_of_a_version_conflict_has_a_permanent_exit_code(self, monkeypatch):
         experiment = sweep_plan.Experiment("one", {}, None)
         monkeypatch.setattr(sweep, "run_tree", lambda *given: [("one", ConfigError("numpy"))])
         executor = SimpleNamespace(client=None, memory=None)

@@ -82,7 +82,7 @@ def refusal(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["roll", "scaled"])
-def test_training_points_come_back(request, tmp_path, name):
+def test_training_points_keep_their_coordinates(request, tmp_path, name):
     job = request.getfixturevalue(name)
     points = np.load(job.path)
     order = np.random.default_rng(3).permutation(len(points))
@@ -116,7 +116,7 @@ def test_equals_dense_search_and_scikit_learns_weights(request, tmp_path, name, 
     assert printed["far"] == (ratio > printed["max_ratio"]).sum() < 15
 
 
-def test_the_limit_is_what_training_points_keep_to(roll, tmp_path):
+def test_default_limit_is_a_quantile_of_training_points(roll, tmp_path):
     points = roll.store.read_all("points")
     distances = np.sort(cdist(points, points), axis=1)
     order = np.argsort(cdist(points, points), axis=1)[:, 1 : K + 1]
@@ -126,7 +126,7 @@ def test_the_limit_is_what_training_points_keep_to(roll, tmp_path):
     assert np.median(ratios) == pytest.approx(1.0, abs=0.05)
 
 
-def test_far_points_are_told(roll, tmp_path):
+def test_far_points_are_counted_and_can_be_nan(roll, tmp_path):
     base = roll.store.read_all("points")[700]
     away = np.array([0.0, 1.0, 3.0, 30.0, 1e6])
     new = base + away[:, None] * [0.0, 21.0, 0.0]  # along the axis, past the end
@@ -197,7 +197,7 @@ def test_neighbors_of_two_components_do_not_mix(tmp_path, rng):
     assert table["distance_ratio"][3] > printed["max_ratio"]  # those it belongs to have no coordinates
 
 
-def test_blocks_do_not_show(roll, tmp_path):
+def test_block_size_does_not_change_coordinates(roll, tmp_path):
     new = swiss_roll(1300, np.random.default_rng(21))
     whole, _ = embed(roll, tmp_path, new)
     (tmp_path / "c.yaml").write_text(
@@ -215,7 +215,7 @@ def test_workers_give_the_same_bytes(roll, tmp_path):
     pd.testing.assert_frame_equal(whole, parts, check_exact=True)
 
 
-def test_goes_on_where_it_was_stopped(roll, tmp_path, monkeypatch):
+def test_interrupted_transform_resumes(roll, tmp_path, monkeypatch):
     new = swiss_roll(50, np.random.default_rng(23))
     monkeypatch.setattr(transforms, "export_embedding", None)
     np.save(tmp_path / "new.npy", new)
@@ -228,7 +228,7 @@ def test_goes_on_where_it_was_stopped(roll, tmp_path, monkeypatch):
     assert not (tmp_path / "y.npy.work").exists()
 
 
-def test_two_transforms_to_one_file_at_once_are_both_whole(roll, tmp_path, monkeypatch):
+def test_simultaneous_transforms_to_one_file_are_complete(roll, tmp_path, monkeypatch):
     """The second one begins while the first one has the lock, waits for it, and computes the rows again."""
     np.save(tmp_path / "new.npy", swiss_roll(50, np.random.default_rng(23)))
     monkeypatch.setattr("pipeline.storage.lock.POLL_SECONDS", 0.05)
@@ -258,7 +258,7 @@ def test_two_transforms_to_one_file_at_once_are_both_whole(roll, tmp_path, monke
     assert not (tmp_path / "y.csv.work").exists()
 
 
-def test_a_run_that_changes_meanwhile_is_told(roll, tmp_path, monkeypatch):
+def test_run_changed_during_the_transform_is_detected(roll, tmp_path, monkeypatch):
     np.save(tmp_path / "new.npy", swiss_roll(5, np.random.default_rng(24)))
     states = iter([{"fingerprint": "a", "begun": 1.0}, {"fingerprint": "b", "begun": 2.0}])
     monkeypatch.setattr(transforms, "_state_of", lambda run: next(states))
@@ -278,7 +278,7 @@ def table(tmp_path):
     return folder, rows
 
 
-def test_directions_are_compared_where_the_run_does(tmp_path):
+def test_cosine_run_compares_directions_of_new_points(tmp_path):
     """The length of a row says nothing to cosine distances, and a row of zeros has no direction."""
     points = 3.0 + swiss_roll(500, np.random.default_rng(26)) / 20
     job = trained(tmp_path / "job", points, neighbors={"metric": "cosine"})
@@ -319,7 +319,7 @@ class TestInputs:
             np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)
 
     @pytest.mark.slow
-    def test_a_label_of_words_is_left_out_too(self, table, tmp_path):
+    def test_text_label_is_left_out(self, table, tmp_path):
         folder, rows = table
         url = self.run(folder, label="kind")
         expected = Store(url).read_all("embedding")[:50]
@@ -400,7 +400,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize(("name", "out"), [("new.txt", "y.csv"), ("new.npy", "y.txt"), ("new.npy", "no/y.csv"),
                                                ("none.npy", "y.csv")])  # fmt: skip
-    def test_names(self, roll, new, tmp_path, name, out):
+    def test_unknown_file_suffix_is_refused(self, roll, new, tmp_path, name, out):
         refusal(roll.store.url, tmp_path / name, tmp_path / out)
         assert [path.name for path in tmp_path.iterdir()] == ["new.npy"]
 
@@ -408,18 +408,18 @@ class TestRefusals:
         ("colums=[0]", "allowed"), ("columns", "expected a.b=value"), ("columns=[0,1,9]", "columns"),
         ("kind=tables", "kind"),
     ])  # fmt: skip
-    def test_settings(self, roll, new, tmp_path, setting, said):
+    def test_invalid_settings_are_refused(self, roll, new, tmp_path, setting, said):
         assert said in refusal(roll.store.url, new, tmp_path / "y.csv", "--input", setting)
 
-    def test_no_finished_run(self, new, tmp_path):
+    def test_run_without_embedding_is_refused(self, new, tmp_path):
         assert "no run has been started" in refusal(tmp_path / "none.zarr", new, tmp_path / "y.csv")
 
-    def test_work_in_a_run(self, roll, new, tmp_path):
+    def test_work_store_that_is_a_run_is_refused(self, roll, new, tmp_path):
         found = refusal(roll.store.url, new, tmp_path / "y.csv", "--work", roll.store.url)
         assert "is the store of a run" in found
         assert roll.embedding().shape == (1500, 2)
 
-    def test_config_and_workers(self, roll, new, tmp_path):
+    def test_workers_option_with_a_config_is_refused(self, roll, new, tmp_path):
         assert "one of them" in refusal(
             roll.store.url, new, tmp_path / "y.csv", "--workers", "2", "--config", roll.config
         )

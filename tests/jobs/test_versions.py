@@ -43,7 +43,7 @@ def same_arrays(first: str, second: str) -> None:
 
 
 class TestNothingChanged:
-    def test_computes_and_publishes_nothing(self, job, tmp_path):
+    def test_unchanged_job_computes_and_publishes_nothing(self, job, tmp_path):
         first = lle("run", job())
         assert not first["unchanged"]
         root = Versions(str(tmp_path / "run.zarr"))
@@ -55,7 +55,7 @@ class TestNothingChanged:
         assert again["metrics"] == first["metrics"]
         assert (root.pointer(), contents(root.url)) == (pointer, files)
 
-    def test_a_date_alone_is_no_change(self, job, tmp_path):
+    def test_changed_date_alone_gives_no_new_version(self, job, tmp_path):
         first = lle("run", job())
         for chunk in (tmp_path / "in.zarr").rglob("*"):
             os.utime(chunk, ns=(1, 10**18))
@@ -66,7 +66,7 @@ class TestNothingChanged:
         assert Versions(str(tmp_path / "run.zarr")).ids() == [first["published"]]
         assert lle("run", job())["blocks_computed"] == {}, "the new dates are known by now"
 
-    def test_another_cluster_or_textfile_is_no_change(self, job, tmp_path):
+    def test_changed_cluster_or_prometheus_file_gives_no_new_version(self, job, tmp_path):
         lle("run", job())
         config = job(prometheus=str(tmp_path / "a.prom"), keep=1)
         assert lle("run", config, "--set", "execution.cluster.kind=local")["unchanged"]
@@ -74,7 +74,7 @@ class TestNothingChanged:
         assert f'version="{Versions(str(tmp_path / "run.zarr")).pointer()["version"]}"}} 1.0' in text
         assert 'lle_run_unchanged{store="' in text
 
-    def test_fresh_computes_anew(self, job):
+    def test_fresh_computes_a_new_version(self, job):
         first, again = lle("run", job()), lle("run", job(), "--fresh")
         assert again["published"] > first["published"]
         assert not any(again["blocks_reused"].values())
@@ -82,7 +82,7 @@ class TestNothingChanged:
 
 
 class TestReuse:
-    def test_another_eigensolver_keeps_the_matrix(self, real_job):
+    def test_changed_eigensolver_reuses_the_matrix(self, real_job):
         first = lle("run", real_job())
         before = contents(first["store"])
         second = lle("run", real_job(), "--set", "eigensolver.n_components=3")
@@ -94,14 +94,14 @@ class TestReuse:
         assert Store(second["store"]).read_all("embedding").shape == (N, 3)
         assert Store(first["store"]).read_all("embedding").shape == (N, 2)
 
-    def test_an_older_version_gives_too(self, job):
+    def test_steps_of_an_older_version_are_reused(self, job):
         first = lle("run", job())
         lle("run", job(), "--set", "weights.reg=0.01")
         third = lle("run", job())
         assert set(third["blocks_computed"]) == {"write_report"}
         same_arrays(first["store"], third["store"])
 
-    def test_one_changed_chunk_is_all_that_is_read(self, job, tmp_path, points):
+    def test_only_the_changed_chunk_is_read(self, job, tmp_path, points):
         lle("run", job())
         points[450] += 0.01
         zarr.open_group(str(tmp_path / "in.zarr"), mode="r+")["points"][400:500] = points[400:500]
@@ -127,7 +127,7 @@ class TestReuse:
         assert second["metrics"]["n_input"] == N + 150
         assert Versions(str(tmp_path / "run.zarr")).pointer()["rows"] == N + 150
 
-    def test_a_damaged_block_of_the_copy_is_read_from_the_input(self, job, tmp_path, points):
+    def test_damaged_copy_of_a_block_is_read_from_the_input(self, job, tmp_path, points):
         first = lle("run", job())
         chunk = Path(first["store"], "_work/raw/c/1/0")
         chunk.write_bytes(b"x" * chunk.stat().st_size)
@@ -137,7 +137,7 @@ class TestReuse:
         assert read_blocks(second["store"]) == [True, True, False]
         np.testing.assert_array_equal(Store(second["store"]).read_all("_work/raw"), points)
 
-    def test_damage_found_by_verify_is_mended_in_a_new_version(self, job):
+    def test_damage_found_by_verify_is_repaired_in_a_new_version(self, job):
         first = lle("run", job())
         chunk = Path(first["store"], "weights/c/1/0")
         good = chunk.read_bytes()
@@ -151,7 +151,7 @@ class TestReuse:
 
 
 class TestPublishing:
-    def test_the_report_says_which_version_it_is_and_what_units_it_has(self, real_job):
+    def test_report_names_its_version_and_units(self, real_job):
         found = lle("run", real_job(report=True), "--set", "preprocess.scale=standard")
         page = Path(found["store"], "report/index.html").read_text()
         assert f"Version {found['published']} · finished {found['metrics']['finished'][:10]}" in page
@@ -159,7 +159,7 @@ class TestPublishing:
         assert "input units" not in page
         assert found["metrics"]["blocks"]["write_report"] == 1
 
-    def test_killed_runs_are_resumed_and_never_seen(self, real_job, tmp_path):
+    def test_killed_runs_are_resumed_and_never_published(self, real_job, tmp_path):
         config, root = real_job(), Versions(str(tmp_path / "run.zarr"))
         first = lle("run", config)
         command = [sys.executable, "-m", "pipeline", "run", str(config), "--set", "neighbors.n_neighbors=9"]
@@ -188,7 +188,7 @@ class TestPublishing:
         assert second["blocks_reused"]["find_neighbors"] == 3
         assert root.ids() == [first["published"], second["published"]]
 
-    def test_killed_between_the_report_and_the_pointer(self, job, tmp_path, monkeypatch):
+    def test_run_killed_before_the_pointer_is_published_by_the_next(self, job, tmp_path, monkeypatch):
         first = lle("run", job())
 
         def killed(*arguments, **facts):
@@ -210,7 +210,7 @@ class TestPublishing:
         assert "} 3.0\n" in text
         assert f'version="{first["published"]}"}} 1.0' in text
 
-    def test_what_failed_is_dropped_when_another_is_published(self, job, tmp_path):
+    def test_failed_version_is_deleted_when_another_is_published(self, job, tmp_path):
         refused(3, "run", job(), *UNMET)
         root = Versions(str(tmp_path / "run.zarr"))
         assert "no version has been published" in refused(2, "export", root.url, tmp_path / "y.npy")
@@ -219,7 +219,7 @@ class TestPublishing:
         assert set(found["blocks_computed"]) == LATE, "what the failed run had finished was taken over"
         assert root.ids() == [found["published"]]
 
-    def test_keeps_so_many(self, job, tmp_path):
+    def test_configured_number_of_versions_is_kept(self, job, tmp_path):
         root, published = Versions(str(tmp_path / "run.zarr")), []
         for reg in (0.1, 0.2, 0.3, 0.4):
             published.append(lle("run", job(keep=2), "--set", f"weights.reg={reg}")["published"])
@@ -236,7 +236,7 @@ class TestPublishing:
 
 
 class TestReaders:
-    def test_a_version_that_is_read_stays(self, job, tmp_path):
+    def test_version_in_use_by_a_reader_is_not_deleted(self, job, tmp_path):
         root = Versions(str(tmp_path / "run.zarr"))
         first = lle("run", job(keep=1))
         with reading(root.url) as store:
@@ -249,7 +249,7 @@ class TestReaders:
         third = lle("run", job(keep=1), "--set", "weights.reg=0.2")
         assert root.ids() == [third["published"]]
 
-    def test_a_reader_that_comes_while_its_version_goes_takes_the_next(self, job, tmp_path, monkeypatch):
+    def test_reader_of_a_version_being_deleted_gets_the_next(self, job, tmp_path, monkeypatch):
         root = Versions(str(tmp_path / "run.zarr"))
         first, second = lle("run", job()), lle("run", job(), "--set", "weights.reg=0.1")
         asked = [first["store"], second["store"]]
@@ -260,13 +260,13 @@ class TestReaders:
         assert not asked
         assert not Store(first["store"]).objects.names("_run/readers")
 
-    def test_python_readers_find_it(self, job, tmp_path):
+    def test_open_run_reads_the_published_version(self, job, tmp_path):
         found = lle("run", job())
         group = zarr.open_group(published_url(str(tmp_path / "run.zarr")), mode="r")
         assert group["embedding"].shape == (N, 2)
         assert published_url(found["store"]) == found["store"]
 
-    def test_a_torn_pointer_is_said(self, job, tmp_path):
+    def test_incomplete_pointer_is_reported(self, job, tmp_path):
         lle("run", job())
         for text in ('{"version": ', "", "null", "[]", "7", "{}", '{"version": "20260102T030405Z-9f3e"}'):
             (tmp_path / "run.zarr/published.json").write_text(text)
@@ -276,7 +276,7 @@ class TestReaders:
 
 
 class TestDrivers:
-    def test_a_second_one_is_refused(self, job, tmp_path):
+    def test_second_driver_is_refused(self, job, tmp_path):
         first = lle("run", job())
         root = Versions(str(tmp_path / "run.zarr"))
         with RunLock(root.store):
@@ -284,30 +284,30 @@ class TestDrivers:
             assert lle("status", root.url)["state"] == "running"
         assert root.ids() == [first["published"]]
 
-    def test_one_that_lost_the_root_does_not_publish(self, job, tmp_path, monkeypatch):
+    def test_driver_that_lost_its_lock_does_not_publish(self, job, tmp_path, monkeypatch):
         first = lle("run", job())
         monkeypatch.setattr(RunLock, "held", lambda self: False)
         assert "taken over" in refused(1, "run", job(), "--set", "weights.reg=0.1")
         assert Versions(str(tmp_path / "run.zarr")).pointer()["version"] == first["published"]
 
-    def test_a_clock_that_goes_back(self, job, tmp_path):
+    def test_version_ids_increase_if_the_clock_goes_back(self, job, tmp_path):
         root = Versions(str(tmp_path / "run.zarr"))
         (tmp_path / "run.zarr/versions/29991231T235959Z-abcd").mkdir(parents=True)
         assert root.new_id() > "29991231T235959Z-abcd"
 
 
 class TestPlaces:
-    def test_a_run_is_no_root(self, job):
+    def test_store_of_a_single_run_is_refused_as_root(self, job):
         config = job(keep=None)
         assert lle("run", config)["published"] is None
         assert "one run" in refused(2, "run", job())
 
-    def test_a_root_is_no_run(self, job):
+    def test_root_of_versions_is_refused_as_store_of_a_run(self, job):
         lle("run", job())
         assert "output.keep" in refused(2, "run", job(keep=None))
         assert "output.keep" in refused(2, "run", job(keep=None), "--fresh")
 
-    def test_other_files(self, job, tmp_path):
+    def test_folder_of_other_files_is_refused(self, job, tmp_path):
         (tmp_path / "run.zarr").mkdir()
         (tmp_path / "run.zarr/letter.txt").write_text("dear")
         assert "other files" in refused(2, "run", job())
@@ -320,7 +320,7 @@ class TestPlaces:
             pytest.param("20260102T030405Z-9f3e-copy", marks=pytest.mark.slow),
         ],
     )
-    def test_folders_of_others_among_the_versions_stay(self, job, tmp_path, name):
+    def test_other_folders_among_the_versions_are_kept(self, job, tmp_path, name):
         lle("run", job(keep=1))
         theirs = tmp_path / "run.zarr/versions" / name / "letter.txt"
         theirs.parent.mkdir()
@@ -329,12 +329,12 @@ class TestPlaces:
         assert theirs.read_text() == "dear"
         assert Versions(str(tmp_path / "run.zarr")).ids() == [second["published"]]
 
-    def test_nothing_there(self, tmp_path):
+    def test_missing_root_is_reported(self, tmp_path):
         with pytest.raises(ConfigError, match="no run"), reading(str(tmp_path / "none")):
             pass
 
 
-def test_plan_says_what_is_kept(job):
+def test_plan_names_the_steps_that_are_kept(job):
     assert lle("plan", job())["from"] is None
     first = lle("run", job())
     planned = lle("plan", job())
@@ -353,7 +353,7 @@ def test_plan_says_what_is_kept(job):
 
 
 @pytest.mark.slow
-def test_through_an_object_store(job, tmp_path, monkeypatch):
+def test_versions_on_an_object_store(job, tmp_path, monkeypatch):
     """The same through obstore: lists by folder, copies by the service, one put for the pointer."""
     pytest.importorskip("obstore", reason="object stores need the extra s3")
     url = f"file://{tmp_path}/bucket"
@@ -376,7 +376,7 @@ def test_through_an_object_store(job, tmp_path, monkeypatch):
     assert np.load(tmp_path / "y.npy").shape == (N, 3)
 
 
-def test_versions_that_cannot_be_deleted_cost_neither_the_new_one_nor_room(job, tmp_path, monkeypatch):
+def test_versions_that_cannot_be_deleted_do_not_stop_publishing(job, tmp_path, monkeypatch):
     root = Versions(str(tmp_path / "run.zarr"))
     published = [lle("run", job(keep=2), "--set", f"weights.reg={reg}")["published"] for reg in (0.1, 0.2)]
     left = []
@@ -410,7 +410,7 @@ class TestCopies:
         urls = [f"{folder}/{name}/c" for name in "ab"]
         return [RemoteObjects(f"file://{url}") if remote else open_objects(url) for url in urls]
 
-    def test_take_over_and_stay_apart(self, tmp_path, remote):
+    def test_copied_files_are_independent(self, tmp_path, remote):
         here, there = self.places(tmp_path, remote)
         for name in ("x", "deep/er/y"):
             there.put(name, name.encode())
@@ -422,7 +422,7 @@ class TestCopies:
         there.delete("deep")
         assert here.get("deep/er/y") == b"deep/er/y"
 
-    def test_folders(self, tmp_path, remote):
+    def test_folders_are_copied(self, tmp_path, remote):
         here, _ = self.places(tmp_path, remote)
         for name in ("versions/2/a/b", "versions/1/z", "versions/file"):
             here.put(name, b"")
@@ -443,7 +443,7 @@ def test_without_links_the_file_is_copied(tmp_path, monkeypatch):
     assert not (tmp_path / "a/x").samefile(tmp_path / "b/x")
 
 
-def test_an_input_that_cannot_tell_is_read_every_time(job, monkeypatch):
+def test_input_without_change_detection_is_read_every_time(job, monkeypatch):
     monkeypatch.setattr("pipeline.inputs.stacked_files.FileSource.detects_changes", property(lambda self: False))
     first, second = lle("run", job()), lle("run", job())
     assert second["unchanged"]

@@ -75,7 +75,7 @@ def test_stored_eigenvalues_are_those_of_the_stored_factor(tmp_path, scale):
 
 
 @pytest.mark.slow
-def test_a_changed_config_reuses_what_it_does_not_affect(tmp_path):
+def test_changed_config_reuses_unaffected_steps(tmp_path):
     config = write_config(
         tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 1500}, execution={"block_points": 500}
     )
@@ -142,7 +142,7 @@ def test_duplicates_invalid_rows_and_two_components_come_back_in_input_order(tmp
     assert any("components" in text for text in metrics["warnings"])
 
 
-def test_the_picture_and_the_page_are_there_and_the_report_can_be_made_again(tmp_path):
+def test_report_is_complete_and_can_be_made_again(tmp_path):
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "digits"}, output={"report": True})
     lle("run", config)
     report = tmp_path / "run.zarr" / "report"
@@ -203,7 +203,7 @@ def test_plan_and_status_agree_with_the_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_another_way_to_the_same_arrays_never_passes_for_the_first(tmp_path):
+def test_arrays_of_another_search_method_are_not_reused(tmp_path):
     """kdtree and pynndescent write the same arrays by different steps; each change computes them anew."""
     config = write_config(
         tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 1200}, execution={"block_points": 500}

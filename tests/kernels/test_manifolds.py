@@ -56,7 +56,7 @@ def test_points_satisfy_the_equations(name, seed):
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
-def test_rows_do_not_depend_on_the_cut(name, data):
+def test_rows_do_not_depend_on_the_blocks(name, data):
     seed = data.draw(st.integers(0, 2**60))
     centre = data.draw(st.sampled_from([0, GRANULE_ROWS, 3 * GRANULE_ROWS]))
     start = max(0, centre - data.draw(st.integers(0, 500)))
@@ -68,7 +68,7 @@ def test_rows_do_not_depend_on_the_cut(name, data):
     assert np.array_equal(whole.coordinates, np.concatenate([part.coordinates for part in parts]))
 
 
-def test_granules_and_seeds_differ():
+def test_random_numbers_differ_between_seeds_and_granules():
     first = sample("sheet", 0, 1000, 3, 0.0, 0.0).points
     later = sample("sheet", GRANULE_ROWS, GRANULE_ROWS + 1000, 3, 0.0, 0.0).points
     other = sample("sheet", 0, 1000, 4, 0.0, 0.0).points

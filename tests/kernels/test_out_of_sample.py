@@ -18,7 +18,7 @@ def cells(rng):
 
 
 class TestReach:
-    def test_bounds_the_kth_distance(self, cells, rng):
+    def test_reach_is_an_upper_bound_of_the_kth_distance(self, cells, rng):
         points, boxes = cells
         queries = 8 * rng.normal(size=(200, 3))
         for k in (3, 10, 30):
@@ -27,18 +27,18 @@ class TestReach:
             assert (bound >= true).all()
             assert np.median(bound / true) < 4
 
-    def test_is_infinite_where_no_box_has_enough(self, cells):
+    def test_reach_is_infinite_if_boxes_hold_too_few_points(self, cells):
         points, boxes = cells
         assert np.isinf(reach_of(points[:5], boxes, boxes.stop - boxes.start, 41)).all()
 
-    def test_only_rows_that_count_do(self, cells):
+    def test_boxes_without_valid_rows_are_ignored(self, cells):
         points, boxes = cells
         counts = np.zeros(len(boxes.start), np.int64)
         counts[4] = 7
         far = np.maximum(np.abs(points - boxes.low[4]), np.abs(points - boxes.high[4]))
         np.testing.assert_allclose(reach_of(points, boxes, counts, 7), np.linalg.norm(far, axis=1))
 
-    def test_reached_boxes_are_those_with_a_point_that_near(self, cells, rng):
+    def test_reached_boxes_contain_all_points_within_reach(self, cells, rng):
         points, boxes = cells
         queries, reach = 8 * rng.normal(size=(200, 3)), 5 * rng.random(200)
         chosen = np.array([1, 2, 5, 9])
@@ -61,7 +61,7 @@ class TestPlace:
         np.testing.assert_allclose(placed.coordinates, np.einsum("bk,bkm->bm", weights, embedding[order]), atol=1e-12)
         assert not placed.coincident.any()
 
-    def test_invalid_slots_do_not_count(self, rng):
+    def test_invalid_slots_are_ignored(self, rng):
         new, neighbors, embedded = rng.normal(size=(5, 3)), rng.normal(size=(5, 6, 3)), rng.normal(size=(5, 6, 2))
         distances = np.linalg.norm(neighbors - new[:, None], axis=2)
         valid = np.arange(6) < 4
@@ -81,7 +81,7 @@ class TestPlace:
 
 
 class TestDistanceRatio:
-    def test_is_one_inside_a_lattice_and_grows_with_the_distance(self):
+    def test_ratio_is_one_inside_a_lattice_and_grows_outside(self):
         training = np.stack(np.meshgrid(np.arange(21.0), np.arange(21.0)), axis=-1).reshape(-1, 2)
         own = np.sort(cdist(training, training), axis=1)[:, 4]
         new = np.array([[10.0, 10.0], [10.0, 10.0], [10.0, 24.0]]) * [1.0, 1.0]
@@ -113,6 +113,6 @@ class TestDistanceRatio:
             np.testing.assert_array_equal(reach[row, valid[row]], own[near, rank - 1])
 
 
-def test_pads_are_of_no_component():
+def test_empty_slots_have_no_component():
     ids, component = np.array([[5, 3, -1], [1, 2, 0]]), np.array([[0, 1, 0], [2, 2, 2]])
     assert of_one_component(ids, component).tolist() == [[True, False, False], [True, True, True]]

@@ -8,7 +8,7 @@ from pipeline.kernels.procrustes import align
 
 
 @pytest.mark.parametrize("m", [1, 2, 5])
-def test_finds_the_planted_rotation(rng, m):
+def test_known_rotation_is_recovered(rng, m):
     planted = ortho_group.rvs(m, random_state=rng) if m > 1 else np.array([[-1.0]])
     new = rng.normal(size=(60, m))
     found = align(new, new @ planted)
@@ -18,7 +18,7 @@ def test_finds_the_planted_rotation(rng, m):
     assert found.residual_before == pytest.approx(before)
 
 
-def test_no_rotation_is_nearer(rng):
+def test_no_other_rotation_has_a_smaller_residual(rng):
     new, previous = rng.normal(size=(2, 40, 3))
     found = align(new, previous)
     np.testing.assert_allclose(found.rotation @ found.rotation.T, np.eye(3), atol=1e-12)
@@ -27,16 +27,16 @@ def test_no_rotation_is_nearer(rng):
     assert found.residual_after * np.linalg.norm(previous) <= min(others)
 
 
-def test_reflections_count(rng):
+def test_reflections_are_allowed(rng):
     new = rng.normal(size=(30, 2))
     assert np.linalg.det(align(new, new * [1.0, -1.0]).rotation) == pytest.approx(-1.0)
 
 
 @pytest.mark.parametrize("n_rows", [0, 1])
-def test_too_few_rows_determine_none(rng, n_rows):
+def test_too_few_rows_give_no_rotation(rng, n_rows):
     new = rng.normal(size=(n_rows, 2))
     assert align(new, new) is None
 
 
-def test_unrelated_coordinates_determine_none():
+def test_unrelated_coordinates_give_no_rotation():
     assert align(np.array([[1.0, 0.0], [-1.0, 0.0]]), np.array([[0.0, 2.0], [0.0, -2.0]])) is None

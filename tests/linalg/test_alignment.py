@@ -22,7 +22,7 @@ def job(tmp_path, rng):
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
-def test_without_the_key_there_is_no_such_step(job):
+def test_plan_without_align_has_no_align_step(job):
     job.run()
     assert job.alignment() is None
     assert not {"_work/rotation.npz", "_previous/embedding.npz"} & set(job.store.objects.names(""))
@@ -31,7 +31,7 @@ def test_without_the_key_there_is_no_such_step(job):
 
 @pytest.mark.parametrize("scale", [pytest.param("unit_covariance", marks=pytest.mark.slow), "unit_norm"])
 @pytest.mark.parametrize("rng", [19], indirect=True)
-def test_a_store_is_aligned_with_what_it_held(job, scale):
+def test_run_is_aligned_with_the_last_embedding_of_its_store(job, scale):
     """The last embedding is turned by hand; the same solution, found again, is turned onto it."""
     job.run(f"embedding.scale={scale}")
     turned = job.embedding() @ TURN
@@ -50,7 +50,7 @@ def test_a_store_is_aligned_with_what_it_held(job, scale):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rng", [83, 211], indirect=True)
-def test_appended_rows_do_not_turn_the_others(tmp_path, rng):
+def test_appended_rows_do_not_rotate_earlier_rows(tmp_path, rng):
     points = bowl(1010, rng)
     first, free = Job(tmp_path / "first", points[:1000]), Job(tmp_path / "free", points)
     held = Job(tmp_path / "held", points)
@@ -69,7 +69,7 @@ def test_appended_rows_do_not_turn_the_others(tmp_path, rng):
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
-def test_a_second_run_changes_nothing_and_the_third_follows_the_second(job, rng):
+def test_each_run_is_aligned_with_the_one_before(job, rng):
     job.run("embedding.align=previous")
     assert job.alignment()["reason"] == "no earlier embedding"
     first = job.embedding()
@@ -88,7 +88,7 @@ def test_a_second_run_changes_nothing_and_the_third_follows_the_second(job, rng)
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
-def test_rows_of_other_points_are_not_shared(job, rng):
+def test_changed_rows_are_not_used_for_the_alignment(job, rng):
     job.run("embedding.align=previous")
     points = np.load(job.path)
     changed = rng.permutation(900)[:100]
@@ -102,7 +102,7 @@ def test_rows_of_other_points_are_not_shared(job, rng):
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
-def test_coordinates_that_did_not_stay_are_a_warning(job, rng):
+def test_large_residual_after_alignment_is_a_warning(job, rng):
     """The earlier coordinates are noise: no rotation brings the new ones near."""
     job.run("embedding.align=previous")
     store, noise = Store(job.store.url), rng.normal(size=(900, 2))
@@ -113,7 +113,7 @@ def test_coordinates_that_did_not_stay_are_a_warning(job, rng):
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
-def test_a_kill_while_the_embedding_is_written_does_not_lose_the_last_one(job, monkeypatch):
+def test_kill_during_write_keeps_the_last_complete_embedding(job, monkeypatch):
     """Parts of two embeddings lie in the store; the copy of the whole one counts."""
     job.run("embedding.align=previous")
     turned = job.embedding() @ TURN
@@ -127,7 +127,7 @@ def test_a_kill_while_the_embedding_is_written_does_not_lose_the_last_one(job, m
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
-def test_what_did_not_converge_is_no_earlier_embedding(tmp_path, rng):
+def test_alignment_ignores_embeddings_that_did_not_converge(tmp_path, rng):
     """Nor for another store; of a store's own the one before it counts."""
     points, short = bowl(620, rng), ("eigensolver.method=polynomial", "eigensolver.max_degrees=10")
     job, previous = Job(tmp_path / "job", points[:600]), "embedding.align=previous"
@@ -149,7 +149,7 @@ def test_what_did_not_converge_is_no_earlier_embedding(tmp_path, rng):
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
-def test_a_run_without_the_key_leaves_no_hashes_of_another_embedding(job, rng):
+def test_run_without_align_deletes_the_hashes_of_the_earlier_one(job, rng):
     job.run("embedding.align=previous")
     job.put(bowl(600, rng))
     job.run()
@@ -161,7 +161,7 @@ def test_a_run_without_the_key_leaves_no_hashes_of_another_embedding(job, rng):
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
-def test_components_are_told_apart_by_their_points(tmp_path, rng):
+def test_components_are_matched_by_their_points(tmp_path, rng):
     """The smaller one grows to be the larger, so the numbers of the two change places."""
     small, large = bowl(300, rng), np.array([50.0, 0.0, 0.0]) + bowl(330, rng)
     first = Job(tmp_path / "first", np.concatenate([small, large]))
@@ -179,7 +179,7 @@ def test_components_are_told_apart_by_their_points(tmp_path, rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rng", [19], indirect=True)
-def test_any_method_is_aligned(tmp_path, rng):
+def test_every_method_can_be_aligned(tmp_path, rng):
     points = rng.normal(size=(400, 3)) * [3.0, 2.0, 1.0]
     job = Job(tmp_path / "job", points)
     job.run("method=pca", "embedding.align=previous")
@@ -192,7 +192,7 @@ def test_any_method_is_aligned(tmp_path, rng):
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
-def test_another_number_of_coordinates_is_said(job):
+def test_different_number_of_coordinates_is_reported(job):
     job.run("embedding.align=previous")
     job.run("embedding.align=previous", "eigensolver.n_components=3")
     found = job.alignment()
@@ -201,7 +201,7 @@ def test_another_number_of_coordinates_is_said(job):
 
 
 @pytest.mark.parametrize("command", ["run", "validate", "plan"])
-def test_a_store_that_is_not_there_is_refused(tmp_path, command):
+def test_missing_store_is_refused(tmp_path, command):
     job = Job(tmp_path / "job", bowl(300, np.random.default_rng(3)))
     found = CliRunner().invoke(app, [command, str(job.config), "--set", f"embedding.align={tmp_path}/none.zarr"])
     assert found.exit_code == 2

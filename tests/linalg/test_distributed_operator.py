@@ -54,7 +54,7 @@ def test_factors_that_are_not_square(client):
 
 
 @pytest.mark.slow
-def test_an_iteration_on_workers_finds_the_same_vectors(client):
+def test_iteration_on_workers_gives_the_same_vectors(client):
     A, m = roll_factor(450, 3), 2
     start = np.random.default_rng(1).standard_normal((450, block_width(m)))
     tolerances = Tolerances(1e-12, largest_eigenvalue(A, 1))
@@ -71,7 +71,7 @@ def test_an_iteration_on_workers_finds_the_same_vectors(client):
     assert results[0][2] > 1
 
 
-def test_without_a_client_it_works_here(monkeypatch):
+def test_operator_without_a_client_runs_in_this_process(monkeypatch):
     A = roll_factor(200, 3)
     monkeypatch.setattr(
         distributed_operator.Client, "current", classmethod(lambda cls: (_ for _ in ()).throw(ValueError))

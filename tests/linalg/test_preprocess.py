@@ -76,7 +76,7 @@ class TestFit:
         for cure in ("input.columns", "scale: none"):
             assert cure in str(caught.value)
 
-    def test_constant_columns_do_no_harm_unscaled(self, rng):
+    def test_constant_columns_are_accepted_without_scaling(self, rng):
         X = rng.normal(size=(40, 5))
         X[:, 1] = 7.0
         found = fit_transform(da.from_array(X, chunks=(13, 5)), "none", 3)(X)
@@ -87,13 +87,13 @@ class TestFit:
         found = fit_transform(da.from_array(X, chunks=(13, 2)), "standard", None)(X)
         np.testing.assert_allclose(found, StandardScaler().fit_transform(X), atol=1e-6)
 
-    def test_what_varies_in_the_thirteenth_digit_is_scaled(self, rng):
+    def test_column_that_varies_in_the_thirteenth_digit_is_scaled(self, rng):
         X = 1.7e12 + rng.integers(0, 4096, (400, 2)) / 4096  # seconds as milliseconds since 1970, say
         found = fit_transform(da.from_array(X, chunks=(130, 2)), "standard", None)(X)
         np.testing.assert_allclose(found, StandardScaler().fit_transform(X - 1.7e12), atol=2e-3)
 
     @pytest.mark.parametrize("shape", [(40, 3), (3, 9)])
-    def test_more_components_than_there_are(self, rng, shape):
+    def test_too_many_principal_components_are_refused(self, rng, shape):
         with pytest.raises(InputError, match="at most 3 components") as caught:
             fit_transform(da.from_array(rng.normal(size=shape), chunks=shape), "none", 4)
         assert "found 4" in str(caught.value)
@@ -119,12 +119,12 @@ class TestValidRows:
             store.write(spec.name, 0, values)
         return store
 
-    def test_of_a_block(self, store):
+    def test_valid_rows_of_a_block(self, store):
         found = valid_rows(store.url, 0, Blocks(11, 4))
         np.testing.assert_array_equal(found, [[0, 1], [4, 5], [6, 7]])
         assert found.dtype == np.float64
 
-    def test_all_as_one_array(self, store):
+    def test_valid_rows_of_all_blocks_as_one_array(self, store):
         X = valid_array(store, [3, 0, 3], Blocks(11, 4), 2)
         assert X.chunks == ((3, 3), (2,))
         np.testing.assert_array_equal(X.compute(), [[0, 1], [4, 5], [6, 7], [16, 17], [18, 19], [20, 21]])

@@ -59,17 +59,17 @@ def config_of(tmp_path, data, **sections):
 
 @pytest.mark.parametrize(("data", "reg"), [("roll", SURFACE_REG), ("blobs", NOISY_REG)])
 class TestChoice:
-    def test_surface_and_noise_are_told_apart(self, solve, data, reg):
+    def test_surface_and_noise_get_different_values(self, solve, data, reg):
         assert choice(solve(data))["reg"] == reg
 
     @pytest.mark.parametrize("block_points", [300, 97])
-    def test_same_for_any_block_size(self, solve, data, reg, block_points):
+    def test_choice_does_not_depend_on_the_block_size(self, solve, data, reg, block_points):
         one, other = choice(solve(data)), choice(solve(data, block_points))
         assert one["reg"] == other["reg"]
         assert one["noise"] == pytest.approx(other["noise"], abs=1e-12)
         assert one["outside"] == pytest.approx(other["outside"], abs=1e-12)
 
-    def test_weights_are_those_of_the_number(self, solve, data, reg):
+    def test_weights_equal_those_of_the_same_number(self, solve, data, reg):
         auto, number = solve(data), solve(data, reg=reg)
         assert ("solve_weights", "choose_reg") not in number.reports
         np.testing.assert_array_equal(auto.store.read_all("weights"), number.store.read_all("weights"))
@@ -79,7 +79,7 @@ class TestChoice:
         assert {**one, "says": ""} == {**other, "says": ""}
 
 
-def test_sample_is_smaller_than_many_points_and_the_same_in_any_blocks(monkeypatch, solve):
+def test_sample_does_not_depend_on_the_blocks(monkeypatch, solve):
     monkeypatch.setattr("pipeline.linalg.reg_choice.SAMPLE_POINTS", (50, 120))
     one, other = choice(solve("blobs", 350)), choice(solve("blobs", 111))
     assert "(120 points sampled)" in one["reason"]
@@ -108,7 +108,7 @@ def test_sample_does_not_depend_on_the_internal_order():
     assert len(np.unique(samples[0])) == 300
 
 
-def test_equal_choice_keeps_the_results(tmp_path, make_config, run_stages):
+def test_equal_choice_reuses_all_results(tmp_path, make_config, run_stages):
     """The number is among the parameters of the weights, and the step that chooses it feeds nothing."""
     np.save(tmp_path / "same.npy", POINTS["blobs"])
     marks = []
@@ -166,7 +166,7 @@ class TestRun:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "used"), [("modified", True), ("ltsa", False)])
-def test_other_methods(tmp_path, method, used):
+def test_other_methods_choose_reg_only_if_they_use_it(tmp_path, method, used):
     rows = POINTS["blobs"][:9] + 0.01
     auto = LocallyLinearEmbedding(n_neighbors=K, method=method).fit(POINTS["blobs"])
     number = LocallyLinearEmbedding(n_neighbors=K, method=method, reg=NOISY_REG if used else SURFACE_REG)
@@ -181,10 +181,10 @@ def test_embed_takes_auto_by_default():
     np.testing.assert_array_equal(auto, number)
 
 
-def test_auto_has_no_unit_for_the_absolute_rule(tmp_path):
+def test_auto_is_refused_for_the_absolute_rule(tmp_path):
     with pytest.raises(ValueError, match="reg is auto, which is a share of the trace"):
         config_of(tmp_path, "roll", weights={"rule": "absolute"})
 
 
-def test_store_of_an_older_version_has_its_number():
+def test_store_of_an_older_version_uses_its_stored_number():
     assert reg_of_run(None, {"weights": {"reg": 0.02}}) == 0.02

@@ -72,7 +72,7 @@ def test_every_shape_and_color_gives_a_png(n: int, n_coordinates: int, kind: str
     assert (width, height) == ((1950, 630) if n_coordinates > 2 else (1110, 840))
 
 
-def test_nothing_embedded_says_so(figures: list[Figure]) -> None:
+def test_picture_without_embedded_points_has_a_note(figures: list[Figure]) -> None:
     png = draw_embedding(np.full((4, 2), np.nan), one_component(4) - 1, color_source("continuous", 4), "empty")
     png_size(png)
     assert [text.get_text() for text in figures[0].axes[0].texts] == ["no point was embedded"]
@@ -115,7 +115,7 @@ class TestSideBySide:
         return embedding, component
 
     @pytest.mark.parametrize("n_coordinates", [2, 3])
-    def test_each_is_moved_as_a_whole_and_none_lie_in_another(self, figures: list[Figure], n_coordinates: int) -> None:
+    def test_components_are_moved_as_a_whole_without_overlap(self, figures: list[Figure], n_coordinates: int) -> None:
         embedding, component = self.draw(n_coordinates, "continuous")  # the value of a row is its number
         pairs = [(0, 1)] if n_coordinates == 2 else [(0, 1), (0, 2), (1, 2)]
         for ax, pair in zip(figures[0].axes[: len(pairs)], pairs, strict=True):
@@ -136,19 +136,19 @@ class TestSideBySide:
             assert (shown < [x_high, y_high]).all()
             assert ax.get_aspect() == 1.0
 
-    def test_labels_say_which_and_how_many(self, figures: list[Figure]) -> None:
+    def test_labels_name_component_and_number_of_points(self, figures: list[Figure]) -> None:
         self.draw()
         texts = [text.get_text() for text in figures[0].axes[0].texts]
         assert texts[:6] == ["1: 40", "3: 30", "5: 20", "2: 10", "4: 5", "0: 3"]
         assert figures[0].axes[0].get_title(loc="left") == "108 rows in 6 components, side by side"
 
-    def test_no_more_than_fit(self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_only_components_that_fit_are_shown(self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(embedding_panels, "MAX_EMBEDDED_COMPONENTS", 4)
         self.draw()
         assert figures[0].get_supxlabel() == "the 4 largest of 6 components: 100 of 108 rows"
 
     @pytest.mark.parametrize("kind", ["none", "continuous", "classes"])
-    def test_one_coordinate_shares_the_other_axis(self, figures: list[Figure], kind: str) -> None:
+    def test_components_of_one_coordinate_share_the_other_axis(self, figures: list[Figure], kind: str) -> None:
         embedding, _ = self.draw(1, kind)
         ax = figures[0].axes[0]
         if kind == "none":
@@ -158,7 +158,7 @@ class TestSideBySide:
             assert (heights.max() > 100) == (kind == "continuous")
         assert ax.get_xlim()[1] - ax.get_xlim()[0] > np.ptp(embedding)
 
-    def test_spikes_do_not_reach_into_another(self, figures: list[Figure]) -> None:
+    def test_spikes_do_not_overlap_another_component(self, figures: list[Figure]) -> None:
         embedding = np.random.default_rng(3).uniform(size=(9000, 2))
         embedding[:4] = 80.0
         draw_embedding(embedding, np.repeat(np.arange(2, dtype=np.int32), [6000, 3000]), None, "t")
@@ -169,7 +169,7 @@ class TestSideBySide:
         assert ax.get_xlim()[1] < 3
 
     @pytest.mark.parametrize("seed", seeds(3, 11, 29))
-    def test_shelves(self, seed: int) -> None:
+    def test_components_are_arranged_in_shelves(self, seed: int) -> None:
         sizes = np.random.default_rng(seed).uniform(0.2, 3.0, (30, 2))
         corners = shelves(sizes, 1.5)
         for i in range(30):
@@ -194,7 +194,7 @@ class TestView:
         assert -1.0 <= low < -0.99
         assert 0.99 < high <= 1.0
 
-    def test_clump_with_one_spike_is_shown_whole(self) -> None:
+    def test_all_points_of_a_clump_with_one_spike_are_shown(self) -> None:
         values = np.zeros(5000)
         values[17] = 3.0
         assert robust_range(values) == (0.0, 3.0)
@@ -310,7 +310,7 @@ class TestAggregation:
         assert -2.0 < np.nanmean(raster) < 4.0
         assert np.isnan(raster[0, 0])
 
-    def test_up_is_up(self) -> None:
+    def test_vertical_axis_points_up(self) -> None:
         embedding = np.random.default_rng(79).uniform(size=(40_000, 2))
         source = ColorSource(np.where(embedding[:, 1] < 0.5, -2.0, 4.0), "continuous", None, "v")
         pixels = imread(io.BytesIO(draw_embedding(embedding, one_component(40_000), source, "t")), format="png")
@@ -355,7 +355,7 @@ class TestAggregation:
 
     @pytest.mark.parametrize("kind", ["none", "continuous", "classes"])
     @pytest.mark.parametrize("n_coordinates", [1, 3])
-    def test_other_shapes(self, n_coordinates: int, kind: str) -> None:
+    def test_raster_of_other_shapes(self, n_coordinates: int, kind: str) -> None:
         embedding = np.random.default_rng(80).normal(size=(500, n_coordinates))
         component = one_component(500)
         component[400:] = 1
@@ -396,7 +396,7 @@ class TestCharts:
         np.testing.assert_allclose(bars.get_segments(), [[[1.0, 0.5e-9], [1.0, 1.5e-9]]])
 
     @pytest.mark.parametrize("eigenvalues", [np.full((1, 2), np.nan), np.zeros((3, 2)), np.empty((0, 2))])
-    def test_no_eigenvalue(self, eigenvalues: npt.NDArray[np.float64]) -> None:
+    def test_spectrum_without_eigenvalues(self, eigenvalues: npt.NDArray[np.float64]) -> None:
         png_size(charts.draw_spectrum(eigenvalues, None, None, "variance").light)
 
     def test_many_components(self, figures: list[Figure]) -> None:
@@ -412,7 +412,7 @@ class TestCharts:
         assert ax.yaxis_inverted()
 
     @pytest.mark.parametrize("seconds", [{}, {"ingest": 0.0}, {"ingest": float("nan")}])
-    def test_timings_of_nothing(self, seconds: dict[str, float]) -> None:
+    def test_timings_without_stages(self, seconds: dict[str, float]) -> None:
         png_size(charts.draw_timings(seconds))
 
 
@@ -427,7 +427,7 @@ def test_picture_is_not_blank() -> None:
     ("values", "section", "title"),
     [(["ant", "bee"], {"label": "species"}, "species"), ([1.5, 2.5], {"label": "wing_cm"}, "wing_cm")],
 )  # fmt: skip
-def test_the_key_is_called_what_the_column_is(tmp_path, run_stages, make_config, figures, values, section, title):
+def test_legend_has_the_name_of_the_label_column(tmp_path, run_stages, make_config, figures, values, section, title):
     frame = pd.DataFrame({"x": np.arange(60.0), "y": np.arange(60.0) ** 2, section["label"]: values * 30})
     frame.to_csv(tmp_path / "rows.csv", index=False)
     config = make_config(tmp_path, np.zeros(1), input={"kind": "csv", "path": str(tmp_path / "rows.csv"), **section})
@@ -449,5 +449,5 @@ def test_the_key_is_called_what_the_column_is(tmp_path, run_stages, make_config,
      ({"kind": "zarr", "url": "x", "labels": "stage"}, "continuous", "stage"),
      ({"kind": "npz", "path": "x.npz", "labels": "7"}, "categorical", "column 7")],
 )  # fmt: skip
-def test_what_labels_without_a_column_are_called(section, kind, name):
+def test_legend_title_of_labels_without_a_column(section, kind, name):
     assert report_columns.label_name(section, kind) == name

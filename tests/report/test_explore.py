@@ -19,7 +19,7 @@ class TestEncoding:
         decoded = decode(render_explorer(page_of(Column("y1", "coordinate 1", values))))["y1"]
         assert np.abs(decoded - values).max() <= 0.51 * np.ptp(values) / 65_534
 
-    def test_far_values_are_exact_and_cost_the_others_no_precision(self, rng):
+    def test_far_values_are_exact_and_do_not_reduce_the_precision_of_others(self, rng):
         values = rng.normal(size=5000)
         values[[3, 70]] = 1e6, -2.5e7
         decoded = decode(render_explorer(page_of(Column("y1", "coordinate 1", values))))["y1"]
@@ -64,7 +64,7 @@ class TestEncoding:
         assert "Copyright (c) 2018 Fritz Lekschas" in page
 
 
-def test_sample_is_even():
+def test_sample_is_evenly_spaced():
     rows = np.arange(1000) * 3
     sample = sample_rows(rows, 100)
     assert len(sample) == 100
@@ -72,7 +72,7 @@ def test_sample_is_even():
     assert len(np.unique(sample % 30)) > 5
 
 
-def test_plan_counts_the_page(rng):
+def test_planned_bytes_cover_the_page(rng):
     """The plan of the report's bytes covers pages with all columns that a run has."""
     n, m = 30_000, 5
     columns = [Column(f"y{j}", "y", rng.normal(size=n), role="coordinate") for j in range(m)]
@@ -105,13 +105,13 @@ def run(tmp_path_factory):
 
 
 class TestOfARun:
-    def test_rows_are_those_with_coordinates(self, run):
+    def test_page_has_the_rows_with_coordinates(self, run):
         store, page, _ = run
         embedded = np.flatnonzero(np.isfinite(store.read_all("embedding")).all(axis=1))
         assert page["row"].tolist() == embedded.tolist()
         assert {7, 200}.isdisjoint(page["row"].tolist())
 
-    def test_values_are_those_of_the_rows(self, run):
+    def test_page_has_the_values_of_its_rows(self, run):
         store, page, labels = run
         rows, embedding = page["row"], store.read_all("embedding")
         for j in range(2):
@@ -137,7 +137,7 @@ def test_scripts_are_all_in_the_page():
     assert all(read_asset(name) in page for name in SCRIPTS)
 
 
-def test_placed_rows_are_shown_as_such(tmp_path):
+def test_placed_rows_are_marked_as_placed(tmp_path):
     """Rows of a component that is too small have coordinates among the others, and the page says which they are."""
     rng = np.random.default_rng(3)
     x = np.vstack([rng.random((120, 2)) @ rng.random((2, 5)), 40 + 0.01 * rng.random((5, 5))])

@@ -176,7 +176,7 @@ def test_pressed_classes_hide_the_others(page, tmp_path):
     ("row number", "66", "1 row selected"), ("row number", "67", "No rows selected"),
     ("label", "Kind 3", "100 rows selected"), ("label", "kind", "No rows selected"),
 ])  # fmt: skip
-def test_search_selects_what_it_finds(page, kind, text, expected):
+def test_search_selects_matching_rows(page, kind, text, expected):
     page.select_option("#search-in", label=kind)
     page.fill("#search-text", text)
     page.press("#search-text", "Enter")
@@ -186,7 +186,7 @@ def test_search_selects_what_it_finds(page, kind, text, expected):
         assert page.inner_text("#point-title") == "Row 66"
 
 
-def test_keyboard_reaches_every_control_and_does_what_the_mouse_does(page):
+def test_every_mouse_action_works_with_the_keyboard(page):
     reached = set()
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -282,7 +282,7 @@ def test_report_is_readable_on_a_phone(browser, tmp_path, scheme):
     page.close()
 
 
-def test_a_finger_moves_the_view(browser, address):
+def test_touch_moves_the_view(browser, address):
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True)
     page, heard = opened(context, address)
     before = place(page, 0)
@@ -303,7 +303,7 @@ def test_a_finger_moves_the_view(browser, address):
     assert heard == []
 
 
-def test_components_stand_side_by_side_and_alone(browser, tmp_path):
+def test_components_are_shown_side_by_side_or_alone(browser, tmp_path):
     """Two components on the same coordinates do not cover each other; one alone fills the view."""
     y, _ = points()
     component = (np.arange(N) % 4 == 3).astype(int)

@@ -64,10 +64,10 @@ class TestCollect:
          ("redundancy", [0.0, 0.3]), ("residual_variance", {"value": 0.3}), ("neighborhood_hit", {"value": 0.7}),
          ("neighborhood_hit_input", None), ("residual_variance_truth", None)],
     )  # fmt: skip
-    def test_where_each_number_comes_from(self, key, value):
+    def test_each_metric_comes_from_its_step(self, key, value):
         assert collected()[key] == pytest.approx(value) if isinstance(value, float) else collected()[key] == value
 
-    def test_solver_is_that_of_the_largest_component_and_all_must_converge(self):
+    def test_solver_is_that_of_the_largest_component_but_all_must_converge(self):
         found = collected()
         assert found["solver"] == {**SOLVED[0]["stats"], "converged": False}
         assert [solver["converged"] for solver in found["solvers"]] == [True, False]
@@ -89,7 +89,7 @@ class TestCollect:
         assert found["blocks"] == {"ingest": 3, "mend_graph": 2, "solve_weights": 2, "assemble_cost": 3,
                                    "solve_embedding": 3, "measure_quality": 3}  # fmt: skip
 
-    def test_the_report_that_is_being_written_has_cost_nothing_yet(self):
+    def test_cost_of_the_report_itself_is_not_included(self):
         reports, key = reports_of(STEPS) | {("write_report", "write"): []}, ("write_report", "write")
         found = collect(reports, {step: {} for step in reports}, 84, 6)
         assert key[0] in found["seconds"]
@@ -105,12 +105,12 @@ class TestCollect:
         assert promised <= set(collected())
         assert set(collect({}, {}, 0, None)) == set(collected())
 
-    def test_what_has_not_run_is_none(self):
+    def test_metrics_of_missing_steps_are_none(self):
         found = collect({}, {}, 84, None)
         empty = {"n_input", "seconds", "peak_bytes", "blocks", "dropped"}
         assert {key for key, value in found.items() if value is not None} == empty
 
     @pytest.mark.parametrize("n_steps", range(len(STEPS) + 1))
-    def test_any_prefix_of_a_run_can_be_collected_and_written(self, n_steps):
+    def test_metrics_of_an_unfinished_run_can_be_written(self, n_steps):
         found = collected(dict(list(STEPS.items())[:n_steps]))
         assert json.loads(json.dumps(found)) == found

@@ -129,7 +129,7 @@ def test_page_shows_the_numbers() -> None:
     assert "not measured" not in text
 
 
-def test_nothing_measured_is_said_and_does_not_fail() -> None:
+def test_page_of_a_run_without_quality_measures() -> None:
     reader = Reader(render_page({}, "", None, []))
     assert reader.text.count("not measured") > 20
     assert "no warnings, 8 of 8 not measured" in reader.text
@@ -184,7 +184,7 @@ def test_dark_pictures_are_for_dark_pages_only() -> None:
     assert light != dark
 
 
-def test_pictures_say_what_they_show() -> None:
+def test_pictures_have_texts_that_describe_them() -> None:
     reader = Reader(render_page(METRICS, CONFIG, pictures(), []))
     texts = [value for name, value in reader.attributes if name == "alt"]
     assert texts[0] == "Scatter plot 0. Trustworthiness 0.999, continuity 0.998."
@@ -203,7 +203,7 @@ def test_key_names_the_classes_or_the_ends_of_the_scale() -> None:
         assert words in Reader(render_page(METRICS, CONFIG, scale, [])).text
 
 
-def test_what_scrolls_can_be_reached_with_the_keyboard() -> None:
+def test_scrolling_areas_are_reachable_with_the_keyboard() -> None:
     aligned = {"component": 0, "rows_shared": 4, "residual_before": 1.0, "residual_after": 0.0}
     html = render_page({**METRICS, "alignment": {"components": [aligned]}}, CONFIG, pictures(), ARRAYS)
     scrolling = re.findall(r'<(?:div class="scroll"|pre)[^>]*>', html)
@@ -252,7 +252,7 @@ def test_everything_is_escaped() -> None:
     assert reader.text.count("<script>alert('x')</script>&") >= 14
 
 
-def test_when_it_was_finished_and_which_version_it_is() -> None:
+def test_page_shows_time_and_version() -> None:
     told = {**METRICS, "finished": "2026-01-02T03:04:05+00:00", "version": "20260102T030405Z-9f3e"}
     text = Reader(render_page(told, CONFIG, None, [])).text
     assert "Version 20260102T030405Z-9f3e · finished 2026-01-02 03:04 UTC · published if" in text
@@ -261,19 +261,19 @@ def test_when_it_was_finished_and_which_version_it_is() -> None:
     assert "published" not in text
 
 
-def test_the_report_itself_has_no_cost_yet() -> None:
+def test_cost_of_the_report_is_not_shown() -> None:
     seconds = {**METRICS["seconds"], "write_report": 0.5}
     assert "write report 0.50 s 0.013 % – –" in Reader(render_page({**METRICS, "seconds": seconds}, "", None, [])).text
 
 
-def test_a_picture_has_a_caption_where_there_is_a_remark() -> None:
+def test_picture_with_a_remark_has_a_caption() -> None:
     drawn = pictures()._replace(spectrum=None)
     assert "figcaption>" not in render_page(METRICS, CONFIG, drawn, [])
     html = render_page(METRICS, CONFIG, pictures(1, "Look here."), [])
     assert "<figcaption>Look here.</figcaption>" in html
 
 
-def test_an_alignment_with_its_change() -> None:
+def test_alignment_is_shown_with_its_residual() -> None:
     one = {"component": 0, "rows_shared": 41_234, "residual_before": 1.431, "residual_after": 0.0123}
     text = Reader(render_page({**METRICS, "alignment": {"components": [one], "reason": ""}}, CONFIG, None, [])).text
     assert "Change before Change after 0 41,234 1.4 0.012" in text
@@ -305,7 +305,7 @@ def test_stopped_run_is_not_called_finished() -> None:
     assert "running" in Reader(render_page({**stopped, "stopped": {"running": True}}, CONFIG, None, [])).text
 
 
-def test_the_badge_counts_the_sentences_and_not_the_tiles() -> None:
+def test_badge_counts_warnings_and_not_tiles() -> None:
     two_classes = {"components": 1, "classes": 2}
     low = {**METRICS, "trustworthiness": {"value": 0.7}, "closed_classes_embedded": two_classes}
     html = render_page({**low, "warnings": ["low"]}, CONFIG, None, [])
@@ -367,14 +367,14 @@ def test_verdicts(metrics: dict[str, Any], label: str, value: str, state: str, w
     assert words in found.sentence
 
 
-def test_verdict_without_a_bound_is_no_verdict() -> None:
+def test_no_verdict_without_a_bound() -> None:
     states = {tile.label: tile for tile in headline({**METRICS, "recall": {"value": 0.2}, "residuals": [[9.0]]}, "")}
     assert states["Neighbour recall"].state == states["Residual"].state == "fact"
     assert "bound" not in states["Neighbour recall"].sentence
     assert "tolerance" not in states["Residual"].sentence
 
 
-def test_coordinates_with_something_amiss() -> None:
+def test_coordinates_with_problems_are_marked() -> None:
     metrics = {
         "eigenvalues": [[1e-9, 2e-9, 3e-9], [4e-9]],
         "residuals": [[1e-12, 1e-5, 1e-12], [1e-12]],
@@ -457,11 +457,11 @@ def test_config_number() -> None:
         (number_format.text((1200, 3)), "1,200 × 3"),
     ],
 )
-def test_how_numbers_are_written(text: str, expected: str) -> None:
+def test_numbers_are_formatted(text: str, expected: str) -> None:
     assert text == expected
 
 
-def test_quality_on_a_sample_with_intervals():
+def test_quality_is_shown_with_intervals():
     """What was measured stands there with its interval; what the input does not allow is not asked for."""
     measured = {"value": 0.4321, "low": 0.4012, "high": 0.4789, "sample": 500}
     plain = render_page({**METRICS, "residual_variance": {**measured, "sources": 37}}, CONFIG, None, ARRAYS)

@@ -69,7 +69,7 @@ def test_a_picture_for_each_pair_and_two_more_of_classes(m: int, n_classes: int,
     assert all(min(map(len, picture.pair)) > 1000 for picture in drawn.pictures)
 
 
-def test_texts_name_coordinates_rows_colours_and_components() -> None:
+def test_alternative_texts_name_coordinates_rows_colours_and_components() -> None:
     component = (np.arange(60) % 3 == 0).astype(np.int32)
     drawn = draw_page_pictures(cloud(60, 4), component, classes(60, 2))
     assert drawn.pictures[1].alternative == (
@@ -84,7 +84,7 @@ def test_texts_name_coordinates_rows_colours_and_components() -> None:
     assert draw_page_pictures(cloud(9), one_component(9), None).remark == ""
 
 
-def test_points_outside_the_view_are_in_the_text() -> None:
+def test_alternative_text_counts_points_outside_the_view() -> None:
     embedding = cloud(5000)
     embedding[0] = 1e5
     assert "outside the view." in draw_page_pictures(embedding, one_component(5000), None).pictures[0].alternative
@@ -106,7 +106,7 @@ def test_dark_pictures_have_dark_paper_and_light_text(n: int, kind: str, figures
         assert {text.get_color() for text in texts if text.get_text()} <= {(*to_rgb(ON_DARK[INK]), 1.0)}
 
 
-def test_names_stand_in_the_picture_where_colours_no_longer_suffice(figures: list[Figure]) -> None:
+def test_class_names_are_drawn_for_more_than_eight_classes(figures: list[Figure]) -> None:
     draw_page_pictures(cloud(90), one_component(90), classes(90, 8))
     draw_page_pictures(cloud(90), one_component(90), classes(90, 9))
     eight, nine = ([text.get_text() for text in figures[i].axes[0].texts] for i in (0, 2))

@@ -54,7 +54,7 @@ def report(path, result=None, error=None) -> dict[tuple, float]:
 
 
 class TestFile:
-    def test_says_what_the_metrics_say(self, tmp_path):
+    def test_file_has_the_values_of_the_metrics(self, tmp_path):
         found = report(tmp_path / "lle.prom", Result(METRICS, {"ingest": 3, "solve": 2}, {"ingest": 11}))
         expected = {
             ("lle_run_success",): 1, ("lle_run_exit_code",): 0, ("lle_rows", "input"): 101, ("lle_rows", "points"): 97,
@@ -77,27 +77,27 @@ class TestFile:
         assert report(path, error=error)[LAST_SUCCESS,] == before[LAST_SUCCESS,]
         assert ("lle_rows", "input") not in after
 
-    def test_a_missed_bound_shows_what_was_reached(self, tmp_path):
+    def test_missed_bound_shows_the_value_that_was_reached(self, tmp_path):
         missed = BoundsNotMet("the recall is too low")
         missed.result = Result(METRICS, {"ingest": 3})
         found = report(tmp_path / "lle.prom", error=missed)
         assert (found["lle_run_exit_code",], found["lle_recall", "value"], found["lle_rows", "input"]) == (3, 0.93, 101)
 
-    def test_a_fault_of_the_program_is_exit_code_one(self, tmp_path):
+    def test_unexpected_error_has_exit_code_one(self, tmp_path):
         path = tmp_path / "lle.prom"
         with pytest.raises(ZeroDivisionError), reported(str(path), "s"):
             raise ZeroDivisionError
         assert read(path)["lle_run_exit_code",] == 1
         assert (LAST_SUCCESS,) not in read(path)
 
-    def test_nothing_known_gives_no_samples(self, tmp_path):
+    def test_unknown_values_have_no_samples(self, tmp_path):
         found = report(tmp_path / "lle.prom", Result({"recall": None, "residuals": None, "n_points": None}))
         assert {key[0] for key in found} == {
             "lle_run_success", "lle_run_exit_code", "lle_run_timestamp_seconds", LAST_SUCCESS, "lle_run_seconds",
             "lle_blocks", "lle_warnings",
         }  # fmt: skip
 
-    def test_of_an_alignment(self, tmp_path):
+    def test_values_of_an_alignment(self, tmp_path):
         components = [{"component": 0, "rows_shared": 41, "residual_after": 0.02},
                       {"component": 1, "rows_shared": 3, "residual_after": None}]  # fmt: skip
         found = report(tmp_path / "lle.prom", Result({**METRICS, "alignment": {"components": components}}))
@@ -105,7 +105,7 @@ class TestFile:
             ("lle_alignment_rows",): 44, ("lle_alignment_residual", "0"): 0.02,
         }  # fmt: skip
 
-    def test_the_published_version_stays_while_the_store_is_down(self, tmp_path):
+    def test_published_version_is_kept_if_the_store_is_unreachable(self, tmp_path):
         path = tmp_path / "lle.prom"
 
         def up():
@@ -137,18 +137,18 @@ class TestFile:
         [family] = parser.text_string_to_metric_families(generate_latest(registry).decode())
         assert family.samples[0].labels == {"store": 'a"b\\c\nd'}
 
-    def test_no_other_file_is_left(self, tmp_path):
+    def test_no_temporary_file_remains(self, tmp_path):
         report(tmp_path / "lle.prom", Result(METRICS))
         assert os.listdir(tmp_path) == ["lle.prom"]
 
     @pytest.mark.parametrize(("name", "said"), [("nowhere/lle.prom", "does not exist"), ("lle.txt", "end in .prom")])
-    def test_a_place_that_cannot_be_written_is_found_before_the_run(self, tmp_path, name, said):
+    def test_unwritable_file_is_detected_before_the_run(self, tmp_path, name, said):
         ran = []
         with pytest.raises(ConfigError, match=said), reported(str(tmp_path / name), "s"):
             ran.append(1)
         assert ran == []
 
-    def test_a_place_that_is_lost_meanwhile_does_not_cost_the_result(self, tmp_path, capsys):
+    def test_folder_deleted_during_the_run_does_not_lose_the_result(self, tmp_path, capsys):
         folder = tmp_path / "later"
         folder.mkdir()
         with reported(str(folder / "lle.prom"), "s") as done:
@@ -157,7 +157,7 @@ class TestFile:
         assert "could not be written" in capsys.readouterr().err
 
 
-def test_a_run_and_a_refused_one(tmp_path):
+def test_file_after_a_run_and_after_a_refused_run(tmp_path):
     path = tmp_path / "lle.prom"
     config = write_config(
         tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 700, "seed": 3},

@@ -74,7 +74,7 @@ GRIDS = [
 
 @pytest.mark.parametrize("one_range", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("values", [*LISTS, *GRIDS], ids=["alone", "parts", "one key", "many", "two keys", "four keys"])
-def test_labels_cover_neither_each_other_nor_points_nor_the_edge(drawn, values, one_range):
+def test_labels_do_not_overlap_points_edges_or_each_other(drawn, values, one_range):
     cells = [cell(one, rising(1 if one_range else number + 1)) for number, one in enumerate(values)]
     draw_contact_sheet(cells, "sheet: some experiments; and what their axes are, in a line")
     [figure] = drawn
@@ -87,13 +87,13 @@ def test_labels_cover_neither_each_other_nor_points_nor_the_edge(drawn, values, 
     assert covered == []
 
 
-def test_one_key_of_many_values_is_no_strip_of_tiny_cells():
+def test_many_values_of_one_key_have_no_single_row_grid():
     assert choose_grid([cell({"where": digit}) for digit in range(10)]) is None
     assert choose_grid([cell({"n": n}) for n in range(5)]).columns == ("n",)
     assert choose_grid([cell({"n": n, "k": k}) for n in range(12) for k in range(2)]) is not None
 
 
-def test_ink_and_paper_keep_their_colours():
+def test_reduced_palette_keeps_text_and_background_colours():
     rng = np.random.default_rng(3)
     many = [cell({"n": n, "k": k})._replace(colors=rng.random((N_POINTS, 4))) for n in range(5) for k in range(8)]
     with Image.open(io.BytesIO(draw_contact_sheet(many, "sheet"))) as image:
@@ -105,12 +105,12 @@ def test_ink_and_paper_keep_their_colours():
 
 
 class TestKey:
-    def test_numbers_where_all_cells_have_one_range(self, drawn):
+    def test_colour_scale_has_numbers_if_all_cells_share_a_range(self, drawn):
         draw_contact_sheet([cell({"n": n}) for n in range(3)], "sheet")
         assert "true coordinate" in [text for text, _ in texts(drawn[0])]
         assert not {"lowest", "highest"} & {text for text, _ in texts(drawn[0])}
 
-    def test_words_where_each_has_its_own(self, drawn):
+    def test_colour_scale_has_words_if_ranges_differ(self, drawn):
         draw_contact_sheet([cell({"n": n}, rising(n)) for n in (1, 9)], "sheet")
         assert {"lowest", "highest", "true coordinate in each cell"} <= {text for text, _ in texts(drawn[0])}
 
@@ -118,7 +118,7 @@ class TestKey:
         draw_contact_sheet([cell({"n": n}, classes(0, 4, 7)) for n in range(3)], "sheet")
         assert {"label", "4", "7"} <= {text for text, _ in texts(drawn[0])}
 
-    def test_none_where_a_colour_would_mean_two_things(self):
+    def test_no_legend_if_colours_have_several_meanings(self):
         keys = [color_points(classes(digit), np.arange(N_POINTS))[1] for digit in (3, 4)]
         assert keys[0].classes[0][1] == keys[1].classes[0][1]  # one colour, two digits
         assert common_key(keys) is None
@@ -126,7 +126,7 @@ class TestKey:
         assert common_key([]) is None
         assert common_key([keys[0], keys[0]]) == keys[0]
 
-    def test_points_of_unknown_value_are_grey_and_in_no_key(self):
+    def test_points_of_unknown_value_are_grey_and_not_in_the_legend(self):
         values = np.where(np.arange(N_POINTS) % 2, np.nan, 1.0 * np.arange(N_POINTS))
         colors, key = color_points(ColorSource(values, "continuous", None, "x"), np.arange(N_POINTS))
         assert (key.lowest, key.highest) == (0, N_POINTS - 2)

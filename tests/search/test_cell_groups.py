@@ -49,7 +49,7 @@ def measured(run) -> dict:
 
 
 class TestRaised:
-    def test_until_the_bound_holds(self, search):
+    def test_recall_is_raised_until_the_bound_holds(self, search):
         run = search(0.95)
         found = measured(run)
         rounds = found["recall_raised"]
@@ -64,7 +64,7 @@ class TestRaised:
         np.testing.assert_array_equal(run.store.read_all("neighbor_indices")[:, :K], run.store.read_all(final))
 
     @pytest.mark.slow
-    def test_quality_goes_by_the_lists_of_the_last_round(self, search):
+    def test_quality_uses_the_lists_of_the_last_round(self, search):
         run = search(0.95, upto="measure_quality")
         chosen = run.store.read_bundle("_work/quality_sample")
         final = f"_work/overlap_{measured(run)['recall_raised'][-1]['overlap']}"
@@ -72,12 +72,12 @@ class TestRaised:
         np.testing.assert_array_equal(chosen["listed"], last)
         assert (first != last).any()
 
-    def test_not_where_the_bound_holds(self, search):
+    def test_no_additional_round_if_the_bound_holds(self, search):
         run = search(0.5)
         assert measured(run)["recall_raised"] == []
         assert not any(step.endswith(("_4", "_8")) for _, step in run.reports)
 
-    def test_groups_of_a_round_are_no_larger(self, search):
+    def test_groups_of_additional_rounds_are_not_larger(self, search):
         run = search(0.95)
         sizes = {}
         for place, step in (("_work", ("find_neighbors", "group_cells")),
@@ -92,7 +92,7 @@ class TestRaised:
         one, other = search(0.95, 400, "one"), search(0.95, 1000, "other")
         np.testing.assert_array_equal(*(run.store.read_all("neighbor_indices") for run in (one, other)))
 
-    def test_a_round_that_was_interrupted(self, search, monkeypatch):
+    def test_interrupted_round_is_resumed(self, search, monkeypatch):
         """Half of it is kept, and the lists have the bytes of a run that was not."""
         whole = search(0.95, name="whole")
         search_group, left = cell_groups.search_group, []
@@ -118,7 +118,7 @@ class TestRaised:
         for name in ("neighbor_indices", "neighbor_distances"):
             assert resumed.store.read_all(name).tobytes() == whole.store.read_all(name).tobytes()
 
-    def test_a_lower_bound_takes_the_first_lists_again(self, search):
+    def test_lower_bound_uses_the_first_lists_again(self, search):
         raised, first = search(0.95), search(0.5)
         assert measured(raised)["recall_raised"] != measured(first)["recall_raised"] == []
         found = first.store.read_all(lists_at("_work")[0].name)
@@ -126,20 +126,20 @@ class TestRaised:
 
 
 class TestLimit:
-    def test_is_stated(self, search):
+    def test_error_states_the_limit_of_groups(self, search):
         with pytest.raises(BoundsNotMet) as caught:
             search(1.0, max_overlap=3)
         for part in ("min_recall asks for 1.0", "in 3 groups a point (neighbors.max_overlap) after 0.", "Raise"):
             assert part in str(caught.value)
         assert caught.value.exit_code == 3
 
-    def test_two_is_never(self, search):
+    def test_two_groups_a_point_are_not_mentioned_as_a_limit(self, search):
         with pytest.raises(BoundsNotMet) as caught:
             search(0.95, max_overlap=2)
         assert "groups a point" not in str(caught.value)
 
     @pytest.mark.slow
-    def test_of_another_run_is_not_told_with_the_recall_of_the_one_before(self, tmp_path, search, make_config):
+    def test_error_shows_the_recall_of_this_run_only(self, tmp_path, search, make_config):
         """Its lists, found with more overlap, are still there; the bound now ends the run before them."""
         points = np.random.default_rng(19).normal(size=(N, 30))
         found = {}
@@ -164,7 +164,7 @@ class TestLimit:
 class TestRounds:
     layout = Layout(10**6, 32, "float32", 65_536, n_points=10**6, n_features=32)
 
-    def test_memory_stays(self):
+    def test_memory_does_not_grow_with_rounds(self):
         searched = first_round(self.layout, 12, 3)
         seen = [searched]
         while searched.overlap < 12:
@@ -190,7 +190,7 @@ class TestRounds:
         return steps
 
     @pytest.mark.parametrize("kind", [RunProgress, JsonProgress])
-    def test_a_remark_is_one_line_of_the_log(self, kind):
+    def test_each_remark_is_one_line_of_the_log(self, kind):
         stream = io.StringIO()
         kind(stream).begin(Step("s", "t", dict, 1, Decides({}), Runs(0, remark="recall 0.7 is below")), 0)
         assert sum("recall 0.7 is below" in line for line in stream.getvalue().splitlines()) == 1

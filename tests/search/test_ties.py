@@ -46,7 +46,7 @@ def test_block_size_changes_no_list_and_no_eigenvalue(tmp_path, run_stages, make
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_trees_in_blocks_give_ties_to_the_lower_id(tmp_path, run_stages, make_config, grid, block):
+def test_block_search_with_trees_resolves_ties_by_lower_id(tmp_path, run_stages, make_config, grid, block):
     neighbors = {"method": "kdtree", "n_neighbors": K}
     store = run_stages(make_config(tmp_path, grid, block, neighbors=neighbors), "find_neighbors").store
     ids, distances = exact_neighbors(store.read_all("points"), K)
@@ -54,7 +54,7 @@ def test_trees_in_blocks_give_ties_to_the_lower_id(tmp_path, run_stages, make_co
     np.testing.assert_array_equal(store.read_all("_work/knn_distances"), distances.astype(np.float32))
 
 
-def test_groups_give_ties_to_the_lower_id(tmp_path, run_stages, make_config, grid):
+def test_group_search_resolves_ties_by_lower_id(tmp_path, run_stages, make_config, grid):
     neighbors = {"method": "pynndescent", "n_neighbors": K, "min_recall": 0.0}
     runs = [
         run_stages(make_config(tmp_path, grid, block, neighbors=neighbors), "find_neighbors").store for block in BLOCKS
@@ -63,7 +63,7 @@ def test_groups_give_ties_to_the_lower_id(tmp_path, run_stages, make_config, gri
         np.testing.assert_array_equal(store.read_all("_work/knn_indices"), runs[0].read_all("_work/knn_indices"))
 
 
-def test_appended_points_do_not_displace_neighbors_as_near(tmp_path, grid):
+def test_appended_points_do_not_replace_equally_near_neighbors(tmp_path, grid):
     night = Night(tmp_path, grid, "kdtree", 200)
     night(600)
     for n in (620, 650):

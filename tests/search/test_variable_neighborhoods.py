@@ -95,7 +95,7 @@ class TestRadius:
         assert store.read_all("_work/knn_indices").shape == (N, 15)
 
     @pytest.mark.slow
-    def test_another_radius_searches_nothing(self, tmp_path):
+    def test_changed_radius_needs_no_search(self, tmp_path):
         X = roll()
         store, first = run_on(tmp_path, X, {"radius": RADIUS, "k_max": 30})
         before = store.read_all("embedding")
@@ -106,7 +106,7 @@ class TestRadius:
         np.testing.assert_array_equal(again.read_all("embedding"), before)
 
     @pytest.mark.slow
-    def test_back_to_a_fixed_number(self, tmp_path):
+    def test_fixed_n_neighbors_after_a_radius(self, tmp_path):
         X = roll()
         store, result = run_on(tmp_path, X, {"n_neighbors": 9})
         before = store.read_all("embedding").tobytes()
@@ -117,7 +117,7 @@ class TestRadius:
         assert store.read_all("embedding").tobytes() == before
         assert not store.has_array("_work/searched_indices")
 
-    def test_final_lists_keep_the_contract(self, tmp_path):
+    def test_final_lists_are_sorted_padded_and_weighted(self, tmp_path):
         """With reverse neighbours: by distance, -1 and inf and weight 0 in the empty slots, rows sum to 1."""
         X = roll()
         store, result = run_on(tmp_path, X, {"radius": 2.2, "k_max": 20, "reverse": 4})
@@ -197,7 +197,7 @@ class TestGiven:
         np.int64, pytest.param(np.float32, marks=pytest.mark.slow), pytest.param(np.uint8, marks=pytest.mark.slow),
     ])  # fmt: skip
     @pytest.mark.parametrize("route", EVERY_ROUTE)
-    def test_from_an_array(self, tmp_path, route, dtype):
+    def test_numbers_of_neighbors_from_an_array(self, tmp_path, route, dtype):
         X, wanted = roll(), np.random.default_rng(5).integers(4, 15, N)
         np.save(tmp_path / "k.npy", wanted.astype(dtype))
         neighbors = {"method": route, "k_per_point": str(tmp_path / "k.npy"), "k_max": 14, "reverse": 0}
@@ -212,7 +212,7 @@ class TestGiven:
         )  # fmt: skip
         assert largest_angle(embedding, np.linalg.svd(A)[2][-3:-1].T) < 0.05
 
-    def test_from_a_column_of_a_table(self, tmp_path):
+    def test_numbers_of_neighbors_from_a_table_column(self, tmp_path):
         X, wanted = roll(), np.random.default_rng(6).integers(5, 12, N)
         table = np.column_stack([X, wanted])
         np.savetxt(tmp_path / "x.csv", table, delimiter=",", header="a,b,c,k", comments="", fmt=["%.17g"] * 3 + ["%d"])
@@ -222,7 +222,7 @@ class TestGiven:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["csv", "parquet"])
-    def test_of_the_rows_that_another_column_chooses(self, tmp_path, kind):
+    def test_numbers_of_neighbors_of_rows_selected_by_another_column(self, tmp_path, kind):
         X, rng = roll(), np.random.default_rng(6)
         wanted, side = rng.integers(5, 12, N), rng.integers(0, 2, N)
         table = pd.DataFrame({**dict(zip("abc", X.T, strict=True)), "k": wanted, "side": side})
@@ -233,7 +233,7 @@ class TestGiven:
         self.check(store, X[side == 1], wanted[side == 1])
 
     @pytest.mark.slow
-    def test_from_an_array_of_the_group(self, tmp_path):
+    def test_numbers_of_neighbors_from_a_zarr_array(self, tmp_path):
         X, wanted = roll(), np.random.default_rng(6).integers(5, 12, N)
         group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w")
         group["points"], group["k"] = X, wanted
@@ -241,7 +241,7 @@ class TestGiven:
         store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
         self.check(store, X, wanted)
 
-    def test_equal_rows_take_the_first_one_s(self, tmp_path):
+    def test_duplicate_rows_use_the_number_of_the_first(self, tmp_path):
         X = roll()
         wanted = np.full(N + 2, 7)
         wanted[3], wanted[N + 1] = 11, 500  # a repetition of row 3 does not count
@@ -323,7 +323,7 @@ class TestCosine:
         assert (nearest != exact_neighbors(X, 9)[0]).any()
 
     @pytest.mark.slow
-    def test_all_that_follows_is_euclidean_on_the_unit_sphere(self, tmp_path):
+    def test_steps_after_the_search_are_euclidean_on_unit_rows(self, tmp_path):
         X = np.random.default_rng(8).normal(size=(400, 5))
         (tmp_path / "unit").mkdir()
         unit = X / np.linalg.norm(X, axis=1, keepdims=True)
@@ -334,7 +334,7 @@ class TestCosine:
         scaled, _ = run_on(tmp_path, X * 7e150, {"metric": "cosine"}, "--fresh")
         assert largest_angle(scaled.read_all("embedding"), plain.read_all("embedding")) < 1e-4
 
-    def test_a_radius_is_a_cosine_distance(self, tmp_path):
+    def test_radius_is_a_cosine_distance(self, tmp_path):
         X = np.random.default_rng(9).normal(size=(400, 4))
         store, _ = run_on(tmp_path, X, {"metric": "cosine", "radius": 0.1, "k_min": 1, "k_max": 60})
         graph = radius_neighbors_graph(X, 0.1, metric="cosine").tolil().rows
@@ -343,7 +343,7 @@ class TestCosine:
         assert 4 < np.mean([len(row) for row in graph]) < 40
 
     @pytest.mark.slow
-    def test_after_scaling_and_components(self, tmp_path):
+    def test_cosine_is_measured_after_scaling_and_components(self, tmp_path):
         X = np.random.default_rng(9).normal(size=(400, 8)) * np.arange(1, 9) + 3.0
         store, _ = run_on(tmp_path, X, {"metric": "cosine"}, preprocess={"scale": "standard", "pca": 5})
         points = store.read_all("points")
@@ -351,7 +351,7 @@ class TestCosine:
         np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1, rtol=1e-12)
 
     @pytest.mark.parametrize("block", [400, 64])
-    def test_rows_without_a_direction_are_refused(self, tmp_path, block):
+    def test_zero_rows_are_refused(self, tmp_path, block):
         X = np.random.default_rng(9).normal(size=(400, 4))
         X[[3, 200]] = 0.0
         X[7] = -0.0
@@ -371,7 +371,7 @@ class TestPrecomputed:
         return {"kind": "zarr", "url": str(folder / "graph.zarr"), "array": "knn"}
 
     @pytest.mark.parametrize("method", EVERY_METHOD)
-    def test_the_graph_of_a_search_gives_what_the_search_gives(self, tmp_path, method):
+    def test_precomputed_graph_of_a_search_gives_the_same_result(self, tmp_path, method):
         X = roll()
         (tmp_path / "searched").mkdir()
         searched, _ = run_on(tmp_path / "searched", X, {"n_neighbors": 10}, "--set", f"method={method}")
@@ -397,7 +397,7 @@ class TestPrecomputed:
         assert result["metrics"]["trustworthiness"]["value"] > 0.9
 
     @pytest.mark.slow
-    def test_rules_cut_it(self, tmp_path):
+    def test_rules_truncate_a_precomputed_graph(self, tmp_path):
         X = roll()
         given = self.graph(tmp_path, exact_neighbors(X, 20)[0])
         for rule in ({"radius": RADIUS}, {"eta": 0.05}):
@@ -407,7 +407,7 @@ class TestPrecomputed:
             assert cut == listed_rows(store)
             assert len({len(row) for row in cut}) > 3
 
-    def test_merged_and_dropped_rows(self, tmp_path):
+    def test_precomputed_graph_with_duplicate_and_dropped_rows(self, tmp_path):
         """Ids of equal rows become their representative's, ids of dropped rows go, and so do repetitions."""
         X = np.concatenate([roll(), [[np.nan] * 3], roll()[5:6]])
         lists = exact_neighbors(X[:N], 8)[0]
@@ -426,7 +426,7 @@ class TestPrecomputed:
         (N, "in 1 rows (17, counted from 0)"), (-2, "-1 in empty slots"), (0.5, "expected row numbers from 0 to 699"),
         (np.nan, "in 1 rows (17"),
     ])  # fmt: skip
-    def test_ids_of_no_row_are_refused(self, tmp_path, bad, said):
+    def test_ids_beyond_the_rows_are_refused(self, tmp_path, bad, said):
         lists = exact_neighbors(roll(), 8)[0].astype(float)
         lists[17, 3] = bad
         assert said in refusal(tmp_path, roll(), {"precomputed": self.graph(tmp_path, lists)})
@@ -461,13 +461,13 @@ class TestPrecomputed:
         ({"k_per_point": "k"}, ["input={kind: csv, path: x.csv}"], "list the features in input.columns"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, neighbors, overrides, said):
+def test_settings_that_contradict_are_refused(tmp_path, neighbors, overrides, said):
     arguments = [part for override in overrides for part in ("--set", override)]
     assert said in refusal(tmp_path, roll(), neighbors, *arguments)
     assert not (tmp_path / "run.zarr").exists()
 
 
-def test_the_plan_goes_by_the_widest_list(tmp_path):
+def test_plan_uses_the_longest_list(tmp_path):
     small, large = (
         {row["step"]: row for row in lle("plan", config_of(tmp_path, roll(), {"radius": 2.0, "k_max": k}))["steps"]}
         for k in (20, 60)

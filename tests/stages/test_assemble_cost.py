@@ -83,7 +83,7 @@ def test_equals_the_dense_product_without_reverse_neighbors(assemble):
     np.testing.assert_allclose(cost_matrix(run).toarray(), A.T @ A, atol=1e-12)
 
 
-def test_another_block_size_leaves_nothing_of_the_old_parts(tmp_path, run_stages, make_config, assemble):
+def test_changed_block_size_removes_the_old_contributions(tmp_path, run_stages, make_config, assemble):
     """The same store run again with other blocks: contributions of the first run must not be added."""
     config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 64,
                          neighbors={"n_neighbors": K, "reverse": 3})  # fmt: skip
@@ -94,7 +94,7 @@ def test_another_block_size_leaves_nothing_of_the_old_parts(tmp_path, run_stages
     assert len(run.store.objects.names("cost_matrix")) == len(assemble(110).store.objects.names("cost_matrix"))
 
 
-def test_parts_of_a_block_change_no_bit(tmp_path, run_stages, make_config, assemble, monkeypatch):
+def test_splitting_a_block_into_parts_changes_no_bit(tmp_path, run_stages, make_config, assemble, monkeypatch):
     """Some rows at a time: more bundles, the same sums."""
     monkeypatch.setattr(assemble_cost, "PART_ENTRIES", 900)
     config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 110,

@@ -50,7 +50,7 @@ def test_exact_lists_equal_the_oracle(search, method, block_points):
     assert (indices.dtype, distances.dtype, run.layout.k_max) == (np.int32, np.float32, K)
 
 
-def test_kdtree_reads_only_what_is_near(search):
+def test_kdtree_reads_near_blocks_only(search):
     n = 3000
     for method, most in (("kdtree", 0.8 * n), ("brute", n)):
         read = [report["rows_read"] for report in search(method, 500, n).reports["find_neighbors", "search"]]
@@ -58,7 +58,7 @@ def test_kdtree_reads_only_what_is_near(search):
         assert min(read) >= (500 if method == "kdtree" else n)
 
 
-def test_rows_within_reach_hold_every_neighbor_and_none_of_the_block(search):
+def test_rows_within_reach_contain_all_neighbors_outside_the_block(search):
     run = search("kdtree", 75)
     n_blocks = run.layout.point_blocks()
     neighbors, distances = exact_neighbors(run.store.read_all("points"), K)
@@ -71,12 +71,12 @@ def test_rows_within_reach_hold_every_neighbor_and_none_of_the_block(search):
         assert set(neighbors[start:stop].ravel().tolist()) <= set(halo.tolist()) | set(range(start, stop))
 
 
-def test_a_last_block_of_one_point(search):
+def test_last_block_with_a_single_point(search):
     run = search("kdtree", 75, n=8 * 75 + 1)
     np.testing.assert_array_equal(lists_of(run)[0], exact_neighbors(run.store.read_all("points"), K)[0])
 
 
-def test_changing_the_method_back_and_forth(tmp_path, run_stages, make_config):
+def test_each_change_of_the_method_replaces_the_lists(tmp_path, run_stages, make_config):
     """Three runs on one store: each leaves the lists of its own method."""
     points = np.random.default_rng(97).normal(size=(300, 8))
     seen = []
@@ -96,7 +96,7 @@ class TestCells:
     """The approximate route; its groups are small enough to be searched exactly."""
 
     @pytest.mark.parametrize("block_points", BLOCKS)
-    def test_lists_are_sound(self, search, block_points):
+    def test_approximate_lists_are_sorted_and_distinct(self, search, block_points):
         run = search("pynndescent", block_points)
         indices, distances = lists_of(run)
         points = run.store.read_all("points")
@@ -106,7 +106,7 @@ class TestCells:
         assert (np.diff(distances, axis=1) >= 0).all()
         np.testing.assert_allclose(distances, exact_distances(points, points, indices), rtol=1e-6)
 
-    def test_most_neighbors_are_found(self, search):
+    def test_approximate_lists_have_high_recall(self, search):
         run = search("pynndescent", 160)
         expected, _ = exact_neighbors(run.store.read_all("points"), K)
         shares = [len(set(a) & set(b)) / K for a, b in zip(lists_of(run)[0], expected, strict=True)]
@@ -132,7 +132,7 @@ class TestCells:
         searched = [report["members"] for report in run.reports["find_neighbors", "search_cells"]]
         assert searched == list(map(len, members))
 
-    def test_lists_are_the_best_of_both_groups(self, search):
+    def test_lists_merge_the_nearest_of_both_groups(self, search):
         run = search("pynndescent", 160)
         points = run.store.read_all("points")
         n_groups = run.reports["find_neighbors", "group_cells"][0]["n_groups"]

@@ -75,7 +75,7 @@ class TestRead:
 @pytest.mark.parametrize("block_points", BLOCKS)
 class TestInvalidRows:
     @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200])
-    def test_are_an_error_that_counts_and_names_them(self, take_in, points, block_points, value):
+    def test_invalid_rows_are_an_error_with_count_and_names(self, take_in, points, block_points, value):
         points[[5, 40, 41, 120, 199, 200, 259], 1] = value
         with pytest.raises(InputError) as caught:
             take_in(points, block_points)
@@ -83,7 +83,7 @@ class TestInvalidRows:
             assert part in str(caught.value)
         assert caught.value.exit_code == 2
 
-    def test_are_left_out_on_request(self, take_in, points, block_points):
+    def test_invalid_rows_are_dropped_if_configured(self, take_in, points, block_points):
         points[[5, 40, 259]] = np.nan
         run = take_in(points, block_points, preprocess={"invalid": "drop"})
         representative = run.store.read_all("_work/representative")
@@ -115,7 +115,7 @@ class TestInvalidNames:
 
 @pytest.mark.parametrize("block_points", BLOCKS)
 class TestDuplicates:
-    def test_go_to_their_first_row_across_blocks(self, take_in, points, block_points, rng):
+    def test_duplicates_are_represented_by_their_first_row(self, take_in, points, block_points, rng):
         points[100:180] = points[rng.integers(0, 100, 80)]
         points[220], points[240] = points[3], points[260 - 1]
         points[30] = np.nan
@@ -132,7 +132,7 @@ class TestDuplicates:
         representative = take_in(points, block_points).store.read_all("_work/representative")
         assert representative[250] == 10
 
-    def test_all_identical_is_an_input_error(self, take_in, block_points):
+    def test_identical_rows_are_an_input_error(self, take_in, block_points):
         with pytest.raises(InputError, match="260 valid rows hold 1 distinct points") as caught:
             take_in(np.ones((N, 3)), block_points)
         assert "n_neighbors is 12" in str(caught.value)
@@ -168,14 +168,14 @@ class TestPreprocessing:
         np.testing.assert_allclose((found["mean"] - scaler.mean_) / scaler.scale_, 0.0, atol=1e-9)
         np.testing.assert_allclose(found["scale"], scaler.scale_, rtol=1e-9)
 
-    def test_components_are_scikit_learns(self, take_in, points, block_points):
+    def test_principal_components_equal_scikit_learns(self, take_in, points, block_points):
         found = self.fitted(take_in(points, block_points, preprocess={"pca": 2}))
         model = PCA(2, svd_solver="full").fit(points)
         np.testing.assert_allclose(found["center"], model.mean_, rtol=1e-10, atol=1e-10)
         cosines = np.einsum("md,md->m", found["components"], model.components_)
         np.testing.assert_allclose(np.abs(cosines), 1, atol=1e-12)
 
-    def test_features_left(self, take_in, points, block_points):
+    def test_number_of_features_after_pca(self, take_in, points, block_points):
         assert take_in(points, block_points, preprocess={"pca": 2}).layout.n_features == 2
         assert take_in(points, block_points).layout.n_features == 3
 
@@ -195,7 +195,7 @@ class TestPreprocessing:
 class TestLabels:
     @pytest.mark.parametrize("block_points", BLOCKS)
     @pytest.mark.parametrize("width", [0, 2])
-    def test_are_stored_in_input_order(self, take_in, points, block_points, tmp_path, rng, width):
+    def test_labels_are_stored_in_input_order(self, take_in, points, block_points, tmp_path, rng, width):
         labels = rng.random((N, width)) if width else rng.integers(0, 4, N).astype(np.float64)
         np.save(tmp_path / "labels.npy", labels)
         np.save(tmp_path / "x.npy", points)
@@ -215,7 +215,7 @@ class TestLabels:
         assert not run.store.has_array(array_specs.LABEL.name)
         assert run.layout.label_width == 0
 
-    def test_enter_no_computation(self, points, tmp_path, run_stages, make_config):
+    def test_labels_do_not_change_any_result(self, points, tmp_path, run_stages, make_config):
         """Other labels change the step that reads them and no step after it."""
         marks = []
         for value in (1.0, 2.0):
@@ -232,7 +232,7 @@ class TestLabels:
 
 
 class TestChangedInput:
-    def test_another_file_of_the_same_name_is_read_anew(self, points, tmp_path, run_stages, make_config):
+    def test_changed_file_of_the_same_name_is_read_again(self, points, tmp_path, run_stages, make_config):
         config = make_config(tmp_path, points, 100)
         run_stages(config, "ingest")
         np.save(config.input.path, points[:-7] + 1)
@@ -257,7 +257,7 @@ class TestFirstLayout:
          ({"eigensolver": {"n_components": 4}}, ["eigensolver.n_components is 4", "3 features", "at most 3"]),
          ({"preprocess": {"pca": 4}}, ["preprocess.pca is 4", "3 features"])],
     )  # fmt: skip
-    def test_what_cannot_fit_is_refused_before_anything_is_read(self, sections, said):
+    def test_impossible_sizes_are_refused_before_reading(self, sections, said):
         with pytest.raises(InputError) as caught:
             self.layout(**sections)
         assert all(part in str(caught.value) for part in said)
@@ -265,7 +265,7 @@ class TestFirstLayout:
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_chunks_that_are_not_there_are_said(tmp_path, points, zarr_format):
+def test_missing_chunks_are_reported(tmp_path, points, zarr_format):
     array = zarr.create_array(tmp_path / "x.zarr", name="p", shape=points.shape, dtype=points.dtype,
                               chunks=(50, points.shape[1]), zarr_format=zarr_format)  # fmt: skip
     array[:] = points

@@ -51,7 +51,7 @@ def tables(run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return run.store.read_all("points"), *(run.store.read_all(name)[original] for name in ("embedding", "label"))
 
 
-def test_trustworthiness_and_continuity_are_scikit_learns_on_all_points(measure):
+def test_trustworthiness_and_continuity_equal_scikit_learns(measure):
     run = measure(sample=N)
     X, Y, _ = tables(run)
     found = measured(run)
@@ -60,7 +60,7 @@ def test_trustworthiness_and_continuity_are_scikit_learns_on_all_points(measure)
     assert found["trustworthiness"]["sample"] == N
 
 
-def test_residual_variance_is_that_of_all_shortest_ways(measure):
+def test_residual_variance_equals_that_of_all_shortest_paths(measure):
     run = measure(sample=N, geodesic_sources=N)
     X, Y, truth = tables(run)
     if run.reports["mend_graph", "analyse"][0]["reverse_added"] == 0:
@@ -73,7 +73,7 @@ def test_residual_variance_is_that_of_all_shortest_ways(measure):
 
 
 @pytest.mark.parametrize("sources", [40, 12])
-def test_intervals_of_samples_hold_the_whole(measure, sources):
+def test_intervals_of_samples_contain_the_value_of_all_points(measure, sources):
     whole, sampled = (measured(measure(**sizes)) for sizes in (
         {"sample": N, "geodesic_sources": N}, {"sample": 300, "geodesic_sources": sources}))  # fmt: skip
     keys = ("trustworthiness", "continuity", "procrustes_error", "residual_variance", "residual_variance_truth",
@@ -85,7 +85,7 @@ def test_intervals_of_samples_hold_the_whole(measure, sources):
     assert sampled["residual_variance"]["sources"] == sources
 
 
-def test_truth_is_found_again_by_a_method_that_keeps_it(tmp_path):
+def test_residual_variance_of_the_truth_is_zero_for_flat_sheets(tmp_path):
     """Principal components of a flat sheet are its coordinates, of a roll they are not."""
 
     def run(name):
@@ -103,7 +103,7 @@ def test_truth_is_found_again_by_a_method_that_keeps_it(tmp_path):
     assert rolled["residual_variance"]["low"] > flat["residual_variance"]["high"]
 
 
-def test_each_coordinate_against_those_before_it(measure):
+def test_redundancy_of_each_coordinate(measure):
     found = measured(measure("spiral_3d", sample=N))
     first, second = found["regression_residual"]
     assert (first["value"], first["low"], first["high"]) == (1, 1, 1)
@@ -124,7 +124,7 @@ def test_neighborhood_hit_of_digits(measure):
     assert "residual_variance_truth" not in found
 
 
-def test_other_labels_change_only_what_reads_them(tmp_path, make_config, run_stages):
+def test_changed_labels_repeat_only_steps_that_read_them(tmp_path, make_config, run_stages):
     rng = np.random.default_rng(3)
     points, labels = rng.normal(size=(400, 3)), tmp_path / "labels.npy"
     np.save(labels, rng.integers(0, 3, 400))
@@ -142,7 +142,7 @@ def test_other_labels_change_only_what_reads_them(tmp_path, make_config, run_sta
     assert "neighborhood_hit" not in measured(run_stages(config, "measure_quality"))
 
 
-def test_labels_of_another_column_are_compared_anew(tmp_path, make_config, run_stages):
+def test_labels_of_another_column_are_compared_again(tmp_path, make_config, run_stages):
     rng = np.random.default_rng(3)
     points = rng.normal(size=(400, 3))
     table = np.column_stack([points, points[:, 0] > 0, rng.integers(0, 2, 400)])
@@ -158,7 +158,7 @@ def test_labels_of_another_column_are_compared_anew(tmp_path, make_config, run_s
     assert (hit("side"), hit("noise")) == (side, noise)
 
 
-def test_geodesics_can_be_left_out(measure):
+def test_geodesics_can_be_switched_off(measure):
     assert "residual_variance" not in measured(measure(geodesic_sources=0))
 
 

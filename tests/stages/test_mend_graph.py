@@ -69,7 +69,7 @@ class TestComponents:
         np.testing.assert_array_equal(component, np.repeat([0, 1], [150, 100]))
         assert found["closed_classes_left"] == 2
 
-    def test_components_of_any_shuffle_are_the_same_sets(self, mend, rng, block_points):
+    def test_components_do_not_depend_on_the_order_of_rows(self, mend, rng, block_points):
         order = rng.permutation(250)
         points = two_blobs(rng)[order]
         run = mend(points, exact_neighbors(points, K), block_points)
@@ -83,7 +83,7 @@ class TestComponents:
 
 @pytest.mark.parametrize("block_points", [208, 64])
 class TestClosedClasses:
-    def test_a_small_one_is_opened_and_counted(self, mend, block_points):
+    def test_small_closed_class_gets_reverse_neighbors(self, mend, block_points):
         points = line_and_clump()
         lists = exact_neighbors(points, K)
         before = closed_classes(neighbor_graph(lists[0]))
@@ -96,7 +96,7 @@ class TestClosedClasses:
         assert after.sizes.tolist() == [208]
         assert weak_components(final_graph(run))[0] == 1
 
-    def test_found_neighbors_stay_and_what_is_added_is_counted(self, mend, block_points):
+    def test_searched_neighbors_are_kept_and_additions_are_counted(self, mend, block_points):
         points = line_and_clump()
         indices, distances = exact_neighbors(points, K)
         run = mend(points, (indices, distances), block_points)
@@ -118,7 +118,7 @@ class TestClosedClasses:
         assert added == found["reverse_added"] + found["bridges_added"]
         assert sum(report["added"] for report in run.reports["mend_graph", "apply"]) == added
 
-    def test_zero_reverse_leaves_the_graph_of_roweis_and_saul(self, mend, block_points):
+    def test_reverse_zero_keeps_the_graph_of_roweis_and_saul(self, mend, block_points):
         points = line_and_clump()
         indices, distances = exact_neighbors(points, K)
         run = mend(points, (indices, distances), block_points, neighbors={"reverse": 0})
@@ -129,7 +129,7 @@ class TestClosedClasses:
 
 
 class TestGoodGraph:
-    def test_is_left_as_it_is(self, mend, rng):
+    def test_connected_graph_is_not_changed(self, mend, rng):
         """A ring: every point is reached from every other."""
         angle = 2 * np.pi * np.arange(200) / 200
         points = np.column_stack([np.cos(angle), np.sin(angle)]) + 1e-3 * rng.normal(size=(200, 2))
@@ -149,7 +149,7 @@ class TestGoodGraph:
 
 class TestRecall:
     @pytest.mark.parametrize("block_points", [250, 100])
-    def test_is_that_of_the_sampled_points(self, mend, rng, block_points):
+    def test_recall_is_measured_on_the_sampled_points(self, mend, rng, block_points):
         points = swiss_roll(250, rng)
         indices, distances = exact_neighbors(points, K + 3)
         wrong = rng.integers(0, 4, 250)
@@ -164,13 +164,13 @@ class TestRecall:
         assert recall["sample"] == 250
 
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
-    def test_is_one_for_exact_lists(self, mend, rng, dtype):
+    def test_recall_of_exact_lists_is_one(self, mend, rng, dtype):
         points = (swiss_roll(250, rng) + 1000).astype(dtype)
         [recall] = mend(points, exact_neighbors(points.astype(np.float64), K)).reports["mend_graph", "measure_recall"]
         assert recall["value"] == 1
         assert recall["high"] == 1
 
-    def test_missing_neighbors_are_misses(self, mend, rng):
+    def test_missing_neighbors_lower_the_recall(self, mend, rng):
         points = swiss_roll(250, rng)
         indices, distances = exact_neighbors(points, K)
         indices[::2, -1], distances[::2, -1] = -1, np.inf
@@ -178,7 +178,7 @@ class TestRecall:
         [recall] = mend(points, (indices, distances), **sections).reports["mend_graph", "measure_recall"]
         assert recall["value"] == pytest.approx(1 - 0.5 / K)
 
-    def test_below_the_bound_ends_the_run(self, mend, rng):
+    def test_recall_below_the_bound_ends_the_run(self, mend, rng):
         points = swiss_roll(250, rng)
         indices, distances = exact_neighbors(points, K + 3)
         with pytest.raises(BoundsNotMet) as caught:

@@ -74,7 +74,7 @@ def null_dimension(F: np.ndarray) -> int:
 
 @pytest.mark.parametrize("seed", seeds(1, 5))
 @pytest.mark.parametrize(("method", "m"), CASES)
-def test_two_closed_classes_in_one_component(tmp_path, method, m, seed):
+def test_null_space_with_two_closed_classes_in_one_component(tmp_path, method, m, seed):
     path = config_of(tmp_path, two_closed_classes(seed), method, m, reverse=0)
     result = CliRunner().invoke(app, ["run", str(path)])
     store = Store(str(tmp_path / "run.zarr"))
@@ -95,7 +95,7 @@ def test_two_closed_classes_in_one_component(tmp_path, method, m, seed):
 @pytest.mark.parametrize(
     ("method", "k", "dimension"), [("lle", 3, 2), ("modified", 5, 1), ("modified", 2, 2), ("laplacian", 3, 1)]
 )
-def test_random_lists_with_two_closed_classes(tmp_path, method, k, dimension, seed):
+def test_null_space_of_random_lists_with_two_closed_classes(tmp_path, method, k, dimension, seed):
     """Points in general position: the dimension follows from the graph and the number of rows alone."""
     rng = np.random.default_rng(seed)
     lists = []
@@ -117,7 +117,7 @@ def test_random_lists_with_two_closed_classes(tmp_path, method, k, dimension, se
 
 
 @pytest.mark.parametrize("method", QUICK_FIRST)
-def test_two_sets_that_list_only_each_other(tmp_path, method):
+def test_null_space_of_two_sets_that_list_only_each_other(tmp_path, method):
     """One weak component and one closed class, but lists that join only points of the same set."""
     X = sample("punctured_sphere", 0, 160, 3, 0.0, 1.0).points
     distances = np.linalg.norm(X[:, None] - X, axis=2)

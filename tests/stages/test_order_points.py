@@ -55,7 +55,7 @@ def order(tmp_path_factory, run_stages, make_config):
 
 @pytest.mark.parametrize("block_points", BLOCKS)
 class TestEveryBlockSize:
-    def test_each_distinct_point_once(self, order, block_points):
+    def test_order_contains_each_distinct_point_once(self, order, block_points):
         original = order(block_points).store.read_all("original_index")
         assert sorted(original.tolist()) == representatives(rolled("float64"))
 
@@ -65,7 +65,7 @@ class TestEveryBlockSize:
         np.testing.assert_array_equal(points, rolled("float64")[store.read_all("original_index")])
         assert points.dtype == np.float64
 
-    def test_by_cell_then_by_input_row(self, order, block_points):
+    def test_order_is_by_cell_then_by_input_row(self, order, block_points):
         store = order(block_points).store
         cells = nearest_cells(store.read_all("points"), store.read_bundle("_work/cells")["centers"], 1)[:, 0]
         np.testing.assert_array_equal(store.read_all("_work/nearest_cells")[:, 0], cells)
@@ -101,7 +101,7 @@ class TestEveryBlockSize:
     (1, 100, 1), (64, 100, 1), (65, 100, 2), (128, 100, 2), (129, 100, 3), (10_000, 100, 157),
     (10_000, 2**17 - 1, 2), (10_000, 2**17 + 1, 1), (10_000, 2**20, 1), (65, 2**20, 1),
 ])  # fmt: skip
-def test_as_many_blocks_are_sorted_together_as_leave_64_shards_and_fit(n_blocks, row_bytes, expected):
+def test_number_of_blocks_sorted_together_is_bounded_by_shards_and_memory(n_blocks, row_bytes, expected):
     room = order_points.SORT_BYTES - 1000 * 2**18  # of tasks that take so many bytes besides their rows
     layout = Layout(1000 * n_blocks - 7, 3, "float64", 1000)
     found = order_points.blocks_together(layout, lambda block_size: room + row_bytes * block_size)
@@ -151,7 +151,7 @@ class TestOrder:
     ),
     st.data(),
 )
-def test_slices_of_shards_make_up_the_order(counts, data):
+def test_slices_of_all_shards_give_the_order(counts, data):
     """Internal order by cell, then shard, then position: each block takes one run of every shard."""
     counts = np.array(counts)
     rows = [(cell, shard, position) for shard, own in enumerate(counts)

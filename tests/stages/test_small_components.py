@@ -30,7 +30,7 @@ def run(folder, X, **graph):
     return store.read_all("embedding"), store.read_all("component"), metrics
 
 
-def test_default_embeds_every_component_by_itself(tmp_path):
+def test_default_embeds_every_component_separately(tmp_path):
     embedding, component, metrics = run(tmp_path, points())
     assert np.isfinite(embedding).all()
     np.testing.assert_array_equal(np.bincount(component), [ROLL, BLOB])

@@ -52,7 +52,7 @@ def killed_always(say, *arguments):
 
 
 @pytest.mark.slow
-def test_a_process_of_its_own_gives_the_same_bytes(solved, monkeypatch):
+def test_separate_process_gives_the_same_bytes(solved, monkeypatch):
     here, bundle = solve(solved)
     monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
     there, again = solve(solved)
@@ -63,7 +63,7 @@ def test_a_process_of_its_own_gives_the_same_bytes(solved, monkeypatch):
     }
 
 
-def test_the_next_route_takes_over_where_one_was_killed(solved, monkeypatch):
+def test_next_method_is_used_after_one_was_killed(solved, monkeypatch):
     monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
     right = solve(solved)[0]["eigenvalues"]
     monkeypatch.setattr(solve_embedding, "_solve", killed_in_factored)
@@ -75,7 +75,7 @@ def test_the_next_route_takes_over_where_one_was_killed(solved, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "factored"])
-def test_a_process_killed_in_every_route_is_want_of_memory(solved, monkeypatch, method):
+def test_process_killed_in_every_method_is_reported_as_out_of_memory(solved, monkeypatch, method):
     monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
     monkeypatch.setattr(solve_embedding, "_solve", killed_always)
     with pytest.raises(NotEnoughMemory, match=r"SIGKILL.*max_memory") as failure:
@@ -87,7 +87,7 @@ def test_a_process_killed_in_every_route_is_want_of_memory(solved, monkeypatch, 
 
 
 @pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_killed_iteration_goes_on_with_the_same_bytes(solved, monkeypatch, steps):
+def test_killed_iteration_continues_with_the_same_bytes(solved, monkeypatch, steps):
     undisturbed, whole = solve(solved, "polynomial")
     kept = []
 
@@ -121,7 +121,7 @@ def state_of(n, n_steps, seed):
 
 
 @pytest.mark.parametrize("rows", [7, 50, 100])
-def test_states_replace_each_other_and_come_back_whole(tmp_path, monkeypatch, rows):
+def test_new_state_replaces_the_old_and_is_read_back(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(solver_checkpoint, "ROWS", rows)
     store = Store(str(tmp_path))
     assert solver_checkpoint.read_state(store, "state", 50) is None
@@ -162,7 +162,7 @@ def test_states_are_saved_at_least_two_minutes_apart(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_plan_predicts_the_solver_once_the_weights_are_there(solved, tmp_path):
+def test_plan_predicts_the_solver_if_the_weights_are_stored(solved, tmp_path):
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": N, "seed": 3})
     planned = lle("plan", config, "--store", solved.url)
     assert planned["solver"]["basis"] == "an earlier run"
@@ -183,7 +183,7 @@ def test_plan_predicts_the_solver_once_the_weights_are_there(solved, tmp_path):
     assert predicted["seconds"] > 0
 
 
-def test_the_solver_of_an_earlier_run_is_that_of_the_same_input(tmp_path, monkeypatch):
+def test_plan_reuses_the_solver_of_an_earlier_run_of_the_same_input(tmp_path, monkeypatch):
     """What decides is what the steps build on, and not how the config is written: one walk through the plan tells."""
     points = swiss_roll(400, np.random.default_rng(19))
     np.save(tmp_path / "x.npy", points)
@@ -213,7 +213,7 @@ def test_plan_predicts_the_solver_of_other_methods(tmp_path, family):
 
 
 @pytest.mark.parametrize(("n", "m"), [(900, 2), (1500, 9)])
-def test_the_least_that_is_planned_is_enough_for_polynomials(n, m):
+def test_least_planned_bytes_suffice_for_polynomial(n, m):
     A = roll_factor(n, 3)
     planned = solve_embedding.least_bytes(n, 13, m)
     assert planned == 2**28 + n * (624 + 8 * 16 * block_width(m) + 160)

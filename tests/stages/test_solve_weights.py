@@ -37,7 +37,7 @@ def arrays_of(run):
 
 @pytest.mark.parametrize("block_points", BLOCKS)
 class TestPlainGraph:
-    def test_equal_the_oracle_and_scikit_learn(self, solve, block_points):
+    def test_weights_equal_the_oracle_and_scikit_learn(self, solve, block_points):
         points, neighbors, weights = arrays_of(solve(block_points))
         np.testing.assert_array_equal(neighbors, exact_neighbors(points, K)[0])
         expected = [point_weights(x, points[row], REG) for x, row in zip(points, neighbors, strict=True)]
@@ -52,7 +52,7 @@ class TestPlainGraph:
         one, other = solve(block_points).store, solve(N).store
         np.testing.assert_allclose(one.read_all("weights"), other.read_all("weights"), rtol=1e-12, atol=1e-13)
 
-    def test_reported_error_is_that_of_the_reconstruction(self, solve, block_points):
+    def test_reported_error_equals_the_reconstruction_error(self, solve, block_points):
         run = solve(block_points)
         points, neighbors, weights = arrays_of(run)
         errors = np.square(points - np.einsum("nk,nkd->nd", weights, points[neighbors])).sum(axis=1)
@@ -75,7 +75,7 @@ def test_error_of_every_point(solve, block_points, reverse):
     assert found.sum() == pytest.approx(total, rel=1e-8)
 
 
-def test_a_store_without_errors_keeps_its_weights(tmp_path, make_config, run_stages):
+def test_store_without_reconstruction_errors_keeps_its_weights(tmp_path, make_config, run_stages):
     config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(3)), 128, neighbors={"n_neighbors": K})
     store = run_stages(config, "assemble_cost").store
     before = store.read_all("reconstruction_error")
@@ -91,7 +91,7 @@ def test_a_store_without_errors_keeps_its_weights(tmp_path, make_config, run_sta
 
 class TestReverseNeighbors:
     @pytest.mark.parametrize("block_points", [420, 128])
-    def test_padding_has_no_weight_and_the_rest_equals_the_oracle(self, solve, block_points):
+    def test_empty_slots_have_no_weight_and_others_equal_the_oracle(self, solve, block_points):
         points, neighbors, weights = arrays_of(solve(block_points, reverse=3))
         counts = (neighbors >= 0).sum(axis=1)
         assert counts.min() == K
@@ -102,12 +102,12 @@ class TestReverseNeighbors:
             np.testing.assert_allclose(own[row >= 0], expected, rtol=1e-9, atol=1e-9)
 
 
-def test_regularisation_is_that_of_the_config(solve):
+def test_reg_of_the_config_is_used(solve):
     points, neighbors, weights = arrays_of(solve(128, reg=0.1))
     np.testing.assert_allclose(weights, barycenter_weights(points, points, neighbors, 0.1), rtol=1e-9, atol=1e-9)
 
 
-def test_rule_is_that_of_the_config(solve):
+def test_rule_of_the_config_is_used(solve):
     """Eight neighbours in three dimensions always need the ridge; the absolute one is no multiple of the trace."""
     points, neighbors, weights = arrays_of(solve(128, reg=0.1, rule="absolute"))
     valid = np.ones(neighbors.shape, bool)
@@ -126,7 +126,7 @@ def test_batches_change_nothing(solve, monkeypatch, tmp_path, run_stages, make_c
     np.testing.assert_allclose(weights, solve(128).store.read_all("weights"), rtol=1e-12, atol=1e-13)
 
 
-def test_points_that_meet_after_preprocessing_are_counted(tmp_path, run_stages, make_config):
+def test_points_that_coincide_after_preprocessing_are_counted(tmp_path, run_stages, make_config):
     """Distinct points that one principal component maps to one place: Gram matrices without a trace."""
     rng = np.random.default_rng(71)
     along = np.repeat(np.arange(30.0), 20) * 1000

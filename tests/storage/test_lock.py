@@ -53,7 +53,7 @@ class TestRunLock:
         for part in (store.url, str(os.getpid()), socket.gethostname(), "another run holds this store"):
             assert part in str(caught.value)
 
-    def test_given_back_at_the_end_and_after_errors(self, store):
+    def test_lock_is_released_at_the_end_and_after_errors(self, store):
         with RunLock(store):
             assert running(store)
         assert not store.objects.exists(LOCK)
@@ -63,7 +63,7 @@ class TestRunLock:
         with RunLock(Store(store.url)):
             assert running(store)
 
-    def test_of_a_dead_process_is_taken_over(self, store):
+    def test_lock_of_a_dead_process_is_taken_over(self, store):
         dead = subprocess.Popen([sys.executable, "-c", ""])
         dead.wait()
         store.objects.create(LOCK, holder(pid=dead.pid))
@@ -72,13 +72,13 @@ class TestRunLock:
             assert store.get_json(LOCK)["pid"] == os.getpid()
         assert not store.objects.exists(LOCK)
 
-    def test_of_a_number_used_again_is_taken_over(self, store):
+    def test_lock_of_a_reused_process_id_is_taken_over(self, store):
         store.objects.create(LOCK, holder(started=psutil.Process().create_time() - 3600))
         with RunLock(store):
             assert store.get_json(LOCK)["token"] != "t"
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="zombies are of POSIX")
-    def test_of_a_zombie_is_taken_over(self, store):
+    def test_lock_of_a_zombie_is_taken_over(self, store):
         child = subprocess.Popen([sys.executable, "-c", ""])
         process = psutil.Process(child.pid)
         started = process.create_time()
@@ -92,7 +92,7 @@ class TestRunLock:
             child.wait()
 
     @pytest.mark.parametrize(("silent", "alive"), [(0, True), (STALE_SECONDS - 60, True), (STALE_SECONDS + 60, False)])
-    def test_of_another_host_is_judged_by_its_last_sign_of_life(self, store, silent, alive):
+    def test_lock_of_another_host_is_judged_by_its_last_update(self, store, silent, alive):
         # The number of a living process here says nothing about the other host, nor does one of a dead process.
         for pid in (os.getpid(), 2**22 - 1):
             store.objects.put(LOCK, holder(host="elsewhere", pid=pid, alive=time.time() - silent))
@@ -105,7 +105,7 @@ class TestRunLock:
             with RunLock(store):
                 assert running(store)
 
-    def test_of_a_container_of_the_same_host_name_is_judged_so_too(self, store, monkeypatch):
+    def test_lock_of_a_container_with_the_same_host_name_is_judged_by_its_last_update(self, store, monkeypatch):
         """Its processes are counted apart, so a number that is free here may be alive there."""
         move_to(monkeypatch, 1)
         with RunLock(store):
@@ -123,7 +123,7 @@ class TestRunLock:
     @pytest.mark.parametrize(("holder_job", "own_job", "taken_over"), [
         ("1-2", "1-2", True), ("1-2", "3-4", False), (None, "1-2", False), ("1-2", None, False), ("", "", False),
     ])  # fmt: skip
-    def test_of_an_earlier_pod_of_the_same_job_is_taken_over_at_once(
+    def test_lock_of_an_earlier_pod_of_the_same_job_is_taken_over_at_once(
         self, store, monkeypatch, holder_job, own_job, taken_over
     ):
         store.objects.create(LOCK, holder(host="lle-29041235-x7k2p", job=holder_job))
@@ -134,20 +134,20 @@ class TestRunLock:
         with contextlib.nullcontext() if taken_over else refused, RunLock(store):
             assert store.get_json(LOCK)["job"] == own_job
 
-    def test_of_a_living_process_of_the_same_pod_is_not_taken_over(self, store, monkeypatch):
+    def test_lock_of_a_living_process_of_the_same_pod_is_kept(self, store, monkeypatch):
         """`kubectl exec` in the driver's pod has the Job's variables too."""
         monkeypatch.setenv("LLE_JOB_UID", "1-2")
         with RunLock(store), pytest.raises(StoreError, match="another run"), RunLock(Store(store.url)):
             pass
 
-    def test_of_before_processes_were_told_apart_so_is_judged_by_the_number(self, store):
+    def test_lock_of_an_older_version_is_judged_by_the_process_id(self, store):
         assert "numbers" not in json.loads(holder())
         for pid, alive in ((os.getpid(), True), (2**22 - 1, False)):
             store.objects.put(LOCK, holder(pid=pid))
             assert running(store) == alive
 
     @pytest.mark.parametrize("skew", [-86_400, 86_400])
-    def test_of_a_host_whose_clock_is_a_day_off(self, store, skew):
+    def test_lock_of_a_host_with_a_wrong_clock(self, store, skew):
         """What counts is when the file system says the lock was written."""
         store.objects.put(LOCK, holder(host="elsewhere", alive=time.time() + skew))
         with pytest.raises(StoreError, match="on elsewhere"), RunLock(store):
@@ -157,12 +157,12 @@ class TestRunLock:
             assert store.get_json(LOCK)["pid"] == os.getpid()
         assert store.objects.names("_run") == []
 
-    def test_torn_lock_is_taken_over(self, store):
+    def test_incomplete_lock_is_taken_over(self, store):
         store.objects.create(LOCK, b'{"host": ')
         with RunLock(store):
             assert store.get_json(LOCK)["pid"] == os.getpid()
 
-    def test_shows_life(self, store, monkeypatch):
+    def test_lock_is_updated_while_held(self, store, monkeypatch):
         monkeypatch.setattr(lock, "HEARTBEAT_SECONDS", 0.02)
         with RunLock(store):
             first = store.get_json(LOCK)["alive"]
@@ -171,12 +171,12 @@ class TestRunLock:
                 time.sleep(0.01)
             assert store.get_json(LOCK)["alive"] > first
 
-    def test_leaves_the_lock_of_another_run_alone(self, store):
+    def test_lock_of_another_run_is_not_removed(self, store):
         with RunLock(store):
             store.objects.put(LOCK, holder(token="other"))
         assert store.get_json(LOCK)["token"] == "other"
 
-    def test_one_of_several_at_once_gets_it(self, store):
+    def test_one_of_several_simultaneous_runs_gets_the_lock(self, store):
         barrier, entered, refused = threading.Barrier(6), [], []
         ended = threading.Event()
 
@@ -199,7 +199,7 @@ class TestRunLock:
             thread.join()
         assert (len(entered), len(refused)) == (1, 5)
 
-    def test_sign_of_life_of_a_run_that_slept_is_no_takeover(self, store, monkeypatch):
+    def test_late_update_does_not_take_the_lock_back(self, store, monkeypatch):
         monkeypatch.setattr(lock, "HEARTBEAT_SECONDS", 0.02)
         with RunLock(store):
             store.objects.put(LOCK, holder(token="other", host="elsewhere"))
@@ -264,7 +264,7 @@ class TestWait:
         assert wait_for_lock(act, 60, said.append) == "done"
         return said, seen
 
-    def test_starts_again_when_the_holder_is_done(self, store):
+    def test_waiting_run_starts_when_the_holder_ends(self, store):
         first = RunLock(store)
         first.__enter__()
 
@@ -281,7 +281,7 @@ class TestWait:
         assert "at most 60 s" in said[0]
         assert seen == [None, "written"]
 
-    def test_starts_again_when_the_holder_dies(self, store):
+    def test_waiting_run_starts_when_the_holder_dies(self, store):
         sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         started = psutil.Process(sleeper.pid).create_time()
         store.objects.create(LOCK, holder(pid=sleeper.pid, started=started))
@@ -291,7 +291,7 @@ class TestWait:
         sleeper.wait()
         assert len(seen) == 2
 
-    def test_names_the_holder_after_the_limit(self, store):
+    def test_wait_limit_names_the_holder(self, store):
         def act() -> None:
             with RunLock(Store(store.url)):
                 pass
@@ -301,7 +301,7 @@ class TestWait:
             wait_for_lock(act, 1, said.append)
         assert (caught.value.exit_code, len(said)) == (1, 1)
 
-    def test_without_a_limit_refuses_at_once(self, store):
+    def test_run_without_wait_is_refused_at_once(self, store):
         def act() -> None:
             with RunLock(Store(store.url)):
                 pass

@@ -182,7 +182,7 @@ class TestCreate:
     def test_one_of_many_at_once(self, bucket):
         assert self.race(open_objects(bucket.url("race"))) == [1, 1, 1, 1]
 
-    def test_where_conditional_writes_are_switched_off(self, bucket, monkeypatch):
+    def test_one_writer_wins_without_conditional_writes(self, bucket, monkeypatch):
         monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
         objects = open_objects(bucket.url("race-without"))
         with pytest.raises(NotImplementedError):
@@ -190,14 +190,14 @@ class TestCreate:
         monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.5)
         assert self.race(objects) == [1, 1, 1, 1]
 
-    def test_where_the_condition_is_ignored(self, bucket, monkeypatch):
+    def test_one_writer_wins_if_the_condition_is_ignored(self, bucket, monkeypatch):
         objects = open_objects(bucket.url("race-ignored"))
         put = objects._obs.put
         monkeypatch.setattr(objects._obs, "put", lambda store, name, data, mode=None: put(store, name, data))
         monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.5)
         assert self.race(objects) == [1, 1, 1, 1]
 
-    def test_an_answer_that_was_lost(self, bucket, monkeypatch):
+    def test_lost_answer_of_the_own_create_counts_as_success(self, bucket, monkeypatch):
         """The client asks again, and its own object is in the way."""
         objects = open_objects(bucket.url("lost"))
         put = objects._obs.put
@@ -235,14 +235,14 @@ class TestRequests:
             yield store, traffic
 
     @pytest.mark.parametrize("name", ["chunks", "shards"])
-    def test_one_a_chunk(self, filled, name):
+    def test_each_chunk_is_read_with_one_request(self, filled, name):
         store, traffic = filled
         np.testing.assert_array_equal(store.read_all(name), np.arange(24.0))
         assert traffic.requests == {"GET": 3}
 
     @pytest.mark.parametrize("name", ["chunks", "shards"])
     @pytest.mark.parametrize("rows", [(8, 16), (9, 10), (0, 24)])
-    def test_a_missing_or_empty_chunk(self, filled, name, rows):
+    def test_missing_or_empty_chunk_is_damage(self, filled, name, rows):
         store, _ = filled
         for damage in (store.objects.delete, lambda key: store.objects.put(key, b"")):
             damage(f"{name}/c/1")
@@ -299,7 +299,7 @@ class TestFaults:
         assert counts[fault] == 7
 
     @pytest.mark.parametrize("part", ["chunks/c/1", "shards/c/1", "bundle"])
-    def test_a_bit_flipped_on_the_way_is_told_and_read_again(self, bucket, monkeypatch, capfd, part):
+    def test_bit_flipped_in_transfer_is_logged_and_read_again(self, bucket, monkeypatch, capfd, part):
         with self.behind(bucket, monkeypatch, first("flip", "GET", part), "flips.zarr") as (store, counts):
             self.check(store)
         assert counts["flip"] == 1
@@ -307,12 +307,12 @@ class TestFaults:
         assert warning.count("the bytes were changed on the way, not in the store") == 1
         assert f"{store.url}/{part.partition('/')[0]}" in warning
 
-    def test_what_stays_different_is_damage(self, bucket, monkeypatch):
+    def test_repeated_checksum_mismatch_is_damage(self, bucket, monkeypatch):
         damage = self.behind(bucket, monkeypatch, first("flip", "GET", "chunks/c/1", 99), "damage.zarr")
         with damage as (store, _), pytest.raises(CorruptChunk):
             store.read("chunks", 8, 16)
 
-    def test_a_refusal_is_not_repeated(self, bucket):
+    def test_refused_request_is_not_repeated(self, bucket):
         store, started = Store("s3://nobody/run.zarr"), time.monotonic()
         with pytest.raises(StoreError, match="no such bucket"):
             store.is_run()
@@ -337,14 +337,14 @@ class TestFaults:
 class TestRefusals:
     """What the service refuses is an error that says where and what to do, with the right exit code."""
 
-    def test_no_such_bucket(self, bucket):
+    def test_missing_bucket_is_reported(self, bucket):
         with pytest.raises(StoreError, match="no such bucket") as caught:
             Store("s3://nobody/run.zarr").is_run()
         assert caught.value.exit_code == 2
         with pytest.raises(StoreError, match="no such bucket"):
             Store("s3://nobody/run.zarr").put_json("a.json", 1)
 
-    def test_nothing_listens(self, bucket, monkeypatch):
+    def test_unreachable_service_is_reported(self, bucket, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         monkeypatch.setattr(retries, "RETRY_SECONDS", 0.0)
         store = Store(bucket.url("run.zarr"))
@@ -355,7 +355,7 @@ class TestRefusals:
             assert SECRET not in str(caught.value)
 
     @pytest.mark.slow
-    def test_nothing_secret_is_told(self, bucket, tmp_path, monkeypatch):
+    def test_errors_contain_no_secrets(self, bucket, tmp_path, monkeypatch):
         """A run that fails, with everything said that can be said."""
         nowhere = {**bucket.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
         source = {"kind": "zarr", "url": bucket.url("missing.zarr")}
@@ -435,7 +435,7 @@ class TestSwift:
         assert TestCreate().race(open_objects(swift.url("race"))) == [1, 1, 1, 1]
 
     @pytest.mark.timeout(1800)
-    def test_a_killed_worker_changes_no_byte(self, swift, monkeypatch, tmp_path):
+    def test_killed_worker_changes_no_byte(self, swift, monkeypatch, tmp_path):
         for name, value in swift.environment.items():
             monkeypatch.setenv(name, value)
         points = swiss_roll(2 * N_POINTS, np.random.default_rng(31))

@@ -68,12 +68,12 @@ class TestGroup:
         assert store.attributes()["config"] == {"a": 2}
 
     @pytest.mark.parametrize("make", [False, True])
-    def test_nothing_there_is_no_run(self, tmp_path, make):
+    def test_empty_place_is_not_a_run(self, tmp_path, make):
         if make:
             (tmp_path / "empty").mkdir()
         assert not Store(str(tmp_path / "empty")).is_run()
 
-    def test_a_lock_alone_is_no_run(self, tmp_path):
+    def test_store_with_only_a_lock_is_not_a_run(self, tmp_path):
         store = Store(str(tmp_path / "x"))
         store.objects.create("_run/lock.json", b"{}")
         assert not store.is_run()
@@ -84,7 +84,7 @@ class TestGroup:
         with pytest.raises(ConfigError, match=said):
             store.is_run()
 
-    def test_torn_metadata(self, store):
+    def test_incomplete_metadata_are_reported(self, store):
         store.put_json("_run/steps/a.b.json", {})
         Path(store.url, "zarr.json").write_text('{"attributes": ')
         with pytest.raises(StoreError, match=r"zarr\.json cannot be read"):
@@ -141,7 +141,7 @@ def one_file(path: Path) -> None:
 
 class TestForeignPlaces:
     @pytest.mark.parametrize("make", [some_files, other_group, old_group, lone_array, other_torn_group])
-    def test_refused_and_left_as_they_are(self, tmp_path, make):
+    def test_foreign_places_are_refused_and_not_changed(self, tmp_path, make):
         place = tmp_path / "place"
         make(place)
         before = files_below(place)
@@ -151,7 +151,7 @@ class TestForeignPlaces:
         assert files_below(place) == before
 
     @pytest.mark.parametrize("make", [some_files, other_group, old_group, lone_array, other_torn_group])
-    def test_fresh_may_not_erase_them(self, tmp_path, make):
+    def test_fresh_does_not_erase_foreign_places(self, tmp_path, make):
         make(tmp_path / "place")
         with pytest.raises(ConfigError):
             Store(str(tmp_path / "place")).may_erase()
@@ -162,7 +162,7 @@ class TestForeignPlaces:
          (other_torn_group, r"an unreadable zarr\.json beside zarr\.json;"), (one_file, "a file, not a folder;"),
          (lambda path: path.mkdir(), "nothing;"), (lambda path: None, "nothing;")],
     )  # fmt: skip
-    def test_whoever_reads_is_told_what_is_there(self, tmp_path, make, found):
+    def test_reading_a_foreign_place_names_what_it_holds(self, tmp_path, make, found):
         make(tmp_path / "place")
         for read in (status_of, partial(_within, reading), open_run):
             with pytest.raises(ConfigError, match=f"Expected the store of a run, found {found}") as caught:
@@ -170,19 +170,19 @@ class TestForeignPlaces:
             assert "no run has been started there" in str(caught.value)
             assert "choose another" not in str(caught.value)
 
-    def test_of_many_files_the_first_few_are_named(self, tmp_path):
+    def test_error_names_the_first_few_of_many_files(self, tmp_path):
         for number in range(9):
             (tmp_path / f"{number}.csv").write_text("1")
         with pytest.raises(ConfigError, match=r"other files: 0\.csv, 1\.csv, 2\.csv, 3\.csv, 4\.csv and 4 more;"):
             status_of(str(tmp_path))
 
-    def test_a_run_of_another_format_is_not_to_be_put_elsewhere_by_who_reads_it(self, store):
+    def test_reading_another_format_version_gives_no_advice_to_move_the_store(self, store):
         zarr.open_group(store.url, mode="a").attrs["lle_format"] = FORMAT_VERSION + 1
         with pytest.raises(ConfigError, match=f"expected a run of store format {FORMAT_VERSION}, found") as caught:
             status_of(store.url)
         assert "another output.store" not in str(caught.value)
 
-    def test_fresh_may_not_erase_them_whatever_the_path_is_called(self, tmp_path):
+    def test_fresh_does_not_erase_foreign_places_named_like_stores(self, tmp_path):
         some_files(tmp_path / "information")
         with pytest.raises(ConfigError):
             Store(str(tmp_path / "information")).may_erase()
@@ -194,7 +194,7 @@ class TestForeignPlaces:
         assert not Store(str(tmp_path / "nothing")).may_erase()
 
     @pytest.mark.parametrize("name", ["place", "place/run.zarr"])
-    def test_a_file_in_the_way_is_a_config_error(self, tmp_path, name):
+    def test_file_at_the_path_of_the_store_is_a_config_error(self, tmp_path, name):
         one_file(tmp_path / "place")
         store = Store(str(tmp_path / name))
         with pytest.raises(StoreError, match="access was refused") as caught:
@@ -208,7 +208,7 @@ class TestForeignPlaces:
         assert (tmp_path / "place").read_text() == "not a folder"
 
     @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-    def test_no_right_to_write(self, tmp_path):
+    def test_missing_write_permission_is_reported(self, tmp_path):
         (tmp_path / "sealed").mkdir(mode=0o500)
         with pytest.raises(StoreError, match="access was refused") as caught:
             Store(str(tmp_path / "sealed" / "run.zarr")).create_group({})
@@ -221,7 +221,7 @@ class TestStorageErrors:
         [(errno.ENOSPC, "disk is full", 1), (errno.EDQUOT, "disk is full", 1), (errno.EACCES, "access was refused", 2),
          (errno.EROFS, "access was refused", 2), (errno.EIO, "OSError", 1)],
     )  # fmt: skip
-    def test_say_what_and_where(self, number, said, code):
+    def test_storage_errors_name_operation_and_place(self, number, said, code):
         with pytest.raises(StoreError, match=said) as caught, storage_errors("here"):
             raise OSError(number, os.strerror(number))
         assert str(caught.value).startswith("here: ")
@@ -256,7 +256,7 @@ class TestArrays:
         assert len(list(Path(store.url, "x", "c").rglob("0"))) >= 3
         assert store.has_array("x")
 
-    def test_replacing_an_array_leaves_nothing_of_the_old_one(self, store):
+    def test_replaced_array_is_deleted_completely(self, store):
         store.create(planned("x", (20, 3), "float64", 4))
         store.write("x", 0, numbers((20, 3), "float64"))
         store.create(planned("x", (8, 2), "int32", 8))
@@ -356,19 +356,19 @@ class TestDamage:
         np.testing.assert_array_equal(store.read("x", 8, 16), numbers((20, 3), str(store.array("x").dtype))[8:16])
 
     @pytest.mark.parametrize("bit", [0, 7, *(pytest.param(bit, marks=pytest.mark.slow) for bit in range(1, 7))])
-    def test_one_flipped_bit_anywhere(self, filled, bit):
+    def test_any_flipped_bit_is_detected(self, filled, bit):
         whole = chunk_file(filled, "x", 1).read_bytes()
         for byte in range(bit, len(whole), 8):
             damaged = bytearray(whole)
             damaged[byte] ^= 1 << bit
             self.check(filled, bytes(damaged))
 
-    def test_truncation_anywhere(self, filled):
+    def test_any_truncation_is_detected(self, filled):
         whole = chunk_file(filled, "x", 1).read_bytes()
         for length in range(1, len(whole), 5):
             self.check(filled, whole[:length])
 
-    def test_truncation_to_nothing(self, filled):
+    def test_empty_file_is_detected(self, filled):
         self.check(filled, b"")
 
     def test_missing_chunk(self, filled):
@@ -409,7 +409,7 @@ class TestBundles:
             store.write_bundle(name, x=np.arange(5), y=np.ones(2))
         assert store.objects.get("a.npz") == store.objects.get("b.npz")
 
-    def test_truncation_anywhere(self, store):
+    def test_any_truncation_of_a_bundle_is_detected(self, store):
         store.write_bundle("b", x=np.arange(5))
         whole = store.objects.get("b.npz")
         for length in range(len(whole)):
@@ -427,7 +427,7 @@ class TestBundles:
             with pytest.raises(CorruptChunk):
                 store.read_bundle("b")
 
-    def test_one_flipped_bit_anywhere_is_harmless_or_found(self, store, monkeypatch):
+    def test_any_flipped_bit_of_a_bundle_is_harmless_or_detected(self, store, monkeypatch):
         store.write_bundle("b", x=np.arange(3), y=np.arange(2))
         whole = store.objects.get("b.npz")
         good = store.read_bundle("b")
@@ -469,11 +469,11 @@ class TestSparseRows:
             np.testing.assert_array_equal(getattr(found, part), getattr(rows, part))
             assert getattr(found, part).dtype == getattr(rows, part).dtype
 
-    def test_says_which_rows(self, store):
+    def test_group_of_rows_records_first_row_and_shape(self, store):
         store.write_rows("m", 3, 24, csr_array((8, 50)))
         assert dict(zarr.open_group(f"{store.url}/m/00003", mode="r").attrs) == {"first_row": 24, "shape": [8, 50]}
 
-    def test_writing_again_leaves_nothing_of_the_old(self, store):
+    def test_writing_again_removes_the_old_rows(self, store):
         store.write_rows("m", 0, 0, csr_array(np.eye(6)))
         store.write_rows("m", 0, 0, csr_array(np.array([[0.0, 2.0]])))
         np.testing.assert_array_equal(Store(store.url).read_rows("m", 0).toarray(), [[0, 2]])
@@ -530,7 +530,7 @@ class TestPassingFaults:
 
         return arm
 
-    def test_arrays_bundles_and_objects_are_written_at_last(self, store, failing):
+    def test_writes_succeed_after_temporary_failures(self, store, failing):
         store.create(planned("x", (8, 3), "float64", 8))
         for write in (lambda: store.write("x", 0, numbers((8, 3), "float64")), lambda: store.put_json("a.json", 1),
                       lambda: store.write_bundle("b", x=np.ones(2)),
@@ -543,7 +543,7 @@ class TestPassingFaults:
         np.testing.assert_array_equal(store.read_all("x"), numbers((8, 3), "float64"))
         np.testing.assert_array_equal(store.read_rows("m", 0).toarray(), np.eye(3))
 
-    def test_a_fault_that_stays_is_an_error(self, store, failing):
+    def test_permanent_failure_is_an_error(self, store, failing):
         failed = failing(errno.EIO, 99)
         with pytest.raises(StoreError, match="Input/output error"):
             store.put_json("a.json", 1)
@@ -551,7 +551,7 @@ class TestPassingFaults:
         assert store.objects.names("") == ["zarr.json"]
 
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
-    def test_a_full_or_forbidden_disk_is_not_tried_again(self, store, failing, number):
+    def test_full_or_forbidden_disk_is_not_retried(self, store, failing, number):
         failed = failing(number, 99)
         with pytest.raises(StoreError):
             store.put_json("a.json", 1)
@@ -559,7 +559,7 @@ class TestPassingFaults:
 
 
 class TestAge:
-    def test_by_the_clock_of_the_store(self, store):
+    def test_age_uses_the_clock_of_the_store(self, store):
         store.put_json("a.json", 1)
         assert 0 <= store.objects.age("a.json") < 60
         path = Path(store.url, "a.json")
@@ -611,7 +611,7 @@ class TestObjects:
         assert not objects.create("a/lock", b"second")
         assert objects.get("a/lock") == b"first"
 
-    def test_one_of_many_at_once_creates(self, objects):
+    def test_one_of_many_simultaneous_writers_creates_the_object(self, objects):
         for round_ in range(20):
             barrier, won = threading.Barrier(8), []
 
@@ -649,7 +649,7 @@ class TestLocalFiles:
         monkeypatch.undo()
         assert files_below(tmp_path) == {"a": b"old"}
 
-    def test_what_killed_writers_left_is_swept_and_never_listed(self, tmp_path):
+    def test_partial_files_of_killed_writers_are_removed_and_never_listed(self, tmp_path):
         objects = local_objects(tmp_path)
         objects.put("points/c/0/0", b"data")
         (tmp_path / "points/c/0/.0.4711.partial").write_bytes(b"da")
@@ -661,7 +661,7 @@ class TestLocalFiles:
 
 
 class TestRemoteUrls:
-    def test_what_cannot_be_opened_is_a_config_error(self):
+    def test_invalid_url_is_a_config_error(self):
         pytest.importorskip("obstore", reason="object stores need the extra s3")
         with pytest.raises(ConfigError, match="gopher://x/y"):
             Store("gopher://x/y")
@@ -670,14 +670,14 @@ class TestRemoteUrls:
         lambda objects: objects.put("file/x", b""), lambda objects: objects.create("file/x", b""),
         lambda objects: objects.get("file/x"), lambda objects: objects.exists("file/x"),
     ], ids=["put", "create", "get", "exists"])  # fmt: skip
-    def test_storage_that_fails_is_a_store_error(self, tmp_path, monkeypatch, act):
+    def test_failing_storage_is_a_store_error(self, tmp_path, monkeypatch, act):
         monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)
         objects = remote_objects(tmp_path / "objects")
         objects.put("file", b"in the way")
         with pytest.raises(StoreError, match="objects"):
             act(objects)
 
-    def test_without_the_extra(self, monkeypatch):
+    def test_missing_extra_is_named(self, monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, "obstore", None)
         with pytest.raises(ConfigError, match=r"pip install '\.\[s3\]'"):
             Store("s3://bucket/run.zarr")

@@ -57,7 +57,7 @@ def test_largest_eigenvalue_of_a_multiple_of_the_identity_is_exact():
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_form_follows_from_the_spectrum_of_the_factor(seed):
+def test_form_depends_on_the_spectrum_of_the_factor(seed):
     one_sided = lle_factor(points("cube", 500, seed), 12, 1e-1)
     assert np.linalg.eigvals(one_sided.toarray()).real.min() > -1e-12
     assert inverse_of(one_sided).form == "factor"
@@ -71,7 +71,7 @@ def test_form_follows_from_the_spectrum_of_the_factor(seed):
 @pytest.mark.parametrize(
     "make", [lambda: lle_factor(points("cube", 450, 19), 12, 1e-1), lambda: crossing_factor(450, 19)]
 )
-def test_inverse_is_symmetric_and_close_to_that_of_m(make):
+def test_approximate_inverse_is_symmetric_and_close_to_the_inverse_of_m(make):
     A = make()
     inverse = inverse_of(A)
     inverse.begin()
@@ -98,7 +98,7 @@ def test_converges_to_the_dense_vectors(name, seed):
 
 
 @pytest.mark.parametrize("make", [lambda: crossing_factor(420, 19), lambda: edge_factor(points("cube", 450, 83), 8)])
-def test_converges_without_a_factor_on_one_side_of_zero(make):
+def test_converges_if_the_spectrum_crosses_zero(make):
     A, m = make(), 3
     values, V = bottom(A, m)
     found = solve(A, m)
@@ -128,7 +128,7 @@ def test_degree_grows_as_the_ritz_values_fall():
 
 
 @pytest.mark.parametrize("make", [lambda: roll_factor(450, 3), lambda: edge_factor(points("swiss_roll", 450, 3), 8)])
-def test_going_on_from_a_kept_state_ends_with_the_same_bytes(make):
+def test_continuing_from_a_saved_state_gives_the_same_bytes(make):
     A, m, kept = make(), 2, []
     whole = solve(A, m, 24, keep=lambda state, may_be_last: kept.append(copied(state)))
     assert len(kept) > 3
@@ -139,7 +139,7 @@ def test_going_on_from_a_kept_state_ends_with_the_same_bytes(make):
         assert again.errors.tobytes() == whole.errors.tobytes()
 
 
-def test_more_products_go_on_from_the_limit_with_the_same_bytes():
+def test_continuing_after_the_limit_gives_the_same_bytes():
     A, m = roll_factor(450, 3), 2
     whole, state = solve(A, m, 24), None
     for limit in (30, 150, 151, 300):
@@ -181,5 +181,5 @@ def test_a_second_null_vector_ends_the_iteration():
 
 
 @pytest.mark.parametrize(("n_wanted", "width"), [(1, 8), (2, 8), (6, 8), (7, 12), (10, 12), (11, 16)])
-def test_block_width_leaves_guards(n_wanted, width):
+def test_block_width_includes_guard_vectors(n_wanted, width):
     assert block_width(n_wanted) == width

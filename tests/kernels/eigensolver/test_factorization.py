@@ -73,7 +73,7 @@ def test_both_inverses_are_the_pseudo_inverse_of_m(back_end, name, seed):
             np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-9 * np.abs(expected).max())
 
 
-def test_the_inverse_through_m_serves_factors_that_are_not_square(back_end):
+def test_cholesky_inverse_accepts_factors_that_are_not_square(back_end):
     A = edge_factor(points("swiss_roll", 300, 5), 6)
     block = mean_free(300, 2, 5)
     expected = exact_inverse(A) @ block
@@ -82,7 +82,7 @@ def test_the_inverse_through_m_serves_factors_that_are_not_square(back_end):
         np.testing.assert_allclose(inverse.apply(block), expected, atol=1e-9 * np.abs(expected).max())
 
 
-def test_a_shift_is_inverted_on_vectors_of_mean_zero(back_end):
+def test_shifted_inverse_on_vectors_of_mean_zero(back_end):
     A, sigma = roll_factor(300, 5), -1e-6
     block = mean_free(300, 2, 5)
     expected = np.linalg.solve(gram(A).toarray() - sigma * np.eye(300), block)
@@ -92,7 +92,7 @@ def test_a_shift_is_inverted_on_vectors_of_mean_zero(back_end):
 
 
 @needs_mkl
-def test_a_shift_above_wanted_eigenvalues_is_refused():
+def test_shift_above_requested_eigenvalues_is_refused():
     A = roll_factor(300, 5)
     third = np.linalg.svd(A.toarray(), compute_uv=False)[::-1][3] ** 2
     with ShiftedFactor(gram(A), 1.01 * third, 2) as inverse, pytest.raises(ConfigError, match="3 of the eigenvalues"):
@@ -111,7 +111,7 @@ def test_a_pin_outside_the_matrix_is_refused(pin):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_transient_pin_is_found_out(back_end, seed):
+def test_transient_pin_is_detected(back_end, seed):
     A, transient = roll_with_outliers(800, 4, seed)
     for pin in transient:
         with PinnedLU(A, int(pin), 2) as inverse, pytest.raises(FactorizationError, match="singular"):
@@ -147,7 +147,7 @@ def test_64_bit_integers_give_the_same_solution(monkeypatch):
 
 @needs_mkl
 @pytest.mark.slow
-def test_more_entries_than_32_bits_count_are_analysed_with_64(monkeypatch):
+def test_factor_beyond_32_bit_counts_is_analysed_with_64_bits(monkeypatch):
     """The factor of a random graph fills up; the analysis alone tells its size."""
     n = 95_000
     columns = np.random.default_rng(5).integers(0, n, 4 * n)
@@ -164,7 +164,7 @@ def test_more_entries_than_32_bits_count_are_analysed_with_64(monkeypatch):
 
 
 @needs_mkl
-def test_the_number_of_mkl_threads_is_left_as_it_was():
+def test_number_of_mkl_threads_is_restored():
     mkl = pardiso.load_mkl()
     before = mkl.MKL_Get_Max_Threads()
     factor = Pardiso(roll_factor(300, 7), pardiso.GENERAL, before + 1)
@@ -173,14 +173,14 @@ def test_the_number_of_mkl_threads_is_left_as_it_was():
 
 
 @needs_mkl
-def test_running_out_of_memory_says_what_to_do():
+def test_out_of_memory_error_gives_advice():
     factor = Pardiso(roll_factor(300, 7), pardiso.GENERAL, 1)
     with pytest.raises(NotEnoughMemory, match=r"300 rows.*polynomial"):
         factor._fail(-2, pardiso.FACTOR)
     assert not factor._handle.any()
 
 
-def test_superlu_says_when_its_integers_end(monkeypatch):
+def test_superlu_reports_overflow_of_its_integers(monkeypatch):
     def overflow(matrix):
         raise MemoryError
 
@@ -194,7 +194,7 @@ def test_mkl_is_not_loaded_by_the_import():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_program_works_where_mkl_is_missing(monkeypatch):
+def test_program_works_without_mkl(monkeypatch):
     def missing(name):
         raise ImportError(name)
 
@@ -211,7 +211,7 @@ def test_the_program_works_where_mkl_is_missing(monkeypatch):
 
 @needs_mkl
 @pytest.mark.parametrize("name", ["swiss_roll", "cube"])
-def test_small_pieces_tell_the_size_of_the_whole_factor(monkeypatch, name):
+def test_small_pieces_predict_the_size_of_the_factor(monkeypatch, name):
     A = lle_factor(points(name, 12_000, 3), 12, 1e-3)
     assert factor_cost.extrapolated(A, pardiso.GENERAL, 0, 2) is None  # too small to bother
     monkeypatch.setattr(factor_cost, "MIN_ROWS", 10_000)
@@ -248,7 +248,7 @@ def test_block_lanczos_stops_at_its_limit():
     assert space.errors.max() > 1e-14
 
 
-def test_dependent_columns_come_back_orthonormal():
+def test_dependent_columns_become_orthonormal():
     against = block_lanczos.orthonormalise(mean_free(60, 3, 1), np.empty((60, 0)))
     block = mean_free(60, 2, 2)
     block = np.column_stack([block, block @ [1.0, -2.0], against[:, 0]])

@@ -19,7 +19,7 @@ def gram(A):
 
 @needs_mkl
 @pytest.mark.parametrize("seed", seeds(3, 19))
-def test_predicts_what_the_routes_then_take(seed):
+def test_prediction_equals_the_cost_of_the_solve(seed):
     A = roll_factor(3000, seed)
     predicted = {one.method: one for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)}
     assert list(predicted) == ["factored", "shift_invert", "polynomial"]
@@ -35,7 +35,7 @@ def test_predicts_what_the_routes_then_take(seed):
 
 
 @needs_mkl
-def test_the_first_that_fits_and_is_quick_is_chosen():
+def test_first_method_that_fits_and_is_fast_is_chosen():
     A = lle_factor(points("cube", 3000, 3), 12, 1e-3)
     predicted = predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)
     assert chosen(predicted, 600).method == "factored"
@@ -47,13 +47,13 @@ def test_the_first_that_fits_and_is_quick_is_chosen():
     assert chosen(predict(A, None, ROUTES, 2, 0, 1000, 1), 600).method == "polynomial"
 
 
-def test_factors_that_are_not_square_have_no_lu():
+def test_lu_is_not_predicted_for_factors_that_are_not_square():
     A = edge_factor(points("sheet", 500, 3), 5)
     assert [one.method for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)] == ["shift_invert", "polynomial"]
 
 
 @needs_mkl
-def test_pieces_forecast_bytes_and_work(monkeypatch):
+def test_pieces_predict_bytes_and_work(monkeypatch):
     A = lle_factor(points("cube", 12_000, 3), 12, 1e-3)
     [exact, _] = predict(A, None, ROUTES, 2, 6_000, PLENTY, 1)
     monkeypatch.setattr(factor_cost, "MIN_ROWS", 10_000)

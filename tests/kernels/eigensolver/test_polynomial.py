@@ -33,7 +33,7 @@ def test_operator_applies_the_polynomial_with_the_given_roots(matrix):
     assert len({total.tobytes() + rest.tobytes() for total, rest in results}) == 1
 
 
-def test_factor_that_is_not_square_has_polynomials_of_its_normal_matrix():
+def test_factor_that_is_not_square_uses_its_normal_matrix():
     A = edge_factor(points("sheet", 100, 3), 5)
     X, roots = np.random.default_rng(3).standard_normal((100, 2)), np.array([3.0 + 0j, 9.0])
     with NormalOperator(A, 2) as operator:
@@ -73,7 +73,7 @@ def test_arnoldi_roots_give_the_residual_of_gmres(seed):
     assert np.linalg.norm(rest) == pytest.approx(smallest, rel=1e-2)
 
 
-def test_arnoldi_ends_when_gmres_is_done():
+def test_arnoldi_ends_when_gmres_converges():
     B = np.diag(np.repeat([1.0, 2.0, 3.0], 10))
     hessenberg = polynomial.arnoldi(lambda x: B @ x, np.ones(30), 20)
     assert hessenberg.shape[1] <= 4

@@ -70,7 +70,7 @@ def check(found, A, m):
     ("swiss_roll", 19), pytest.param("s_curve", 83, marks=pytest.mark.slow),
     pytest.param("sheet", 19, marks=pytest.mark.slow), ("cube", 83),
 ])  # fmt: skip
-def test_every_route_finds_the_dense_vectors(method, name, seed):
+def test_every_method_finds_the_dense_vectors(method, name, seed):
     A = lle_factor(points(name, 480, seed), 12, 1e-3)
     values, V = oracle(A, 3)
     found = solve(A, 3, method)
@@ -113,7 +113,7 @@ def test_agrees_with_scikit_learn(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_digits_are_lost_where_m_has_lost_them(seed):
+def test_small_eigenvalues_are_exact_although_m_has_lost_digits(seed):
     A = roll_factor(20_000, seed)
     exact, through_m = solve(A, 2, "factored"), solve(A, 2, "shift_invert")
     check(exact, A, 2)
@@ -194,7 +194,7 @@ def test_the_answer_does_not_depend_on_the_pin(pin):
     np.testing.assert_allclose(found.eigenvalues, other.eigenvalues, rtol=1e-9)
 
 
-def test_a_pin_is_looked_for_in_the_closed_class():
+def test_default_pin_is_in_the_closed_class():
     A, transient = roll_with_outliers(800, 4, 5)
     found = solve(A[::-1][:, ::-1], 2, "factored")  # the transient points come first
     assert found.converged
@@ -203,7 +203,7 @@ def test_a_pin_is_looked_for_in_the_closed_class():
         solve(A, 2, "factored", pin=int(transient[0]))
 
 
-def test_auto_falls_from_a_bad_pin_to_shift_invert():
+def test_auto_uses_shift_invert_after_a_bad_pin():
     A, transient = roll_with_outliers(800, 4, 5)
     found = solve(A, 2, "auto", pin=int(transient[0]))
     assert found.converged
@@ -229,7 +229,7 @@ def test_too_little_memory_is_refused_with_both_numbers(method):
         solve(roll_factor(3000, 5), 2, method, max_memory=2**20)
 
 
-def test_auto_takes_the_factor_where_it_fits_and_polynomials_where_not():
+def test_auto_uses_polynomial_if_the_factor_does_not_fit():
     A = roll_factor(600, 5)
     loaded = []
 
@@ -253,7 +253,7 @@ def test_auto_takes_the_factor_where_it_fits_and_polynomials_where_not():
         solve(A, 2, "auto", max_memory=2**17)
 
 
-def test_auto_goes_on_where_a_route_did_not_converge(monkeypatch):
+def test_auto_starts_the_next_method_from_unconverged_vectors(monkeypatch):
     A = roll_factor(600, 5)
 
     def spoiled(problem):
@@ -271,7 +271,7 @@ def test_auto_goes_on_where_a_route_did_not_converge(monkeypatch):
     assert "factored reached vector errors of 1e-04 only" in found.stats.reason
 
 
-def test_a_long_factorization_waits_until_polynomials_have_had_half_of_its_time(monkeypatch):
+def test_auto_tries_polynomial_before_a_long_factorization(monkeypatch):
     A, begun = roll_factor(600, 5), []
     hooks = Hooks(begin=begun.append)
     monkeypatch.setattr(solve_module, "patience_seconds", lambda *_, **__: 0.0)
@@ -294,7 +294,7 @@ def test_a_long_factorization_waits_until_polynomials_have_had_half_of_its_time(
 @pytest.mark.parametrize(("skipped", "taken"), [
     (["factored"], "shift_invert"), (["factored", "shift_invert"], "polynomial"), (["polynomial"], "factored"),
 ])  # fmt: skip
-def test_auto_leaves_out_what_has_failed_before(skipped, taken):
+def test_auto_skips_methods_that_failed_before(skipped, taken):
     found = solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} was killed" for name in skipped})
     assert found.stats.method == taken
     assert all(f"{name} was killed" in found.stats.reason for name in skipped)
@@ -313,7 +313,7 @@ def test_a_small_residual_alone_does_not_count_as_converged(monkeypatch):
 
 
 @pytest.mark.parametrize("n_solves", [0, 5])
-def test_with_a_factor_errors_of_the_vectors_decide_and_not_residuals(monkeypatch, n_solves):
+def test_vector_errors_decide_convergence_with_a_factor(monkeypatch, n_solves):
     A = roll_factor(450, 5)
 
     def with_large_residuals(problem):
@@ -327,7 +327,7 @@ def test_with_a_factor_errors_of_the_vectors_decide_and_not_residuals(monkeypatc
     assert found.converged == (n_solves > 0)
 
 
-def test_polynomial_that_stops_early_says_so():
+def test_polynomial_reports_that_it_stopped_at_its_limit():
     found = solve(roll_factor(600, 5), 2, "polynomial", max_degrees=50)
     check(found, roll_factor(600, 5), 2)
     assert not found.converged
@@ -353,7 +353,7 @@ def test_a_shift_below_zero_changes_nothing(sigma):
 
 
 @pytest.mark.skipif(not pardiso.is_available(), reason="needs the inertia that PARDISO reports")
-def test_a_shift_above_wanted_eigenvalues_is_a_config_error():
+def test_shift_above_requested_eigenvalues_is_a_config_error():
     A = roll_factor(600, 5)
     with pytest.raises(ConfigError, match=r"eigensolver\.sigma"):
         solve(A, 2, "shift_invert", sigma=2 * solve(A, 2, "factored").eigenvalues[0])
@@ -370,7 +370,7 @@ def test_impossible_requests_name_the_key(method, m, message):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_64_bit_indices_and_unsorted_rows_are_taken(method):
+def test_64_bit_indices_and_unsorted_rows_are_accepted(method):
     A = roll_factor(450, 5)
     rows, columns = A.nonzero()
     order = np.random.default_rng(3).permutation(A.nnz)
@@ -395,11 +395,11 @@ def test_tolerances_follow_rounding_where_it_is_above_tol():
     np.testing.assert_allclose(tolerances.vector_bounds(values), [100 * eps * 2e7, 1e-8])
 
 
-def test_the_environment_for_equal_bytes_is_what_mkl_reads():
+def test_reproducible_environment_is_read_by_mkl():
     assert reproducible_environment() == {"MKL_CBWR": "AUTO,STRICT"}
 
 
-def test_a_method_asked_for_by_name_that_fails_says_what_to_use(monkeypatch):
+def test_failure_of_a_requested_method_names_alternatives(monkeypatch):
     def fail(problem):
         raise FactorizationError("PARDISO ended with error -4")
 

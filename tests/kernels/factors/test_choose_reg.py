@@ -39,12 +39,12 @@ class TestLocalVariance:
         found = measure(*disc(rng, 4000, 30, d, noise)).noise
         assert found.mean() == pytest.approx(expected, abs=0.02)
 
-    def test_without_noise_it_is_0_on_average_whatever_the_number_of_neighbors(self, rng):
+    def test_noise_is_zero_on_average_for_clean_data(self, rng):
         for k in (3, 12, 40):
             found = measure(*disc(rng, 6000, k, 3, 0.0)).noise
             assert abs(found.mean()) < 4 * found.std() / 6000**0.5
 
-    def test_noise_alone_makes_all_of_the_variance(self, rng):
+    def test_noise_is_one_for_pure_noise(self, rng):
         points, neighbors = rng.normal(size=(50, 3000)), rng.normal(size=(50, 12, 3000))
         np.testing.assert_allclose(measure(points, neighbors).noise, 1.0, atol=0.15)
 
@@ -72,7 +72,7 @@ class TestLocalVariance:
         for one, other in zip(found, measure(points, neighbors), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
 
-    def test_what_cannot_be_measured_is_nan(self):
+    def test_points_that_cannot_be_measured_are_nan(self):
         points = np.zeros((3, 2))
         neighbors = np.array([[[0.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [2.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]]])
         valid = np.array([[True, True], [True, False], [True, True]])
@@ -87,15 +87,15 @@ class TestChoice:
         [(-0.1, 0.0, SURFACE_REG), (0.14, 0.19, SURFACE_REG), (0.16, 0.0, BLURRED_REG), (0.0, 0.21, BLURRED_REG),
          (0.39, 0.5, BLURRED_REG), (0.41, 0.0, NOISY_REG), (1.3, 0.5, NOISY_REG)],
     )  # fmt: skip
-    def test_ranges(self, noise, outside, reg):
+    def test_reg_for_each_range_of_noise_and_outside_variance(self, noise, outside, reg):
         assert chosen(noise, outside).reg == reg
 
-    def test_never_falls_as_noise_grows(self, rng):
+    def test_reg_does_not_decrease_with_noise(self, rng):
         regs = [choose_reg(measure(*disc(rng, 500, 12, 10, noise)), M).reg for noise in (0.0, 0.03, 0.1, 0.3, 1.0)]
         assert regs == sorted(regs)
         assert (regs[0], regs[-1]) == (SURFACE_REG, NOISY_REG)
 
-    def test_boundaries_and_outliers_do_not_decide(self):
+    def test_boundaries_and_outliers_do_not_change_the_choice(self):
         """The median: a third of the points lies at a boundary."""
         noise = np.where(np.arange(90) % 3 == 0, 0.9, 0.0)
         assert choose_reg(LocalVariance(noise, np.zeros(90)), M).reg == SURFACE_REG

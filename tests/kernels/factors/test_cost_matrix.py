@@ -120,7 +120,7 @@ def test_cost_matrix__is_the_dense_product(seed: int, source_points: int, block_
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_cost_matrix__symmetric_to_the_bit_and_free_of_destination_blocks(seed: int) -> None:
+def test_cost_matrix__symmetric_bit_for_bit_for_any_destination_blocks(seed: int) -> None:
     indices, weights = ragged_lists(seed, 300, 12)
     sources = factors(indices, weights, 37)
     M = assemble(sources, 41, 300)
@@ -191,7 +191,7 @@ def test_split_by_rows__touched_blocks_only() -> None:
     np.testing.assert_array_equal(pieces[2].indptr, [0, 2])
 
 
-def test_nothing_touched() -> None:
+def test_empty_contributions_give_empty_rows() -> None:
     assert list(gram_contributions(csr_array((3, 50)), 7)) == []
     ids = np.zeros(0, int)
     nothing = RowContribution(ids, np.zeros(1, int), ids, np.zeros(0))
@@ -201,7 +201,7 @@ def test_nothing_touched() -> None:
         assert (M.shape, M.nnz) == ((10, 50), 0)
 
 
-def test_rows_of_another_block() -> None:
+def test_contributions_to_another_block_are_refused() -> None:
     contribution = RowContribution(np.array([20]), np.array([0, 1]), np.array([20]), np.ones(1))
     with pytest.raises(InputError, match=r"rows 0 to 9, found rows 20 to 20"):
         merge_contributions([contribution], 0, 10, 50)

@@ -51,7 +51,7 @@ class TestEdges:
         np.testing.assert_allclose(F.T @ F, L / np.outer(root, root), atol=1e-13)
         np.testing.assert_allclose(F @ root, 0, atol=1e-14)
 
-    def test_every_edge_is_kept_once_in_the_block_of_a_point_that_lists_it(self, graph, t, cut):
+    def test_every_edge_has_one_owner_that_lists_it(self, graph, t, cut):
         neighbors, squared = graph
         kept = [(i, j) for edges in edges_of(neighbors, squared, t, cut)
                 for i, j in zip(edges.rows.tolist(), edges.neighbors.tolist(), strict=True)]  # fmt: skip
@@ -61,7 +61,7 @@ class TestEdges:
         assert [i for i, _ in kept] == sorted(i for i, _ in kept)
 
 
-def test_off_the_null_vector(rng):
+def test_projection_removes_the_null_vector(rng):
     block, q = rng.normal(size=(20, 3)), rng.random(20) + 0.1
     q /= np.linalg.norm(q)
     for null, unit in ((None, np.full(20, 20**-0.5)), (q, q)):

@@ -66,7 +66,7 @@ def test_weights__equivariant_to_the_order_of_points_and_slots(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_weights__a_batch_is_its_points(seed: int) -> None:
+def test_weights__batch_equals_single_points(seed: int) -> None:
     X = cloud(seed)
     neighbors, _ = exact_neighbors(X, 8)
     whole = barycenter_weights(X, X[neighbors], neighbors >= 0, REG, "trace")
@@ -133,7 +133,7 @@ def test_zero_trace__equal_weights_as_scikit_learn() -> None:
     np.testing.assert_allclose(result.squared_error, [0, 0, 0, 0, 0, 3], rtol=1e-12)
 
 
-def test_errors__say_which_row() -> None:
+def test_errors__name_the_row() -> None:
     X, Y, valid = np.zeros((3, 2)), np.ones((3, 4, 2)), np.ones((3, 4), bool)
     valid[1] = False
     with pytest.raises(InputError, match=r"none for 1 of 3 .* row 1"):

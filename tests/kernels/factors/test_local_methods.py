@@ -42,7 +42,7 @@ class TestTangentRows:
         np.testing.assert_allclose(rows @ rows.transpose(0, 2, 1), identity, atol=1e-13)
         np.testing.assert_allclose(rows.sum(axis=2), 0, atol=1e-14 * K)
 
-    def test_know_only_shapes(self, rng, method, K, d, m):
+    def test_tangent_rows_are_invariant_to_rotation_shift_and_scale(self, rng, method, K, d, m):
         """Rotation, shift and scale of a neighbourhood change nothing."""
         points = clouds(rng, K, d)
         turned = points @ ortho_group.rvs(d, random_state=rng) if d > 1 else -points
@@ -64,7 +64,7 @@ def test_affine_functions_of_flat_neighborhoods_are_null(rng, method):
     assert np.abs(rows @ coordinates**2).max() > 0.1
 
 
-def test_hessian_rows_see_quadratic_functions_only_and_ltsa_rows_all_others(rng):
+def test_hessian_rows_measure_quadratic_functions_only_unlike_ltsa(rng):
     """A cubic remainder orthogonal to all quadratics is invisible to the Hessian."""
     u = rng.normal(size=(12, 2))
     quadratics = np.column_stack([np.ones(12), u, u[:, 0] ** 2, u[:, 0] * u[:, 1], u[:, 1] ** 2])
@@ -84,7 +84,7 @@ def test_a_neighborhood_of_fewer_dimensions_still_gives_rows_of_mean_zero(rng):
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5])
-def test_least_neighbors_is_where_rows_begin(rng, m):
+def test_least_neighbors_is_the_first_number_with_rows(rng, m):
     for method, rows_of in ROWS.items():
         least = least_neighbors(method, m)
         assert rows_of(rng.normal(size=(2, least, m + 2)), m).shape[1] >= 1
@@ -121,7 +121,7 @@ class TestModified:
             errors.append(np.abs(found.values[found.used][:, :-1].reshape(20, 6, 8) @ offsets).max())
         assert errors[1] < 2e-3 * errors[0] < 1.0
 
-    def test_one_direction_is_taken_at_least(self, rng):
+    def test_at_least_one_weight_vector_is_used(self, rng):
         offsets = rng.normal(size=(10, 4, 9))
         assert (modified_rows(offsets, 0.0, 1e-3, "trace").used.sum(axis=1) == 1).all()
 
@@ -145,7 +145,7 @@ class TestModified:
 
 
 class TestStacking:
-    def test_rows_come_by_point_whatever_the_parts(self, rng):
+    def test_rows_are_ordered_by_point_for_any_parts(self, rng):
         n, sizes = 12, rng.integers(2, 5, 6)
         dense, parts = [], []
         columns = [rng.permutation(n)[:size] for size in sizes]
@@ -163,7 +163,7 @@ class TestStacking:
         np.testing.assert_array_equal(stacked.toarray(), np.concatenate(dense))
         assert stacked.has_canonical_format
 
-    def test_points_without_rows_leave_none(self):
+    def test_points_without_rows_add_no_rows(self):
         part = LocalRows(np.array([2]), np.array([[0, 3]]), np.ones((1, 1, 2)), np.ones((1, 1), bool))
         assert stack_rows([part], 4, 5).shape == (1, 5)
         assert stack_rows([], 4, 5).shape == (0, 5)

@@ -63,7 +63,7 @@ def test_weak_components__by_size_then_lowest_member() -> None:
     assert labels.dtype == np.int32
 
 
-def test_closed_classes__missed_by_undirected_components() -> None:
+def test_closed_classes__are_more_than_undirected_components() -> None:
     assert weak_components(neighbor_graph(TWO_CLASSES))[0] == 1
     classes = closed_classes(neighbor_graph(TWO_CLASSES))
     np.testing.assert_array_equal(classes.class_of_point, [-1, -1, 0, 0, 1, 1, -1, -1])

@@ -77,7 +77,7 @@ def test_reverse_zero__adds_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_auto__leaves_a_healthy_graph_alone(seed: int) -> None:
+def test_auto__does_not_change_a_connected_graph(seed: int) -> None:
     lists = lists_of_points(np.random.default_rng(seed).random((400, 2)), 12)
     plan = plan_repair(*lists, reverse=None, is_large=large(lists, 10))
     assert (len(plan.added_rows), plan.closed_classes_before, plan.closed_classes_left) == (0, 1, 1)
@@ -142,7 +142,7 @@ def null_dimension(indices: np.ndarray, rng: np.random.Generator) -> int:
     return int(np.count_nonzero(np.linalg.svd(dense_factor(indices, weights), compute_uv=False) < 1e-9))
 
 
-def test_reverse__a_small_class_is_opened_before_nearer_points_inside() -> None:
+def test_reverse__small_class_gets_an_edge_to_outside_before_nearer_inner_points() -> None:
     # {0, 1, 2}: 0 -> 1 -> 2 -> 0 is closed; 1's nearest one-way lister is 0 (inside), 3 lists it from farther away.
     edges = [(0, 1, 1.0), (1, 2, 1.5), (2, 0, 1.7), (3, 1, 5.0), (3, 4, 1.0), (4, 3, 1.0), (5, 4, 1.0), (6, 5, 1.0)]
     lists = lists_of_edges(edges, 7)

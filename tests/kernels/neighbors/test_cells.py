@@ -36,7 +36,7 @@ class TestFitCells:
         assert counts.min() > 0
         assert counts.sum() == 600
 
-    def test_sizes_stay_near_each_other(self, rng):
+    def test_cells_have_similar_sizes(self, rng):
         points = np.concatenate([rng.normal(size=(900, 2)), rng.normal(size=(20, 2)) + 40])  # dense and sparse
         counts = np.bincount(nearest_cells(points, fit_cells(points, 16, seed=5), 1)[:, 0])
         assert counts.max() <= 5 * 920 / 16
@@ -90,7 +90,7 @@ class TestFitCells:
 
 class TestNearestGroups:
     @pytest.mark.parametrize("n_nearest", [1, 3, 9])
-    def test_by_their_nearest_cell(self, rng, n_nearest, monkeypatch):
+    def test_nearest_groups_follow_the_nearest_cells(self, rng, n_nearest, monkeypatch):
         monkeypatch.setattr(cells, "CHUNK_ROWS", 17)
         points, centers = rng.normal(size=(100, 3)) + 50, rng.normal(size=(11, 3)) + 50
         groups = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 4, 4], np.int32)
@@ -118,7 +118,7 @@ class TestNearestCells:
         scores = rng.integers(0, 5, (50, 200)).astype(float)
         np.testing.assert_array_equal(cells._lowest(scores, n), np.argsort(scores, axis=1, kind="stable")[:, :n])
 
-    def test_centers_are_held_five_times_at_most(self, rng):
+    def test_memory_is_at_most_five_copies_of_the_centers(self, rng):
         """As the plan of the steps that look for them has it, besides chunks of scores."""
         n_cells, d = 4096, 700
         points, centers = rng.normal(size=(64, d)), rng.normal(size=(n_cells, d))

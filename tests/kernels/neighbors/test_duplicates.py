@@ -46,7 +46,7 @@ def test_hashes__exact_values_only(dtype: type) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_hashes__free_of_blocks_and_memory_layout(seed: int, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashes__do_not_depend_on_memory_layout(seed: int, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(seed).normal(size=(700, 5)).astype(dtype)
     before = X.copy()
     hashes = row_hashes(X)
@@ -60,7 +60,7 @@ def test_hashes__free_of_blocks_and_memory_layout(seed: int, dtype: type, monkey
     np.testing.assert_array_equal(X, before)
 
 
-def test_hashes__same_for_ever() -> None:
+def test_hashes__equal_recorded_values() -> None:
     """Stored hashes meet hashes of a later run, so they must not follow the version of numpy."""
     hashes = row_hashes(np.array([[1.0, -2.5], [0.0, 3.0]]))
     assert hashes.tolist() == STORED
@@ -87,6 +87,6 @@ def test_merge__all_invalid_and_empty() -> None:
     assert row_hashes(np.zeros((0, 3))).shape == (0, 2)
 
 
-def test_merge__both_halves_count() -> None:
+def test_merge__compares_both_halves_of_the_hash() -> None:
     hashes = np.array([[5, 1], [5, 2], [4, 1], [5, 1]], dtype=np.uint64)
     np.testing.assert_array_equal(merge_duplicates(hashes, np.ones(4, dtype=bool)), [0, 1, 2, 0])

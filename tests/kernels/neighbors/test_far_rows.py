@@ -65,7 +65,7 @@ def assert_exact(found: knn.NeighborLists, queries: np.ndarray, query_ids: np.nd
 @pytest.mark.parametrize("far", FAR)
 @pytest.mark.parametrize("seed", SEEDS)
 class TestBruteForce:
-    def test_exact(self, seed, far, dtype):
+    def test_brute_force_is_exact_with_far_rows(self, seed, far, dtype):
         points, ids = with_far_rows(seed, far, dtype), np.arange(600)
         assert_exact(brute_neighbors(points, ids, points, ids, 7), points, ids, points)
 
@@ -82,7 +82,7 @@ class TestBruteForce:
                 together = np.concatenate(column)
                 np.testing.assert_array_equal(together, expected[: len(together)])
 
-    def test_a_point_among_them_is_found_at_no_distance(self, seed, far, dtype):
+    def test_far_row_is_found_at_distance_zero(self, seed, far, dtype):
         points = with_far_rows(seed, far, dtype)
         found = brute_neighbors(points, np.full(600, -1), points, np.arange(600), 4)
         assert (found.distances[:, 0] == 0).all()
@@ -91,7 +91,7 @@ class TestBruteForce:
         alone = alone.min(axis=1) > 0
         np.testing.assert_array_equal(found.ids[alone, 0], np.flatnonzero(alone))
 
-    def test_far_clusters(self, seed, far, dtype):
+    def test_far_clusters_are_searched_exactly(self, seed, far, dtype):
         """Whichever of them the middle of all lies in."""
         points = np.random.default_rng(seed).normal(size=(200, 12))
         points[120:, 0] = far
@@ -102,7 +102,7 @@ class TestBruteForce:
 
 @pytest.mark.parametrize("seed", SEEDS)
 class TestTies:
-    def test_the_lowest_ids_of_many_as_near(self, seed):
+    def test_ties_of_many_points_go_to_the_lowest_ids(self, seed):
         points = np.random.default_rng(seed).integers(0, 3, size=(400, 6)).astype(np.float64)
         ids = np.arange(400)
         found = brute_neighbors(points, ids, points, ids, 5)
@@ -110,7 +110,7 @@ class TestTies:
         np.fill_diagonal(truth, np.inf)
         np.testing.assert_array_equal(found.ids, np.argsort(truth, axis=1, kind="stable")[:, :5])
 
-    def test_all_alike(self, seed):
+    def test_identical_points_list_the_lowest_ids(self, seed):
         points, ids = np.full((300, 12), float(seed)), np.arange(300)
         found = brute_neighbors(points, ids, points, ids, 3)
         np.testing.assert_array_equal(found.ids[:4], [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
@@ -183,7 +183,7 @@ class TestPointsWithin:
 @pytest.mark.parametrize("far", FAR)
 @pytest.mark.parametrize("seed", SEEDS)
 class TestOtherSearches:
-    def test_both_ways(self, seed, far, dtype):
+    def test_search_between_sets_is_exact_with_far_rows(self, seed, far, dtype):
         points, k = with_far_rows(seed, far, dtype), 5
         old, new, ids = points[:450], points[450:], np.arange(600)
         old_reach = np.partition(all_distances(old, old), k, axis=1)[:, k]
@@ -197,7 +197,7 @@ class TestOtherSearches:
                 listed, np.where(expected <= far_out[:, None] * (1 - 1e-12), expected, np.inf), rtol=1e-12
             )
 
-    def test_ranks(self, seed, far, dtype):
+    def test_ranks_are_exact_with_far_rows(self, seed, far, dtype):
         points, rows = with_far_rows(seed, far, dtype), np.arange(0, 600, 30)
         truth = all_distances(points[rows], points)
         order = np.argsort(truth, axis=1, kind="stable")[:, 3:300:60]
@@ -210,7 +210,7 @@ class TestOtherSearches:
         ordinary = np.abs(points[rows]).max(axis=1) < 100  # in float64 all others lie as far from a far row
         np.testing.assert_array_equal(counts[ordinary], np.array(expected)[ordinary])
 
-    def test_cells(self, seed, far, dtype):
+    def test_nearest_cells_are_exact_with_far_rows(self, seed, far, dtype):
         points = with_far_rows(seed, far, dtype)
         rng = np.random.default_rng(seed)
         centers = rng.normal(size=(150, 16))
@@ -231,7 +231,7 @@ class TestPairs:
         some = points[:: -(-n_points // 256)]
         np.testing.assert_array_equal((some < middle).sum(axis=0), len(some) // 2)
 
-    def test_typical_point_of_none(self):
+    def test_typical_point_of_an_empty_set(self):
         np.testing.assert_array_equal(typical_point(np.empty((0, 3))), np.zeros(3))
 
     @pytest.mark.parametrize("seed", SEEDS)
@@ -244,7 +244,7 @@ class TestPairs:
         error = np.abs(sizes - 2 * left @ right.T - np.square(all_distances(left, right)))
         assert (error <= square_rounding(n_features) * sizes).all()
 
-    def test_distances_are_those_of_the_lists_to_the_last_digit(self, rng):
+    def test_distances_equal_those_of_the_lists_bit_for_bit(self, rng):
         for n_features in (1, 3, 16, 65):
             left, right = rng.normal(size=(30, n_features)), rng.normal(size=(40, n_features)).astype(np.float32)
             positions = rng.integers(0, 40, size=(30, 5))

@@ -62,7 +62,7 @@ class TestExactBackEnds:
         assert found.ids.dtype == np.int64
         assert found.distances.dtype == np.float64
 
-    def test_returns_the_ids_it_was_given(self, search, rng):
+    def test_lists_hold_the_given_ids(self, search, rng):
         points = rng.normal(size=(60, 4))
         ids = np.sort(rng.choice(10**12, 60, replace=False))
         found = search(points, ids, 6)
@@ -145,7 +145,7 @@ class TestApproximateCell:
         monkeypatch.setattr(knn, "_nn_descent", search)
         return asked
 
-    def test_positions_become_ids_and_holes_close(self, nearest_of_a_few, rng):
+    def test_positions_become_ids_and_empty_slots_are_removed(self, nearest_of_a_few, rng):
         points = rng.normal(size=(60, 5))
         ids = 1000 + 3 * np.arange(60)
         found = cell_neighbors(points, ids, 6, exact_below=10, seed=29)
@@ -171,7 +171,7 @@ class TestApproximateCell:
 
     @pytest.mark.slow  # compiles for half a minute
     @pytest.mark.filterwarnings("default")
-    def test_nn_descent_finds_most_and_repeats_itself(self):
+    def test_nn_descent_has_high_recall_and_is_deterministic(self):
         points = np.random.default_rng(3).normal(size=(1500, 12))
         found = cell_neighbors(points, np.arange(1500), 10, exact_below=100, seed=7)
         ids, distances = brute_force(points, 10)
@@ -275,7 +275,7 @@ class TestNearestOfEach:
         found = nearest_of_each(Hits(sample, ids, distances), k)
         assert list(zip(*map(np.ndarray.tolist, found), strict=True)) == expected
 
-    def test_of_every_block_they_are_enough_for_the_recall(self, rng):
+    def test_nearest_of_every_block_suffice_for_the_recall(self, rng):
         points = rng.integers(0, 3, (600, 6)).astype(float)  # few different distances
         points = np.unique(points, axis=0)
         rows = np.arange(0, len(points), 7)
@@ -334,13 +334,13 @@ class TestRecall:
         found[::2, 4:] = -1
         np.testing.assert_allclose(self.check(points, rows, found), np.where(np.arange(10) % 2 == 0, 4 / 6, 1.0))
 
-    def test_any_of_several_tied_neighbors_is_right(self):
+    def test_any_of_several_tied_neighbors_is_correct(self):
         points = np.array([[0.0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [2, 0], [0, 2]])
         for pair in ([1, 2], [3, 4], [2, 3]):
             assert self.check(points, np.array([0]), np.array([pair])).tolist() == [1.0]
         assert self.check(points, np.array([0]), np.array([[1, 5]])).tolist() == [0.5]
 
-    def test_slots_left_empty_for_want_of_points_count_as_missed(self):
+    def test_empty_slots_count_as_missed_neighbors(self):
         hits = Hits(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 2.0]))
         recall = recall_per_point(hits, np.array([[1.0, 2.0, np.inf]]), 1, 3)
         np.testing.assert_array_equal(recall, [2 / 3])

@@ -20,7 +20,7 @@ def brute(queries, query_ids, reach, points, ids, k):
 @pytest.mark.parametrize("seed", seeds(3, 11, 29))
 @pytest.mark.parametrize("d", [2, 40])
 @pytest.mark.parametrize("at_a_time", [32, 1000])
-def test_both_ways_as_by_brute_force(seed, d, at_a_time, monkeypatch):
+def test_search_in_both_directions_equals_brute_force(seed, d, at_a_time, monkeypatch):
     monkeypatch.setattr(knn_between_sets, "TILE_POINTS", 50)
     monkeypatch.setattr(knn_between_sets, "TILE_QUERIES", 30)
     monkeypatch.setattr(knn_between_sets, "QUERIES_AT_A_TIME", at_a_time)
@@ -45,13 +45,13 @@ def test_both_ways_as_by_brute_force(seed, d, at_a_time, monkeypatch):
     assert (forward.ids < 0).any()
 
 
-def test_nothing_is_found_among_no_points():
+def test_empty_set_gives_empty_lists():
     found = mutual_neighbors(np.zeros((3, 2)), np.arange(3), np.ones(3), np.empty((0, 2)), np.arange(0), np.empty(0), 4)
     assert [lists.ids.tolist() for lists in found] == [[[-1] * 4] * 3, []]
     assert [lists.distances.shape for lists in found] == [(3, 4), (0, 4)]
 
 
-def test_what_lies_on_the_reach_is_found():
+def test_point_exactly_at_the_reach_is_found():
     points, queries = np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 5.0]])
     found = mutual_neighbors(queries, np.array([9]), np.array([5.0]), points, np.arange(2), np.array([5.0, 3.0]), 2)
     assert found[0].ids.tolist() == [[1, 0]]

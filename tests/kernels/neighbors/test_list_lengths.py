@@ -19,7 +19,7 @@ def lists_of(X: np.ndarray, k: int) -> NeighborLists:
     return brute_neighbors(X, np.arange(len(X)), X, np.arange(len(X)), k)
 
 
-def test_lists_are_cut_behind_the_count(rng):
+def test_lists_are_truncated_after_the_count(rng):
     lists = lists_of(rng.normal(size=(40, 3)), 7)
     counts = rng.integers(1, 8, 40)
     cut = cut_lists(lists, counts)
@@ -44,7 +44,7 @@ class TestRadius:
         assert set(counts_within(lists.distances, 0.1, 1)[1:-1].tolist()) == {2}
         assert set(counts_within(lists.distances.astype(np.float32), 0.1, 1)[1:-1].tolist()) == {2}
 
-    def test_no_more_than_there_are(self):
+    def test_count_is_at_most_the_number_of_listed_neighbors(self):
         assert counts_within(np.array([[1.0, np.inf, np.inf]]), 0.5, 2).tolist() == [1]
 
 
@@ -68,7 +68,7 @@ class TestFlat:
         assert counts.tolist() == [contraction(X, m, m + 2, eta) for X in neighborhoods]
         assert len(set(counts.tolist())) > 1
 
-    def test_empty_slots_are_not_looked_at(self, rng):
+    def test_empty_slots_are_ignored(self, rng):
         neighborhoods = rng.normal(size=(50, 12, 4))
         listed = rng.integers(2, 13, 50)
         wanted = [contraction(X[:n], 2, 4, 0.3) if n > 4 else n for X, n in zip(neighborhoods, listed, strict=True)]
@@ -76,7 +76,7 @@ class TestFlat:
             neighborhoods[row, n:] = 1e3
         assert flat_counts(neighborhoods, listed, 2, 4, 0.3).tolist() == wanted
 
-    def test_flat_neighborhoods_stay_whole(self, rng):
+    def test_flat_neighborhoods_keep_all_neighbors(self, rng):
         plane = rng.normal(size=(20, 10, 2)) @ rng.normal(size=(2, 5))
         assert (flat_counts(plane, np.full(20, 10), 2, 3, 1e-6) == 10).all()
         np.testing.assert_allclose(flatness(plane, 2), 0, atol=1e-7)
@@ -111,13 +111,13 @@ class TestRecall:
         expected = np.where(np.arange(150) % 3 == 0, (true - 1) / true, 1.0)
         np.testing.assert_allclose(self.recall(X, found, 0.6, 2), expected)
 
-    def test_counts_of_their_own(self):
+    def test_recall_with_a_count_for_each_point(self):
         hits = Hits(np.array([0, 0, 1, 1, 1]), np.arange(5), np.array([1.0, 2.0, 1.0, 2.0, 3.0]))
         found = np.array([[1.0, 2.0, np.inf], [1.0, 3.0, np.inf]])
         np.testing.assert_allclose(recall_per_point(hits, found, 2, np.array([2, 2])), [1.0, 0.5])
 
 
-def test_trustworthiness_of_lists_of_their_own_lengths(rng):
+def test_trustworthiness_of_lists_of_different_lengths(rng):
     counts, n = rng.integers(1, 6, 30), 50
     ranks = rng.integers(1, n, (30, 5))
     padded = np.where(np.arange(5) < counts[:, None], ranks, 1)

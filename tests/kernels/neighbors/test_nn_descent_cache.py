@@ -46,7 +46,7 @@ def run(program, **environment):
 
 
 @pytest.mark.slow
-def test_a_second_process_compiles_nothing_and_finds_the_same():
+def test_second_process_compiles_nothing_and_gives_the_same_graph():
     first, second = run(SEARCH), run(SEARCH)
     assert second[:2] == ["1", "0"]  # read from the cache; pynndescent's own function not even asked for
     assert first[2:] == second[2:]
@@ -65,7 +65,7 @@ def test_the_graph_is_that_of_pynndescent(original, n, d, k):
             np.testing.assert_array_equal(ours, theirs)
 
 
-def test_what_is_not_meant_goes_to_pynndescent(original, monkeypatch):
+def test_other_calls_are_passed_to_pynndescent(original, monkeypatch):
     nn_descent_cache.use_cached_search()
     asked = []
 
@@ -85,14 +85,14 @@ def test_what_is_not_meant_goes_to_pynndescent(original, monkeypatch):
     assert len(asked) == 4
 
 
-def test_uncompiled_functions_are_left_alone():
+def test_functions_without_compilation_are_not_replaced():
     """As a debugger wants them."""
     program = "import pynndescent.pynndescent_ as p; from pipeline.kernels.neighbors import nn_descent_cache as d; " \
               "d.use_cached_search(); print(p.nn_descent is d.ORIGINAL)"  # fmt: skip
     assert run(program, NUMBA_DISABLE_JIT="1") == ["True"]
 
 
-def test_threads_compile_one_after_another_and_search_with_numba_as_it_is(monkeypatch):
+def test_threads_compile_one_after_another_and_restore_numba(monkeypatch):
     usual, compiling, most, during = BaseContext.add_dynamic_addr, [], [], []
 
     class Search:
@@ -120,14 +120,14 @@ def test_threads_compile_one_after_another_and_search_with_numba_as_it_is(monkey
     assert BaseContext.add_dynamic_addr is usual
 
 
-def test_an_unknown_release_is_left_alone(original, monkeypatch):
+def test_unknown_release_of_pynndescent_is_not_changed(original, monkeypatch):
     monkeypatch.setattr(nn_descent_cache, "KNOWN", (*nn_descent_cache.KNOWN, "more"))
     nn_descent_cache.use_cached_search()
     assert original.nn_descent is nn_descent_cache.ORIGINAL
 
 
 @pytest.mark.slow
-def test_the_search_of_a_cell_is_the_kept_one(original):
+def test_cell_search_uses_the_cached_functions(original):
     X = np.random.default_rng(5).normal(size=(600, 6)).astype(np.float32)
     cell_neighbors(X, np.arange(600), 5, 100, 3)
     assert original.nn_descent is not nn_descent_cache.ORIGINAL

@@ -21,7 +21,7 @@ def test_ratio__covers_in_about_95_of_100_samples() -> None:
     assert 0.89 < covered / 200 < 0.99
 
 
-def test_ratio__nothing_over_nothing() -> None:
+def test_ratio__zero_over_zero() -> None:
     assert ratio_interval(np.zeros(5), np.zeros(5), 3) == (0.0, 0.0, 0.0)
 
 
@@ -32,7 +32,7 @@ def tables(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("seed", seeds(11, 23, 37))
 @pytest.mark.parametrize("n_rows", [9, 80])
-def test_correlation__value_is_that_of_the_pairs(seed: int, n_rows: int) -> None:
+def test_correlation__value_equals_that_of_all_pairs(seed: int, n_rows: int) -> None:
     X, Y = tables(np.random.default_rng(seed), 80)
     rows = np.unique(np.linspace(0, 79, n_rows).astype(int))
     first, second = cdist(X[rows], X), cdist(Y[rows], Y)

@@ -34,7 +34,7 @@ def test_built_in_manifolds(seed: int, name: str, dimension: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_gaussians_and_cubes_of_higher_dimension_fall_short(seed: int) -> None:
+def test_estimates_are_too_low_in_high_dimensions(seed: int) -> None:
     rng = np.random.default_rng(seed)
     five = distances(rng.normal(size=(20_000, 5)), 1000, 12, rng)
     assert 4.5 < two_nearest(five).value < 5.4
@@ -71,7 +71,7 @@ def test_intervals_cover(d: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_unit_and_rotation_do_not_matter(seed: int) -> None:
+def test_estimates_are_invariant_to_scale_and_rotation(seed: int) -> None:
     rng = np.random.default_rng(seed)
     found = distances(rng.random((2000, 3)), 300, 8, rng)
     np.testing.assert_allclose(two_nearest(1e-7 * found), two_nearest(found), rtol=1e-9)
@@ -90,7 +90,7 @@ def test_closed_forms() -> None:
     [(np.ones((9, 3)), "equally far"), (np.array([[0.0, 1.0]]), "positive"), (np.ones((9, 1)), "2 neighbours"),
      (np.ones((0, 5)), "2 neighbours"), (np.array([[1.0, np.inf]]), "positive")],
 )  # fmt: skip
-def test_refused(found: np.ndarray, said: str) -> None:
+def test_invalid_distances_are_refused(found: np.ndarray, said: str) -> None:
     for estimator in (two_nearest, maximum_likelihood):
         with pytest.raises(InputError, match=said):
             estimator(found)

@@ -13,7 +13,7 @@ from tests.support.seeds import seeds
 SEEDS = seeds(11, 23, 37)
 
 
-def test_neighborhood_hit__counts_only_what_is_labelled() -> None:
+def test_neighborhood_hit__counts_labelled_points_only() -> None:
     labels = np.array([1.0, 2.0, np.nan, 3.0])
     others = np.array([[1, 1, 2, 1], [2, np.nan, 1, np.nan], [np.nan, 1, 2, 3], [np.nan] * 4])
     np.testing.assert_array_equal(neighborhood_hit(labels, others), [0.75, 0.5, np.nan, np.nan])
@@ -34,7 +34,7 @@ def test_procrustes__same_as_scipy_neighbourhood_by_neighbourhood(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_procrustes__similarities_cost_nothing_and_stretching_does(seed: int) -> None:
+def test_procrustes__error_is_zero_for_similarities_only(seed: int) -> None:
     rng = np.random.default_rng(seed)
     Y = rng.normal(size=(300, 2))
     X = 3 * Y @ ortho_group.rvs(4, random_state=rng)[:2] + 100
@@ -47,7 +47,7 @@ def test_procrustes__similarities_cost_nothing_and_stretching_does(seed: int) ->
     assert procrustes_errors(X, Y[mixed], rows, rows, valid).mean() > stretched
 
 
-def test_procrustes__empty_slots_and_single_places() -> None:
+def test_procrustes__empty_slots_and_coincident_points() -> None:
     rng = np.random.default_rng(7)
     X, Y = rng.normal(size=(20, 3)), rng.normal(size=(20, 2))
     rows = around(X, 6)
@@ -72,6 +72,6 @@ def test_graph_distances__same_as_isomap(seed: int) -> None:
         np.testing.assert_allclose(found, expected[source, ::7], rtol=1e-12)
 
 
-def test_graph_distances__no_way_and_no_length() -> None:
+def test_graph_distances__unreachable_points_and_zero_lengths() -> None:
     graph = undirected_graph(np.array([[1], [0], [3], [2]]), np.array([[0.0], [0.0], [2.0], [2.0]]))
     np.testing.assert_allclose(graph_distances(graph, 0, np.arange(4)), [0, 0, np.inf, np.inf], atol=1e-30)

@@ -15,7 +15,7 @@ def residuals(embedding: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_functions_of_earlier_coordinates(seed: int) -> None:
+def test_functions_of_earlier_coordinates_are_redundant(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, y = rng.random((2, 2000))
     columns = [x, np.cos(3 * np.pi * x), 1e-3 * y, np.sin(4 * x) * np.cos(4 * y), rng.random(2000), np.zeros(2000)]
@@ -30,7 +30,7 @@ def test_functions_of_earlier_coordinates(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("noise", [0.1, 0.5])
-def test_noise_of_known_size_is_what_stays(seed: int, noise: float) -> None:
+def test_error_equals_noise_of_known_size(seed: int, noise: float) -> None:
     """Leave-one-out error of a local fit: the noise, and what fitting it to few points adds."""
     rng = np.random.default_rng(seed)
     x = rng.random(2000)
@@ -41,7 +41,7 @@ def test_noise_of_known_size_is_what_stays(seed: int, noise: float) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_many_waves_and_any_scale(seed: int) -> None:
+def test_redundancy_of_oscillating_functions_at_any_scale(seed: int) -> None:
     """A Gaussian a third of the median distance wide would see nothing of twenty waves."""
     rng = np.random.default_rng(seed)
     x = rng.random(2000)
@@ -77,7 +77,7 @@ def test_a_point_does_not_predict_itself(n_places: int) -> None:
         assert local_linear(earlier, other, ids)[row] == predicted[row]
 
 
-def test_fewer_than_three_points_say_nothing() -> None:
+def test_fewer_than_three_points_give_no_result() -> None:
     with pytest.raises(InputError, match="at least 3 sample points, found 2"):
         regression_errors(np.zeros((2, 2)))
 

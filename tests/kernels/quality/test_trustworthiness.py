@@ -71,7 +71,7 @@ def counts_by_hand(X: np.ndarray, ids: np.ndarray, thresholds: np.ndarray) -> np
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("n_features", "shift", "dtype"), [(2, 0, "f8"), (3, 1e6, "f8"), (50, 5, "f4")])
-def test_count_closer__every_rank_whatever_the_blocks(seed: int, n_features: int, shift: float, dtype: str) -> None:
+def test_count_closer__equals_ranks_for_any_blocks(seed: int, n_features: int, shift: float, dtype: str) -> None:
     rng = np.random.default_rng(seed)
     X = (rng.normal(size=(300, n_features)) + shift).astype(dtype)
     ids = rng.choice(300, 40, replace=False)
@@ -150,7 +150,7 @@ def test_trustworthiness__bounds(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_trustworthiness__sample_interval_holds_the_whole(seed: int) -> None:
+def test_trustworthiness__interval_of_a_sample_contains_the_value_of_all(seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(1000, 3))
     whole = sklearn_trustworthiness(X, X[:, :1], n_neighbors=10)

@@ -25,7 +25,7 @@ from tests.support.stored import damage, flip
 @pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
-def test_nothing_is_missing_where_it_was_not_needed(tmp_path, points, method):
+def test_version_built_on_another_passes_verify(tmp_path, points, method):
     night = Night(tmp_path, points, method)
     night(N)
     assert lle("verify", night(N + MORE).url)["damaged"] == 0
@@ -43,7 +43,7 @@ def test_nothing_is_missing_where_it_was_not_needed(tmp_path, points, method):
         "_work/row_hash",
     ],
 )
-def test_damage_in_what_is_taken_is_named_where_it_lies(search_only, night, name):
+def test_damage_in_copied_data_names_the_version_that_holds_it(search_only, night, name):
     """A run that looks again finds the cause, however often the damaged file has been taken before."""
     first = night(N)
     damage(first.url, name)
@@ -56,7 +56,7 @@ def test_damage_in_what_is_taken_is_named_where_it_lies(search_only, night, name
     np.testing.assert_array_equal(lists(store), exact(night.points[: N + MORE]))
 
 
-def test_what_is_gone_is_named_where_it_was(search_only, night):
+def test_missing_data_name_the_version_that_held_them(search_only, night):
     first = night(N)
     shutil.rmtree(Path(first.url, "points", "c", "1"))
     said = refused(1, "run", night.config(N + MORE), "--store", night.root)
@@ -65,7 +65,7 @@ def test_what_is_gone_is_named_where_it_was(search_only, night):
 
 
 @pytest.mark.slow
-def test_damage_of_ones_own_is_not_laid_at_anothers_door(night, monkeypatch):
+def test_damaged_block_of_new_version_keeps_old_version_valid(night, monkeypatch):
     first = night(N)
     find = update_lists.find_kept
 
@@ -81,7 +81,7 @@ def test_damage_of_ones_own_is_not_laid_at_anothers_door(night, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", [1, 3])
-def test_another_number_of_coordinates_keeps_weights_and_matrix(night, keep):
+def test_changed_n_components_keeps_weights_and_matrix(night, keep):
     settings = (f"output.keep={keep}",)
     for n in (N, N + MORE):
         weights = night(n, *settings).read_all("weights")
@@ -99,7 +99,7 @@ def test_another_number_of_coordinates_keeps_weights_and_matrix(night, keep):
 
 
 @pytest.mark.slow
-def test_another_value_in_an_appended_row(night, points):
+def test_changed_value_in_an_appended_row_gives_exact_lists(night, points):
     """What an equal number of rows was built on need not be there any more."""
     for n in (N, N + MORE):
         night(n, "output.keep=1")
@@ -111,7 +111,7 @@ def test_another_value_in_an_appended_row(night, points):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
-def test_rows_left_out_among_old_and_new(tmp_path, points, method):
+def test_dropped_rows_among_old_and_new_rows(tmp_path, points, method):
     invalid = [3, N - 1, N, N + 7, N + MORE]
     rows = points.astype(np.float32)
     rows[invalid] = np.nan
@@ -128,7 +128,7 @@ def test_rows_left_out_among_old_and_new(tmp_path, points, method):
 
 
 @pytest.mark.slow
-def test_lists_of_further_rounds_are_kept_and_raised_again(tmp_path, monkeypatch):
+def test_lists_of_additional_rounds_are_kept_and_improved_again(tmp_path, monkeypatch):
     monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
     X = np.random.default_rng(7).normal(size=(N + 2 * MORE, 6))
@@ -145,7 +145,7 @@ def test_lists_of_further_rounds_are_kept_and_raised_again(tmp_path, monkeypatch
         assert hits[N:].mean() > 0.93 * K
 
 
-def test_a_group_that_nothing_was_searched_in(tmp_path):
+def test_group_without_searched_points(tmp_path):
     """Its cells can be empty: the centres come from a sample."""
     store = Store(str(tmp_path / "run"))
     store.create_group({})
@@ -169,7 +169,7 @@ def test_a_group_that_nothing_was_searched_in(tmp_path):
     assert (parts[1]["ids"][-2:, 0] >= 0).all()
 
 
-def test_the_plan_spreads_new_points_over_the_groups():
+def test_plan_spreads_new_points_over_the_groups():
     """Not all of them into one, which no worker would have room for."""
     config = config_of(neighbors={"n_neighbors": 12, "method": "pynndescent"})
     n, new = 10_000_000, 900_000
@@ -181,7 +181,7 @@ def test_the_plan_spreads_new_points_over_the_groups():
 
 
 @pytest.mark.slow
-def test_boxes_of_every_night_are_planned_for(night, monkeypatch):
+def test_plan_counts_the_boxes_of_all_versions(night, monkeypatch):
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
     planned, figure = [], kdtree_blocks.search_tree_bytes
 

@@ -21,7 +21,7 @@ from tests.support.stored import damage
 
 
 @pytest.mark.parametrize("method", ["kdtree", pytest.param("pynndescent", marks=pytest.mark.slow)])
-def test_lists_are_exact_after_several_nights(search_only, tmp_path, points, method, monkeypatch):
+def test_lists_are_exact_after_several_appends(search_only, tmp_path, points, method, monkeypatch):
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
     monkeypatch.setattr(order_points, "MOST_SHARDS", 2)  # blocks with and without new points are sorted together
     night = Night(tmp_path, points, method)
@@ -34,7 +34,7 @@ def test_lists_are_exact_after_several_nights(search_only, tmp_path, points, met
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(3, 17))
-def test_nearly_no_neighbour_is_lost_between_groups(search_only, tmp_path, seed, monkeypatch):
+def test_recall_stays_high_between_groups(search_only, tmp_path, seed, monkeypatch):
     """In groups of 100: a new point visits four of them, an old one is reached in its own."""
     monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
@@ -54,7 +54,7 @@ def test_nearly_no_neighbour_is_lost_between_groups(search_only, tmp_path, seed,
 
 
 @pytest.mark.parametrize("block", ["auto", 5000])
-def test_blocks_as_large_as_the_input_stay_as_they_were(search_only, tmp_path, points, block):
+def test_block_size_of_a_single_block_is_kept_after_an_append(search_only, tmp_path, points, block):
     night = Night(tmp_path, points, "kdtree", block)
     night(N)
     store = night(N + MORE)
@@ -77,7 +77,7 @@ def test_old_blocks_are_the_same_files_and_only_new_points_are_searched(search_o
     assert first.get_json("report/metrics.json")["appended"] is None
 
 
-def test_what_decides_the_lists_must_be_as_it_was(search_only, night):
+def test_lists_are_kept_only_if_their_settings_are_unchanged(search_only, night):
     night(N)
     config = night.config(N + MORE)
     for settings, kept in (
@@ -92,7 +92,7 @@ def test_what_decides_the_lists_must_be_as_it_was(search_only, night):
 
 
 @pytest.mark.slow
-def test_the_plan_says_what_is_kept_and_why_nothing_is(search_only, night):
+def test_plan_says_what_is_kept_or_why_nothing_is(search_only, night):
     night(N)
     assert "only new points are searched" in lle("plan", night.config(N + MORE))["says"]
     night(N + MORE)
@@ -123,7 +123,7 @@ def test_brute_force_says_that_it_searches_all_points(tmp_path, points):
 
 
 @pytest.mark.parametrize("row", [pytest.param(0, marks=pytest.mark.slow), N - 1])
-def test_a_changed_row_means_all_anew(search_only, night, points, row):
+def test_changed_row_computes_everything_again(search_only, night, points, row):
     night(N)
     other = points.copy()
     other[row] += 0.01
@@ -138,7 +138,7 @@ def test_a_changed_row_means_all_anew(search_only, night, points, row):
 
 
 @pytest.mark.slow
-def test_fewer_rows_mean_all_anew(search_only, night, points):
+def test_fewer_rows_compute_everything_again(search_only, night, points):
     night(N)
     assert f"the input has {N - 30:,} rows, 30 fewer than version" in lle("plan", night.config(N - 30))["says"]
     store = night(N - 30)
@@ -173,7 +173,7 @@ def test_appended_copies_of_old_rows_are_merged(tmp_path, points, method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_the_scale_is_that_of_the_last_search(night, points, metric):
+def test_scaling_is_kept_from_the_last_full_search(night, points, metric):
     settings = ("preprocess.scale=standard", f"neighbors.metric={metric}")
     night(N, *settings)
     store = night(N + MORE, *settings)
@@ -184,7 +184,7 @@ def test_the_scale_is_that_of_the_last_search(night, points, metric):
     np.testing.assert_array_equal(lists(store), exact(expected[: N + MORE]))
 
 
-def test_a_damaged_version_is_named_and_then_not_built_on(search_only, night):
+def test_damaged_version_is_named_and_then_not_used_as_base(search_only, night):
     first = night(N)
     damage(first.url, "_work/knn_distances")
     said = refused(1, "run", night.config(N + MORE), "--store", night.root)
@@ -195,7 +195,7 @@ def test_a_damaged_version_is_named_and_then_not_built_on(search_only, night):
 
 
 @pytest.mark.parametrize("method", ["kdtree", pytest.param("pynndescent", marks=pytest.mark.slow)])
-def test_failed_and_resumed_gives_the_same_bytes(search_only, tmp_path, points, method, monkeypatch):
+def test_resumed_run_after_a_failure_gives_the_same_bytes(search_only, tmp_path, points, method, monkeypatch):
     night = Night(tmp_path, points, method)
     night.root = tmp_path / "undisturbed"
     night(N)
@@ -220,7 +220,7 @@ def test_failed_and_resumed_gives_the_same_bytes(search_only, tmp_path, points, 
         np.testing.assert_array_equal(resumed.read_all(array), undisturbed.read_all(array))
 
 
-def test_the_embedding_is_that_of_a_run_on_all_rows(night, tmp_path, points):
+def test_embedding_equals_that_of_a_run_on_all_rows(night, tmp_path, points):
     night(N)
     grown = night(N + MORE).read_all("embedding")
     night.root = tmp_path / "afresh"
