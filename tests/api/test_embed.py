@@ -1,4 +1,4 @@
-"""The package in a Python session: what is imported when, one-call embeddings, opened runs, arrays as inputs."""
+"""The Python package: lazy imports, `embed`, `open_run`, and arrays as inputs."""
 
 import functools
 import http.server
@@ -234,7 +234,7 @@ class TestOpenRun:
         assert not (tmp_path / "nothing.zarr").exists()
 
     def test_open_run_reads_from_a_read_only_web_server(self, store, monkeypatch):
-        """A plain file server answers GET and HEAD only, so that every attempt to write or to list is an error."""
+        """The file server answers GET and HEAD only, so any attempt to write or to list fails."""
         module = pytest.importorskip("obstore.store", reason="object stores need the extra s3")
         insecure = functools.partial(module.from_url, client_options={"allow_http": True})
         monkeypatch.setattr(module, "from_url", insecure)
@@ -252,7 +252,7 @@ class _Files(http.server.SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *arguments) -> None:
-        """Nothing."""
+        """Print nothing."""
 
 
 def test_warnings_of_the_report_are_python_warnings_issued_once() -> None:

@@ -1,4 +1,4 @@
-"""LocallyLinearEmbedding keeps scikit-learn's protocol, and is a face over the same stages."""
+"""LocallyLinearEmbedding follows scikit-learn's protocol and runs the same stages as the command."""
 
 import pickle
 
@@ -119,7 +119,7 @@ class TestTransform:
         assert np.isnan(model.embedding_[500:]).all()
 
     def test_point_between_two_components_is_placed_in_the_nearest(self):
-        """Two crossed layers closer than a neighbourhood is wide; the weights once more, by plain linear algebra."""
+        """Two crossed layers, closer than the size of a neighbourhood; the test recomputes the weights."""
         rng = np.random.default_rng(41)
         flat = np.column_stack([rng.uniform(0, 3, 400), rng.uniform(0, 1, 400)])
         above = np.column_stack([flat[:, ::-1], np.full(400, 0.5)])

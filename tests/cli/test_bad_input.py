@@ -1,4 +1,4 @@
-"""Every kind of bad input ends with its exit code and a message that names what was found, never with a traceback."""
+"""Every kind of bad input ends with its exit code and a message that names the cause, never with a traceback."""
 
 import json
 import os
@@ -161,7 +161,7 @@ def test_components_error(tmp_path, rng):
 
 
 def test_several_closed_classes_without_repair(tmp_path, rng):
-    """A tight group that nobody leaves, in the middle of others: LLE's null space has two dimensions there."""
+    """A tight group whose points list only each other, among other points: LLE's null space has two dimensions."""
     X = np.concatenate([points(rng, 400, 2), 0.001 * points(rng, 20, 2)])
     X = np.concatenate([X, X[:, :1] * 0], axis=1)
     config = npy(tmp_path, X, neighbors={"n_neighbors": 8, "reverse": 0})
@@ -266,7 +266,7 @@ def test_wrong_arguments_are_reported_as_json(arguments, word):
 
 
 def test_plain_http_is_refused_and_the_environment_variable_is_named(tmp_path, monkeypatch):
-    """The client sends nothing, and says "builder error": trying again would end the same way."""
+    """The client sends no request and raises "builder error", so a retry would fail in the same way."""
     for name, value in {"ENDPOINT_URL": "http://127.0.0.1:9", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b",
                         "REGION": "us-east-1"}.items():  # fmt: skip
         monkeypatch.setenv(f"AWS_{name}", value)
@@ -293,7 +293,7 @@ def test_yaml_tags_are_not_executed(tmp_path):
 
 @pytest.mark.parametrize(("method", "neighbors"), [("laplacian", {}), ("lle", {"radius": 3.0, "k_max": 30})])
 def test_neighbors_at_distances_beyond_float32_are_kept(tmp_path, method, neighbors):
-    """A fill value far away: its nearest points are its neighbours, however far."""
+    """A row with a large fill value has its nearest points as neighbours, at any distance."""
     points = np.random.default_rng(5).uniform(size=(500, 3)) * 4
     points[5] = 1e39
     np.save(tmp_path / "x.npy", points)

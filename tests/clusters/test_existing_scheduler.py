@@ -1,4 +1,4 @@
-"""A scheduler by its address: TLS, versions that differ, nobody there, and workers that alone may take some steps."""
+"""Connecting to an existing scheduler: TLS, different versions, no listener, and workers with resources."""
 
 import contextlib
 import os
@@ -107,7 +107,7 @@ class TestTls:
             assert client.submit(os.getpid).result() != os.getpid()
 
     def test_scheduler_certificate_of_another_authority_is_refused(self, encrypted, certificates):
-        """The scheduler would accept this client: it is the client that has to refuse."""
+        """The scheduler would accept this client, so the client must refuse."""
         files = {**certificates["ours"], "ca": certificates["other"]["ca"]}
         said = refused(ConfigError, address=encrypted, tls=Tls(**files))
         assert "execution.cluster.tls.ca does not verify the scheduler's certificate" in said
@@ -126,7 +126,7 @@ class TestTls:
         ValueError("IOStream is not idle; cannot convert to SSL"),
     ])  # fmt: skip
     def test_client_with_tls_is_informed_that_the_scheduler_has_none(self, plain, certificates, monkeypatch, cause):
-        """What Dask raises depends on which side speaks first; it leaves a socket open then, so it is not asked."""
+        """Dask's error depends on which side sends first, and Dask would leave a socket open; so it is not called."""
 
         def connect_in_vain(*given, **options):
             if isinstance(cause, ValueError):
@@ -164,7 +164,7 @@ class TestAddress:
         assert "no scheduler answers within 1 s" in refused(LleError, address="tcp://127.0.0.1:9")
 
     def test_closed_connection_is_a_temporary_error(self):
-        """No error of the config: it may be a scheduler that is just ending."""
+        """This is not a config error: the scheduler may be shutting down."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             threading.Thread(target=hang_up, args=(server,), daemon=True).start()
             said = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
@@ -254,7 +254,7 @@ class TestVersions:
 
     @pytest.mark.parametrize("way", ["task", "step of the client"])
     def test_late_worker_with_another_version_computes_nothing(self, tmp_path, way):
-        """Between the comparison at the start and the task the worker was not there yet."""
+        """The worker joins after the versions were compared and before the task starts."""
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
         environment = {"PYTHONPATH": with_other_numpy(tmp_path)}

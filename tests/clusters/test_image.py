@@ -1,4 +1,4 @@
-"""The image: what k8s/Dockerfile says, and how its entry starts a process."""
+"""The image: contents of k8s/Dockerfile, and its entry script."""
 
 import os
 import re
@@ -59,7 +59,7 @@ class TestImage:
 
 
 class TestStart:
-    """The image's entry: numba gets a copy of the baked cache that it can write to."""
+    """The entry script gives numba a writable copy of the cache in the image."""
 
     def start(self, folder: Path) -> str:
         places = {"LLE_BAKED_CACHE": str(folder / "baked"), "NUMBA_CACHE_DIR": str(folder / "cache/n")}

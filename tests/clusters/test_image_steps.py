@@ -1,6 +1,6 @@
-"""The steps of k8s/Dockerfile, run in an environment of their own, since a container engine is rarely at hand in tests.
+"""The steps of k8s/Dockerfile, run in a separate environment, because tests rarely have a container engine.
 
-Absolute paths of the image lie below a temporary folder; everything else is what the file says.
+Absolute paths of the image are below a temporary folder; everything else is as in the file.
 """
 
 import json
@@ -29,7 +29,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 class TestText:
-    """What a linter of Dockerfiles asks for, where none is installed."""
+    """Checks of a linter for Dockerfiles, in case none is installed."""
 
     def test_base_images_have_tags_other_than_latest(self):
         [image] = [rest for kind, rest in instructions() if kind == "ARG"]
@@ -73,7 +73,7 @@ class TestText:
 
 
 def test_installed_python_files_are_not_compiled_again(tmp_path):
-    """What pip compiled before the times of files were set, and what the base image left uncompiled."""
+    """Covers files that pip compiled before their times were set, and files that the base image did not compile."""
     venv.create(tmp_path / "opt/lle")
     installed, own = tmp_path / "opt/lle/lib/installed.py", tmp_path / "usr/local/lib/own.py"
     own.parent.mkdir(parents=True)
@@ -102,7 +102,7 @@ def compiled_anew(verbose: str, folder: Path) -> list[str]:
 @pytest.mark.manual
 @pytest.mark.timeout(3600)
 def test_all_steps_of_the_dockerfile_run(tmp_path):
-    """Installs a gigabyte from the package index, compiles for numba, and shows the help as the image would."""
+    """Installs a gigabyte from the package index, compiles numba functions, and prints the help as in the image."""
     root = str(tmp_path)
     environment = {"PATH": f"{Path(sys._base_executable).parent}:{os.environ['PATH']}", "HOME": f"{root}/tmp"}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}

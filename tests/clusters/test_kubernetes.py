@@ -1,4 +1,4 @@
-"""The driver's side of a run on Kubernetes, against an API that speaks HTTP and pods' own commands as processes."""
+"""The driver of a run on Kubernetes, with a double of the API over HTTP and the commands of pods as processes."""
 
 import json
 import os
@@ -382,7 +382,7 @@ def stored(folder: Path) -> dict[str, bytes]:
 
 class TestRuns:
     def test_killed_then_resumed_in_the_same_cluster_with_the_same_bytes(self, api, job, start, tmp_path, monkeypatch):
-        """SIGKILL leaves the cluster; the next pod of the Job adopts it, resumes, and deletes it."""
+        """After SIGKILL the cluster remains. The next pod of the Job adopts it, resumes the run, and deletes it."""
         first = start(job)
         wait_for_marker(first, tmp_path / "run.zarr", "find_neighbors")
         os.killpg(first.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What the pods of k8s/ may reach, who may reach them, and what the operator finds when it does."""
+"""Network policies of k8s/: egress and ingress of the pods, and the idle check of the operator."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ class TestEgress:
     @pytest.mark.parametrize("port", [53, 5353])
     @pytest.mark.parametrize("protocol", ["UDP", "TCP"])
     def test_name_resolution_by_pods_and_by_node_caches_is_allowed(self, objects, address, port, protocol):
-        """By pods, or by a cache on the node, whose link-local address no selector of pods matches."""
+        """DNS is served by pods, or by a cache on the node, whose link-local address matches no pod selector."""
         assert may_reach(objects, address, port, protocol) == EVERY
 
     @pytest.mark.parametrize("port", [443, 6443, 8443, 16443])
@@ -106,7 +106,7 @@ class TestEgress:
 
 
 class TestIdle:
-    """The operator asks by HTTP whether a cluster is idle; where it cannot, it sets the scheduler a time limit."""
+    """The operator asks the scheduler by HTTP whether it is idle; without an answer it uses a time limit."""
 
     @pytest.fixture
     def routes(self, objects) -> list[str]:

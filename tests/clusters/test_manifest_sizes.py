@@ -1,4 +1,4 @@
-"""What the pods of k8s/ ask for: enough for the planned steps, and no more than the nodes that are named have."""
+"""Resource requests in k8s/: enough for the planned steps, and not more than the named nodes have."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def asked_in_all(objects) -> tuple[int, float, float]:
 
 
 class TestInAll:
-    """What the requests come to, beside what is said about them."""
+    """Sums of the requests, compared with the documentation."""
 
     @pytest.mark.parametrize("overlay", OVERLAYS)
     def test_documentation_states_the_requested_resources(self, overlay):
@@ -42,7 +42,7 @@ class TestInAll:
         assert asked_in_all(by_name(f"overlays/{overlay}")) == tuple(map(float, said.groups()))
 
     def test_run_fits_on_one_node_with_the_system_pods(self):
-        """Nodes keep up to a fifth of such a size for themselves, and the system's pods take nearly a processor."""
+        """A node of this size reserves up to a fifth for itself, and system pods need nearly one processor."""
         text = (REPOSITORY / "k8s/overlays/local-path/kustomization.yaml").read_text()
         gib, cores = map(int, re.search(r"node of (\d+) GiB and (\d+) processors", text).groups())
         _, memory, asked = asked_in_all(by_name("overlays/local-path"))
@@ -50,7 +50,7 @@ class TestInAll:
         assert asked <= 0.75 * cores
 
     def test_volume_uses_the_default_storage_class(self):
-        """k3s, kind and minikube each give their default class another name."""
+        """The default storage class has different names in k3s, kind and minikube."""
         claim = by_name("volume")["PersistentVolumeClaim", "lle-data"]
         assert "storageClassName" not in claim["spec"]
 

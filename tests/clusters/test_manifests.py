@@ -1,4 +1,4 @@
-"""The manifests of k8s/: schemas, and what no schema sees: names, selectors, accounts, images, sizes, arguments."""
+"""The manifests of k8s/: schemas, names, selectors, accounts, images, sizes and arguments."""
 
 import copy
 import importlib.metadata
@@ -55,7 +55,7 @@ class TestSchemas:
             check_native(each)
 
     def test_the_overlay_names_every_component(self):
-        """In lines that need but the comment sign taken away."""
+        """The lines only need their comment sign removed."""
         text = (K8S / "overlays/s3/kustomization.yaml").read_text()
         said = yaml.safe_load(re.sub(r"^# (components:|  - )", r"\1", text, flags=re.MULTILINE))
         assert sorted(said["components"]) == [f"../../{component}" for component in COMPONENTS]
@@ -197,7 +197,7 @@ class TestSafety:
             assert inner["capabilities"] == {"drop": ["ALL"]}
 
     def test_the_config_reaches_only_the_data(self, objects, monkeypatch):
-        """The volume that pods mount for it, or the bucket of the overlay; and not the driver's own files and token."""
+        """Allowed are the mounted data volume or the bucket of the overlay, not the driver's files and token."""
         name, data = Path(container(driver_pod(objects))["args"][2]).name, allowed_places(objects)
         own = {mount["mountPath"] for mount in container(driver_pod(objects))["volumeMounts"]} - {"/data"}
         assert data
@@ -228,7 +228,7 @@ class TestSafety:
                 assert "tolerations" not in pod["spec"]
 
     def test_pods_are_not_evicted_by_autoscalers_and_do_not_block_drains(self, objects):
-        """A budget that allows no eviction blocks drains for the whole run, and alarms while nothing runs."""
+        """A disruption budget without evictions would block drains during a run and raise alarms without one."""
         held = {
             part for part, pod in pods(objects).items()
             if pod["metadata"].get("annotations", {}).get("cluster-autoscaler.kubernetes.io/safe-to-evict") == "false"
@@ -290,7 +290,7 @@ class TestJob:
         assert job["podReplacementPolicy"] == "Failed"
 
     def test_the_next_pod_takes_the_lock_of_a_dead_one(self, objects):
-        """RunLock relies on this: one pod at a time, the next only after the last has terminated, both of one uid."""
+        """RunLock relies on this: one pod at a time, the next starts only after the last has terminated, same uid."""
         job = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]
         assert job["podReplacementPolicy"] == "Failed"
         assert (job.get("parallelism", 1), job.get("completions", 1)) == (1, 1)
@@ -312,7 +312,7 @@ class TestJob:
 
 
 class TestTemplates:
-    """Templates that the operator would mangle are refused before anything is created."""
+    """Templates that the operator would change incorrectly are refused before anything is created."""
 
     @pytest.mark.parametrize(
         ("change", "said"),
@@ -361,7 +361,7 @@ class TestReadme:
         assert f"dask-kubernetes=={operator}" in (REPOSITORY / "constraints.txt").read_text().splitlines()
 
     def test_inspection_pod_is_valid_and_allowed(self):
-        """`kubectl run` makes a container named like the pod, into which the file's is merged."""
+        """`kubectl run` creates a container with the name of the pod; the container of the file is merged into it."""
         look = json.loads((K8S / "look.json").read_text())
         objects = by_name("overlays/local-path")
         worker = pods(objects)["worker"]

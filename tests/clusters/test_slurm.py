@@ -1,4 +1,4 @@
-"""Worker jobs on a real SLURM of one node: a worker cancelled in mid-stage, a driver that is told its time is over."""
+"""Worker jobs on a real SLURM of one node: a worker cancelled during a stage, a driver at its time limit."""
 
 import gc
 import json
@@ -78,7 +78,7 @@ def wait_for(condition, seconds: float, what) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> dict[str, bytes]:
-    """What the same job leaves without SLURM."""
+    """Result of the same job without SLURM."""
     config = job(tmp_path_factory.mktemp("serial"))
     subprocess.run(
         [sys.executable, "-m", "pipeline", "run", str(config), "--set", "execution.cluster={kind: serial}"], check=True,
@@ -197,7 +197,7 @@ class TestOptions:
         assert re.search(r"--dashboard-address 127\.0\.0\.1:\d", script_of(cluster).splitlines()[-1])
 
     def test_names_and_folders_cannot_add_lines_to_the_script(self, tmp_path):
-        """Each stands on a line of its own kind, as one word; the lines without it stay as they are."""
+        """Each value is one word on its own line; the other lines do not change."""
         given = {"partition": "a-1,b", "account": "lab_2.x", "interface": "ib0:1", "log_directory": f"{tmp_path}/logs",
                  "local_directory": "${TMPDIR}/x"}  # fmt: skip
         plain, full = (script_of(SlurmCluster(kind="slurm", **each)).splitlines() for each in ({}, given))

@@ -1,4 +1,4 @@
-"""The config file: what is accepted, what is filled in, and what each refusal says."""
+"""The config file: accepted values, defaults, and error messages."""
 
 import contextlib
 import json
@@ -277,11 +277,11 @@ class TestRefusals:
          ("execution:\n  cluster:\n    workers: 2\n    workers: 2", "workers is given twice, in lines 5 and 6;")],
     )  # fmt: skip
     def test_a_key_given_twice(self, load, text, said):
-        """YAML forbids it; PyYAML would take the last one, and half of a section would be lost."""
+        """YAML forbids repeated keys; PyYAML would use the last one and lose the rest of the first section."""
         assert said in refusal(load, text)
 
     def test_keys_from_a_merge_can_be_overridden(self, tmp_path):
-        """`<<` is how YAML shares a part, also where the part itself is made so and used before it is read."""
+        """`<<` is YAML's merge key; the merged part can itself use `<<`, and can be used before it is read."""
         path = tmp_path / "c.yaml"
         path.write_text(
             "input: &given {kind: synthetic, name: s_curve, n_points: 100}\n"
@@ -368,7 +368,7 @@ class TestNumbers:
          ("weights: {reg: '0.5'}", "weights.reg", "should be a number or 'auto'")],
     )  # fmt: skip
     def test_booleans_and_text_are_not_numbers(self, load, text, key, expected):
-        """true for output.keep would be 1, and every version but one would be deleted."""
+        """output.keep: true would be read as 1, and all versions but one would be deleted."""
         message = refusal(load, text)
         assert f"{key}: {expected}" in message
         found = yaml_io.parse(text.replace("]", "").rstrip("}").rsplit(" ", 1)[1])
@@ -381,7 +381,7 @@ class TestNumbers:
             assert f"{key.replace(': ', '.')}: {expected}" in refusal(load, "", f"{key.replace(': ', '.')}={value}")
 
     def test_integers_and_floats_are_accepted_in_other_notations(self, load):
-        """Whole numbers where fractions may stand, and the other way round; what YAML 1.1 takes for text."""
+        """Integers for float fields, integral floats for integer fields, and numbers that YAML 1.1 reads as text."""
         config = load("quality: {sample: 5e2}\nneighbors: {n_neighbors: 12.0}\nweights: {reg: 1, t: .5e3}")
         assert (config.quality.sample, config.neighbors.n_neighbors, config.weights.t) == (500, 12, 500.0)
         assert isinstance(config.weights.reg, float)

@@ -1,4 +1,4 @@
-"""Secrets: found in configs and URLs, refused without being shown, and kept out of messages."""
+"""Secrets are found in configs and URLs, refused without being shown, and removed from messages."""
 
 import json
 import os
@@ -145,7 +145,7 @@ class TestConfigs:
 
 
 class TestConfinement:
-    """Configs of others: only places that the operator of the machine lists."""
+    """Configs from other people may only use places that the operator of the machine has listed."""
 
     @pytest.fixture
     def load(self, tmp_path, monkeypatch):
@@ -210,7 +210,7 @@ class TestConfinement:
                 load(input={"kind": "npy", "path": path})
 
     def test_links_inside_allowed_folders_are_checked(self, load):
-        """Also behind a link that stays inside, and in a circle."""
+        """Also behind a link that stays inside, and with links that form a cycle."""
         os.makedirs("data/in.zarr/points")
         os.makedirs("data/other")
         os.symlink("../../other", "data/in.zarr/points/c")

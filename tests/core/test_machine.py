@@ -1,4 +1,4 @@
-"""What is left to a process: of the machine, of its control groups, and of what SLURM promised."""
+"""Memory available to a process: of the machine, of its control groups, and of its SLURM job."""
 
 import shutil
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_usage_above_the_limit_leaves_zero(cgroups):
 
 
 def test_smallest_limit_of_the_group_and_its_parents_counts(cgroups, tmp_path):
-    """As in a job of SLURM or a scope of systemd, where the root of the tree has no limit."""
+    """In a SLURM job or a systemd scope the root of the tree has no limit."""
     belongs_to(tmp_path, "0::/job_7/step_0/task")
     cgroups("job_7", 4 * GIB, GIB, 0)
     cgroups("job_7/step_0", "max", GIB, 0)

@@ -1,4 +1,4 @@
-"""How much is read: of no array more than three times its bytes in a stage, however far neighbours lie."""
+"""Bytes read: no stage reads more than three times the bytes of an array, wherever the neighbours are stored."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def reads(tmp_path, monkeypatch, run_stages, make_config):
 
 
 def test_reads_are_bounded_if_neighbors_are_in_all_blocks(reads):
-    """Twenty dimensions: the neighbours of a block lie in all the others."""
+    """In twenty dimensions the neighbours of a block are in all other blocks."""
     found = reads(np.random.default_rng(5).normal(size=(4096, 20)), 256, method="pynndescent", min_recall=0.0)
     assert {stage for stage, _ in found} == set(STAGES)
     assert max(found.values()) <= MOST, found

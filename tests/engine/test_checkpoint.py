@@ -1,4 +1,4 @@
-"""Markers count only for what decided them and is on disk."""
+"""A marker is valid only for its fingerprint and only if its data are stored."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -46,7 +46,7 @@ def store(tmp_path):
 
 
 def compute(store: Store, step: Step, mark: str, blocks=range(3)) -> None:
-    """The blocks of STEP: data that tells its fingerprint, then the markers."""
+    """Compute the blocks of STEP: data that contain the fingerprint, then the markers."""
     for block in blocks:
         store.write("x", block * BLOCK, np.full(BLOCK, float(int(mark, 16))))
         store.write_bundle(f"_work/parts/{block:05d}", mark=np.array([int(mark, 16)]))
@@ -106,7 +106,7 @@ class TestMarkers:
         assert set(begin_step(store, STEP, "a1")) == {0, 2}
 
     def test_markers_with_a_flipped_bit_do_not_count(self, store):
-        """Each bit of a marker once: it is no JSON, has another key, or another number than the task gave."""
+        """Flips each bit of a marker once: it is then invalid JSON, or has a wrong key or number."""
         begin_step(store, STEP, "a1")
         report = BlockReport(1, 0.5, 7, {"members": {"4": 31}, "recall": 0.97})
         mark_done(store, STEP, "a1", report)
@@ -162,7 +162,7 @@ class TestMarkers:
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nothing that it passes may tidy up."""
+    """Simulates SIGKILL: no handler may clean up."""
 
 
 class KilledAt:
@@ -184,7 +184,7 @@ class KilledAt:
 class TestKilledInBeginStep:
     @pytest.mark.parametrize("following", ["a1", "b2"])
     def test_after_a_kill_only_complete_blocks_count(self, store, following):
-        """Killed anywhere in changing from a1 to b2: whichever comes next finds only whole blocks of its own."""
+        """After a kill at any operation of the change from a1 to b2, either config finds only its own blocks."""
         for operation in range(100):
             begin_step(store, STEP, "a1")
             compute(store, STEP, "a1")
@@ -230,7 +230,7 @@ class TestOtherWaysToTheSameArray:
     OTHER = replace(STEP, name="copy", decides=Decides({"a": 2}), writes=replace(STEP.writes, bundles=()))
 
     def test_array_belongs_to_the_step_that_wrote_it_last(self, store):
-        """A config that goes from one way to another and back must not take the other's arrays for its own."""
+        """A config that changes its method and changes back must not reuse the arrays of the other method."""
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         assert begin_step(store, self.OTHER, "b2") == {}
@@ -285,7 +285,7 @@ class TestInvalidate:
 
     @pytest.mark.parametrize("bundle", ["_work/parts/00001", "_work/parts/00002/00001"])
     def test_forgets_the_block_that_wrote_a_bundle(self, store, bundle):
-        """A bundle for another block carries the number of its writer last."""
+        """The name of a bundle for another block ends with the number of the block that wrote it."""
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         assert invalidate(store, bundle, "bundle") == "block 1 of make.fill"

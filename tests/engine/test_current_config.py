@@ -1,4 +1,4 @@
-"""What lies in a store after a run with another config that did not end: nothing of before passes for the new."""
+"""After an unfinished run with another config, results of the earlier config are not given out as new ones."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ APART = ("--set", "neighbors.n_neighbors=6", "--set", "eigensolver.n_components=
 
 @pytest.fixture
 def job(tmp_path) -> Path:
-    """Two rolls apart, in a store with an embedding of two coordinates."""
+    """Two separate rolls, in a store with an embedding of two coordinates."""
     rng = np.random.default_rng(43)
     np.save(tmp_path / "x.npy", np.concatenate([swiss_roll(200, rng), swiss_roll(100, rng) + 500.0]))
     config = write_config(
@@ -61,7 +61,7 @@ def test_run_that_stops_before_the_embedding_hides_the_earlier_one(job, tmp_path
 
 
 def test_run_that_stops_in_reused_steps_hides_the_earlier_embedding(job, tmp_path, monkeypatch):
-    """Every step up to the recall is as before, so nothing has been begun anew when the run ends."""
+    """All steps up to the recall are reused, so the run ends before it begins any step."""
     store, other = tmp_path / "run.zarr", ("--set", "eigensolver.n_components=3", "--set", "quality.seed=9")
     with monkeypatch.context() as patch:
         recall = {"value": 0.5, "low": 0.4, "high": 0.6, "sample": 50}

@@ -161,7 +161,7 @@ def test_malformed_pointer_is_an_error_and_fresh_repairs_it(run_config, tmp_path
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a command as another user")
 @pytest.mark.parametrize("folder", ["_run", "_done"])
 def test_folder_without_read_permission_is_named(tmp_path, folder):
-    """As another user: root may read everything."""
+    """Runs as another user, because root can read every folder."""
     store = finished(tmp_path / "run.zarr")
     (tmp_path / "run.zarr" / folder).chmod(0)
     code = (

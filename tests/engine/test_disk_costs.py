@@ -1,4 +1,4 @@
-"""What each step leaves on the disk, against what its plan says."""
+"""Bytes that each step writes to the disk, compared with its plan."""
 
 import io
 import json
@@ -30,7 +30,7 @@ CASES = {
 
 
 def data(n: int, d: int) -> np.ndarray:
-    """Neighbours in many blocks, as in as many dimensions."""
+    """Points in many dimensions, with neighbours in many blocks."""
     return np.random.default_rng(d).normal(size=(n, d))
 
 
@@ -46,7 +46,7 @@ def sections(folder: Path, name: str) -> Path:
 
 
 class Keep(RunProgress):
-    """Knows the steps of a run."""
+    """Records the steps of a run."""
 
     def __init__(self) -> None:
         super().__init__(io.StringIO())
@@ -68,7 +68,7 @@ def left(store: Path, step: Step) -> int:
 
 
 def check_steps(steps: list[Step], store: Path) -> None:
-    """Names of what a step writes may be those of a later round: the last one's plan counts."""
+    """A later round may write under the same names; then the plan of the last round counts."""
     last = {step.writes.bundles: step for step in steps if step.writes.bundles}
     assert {step.name for step in last.values() if left(store, step) > step.writes.bundle_bytes} == set()
     assert any(left(store, step) for step in last.values())

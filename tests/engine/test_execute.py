@@ -1,4 +1,4 @@
-"""Blocks that fail or vanish: what is kept, what is said, what the next run computes, serially and on a cluster."""
+"""Failing blocks, serially and on a cluster: stored results, messages, and blocks that the next run computes."""
 
 import gc
 import json
@@ -64,7 +64,7 @@ def look(store, block, **given):
 
 
 def overtaken(store, block, value):
-    """Before it writes, a run with another value does the block; that of a killed driver would, on another worker."""
+    """Another run computes the block before this task writes it, as after the kill of a driver."""
     if value == 0.5:
         newer = Step(
             "make", "produce", overtaken, N_BLOCKS, Decides({"value": 7.0}), Runs(0), Writes(arrays=(spec("x"),))
@@ -366,7 +366,7 @@ class TestDistributed:
         np.testing.assert_array_equal(store.read_all("x"), expected_x())
 
     def test_block_that_kills_its_worker_is_named_and_other_blocks_finish(self, store):
-        """One worker and no second chance: Dask itself would blame every block that waits on the worker that dies."""
+        """With one worker and no retry, Dask would report every block that waits on the dead worker as failed."""
         store.put_json("faults.json", {"0": [99, "exit"]})
         slow = Step(
             "t",
@@ -429,7 +429,7 @@ class TestCrowd:
 
 
 class TestErrorsTravel:
-    """Errors cross process borders by pickle and must say the same on the other side."""
+    """Errors are pickled between processes and must keep their message."""
 
     @pytest.mark.parametrize("error", [InputError("a"), BoundsNotMet("b"), CorruptChunk("x", "3", "torn")])
     def test_errors_survive_pickling(self, error):

@@ -1,4 +1,4 @@
-"""The plan: blocks cover the rows once, sizes are right, and it goes through the same steps as a run."""
+"""The plan: blocks cover each row once, sizes are correct, and the steps are those of a run."""
 
 import math
 from dataclasses import replace

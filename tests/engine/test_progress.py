@@ -1,4 +1,4 @@
-"""What people and programs see of a run: status while it goes on, lines of the log, Dask's performance report."""
+"""Output of a run: status during the run, lines of the log, Dask's performance report."""
 
 import io
 import json
@@ -38,7 +38,7 @@ def invoke(*arguments):
 
 
 def test_missed_bound_reports_the_value_that_was_reached(config, tmp_path):
-    """Of a job by night, the last line and the collected file say how far it was from good, not only that it failed."""
+    """The last log line and the Prometheus file show the value that was reached, not only the failure."""
     settings = [
         part
         for setting in (

@@ -1,4 +1,4 @@
-"""What happens in a process of its own: answers, errors, deaths, and the limit on its memory."""
+"""Calls in a separate process: results, errors, deaths, and the limit on its memory."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Memory is planned: figures by hand, blocks that fit their workers, refusals with both numbers, and real peaks."""
+"""Planned memory: values of formulas, blocks that fit workers, errors with both numbers, measured peaks."""
 
 import inspect
 import json
@@ -130,7 +130,7 @@ class TestFigures:
 
 
 class TestBlocksFollowMemory:
-    """Walks the plan alone."""
+    """Walks the plan without a run."""
 
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     @pytest.mark.parametrize("limit", [1 * GIB, 2 * GIB, 3 * GIB, 64 * GIB])
@@ -154,7 +154,7 @@ class TestBlocksFollowMemory:
         assert task_costs.fit_blocks(STAGES, config, layout, None) == layout
 
     def test_steps_before_the_eigensolve_do_not_grow_with_the_points(self):
-        """The steps on workers; a step of the driver may hold a few numbers a point."""
+        """Only steps on workers; a step of the driver may hold a few numbers for each point."""
         config = config_of(neighbors={"method": "pynndescent"})
         small, large = (
             {(s.stage, s.name): s for s in walk_all(config, make_layout(config, n=n, d=50, block=16_384))[0]}
@@ -215,7 +215,7 @@ class TestRefused:
         task_costs.check_worker(step, None)
 
     def test_step_with_size_known_only_in_the_run_is_refused_before_it_starts(self, tmp_path, serial):
-        """Nothing of it has started: no record, no array."""
+        """The step was not begun: it has no record and no array."""
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
         step = Step("s", "t", lambda store, block: {}, 1, Decides({}), Runs(GIB))
@@ -227,7 +227,7 @@ class TestRefused:
 
     @pytest.mark.parametrize(("told", "configured"), [(2 * GIB, None), (0, 2 * GIB)])
     def test_whole_data_steps_are_checked_against_the_high_memory_worker(self, told, configured, monkeypatch):
-        """By its own limit where it has one, else by the config's; the ordinary workers do not count."""
+        """The limit of the high-memory worker counts, else that of the config, not that of ordinary workers."""
 
         class Client:
             def scheduler_info(self, n_workers):
@@ -249,7 +249,7 @@ class TestRefused:
         executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(2**60, place=WHOLE_DATA, all_cores=True)))
 
     def test_plan_uses_the_memory_of_pods(self):
-        """A worker's limit is nine tenths of its pod's memory; whole-data steps go by that of their own pod."""
+        """The limit of a worker is nine tenths of its pod's memory; whole-data steps use the limit of their own pod."""
         cluster = {"kind": "kubernetes", "memory": "2GiB", "high_memory": "4GiB"}
         config = config_of(execution={"cluster": cluster})
         sizes = [1274 * MIB, 1275 * MIB, 3302 * MIB, 3303 * MIB]
@@ -275,12 +275,12 @@ def low_dimensional(n: int, d: int, dtype: str) -> np.ndarray:
 
 
 def gaussian(n: int, d: int, dtype: str) -> np.ndarray:
-    """Neighbours all over the place: the first lists miss many."""
+    """Points with neighbours in all blocks; the first lists have a low recall."""
     return np.random.default_rng(2).normal(size=(n, d)).astype(dtype)
 
 
 def star(n: int, d: int, dtype: str) -> np.ndarray:
-    """Directions at random, which are farther from each other than from the middle: everybody's neighbour."""
+    """Random directions are farther from each other than from the centre, which is a neighbour of all points."""
     points = gaussian(n, d, dtype)
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     points[n // 3] = 0
@@ -337,7 +337,7 @@ def probe(folder: Path, case: dict, *last: str) -> list[dict]:
 
 
 def check_peaks(found: list[dict], method: str = "lle", last: str = "write_report") -> None:
-    """The eigensolve has a limit and a prediction of its own."""
+    """The eigensolve is excluded: it has its own limit and prediction."""
     found = [entry for entry in found if entry["stage"] != "solve_embedding"]
     stages = list(stages_of(method))
     assert {entry["stage"] for entry in found} == {*stages[: stages.index(last) + 1]} - {"solve_embedding"}
@@ -357,7 +357,7 @@ def test_no_step_takes_more_than_its_plan(tmp_path, case):
 
 
 def check_near(found: list[dict], name: str) -> None:
-    """The plan of a step is no more than two and a half times what it took, besides what any task takes."""
+    """The plan of a step is at most 2.5 times its measured bytes, not counting the fixed bytes of every task."""
     entries = [entry for entry in found if entry["step"] == name]
     assert entries
     assert [entry for entry in entries if entry["planned"] > 2.5 * entry["taken"] + TASK_BYTES] == []
@@ -373,7 +373,7 @@ def test_no_step_of_a_method_takes_more_than_its_plan(tmp_path, method):
 
 @pytest.mark.slow
 def test_no_round_of_the_search_takes_more_than_its_plan(tmp_path):
-    """Several groups of cells, and more of them where the recall is too low."""
+    """Several groups of cells, and additional ones because the recall is too low."""
     found = probe(tmp_path, GROUPS, "mend_graph")
     check_peaks(found, last="mend_graph")
     steps = [entry["step"] for entry in found]
@@ -385,7 +385,7 @@ def test_no_round_of_the_search_takes_more_than_its_plan(tmp_path):
 @pytest.mark.parametrize("crowded", [False, True], ids=["everywhere", "in one place"])
 @pytest.mark.parametrize("method", NIGHTS)
 def test_no_step_of_appended_points_takes_more_than_its_plan(tmp_path, method, crowded):
-    """In the second night after all were searched: some of its points are neither old nor new."""
+    """The second append after a full search: some points are from the first append."""
     case = {**NIGHTS[method], "output": {"keep": 2, "report": False}}
     n, *kind = case["x"]
     for more in (0, n // 25, n // 12):
@@ -407,7 +407,7 @@ def test_point_in_all_lists_stays_within_the_plan(tmp_path):
 
 
 def written(folder: Path, kind: str, x: np.ndarray) -> dict:
-    """The input section of a file of that kind whose rows cannot all be read by themselves."""
+    """Input section of a file of this kind whose rows can only be read in large units."""
     names = [f"c{i}" for i in range(x.shape[1])]
     if kind == "parquet":
         pyarrow.parquet.write_table(pyarrow.table(dict(zip(names, x.T, strict=True))), folder / "x.parquet")
@@ -422,7 +422,7 @@ def written(folder: Path, kind: str, x: np.ndarray) -> dict:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "n"), [("parquet", 100_000), ("zarr", 100_000), ("csv", 33_000)])
 def test_inputs_with_one_large_row_group_stay_within_the_plan(tmp_path, kind, n):
-    """One row group, one chunk; lines of text: they count, and nothing of them stays when they are read."""
+    """One row group, one chunk, or lines of text: their bytes count during the read and are freed after it."""
     source = written(tmp_path, kind, gaussian(n, 120, "float64"))
     found = probe(tmp_path, {"input": source}, "order_points")
     check_peaks(found, last="order_points")
@@ -450,5 +450,5 @@ def test_blocks_sorted_together_stay_within_the_plan(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [TREE, SCALED, CELLS, *LARGE.values()], ids=["small tree", "scaled", "cells", *LARGE])
 def test_no_step_of_larger_data_takes_more_than_its_plan(tmp_path, case):
-    """Up to M: the steps that follow take what they take in the smaller cases."""
+    """Runs up to M; later steps need the same bytes as in the smaller cases."""
     check_peaks(probe(tmp_path, case, "assemble_cost"), last="assemble_cost")

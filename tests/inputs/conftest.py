@@ -1,4 +1,4 @@
-"""Points and labels in every format."""
+"""The same points and labels in every input format."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""An input that others write to while it is read: rows of one state are taken, or none, and the next run is right."""
+"""Input that changes during the read: all rows are of one state, or the run fails and the next one succeeds."""
 
 import os
 from pathlib import Path
@@ -37,7 +37,7 @@ def folder(tmp_path, points):
 
 @pytest.fixture
 def during(monkeypatch):
-    """`during(block, act)`: act as soon as this block of the input is read, once."""
+    """`during(block, act)`: call `act` once, as soon as this block of the input is read."""
 
     def arrange(wanted, act):
         read = ingest.read_block
@@ -67,7 +67,7 @@ def raw(result) -> np.ndarray:
 
 @pytest.mark.parametrize("keep", [None, 2])
 def test_file_added_before_others_during_the_read_is_detected(toy_stages, tmp_path, points, folder, during, keep):
-    """It moves the rows behind it: without a look those before it would be read twice, and the last ones never."""
+    """The new file shifts later rows: without the check some rows would be read twice, and the last ones never."""
     job = config(tmp_path, keep)
     during(0, lambda: np.save(folder / "a.npy", points[N:]))
     assert "changed, added or removed while they were read" in refused(1, "run", job)
@@ -80,7 +80,7 @@ def test_file_added_before_others_during_the_read_is_detected(toy_stages, tmp_pa
 def test_file_added_and_deleted_during_a_read_is_detected(
     toy_stages, tmp_path, points, folder, during, monkeypatch, keep
 ):
-    """At the end the input is what it was at the beginning, and still the second block is of another state."""
+    """At the end the input is as at the beginning, but the second block was read from another state."""
     job, read = config(tmp_path, keep), ingest.read_block
 
     def reading(store, block, **parameters):
@@ -189,7 +189,7 @@ def test_new_points_changed_during_a_transform_are_detected(tmp_path, points, fo
 
 
 def test_column_of_neighbor_numbers_stays_with_its_rows(tmp_path, points, monkeypatch):
-    """It is read after the rows: a file that came among the others meanwhile would move it."""
+    """The column is read after the rows, so a file added in between would shift it."""
     (tmp_path / "in").mkdir()
 
     def save(name, part):

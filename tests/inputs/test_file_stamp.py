@@ -63,7 +63,7 @@ def test_stamps_change_with_the_chunks_of_a_block_only(tmp_path, points, zarr_fo
 
 
 def test_temporary_file_of_a_writer_is_ignored(tmp_path, points):
-    """Listed under the name that it has while it is written, and gone by then: here a link to nothing."""
+    """The temporary file of a writer can vanish between listing and reading; here it is a broken link."""
     zarr.save(str(tmp_path / "x.zarr"), points)
     source = open_source("zarr", url=str(tmp_path / "x.zarr"))
     before = source.fingerprint(), source.stamps(50)

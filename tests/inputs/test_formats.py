@@ -370,7 +370,7 @@ class TestLabels:
 
 class TestCsv:
     def test_any_layout_of_lines(self, tmp_path, monkeypatch):
-        """Scanned in pieces of a few bytes, so every line is cut somewhere."""
+        """The file is scanned in pieces of a few bytes, so every line is split."""
         monkeypatch.setattr(csv_files, "ROWS_PER_MARK", 3)
         rng = np.random.default_rng(5)
         X = rng.standard_normal((20, 3))

@@ -1,4 +1,4 @@
-"""Input files behind URLs: the same rows as from a disk, by few bytes, and noticed when they change."""
+"""Remote input files: the same rows as from a disk, few transferred bytes, and detected changes."""
 
 import http.server
 import os
@@ -88,7 +88,7 @@ class TestSameRows:
 
 
 class TestHowMuchIsRead:
-    """Bytes and requests, by a forwarder that counts them."""
+    """Bytes and requests, counted by a forwarder."""
 
     N, D = 20_000, 8
 
@@ -224,7 +224,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("name", ["x.npy", "*.npy"])
     def test_no_credentials(self, bucket, monkeypatch, name):
-        """The client then asks the cloud who this machine is."""
+        """Without credentials the client asks the cloud for the identity of this machine."""
         for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.delenv(variable)
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://169.254.0.0:9")
@@ -259,7 +259,7 @@ class TestRefusals:
 
 
 def test_chosen_columns_are_read_in_windows_of_rows(tmp_path, monkeypatch):
-    """Whole rows are read, of which only the chosen columns are in the plan of memory."""
+    """Whole rows are read, but the plan of memory counts only the chosen columns."""
     X = np.arange(3000.0).reshape(100, 30)
     np.save(tmp_path / "x.npy", X)
     monkeypatch.setattr("pipeline.inputs.stacked_files.WINDOW_BYTES", 8 * 30 * 7)

@@ -1,4 +1,4 @@
-"""input.where: the rows of one label as an input of their own."""
+"""input.where: the rows with one label as an input."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""A nightly job, whose versions tests make one after the other."""
+"""A nightly job; tests run it several times to make versions."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The columns of a table: who is a feature, label, id, or left out, in every place that tells of a run."""
+"""The columns of a table as features, label, id or left out, in the output of every command and in the report."""
 
 import json
 

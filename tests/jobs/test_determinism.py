@@ -21,13 +21,13 @@ FAST = ("kdtree", "exact")  # NN-descent is compiled for half a minute
 
 
 def contents(job: Job) -> dict[str, bytes]:
-    """Every array and bundle, the intermediate ones too."""
+    """Every array and bundle, including intermediate ones."""
     names = [name for name in job.store.objects.names("") if not name.startswith(("_run/", "_done/", "report/"))]
     return {name: job.store.objects.get(name) for name in names if name != "zarr.json"}
 
 
 def run(folder, address, name) -> dict[str, bytes]:
-    """Its several groups of cells searched exactly or by NN-descent."""
+    """A run with several groups of cells, searched exactly or by NN-descent."""
     job = Job(folder, address, **SECTIONS[name])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cell_groups, "EXACT_CELL", 150 if name == "nn_descent" else 1000)

@@ -1,4 +1,4 @@
-"""The embedding as one file: equal to the store's in every format, whole or not there."""
+"""The embedding as one file: equal to that of the store in every format, and never incomplete."""
 
 from pathlib import Path
 
@@ -89,7 +89,7 @@ class TestEveryFormat:
         assert names_in(tmp_path) == {out.name}
 
     def test_simultaneous_exports_to_one_file_are_complete(self, store, tmp_path, suffix, monkeypatch):
-        """The second one begins and ends while the first one is at its third block."""
+        """The second export begins and ends while the first one writes its third block."""
         alone, out, starts = tmp_path / f"alone{suffix}", tmp_path / f"y{suffix}", []
         export_embedding(store, alone)
         read = Store.read

@@ -1,4 +1,4 @@
-"""Faults: what is said, how much is done again, and that the result has the bytes of an undisturbed run.
+"""Faults: messages, repeated blocks, and a result with the bytes of an undisturbed run.
 
 The faults themselves are in tests/benchmarks/faults.py, which prints them as a table.
 """
@@ -86,12 +86,12 @@ class TestStorage:
             assert part in row.said
 
     def test_random_write_failures_are_retried(self, tmp_path):
-        """Each is tried again by the store itself; no block is."""
+        """The store retries each write; no block is computed again."""
         [row] = faults.one_write_in_twenty_fails(tmp_path)
         assert (row.equal, row.said, row.redone) == (True, "", 0)
 
     def test_damaged_data_are_never_used_but_computed_again(self, tmp_path):
-        """Some of the arrays and bundles; the slow test takes all of them."""
+        """Only some arrays and bundles; the slow test covers all of them."""
         rows = list(faults.damaged(tmp_path, every=7, offset=1))
         assert len(rows) >= 5
         check_damage(rows)

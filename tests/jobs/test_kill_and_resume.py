@@ -137,7 +137,7 @@ def test_second_run_is_refused_but_the_lock_of_a_dead_run_is_taken_over(tmp_path
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_during_the_imports_ends_the_command(tmp_path, number):
-    """As process 1 of a container Python would ignore SIGTERM until there is a handler."""
+    """As process 1 of a container, Python ignores SIGTERM until a handler is installed."""
     process = start(job(tmp_path / "early"))
     while "numpy" not in Path(f"/proc/{process.pid}/maps").read_text():
         assert process.poll() is None, process.communicate()

@@ -49,7 +49,7 @@ def test_equals_scikit_learn(tmp_path, method, name, seed):
 
 @pytest.mark.slow
 def test_hessian_of_scikit_learn_equals_its_ltsa(tmp_path):
-    """The difference the README names; it is none where k leaves no further columns."""
+    """The difference is described in the README; there is none if k gives no further columns."""
     X = points("swiss_roll", 900, 11)
     hessian, ltsa = (
         LocallyLinearEmbedding(n_neighbors=K, n_components=2, method=method, eigen_solver="dense").fit_transform(X)
@@ -137,7 +137,7 @@ class TestLaplacian:
 @pytest.mark.parametrize("method", [pytest.param("hessian", marks=pytest.mark.slow), "ltsa"])
 @pytest.mark.parametrize("n", [300, pytest.param(1200, marks=pytest.mark.slow)])
 def test_flat_data_give_their_coordinates_exactly(tmp_path, method, n):
-    """Their coordinates are null vectors of M besides the constant: an answer, not an error."""
+    """The coordinates are null vectors of M, in addition to the constant. This is a result, not an error."""
     rng = np.random.default_rng(5)
     u = rng.random((n, 2))
     store, result = run_on(tmp_path, u @ rng.normal(size=(2, 5)), method)
@@ -230,7 +230,7 @@ class TestFactor:
         assert np.isfinite(Y).all()
 
     def test_points_in_no_list_get_coordinates(self, tmp_path, method):
-        """Far points are in no list but their own; the others' coordinates must not mark them."""
+        """Far points are in no list but their own; they must not change the coordinates of the others."""
         rng = np.random.default_rng(3)
         roll = sample("swiss_roll", 0, 1000, 5, 0.0, 0.0).points
         outliers = roll[:40] + rng.normal(size=(40, 3)) * [0.0, 4.0, 0.0]
@@ -266,7 +266,7 @@ def test_a_changed_method_keeps_the_neighbors_and_leaves_no_arrays_of_the_old_on
 
 
 def test_square_factor_of_another_method_is_not_treated_as_lle(tmp_path):
-    """A Hessian eigenmap of one coordinate has one row a point, and those rows have nothing on the diagonal."""
+    """A Hessian eigenmap of one coordinate has one row for each point, without diagonal entries."""
     X = sample("s_curve", 0, 600, 5, 0.0, 0.0).points
     store, result = run_on(tmp_path, X, "hessian", eigensolver={"n_components": 1})
     assert store.read_rows("local_factors", 0).shape == (600, 600)

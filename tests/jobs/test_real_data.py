@@ -25,7 +25,7 @@ def test_mnist(tmp_path, shared_data):
 
 
 def test_mnist_with_exact_neighbors_has_known_eigenvalues(tmp_path, shared_data):
-    """The eigenvalues that do not depend on a search: every approximate graph is some per cent away from them."""
+    """Eigenvalues of the exact graph; those of approximate graphs differ by a few per cent."""
     images = shared_data("mnist/train-images-idx3-ubyte.gz").parent
     config = write_config(
         tmp_path, input={"kind": "idx", "path": f"{images}/*-images-idx3-ubyte.gz"}, neighbors={"method": "brute"},
@@ -37,7 +37,7 @@ def test_mnist_with_exact_neighbors_has_known_eigenvalues(tmp_path, shared_data)
 
 
 def test_closed_classes_of_cover_are_repaired(tmp_path, shared_data):
-    """The exact graph holds closed classes of 124, 98 and 39 points beside 286,000 transient ones."""
+    """The exact graph has closed classes of 124, 98 and 39 points, and 286,000 transient points."""
     source = {"kind": "npz", "path": str(shared_data("tables/cover.npz")), "key": "X", "labels": "y"}
     config = write_config(
         tmp_path, input=source, preprocess={"scale": "standard"}, eigensolver={"n_components": 6},

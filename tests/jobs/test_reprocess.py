@@ -1,4 +1,4 @@
-"""What a later version takes from earlier ones, and what it must not: half-made, damaged, or of other files."""
+"""Data that a new version reuses, and data that it must not: incomplete, damaged, or of other files."""
 
 import json
 import os
@@ -60,10 +60,10 @@ def same_lists(first: str, second: str) -> None:
 
 
 class TestOtherFiles:
-    """Not only the input decides."""
+    """Other files than the input also determine the result."""
 
     def twice(self, make, job, *more) -> None:
-        """Run, run again, change a file with `make`, run: the last is a new version, published."""
+        """Run twice, change a file with `make`, and run again: only the last run publishes a new version."""
         make(0)
         first = lle("run", job(), *more)
         assert lle("run", job(), *more)["unchanged"]
@@ -92,7 +92,7 @@ class TestOtherFiles:
         self.twice(write, real_job, "--set", "neighbors.k_per_point=k")
 
     def touched(self, job, name, path, write):
-        """Run, touch the file, copy it elsewhere, then change it: read each time, computed anew the last time only."""
+        """Run, touch the file, copy it, then change it: it is read each time, but only the change repeats steps."""
         first = lle("run", job(), "--set", f"neighbors.{name}={path(0)}")
         os.utime(self.folder / "0.npy", ns=(1, 10**18))
         shutil.copyfile(self.folder / "0.npy", self.folder / "1.npy")

@@ -1,4 +1,4 @@
-"""Choices a run makes before its first step, and what a limit of the solver leaves for the next run."""
+"""Choices of a run before its first step, and continuing an eigensolve that stopped at its limit."""
 
 import contextlib
 import io
@@ -71,7 +71,7 @@ def test_higher_max_degrees_continues_the_iteration_and_updates_later_steps(tmp_
 
 
 def test_converged_component_is_not_solved_again(tmp_path):
-    """Two rolls apart: the small one is done within the limit that stops the large one."""
+    """Two separate rolls: the small one converges within the limit that stops the large one."""
     rng = np.random.default_rng(7)
     points = np.concatenate([swiss_roll(700, rng), swiss_roll(300, rng) + 500.0])
     np.save(tmp_path / "x.npy", points)

@@ -1,4 +1,4 @@
-"""A million points: what float64 would lose, and what it takes. Run by hand (`pytest -m manual`): some minutes."""
+"""A million points: digits that float64 could lose, and the cost. Run by hand (`pytest -m manual`): some minutes."""
 
 import numpy as np
 import pytest

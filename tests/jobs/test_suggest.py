@@ -1,4 +1,4 @@
-"""`lle suggest`: the dimension of known manifolds, choices that can be followed, and what a sample cannot say."""
+"""`lle suggest`: the dimension of known manifolds, reproducible choices, and limits of a sample."""
 
 import json
 import os
@@ -53,7 +53,7 @@ class TestChoice:
         assert choose([candidate(6, worse), candidate(10, best)]).n_neighbors == 10
 
     def test_candidates_are_compared_point_by_point(self):
-        """The points differ far more than the candidates do; a difference of noise alone decides nothing."""
+        """Points differ much more than candidates; a difference within the noise must not decide."""
         rng = np.random.default_rng(6)
         base = rng.uniform(0.1, 0.9, 400)
         assert choose([candidate(6, base), candidate(8, base + 0.01)]).n_neighbors == 8
@@ -91,7 +91,7 @@ def test_swiss_roll_gets_two_components_and_a_good_n_neighbors(tmp_path):
 
 
 def test_reconstruction_error_uses_neighbours_among_all_rows():
-    """On a roll it falls with the spacing; measured inside the sample it would not depend on the number of rows."""
+    """The error decreases with the spacing of all rows; neighbours in the sample would give a constant error."""
     few, many = (suggestions.suggest(config_of("s_curve", n, method="pca"), 300) for n in (2000, 60_000))
     assert few["candidates"] == many["candidates"] == []
     assert set(few["suggested"]) == {"eigensolver.n_components"}
@@ -115,7 +115,7 @@ def plain(tmp_path_factory, make_config, few_candidates):
     pytest.param({"precomputed": {"kind": "npy", "path": "lists.npy"}}, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_rules_about_the_whole_input_are_not_used_for_trials(tmp_path, make_config, plain, rule):
-    """Neither files of other rows nor a radius of another spacing: n_neighbors is tried, but not suggested."""
+    """Files for all rows and a radius do not fit the sample: n_neighbors is tried, but not suggested."""
     ruled = suggestions.suggest(make_config(tmp_path, SLANTED, neighbors=rule), 200)
     assert ruled["candidates"] == plain["candidates"]
     assert set(ruled["suggested"]) == {"eigensolver.n_components", "weights.reg"}
@@ -209,7 +209,7 @@ class TestCommand:
     ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)]
 )
 def test_signal_deletes_the_temporary_folder(path, tmp_path, number, code):
-    """It comes between two of the runs, when none of them listens."""
+    """The signal arrives between two of the trial runs."""
     program = (
         "import os\nfrom pipeline.cli import commands as cli; from pipeline.jobs import suggest_trial\n"
         f"suggest_trial.faithfulness = lambda *given: os.kill(os.getpid(), {int(number)})\ncli.main()"

@@ -1,4 +1,4 @@
-"""Sampled rows and their neighbours among all rows: exact, bounded, equal rows once, invalid rows said."""
+"""Sampled rows and their neighbours among all rows: exact, bounded memory, duplicates once, invalid rows reported."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Sweeps: each distinct step computed once, the bytes of separate runs, failures that stop nobody else."""
+"""Sweeps: each distinct step is computed once, results equal separate runs, failures do not stop other runs."""
 
 import contextlib
 import errno
@@ -359,7 +359,7 @@ def test_reports_are_copied_with_shared_steps(swept):
 
 
 class TestOtherVersions:
-    """A worker that came late with another numpy than this process."""
+    """A late worker with another version of numpy than this process."""
 
     def test_worker_with_another_version_runs_no_experiment(self):
         with pytest.raises(ConfigError, match=r"numpy: 1\.2\.3 here"):

@@ -1,4 +1,4 @@
-"""lle transform: training points keep their coordinates, new ones land where a run with them would put them."""
+"""lle transform: training points keep their coordinates, and new points get those of a run that includes them."""
 
 import io
 import threading
@@ -67,7 +67,7 @@ def coordinates(table: pd.DataFrame) -> np.ndarray:
     pytest.param({"eta": 0.05}, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_new_points_between_lists_of_varying_length_are_not_far(tmp_path, rule):
-    """Points of the same sample, whether the lists there end before or after the n_neighbors-th."""
+    """New points from the same distribution, near lists that are shorter or longer than n_neighbors."""
     points = swiss_roll(2000, np.random.default_rng(8))
     job = trained(tmp_path / "job", points[:1500], neighbors=rule, quality={"sample": 50})
     table, printed = embed(job, tmp_path, points[1500:])
@@ -160,7 +160,7 @@ def test_rows_that_are_not_finite_are_counted(roll, tmp_path):
 @pytest.mark.parametrize("method", ["lle", "ltsa", "pca"])
 @pytest.mark.slow
 def test_new_points_land_near_a_run_with_them(tmp_path, method):
-    """Over the points both have, the larger run is rotated onto the smaller; the new ones then lie near, too."""
+    """The larger run is rotated onto the smaller one over their common points; the new points are then close too."""
     points = swiss_roll(1230, np.random.default_rng(12))
     part = Job(tmp_path / "part", points[:1200])
     whole = Job(tmp_path / "whole", points)
@@ -176,7 +176,7 @@ def test_new_points_land_near_a_run_with_them(tmp_path, method):
 
 @pytest.mark.parametrize("rng", [19, pytest.param(83, marks=pytest.mark.slow)], indirect=True)
 def test_neighbors_of_two_components_do_not_mix(tmp_path, rng):
-    """Two sheets, and a clump too small to be embedded; new points between, near one, and in the clump."""
+    """Two sheets and a clump that is too small to be embedded; new points between them, near one, and in the clump."""
     left, right = bowl(300, rng), np.array([2.8, 0.0, 0.0]) + bowl(400, rng)
     clump = np.array([0.0, 9.0, 0.0]) + 0.01 * rng.normal(size=(15, 3))
     job = trained(tmp_path / "job", np.concatenate([left, right, clump]), neighbors={"n_neighbors": K, "reverse": 0})
@@ -229,7 +229,7 @@ def test_interrupted_transform_resumes(roll, tmp_path, monkeypatch):
 
 
 def test_simultaneous_transforms_to_one_file_are_complete(roll, tmp_path, monkeypatch):
-    """The second one begins while the first one has the lock, waits for it, and computes the rows again."""
+    """The second transform starts while the first holds the lock, waits, and computes the rows again."""
     np.save(tmp_path / "new.npy", swiss_roll(50, np.random.default_rng(23)))
     monkeypatch.setattr("pipeline.storage.lock.POLL_SECONDS", 0.05)
     run_steps, waiting = transforms._run_steps, threading.Event()
@@ -279,7 +279,7 @@ def table(tmp_path):
 
 
 def test_cosine_run_compares_directions_of_new_points(tmp_path):
-    """The length of a row says nothing to cosine distances, and a row of zeros has no direction."""
+    """Cosine distances do not depend on the length of a row, and a zero row has no direction."""
     points = 3.0 + swiss_roll(500, np.random.default_rng(26)) / 20
     job = trained(tmp_path / "job", points, neighbors={"metric": "cosine"})
     lengths = np.random.default_rng(27).uniform(0.5, 2.0, (500, 1))

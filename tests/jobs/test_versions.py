@@ -1,4 +1,4 @@
-"""Versions under a root: published whole or not at all, nothing computed twice, and none of them changed afterwards."""
+"""Versions under a root: published completely or not at all, no step computed twice, never changed afterwards."""
 
 import errno
 import hashlib
@@ -354,7 +354,7 @@ def test_plan_names_the_steps_that_are_kept(job):
 
 @pytest.mark.slow
 def test_versions_on_an_object_store(job, tmp_path, monkeypatch):
-    """The same through obstore: lists by folder, copies by the service, one put for the pointer."""
+    """The same on an object store: listing by folder, copies by the service, one put for the pointer."""
     pytest.importorskip("obstore", reason="object stores need the extra s3")
     url = f"file://{tmp_path}/bucket"
 

@@ -204,7 +204,7 @@ def test_plan_and_status_agree_with_the_run(tmp_path):
 
 @pytest.mark.slow
 def test_arrays_of_another_search_method_are_not_reused(tmp_path):
-    """kdtree and pynndescent write the same arrays by different steps; each change computes them anew."""
+    """kdtree and pynndescent write the same arrays in different steps; each change computes them again."""
     config = write_config(
         tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 1200}, execution={"block_points": 500}
     )

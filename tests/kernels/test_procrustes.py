@@ -1,4 +1,4 @@
-"""Rotation onto earlier coordinates: the planted one is found, none is nearer, and what is not determined is None."""
+"""Rotation onto earlier coordinates: a known rotation is recovered, it is optimal, and None if undetermined."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""embedding.align: coordinates of points that stayed, stay; of what else changed the metrics tell."""
+"""embedding.align: coordinates of unchanged points stay, and metrics report other changes."""
 
 import os
 
@@ -32,7 +32,7 @@ def test_plan_without_align_has_no_align_step(job):
 @pytest.mark.parametrize("scale", [pytest.param("unit_covariance", marks=pytest.mark.slow), "unit_norm"])
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_run_is_aligned_with_the_last_embedding_of_its_store(job, scale):
-    """The last embedding is turned by hand; the same solution, found again, is turned onto it."""
+    """The test rotates the stored embedding; the next solution is rotated onto it."""
     job.run(f"embedding.scale={scale}")
     turned = job.embedding() @ TURN
     store = Store(job.store.url)
@@ -103,7 +103,7 @@ def test_changed_rows_are_not_used_for_the_alignment(job, rng):
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_large_residual_after_alignment_is_a_warning(job, rng):
-    """The earlier coordinates are noise: no rotation brings the new ones near."""
+    """The earlier coordinates are noise, so no rotation matches them."""
     job.run("embedding.align=previous")
     store, noise = Store(job.store.url), rng.normal(size=(900, 2))
     for start in range(0, 900, 300):
@@ -114,7 +114,7 @@ def test_large_residual_after_alignment_is_a_warning(job, rng):
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_kill_during_write_keeps_the_last_complete_embedding(job, monkeypatch):
-    """Parts of two embeddings lie in the store; the copy of the whole one counts."""
+    """The store holds parts of two embeddings; the complete copy is used."""
     job.run("embedding.align=previous")
     turned = job.embedding() @ TURN
     store = Store(job.store.url)
@@ -128,7 +128,7 @@ def test_kill_during_write_keeps_the_last_complete_embedding(job, monkeypatch):
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_alignment_ignores_embeddings_that_did_not_converge(tmp_path, rng):
-    """Nor for another store; of a store's own the one before it counts."""
+    """Another store is refused; in the same store the embedding before it is used."""
     points, short = bowl(620, rng), ("eigensolver.method=polynomial", "eigensolver.max_degrees=10")
     job, previous = Job(tmp_path / "job", points[:600]), "embedding.align=previous"
     job.fails(3, previous, *short)
@@ -162,7 +162,7 @@ def test_run_without_align_deletes_the_hashes_of_the_earlier_one(job, rng):
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_components_are_matched_by_their_points(tmp_path, rng):
-    """The smaller one grows to be the larger, so the numbers of the two change places."""
+    """The smaller component becomes the larger one, so the two exchange their numbers."""
     small, large = bowl(300, rng), np.array([50.0, 0.0, 0.0]) + bowl(330, rng)
     first = Job(tmp_path / "first", np.concatenate([small, large]))
     first.run()

@@ -1,4 +1,4 @@
-"""Polynomials on Dask workers: the bytes of one process, whatever the cut, also when a worker dies under way."""
+"""Polynomials on Dask workers give the bytes of one process, for any blocks, also if a worker dies."""
 
 import numpy as np
 import pytest

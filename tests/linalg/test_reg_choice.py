@@ -1,4 +1,4 @@
-"""weights.reg: auto in a run: which number, from which points, and where it goes."""
+"""weights.reg: auto in a run: the chosen number, the sampled points, and the use of the number."""
 
 import json
 

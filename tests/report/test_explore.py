@@ -1,4 +1,4 @@
-"""The explorer's page: what its base64 holds is what the store holds."""
+"""The explorer page: its base64 data equal the data of the store."""
 
 import json
 from pathlib import Path

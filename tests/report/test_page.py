@@ -462,7 +462,7 @@ def test_numbers_are_formatted(text: str, expected: str) -> None:
 
 
 def test_quality_is_shown_with_intervals():
-    """What was measured stands there with its interval; what the input does not allow is not asked for."""
+    """Measured values have their interval; measures that the input does not allow are not shown."""
     measured = {"value": 0.4321, "low": 0.4012, "high": 0.4789, "sample": 500}
     plain = render_page({**METRICS, "residual_variance": {**measured, "sources": 37}}, CONFIG, None, ARRAYS)
     assert "0.4321 (0.4012 to 0.4789)" in plain

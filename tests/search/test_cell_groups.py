@@ -1,4 +1,4 @@
-"""Recall below its bound: every point is searched in more groups of cells, up to a limit, and then the run gives up."""
+"""Recall below its bound: points are searched in more groups of cells, up to a limit; then the run fails."""
 
 import io
 import json
@@ -93,7 +93,7 @@ class TestRaised:
         np.testing.assert_array_equal(*(run.store.read_all("neighbor_indices") for run in (one, other)))
 
     def test_interrupted_round_is_resumed(self, search, monkeypatch):
-        """Half of it is kept, and the lists have the bytes of a run that was not."""
+        """The finished half is kept, and the lists have the bytes of an uninterrupted run."""
         whole = search(0.95, name="whole")
         search_group, left = cell_groups.search_group, []
 
@@ -140,7 +140,7 @@ class TestLimit:
 
     @pytest.mark.slow
     def test_error_shows_the_recall_of_this_run_only(self, tmp_path, search, make_config):
-        """Its lists, found with more overlap, are still there; the bound now ends the run before them."""
+        """Lists of an earlier run with more overlap are stored; this run ends at the bound before it uses them."""
         points = np.random.default_rng(19).normal(size=(N, 30))
         found = {}
         for most in (8, 2):

@@ -95,7 +95,7 @@ def test_changed_block_size_removes_the_old_contributions(tmp_path, run_stages, 
 
 
 def test_splitting_a_block_into_parts_changes_no_bit(tmp_path, run_stages, make_config, assemble, monkeypatch):
-    """Some rows at a time: more bundles, the same sums."""
+    """A few rows at a time give more bundles, but the same sums."""
     monkeypatch.setattr(assemble_cost, "PART_ENTRIES", 900)
     config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 110,
                          neighbors={"n_neighbors": K, "reverse": 3})  # fmt: skip
@@ -112,7 +112,7 @@ def test_splitting_a_block_into_parts_changes_no_bit(tmp_path, run_stages, make_
     "method", ["lle", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ltsa", "laplacian"))]
 )
 def test_parts_are_no_larger_than_planned(tmp_path, make_config, monkeypatch, method):
-    """So many entries of M as the plan counts, whatever the rows of F have in common."""
+    """The number of entries of M is within the plan, for any overlap of the rows of F."""
     sizes, cut = [], assemble_cost.gram_contributions
 
     def seen(factor, max_entries):

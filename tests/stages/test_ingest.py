@@ -1,4 +1,4 @@
-"""What enters a run: every row of the input once, invalid ones refused or left out, repeated ones merged."""
+"""Ingest: every row of the input once, invalid rows refused or dropped, duplicates merged."""
 
 import numpy as np
 import pandas as pd
@@ -216,7 +216,7 @@ class TestLabels:
         assert run.layout.label_width == 0
 
     def test_labels_do_not_change_any_result(self, points, tmp_path, run_stages, make_config):
-        """Other labels change the step that reads them and no step after it."""
+        """Changed labels repeat the step that reads them and no later step."""
         marks = []
         for value in (1.0, 2.0):
             np.save(tmp_path / f"labels{value}.npy", np.full(N, value))

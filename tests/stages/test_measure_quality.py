@@ -1,4 +1,4 @@
-"""Quality of a run: equal to scikit-learn's and to direct formulas where the sample is everything."""
+"""Quality of a run: equal to scikit-learn and to direct formulas if all points are sampled."""
 
 from io import StringIO
 
@@ -86,7 +86,7 @@ def test_intervals_of_samples_contain_the_value_of_all_points(measure, sources):
 
 
 def test_residual_variance_of_the_truth_is_zero_for_flat_sheets(tmp_path):
-    """Principal components of a flat sheet are its coordinates, of a roll they are not."""
+    """The principal components of a flat sheet are its coordinates; those of a roll are not."""
 
     def run(name):
         config = Config.model_validate({

@@ -1,13 +1,13 @@
-"""The null space of M for each method, on graphs that tell the methods apart, and what is done about it.
+"""The null space of M for each method, on graphs where the methods differ, and its repair.
 
 | method | dimension of the null space of M, on data that are nowhere exactly flat |
 |---|---|
-| lle; hessian of one coordinate | closed classes: one row a point, so all outside can follow |
+| lle; hessian of one coordinate | closed classes: with one row for each point, points outside can follow any class |
 | modified, other hessian and ltsa | several rows a point, and what is outside of closed classes cannot follow: 1 |
 | ltsa, hessian | at least the parts that the lists leave, where a list joins its members but not its owner |
 | laplacian | weak components, since the graph is symmetrised |
 
-So closed classes are mended for the methods of the first line, and where K leaves one row a point: m + 2 for ltsa,
+So closed classes are repaired for the methods of the first line, and if K gives one row for each point: m + 2 for ltsa,
 m + 1 for modified.
 For ltsa and hessian, points apart from their lists become members of them, which makes the parts the weak components.
 """

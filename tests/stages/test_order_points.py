@@ -36,7 +36,7 @@ def representatives(points: np.ndarray) -> list[int]:
 
 @pytest.fixture(scope="module")
 def order(tmp_path_factory, run_stages, make_config):
-    """Runs ingest and order_points, with cells so small that there are many; remembers what it has run."""
+    """Runs ingest and order_points with many small cells; caches its runs."""
     runs = {}
 
     def run(block_points, dtype="float64", **sections):

@@ -1,4 +1,4 @@
-"""One component solved where it may die: another route takes over, a killed iteration goes on with the same bytes."""
+"""Solving in a process that may die: another method is used, and a killed iteration continues with the same bytes."""
 
 import os
 import signal
@@ -184,7 +184,7 @@ def test_plan_predicts_the_solver_if_the_weights_are_stored(solved, tmp_path):
 
 
 def test_plan_reuses_the_solver_of_an_earlier_run_of_the_same_input(tmp_path, monkeypatch):
-    """What decides is what the steps build on, and not how the config is written: one walk through the plan tells."""
+    """Fingerprints of the plan decide, not the text of the config."""
     points = swiss_roll(400, np.random.default_rng(19))
     np.save(tmp_path / "x.npy", points)
     config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")})

@@ -127,7 +127,7 @@ def test_batches_change_nothing(solve, monkeypatch, tmp_path, run_stages, make_c
 
 
 def test_points_that_coincide_after_preprocessing_are_counted(tmp_path, run_stages, make_config):
-    """Distinct points that one principal component maps to one place: Gram matrices without a trace."""
+    """One principal component maps distinct points to one point: Gram matrices of trace zero."""
     rng = np.random.default_rng(71)
     along = np.repeat(np.arange(30.0), 20) * 1000
     points = np.column_stack([along, rng.choice([-1.0, 1.0], 600) * 1e-20, np.arange(600) * 1e-13])

@@ -106,7 +106,7 @@ class TestRunLock:
                 assert running(store)
 
     def test_lock_of_a_container_with_the_same_host_name_is_judged_by_its_last_update(self, store, monkeypatch):
-        """Its processes are counted apart, so a number that is free here may be alive there."""
+        """Process ids of containers are separate, so an id that is free here may be in use there."""
         move_to(monkeypatch, 1)
         with RunLock(store):
             theirs = store.get_json(LOCK)
@@ -148,7 +148,7 @@ class TestRunLock:
 
     @pytest.mark.parametrize("skew", [-86_400, 86_400])
     def test_lock_of_a_host_with_a_wrong_clock(self, store, skew):
-        """What counts is when the file system says the lock was written."""
+        """The time of the last write by the file system counts."""
         store.objects.put(LOCK, holder(host="elsewhere", alive=time.time() + skew))
         with pytest.raises(StoreError, match="on elsewhere"), RunLock(store):
             pass

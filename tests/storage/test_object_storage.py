@@ -1,4 +1,4 @@
-"""Runs whose input, store and report are on an object store; what a lock is worth on services of different kinds."""
+"""Runs with input, store and report on an object store, and the lock on different services."""
 
 import contextlib
 import io
@@ -156,7 +156,7 @@ class TestSweep:
 
 
 class TestCreate:
-    """Whether one of several writers creates an object, whatever the service makes of the condition."""
+    """Exactly one of several writers creates an object, also if the service ignores the condition."""
 
     def race(self, objects, n_writers: int = 8, n_rounds: int = 4) -> list[int]:
         winners = []
@@ -198,7 +198,7 @@ class TestCreate:
         assert self.race(objects) == [1, 1, 1, 1]
 
     def test_lost_answer_of_the_own_create_counts_as_success(self, bucket, monkeypatch):
-        """The client asks again, and its own object is in the way."""
+        """The client repeats the request, and its own object already exists."""
         objects = open_objects(bucket.url("lost"))
         put = objects._obs.put
 
@@ -254,7 +254,7 @@ class TestRequests:
 
 
 class TestFaults:
-    """A fault on the way is not the end of a run, and no damage of the store."""
+    """A transfer error does not end a run and does not count as damage."""
 
     @contextlib.contextmanager
     def behind(self, bucket, monkeypatch, choose, name: str):
@@ -335,7 +335,7 @@ class TestFaults:
 
 
 class TestRefusals:
-    """What the service refuses is an error that says where and what to do, with the right exit code."""
+    """Errors of the service name the place, the remedy, and have the right exit code."""
 
     def test_missing_bucket_is_reported(self, bucket):
         with pytest.raises(StoreError, match="no such bucket") as caught:
@@ -356,7 +356,7 @@ class TestRefusals:
 
     @pytest.mark.slow
     def test_errors_contain_no_secrets(self, bucket, tmp_path, monkeypatch):
-        """A run that fails, with everything said that can be said."""
+        """A failing run with the most detailed log."""
         nowhere = {**bucket.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
         source = {"kind": "zarr", "url": bucket.url("missing.zarr")}
         config = config_at(tmp_path / "job.yaml", source, bucket.url("run.zarr"))

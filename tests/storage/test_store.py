@@ -287,7 +287,7 @@ class TestArrays:
     @pytest.mark.parametrize("parts", [0, 4])
     @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: data[:-9] + b"\0" * 9])
     def test_a_damaged_block_can_be_written_again(self, store, parts, damage):
-        """Zarr looks into the shard it replaces; a damaged one must not be in the way."""
+        """Zarr reads the shard that it replaces; a damaged shard must not prevent the write."""
         store.create(planned("x", (20, 3), "float64", 8, parts))
         values = numbers((20, 3), "float64")
         store.write("x", 0, values)
@@ -510,7 +510,7 @@ def remote_objects(path: Path) -> RemoteObjects:
 
 
 class TestPassingFaults:
-    """Writes that the system refuses for a while are tried again; others are not."""
+    """Writes with temporary failures are retried; others are not."""
 
     @pytest.fixture
     def failing(self, monkeypatch):

@@ -148,7 +148,7 @@ def test_64_bit_integers_give_the_same_solution(monkeypatch):
 @needs_mkl
 @pytest.mark.slow
 def test_factor_beyond_32_bit_counts_is_analysed_with_64_bits(monkeypatch):
-    """The factor of a random graph fills up; the analysis alone tells its size."""
+    """The factor of a random graph has many entries; the analysis alone gives its size."""
     n = 95_000
     columns = np.random.default_rng(5).integers(0, n, 4 * n)
     A = canonical(csr_array((np.full(4 * n, 0.1), (np.repeat(np.arange(n), 4), columns)), shape=(n, n)) + eye_array(n))

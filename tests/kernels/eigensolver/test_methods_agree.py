@@ -1,4 +1,4 @@
-"""The routes of the eigensolver agree with each other: angle below 0.1 degree, eigenvalues to 1e-4."""
+"""The methods of the eigensolver agree: angles below 0.1 degree, eigenvalues to 1e-4."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_mnist(tmp_path, shared_data):
 
 @pytest.mark.manual
 def test_cover(tmp_path, shared_data):
-    """Without polynomial: lambda_1 is 1e-12 and the spectrum of A crosses zero, so it would need 10^6 products."""
+    """polynomial is left out: lambda_1 is 1e-12 and the spectrum of A crosses zero, so it would need 10^6 products."""
     source = {"kind": "npz", "path": str(shared_data("tables/cover.npz")), "key": "X"}
     config = write_config(tmp_path, input=source, preprocess={"scale": "standard"})
     lle("run", config, "--set", "execution.cluster.kind=local")

@@ -50,7 +50,7 @@ def oracle(A, m):
 
 
 def check(found, A, m):
-    """What every answer keeps, whatever the route."""
+    """Properties of every result, for any method."""
     n = A.shape[1]
     V, values = found.vectors, found.eigenvalues
     assert V.shape == (n, m)

@@ -96,7 +96,7 @@ class TestChoice:
         assert (regs[0], regs[-1]) == (SURFACE_REG, NOISY_REG)
 
     def test_boundaries_and_outliers_do_not_change_the_choice(self):
-        """The median: a third of the points lies at a boundary."""
+        """The median is used, so a third of the points can be at a boundary."""
         noise = np.where(np.arange(90) % 3 == 0, 0.9, 0.0)
         assert choose_reg(LocalVariance(noise, np.zeros(90)), M).reg == SURFACE_REG
 

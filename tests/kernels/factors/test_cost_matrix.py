@@ -150,7 +150,7 @@ def test_cost_matrix__semidefinite_with_the_constant_as_null_vector(seed: int) -
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_gram_contribution__takes_any_factor_of_the_family(seed: int) -> None:
-    """Rows without a diagonal, several rows a point, columns nobody touches."""
+    """Rows without a diagonal entry, several rows for a point, columns without entries."""
     rng = np.random.default_rng(seed)
     dense = rng.normal(size=(25, 60)) * (rng.random((25, 60)) < 0.1)
     dense[:, 20:30] = 0
@@ -162,7 +162,7 @@ def test_gram_contribution__takes_any_factor_of_the_family(seed: int) -> None:
 
 @pytest.mark.parametrize("max_entries", [1, 60, 100, 10**6])
 def test_gram_contributions__cut_into_runs_of_rows(max_entries: int) -> None:
-    """A point that is in everybody's list has a run of its own; the sums are the same to the last bit."""
+    """A point in all lists has its own run; the sums are equal bit for bit."""
     indices, weights = ragged_lists(37, 40, 6)
     hub = np.arange(40) != 9
     indices[hub, 0], weights[:, 0] = 9, 0.3

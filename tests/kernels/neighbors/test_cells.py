@@ -1,4 +1,4 @@
-"""Cells: they cover all points, neighbours share them, and their boxes hold what they say."""
+"""Cells cover all points, neighbours share cells, and bounding boxes contain their points."""
 
 import tracemalloc
 
@@ -45,7 +45,7 @@ class TestFitCells:
     @pytest.mark.parametrize("d", [pytest.param(20, marks=pytest.mark.slow), 50])
     @pytest.mark.parametrize("tails", [lambda normal, other: normal / other, lambda normal, other: np.exp(3 * normal)])
     def test_heavy_tails_leave_no_cell_with_most_points(self, tails, d, seed):
-        """k-means alone leaves half of them or more in one cell."""
+        """k-means alone would put half of the points or more into one cell."""
         rng = np.random.default_rng(seed)
         points = tails(rng.normal(size=(30_000, d)), rng.normal(size=(30_000, d)))
         centers = fit_cells(points[:1200], 30, seed)
@@ -119,7 +119,7 @@ class TestNearestCells:
         np.testing.assert_array_equal(cells._lowest(scores, n), np.argsort(scores, axis=1, kind="stable")[:, :n])
 
     def test_memory_is_at_most_five_copies_of_the_centers(self, rng):
-        """As the plan of the steps that look for them has it, besides chunks of scores."""
+        """The plan of the steps assumes this bound, plus chunks of scores."""
         n_cells, d = 4096, 700
         points, centers = rng.normal(size=(64, d)), rng.normal(size=(n_cells, d))
         tracemalloc.start()

@@ -61,7 +61,7 @@ def test_hashes__do_not_depend_on_memory_layout(seed: int, dtype: type, monkeypa
 
 
 def test_hashes__equal_recorded_values() -> None:
-    """Stored hashes meet hashes of a later run, so they must not follow the version of numpy."""
+    """Stored hashes are compared with hashes of later runs, so they must not depend on the version of numpy."""
     hashes = row_hashes(np.array([[1.0, -2.5], [0.0, 3.0]]))
     assert hashes.tolist() == STORED
 

@@ -1,4 +1,4 @@
-"""A few rows far off, such as fill values, take no digits from the distances among all others."""
+"""A few far rows, such as fill values, do not reduce the precision of distances between the others."""
 
 import tracemalloc
 
@@ -92,7 +92,7 @@ class TestBruteForce:
         np.testing.assert_array_equal(found.ids[alone, 0], np.flatnonzero(alone))
 
     def test_far_clusters_are_searched_exactly(self, seed, far, dtype):
-        """Whichever of them the middle of all lies in."""
+        """The mean of all points can be in any of the clusters."""
         points = np.random.default_rng(seed).normal(size=(200, 12))
         points[120:, 0] = far
         points[160:, 1] = -far

@@ -1,4 +1,4 @@
-"""Neighbour lists: the same promises for every back end, and the recall that says how well they are kept."""
+"""Neighbour lists: the same properties for every back end, and the recall."""
 
 import numpy as np
 import pytest

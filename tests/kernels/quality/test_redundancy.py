@@ -31,7 +31,7 @@ def test_functions_of_earlier_coordinates_are_redundant(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("noise", [0.1, 0.5])
 def test_error_equals_noise_of_known_size(seed: int, noise: float) -> None:
-    """Leave-one-out error of a local fit: the noise, and what fitting it to few points adds."""
+    """The leave-one-out error of a local fit is the noise plus the error of fitting to few points."""
     rng = np.random.default_rng(seed)
     x = rng.random(2000)
     values = np.sqrt(2) * np.sin(2 * np.pi * x) + noise * rng.normal(size=2000)
@@ -42,7 +42,7 @@ def test_error_equals_noise_of_known_size(seed: int, noise: float) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_redundancy_of_oscillating_functions_at_any_scale(seed: int) -> None:
-    """A Gaussian a third of the median distance wide would see nothing of twenty waves."""
+    """A Gaussian kernel with a third of the median distance could not resolve twenty waves."""
     rng = np.random.default_rng(seed)
     x = rng.random(2000)
     embedding = np.column_stack([x, np.sin(40 * np.pi * x)])
@@ -62,7 +62,7 @@ def test_local_linear__exact_for_linear_functions(seed: int) -> None:
 
 @pytest.mark.parametrize("n_places", [1, 4, 300])
 def test_a_point_does_not_predict_itself(n_places: int) -> None:
-    """Nor where so many lie at one place that the search does not list the point first, or not at all."""
+    """Also if many points coincide, so that the search lists the point later or not at all."""
     rng = np.random.default_rng(11)
     earlier = rng.normal(size=(n_places, 2))[rng.integers(0, n_places, 300)]
     ids = nearest_others(earlier, 12)

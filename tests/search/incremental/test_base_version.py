@@ -1,4 +1,4 @@
-"""Versions built on another: damage in what they take, what the next takes of them, and what their steps plan."""
+"""Versions built on another version: damage in copied data, reuse by the next version, and plans of their steps."""
 
 import shutil
 from dataclasses import replace
@@ -44,7 +44,7 @@ def test_version_built_on_another_passes_verify(tmp_path, points, method):
     ],
 )
 def test_damage_in_copied_data_names_the_version_that_holds_it(search_only, night, name):
-    """A run that looks again finds the cause, however often the damaged file has been taken before."""
+    """A repeated run names the cause, even if the damaged file was copied several times before."""
     first = night(N)
     damage(first.url, name)
     said = [refused(1, "run", night.config(N + MORE), "--store", night.root) for _ in range(2)]
@@ -100,7 +100,7 @@ def test_changed_n_components_keeps_weights_and_matrix(night, keep):
 
 @pytest.mark.slow
 def test_changed_value_in_an_appended_row_gives_exact_lists(night, points):
-    """What an equal number of rows was built on need not be there any more."""
+    """The version that the rows were appended to may have been deleted."""
     for n in (N, N + MORE):
         night(n, "output.keep=1")
     other = points.copy()
@@ -146,7 +146,7 @@ def test_lists_of_additional_rounds_are_kept_and_improved_again(tmp_path, monkey
 
 
 def test_group_without_searched_points(tmp_path):
-    """Its cells can be empty: the centres come from a sample."""
+    """Cells of a group can be empty, because centres come from a sample."""
     store = Store(str(tmp_path / "run"))
     store.create_group({})
     X, k = np.random.default_rng(3).normal(size=(12, 11)), 2
@@ -170,7 +170,7 @@ def test_group_without_searched_points(tmp_path):
 
 
 def test_plan_spreads_new_points_over_the_groups():
-    """Not all of them into one, which no worker would have room for."""
+    """If all new points were in one group, it would not fit a worker."""
     config = config_of(neighbors={"n_neighbors": 12, "method": "pynndescent"})
     n, new = 10_000_000, 900_000
     earlier = Earlier("there", "1", n, n, n, plan.n_cells(n), 8, "_work", 0)

@@ -1,4 +1,4 @@
-"""Rows appended to an input: what stays of the earlier version, and whether the lists are those of a search of all."""
+"""Rows appended to an input: data kept from the earlier version, and lists equal to those of a full search."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_lists_are_exact_after_several_appends(search_only, tmp_path, points, me
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(3, 17))
 def test_recall_stays_high_between_groups(search_only, tmp_path, seed, monkeypatch):
-    """In groups of 100: a new point visits four of them, an old one is reached in its own."""
+    """Groups of 100 points: a new point is searched in four groups, an old point in its own."""
     monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
     points = np.random.default_rng(seed).normal(size=(N + 2 * MORE, 4))
