@@ -83,13 +83,13 @@ def _create_or_adopt(api: KubernetesApi, plural: str, wanted: Json, deadline: fl
     """Ensure that one resource of this name and spec exists; returns its uid."""
     name = wanted["metadata"]["name"]
     while True:
-        found = api.get(plural, name) or api.create(plural, wanted)
-        if found is not None and (refusal := conflict(found, wanted)):
+        existing = api.get(plural, name) or api.create(plural, wanted)
+        if existing is not None and (refusal := conflict(existing, wanted)):
             raise refusal
-        if found is not None and same_spec(found, wanted) and not _is_being_deleted(found):
-            return str(found["metadata"]["uid"])
-        if found is not None and not _is_being_deleted(found):
-            api.delete(plural, name, found["metadata"]["uid"])
+        if existing is not None and same_spec(existing, wanted) and not _is_being_deleted(existing):
+            return str(existing["metadata"]["uid"])
+        if existing is not None and not _is_being_deleted(existing):
+            api.delete(plural, name, existing["metadata"]["uid"])
         _pause(deadline, f"{wanted['kind']} {name}: an older one is still being deleted; is the Dask operator running?")
 
 
@@ -121,8 +121,8 @@ def _wait_for_workers(api: KubernetesApi, name: str, uid: str, client: Client, d
 
 def _is_gone(api: KubernetesApi, name: str, uid: str) -> bool:
     """Whether the cluster of this uid was deleted or is being deleted."""
-    found = api.get(CLUSTERS, name)
-    return found is None or found["metadata"]["uid"] != uid or _is_being_deleted(found)
+    existing = api.get(CLUSTERS, name)
+    return existing is None or existing["metadata"]["uid"] != uid or _is_being_deleted(existing)
 
 
 def _require(api: KubernetesApi, name: str, uid: str) -> None:
@@ -133,13 +133,13 @@ def _require(api: KubernetesApi, name: str, uid: str) -> None:
 @contextlib.contextmanager
 def _watched(api: KubernetesApi, name: str, uid: str, client: Client) -> Iterator[None]:
     """Close the client if the cluster is deleted: its tasks would wait forever for the lost scheduler."""
-    ended, gone = threading.Event(), threading.Event()
+    ended, deleted = threading.Event(), threading.Event()
 
     def watch() -> None:
         while not ended.wait(WATCH_SECONDS):
             with contextlib.suppress(LleError):  # the API is briefly unreachable
                 if _is_gone(api, name, uid) and not ended.is_set():
-                    gone.set()
+                    deleted.set()
                     client.close()
                     return
 
@@ -149,7 +149,7 @@ def _watched(api: KubernetesApi, name: str, uid: str, client: Client) -> Iterato
     except Interrupted:
         raise
     except Exception:
-        if gone.is_set():
+        if deleted.is_set():
             _require(api, name, uid)
         raise
     finally:
@@ -199,13 +199,13 @@ def _delete(api: KubernetesApi, wanted: Json) -> None:
     name = wanted["metadata"]["name"]
     with _signals_ignored():
         try:
-            found = api.get(CLUSTERS, name)
-            if found is None or conflict(found, wanted):
+            existing = api.get(CLUSTERS, name)
+            if existing is None or conflict(existing, wanted):
                 return
-            uid = str(found["metadata"]["uid"])
+            uid = str(existing["metadata"]["uid"])
             api.delete(CLUSTERS, name, uid)
             deadline = time.monotonic() + GONE_SECONDS
-            while (found := api.get(CLUSTERS, name)) is not None and found["metadata"]["uid"] == uid:
+            while (existing := api.get(CLUSTERS, name)) is not None and existing["metadata"]["uid"] == uid:
                 _pause(deadline, f"DaskCluster {name} still exists {GONE_SECONDS} s after its deletion was requested")
         except LleError as error:
             seconds = wanted["spec"]["idleTimeout"]

@@ -86,12 +86,12 @@ def same_spec(resource: Json, wanted: Json) -> bool:
     return bool(same_hash and _owners(expected) <= _owners(existing))
 
 
-def conflict(found: Json, wanted: Json) -> LleError | None:
+def conflict(existing: Json, wanted: Json) -> LleError | None:
     """The error if this run may not use or delete a resource on the server, else None.
 
     A Job of the same name with another uid no longer exists, so its cluster may be replaced.
     """
-    metadata = found["metadata"]
+    metadata = existing["metadata"]
     label = f"{wanted['kind']} {metadata['name']}"
     labels = metadata.get("labels") or {}
     if any(labels.get(key) != value for key, value in MANAGED.items()):

@@ -23,10 +23,10 @@ SHOWN = 8
 def check_versions(client: Client, where: str) -> None:
     """Raises ConfigError that lists every package whose version differs from this process's, with both versions."""
     reported = client.get_versions(packages=COMPUTING)
-    mine = _versions(reported["client"])
-    differing = _differences(mine, _versions(reported["scheduler"]), MESSAGES, "the scheduler")
+    own = _versions(reported["client"])
+    differing = _differences(own, _versions(reported["scheduler"]), MESSAGES, "the scheduler")
     for address, worker in sorted(reported["workers"].items()):
-        differing += _differences(mine, _versions(worker), (*MESSAGES, *COMPUTING), f"worker {address}")
+        differing += _differences(own, _versions(worker), (*MESSAGES, *COMPUTING), f"worker {address}")
     for address, theirs in sorted(client.run(source_digest, on_error="return").items()):
         if not isinstance(theirs, OSError):  # the worker has just stopped
             their_sources = {SOURCES: theirs if isinstance(theirs, str) else "others"}
@@ -73,9 +73,9 @@ def _versions(reported: dict[str, Any]) -> dict[str, str]:
     return {**packages, "python": ".".join(packages["python"].split(".")[:2])}
 
 
-def _differences(mine: dict[str, str], theirs: dict[str, str], names: tuple[str, ...], who: str) -> list[str]:
+def _differences(own: dict[str, str], theirs: dict[str, str], names: tuple[str, ...], who: str) -> list[str]:
     return [
-        f"{name}: {mine[name]} here, {theirs.get(name, 'missing')} on {who}"
+        f"{name}: {own[name]} here, {theirs.get(name, 'missing')} on {who}"
         for name in names
-        if mine[name] != theirs.get(name, "missing")
+        if own[name] != theirs.get(name, "missing")
     ]

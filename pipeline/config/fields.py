@@ -50,8 +50,8 @@ def _exact(value: Any) -> Any:
     """12.0 and NumPy's integers as int, which strict mode refuses; other values unchanged."""
     if isinstance(value, list | tuple):
         return [_exact(part) for part in value]
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-    return int(value) if whole or (isinstance(value, Integral) and not isinstance(value, bool)) else value
+    is_integer = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return int(value) if is_integer or (isinstance(value, Integral) and not isinstance(value, bool)) else value
 
 
 def shown(value: Any) -> str:

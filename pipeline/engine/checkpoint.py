@@ -3,8 +3,8 @@
 A marker `_done/<stage>/<step>.<block>.json` is written after the block's data and holds the step's fingerprint. It
 counts only while the fingerprint matches, so a changed config, input or step invalidates exactly what it affects.
 
-A run with another config than the last one writes it into the store first, and gets to its steps one by one. What it
-has not got to is not known to be of this config: `_run/current.json` lists what is, until the run ends.
+A run with a new config first writes the config into the store, and then reaches the steps one by one. Steps that it
+has not reached may belong to the earlier config. Until the run ends, `_run/current.json` lists the reached steps.
 """
 
 import hashlib
@@ -35,10 +35,10 @@ def fingerprint_of(upstream: str, step: Step) -> str:
 def with_records(
     store: Store, step: Step, attributes: dict[str, Any] | None = None, among: Collection[tuple[str, str]] | None = None
 ) -> Step:
-    """A step that `shows_records`, with their state and the store's attributes as its identity; others as they are.
+    """Add the state of all records and the store's attributes to the identity of a step that `shows_records`.
 
-    A record says when its step was begun and how long it took, so it changes with every block that is computed.
-    `attributes` and `among` are what a run would set and which steps it would have, where that is asked before it.
+    Other steps are returned unchanged. A record holds the start time and the seconds of its step, so it changes with
+    every computed block. A preview passes the `attributes` of the next run and, in `among`, the steps it will have.
     """
     if not step.decides.shows_records:
         return step
@@ -109,10 +109,10 @@ def _undamaged(source_store: Store, step: Step, fingerprint: str) -> dict[int, B
         return None
     done = finished_blocks(source_store, step.stage, step.name, fingerprint)
     try:
-        found = damage.damage_of_step(source_store, record, done)
+        errors = damage.damage_of_step(source_store, record, done)
     except StoreError:
         return None
-    blocks = {damage.block_of_damage(record, error.array, error.chunk) for error in found}
+    blocks = {damage.block_of_damage(record, error.array, error.chunk) for error in errors}
     return None if None in blocks else {block: report for block, report in done.items() if block not in blocks}
 
 
@@ -137,7 +137,7 @@ def _is_there(store: Store, step: Step) -> bool:
 
 
 def _rivals(store: Store, step: Step, others: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Those of `others` that wrote the arrays which this step replaces: another way to the same result."""
+    """Those of `others` that wrote arrays which this step replaces: steps of another method for the same result."""
     names = {array.spec.name for array in step.writes.arrays} | set(step.writes.bundles)
     steps = recorded_steps(store) if others else {}
     return [key for key in others if key in steps and names & {*steps[key]["arrays"], *steps[key]["bundles"]}]
@@ -148,17 +148,17 @@ def forget_unused(store: Store, stage: str, used: set[str]) -> None:
     if all(other != stage or name in used for other, name in begun_steps(store)):
         return
     steps = recorded_steps(store)
-    kept = {name for key, record in steps.items() if key[0] != stage or key[1] in used
+    used_names = {name for key, record in steps.items() if key[0] != stage or key[1] in used
             for name in (*record["arrays"], *record["bundles"])}  # fmt: skip
     for (other, name), record in steps.items():
         if other == stage and name not in used:
             forget_step(store, stage, name)
-            for written in {*record["arrays"], *record["bundles"]} - kept:
+            for written in {*record["arrays"], *record["bundles"]} - used_names:
                 store.objects.delete(written)
 
 
 def delete_unrecorded(store: Store, names: Collection[str]) -> None:
-    """Delete those of the arrays that no step of this store has written: another method left them."""
+    """Delete those of the arrays that no recorded step has written; they are from another method."""
     written = {name for record in recorded_steps(store).values() for name in (*record["arrays"], *record["bundles"])}
     for name in set(names) - written:
         store.objects.delete(name)
@@ -206,7 +206,7 @@ def mark_done(store: Store, step: Step, fingerprint: str, report: BlockReport) -
 
 
 def is_whole(store: Store) -> bool:
-    """Whether it is a store and every block of every step begun has its marker. Names only: no marker is read."""
+    """Whether it is a store in which every block of every begun step has a marker. Markers are listed, not read."""
     done = Counter(name.removesuffix(".json").rpartition(".")[0] for name in store.objects.names("_done"))
     steps = recorded_steps(store)
     return (
@@ -225,15 +225,15 @@ def add_seconds(store: Store, step: Step, seconds: float) -> None:
 
 
 def begun_steps(store: Store) -> set[tuple[str, str]]:
-    """(stage, step) of every step this store has begun; by one list of names, where `recorded_steps` reads each."""
+    """(stage, step) of every step this store has begun. Lists names only, while `recorded_steps` reads each record."""
     keys = {tuple(name.rsplit("/", 1)[1].split(".")) for name in store.objects.names("_run/steps")}
     return {(key[0], key[1]) for key in keys if len(key) == 3 and key[2] == "json"}
 
 
 def recorded_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     """Every step this store has begun: (stage, step) -> its record, in the order they were begun."""
-    found = {key: step_record(store, *key) for key in begun_steps(store)}
-    steps = {key: record for key, record in found.items() if record is not None}
+    records_by_key = {key: step_record(store, *key) for key in begun_steps(store)}
+    steps = {key: record for key, record in records_by_key.items() if record is not None}
     return dict(sorted(steps.items(), key=lambda item: (item[1]["begun"], item[0])))
 
 
@@ -259,7 +259,7 @@ def reports_of_step(store: Store, stage: str, name: str) -> list[BlockReport]:
 
 
 def invalidate(store: Store, array: str, chunk: str) -> str:
-    """Forget the block that wrote a damaged chunk, so that the next run computes it again; says what was forgotten."""
+    """Delete the marker of the block that wrote a damaged chunk, so that the next run repeats it; returns its name."""
     for (stage, step), record in recorded_steps(store).items():
         if not damage.wrote(record, array):
             continue
@@ -267,7 +267,7 @@ def invalidate(store: Store, array: str, chunk: str) -> str:
             store.objects.delete(marker_name(stage, step, block))
             return f"block {block} of {stage}.{step}"
         forget_markers(store, stage, step)
-        if chunk == "zarr.json":  # a record of no fingerprint: the arrays are created anew, and the store is not whole
+        if chunk == "zarr.json":  # without a fingerprint in the record, the next run creates the arrays again
             store.put_json(_record_name(stage, step), {**record, "fingerprint": ""})
         return f"all of {stage}.{step}"
     return "nothing (no step wrote it)"

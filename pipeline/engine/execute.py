@@ -279,13 +279,13 @@ def _task_or_error(
 
 def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockReport | BaseException:
     """Call in another thread and wait, so that this thread handles signals while compiled code runs for minutes."""
-    found: list[BlockReport | BaseException] = []
+    outcomes: list[BlockReport | BaseException] = []
 
     def call() -> None:
         try:
-            found.append(function(*arguments))
+            outcomes.append(function(*arguments))
         except BaseException as error:
-            found.append(error)
+            outcomes.append(error)
 
     thread = threading.Thread(target=call, name=BLOCK_THREAD, daemon=True)
     thread.start()
@@ -295,7 +295,7 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
     except BaseException:
         subprocess_call.stop_all()
         raise
-    return found[0]
+    return outcomes[0]
 
 
 def wait_for_blocks(seconds: float) -> None:

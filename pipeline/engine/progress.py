@@ -75,18 +75,18 @@ class RunProgress:
             self._bars.update(self._task, advance=1, rate=f"{rate:.2g} blocks/s")
         elif now - self._spoken > LINE_SECONDS and self._done < step.n_blocks:
             self._spoken = now
-            left = (step.n_blocks - self._done) / rate
+            remaining = (step.n_blocks - self._done) / rate
             counts = f"{self._done}/{step.n_blocks} blocks, {rate:.2g}/s"
-            self.say(f"  {step.stage}.{step.name}: {counts}, {left:.0f} s left")
+            self.say(f"  {step.stage}.{step.name}: {counts}, {remaining:.0f} s left")
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
         if not computed:
             self._kept.append(step)
             return
         self._end_waiting()
-        kept = f", {step.n_blocks - computed} kept" if computed < step.n_blocks else ""
+        reused = f", {step.n_blocks - computed} kept" if computed < step.n_blocks else ""
         took = f"{computed:>4} of {step.n_blocks} blocks in {seconds:.1f} s"
-        self.say(f"  {step.stage + '.' + step.name:<34} {took}{kept}")
+        self.say(f"  {step.stage + '.' + step.name:<34} {took}{reused}")
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
         """One line about a stage that is through and has computed something."""
@@ -109,8 +109,8 @@ class RunProgress:
         if self._kept:
             stages, blocks = len({step.stage for step in self._kept}), sum(step.n_blocks for step in self._kept)
             counts = ((stages, "stage"), (len(self._kept), "step"), (blocks, "block"))
-            said = ", ".join(_counted(count, noun) for count, noun in counts)
-            self.say(f"kept: {said} of the earlier run")
+            totals = ", ".join(_counted(count, noun) for count, noun in counts)
+            self.say(f"kept: {totals} of the earlier run")
             self._kept = []
 
     def _tell_waiting(self, step: Step, ended: threading.Event) -> None:

@@ -44,7 +44,7 @@ def exchange(
     n, n_blocks = layout.n_points, layout.point_blocks()
     block_size = layout.block_points
     wanted = {"blocks": Blocks(n, block_size), **({} if lists == LISTS else {"lists": lists})}
-    asked, sent = folders(lists)
+    requests_folder, sent = folders(lists)
     most = min(n - min(n, block_size), block_size * layout.k_max)
     requests = yield Step(
         stage,
@@ -53,7 +53,7 @@ def exchange(
         n_blocks,
         Decides(wanted),
         Runs(request_rows_bytes(block_size=block_size, k=layout.k_max)),
-        Writes(bundles=(asked,), bundle_bytes=disk_costs.request_rows(blocks=n_blocks, rows=n_blocks * most)),
+        Writes(bundles=(requests_folder,), bundle_bytes=disk_costs.request_rows(blocks=n_blocks, rows=n_blocks * most)),
         expected=lambda b: {"rows": min(n, 4 * block_size) if n_blocks > 1 else 0, "most": most},
     )
     asked_for = sum(report["most" if "most" in report else "rows"] for report in requests)
@@ -85,10 +85,10 @@ def request_rows(store: Store, block_index: int, blocks: Blocks, lists: str = LI
 
 
 def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, lists: str = LISTS) -> Report:
-    """Send every block that asked the rows of an array that it wants of this one."""
+    """Send every block that requested rows the rows of an array that it needs from this block."""
     start, stop = blocks.rows(block_index)
-    asked, answers = folders(lists)
-    names = store.objects.names(f"{asked}/{block_index:05d}")
+    requests_folder, answers = folders(lists)
+    names = store.objects.names(f"{requests_folder}/{block_index:05d}")
     values = store.read(array, start, stop) if names else None
     sent = 0
     for name in names:

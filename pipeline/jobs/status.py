@@ -45,14 +45,14 @@ def status_of(url: str) -> dict[str, Any]:
 
 def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
     """The status of the published version, the pointer, and the unpublished version. Raises ConfigError without any."""
-    pointer, left = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
-    work = status(left[0]) if left else None
+    pointer, unpublished = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
+    work = status(unpublished[0]) if unpublished else None
     if pointer is None and work is None:
         raise ConfigError(f"{root.url}: no version has been begun there")
-    gone, busy = pointer is not None and not root.published().objects.exists("zarr.json"), running(root.store)
-    if gone and not (busy and work):  # one that is being computed anew is shown
+    is_deleted, busy = pointer is not None and not root.published().objects.exists("zarr.json"), running(root.store)
+    if is_deleted and not (busy and work):  # a version that is being computed is shown instead
         raise unreadable(root.published())
-    shown = work or {} if pointer is None or gone else status(root.published())
+    shown = work or {} if pointer is None or is_deleted else status(root.published())
     state = "running" if busy else shown["state"]
     now = work["now"] if work and state == "running" else None
     return {**shown, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,

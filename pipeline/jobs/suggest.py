@@ -68,7 +68,7 @@ def suggest(config: Config, sample: int) -> dict[str, Any]:
     m = int(np.clip(round(likely.value), 1, sampled.points.shape[1]))
     candidates = _candidates(config, sampled, m, [k for k in sorted({*NEIGHBORS, own}) if m < k <= n_others])
     stretch = (sampled.n_rows / len(sampled.points)) ** (1 / max(likely.value, 1.0))
-    best = next((one for one in candidates if one.chosen), None)
+    best = next((candidate for candidate in candidates if candidate.chosen), None)
     values: dict[str, Any] = {"eigensolver.n_components": m}
     if best is not None:
         values |= {} if config.varies else {"neighbors.n_neighbors": best.n_neighbors}
@@ -77,7 +77,7 @@ def suggest(config: Config, sample: int) -> dict[str, Any]:
         "method": config.method, "n_rows": sampled.n_rows, "n_features": sampled.points.shape[1],
         "sample": len(sampled.points), "queries": len(sampled.lists.ids), "stretch": stretch,
         "dimension": {"two_nearest": nearest._asdict(), "maximum_likelihood": {**likely._asdict(), "n_neighbors": own}},
-        "candidates": [_described(one) for one in candidates], "suggested": values,
+        "candidates": [_described(candidate) for candidate in candidates], "suggested": values,
         "reasons": _reasons(config, likely, nearest, m, candidates, stretch),
     }  # fmt: skip
 
@@ -126,7 +126,7 @@ def _candidates(config: Config, sample: SampledRows, m: int, neighbors: list[int
 
         candidates = [measure(k) for k in neighbors]
     chosen = choose(candidates)
-    return [replace(one, chosen=one is chosen) for one in candidates]
+    return [replace(candidate, chosen=candidate is chosen) for candidate in candidates]
 
 
 def _reg(config: Config, sample: SampledRows, k: int, m: int) -> tuple[float, str]:
@@ -210,7 +210,7 @@ def _reasons(
         )
     if likely.value > 6:
         reasons.append("above about six both estimators are too low, because of boundaries and few points")
-    best = next((one for one in candidates if one.chosen), None)
+    best = next((candidate for candidate in candidates if candidate.chosen), None)
     if best is None:
         return reasons if config.method == "pca" else [*reasons, "no candidate could embed the sample; see the table"]
     reasons.append(

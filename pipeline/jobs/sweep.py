@@ -185,11 +185,11 @@ def _on_workers(executor: Executor, ready: list[Experiment], stores: dict[str, s
         children.setdefault(experiment.parent, []).append(experiment.name)
     same = (fresh, executor.memory, required_versions(executor.client) if executor.client else None)
     arguments = {name: (experiment, stores.get(experiment.parent), *same) for name, experiment in named.items()}
-    for name, found in run_tree(executor.client, children, _task, arguments):
-        if isinstance(found, BaseException):
-            code = found.exit_code if isinstance(found, LleError) else 1
-            found = _row(named[name], StepCounts(), "failed", code, f"{type(found).__name__}: {found}", 0.0)
-        yield found
+    for name, row in run_tree(executor.client, children, _task, arguments):
+        if isinstance(row, BaseException):
+            code = row.exit_code if isinstance(row, LleError) else 1
+            row = _row(named[name], StepCounts(), "failed", code, f"{type(row).__name__}: {row}", 0.0)
+        yield row
 
 
 def _task(

@@ -149,8 +149,8 @@ def most_boxes(run: Store, n_blocks: int) -> int:
     if not run.has_bundle(KEPT_CELLS):
         return plan.most_boxes(plan.n_cells(run.array(array_specs.POINTS.name).shape[0]), n_blocks)
     with read_elsewhere(run):
-        kept = run.read_bundle(KEPT_CELLS)
-    return plan.most_boxes(len(kept["counts"]), n_blocks, int(kept["generations"]))
+        kept_cells = run.read_bundle(KEPT_CELLS)
+    return plan.most_boxes(len(kept_cells["counts"]), n_blocks, int(kept_cells["generations"]))
 
 
 def _n_embedded(run: Store) -> int:
@@ -164,16 +164,16 @@ def _n_embedded(run: Store) -> int:
 
 def _layout(run: Store, job: embed_new.Job, source: Source, execution: Execution | None) -> tuple[Layout, Any]:
     """Sizes, with blocks that fit the workers, and where to run. Raises NotEnoughMemory."""
-    points, asked = run.array(array_specs.POINTS.name), execution or Execution()
+    points, settings = run.array(array_specs.POINTS.name), execution or Execution()
     row = max(job.n_features_input * source.dtype.itemsize, points.shape[1] * points.dtype.itemsize)
     layout = Layout(
         source.n_rows, job.n_features_input, points.dtype.name,
-        plan.block_points(asked.block_points, source.n_rows, row), n_points=points.shape[0],
+        plan.block_points(settings.block_points, source.n_rows, row), n_points=points.shape[0],
         n_features=points.shape[1], k_max=run.array(array_specs.NEIGHBOR_INDICES.name).shape[1],
     )  # fmt: skip
-    cluster = asked.cluster
+    cluster = settings.cluster
     stages = {"transform": embed_new.steps}
-    if asked.block_points == "auto":
+    if settings.block_points == "auto":
         layout = task_costs.fit_blocks(stages, job, layout, memory_of_workers(cluster))
     if execution is None and layout.input_blocks() == 1:
         cluster = Cluster(kind="serial")

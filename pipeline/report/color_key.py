@@ -63,10 +63,10 @@ def draw_key(ax: Axes, key: Key, extent: tuple[float, float]) -> None:
     wide, high = extent
     left = 1 + GAP / wide
     if key.classes:
-        marks = [Line2D([], [], color=color, marker="o", linestyle="", markersize=6) for _, color in key.classes]
+        handles = [Line2D([], [], color=color, marker="o", linestyle="", markersize=6) for _, color in key.classes]
         names, title = [plain_text(name, 24) for name, _ in key.classes], plain_text(key.label, 24)
         place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (left, 1.0), "borderaxespad": 0.0}
-        legend = ax.legend(marks, names, title=title, frameon=False, **place)
+        legend = ax.legend(handles, names, title=title, frameon=False, **place)
         for text in (*legend.get_texts(), legend.get_title()):
             text.set(fontsize=8, color=INK)
         return

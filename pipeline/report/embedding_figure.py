@@ -48,9 +48,9 @@ def _add_key(figure: Figure, axes: Sequence[Axes], paint: Paint) -> None:
     """Legend for classes, colour bar for values and counts."""
     if paint.classes is not None:
         style: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 6}
-        marks = [Line2D([], [], color=color, **style) for color in paint.classes.colors]
+        handles = [Line2D([], [], color=color, **style) for color in paint.classes.colors]
         names, title = [plain_text(name, 24) for name in paint.classes.names], plain_text(paint.label, 24)
-        legend = figure.legend(marks, names, title=title, loc="outside right upper", frameon=False)
+        legend = figure.legend(handles, names, title=title, loc="outside right upper", frameon=False)
         legend.set_alignment("left")
         for text in (*legend.get_texts(), legend.get_title()):
             text.set(fontsize=9, color=INK)

@@ -98,11 +98,11 @@ def _list_sizes(reports: Reports, n_points: int | None) -> dict[str, Any] | None
 
 def _classes_of_embedded(graph: dict[str, Any], reports: Reports) -> dict[str, int] | None:
     """Components that are embedded (before the eigensolve: that are large enough), and their closed classes left."""
-    left = graph.get("closed_classes_by_component")
-    if left is None:
+    classes_left = graph.get("closed_classes_by_component")
+    if classes_left is None:
         return None
     n_components = len(reports.get(("solve_embedding", "solve"), [])) or graph["n_components_large"]
-    return {"components": min(n_components, len(left)), "classes": sum(left[:n_components])}
+    return {"components": min(n_components, len(classes_left)), "classes": sum(classes_left[:n_components])}
 
 
 def _solutions(solved: list[dict[str, Any]]) -> dict[str, Any]:

@@ -40,8 +40,8 @@ def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_em
         rows = np.concatenate([np.arange(boxes.start[box], boxes.stop[box]) for box in used])
         if n_embedded:
             rows = rows[trained.gather(array_specs.POINT_COMPONENT.name, rows) < n_embedded]
-        found = _search(points[queries], trained.gather(array_specs.POINTS.name, rows), rows, k)
-        both = (np.hstack([lists.ids[queries], found.ids]), np.hstack([lists.distances[queries], found.distances]))
+        nearest = _search(points[queries], trained.gather(array_specs.POINTS.name, rows), rows, k)
+        both = (np.hstack([lists.ids[queries], nearest.ids]), np.hstack([lists.distances[queries], nearest.distances]))
         for column, better in zip(lists, select_nearest(*both, np.full(len(queries), NEW), k), strict=True):
             column[queries] = better
     return lists

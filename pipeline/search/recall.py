@@ -28,21 +28,21 @@ def raise_recall(config: Config, layout: Layout) -> Generator[Step, list[Report]
     """
     neighbors, k = config.neighbors, layout.k_max
     method = neighbor_method(neighbors.method, layout.n_points, layout.n_features)
-    most = neighbors.max_overlap if method == "pynndescent" and not config.varies else 0
+    max_overlap = neighbors.max_overlap if method == "pynndescent" and not config.varies else 0
     searched, values = first_round(layout, k, neighbors.seed), []
     while True:
         recall = yield from _measure(config, layout, searched)
         values.append(recall["value"])
         if recall["value"] >= neighbors.min_recall:
             return searched
-        if searched.overlap >= most:
+        if searched.overlap >= max_overlap:
             raise BoundsNotMet(below_bound(recall, values, config))
         remark = (
             f"recall {recall['value']:.4f} is below neighbors.min_recall {neighbors.min_recall}: searching each point "
-            f"in {min(2 * searched.overlap, most)} groups of cells after {searched.overlap} (neighbors.max_overlap "
-            f"{most})"
+            f"in {min(2 * searched.overlap, max_overlap)} groups of cells after {searched.overlap} "
+            f"(neighbors.max_overlap {max_overlap})"
         )
-        searched = next_round(searched, most, layout, k, neighbors.seed, remark)
+        searched = next_round(searched, max_overlap, layout, k, neighbors.seed, remark)
         yield from search_groups("mend_graph", layout, k, searched)
 
 
@@ -129,10 +129,10 @@ def choose_sample(
     radii[short] = radii[~short].max(initial=0.0)
     with np.errstate(over="ignore"):  # beyond float32 everything is within reach
         radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
-    found = store.gather(listed.name, rows).astype(np.int64)
-    unique, positions = np.unique(found, return_inverse=True)
+    listed_ids = store.gather(listed.name, rows).astype(np.int64)
+    unique, positions = np.unique(listed_ids, return_inverse=True)
     neighbors = store.gather(array_specs.POINTS.name, unique[unique >= 0])
-    positions = positions.reshape(found.shape) - int((unique < 0).sum())
+    positions = positions.reshape(listed_ids.shape) - int((unique < 0).sum())
     distances = exact_distances(points, neighbors, positions)
     counts = {"wanted": wanted} if lists else {}
     name = f"{place}/recall_sample"

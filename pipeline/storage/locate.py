@@ -41,11 +41,11 @@ def identify(objects: Objects) -> Place:
             return Place("empty", "nothing but an empty zarr group")  # a run of an earlier release was killed there
         what = "an unreadable zarr.json beside" if attributes is None else "zarr data of another program:"
         return Place("foreign", f"{what} {_shown(names)}")
-    if (found := attributes[FORMAT]) != FORMAT_VERSION:
-        return Place("other version", f"store format {found}")
+    if (version := attributes[FORMAT]) != FORMAT_VERSION:
+        return Place("other version", f"store format {version}")
     if not are_as_written(attributes):
         return Place("damaged", "a zarr.json whose attributes do not match their checksums")
-    return Place("run", f"store format {found}")
+    return Place("run", f"store format {version}")
 
 
 def _attributes(document: bytes) -> dict[str, Any] | None:
