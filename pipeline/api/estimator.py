@@ -174,6 +174,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         >>> LocallyLinearEmbedding(method="pca").fit(load_digits().data).component_.max()
         np.int32(0)
         """
+        from ..storage.fitted import fitted_store  # noqa: PLC0415
         from .embed import finished_run, warn_of_embedding  # noqa: PLC0415
         from .place_in_memory import read_graph, read_training, state_of  # noqa: PLC0415
 
@@ -182,11 +183,12 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         with finished_run(X, self._sections(X), self.verbose, labels) as (store, result):
             self.embedding_ = store.read_all(array_specs.EMBEDDING.name)
             self.component_ = store.read_all(array_specs.COMPONENT.name)
-            self.eigenvalues_ = store.read_all(array_specs.EIGENVALUES.name)
-            self.n_features_in_ = store.array(array_specs.RAW.name).shape[1]
-            self._state = state_of(store)
-            self._training = read_training(store, self._state) if self.store is None else None
-            self._graph = read_graph(store, self._state) if self.store is None else None
+            fitted = fitted_store(store)
+            self.eigenvalues_ = fitted.read_all(array_specs.EIGENVALUES.name)
+            self.n_features_in_ = fitted.array(array_specs.RAW.name).shape[1]
+            self._state = state_of(fitted)
+            self._training = read_training(fitted, self._state) if self.store is None else None
+            self._graph = read_graph(fitted, self._state) if self.store is None else None
         self.metrics_, self.store_ = result.metrics, None if self.store is None else result.store
         self.reconstruction_error_ = float(self.eigenvalues_.sum())
         warn_of_embedding(result)
@@ -300,17 +302,19 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         check_is_fitted(self)
         if self._graph is not None:
             return self._graph
+        from ..storage.fitted import fitted_store  # noqa: PLC0415
         from ..storage.store import Store  # noqa: PLC0415
         from .place_in_memory import read_graph  # noqa: PLC0415
 
-        return read_graph(Store(str(self.store_)), self._state)
+        return read_graph(fitted_store(Store(str(self.store_))), self._state)
 
     def _points(self) -> "Training":
+        from ..storage.fitted import fitted_store  # noqa: PLC0415
         from ..storage.store import Store  # noqa: PLC0415
         from .place_in_memory import read_training  # noqa: PLC0415
 
         with python_errors():
-            return self._training or read_training(Store(str(self.store_)), self._state)
+            return self._training or read_training(fitted_store(Store(str(self.store_))), self._state)
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """Validate X by scikit-learn's rules; of a chunked array only the shape, the stages check the rest."""

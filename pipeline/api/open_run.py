@@ -142,7 +142,7 @@ def open_run(store: str) -> OpenedRun:
     run_store.require_run()
     attributes = run_store.attributes()
     arrays = {}
-    has_embedding = current_config.current_record(run_store, "solve_embedding", "write") is not None
+    has_embedding = any(current_config.current_record(run_store, *step) for step in current_config.EMBEDDING_STEPS)
     for spec in array_specs.ARRAYS:
         if current_config.holds_array(run_store, spec.name) and (has_embedding or spec not in EMBEDDED):
             stored_array = StoredArray(run_store.url, spec.name)

@@ -10,7 +10,8 @@ LISTED = 20  # names of columns in a line
 
 
 def describe_validation(valid: dict[str, Any]) -> str:
-    lines = [f"valid: {valid['n_input']} rows of {valid['n_features']} features, {valid['dtype']}"]
+    fitted = f"; {valid['fit_sample']} rows are fitted, the others are placed" if valid["fit_sample"] else ""
+    lines = [f"valid: {valid['n_input']} rows of {valid['n_features']} features, {valid['dtype']}{fitted}"]
     return "\n".join([*lines, *describe_columns(valid["columns"]), *(f"warning: {text}" for text in valid["warnings"])])
 
 
@@ -44,6 +45,8 @@ def describe_plan(plan: dict[str, Any]) -> str:
         f"total on disk: {plan['array_bytes'] / GIB:.2f} GiB of arrays; with M and intermediate results at most "
         f"{plan['disk_bytes'] / GIB:.2f} GiB"
     )
+    if sample := plan["fit_sample"]:
+        lines.append(f"{sample['rows_fitted']} rows are fitted; {sample['rows_placed']} rows are placed, by blocks")
     lines += describe_columns(plan["columns"])
     lines += [f"warning: {text}" for text in plan["warnings"]]
     lines += [plan["says"]] if plan["says"] else []

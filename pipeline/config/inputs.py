@@ -16,6 +16,10 @@ class AnyInput(Model):
     """The keys that every kind of input has."""
 
     where: StrictInt | StrictFloat | str | None = Field(None, description="keep only the rows with this label")
+    fit_sample: Int | None = Field(
+        None, gt=0, description="compute the embedding of so many rows, evenly spread, and place the other rows among "
+        "them; null: all rows are computed together",
+    )  # fmt: skip
 
 
 class SyntheticInput(AnyInput):

@@ -188,6 +188,23 @@ class Config(Model):
         return self
 
     @model_validator(mode="after")
+    def _sample_fits(self) -> "Config":
+        if self.input.fit_sample is None:
+            return self
+        if self.output.keep is not None:
+            raise ValueError(
+                "input.fit_sample and output.keep are both set, but versions of a store hold runs of all rows; remove "
+                "one of them"
+            )
+        for key in ("k_per_point", "precomputed"):
+            if getattr(self.neighbors, key) is not None:
+                raise ValueError(
+                    f"input.fit_sample and neighbors.{key} are both set, but {key} is about all rows; remove one of "
+                    f"them"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _fits_together(self) -> "Config":
         m, pca = self.eigensolver.n_components, self.preprocess.pca
         k = self.k_bounds[1] if self.varies else self.neighbors.n_neighbors

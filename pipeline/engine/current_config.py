@@ -14,6 +14,8 @@ from ..storage.store import Store
 from .checkpoint import finished_blocks, recorded_steps, step_record
 
 CURRENT = "_run/current.json"
+EMBEDDING_STEPS = (("solve_embedding", "write"), ("transform", "embed"))
+"""The steps that write an embedding: of the fitted points, and of placed rows."""
 NOTHING: dict[str, Any] = {"steps": [], "arrays": [], "metrics": False}
 
 
@@ -94,10 +96,11 @@ def embedding_record(store: Store) -> dict[str, Any] | None:
 
     Eigenpairs that did not converge are written too.
     """
-    record = current_record(store, "solve_embedding", "write") if store.is_run() else None
-    if record is None or not finished_blocks(store, "solve_embedding", "write", record["fingerprint"]):
-        return None
-    return record
+    for stage, name in EMBEDDING_STEPS if store.is_run() else ():
+        record = current_record(store, stage, name)
+        if record and len(finished_blocks(store, stage, name, record["fingerprint"])) == record["n_blocks"]:
+            return record
+    return None
 
 
 def require_embedding(store: Store) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from .base import LabelKind, Source
 from .column_names import ColumnRoles, TableColumns
 from .damage import damage_as_input_error
 from .files import find_files
-from .row_filter import SelectedRows
+from .row_filter import SampledRows, SelectedRows
 
 __all__ = ["ColumnRoles", "LabelKind", "Source", "TableColumns", "open_source", "table_columns"]
 
@@ -30,14 +30,16 @@ _TABLES = {"parquet": ("parquet_files", "parquet_tables"), "csv": ("csv_files", 
 def open_source(kind: str, **params: Any) -> Source:
     """Open an input of this kind; params are the other keys of the config's input section, None if not set.
 
-    `where` keeps only the rows with this label. `chosen_by` names the labels for this choice, if the labels to read
-    hold something else (numbers of neighbours).
+    `where` keeps only the rows with this label, `fit_sample` so many of these, evenly spread. `chosen_by` names the
+    labels that `where` is about, if the labels to read hold something else (numbers of neighbours).
 
     Cheap: reads headers only (csv: scans the file once per process for its line breaks), so every task may
     call it again.
 
     Raises InputError if the input is missing, damaged, or not a numeric matrix.
     """
+    if fit_sample := params.pop("fit_sample", None):
+        return SampledRows(open_source(kind, **params), fit_sample)
     where, labels = params.pop("where", None), "label" if "label" in params else "labels"
     if "id" in params:
         params["id_column"] = params.pop("id")

@@ -1,4 +1,4 @@
-"""An input of only the rows with one label."""
+"""An input of only some rows of another: those with one label, or a sample."""
 
 import json
 from collections.abc import Iterator
@@ -9,26 +9,20 @@ import numpy.typing as npt
 from ..core.errors import InputError
 from .base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
 
-WINDOW_ROWS = 4096
-"""Rows of the source in memory at a time; does not affect results."""
+WINDOW_ROWS, WINDOW_BYTES = 4096, 1 << 23
+"""Rows of the source in memory at a time: WINDOW_ROWS, or more if they fit WINDOW_BYTES. No result depends on it."""
+
+SAMPLE_SEED = 20001222
 
 _rows_by_key: dict[str, npt.NDArray[np.int64]] = {}
 
 
-class SelectedRows(Source):
-    """The rows of a source whose label is `where`: the name of a class, or a number.
+class ChosenRows(Source):
+    """Some rows of a source, ascending. `labelled` is the same input with the labels to return."""
 
-    `labelled` is the same input with the labels to return, which may differ from the labels that choose the rows.
-    Labels are read once per process. Raises InputError if the source has no labels, or no row matches.
-    """
-
-    def __init__(self, source: Source, where: float | str, labelled: Source) -> None:
-        if source.label_width != 1:
-            problem = "no labels" if not source.label_width else f"{source.label_width} label columns"
-            raise InputError(f"input.where: needs an input with one label per row, found {problem}; give labels")
-        self._source, self._where, self._labelled = source, where, labelled
-        self._rows = _matching(source, where)
-        self.n_rows, self.n_features, self.dtype = len(self._rows), source.n_features, source.dtype
+    def __init__(self, source: Source, rows: npt.NDArray[np.int64], labelled: Source) -> None:
+        self._source, self._rows, self._labelled = source, rows, labelled
+        self.n_rows, self.n_features, self.dtype = len(rows), source.n_features, source.dtype
         self.roles = source.roles
 
     def locate(self, row: int) -> str:
@@ -54,28 +48,60 @@ class SelectedRows(Source):
         """Width of the returned labels."""
         return self._labelled.label_width
 
+    @property
+    def detects_changes(self) -> bool:
+        """As in the source."""
+        return self._source.detects_changes
+
     def read(self, start: int, stop: int) -> AnyArray:
-        """Selected rows [start, stop); reads one window of the source at a time."""
+        """Chosen rows [start, stop); reads one window of the source at a time."""
         check_range(start, stop, self.n_rows)
         out = np.empty((stop - start, self.n_features), self.dtype)
         for part, low, high, rows in self._windows(start, stop):
             out[part] = self._source.read(low, high)[rows]
         return out
 
-    def read_labels(self, start: int, stop: int) -> FloatArray:
-        """The labels of selected rows [start, stop)."""
+    def read_labels(self, start: int, stop: int) -> FloatArray | None:
+        """The labels of chosen rows [start, stop); None without labels."""
         check_range(start, stop, self.n_rows)
+        if not self.label_width:
+            return None
         parts = [np.asarray(self._labelled.read_labels(low, high))[rows]
                  for _, low, high, rows in self._windows(start, stop)]  # fmt: skip
         return np.concatenate(parts) if parts else np.empty((0, *([self.label_width] * (self.label_width > 1))))
 
     def _windows(self, start: int, stop: int) -> Iterator[tuple[slice, int, int, npt.NDArray[np.int64]]]:
         """Yield (target slice in rows [start, stop), source range low, high, row numbers in that range)."""
-        selected = self._rows[start:stop]
-        for window in np.unique(selected // WINDOW_ROWS):
-            first, stop_at = np.searchsorted(selected, [window * WINDOW_ROWS, (window + 1) * WINDOW_ROWS])
-            low, high = int(selected[first]), int(selected[stop_at - 1]) + 1
-            yield slice(first, stop_at), low, high, selected[first:stop_at] - low
+        chosen = self._rows[start:stop]
+        size = self._window_rows
+        for window in np.unique(chosen // size):
+            first, stop_at = np.searchsorted(chosen, [window * size, (window + 1) * size])
+            low, high = int(chosen[first]), int(chosen[stop_at - 1]) + 1
+            yield slice(first, stop_at), low, high, chosen[first:stop_at] - low
+
+    @property
+    def _window_rows(self) -> int:
+        return max(WINDOW_ROWS, WINDOW_BYTES // (self.n_features * self.dtype.itemsize))
+
+    def bytes_beside(self, n_rows: int) -> int:
+        """Bytes of a window of the source, and the numbers of all chosen rows."""
+        window = min(self._window_rows, self._source.n_rows)
+        return self._source.bytes_beside(window) + window * self.n_features * self.dtype.itemsize + 8 * self.n_rows
+
+
+class SelectedRows(ChosenRows):
+    """The rows of a source whose label is `where`: the name of a class, or a number.
+
+    `labelled` is the same input with the labels to return, which may differ from the labels that choose the rows.
+    Labels are read once per process. Raises InputError if the source has no labels, or no row matches.
+    """
+
+    def __init__(self, source: Source, where: float | str, labelled: Source) -> None:
+        if source.label_width != 1:
+            problem = "no labels" if not source.label_width else f"{source.label_width} label columns"
+            raise InputError(f"input.where: needs an input with one label per row, found {problem}; give labels")
+        super().__init__(source, _matching(source, where), labelled)
+        self._where = where
 
     def state(self, start: int, stop: int) -> str:
         """State of the whole source: its labels choose the rows."""
@@ -83,13 +109,44 @@ class SelectedRows(Source):
 
     def bytes_beside(self, n_rows: int) -> int:
         """Bytes of a window of the source, and the numbers of all selected rows."""
-        return self._source.bytes_beside(min(WINDOW_ROWS, self._source.n_rows)) + 24 * self._source.n_rows
+        return super().bytes_beside(n_rows) + 24 * self._source.n_rows
 
     def fingerprint(self) -> Fingerprint:
         """Fingerprint of the source, the chosen label, and the returned labels if they differ."""
         fingerprint = {"where": self._where, "of": self._source.fingerprint()}
         labelled = self._labelled.fingerprint()
         return fingerprint if labelled == fingerprint["of"] else {**fingerprint, "labelled": labelled}
+
+
+class SampledRows(ChosenRows):
+    """A sample of the rows of a source: one random row from each of `size` equal ranges, all rows if there are fewer.
+
+    The sample depends only on `size` and the number of rows.
+    """
+
+    def __init__(self, source: Source, size: int) -> None:
+        super().__init__(source, sample_of(source.n_rows, size), source)
+        self._size = size
+
+    def state(self, start: int, stop: int) -> str:
+        """State of the part of the source that holds these rows."""
+        return self._source.state(int(self._rows[start]), int(self._rows[stop - 1]) + 1) if stop > start else ""
+
+    def fingerprint(self) -> Fingerprint:
+        """Fingerprint of the source, and the size of the sample."""
+        return {"fit_sample": self._size, "of": self._source.fingerprint()}
+
+
+def sample_of(n_rows: int, size: int) -> npt.NDArray[np.int64]:
+    """One random row from each of `size` equal ranges of n_rows rows, ascending; all rows if there are no more.
+
+    >>> len(sample_of(1000, 300)), sample_of(5, 9)
+    (300, array([0, 1, 2, 3, 4]))
+    """
+    if n_rows <= size:
+        return np.arange(n_rows)
+    edges = np.array([part * n_rows // size for part in range(size + 1)])
+    return np.random.default_rng(SAMPLE_SEED).integers(edges[:-1], edges[1:])
 
 
 def _matching(source: Source, where: float | str) -> npt.NDArray[np.int64]:

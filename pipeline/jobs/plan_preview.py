@@ -15,7 +15,9 @@ from ..stages import ingest, solve_embedding
 from ..stages.registry import stages_of
 from ..storage.store import Store
 from ..storage.versions import Versions
+from .fit_and_place import config_of_fit
 from .layout import layout_of, run_attributes
+from .placing_preview import forecast_placing
 from .reprocess import History, begin, identity, is_current, version_id
 
 
@@ -37,6 +39,7 @@ class Forecast:
         self.matrices: Store | None = None
         self.solver: dict[str, Any] | None = None
         self.reg: dict[str, Any] | None = None
+        self.layout: Layout | None = None
         self._upstream, self._history, self._unread = "", History(), 0
         self._unread_files = False
         self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
@@ -139,7 +142,7 @@ def forecast(config: Config) -> Forecast:
     source = ingest.open_input(config)
     preview = Forecast(config, source)
     layout = preview.begun(layout_of(config, source, preview.stores[0] if preview.stores else None))
-    preview.steps, _ = walk(stages_of(config.method), config, layout, preview.known)
+    preview.steps, preview.layout = walk(stages_of(config.method), config, layout, preview.known)
     chosen = next((preview.reports[stage, STEP][0] for stage in STAGES if (stage, STEP) in preview.reports), None)
     preview.reg = describe_reg(config.method, config.weights.reg, chosen)
     if (solved := preview.reports.get(("solve_embedding", "solve"))) is not None:
@@ -151,33 +154,48 @@ def forecast(config: Config) -> Forecast:
 
 def plan_summary(config: Config) -> dict[str, Any]:
     """The plan of a run. Raises NotEnoughMemory, with the plan, if a step does not fit its workers."""
-
-    preview, limit = forecast(config), memory_of_workers(config.execution.cluster)
-    room = None if limit is None else task_costs.task_room(limit)
-    rows = [
-        {
-            "stage": step.stage,
-            "step": step.name,
-            "tasks": step.n_blocks,
-            "bytes_per_task": step.runs.bytes_per_task,
-            "disk_bytes": step.writes.disk_bytes,
-            "where": where(step, config),
-            "fits": fits(step, config),
-            "reused": preview.reused.get((step.stage, step.name), 0),
-        }
-        for step in preview.steps
-    ]
-    sizes = {
-        "disk_bytes": sum(step.writes.disk_bytes for step in preview.steps),
-        "array_bytes": sum(step.writes.disk_bytes - step.writes.bundle_bytes for step in preview.steps),
+    limit, placing = memory_of_workers(config.execution.cluster), None
+    if config.input.fit_sample is None:
+        preview = forecast(config)
+    else:
+        preview = forecast(config_of_fit(config))
+        assert preview.layout is not None
+        fit_is_done = all(
+            preview.reused.get(step.key, 0) == step.n_blocks for step in preview.steps if step.stage != "write_report"
+        )
+        placing = forecast_placing(config, preview.layout, fit_is_done)
+    planned = [(step, preview.reused.get(step.key, 0)) for step in preview.steps]
+    if placing is not None:
+        planned = [(step, reused) for step, reused in planned if step.stage != "write_report"] + placing.steps
+    plan = {
+        "steps": [_row(step, reused, config) for step, reused in planned],
+        "disk_bytes": sum(step.writes.disk_bytes for step, _ in planned),
+        "array_bytes": sum(step.writes.disk_bytes - step.writes.bundle_bytes for step, _ in planned),
+        "solver": preview.solver,
+        "reg": preview.reg,
+        "worker_memory": limit,
+        "worker_room": None if limit is None else task_costs.task_room(limit),
+        "columns": preview.columns,
+        "warnings": warnings_of_columns(preview.columns),
+        "fit_sample": None if placing is None else placing.counts,
+        **preview.summary(),
     }
-    plan = {"steps": rows, **sizes, "solver": preview.solver, "reg": preview.reg, "worker_memory": limit,
-            "worker_room": room, "columns": preview.columns, "warnings": warnings_of_columns(preview.columns),
-            **preview.summary()}  # fmt: skip
     try:
-        remaining = (step for step in preview.steps if preview.reused.get((step.stage, step.name), 0) < step.n_blocks)
-        task_costs.check_plan(remaining, limit)
+        task_costs.check_plan((step for step, reused in planned if reused < step.n_blocks), limit)
     except NotEnoughMemory as error:
         error.plan = plan
         raise
     return plan
+
+
+def _row(step: Step, reused: int, config: Config) -> dict[str, Any]:
+    return {
+        "stage": step.stage,
+        "step": step.name,
+        "tasks": step.n_blocks,
+        "bytes_per_task": step.runs.bytes_per_task,
+        "disk_bytes": step.writes.disk_bytes,
+        "where": where(step, config),
+        "fits": fits(step, config),
+        "reused": reused,
+    }

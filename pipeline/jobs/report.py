@@ -3,10 +3,11 @@
 from ..engine import current_config
 from ..engine.checkpoint import finished_blocks
 from ..engine.plan import Json
-from ..stages.registry import stages_of
 from ..stages.write_report import write_report
+from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import running
 from ..storage.store import Store
+from .status import stages_of_store
 
 
 def rebuild_report(store: Store) -> None:
@@ -19,14 +20,14 @@ def unfinished_stage(store: Store) -> Json | None:
 
     A stage has finished if a later one has begun, or all blocks of its steps are done and the report was written.
     """
-    steps = current_config.current_steps(store)
-    begun = {stage for stage, _ in steps}
-    open_stages = {
-        stage
-        for (stage, step), record in steps.items()
-        if len(finished_blocks(store, stage, step, record["fingerprint"])) < record["n_blocks"]
-    }
-    for stage in stages_of(store.attributes()["config"]["method"]):
+    begun, open_stages = set[str](), set[str]()
+    for holder in [fitted_store(store), store] if has_fit(store) else [store]:
+        for (stage, step), record in current_config.current_steps(holder).items():
+            if holder is store or stage != "write_report":
+                begun.add(stage)
+                if len(finished_blocks(holder, stage, step, record["fingerprint"])) < record["n_blocks"]:
+                    open_stages.add(stage)
+    for stage in stages_of_store(store):
         if stage not in begun or stage in open_stages:
             return {"stage": stage, "running": running(store), "reason": None}
     return None

@@ -20,6 +20,7 @@ from ..report.prometheus import reported
 from ..search.shorter_lists import truncated_step
 from ..stages import ingest, write_report
 from ..stages.registry import METHOD_ARRAYS, stages_of
+from ..storage.fitted import FIT, has_fit
 from ..storage.lock import RunLock, wait_for_lock
 from ..storage.store import Store
 from ..storage.versions import Versions
@@ -52,11 +53,15 @@ def run(
         return Versions(config.output.store).pointer() if versioned else None
 
     def once() -> RunResult:
+        if config.input.fit_sample is not None:
+            from .fit_and_place import fit_and_place  # noqa: PLC0415 (it calls this module)
+
+            return fit_and_place(config, fresh, progress, profile)
         if versioned:
             return _run_version(config, fresh, progress, profile, closing)
         history = History()
         history.source_stores = shared.source_stores if shared else ()
-        return _run(config, Store(config.output.store), fresh, progress, profile, history, closing, shared)
+        return run_store(config, Store(config.output.store), fresh, progress, profile, history, closing, shared)
 
     with (
         reported(config.output.prometheus, config.output.store, published) as report,
@@ -71,16 +76,17 @@ def _run_version(
     config: Config, fresh: bool, progress: RunProgress, profile: bool, closing: contextlib.ExitStack
 ) -> RunResult:
     def work(store: Store, history: History) -> RunResult:
-        return _run(config, store, False, progress, profile, history, closing)
+        return run_store(config, store, False, progress, profile, history, closing)
 
     with interruptible():
         return reprocess(config, ingest.open_input(config), fresh, work, progress.say)
 
 
-def _run(
+def run_store(
     config: Config, store: Store, fresh: bool, progress: RunProgress, profile: bool, history: History,
     closing: contextlib.ExitStack, shared: Shared | None = None,
 ) -> RunResult:  # fmt: skip
+    """Run every stage in one store. `closing` receives the cluster, if the run is good."""
     started = time.perf_counter()
     source = ingest.open_input(config)
     if fresh:
@@ -91,25 +97,25 @@ def _run(
     if not resumed and not shared:
         check_layout(config, layout)
     with interruptible(), RunLock(store):
-        _begin_store(store, config, source, fresh, history)
+        begin_store(store, config, source, fresh, history)
         done = set[tuple[str, str]]()
         try:
-            cluster = _worthwhile(config.execution.cluster, layout)
+            cluster = worthwhile(config.execution.cluster, layout)
             with contextlib.ExitStack() as opened:
                 executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
                 with performance(executor.client if profile else None) as profiled:
                     unmet = _run_stages(config, layout, _StageRun(store, executor, progress, history, done))
                 closing.push(opened.pop_all())
             if profile:
-                _save_profile(store, profiled, progress)
+                save_profile(store, profiled, progress)
         except BoundsNotMet as error:
             current_config.got_to(store, done)
             write_report.write_metrics(store, time.perf_counter() - started, done, str(error))
-            error.result = _result(store, progress, started)
+            error.result = result_of(store, progress, started)
             raise
         finally:
             progress.stop()
-        result = _result(store, progress, started)
+        result = result_of(store, progress, started)
     if unmet:
         unmet_bounds = BoundsNotMet(unmet)
         unmet_bounds.result = result
@@ -117,9 +123,9 @@ def _run(
     return replace(result, unchanged=unmet is None)
 
 
-def _begin_store(store: Store, config: Config, source: Source, fresh: bool, history: History) -> None:
+def begin_store(store: Store, config: Config, source: Source, fresh: bool, history: History) -> None:
     """Prepare the store: erase it if `fresh`, remove partial files, write the group with the resolved config."""
-    if fresh:
+    if fresh or (store.is_run() and has_fit(store) != (FIT in history.attributes)):
         store.erase()
     store.objects.sweep()
     identity = run_attributes(config, source)
@@ -128,7 +134,8 @@ def _begin_store(store: Store, config: Config, source: Source, fresh: bool, hist
     store.create_group({**identity, **history.attributes})
 
 
-def _result(store: Store, progress: RunProgress, started: float) -> RunResult:
+def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:
+    """The result of a run that began at `started` (perf_counter), from its metrics.json."""
     metrics = store.get_record("report/metrics.json", {}) or {}
     return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
 
@@ -142,7 +149,7 @@ def executing(cluster: Section, progress: RunProgress) -> Iterator[Executor]:
         yield Executor(client, memory_resource(cluster), memory_of_workers(cluster), memory_of_high_memory(cluster))
 
 
-def _save_profile(store: Store, profiled: list[bytes], progress: RunProgress) -> None:
+def save_profile(store: Store, profiled: list[bytes], progress: RunProgress) -> None:
     """Save Dask's performance report. Called after the report of the run, which replaces the folder."""
     for page in profiled:
         store.objects.put("report/performance.html", page)
@@ -151,7 +158,7 @@ def _save_profile(store: Store, profiled: list[bytes], progress: RunProgress) ->
         progress.say("performance: the run had no workers (kind: serial, or one block), so there is nothing to show")
 
 
-def _worthwhile(cluster: Section, layout: Layout) -> Section:
+def worthwhile(cluster: Section, layout: Layout) -> Section:
     """Serial execution instead of a local cluster for a single block: starting workers takes longer than the work."""
     single_block = cluster.kind == "local" and cluster.workers == "auto" and layout.input_blocks() == 1
     return Cluster(kind="serial") if single_block else cluster

@@ -1,11 +1,12 @@
 """Progress of a run from the records in its store: finished blocks and seconds of each stage (`lle status`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..core.errors import ConfigError
 from ..engine import checkpoint
 from ..stages.registry import stages_of
+from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import running
 from ..storage.store import Store
 from ..storage.versions import Versions, unreadable
@@ -17,8 +18,8 @@ def status(store: Store) -> dict[str, Any]:
     stages: dict[str, dict[str, Any]] = {}
     now: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
-    for (stage, step), record in checkpoint.recorded_steps(store).items():
-        done = len(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
+    for holder, stage, step, record in _recorded_steps(store):
+        done = len(checkpoint.finished_blocks(holder, stage, step, record["fingerprint"]))
         entry = stages.setdefault(stage, {"done": 0, "blocks": 0, "seconds": 0.0, "steps": {}})
         entry["done"] += done
         entry["blocks"] += record["n_blocks"]
@@ -28,13 +29,30 @@ def status(store: Store) -> dict[str, Any]:
         now = last if done < record["n_blocks"] else now
     from ..linalg.solver_checkpoint import saved_heads  # noqa: PLC0415 (loads the eigensolver)
 
-    names = stages_of(store.attributes()["config"]["method"])
+    names = stages_of_store(store)
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
     state = "running" if running(store) else "done" if finished else "stopped"
     return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered,
             "stopped_in": (now or last) if state == "stopped" else None,
-            "filters": saved_heads(store, "_work/eigen")}  # fmt: skip
+            "filters": saved_heads(fitted_store(store), "_work/eigen")}  # fmt: skip
+
+
+def stages_of_store(store: Store) -> list[str]:
+    """Names of the stages of a store's config in running order."""
+    names = list(stages_of(store.attributes()["config"]["method"]))
+    if has_fit(store):
+        names.insert(names.index("write_report"), "transform")
+    return names
+
+
+def _recorded_steps(store: Store) -> Iterator[tuple[Store, str, str, dict[str, Any]]]:
+    """(store, stage, step, record) of each step begun, in their order: those of the fit, then those of all rows."""
+    holders = [fitted_store(store), store] if has_fit(store) else [store]
+    for holder in holders:
+        for (stage, step), record in checkpoint.recorded_steps(holder).items():
+            if holder is store or stage != "write_report":
+                yield holder, stage, step, record
 
 
 def status_of(url: str) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
     store = Store(experiment.config.output.store)
     try:
         embedding, component = store.read_all(array_specs.EMBEDDING.name), store.read_all(array_specs.COMPONENT.name)
-        color = color_source(store)
+        color = color_source(store, np.arange(len(embedding)))
     except LleError:
         return [Cell(experiment.values, None, None, "failed")]
     members = np.flatnonzero(component == 0)

@@ -60,6 +60,8 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
         raise ConfigError("sweep: two experiments have the same name; remove repeated values and file names")
     if all(experiment.config is None for experiment in planned):
         raise ConfigError(planned[0].error)
+    if any(experiment.config.input.fit_sample is not None for experiment in planned if experiment.config):
+        raise ConfigError("sweep: input.fit_sample places the rows of a single run; remove it")
     if any(experiment.config.output.keep is not None for experiment in planned if experiment.config):
         raise ConfigError("sweep: output.keep is for a single repeated job; remove it")
     if any(experiment.config.output.prometheus is not None for experiment in planned if experiment.config):

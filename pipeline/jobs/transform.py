@@ -7,7 +7,7 @@ from typing import Any
 
 from ..clusters.connect import connect
 from ..clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
-from ..config.models import Cluster, Execution, Input
+from ..config.models import Cluster, Execution
 from ..core.errors import NAMED_ROWS, ConfigError, InputChanged, StoreError
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config, plan, task_costs
@@ -21,6 +21,7 @@ from ..search.cell_groups import KEPT_CELLS
 from ..stages import embed_new
 from ..storage import array_specs
 from ..storage.blocks import Blocks
+from ..storage.fitted import fitted_store
 from ..storage.lock import RunLock, wait_for_lock
 from ..storage.store import Store, block_of, read_elsewhere
 from ..storage.versions import reading
@@ -68,7 +69,8 @@ def transform(
     """
     check_out(out)
     seconds = WAIT_FOR_OTHERS if execution is None else execution.lock_wait
-    with reading(run_url) as run:
+    with reading(run_url) as opened:
+        run = fitted_store(opened)
         return wait_for_lock(
             lambda: _transform(run, new, settings, out, execution, max_ratio, far_as_nan, work_url, progress),
             seconds, progress.say,
@@ -83,8 +85,10 @@ def _transform(
     state = _state_of(run)
     run_config = run.attributes()["config"]
     section, source = open_new(new, settings, run_config["input"], _n_features(run), run.attributes().get("columns"))
-    job = _job(run, run_config, state, section, source, max_ratio, far_as_nan)
-    layout, cluster = _layout(run, job, source, execution)
+    parameters = section.model_dump(mode="json")
+    kind = parameters.pop("kind")
+    job = new_rows_job(run, run_config, state, kind, parameters, source, max_ratio, far_as_nan)
+    layout, cluster = new_rows_layout(run, job, source, execution)
     _require_own(work)
     with interruptible(), RunLock(work):
         work.create_group({"transform": {"run": run.url, "input": section.model_dump(mode="json")}})
@@ -126,11 +130,12 @@ def _n_features(run: Store) -> int:
     return int(run.array(array_specs.RAW.name).shape[1])
 
 
-def _job(
-    run: Store, config: Json, state: Json, section: Input, source: Source, max_ratio: float | None, far_as_nan: bool
-) -> embed_new.Job:
-    parameters, points = section.model_dump(mode="json"), run.array(array_specs.POINTS.name)
-    kind = parameters.pop("kind")
+def new_rows_job(
+    run: Store, config: Json, state: Json, kind: str, parameters: Json, source: Source, max_ratio: float | None,
+    far_as_nan: bool,
+) -> embed_new.Job:  # fmt: skip
+    """What decides the coordinates of new rows; `kind` and `parameters` open them as `source`."""
+    points = run.array(array_specs.POINTS.name)
     blocks = -(-points.shape[0] // block_of(points))
     return embed_new.Job(
         run=run.url, run_state=state, kind=kind, source=parameters, source_state=source.fingerprint(),
@@ -162,13 +167,18 @@ def _n_embedded(run: Store) -> int:
     return 0 if chosen["n_components"] == chosen["n_weak"] else int(chosen["n_components"])
 
 
-def _layout(run: Store, job: embed_new.Job, source: Source, execution: Execution | None) -> tuple[Layout, Any]:
-    """Sizes, with blocks that fit the workers, and where to run. Raises NotEnoughMemory."""
+def new_rows_layout(
+    run: Store, job: embed_new.Job, source: Source, execution: Execution | None, stored_block: int | None = None
+) -> tuple[Layout, Any]:
+    """Sizes, with blocks that fit the workers, and where to run; `stored_block` is the block size of an earlier run.
+
+    Raises NotEnoughMemory.
+    """
     points, settings = run.array(array_specs.POINTS.name), execution or Execution()
     row = max(job.n_features_input * source.dtype.itemsize, points.shape[1] * points.dtype.itemsize)
     layout = Layout(
         source.n_rows, job.n_features_input, points.dtype.name,
-        plan.block_points(settings.block_points, source.n_rows, row), n_points=points.shape[0],
+        stored_block or plan.block_points(settings.block_points, source.n_rows, row), n_points=points.shape[0],
         n_features=points.shape[1], k_max=run.array(array_specs.NEIGHBOR_INDICES.name).shape[1],
     )  # fmt: skip
     cluster = settings.cluster

@@ -6,6 +6,7 @@ from ..config.models import Config
 from ..report import prometheus
 from ..report.warnings import warnings_of_columns
 from ..stages import ingest
+from .fit_and_place import open_all_rows
 from .layout import check_layout, described_columns, layout_of
 
 
@@ -16,13 +17,16 @@ def validate(config: Config) -> dict[str, Any]:
     """
     source = ingest.open_input(config)
     layout = layout_of(config, source)
+    if config.input.fit_sample is not None:
+        source = open_all_rows(config)
     check_layout(config, layout)
     if config.output.prometheus is not None:
         prometheus.check_place(config.output.prometheus)
     columns = described_columns(config, source)
     return {
         "valid": True,
-        "n_input": layout.n_input,
+        "n_input": source.n_rows,
+        "fit_sample": config.input.fit_sample,
         "n_features": layout.n_features_input,
         "dtype": layout.dtype,
         "block_points": layout.block_points,

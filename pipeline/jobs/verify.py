@@ -6,6 +6,7 @@ from typing import Any
 from ..core.errors import CorruptChunk, StoreError
 from ..engine import checkpoint
 from ..engine.damage import damage_of_step
+from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import RunLock, running
 from ..storage.store import Store
 
@@ -67,6 +68,8 @@ def check(store: Store, others: Callable[[], list[Store]]) -> dict[str, Any]:
     `others` are stores that may share files with this one. Their damaged blocks are treated in the same way, because
     the next run would copy from them. Raises StoreError if something is damaged, or was found damaged earlier.
     """
+    if has_fit(store):
+        check(fitted_store(store), lambda: [])
     earlier, damage, lines = forgotten_blocks(store), find_damage(store), []
     if damage:
         for other in others():

@@ -20,6 +20,8 @@ REDUNDANT = 0.95
 """R^2 of a coordinate predicted from the earlier ones, above which it adds nothing."""
 DROPPED_SHARE = 0.01
 """Share of rows without coordinates from which on there is a warning."""
+FAR_SHARE = 0.01
+"""Share of rows far from a fitted sample from which on there is a warning. Of the fitted points 0.001 are far."""
 LARGE_RESIDUAL = 0.1
 """Residual of an eigenpair above which float64 has lost its eigenvalue, whatever the solver says."""
 LARGE_VECTOR_ERROR = 1e-3

@@ -62,6 +62,21 @@ def _appended(reports: Reports) -> dict[str, Any] | None:
     return {"points_kept": n_kept, "points_searched_together": cells["searched_together"]}
 
 
+def with_placed_rows(fit: dict[str, Any], own: dict[str, Any], n_input: int, reports: Reports) -> dict[str, Any]:
+    """The metrics of a fit, with those of all n_input rows where these differ; `own` are those of the placing."""
+    merged = {key: {**fit[key], **own[key]} for key in ("seconds", "peak_bytes", "blocks")}
+    found = {**fit, **merged, "n_input": n_input, "version": own["version"]}
+    placed = {"rows_fitted": fit["n_input"], "rows_placed": None, "far": None, "max_ratio": None, "mixed": None}
+    if blocks := reports.get(("transform", "embed")):
+        invalid, far, mixed = (_total(reports, "transform", "embed", key) for key in ("invalid", "far", "mixed"))
+        without = invalid - (fit["invalid_dropped"] or 0)
+        n_placed = n_input - fit["n_input"] - without
+        found |= {"invalid_dropped": invalid, "dropped": {"invalid": invalid} if invalid else {}}
+        found["rows_placed"] = n_placed + (fit["rows_placed"] or 0)
+        placed |= {"rows_placed": n_placed, "far": far, "max_ratio": blocks[0].report["limit"], "mixed": mixed}
+    return {**found, "fit_sample": placed}
+
+
 def column_metrics(columns: dict[str, Any] | None) -> dict[str, Any]:
     """The columns of a table by their role, from the attributes of a run's store; all None for an array."""
     columns = columns or {}

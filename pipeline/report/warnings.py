@@ -22,6 +22,7 @@ def warnings(metrics: Metrics, config: Config) -> list[str]:
     """Sentences about everything outside the bounds of `report.bounds`; `config` is the resolved config of the run."""
     return [
         *_of_rows(metrics),
+        *_of_placed_rows(metrics),
         *_of_neighbor_counts(metrics),
         *_of_graph(metrics, config),
         *_of_clumps(metrics, config),
@@ -55,6 +56,18 @@ def _of_rows(metrics: Metrics) -> list[str]:
             f"names them, so that the input can be repaired"
         )
     return sentences
+
+
+def _of_placed_rows(metrics: Metrics) -> list[str]:
+    """A sentence if more rows than usual are far from the fitted sample."""
+    placed = metrics.get("fit_sample") or {}
+    if not placed.get("far") or placed["far"] < bounds.FAR_SHARE * metrics["n_input"]:
+        return []
+    return [
+        f"{placed['far']} of {metrics['n_input']} rows are far from the fitted sample (distance_ratio above "
+        f"{placed['max_ratio']:.3g}): their coordinates are not reliable. A larger input.fit_sample brings the sample "
+        f"nearer to them"
+    ]
 
 
 def _of_neighbor_counts(metrics: Metrics) -> list[str]:

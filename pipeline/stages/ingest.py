@@ -38,18 +38,26 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store
 
 MAX_BLOCKS = 1_000_000
+LATER_KEYS = ("where", "id", "fit_sample")
 
 
 def source_parameters(config: Config) -> tuple[str, Json]:
     """Kind and parameters for `open_source`, including the labels."""
     parameters = config.input.model_dump(mode="json")
-    if parameters["where"] is None:
-        del parameters["where"]  # the fingerprint then equals that of stores written before this key existed
+    for key in LATER_KEYS:
+        if parameters.get(key, "") is None:
+            del parameters[key]  # the fingerprint then equals that of stores written before these keys existed
     return parameters.pop("kind"), parameters
 
 
+def all_rows(config: Config) -> tuple[str, Json]:
+    """As `source_parameters`, without input.fit_sample."""
+    kind, parameters = source_parameters(config)
+    return kind, {key: value for key, value in parameters.items() if key != "fit_sample"}
+
+
 def open_input(config: Config) -> Source:
-    """Open the input of a config; its header is read and checked. Raises InputError."""
+    """Open the input of a config (its sample with fit_sample); the header is read and checked. Raises InputError."""
     kind, parameters = source_parameters(config)
     return open_source(kind, **parameters)
 
@@ -87,7 +95,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     """read -> read_labels -> merge_duplicates -> find_kept (after an earlier version) -> fit."""
     n, block_size, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
     kind, source = source_parameters(config)
-    plain = _without_labels(source)
+    plain = without_labels(source)
     row = d * np.dtype(layout.dtype).itemsize
     blocks = Blocks(n, block_size)
     cure = "write the input in smaller chunks or row groups" if layout.beside > block_size * row else Runs.cure
@@ -127,20 +135,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         require_unchanged_input(opened, open_source(kind, **plain), blocks, reports)
     _check_invalid(reports, config, opened)
     if layout.label_width:
-        labelled = yield Step(
-            "ingest",
-            "read_labels",
-            read_labels,
-            n_blocks,
-            Decides(
-                {"kind": kind, "source": source, "blocks": blocks},
-                open_source(kind, **source).fingerprint(),
-                digested=("kind", "source"),
-            ),
-            Runs(read_labels_bytes(block_size=block_size, width=layout.label_width, beside=layout.beside), cure=cure),
-            Writes(arrays=(planned(array_specs.LABEL, "float64", layout.label_width),)),
-            feeds=False,
-        )
+        labelled = yield labels_step(kind, source, blocks, layout.label_width, layout.beside, cure)
         if any("digest" in report for report in labelled):  # a new file would shift the labels against their rows
             require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
     [merged] = yield Step(
@@ -174,6 +169,24 @@ def steps(config: Config, layout: Layout) -> Steps:
             Writes(bundles=("_work/transform.npz",), bundle_bytes=disk_costs.transform(d=d)),
         )
     return layout
+
+
+def labels_step(kind: str, source: Json, blocks: Blocks, width: int, beside: int, cure: str = Runs.cure) -> Step:
+    """Copy the labels of an input, `width` per row, into the store."""
+    return Step(
+        "ingest",
+        "read_labels",
+        read_labels,
+        blocks.count,
+        Decides(
+            {"kind": kind, "source": source, "blocks": blocks},
+            open_source(kind, **source).fingerprint(),
+            digested=("kind", "source"),
+        ),
+        Runs(read_labels_bytes(block_size=blocks.size, width=width, beside=beside), cure=cure),
+        Writes(arrays=(PlannedArray(array_specs.LABEL, (blocks.n, width), "float64", blocks.size),)),
+        feeds=False,
+    )
 
 
 def read_block(
@@ -256,7 +269,7 @@ def fit_preprocess(
     return {}
 
 
-def _without_labels(source: Json) -> Json:
+def without_labels(source: Json) -> Json:
     """The parameters that determine the points, so that the points are not read again if only the labels change.
 
     Two inputs keep their label: a table without a list of columns, which uses all columns but the label, and an input

@@ -17,15 +17,15 @@ NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
 """Kinds of input whose labels are a column, a key or an array with a name."""
 
 
-def color_source(store: Store) -> "ColorSource | None":
-    """The first label column of the store with its names; None if the input has no labels."""
+def color_source(store: Store, rows: npt.NDArray[np.int64]) -> "ColorSource | None":
+    """The first label of some input rows, ascending, and the names of the labels; None if the input has no labels."""
     from ..report.point_colors import ColorSource  # noqa: PLC0415
 
     reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
     if not reports:
         return None
     described = reports[0].report
-    values = store.read_all(array_specs.LABEL.name)[:, 0]
+    values = store.gather(array_specs.LABEL.name, rows)[:, 0]
     names = described["names"]
     label = label_name(store.attributes()["config"]["input"], described["kind"])
     return ColorSource(values, described["kind"], None if names is None else tuple(names), label)
@@ -53,6 +53,9 @@ def page_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
     columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", values, role="coordinate")
                for j, values in enumerate(embedding.T)]  # fmt: skip
     columns += _label_columns(store, rows)
+    if array_specs.DISTANCE_RATIO.name in current_config.current_arrays(store):
+        ratio = store.gather(array_specs.DISTANCE_RATIO.name, rows)
+        columns.append(Column("distance_ratio", "distance ratio", ratio))
     name = array_specs.RECONSTRUCTION_ERROR.name
     if name in current_config.current_arrays(store) and store.has_array(name):
         columns.append(Column("reconstruction_error", "reconstruction error", _reconstruction_error(store, rows)))

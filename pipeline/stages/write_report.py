@@ -9,21 +9,27 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..config.models import Config, to_yaml
 from ..core.machine import peak_bytes
 from ..engine import checkpoint, current_config, disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..inputs.row_filter import sample_of
 from ..linalg.reg_choice import STAGES, STEP, describe_reg
 from ..report import metrics
 from ..report.verdict import verdict
 from ..report.warnings import warnings, warnings_of_columns
 from ..storage import array_specs
+from ..storage.fitted import FIT, fitted_store, has_fit
 from ..storage.store import Store
 from .report_columns import color_source, label_name, page_columns
 
 if TYPE_CHECKING:
     from ..report.page_pictures import PagePictures
+
+DRAWN_ROWS = 4_000_000
+"""Rows of a run with placed rows that its pictures show, an even sample: all rows may be more than memory holds."""
 
 TITLES = {
     "lle": "LLE", "modified": "Modified LLE", "hessian": "Hessian eigenmap", "ltsa": "LTSA",
@@ -34,15 +40,14 @@ TITLES = {
 def steps(config: Config, layout: Layout) -> Steps:
     """write; it is repeated whenever a step has computed something or the config has changed."""
     m = config.eigensolver.n_components
+    drawn = layout.n_input if config.input.fit_sample is None else min(layout.n_input, DRAWN_ROWS)
     yield Step(
         "write_report",
         "write",
         write_report,
         1,
         Decides({}, {"store": config.output.store}, version=4, shows_records=True),
-        Runs(
-            write_report_bytes(rows=layout.n_input, m=m), place=WHOLE_DATA, resources={"pictures": config.output.report}
-        ),
+        Runs(write_report_bytes(rows=drawn, m=m), place=WHOLE_DATA, resources={"pictures": config.output.report}),
         Writes(bundles=("report",), bundle_bytes=disk_costs.report(n=layout.n_input, m=m)),
         feeds=False,
     )
@@ -90,6 +95,26 @@ def gather_metrics(
     store: Store, among: Collection[tuple[str, str]] | None = None, stopped: Json | None = None
 ) -> dict[str, Any]:
     """All metrics of the finished steps of the store's config, or of those in `among`, with verdict and warnings."""
+    attributes, collected = store.attributes(), _collect(store, among)
+    if has_fit(store) and (fitted := fitted_store(store)).is_run():
+        reports, n_input = _reports(store, among), attributes[FIT]["n_input"]
+        collected = metrics.with_placed_rows(_collect(fitted), collected, n_input, reports)
+    config = attributes["config"]
+    collected["stopped"] = stopped
+    collected["verdict"] = verdict(collected, config)
+    collected["warnings"] = [*warnings_of_columns(attributes.get("columns")), *warnings(collected, config)]
+    return {**collected, "versions": attributes["versions"]}
+
+
+def _reports(store: Store, among: Collection[tuple[str, str]] | None) -> metrics.Reports:
+    """Reports of the steps of the store's config, or of some of them."""
+    current = current_config.current_steps(store)
+    return {key: done for key, done in checkpoint.read_reports(store).items()
+            if key in current and (among is None or key in among)}  # fmt: skip
+
+
+def _collect(store: Store, among: Collection[tuple[str, str]] | None = None) -> dict[str, Any]:
+    """The metrics of one store, without verdict and warnings."""
     attributes = store.attributes()
     n_input, n_features = 0, None
     current = current_config.current_steps(store)
@@ -98,8 +123,7 @@ def gather_metrics(
         n_input = store.array(array_specs.RAW.name).shape[0]
     if array_specs.POINTS.name in arrays:
         n_features = store.array(array_specs.POINTS.name).shape[1]
-    reports = {key: done for key, done in checkpoint.read_reports(store).items()
-               if key in current and (among is None or key in among)}  # fmt: skip
+    reports = _reports(store, among)
     collected = metrics.collect(reports, current, n_input, n_features)
     config = attributes["config"]
     collected["method"] = config["method"]
@@ -111,30 +135,36 @@ def gather_metrics(
         collected["label"] = label_name(config["input"], labels[0].report["kind"])
     collected["version"] = attributes.get("version")
     collected["min_recall"] = config["neighbors"]["min_recall"]
-    collected["stopped"] = stopped
-    collected["verdict"] = verdict(collected, config)
-    collected["warnings"] = [*warnings_of_columns(attributes.get("columns")), *warnings(collected, config)]
-    return {**collected, "versions": attributes["versions"]}
+    return collected
+
+
+def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
+    """The input rows that are drawn: all, or an even sample of at most `limit` rows of a run with placed rows."""
+    n_rows = store.array(array_specs.EMBEDDING.name).shape[0]
+    return sample_of(n_rows, limit if has_fit(store) else n_rows)
 
 
 def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> bytes:
-    """The explorer page of the embedding in the store."""
-    from ..report.explore import ExplorerPage, render_explorer, sample_rows  # noqa: PLC0415
+    """The explorer's page of the embedding that the store holds."""
+    from ..report.explore import MAX_POINTS, ExplorerPage, render_explorer, sample_rows  # noqa: PLC0415
 
-    component = store.read_all(array_specs.COMPONENT.name)
-    shown = np.isfinite(store.read_all(array_specs.EMBEDDING.name)).all(axis=1)
+    rows = _shown_rows(store, MAX_POINTS)
+    component = store.gather(array_specs.COMPONENT.name, rows)
+    shown = np.isfinite(store.gather(array_specs.EMBEDDING.name, rows)).all(axis=1)
     if component.max(initial=-1) > 0:
         shown &= component >= 0  # for placed rows (-2) the store does not record the component of their coordinates
-    rows = np.flatnonzero(shown)
-    sample = sample_rows(rows)
-    page = ExplorerPage(figure_title(config, collected), sample, page_columns(store, sample), len(component), len(rows))
+    n_rows = store.array(array_specs.COMPONENT.name).shape[0]
+    n_shown = int(shown.sum()) if len(rows) == n_rows else n_rows - collected["invalid_dropped"]
+    sample = sample_rows(rows[shown])
+    page = ExplorerPage(figure_title(config, collected), sample, page_columns(store, sample), n_rows, n_shown)
     return render_explorer(page)
 
 
 def figure_title(config: dict[str, Any], collected: dict[str, Any]) -> str:
     sizes = collected["list_sizes"]
     k = f"{sizes['least']} to {sizes['most']}" if sizes else config["neighbors"]["n_neighbors"]
-    return f"{TITLES[collected['method']]} of {collected['n_points']:,} points, k = {k}"
+    placed = f", {collected['fit_sample']['rows_placed']:,} rows placed" if collected.get("fit_sample") else ""
+    return f"{TITLES[collected['method']]} of {collected['n_points']:,} points, k = {k}{placed}"
 
 
 def draw(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> "PagePictures":
@@ -143,9 +173,10 @@ def draw(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> "Pa
     from ..report.embedding_figure import draw_embedding  # noqa: PLC0415
     from ..report.page_pictures import draw_page_pictures  # noqa: PLC0415
 
-    embedding = store.read_all(array_specs.EMBEDDING.name)
-    component = store.read_all(array_specs.COMPONENT.name)
-    color = color_source(store)
+    rows = _shown_rows(store, DRAWN_ROWS)
+    embedding = store.gather(array_specs.EMBEDDING.name, rows)
+    component = store.gather(array_specs.COMPONENT.name, rows)
+    color = color_source(store, rows)
     eigenvalues = np.array(collected["eigenvalues"], np.float64)
     residuals = np.array(collected["residuals"], np.float64)
     floor = (collected["solver"] or {}).get("rounding_floor")

@@ -75,7 +75,7 @@ EMBEDDING = ArraySpec(
     "embedding", ("input row", "coordinate"), "float64", "the embedding in input order; NaN = not embedded"
 )
 DISTANCE_RATIO = ArraySpec(
-    "distance_ratio", ("input row",), "float64", "new points: distance to the k-th neighbour over the neighbours' own"
+    "distance_ratio", ("input row",), "float64", "placed rows: distance to the k-th neighbour over the neighbours' own"
 )
 LABEL = ArraySpec("label", ("input row", "label"), "float64", "labels or true coordinates; only colour the picture")
 
@@ -136,6 +136,7 @@ ARRAYS = (
     COMPONENT,
     EIGENVALUES,
     EMBEDDING,
+    DISTANCE_RATIO,
     LABEL,
 )
 COST_MATRIX = "cost_matrix"

@@ -31,6 +31,7 @@ DEFAULTS = {
     "method": "lle",
     "input": {
         "where": None,
+        "fit_sample": None,
         "kind": "synthetic",
         "name": "s_curve",
         "n_points": 100,

@@ -13,7 +13,7 @@ from pipeline.engine.placement import where
 from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Layout, Runs, Step
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as run_module
-from pipeline.jobs.run import _worthwhile, run
+from pipeline.jobs.run import run, worthwhile
 from pipeline.linalg.solver_checkpoint import saved_heads
 from pipeline.storage import lock
 from pipeline.storage.lock import RunLock
@@ -32,7 +32,7 @@ from tests.support.points import swiss_roll
     ],
 )
 def test_single_block_runs_without_workers_unless_configured(asked, n, kind):
-    assert _worthwhile(asked, Layout(n, 3, "float64", 500)).kind == kind
+    assert worthwhile(asked, Layout(n, 3, "float64", 500)).kind == kind
 
 
 def test_whole_data_steps_run_on_the_driver_or_high_memory_worker():

@@ -433,7 +433,7 @@ def test_legend_has_the_name_of_the_label_column(tmp_path, run_stages, make_conf
     config = make_config(tmp_path, np.zeros(1), input={"kind": "csv", "path": str(tmp_path / "rows.csv"), **section})
     run = run_stages(config, "ingest")
     run.store.create_group({"config": resolved(config)})
-    color = report_columns.color_source(run.store)
+    color = report_columns.color_source(run.store, np.arange(run.store.array("label").shape[0]))
     draw_embedding(np.random.default_rng(3).normal(size=(60, 2)), one_component(60), color, "t")
     [figure] = figures
     legends = [legend.get_title().get_text() for legend in figure.legends]

@@ -1,0 +1,195 @@
+"""input.fit_sample: a sample is fitted, all other rows are placed; one run, one store, one report."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipeline import LocallyLinearEmbedding, embed, open_run
+from pipeline.core.errors import StoreError
+from pipeline.inputs.row_filter import sample_of
+from pipeline.jobs import fit_and_place
+from pipeline.storage.store import Store
+from tests.support.commands import FEW, lle, refused, write_config
+from tests.support.points import swiss_roll
+
+N, SAMPLE = 1500, 500
+SETTINGS = {"execution": {"block_points": 400}, **FEW}
+
+
+def job(folder, points, **sections) -> str:
+    """A config that fits a sample of the rows of these points, and labels them by their first column."""
+    folder.mkdir(exist_ok=True)
+    np.save(folder / "x.npy", points)
+    np.save(folder / "y.npy", points[:, 0])
+    source = {"kind": "npy", "path": str(folder / "x.npy"), "labels": str(folder / "y.npy"), "fit_sample": SAMPLE}
+    return str(write_config(folder, **{**SETTINGS, **sections, "input": source}))
+
+
+@pytest.fixture(scope="module")
+def points() -> np.ndarray:
+    return swiss_roll(N, np.random.default_rng(41))
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory, points):
+    """(config, store, result) of a finished run with its report."""
+    folder = tmp_path_factory.mktemp("placed")
+    config = job(folder, points, output={"report": True})
+    result = lle("run", config)
+    return config, Store(result["store"]), result
+
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory, points):
+    """The coordinates of all rows from a run of the sample and `lle transform`."""
+    folder = tmp_path_factory.mktemp("by_hand")
+    np.save(folder / "sample.npy", points[sample_of(N, SAMPLE)])
+    np.save(folder / "all.npy", points)
+    config = write_config(folder, input={"kind": "npy", "path": str(folder / "sample.npy")}, **SETTINGS)
+    store = lle("run", config)["store"]
+    lle("transform", store, folder / "all.npy", folder / "y.parquet")
+    return pd.read_parquet(folder / "y.parquet"), Store(store).read_all("embedding")
+
+
+def test_equals_a_run_of_the_sample_and_transform(placed, by_hand):
+    _, store, _ = placed
+    table, fitted = by_hand
+    np.testing.assert_array_equal(store.read_all("embedding"), table[["y1", "y2"]].to_numpy())
+    np.testing.assert_array_equal(store.read_all("embedding")[sample_of(N, SAMPLE)], fitted)
+    np.testing.assert_array_equal(store.read_all("distance_ratio"), table["distance_ratio"])
+    assert np.isfinite(store.read_all("embedding")).all()
+
+
+def test_metrics_and_report_are_about_all_rows(placed, points):
+    _, store, result = placed
+    metrics = json.loads(store.objects.get("report/metrics.json"))
+    assert metrics == {**metrics, "n_input": N, "n_points": SAMPLE, "rows_placed": N - SAMPLE}
+    assert metrics["fit_sample"]["rows_fitted"] == SAMPLE
+    assert metrics["fit_sample"]["rows_placed"] == N - SAMPLE
+    assert metrics["trustworthiness"]["value"] > 0.9
+    assert {"ingest", "solve_embedding", "transform", "write_report"} <= set(metrics["seconds"])
+    assert result["metrics"]["n_input"] == N
+    assert "500 points, k = 8, 1,000 rows placed" in store.objects.get("report/explore.html").decode()
+    np.testing.assert_array_equal(store.read_all("label")[:, 0], points[:, 0])
+
+
+def test_status_export_transform_and_open_run_work_on_the_store(placed, tmp_path, points):
+    _, store, _ = placed
+    status = lle("status", store.url)
+    assert status["state"] == "done"
+    assert status["stages"]["transform"]["done"] == 1 + 4
+    lle("export", store.url, tmp_path / "y.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], store.read_all("embedding"))
+    np.save(tmp_path / "new.npy", points[:30])
+    lle("transform", store.url, tmp_path / "new.npy", tmp_path / "z.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "z.npy")[:, :2], store.read_all("embedding")[:30])
+    assert open_run(store.url)["embedding"].shape == (N, 2)
+    assert lle("verify", store.url)["damaged"] == 0
+
+
+@pytest.mark.slow
+def test_damage_of_the_fit_is_found(tmp_path, points):
+    config = job(tmp_path / "job", points)
+    store = lle("run", config)["store"]
+    Store(f"{store}/fit").objects.delete("points/c/0/0")
+    assert "points" in refused(1, "verify", store)
+
+
+def test_a_finished_run_computes_nothing_again(placed):
+    config, store, _ = placed
+    before = store.read_all("embedding")
+    plan = lle("plan", config)
+    assert [step["reused"] for step in plan["steps"]] == [step["tasks"] for step in plan["steps"]]
+    assert sum(lle("run", config)["blocks_computed"].values()) == 0
+    np.testing.assert_array_equal(store.read_all("embedding"), before)
+
+
+def test_plan_before_the_run_has_all_steps_and_counts(tmp_path, points, placed):
+    planned = lle("plan", job(tmp_path / "job", points, output={"report": True}))
+    done = lle("plan", placed[0])
+    assert [(step["stage"], step["step"], step["tasks"]) for step in planned["steps"]] == [
+        (step["stage"], step["step"], step["tasks"]) for step in done["steps"]
+    ]
+    assert planned["fit_sample"] == {"rows_fitted": SAMPLE, "rows_placed": N - SAMPLE}
+    assert lle("validate", placed[0])["n_input"] == N
+
+
+def test_resumes_between_blocks_of_placing(tmp_path, points, by_hand, monkeypatch):
+    config, embed_block = job(tmp_path / "job", points), fit_and_place.embed_new.embed_block
+
+    def failing(store, block_index, **parameters):
+        if block_index == 2:
+            raise StoreError("disk full")
+        return embed_block(store, block_index, **parameters)
+
+    monkeypatch.setattr(fit_and_place.embed_new, "embed_block", failing)
+    assert "disk full" in refused(1, "run", config)
+    store = Store(str(tmp_path / "job" / "run.zarr"))
+    assert lle("status", store.url)["state"] == "stopped"
+    assert "no finished embedding" in refused(2, "export", store.url, tmp_path / "y.npy")
+    monkeypatch.undo()
+    result = lle("run", config)
+    assert result["blocks_computed"]["transform"] == 2
+    np.testing.assert_array_equal(store.read_all("embedding"), by_hand[0][["y1", "y2"]].to_numpy())
+
+
+@pytest.mark.slow
+def test_blocks_and_workers_do_not_change_the_result(tmp_path, points, by_hand):
+    config = job(tmp_path / "job", points)
+    store = lle("run", config, "--set", "execution.block_points=1500")["store"]
+    np.testing.assert_allclose(Store(store).read_all("embedding"), by_hand[0][["y1", "y2"]].to_numpy(), atol=1e-9)
+
+
+def test_rows_with_nan_are_refused_or_have_no_coordinates(tmp_path, points):
+    bad = np.setdiff1d(np.arange(N), sample_of(N, SAMPLE))[[3, 700]]
+    damaged = points.copy()
+    damaged[bad, 1] = np.nan
+    config = job(tmp_path / "job", damaged)
+    assert f"2 rows hold NaN or infinity (rows {bad[0]}, {bad[1]}" in refused(2, "run", config)
+    result = lle("run", config, "--set", "preprocess.invalid=drop")
+    assert (result["metrics"]["invalid_dropped"], result["metrics"]["rows_placed"]) == (2, N - SAMPLE - 2)
+    embedding = Store(result["store"]).read_all("embedding")
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(embedding).any(axis=1)), bad)
+
+
+def test_a_bound_that_is_not_met_ends_with_exit_code_3_after_placing(tmp_path, points):
+    config = job(tmp_path / "job", points)
+    unmet = ("--set", "eigensolver.method=polynomial", "--set", "eigensolver.max_degrees=5")
+    assert "eigensolver.tol" in refused(3, "run", config, *unmet)
+    assert np.isfinite(Store(str(tmp_path / "job" / "run.zarr")).read_all("embedding")).all()
+
+
+def test_a_run_of_all_rows_replaces_a_run_of_a_sample(tmp_path, points):
+    config = job(tmp_path / "job", points)
+    store = Store(lle("run", config)["store"])
+    lle("run", config, "--set", "input.fit_sample=null")
+    assert store.array("points").shape[0] == N
+    assert not store.objects.exists("fit/zarr.json")
+    lle("run", config)
+    assert not store.has_array("points")
+
+
+@pytest.mark.parametrize(("key", "value"), [("output.keep", "3"), ("neighbors.k_per_point", "k.npy")])
+def test_keys_about_all_rows_are_refused(tmp_path, points, key, value):
+    words = refused(2, "validate", job(tmp_path / "job", points), "--set", f"{key}={value}")
+    assert "input.fit_sample" in words
+
+
+def test_python_interface(tmp_path, points, by_hand):
+    np.save(tmp_path / "x.npy", points)
+    section = {"kind": "npy", "path": str(tmp_path / "x.npy"), "fit_sample": SAMPLE}
+    expected = by_hand[0][["y1", "y2"]].to_numpy()
+    config = {"weights": {"reg": 1e-3}, **SETTINGS}
+    np.testing.assert_array_equal(embed(section, **config), expected)
+    config["neighbors"] = {}
+    model = LocallyLinearEmbedding(n_neighbors=8, reg=1e-3, config={**SETTINGS, "neighbors": {}}).fit(section)
+    np.testing.assert_array_equal(model.embedding_, expected)
+    np.testing.assert_allclose(model.transform(points[:20]), expected[:20], atol=1e-9)
+
+
+def test_sample_is_spread_evenly_and_has_the_requested_size():
+    rows = sample_of(10_007, 1000)
+    assert len(np.unique(rows)) == 1000
+    assert (np.abs(rows - np.arange(1000) * 10.007) < 11).all()
