@@ -1,4 +1,4 @@
-"""Which recorded steps, arrays and metrics of a store belong to its present config.
+"""Which recorded steps, arrays and metrics of a store belong to its current config.
 
 While a run with a changed config is under way, `_run/current.json` lists the steps it has finished. Results of the
 earlier config stay in the store, but export, open_run and the report ignore them.
@@ -20,24 +20,25 @@ NOTHING: dict[str, Any] = {"steps": [], "arrays": [], "metrics": False}
 
 
 def begin_run(store: Store, config: dict[str, Any], input_fingerprint: Any) -> None:
-    """Let no step count as one of this config until the run gets to it, unless the store's last run had the same.
+    """Empty the list of current steps, unless config and input are those of the store's last run.
 
-    Call it before the store is given the new config: a kill in between then shows less than there is, not more.
+    Call this before the new config is written to the store. A kill in between then hides valid results, but never shows
+    results of the earlier config.
     """
     attributes = store.attributes()
-    then = [attributes.get("config"), attributes.get("input_fingerprint")]
-    if json.dumps(then, sort_keys=True) != json.dumps([config, input_fingerprint], sort_keys=True):
+    earlier = [attributes.get("config"), attributes.get("input_fingerprint")]
+    if json.dumps(earlier, sort_keys=True) != json.dumps([config, input_fingerprint], sort_keys=True):
         store.put_json(CURRENT, NOTHING)
 
 
 def _current(store: Store) -> dict[str, Any] | None:
-    """The list of what is of the store's config; None if all is. A list that cannot be read is taken as empty."""
+    """The list of current steps and arrays; None if all are current. An unreadable list counts as empty."""
     current = store.get_record(CURRENT, records.CURRENT)
     return NOTHING if current is None and store.objects.exists(CURRENT) else current
 
 
 def got_to(store: Store, done: Collection[tuple[str, str]]) -> None:
-    """Let steps count as those of the store's config; nothing to do where all do."""
+    """Add finished steps to the list of current steps; does nothing if there is no list, as all steps are current."""
     if (current := _current(store)) is not None:
         before, arrays = set(map(tuple, current["steps"])), set(current["arrays"])
         for stage, name in set(done) - before:
@@ -46,24 +47,24 @@ def got_to(store: Store, done: Collection[tuple[str, str]]) -> None:
 
 
 def end_run(store: Store) -> None:
-    """All steps of the store are those of its config."""
+    """Delete the list of current steps, because all steps belong to the store's config now."""
     store.objects.delete(CURRENT)
 
 
 def metrics_written(store: Store) -> None:
-    """Let metrics.json count as that of the store's config."""
+    """Record that metrics.json belongs to the store's config."""
     if (current := _current(store)) is not None:
         store.put_json(CURRENT, {**current, "metrics": True})
 
 
 def has_metrics(store: Store) -> bool:
-    """Whether a metrics.json that lies in the store tells of its config, and not of the one before."""
+    """Whether metrics.json in the store belongs to its config, not to an earlier one."""
     current = _current(store)
     return current is None or bool(current["metrics"])
 
 
 def current_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
-    """The records of the steps that are known to be of the store's config, as `recorded_steps` has them."""
+    """The records of all steps that belong to the store's config, in the form of `recorded_steps`."""
     recorded, current = recorded_steps(store), _current(store)
     if current is None:
         return recorded
@@ -72,7 +73,7 @@ def current_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def current_record(store: Store, stage: str, name: str) -> dict[str, Any] | None:
-    """One of `current_steps`, without reading the others; None where it is not among them."""
+    """One record of `current_steps`, without reading the others; None if the step is not current."""
     current = _current(store)
     if current is not None and [stage, name] not in current["steps"]:
         return None
@@ -80,21 +81,21 @@ def current_record(store: Store, stage: str, name: str) -> dict[str, Any] | None
 
 
 def current_arrays(store: Store, among: Collection[tuple[str, str]] | None = None) -> set[str]:
-    """Names of the arrays that the steps of the store's config write, or some of them. Others may lie there still."""
+    """Names of the arrays written by current steps (only those in `among`, if given); the store may hold others."""
     return {name for key, record in current_steps(store).items() if among is None or key in among
             for name in record["arrays"]}  # fmt: skip
 
 
 def holds_array(store: Store, name: str) -> bool:
-    """Whether the store has an array, and of its config: nothing is listed, which not every place over HTTP allows."""
+    """Whether the store has an array that is current. Nothing is listed, because some HTTP servers do not allow it."""
     current = _current(store)
     return (current is None or name in current["arrays"]) and store.has_array(name)
 
 
 def embedding_record(store: Store) -> dict[str, Any] | None:
-    """The record of the step that wrote the embedding of the store's config; None where it has none that is finished.
+    """The record of the step that wrote the embedding of the store's config; None if it is not finished.
 
-    Eigenpairs that did not converge are written too.
+    The embedding may come from eigenpairs that did not converge.
     """
     for stage, name in EMBEDDING_STEPS if store.is_run() else ():
         record = current_record(store, stage, name)
@@ -104,10 +105,10 @@ def embedding_record(store: Store) -> dict[str, Any] | None:
 
 
 def require_embedding(store: Store) -> dict[str, Any]:
-    """As `embedding_record`. Raises ConfigError where there is none: what lies there may be of an earlier config."""
+    """As `embedding_record`. Raises ConfigError if there is none; the store may hold one of an earlier config."""
     if (record := embedding_record(store)) is None:
         raise ConfigError(
-            f"{store.url}: has no finished embedding of its config (`lle status` says how far it is); run the job "
-            f"again, to its end"
+            f"{store.url}: has no finished embedding of its config (`lle status` shows its progress); run the job "
+            f"again until it is done"
         )
     return record

@@ -25,9 +25,10 @@ def damage_of_step(store: Store, record: Record, done: Done) -> list[CorruptChun
 
 
 def block_of_damage(record: Record, array: str, chunk: str) -> int | None:
-    """The block of a step that wrote a chunk or bundle; None if it is one for all blocks.
+    """The block of a step that wrote a chunk or bundle; None if one task wrote it for all blocks.
 
-    A bundle's last number is the block that wrote it; of rows of M the first, before the part's name.
+    The last number in a bundle's name is the block that wrote it. For blocks of sparse rows it is the first number,
+    before the name of the part.
     """
     numbers = [part for part in _path_in_bundle(record, array) or [] if part.isdigit()][-1:]
     is_chunk = array in record["arrays"] and chunk.isdigit()

@@ -1,19 +1,19 @@
-"""The most bytes that the steps leave in the store beside their arrays, all blocks of a step together: integers only.
+"""Upper bounds on the bytes of the bundles that each step writes, all blocks of a step together; integers only.
 
-Bundles and blocks of sparse rows stay there after a run, as later ones with other settings go on from them. Names say
-which step; `row` is the bytes of a point's coordinates, k the neighbours of a point.
+Bundles and blocks of sparse rows stay in the store after a run, because later runs with other settings reuse them. Each
+function is named after its step; `row` is the bytes of a point's coordinates, `k` the neighbours of a point.
 """
 
 FILE_BYTES = 6 * 2**10
-"""A file takes whole pages of 4 KiB, and holds names and headers of its arrays."""
+"""Overhead of a file: it takes whole pages of 4 KiB, and holds names and headers of its arrays."""
 REPORT_BYTES = 16 * 2**20
-"""Pictures and a page, whatever the size, and what the explorer holds beside its points."""
+"""Pictures and page of a report, and the explorer without its points; independent of the number of points."""
 EXPLORER_POINTS = 1_000_000
 ID = NUMBER = 8
 MATRIX_ENTRY = 12
 """A column and a value."""
 HITS = 4
-"""Points as near as the farthest listed neighbour, to each listed one: more where lists miss many."""
+"""Points within the distance of the farthest listed neighbour, per listed one; large if lists miss many neighbours."""
 
 
 def files(count: int, n_bytes: int) -> int:
@@ -52,7 +52,7 @@ def groups(*, n_cells: int) -> int:
 
 
 def members(*, blocks: int, groups: int, visits: int, row: int) -> int:
-    """`visits`: points that the groups are sent, those that come to several counted in each."""
+    """`visits`: points sent to groups; a point in several groups counts once for each."""
     return files(blocks * groups, visits * (row + 2 * ID + 2))
 
 
@@ -73,7 +73,7 @@ def additions(*, n: int, blocks: int, reverse: int) -> int:
 
 
 def request_rows(*, blocks: int, rows: int) -> int:
-    """`rows` that blocks ask of others, in all."""
+    """`rows`: rows that all blocks together request from others."""
     return files(blocks**2, ID * rows)
 
 
@@ -82,7 +82,7 @@ def send_rows(*, blocks: int, rows: int, row: int) -> int:
 
 
 def per_point(*, n: int, blocks: int, numbers: int = 1) -> int:
-    """So many numbers of each point, and where it belongs."""
+    """`numbers` numbers and the id of each point."""
     return files(blocks, n * (ID + NUMBER * numbers))
 
 
@@ -91,12 +91,12 @@ def edges(*, n: int, blocks: int, k: int) -> int:
 
 
 def sparse_rows(*, n: int, blocks: int, entries: int) -> int:
-    """Blocks of `n` CSR rows with so many entries in all: three arrays of a group each."""
+    """Blocks of `n` CSR rows with `entries` entries together; each block is a group of three arrays."""
     return files(7 * blocks, MATRIX_ENTRY * entries + ID * n)
 
 
 def contributions(*, blocks: int, parts: int, entries: int, n: int) -> int:
-    """Entries of M in `parts` for each of the blocks that a block of points touches."""
+    """`entries` entries of M, in up to `parts` bundles for each pair of source and destination block."""
     return files(blocks**2 * parts, MATRIX_ENTRY * entries + ID * min(entries, n * blocks * parts))
 
 
@@ -110,5 +110,5 @@ def closer(*, blocks: int, sample: int, k: int) -> int:
 
 
 def eigenvectors(*, n: int, width: int, components: int) -> int:
-    """What is found of each component, and the state of an iteration with so many columns, twice while it is kept."""
+    """Eigenpairs of each component, and two copies of the state of an iteration with `width` columns."""
     return files(components * (4 + 2 * (n // 65_536 + 2)), n * (ID + NUMBER * 3 * width))

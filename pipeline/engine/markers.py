@@ -1,4 +1,4 @@
-"""What the marker of a block holds: the step's fingerprint, what the task said, and a checksum of both."""
+"""Content of the marker of a block: the step's fingerprint, the report of the task, and a checksum of both."""
 
 import json
 import zlib
@@ -9,15 +9,15 @@ from .plan import BlockReport, Json
 
 
 def pack(fingerprint: str, report: BlockReport) -> Json:
-    """The marker of a finished block, as JSON gives it back."""
+    """The marker of a finished block, after a round trip through JSON."""
     content = json.loads(json.dumps({"fingerprint": fingerprint, **asdict(report)}))
     return {**content, "crc32": _checksum(content)}
 
 
 def unpack(content: Any, fingerprint: str) -> BlockReport | None:
-    """The report in a marker; None where the fingerprint is another one or the marker is damaged.
+    """The report in a marker; None if the fingerprint differs or the marker is damaged.
 
-    Later steps go by numbers that are nowhere else than here, so damage means that the block is computed again.
+    Later steps use numbers that are stored only in markers, so the block of a damaged marker is computed again.
     """
     if not isinstance(content, dict) or content.get("fingerprint") != fingerprint:
         return None

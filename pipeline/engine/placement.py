@@ -15,7 +15,7 @@ def where(step: Step, config: Config) -> str:
 
 
 def fits(step: Step, config: Config) -> bool:
-    """Whether a step's task fits the worker it runs on, as far as is known; the driver looks when it gets there."""
+    """Whether a step's task fits its worker, as far as limits are known; the driver's memory is checked in the run."""
     cluster, place = config.execution.cluster, where(step, config)
     limits = {"worker": memory_of_workers(cluster), "high-memory worker": memory_of_high_memory(cluster)}
     limit = limits.get(place)

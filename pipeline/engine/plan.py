@@ -80,20 +80,20 @@ class Layout:
 
 Place = Literal["worker", "whole data", "driver"]
 WORKER: Place = "worker"
-"""Any worker: the step looks at one block at a time."""
+"""Any worker: the step processes one block at a time."""
 WHOLE_DATA: Place = "whole data"
-"""The step looks at all points at once: the cluster's high-memory worker, or the driver where there is none."""
+"""The cluster's high-memory worker, or the driver if there is none: the step processes all points at once."""
 DRIVER: Place = "driver"
-"""The calling process always: the step itself uses the Dask client."""
+"""Always the calling process: the step itself uses the Dask client."""
 
 
 @dataclass(frozen=True)
 class Decides:
-    """What decides the result of a step; all of it is part of the step's fingerprint.
+    """Everything that determines the result of a step; all of it is part of the step's fingerprint.
 
-    `identity` is what else decides the result besides the parameters, such as the state of the input files. `digested`
-    names the parameters that only say where data come from: the digests in the reports identify the data. A step that
-    `shows_records` writes about the store's records and attributes (`checkpoint.with_records`).
+    `identity` is the state of other data that determine the result, such as the input files. `digested` names the
+    parameters that only locate data; the digests in the reports identify these data. A step that `shows_records`
+    depends on the store's records and attributes (`checkpoint.with_records`).
     """
 
     parameters: Json
@@ -107,9 +107,9 @@ class Decides:
 class Runs:
     """How the tasks of a step run; none of it changes the result.
 
-    `bytes_per_task` is the most a task holds besides its process. `all_cores` lifts the limit of one thread.
-    `resources` are keyword arguments of the function beside the parameters. `remark` is logged when the step begins,
-    `cure` is the advice where a task does not fit its worker.
+    `bytes_per_task` is the peak memory of a task, without that of its process. `all_cores` removes the limit of one
+    thread. `resources` are further keyword arguments of the function. `remark` is logged when the step begins, `cure`
+    is the advice if a task does not fit its worker.
     """
 
     bytes_per_task: int
@@ -122,7 +122,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Writes:
-    """What a step leaves in the store: arrays, and bundles of at most `bundle_bytes`, all blocks together."""
+    """Data that a step writes to the store: arrays, and bundles of at most `bundle_bytes`, all blocks together."""
 
     arrays: tuple[PlannedArray, ...] = ()
     bundles: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ class Writes:
 
     @property
     def disk_bytes(self) -> int:
-        """The most the step leaves in the store, all blocks together."""
+        """Upper bound on the bytes that the step writes to the store, all blocks together."""
         return sum(array.nbytes for array in self.arrays) + self.bundle_bytes
 
 
@@ -209,7 +209,7 @@ def block_points(requested: int | str, n_rows: int, row_bytes: int) -> int:
 
 
 def n_cells(n_points: int) -> int:
-    """Number of cells for so many points."""
+    """Number of cells for `n_points` points."""
     return min(MAX_CELLS, math.ceil(n_points / CELL_POINTS))
 
 
@@ -223,17 +223,17 @@ def most_boxes(n_cells: int, n_blocks: int, generations: int = 0) -> int:
 
 
 def sample_size(n_rows: int) -> int:
-    """Input rows to keep for finding the cells: twice what is needed, since some are dropped."""
+    """Input rows to sample for finding the cells: twice the required number, because some rows are dropped."""
     return min(n_rows, max(1000, 2 * SAMPLE_PER_CELL * n_cells(n_rows)))
 
 
 def sample_rows(layout: Layout) -> int:
-    """The most of these rows that one input block holds."""
+    """Largest number of these rows in one input block."""
     return min(layout.block_points, math.ceil(sample_size(layout.n_input) * layout.block_points / layout.n_input) + 1)
 
 
 def neighbor_method(requested: str, n_points: int, n_features: int) -> str:
-    """The search that `auto` stands for: k-d tree for few features, brute force for few points, else NN-descent.
+    """The search method: for `auto`, k-d tree for few features, brute force for few points, else NN-descent.
 
     In many dimensions a block of points has nearly all others within reach, so tree search takes quadratic time:
     minutes for 120,000 Gaussian points in ten dimensions, where NN-descent takes seconds.
@@ -251,7 +251,7 @@ def neighbor_method(requested: str, n_points: int, n_features: int) -> str:
 
 
 def largest_total(counts: Sequence[Mapping[str, int]]) -> int:
-    """The largest sum of counts for one target over all blocks: the amount that its task has to hold.
+    """The largest sum of counts for one target over all blocks, which is the amount in its task.
 
     >>> largest_total([{"0": 2, "1": 3}, {"1": 4}])
     7

@@ -1,4 +1,4 @@
-"""How a run tells a person what it is doing: bars on a terminal, lines in a log, or JSON. Always on stderr."""
+"""Progress of a run on stderr: bars on a terminal, lines in a log, or JSON."""
 
 import json
 import sys
@@ -24,10 +24,10 @@ LINE_SECONDS, WAIT_SECONDS = 10.0, 30.0
 
 
 class RunProgress:
-    """Bars while a step runs on a terminal, one line when it ends; without a terminal a line now and then.
+    """A bar for each running step and one line when it ends; without a terminal, a line every LINE_SECONDS.
 
-    A step of which no block ends for long (an eigensolve, a search that is compiled first) says that it is at work.
-    Steps of which nothing was left to compute are counted, and told together before the next one that computes.
+    A line is also printed every WAIT_SECONDS while no block of a step ends (an eigensolve, a search that is compiled
+    first). Steps without blocks to compute are counted, and printed in one line before the next step that computes.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -41,21 +41,21 @@ class RunProgress:
         )  # fmt: skip
         self._task: TaskID | None = None
         self._done = self._fresh = 0
-        self._started = self._spoken = 0.0
-        self._kept: list[Step] = []
+        self._started = self._last_line = 0.0
+        self._reused_steps: list[Step] = []
         self._ended = threading.Event()
 
     def say(self, text: str) -> None:
-        """One line for people."""
+        """Print one line of text."""
         self.console.print(text, markup=False)
 
     def begin(self, step: Step, done: int) -> None:
         self._done, self._fresh = done, 0
-        self._started = self._spoken = time.perf_counter()
+        self._started = self._last_line = time.perf_counter()
         self.reused[step.stage] = self.reused.get(step.stage, 0) + done
         if done == step.n_blocks:
             return
-        self._tell_kept()
+        self._print_reused()
         if step.runs.remark:
             self.say(step.runs.remark)
         if self.console.is_terminal:
@@ -63,7 +63,7 @@ class RunProgress:
             self._task = self._bars.add_task(f"{step.stage}.{step.name}", total=step.n_blocks, completed=done, rate="")
         else:
             self._ended = threading.Event()
-            threading.Thread(target=self._tell_waiting, args=(step, self._ended), daemon=True).start()
+            threading.Thread(target=self._print_waiting, args=(step, self._ended), daemon=True).start()
 
     def advance(self, step: Step, report: BlockReport) -> None:
         self._done += 1
@@ -73,15 +73,15 @@ class RunProgress:
         rate = self._fresh / max(now - self._started, 1e-9)
         if self._task is not None:
             self._bars.update(self._task, advance=1, rate=f"{rate:.2g} blocks/s")
-        elif now - self._spoken > LINE_SECONDS and self._done < step.n_blocks:
-            self._spoken = now
+        elif now - self._last_line > LINE_SECONDS and self._done < step.n_blocks:
+            self._last_line = now
             remaining = (step.n_blocks - self._done) / rate
             counts = f"{self._done}/{step.n_blocks} blocks, {rate:.2g}/s"
             self.say(f"  {step.stage}.{step.name}: {counts}, {remaining:.0f} s left")
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
         if not computed:
-            self._kept.append(step)
+            self._reused_steps.append(step)
             return
         self._end_waiting()
         reused = f", {step.n_blocks - computed} kept" if computed < step.n_blocks else ""
@@ -89,35 +89,38 @@ class RunProgress:
         self.say(f"  {step.stage + '.' + step.name:<34} {took}{reused}")
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
-        """One line about a stage that is through and has computed something."""
+        """Print one line about a finished stage, if it has computed something."""
         computed, reused = self.computed.get(stage, 0), self.reused.get(stage, 0)
         if not computed:
             return
-        self._tell_kept()
-        kept = f", {reused} kept from before" if reused else ""
+        self._print_reused()
+        suffix = f", {reused} kept from before" if reused else ""
         now = datetime.now().astimezone().strftime("%H:%M:%S")
         blocks = _counted(computed, "block")
-        self.say(f"{now} {stage}: {blocks} in {seconds:.1f} s, largest process {peak_bytes / 2**30:.2f} GiB{kept}")
+        self.say(f"{now} {stage}: {blocks} in {seconds:.1f} s, largest process {peak_bytes / 2**30:.2f} GiB{suffix}")
 
     def stop(self) -> None:
-        """Take the bar off the screen (also after an error), and tell of steps not told of yet."""
+        """Remove the bar from the screen (also after an error), and print the steps that were not printed yet."""
         self._end_waiting()
-        self._tell_kept()
+        self._print_reused()
 
-    def _tell_kept(self) -> None:
-        """One line for all steps of which nothing was left to compute since the last line."""
-        if self._kept:
-            stages, blocks = len({step.stage for step in self._kept}), sum(step.n_blocks for step in self._kept)
-            counts = ((stages, "stage"), (len(self._kept), "step"), (blocks, "block"))
+    def _print_reused(self) -> None:
+        """Print one line for all reused steps since the last such line."""
+        if self._reused_steps:
+            stages, blocks = (
+                len({step.stage for step in self._reused_steps}),
+                sum(step.n_blocks for step in self._reused_steps),
+            )
+            counts = ((stages, "stage"), (len(self._reused_steps), "step"), (blocks, "block"))
             totals = ", ".join(_counted(count, noun) for count, noun in counts)
             self.say(f"kept: {totals} of the earlier run")
-            self._kept = []
+            self._reused_steps = []
 
-    def _tell_waiting(self, step: Step, ended: threading.Event) -> None:
+    def _print_waiting(self, step: Step, ended: threading.Event) -> None:
         while not ended.wait(WAIT_SECONDS):
             now = time.perf_counter()
-            if now - self._spoken >= WAIT_SECONDS:
-                self._spoken = now
+            if now - self._last_line >= WAIT_SECONDS:
+                self._last_line = now
                 counts = f"{self._done}/{step.n_blocks} blocks after {now - self._started:.0f} s"
                 self.say(f"  {step.stage}.{step.name}: {counts}")
 
@@ -146,31 +149,35 @@ class JsonProgress(RunProgress):
         self._bars.disable = True
 
     def say(self, text: str) -> None:
-        self._tell("message", text=text)
+        self._print_event("message", text=text)
 
     def begin(self, step: Step, done: int) -> None:
         super().begin(step, done)
         if step.runs.remark and done == step.n_blocks:
             self.say(step.runs.remark)
-        self._tell("step_begun", stage=step.stage, step=step.name, blocks=step.n_blocks, done=done)
+        self._print_event("step_begun", stage=step.stage, step=step.name, blocks=step.n_blocks, done=done)
 
     def advance(self, step: Step, report: BlockReport) -> None:
         self._done += 1
         self.computed[step.stage] = self.computed.get(step.stage, 0) + 1
-        self._tell(
+        self._print_event(
             "block_done", stage=step.stage, step=step.name, block=report.block, seconds=report.seconds,
             peak_bytes=report.peak_bytes, done=self._done, blocks=step.n_blocks,
         )  # fmt: skip
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
         self._end_waiting()
-        self._tell("step_done", stage=step.stage, step=step.name, seconds=round(seconds, 3), blocks=step.n_blocks,
-                   computed=computed)  # fmt: skip
+        self._print_event(
+            "step_done", stage=step.stage, step=step.name, seconds=round(seconds, 3), blocks=step.n_blocks,
+            computed=computed,
+        )  # fmt: skip
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
-        self._tell("stage_done", stage=stage, seconds=round(seconds, 3), peak_bytes=peak_bytes,
-                   computed=self.computed.get(stage, 0), reused=self.reused.get(stage, 0))  # fmt: skip
+        self._print_event(
+            "stage_done", stage=stage, seconds=round(seconds, 3), peak_bytes=peak_bytes,
+            computed=self.computed.get(stage, 0), reused=self.reused.get(stage, 0),
+        )  # fmt: skip
 
-    def _tell(self, event: str, **facts: Any) -> None:
+    def _print_event(self, event: str, **facts: Any) -> None:
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
         print(json.dumps(line), file=self._stream, flush=True)

@@ -1,9 +1,10 @@
-"""Rows of an array that other blocks need, sent there, so that no chunk of it is read more than twice.
+"""Exchange rows of an array between blocks, so that no chunk of the array is read more than twice.
 
-A block of points needs the rows of its neighbours, which lie anywhere in high dimension. Were they read where they
-lie, every block would read nearly every chunk. Instead each block asks (`request_rows`: ids, by the block that holds
-them), each block answers (`send_rows`: one read of its own chunk, a bundle for each that asked), and the task that
-needs them reads its own chunk and what it was sent (`receive_rows`).
+A block of points needs the rows of its neighbours, which are in nearly all blocks if the dimension is high. To read
+them directly, every block would read nearly every chunk. Instead, each block writes the ids that it needs, sorted by
+the block that holds them (`request_rows`). Each block then reads its own chunk once and writes a bundle for each
+requesting block (`send_rows`). The task that needs the rows reads its own chunk and the bundles sent to it
+(`receive_rows`).
 """
 
 from collections.abc import Generator
@@ -25,7 +26,7 @@ LISTS = array_specs.NEIGHBOR_INDICES.name
 
 
 def folders(lists: str) -> tuple[str, str]:
-    """Where requests and answers lie: lists other than the final ones have places of their own.
+    """Folders of requests and of sent rows; lists other than the final ones have separate folders.
 
     >>> folders("neighbor_indices"), folders("_work/found")
     (('_work/row_requests', '_work/sent_rows'), ('_work/row_requests_found', '_work/sent_rows_found'))
@@ -37,45 +38,47 @@ def folders(lists: str) -> tuple[str, str]:
 def exchange(
     stage: str, layout: Layout, array: str, row: int, lists: str = LISTS
 ) -> Generator[Step, list[Report], int]:
-    """request -> send, of the rows (`row` bytes each) of an array that neighbour lists (an array of them) name.
+    """request -> send, for the rows (`row` bytes each) of `array` whose ids are in the neighbour lists `lists`.
 
-    Returns the most rows that one block is sent.
+    Returns the largest number of rows that are sent to one block.
     """
     n, n_blocks = layout.n_points, layout.point_blocks()
     block_size = layout.block_points
-    wanted = {"blocks": Blocks(n, block_size), **({} if lists == LISTS else {"lists": lists})}
+    parameters = {"blocks": Blocks(n, block_size), **({} if lists == LISTS else {"lists": lists})}
     requests_folder, sent = folders(lists)
-    most = min(n - min(n, block_size), block_size * layout.k_max)
+    most_rows = min(n - min(n, block_size), block_size * layout.k_max)
     requests = yield Step(
         stage,
         "request",
         request_rows,
         n_blocks,
-        Decides(wanted),
+        Decides(parameters),
         Runs(request_rows_bytes(block_size=block_size, k=layout.k_max)),
-        Writes(bundles=(requests_folder,), bundle_bytes=disk_costs.request_rows(blocks=n_blocks, rows=n_blocks * most)),
-        expected=lambda b: {"rows": min(n, 4 * block_size) if n_blocks > 1 else 0, "most": most},
+        Writes(
+            bundles=(requests_folder,), bundle_bytes=disk_costs.request_rows(blocks=n_blocks, rows=n_blocks * most_rows)
+        ),
+        expected=lambda b: {"rows": min(n, 4 * block_size) if n_blocks > 1 else 0, "most": most_rows},
     )
-    asked_for = sum(report["most" if "most" in report else "rows"] for report in requests)
+    n_requested = sum(report["most" if "most" in report else "rows"] for report in requests)
     yield Step(
         stage,
         "send",
         send_rows,
         n_blocks,
-        Decides({"array": array, **wanted}),
+        Decides({"array": array, **parameters}),
         Runs(send_rows_bytes(block_size=block_size, row=row)),
-        Writes(bundles=(sent,), bundle_bytes=disk_costs.send_rows(blocks=n_blocks, rows=asked_for, row=row)),
+        Writes(bundles=(sent,), bundle_bytes=disk_costs.send_rows(blocks=n_blocks, rows=n_requested, row=row)),
     )
     return max((report["rows"] for report in requests), default=0)
 
 
 def foreign_rows(indices: Ids, start: int, stop: int) -> Ids:
-    """The distinct ids in (b, K) neighbour lists that lie outside rows [start, stop), ascending; -1 is none."""
+    """The distinct ids in (b, K) neighbour lists outside [start, stop), ascending; -1 is ignored."""
     return np.unique(indices[(indices >= 0) & ((indices < start) | (indices >= stop))])
 
 
 def request_rows(store: Store, block_index: int, blocks: Blocks, lists: str = LISTS) -> Report:
-    """Ask the blocks that hold them for the neighbours of a block of points."""
+    """Write the ids of the neighbours of a block of points, one bundle for each block that holds them."""
     start, stop = blocks.rows(block_index)
     wanted = foreign_rows(store.read(lists, start, stop), start, stop)
     sources, first = np.unique(wanted // blocks.size, return_index=True)
@@ -85,7 +88,7 @@ def request_rows(store: Store, block_index: int, blocks: Blocks, lists: str = LI
 
 
 def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, lists: str = LISTS) -> Report:
-    """Send every block that requested rows the rows of an array that it needs from this block."""
+    """Write the requested rows of this block of an array, one bundle for each requesting block."""
     start, stop = blocks.rows(block_index)
     requests_folder, answers = folders(lists)
     names = store.objects.names(f"{requests_folder}/{block_index:05d}")
@@ -103,7 +106,7 @@ def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, lists:
 def receive_rows(
     store: Store, block_index: int, array: str, start: int, stop: int, indices: Ids, lists: str = LISTS
 ) -> tuple[Ids, npt.NDArray[Any]]:
-    """(ids, rows of the array): those of a block, [start, stop), and of all the neighbours it was sent, ascending."""
+    """(ids ascending, rows of the array) of the points [start, stop) and of all their neighbours in other blocks."""
     wanted = foreign_rows(indices, start, stop)
     before = int(np.searchsorted(wanted, start))
     rows = np.concatenate([wanted[:before], np.arange(start, stop), wanted[before:]])

@@ -1,7 +1,7 @@
-"""Call a function in a process of its own, under a limit on its memory: what dies there does not take the job along.
+"""Call a function in a separate process with a memory limit, so that the job survives if the process dies.
 
-A factorization that outgrows its limit gets an error from malloc, or is killed by the system; either way the caller is
-still there, knows how far the call had come, and can go on with something else.
+If a factorization needs more memory, malloc fails or the system kills the process. In both cases the caller continues,
+and knows the last message of the function.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from ..core.errors import LleError, NotEnoughMemory
 Say = Callable[[str], None]
 
 SLACK_BYTES = 512 * 2**20
-"""Stacks of threads and libraries loaded during the call."""
+"""Allowance for stacks of threads and for libraries that are loaded during the call."""
 
 _running: set[Any] = set()
 
 
 class ProcessDied(LleError):
-    """The process ended without an answer."""
+    """The process ended without a result. ``said`` is the last message of the function, ``how`` the exit status."""
 
     def __init__(self, said: str, how: str) -> None:
         super().__init__(f"a process of the eigensolver ended {how}" + (f" in {said}" if said else ""))
@@ -34,18 +34,18 @@ class ProcessDied(LleError):
 
 
 def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: int | None) -> tuple[Any, int]:
-    """``function(say, *arguments)`` in a fresh process; its result and the peak of its memory in bytes.
-
-    Args:
-        function: importable by name; ``say(text)`` tells the caller how far it is.
-        arguments: what it gets, to be pickled.
-        max_bytes: memory it may add to what a process of this program has at its start; None for no limit.
+    """Call ``function(say, *arguments)`` in a new process: (its result, peak memory of the process in bytes).
 
     A daemonic process makes the call itself, without a limit.
 
+    Args:
+        function: importable by name; ``say(text)`` sends a progress message to the caller.
+        arguments: further arguments, which are pickled.
+        max_bytes: memory that the process may allocate in addition to that at its start; None for no limit.
+
     Raises:
-        ProcessDied: the process was killed or crashed; ``said`` is the last text it said.
-        NotEnoughMemory: for a MemoryError in the process; any other error of the function as it is.
+        ProcessDied: the process was killed or crashed.
+        NotEnoughMemory: the function raised MemoryError. Other errors of the function are raised unchanged.
     """
     if multiprocessing.current_process().daemon:  # such a process (a Dask worker under a nanny) may not start others
         return function(lambda text: None, *arguments), peak_bytes()
@@ -77,13 +77,13 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: in
 
 
 def stop_all() -> None:
-    """Kill the processes of all calls that are going on, as their results are no longer wanted."""
+    """Kill the processes of all active calls, because their results are no longer needed."""
     for process in list(_running):
         process.kill()
 
 
 def peak_bytes() -> int:
-    """The most memory this process has held, or 0 where the system does not say."""
+    """Peak memory of this process, or 0 if the system does not report it."""
     return _status_bytes("VmHWM")
 
 
@@ -104,7 +104,7 @@ def _serve(
 
 
 def _travels(error: BaseException) -> bool:
-    """Whether the error can be sent as it is; others arrive as text."""
+    """Whether the error can be pickled; other errors are sent as text."""
     return isinstance(error, LleError | ArithmeticError | ValueError | OSError)
 
 
@@ -116,10 +116,10 @@ def _die_with_parent() -> None:
 
 
 def _limit(max_bytes: int) -> None:
-    """Let malloc fail beyond the limit; systems that cannot count data pages have no limit."""
+    """Make malloc fail beyond the limit. There is no limit on systems that do not count data pages."""
     held = _status_bytes("VmData")
     if held:
-        resource: Any = importlib.import_module("resource")  # no such thing on Windows, which shows no VmData either
+        resource: Any = importlib.import_module("resource")  # missing on Windows, where VmData is not reported either
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         wanted = held + max_bytes + SLACK_BYTES
         resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard < 0 else min(wanted, hard), hard))

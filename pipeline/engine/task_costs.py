@@ -1,9 +1,9 @@
-"""Memory of tasks: constants of the formulas `..._bytes` beside the steps, and the checks against the workers' limits.
+"""Memory of tasks: constants for the formulas `..._bytes` in the modules of the steps, and checks against the limits.
 
 A formula gives the peak memory of a task, without that of its process (`PROCESS_BYTES`): the data it reads and writes
 (up to three copies of a chunk while it is decoded or encoded) and its work arrays. tests/engine/test_task_costs.py
 runs every step and compares the measured peak. Sizes: `block_size` rows of a block, `row` bytes of a stored point,
-`d` features, `k` neighbour slots, `n` points, `beside` bytes that the reader of the input holds besides the rows.
+`d` features, `k` neighbour slots, `n` points, `beside` bytes of the reader of the input, without the rows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,12 +17,12 @@ MIB = 2**20
 GIB = 2**30
 
 PROCESS_BYTES = 384 * MIB  # an idle worker with all of the package imported
-TASK_BYTES = 16 * MIB  # what any task takes: buffers of libraries, small arrays, objects of the store
+TASK_BYTES = 16 * MIB  # in every task: buffers of libraries, small arrays, objects of the store
 COMPILER_BYTES = 320 * MIB  # importing and compiling pynndescent
 LIBRARY_BYTES = 192 * MIB  # importing dask-ml, scikit-learn, or matplotlib and datashader
 USABLE_SHARE = 0.9  # dask's nanny ends a worker at 95 % of its limit
 SCORE_BYTES = 4 * 8 * 2**20  # chunks of distances, kernels/neighbors/cells.py and kernels/neighbors/knn.py
-COUNTED_BLOCKS = 64  # stages/order_points.py reads the counts of so many input blocks at one time
+COUNTED_BLOCKS = 64  # input blocks whose counts stages/order_points.py reads at one time
 IN_FLIGHT = 10  # chunks that zarr decodes at one time
 
 
@@ -56,16 +56,16 @@ def check_worker(step: Step, limit: int | None) -> None:
         f"{gib(task_room(limit))} beside the process itself. Nothing of this step was started. Give each worker "
         f"{gib(needed)} (execution.cluster.memory, or fewer workers on the machine), or {step.runs.cure}"
     )
-    refused.exit_code = 2  # a limit of the config: trying again ends the same way
+    refused.exit_code = 2  # a limit of the config, so a retry would fail again
     raise refused
 
 
 def check_high_memory(step: Step, limit: int | None) -> None:
-    """Raises NotEnoughMemory when a whole-data step does not fit into the workers of `limit` bytes that take these."""
+    """Raises NotEnoughMemory if a whole-data step does not fit into high-memory workers of `limit` bytes."""
     if limit is None or step.runs.bytes_per_task <= task_room(limit):
         return
     refused = NotEnoughMemory(
-        f"{step.stage}.{step.name}: this step looks at all points and needs {gib(step.runs.bytes_per_task)}, and the "
+        f"{step.stage}.{step.name}: this step processes all points and needs {gib(step.runs.bytes_per_task)}, and the "
         f"high-memory worker of {gib(limit)} has room for {gib(task_room(limit))} beside the process itself. Nothing "
         f"of this step was started. Give that worker {gib(limit_for(step.runs.bytes_per_task))} "
         f"(execution.cluster.high_memory for kind: kubernetes, --memory-limit of the worker for kind: address)"
@@ -75,26 +75,26 @@ def check_high_memory(step: Step, limit: int | None) -> None:
 
 
 def check_driver(step: Step, available: int) -> None:
-    """Raises NotEnoughMemory when a step that runs in the calling process does not fit into what is available there."""
+    """Raises NotEnoughMemory if a step that runs in the calling process needs more than `available` bytes."""
     if step.runs.bytes_per_task > available:
         raise NotEnoughMemory(
             f"{step.stage}.{step.name}: this step runs in the driver and needs {gib(step.runs.bytes_per_task)}, and "
             f"{gib(available)} are available here. Nothing of this step was started. Start the run on a machine (or in "
-            f"a container) with more memory; what is finished is kept"
+            f"a container) with more memory; finished steps are kept"
         )
 
 
 def check_plan(steps: Iterable[Step], limit: int | None) -> None:
-    """Refuse a run whose plan already tells that a step will not fit its workers. Raises NotEnoughMemory."""
+    """Raises NotEnoughMemory if the plan has a step that does not fit its workers."""
     for step in steps:
         if step.runs.place == WORKER:
             check_worker(step, limit)
 
 
 def fit_blocks(stages: Mapping[str, Stage], config: Any, layout: Layout, limit: int | None) -> Layout:
-    """The layout with the largest power of two of points a block, up to the layout's, whose tasks fit the workers.
+    """The layout with the largest block size whose tasks fit the workers: the layout's own, or a smaller power of two.
 
-    Not below MIN_BLOCK_POINTS: where even that does not fit, the step itself is refused with its numbers.
+    The size is not reduced below MIN_BLOCK_POINTS; if tasks do not fit even then, the step itself is refused.
     """
     while limit is not None and layout.block_points > MIN_BLOCK_POINTS:
         steps, _ = walk(stages, config, layout)
@@ -113,5 +113,5 @@ def gib(n_bytes: int) -> str:
 
 
 def tree_bytes(rows: int, d: int) -> int:
-    """A k-d tree with its float64 points, where the kernels build one."""
+    """Bytes of a k-d tree with its float64 points; 0 for dimensions in which the kernels build no tree."""
     return rows * (8 * d + 32) if d <= KDTREE_FEATURES else 0
