@@ -31,7 +31,7 @@ from .plan import DRIVER, WHOLE_DATA, WORKER, BlockReport, Step
 RETRIES = 2
 WINDOW_PER_WORKER = 3
 WAKE_SECONDS = 0.2
-CROWD_SECONDS = 5.0
+WORKER_COUNT_SECONDS = 5.0
 CURRENT_SECONDS = 1.0
 BLOCK_THREAD = "block of a step"
 
@@ -134,7 +134,7 @@ class Executor:
         """Submit a few blocks per worker, and another one whenever a block ends: the task graph stays small."""
         waiting = iter(blocks)
         needs = {self.memory_resource: 1} if step.runs.place == WHOLE_DATA else None
-        crowd = _Crowd(client)
+        n_workers = _WorkerCount(client)
         submitted = {}
 
         def submit(block: int) -> Any:
@@ -146,13 +146,13 @@ class Executor:
             submitted[future.key] = block
             return future
 
-        futures = {submit(block) for block in islice(waiting, per_worker * crowd.size())}
+        futures = {submit(block) for block in islice(waiting, per_worker * n_workers.size())}
         pool = as_completed(futures)
         try:
             for future in pool:
                 futures.discard(future)
                 yield submitted[future.key], _outcome(future, step)
-                for following in islice(waiting, max(0, per_worker * crowd.size() - len(futures))):
+                for following in islice(waiting, max(0, per_worker * n_workers.size() - len(futures))):
                     added = submit(following)
                     futures.add(added)
                     pool.add(added)
@@ -160,16 +160,16 @@ class Executor:
             client.cancel(list(futures))
 
 
-class _Crowd:
+class _WorkerCount:
     """Number of workers, read again every few seconds, because workers join and leave a shared cluster."""
 
     def __init__(self, client: Client) -> None:
-        self._client, self._size, self._asked = client, 1, -math.inf
+        self._client, self._size, self._checked = client, 1, -math.inf
 
     def size(self) -> int:
-        if time.monotonic() - self._asked > CROWD_SECONDS:
+        if time.monotonic() - self._checked > WORKER_COUNT_SECONDS:
             self._size = max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
-            self._asked = time.monotonic()
+            self._checked = time.monotonic()
         return self._size
 
 
@@ -240,7 +240,7 @@ def run_task(url: str, step: Step, fingerprint: str, block: int) -> BlockReport:
     with limits:
         report = step.function(store, block, **step.decides.parameters, **step.runs.resources)
     if step.runs.all_cores:
-        _pools.cache_clear()  # the step has loaded MKL, which is no Python module
+        _pools.cache_clear()  # the step has loaded MKL, which does not change the number of Python modules
     seconds = time.perf_counter() - started
     peak = max(peak_bytes(), report.pop("peak_bytes", 0))  # the step may have used a subprocess
     result = BlockReport(block, round(seconds, 4), peak, report, base_bytes, tuple(sorted(store.bundles_written)))
@@ -252,16 +252,16 @@ class _Current:
     """Prevents a task from overwriting data of a newer run.
 
     Workers of a cluster outlive a killed driver and finish their tasks, while a run with another config may have begun
-    the step anew. The check is repeated only after a second, so short tasks send no request.
+    the same step. The check is repeated only after CURRENT_SECONDS, so short tasks send no request.
     """
 
     def __init__(self, store: Store, step: Step, fingerprint: str, block: int) -> None:
-        self._whose, self._asked = (store, step, fingerprint, block), time.monotonic()
+        self._arguments, self._checked = (store, step, fingerprint, block), time.monotonic()
 
     def __call__(self) -> None:
-        if time.monotonic() - self._asked >= CURRENT_SECONDS:
-            checkpoint.require_current(*self._whose)
-            self._asked = time.monotonic()
+        if time.monotonic() - self._checked >= CURRENT_SECONDS:
+            checkpoint.require_current(*self._arguments)
+            self._checked = time.monotonic()
 
 
 def _task_or_error(
@@ -330,7 +330,7 @@ def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:
 
 @lru_cache(maxsize=1)
 def _pools(n_modules: int) -> ThreadpoolController:
-    """Controller of the thread pools of all loaded libraries, built anew when more modules are loaded."""
+    """Controller of the thread pools of all loaded libraries; a new one if more modules were loaded."""
     return ThreadpoolController()
 
 

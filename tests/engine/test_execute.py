@@ -419,12 +419,17 @@ class TestCrowd:
 
         scheduler, now = Scheduler(), [100.0]
         monkeypatch.setattr(execute.time, "monotonic", lambda: now[0])
-        crowd = execute._Crowd(scheduler)
+        n_workers = execute._WorkerCount(scheduler)
         sizes = []
-        for workers, later in ((1, 0.0), (9, 1.0), (9, execute.CROWD_SECONDS), (0, execute.CROWD_SECONDS + 1)):
+        for workers, later in (
+            (1, 0.0),
+            (9, 1.0),
+            (9, execute.WORKER_COUNT_SECONDS),
+            (0, execute.WORKER_COUNT_SECONDS + 1),
+        ):
             scheduler.workers = workers
             now[0] += later
-            sizes.append(crowd.size())
+            sizes.append(n_workers.size())
         assert (sizes, scheduler.asked) == ([1, 1, 9, 1], 3)
 
 
