@@ -119,7 +119,7 @@ def receive_rows(
     return rows, values
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def request_rows_bytes(*, block_size: int, k: int) -> int:

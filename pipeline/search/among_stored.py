@@ -1,4 +1,4 @@
-"""Exact nearest stored points of rows that are not stored, or have no coordinates: cells in reach, some at a time."""
+"""Exact nearest embedded points of new rows or of rows without coordinates: reads cells within reach, in batches."""
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,13 @@ from ..storage.store import Store, block_of
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
 
-HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20  # stored points that are held at one time
+HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20  # limits on the stored points in memory at one time
 BRUTE_ROWS = 1024
-NEW = -2  # no point's id: nothing is left out as the point itself
+NEW = -2  # an id that no point has, so no point is excluded as the query itself
 
 
 def halo_rows(row: int) -> int:
-    """Training points of `row` bytes that are held at one time."""
+    """Number of training points of `row` bytes in memory at one time."""
     return max(1, min(HALO_ROWS, HALO_BYTES // row))
 
 

@@ -22,7 +22,7 @@ Ids = npt.NDArray[np.int64]
 
 
 def raise_recall(config: Config, layout: Layout) -> Generator[Step, list[Report], Round]:
-    """Measure the recall and search with more overlap while it is too low; the round whose lists are good enough.
+    """Measure the recall, and search with more overlap while it is too low; returns the round whose lists are used.
 
     Lists of varying length are not searched again. Raises BoundsNotMet where the recall stays too low.
     """
@@ -47,7 +47,7 @@ def raise_recall(config: Config, layout: Layout) -> Generator[Step, list[Report]
 
 
 def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step, list[Report], Report]:
-    """The recall of the lists that a round left."""
+    """The steps that measure the recall of the lists of a round; returns the report of the recall."""
     place = searched.place
     n, k, block_size = layout.n_points, layout.k_max, layout.block_points
     blocks = Blocks(n, block_size)
@@ -91,16 +91,16 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step,
 
 
 def below_bound(recall: Report, values: list[float], config: Config) -> str:
-    """What to say when the last of the values measured is below neighbors.min_recall."""
+    """The message for a recall below neighbors.min_recall; `values` are the recalls of all rounds."""
     overlap = config.neighbors.max_overlap
     before = ", ".join(f"{value:.4f}" for value in values[:-1])
     raised = f" in {overlap} groups a point (neighbors.max_overlap) after {before} with less overlap" if before else ""
-    cure = "raise neighbors.max_overlap, use" if before else "Use"
+    advice = "Raise neighbors.max_overlap, use" if before else "Use"
     return (
-        f"recall: neighbors.min_recall asks for {config.neighbors.min_recall}, measured {recall['value']:.4f} "
+        f"recall: neighbors.min_recall is {config.neighbors.min_recall}, measured {recall['value']:.4f} "
         f"(95 % interval {recall['low']:.4f} to {recall['high']:.4f}, {recall['sample']} points against exact "
-        f"search){raised}. {cure[0].upper() + cure[1:]} neighbors.method: kdtree or brute (exact), raise n_neighbors, "
-        f"reduce the features with preprocess.pca, or lower min_recall"
+        f"search){raised}. {advice} neighbors.method: kdtree or brute (exact), raise n_neighbors, reduce the features "
+        f"with preprocess.pca, or lower min_recall"
     )
 
 
@@ -110,7 +110,7 @@ def sample_rows(sample: int, seed: int, n_points: int) -> npt.NDArray[np.int64]:
 
 
 def rule_of(config: Config) -> Json:
-    """What decides how many neighbours a list should hold: whether the input does, or a radius with its least."""
+    """How the number of neighbours of a list is determined: by the input, or by a radius with a minimum k_min."""
     radius = value_of(config) if config.neighbors.rule == "radius" else None
     return {"given": config.neighbors.rule == "k_per_point", "radius": radius, "k_min": config.k_bounds[0]}
 
@@ -118,16 +118,16 @@ def rule_of(config: Config) -> Json:
 def choose_sample(
     store: Store, block_index: int, sample: int, seed: int, n_points: int, lists: Json | None = None, place: str = FIRST
 ) -> Report:
-    """The sampled points with their listed neighbours' distances and how far exact search must look, read once."""
+    """Write the sampled points, the distances of their listed neighbours, and the radius of the exact search."""
     rows = sample_rows(sample, seed, n_points)
     points = store.gather(array_specs.POINTS.name, rows)
     listed, lengths = lists_at(place)
     stored = store.gather(lengths.name, rows).astype(np.float64)
     wanted = wanted_counts(store, rows, stored, lists)
     radii = exact_reach(stored, lists["radius"] if lists else None)
-    short = np.isfinite(stored).sum(axis=1) < wanted  # a list with empty slots has no reach of its own
+    short = np.isfinite(stored).sum(axis=1) < wanted  # a list with empty slots gives no radius
     radii[short] = radii[~short].max(initial=0.0)
-    with np.errstate(over="ignore"):  # beyond float32 everything is within reach
+    with np.errstate(over="ignore"):  # a radius beyond float32 becomes infinite
         radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
     listed_ids = store.gather(listed.name, rows).astype(np.int64)
     unique, positions = np.unique(listed_ids, return_inverse=True)
@@ -141,7 +141,7 @@ def choose_sample(
 
 
 def wanted_counts(store: Store, rows: Ids, distances: npt.NDArray[np.float64], lists: Json | None) -> Ids:
-    """How many neighbours the search owes each sampled point (s,), as far as is known before exact search."""
+    """The required number of neighbours of each sampled point (s,), as far as it is known before exact search."""
     if lists is None:
         return np.full(len(rows), distances.shape[1])
     if lists["given"]:
@@ -152,9 +152,9 @@ def wanted_counts(store: Store, rows: Ids, distances: npt.NDArray[np.float64], l
 
 
 def sample_exact(store: Store, block_index: int, sample: int, seed: int, blocks: Blocks, place: str = FIRST) -> Report:
-    """The points of this block that are as near to a sampled point as its farthest listed neighbour: its k nearest.
+    """Write the k nearest of the points of this block that are as near as the farthest listed neighbour.
 
-    Many more can be as near as that where data have few different distances.
+    If the data have few distinct distances, many more points can be as near; only the k nearest are kept.
     """
     start, stop = blocks.rows(block_index)
     chosen = store.read_bundle(f"{place}/recall_sample")
@@ -171,7 +171,7 @@ def measure_recall(
 ) -> Report:  # fmt: skip
     """Recall of the neighbour lists on the sample, with its 95 % interval.
 
-    Of lists of varying length: the share of those neighbours that exact search would have listed by the same rule.
+    For lists of varying length it is the share of the neighbours that exact search would list by the same rule.
     """
     chosen = store.read_bundle(f"{place}/recall_sample")
     distances = chosen["distances"]

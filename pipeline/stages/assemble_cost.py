@@ -100,7 +100,7 @@ def merge_block(store: Store, block_index: int, n_blocks: int, blocks: Blocks) -
     return {"nnz": int(rows.nnz), "largest_row_sum": largest}
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def contribute_bytes(*, factor: int, products: int) -> int:

@@ -240,7 +240,7 @@ def _embed(
     return coordinates, component[positions[:, 0]], ratio, {"mixed": mixed, "coincident": coincident}
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def calibrate_bytes(*, sample: int, block_size: int, k: int) -> int:

@@ -109,7 +109,7 @@ def search_by_brute_force(
     return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), n_points
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def search_brute_bytes(*, block_size: int, n: int, row: int, d: int, k: int) -> int:

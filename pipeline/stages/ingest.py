@@ -314,7 +314,7 @@ def _width_key(config: Config) -> str:
     return "k_max" if config.varies else "n_neighbors"
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def read_input_bytes(*, block_size: int, row: int, d: int, sample: int, beside: int) -> int:

@@ -135,7 +135,7 @@ def solve_block(store: Store, block_index: int, blocks: Blocks) -> Report:
     return {"rows": len(edges.rows), "skipped": 0}
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def measure_links_bytes(*, block_size: int, k: int) -> int:

@@ -200,7 +200,7 @@ def _write(
     return {"rows": int(rows.shape[0]), "entries": int(rows.nnz), "skipped": skipped}
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def spread_bytes(*, block_size: int, foreign: int, row: int, k: int, batch: int) -> int:

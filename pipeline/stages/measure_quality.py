@@ -280,7 +280,7 @@ def labels_of(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
     return labels[positions.reshape(-1)]
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def choose_quality_sample_bytes(*, n: int, m: int, sample: int, block_size: int, row: int, d: int, k: int) -> int:

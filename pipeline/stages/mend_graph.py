@@ -141,7 +141,7 @@ def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, plac
     return {"added": len(added.rows)}
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def analyse_graph_bytes(*, n: int, n_input: int, k: int) -> int:

@@ -322,7 +322,7 @@ def _padded(rows: Array, length: int) -> Array:
     return out
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def find_cells_bytes(*, sample: int, row: int, d: int) -> int:

@@ -87,7 +87,7 @@ def measure_block(store: Store, block_index: int, blocks: Blocks) -> Report:
     return {"largest": float(errors.max())}
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def solve_weights_bytes(*, block_size: int, foreign: int, row: int, k: int, batch: int) -> int:

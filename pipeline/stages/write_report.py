@@ -206,7 +206,7 @@ def describe_arrays(store: Store) -> list[dict[str, Any]]:
     return rows
 
 
-# --- bytes of a task (engine/task_costs.py says what they count)
+# --- bytes of a task (engine/task_costs.py explains the terms)
 
 
 def write_report_bytes(*, rows: int, m: int) -> int:

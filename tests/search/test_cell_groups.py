@@ -129,7 +129,7 @@ class TestLimit:
     def test_error_states_the_limit_of_groups(self, search):
         with pytest.raises(BoundsNotMet) as caught:
             search(1.0, max_overlap=3)
-        for part in ("min_recall asks for 1.0", "in 3 groups a point (neighbors.max_overlap) after 0.", "Raise"):
+        for part in ("min_recall is 1.0", "in 3 groups a point (neighbors.max_overlap) after 0.", "Raise"):
             assert part in str(caught.value)
         assert caught.value.exit_code == 3
 

@@ -183,6 +183,6 @@ class TestRecall:
         indices, distances = exact_neighbors(points, K + 3)
         with pytest.raises(BoundsNotMet) as caught:
             mend(points, (indices[:, 3:], distances[:, 3:]), quality={"sample": 100})
-        for part in ("min_recall asks for 0.9", "measured 0.5000", "100 points", "kdtree or brute"):
+        for part in ("min_recall is 0.9", "measured 0.5000", "100 points", "kdtree or brute"):
             assert part in str(caught.value)
         assert caught.value.exit_code == 3
