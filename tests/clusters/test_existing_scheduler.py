@@ -52,8 +52,8 @@ def one_worker(folder: Path, *options: str, worker: tuple[str, ...] = (), enviro
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    with one_worker(tmp_path_factory.mktemp("plain"), worker=("--resources", "BIG=1")) as found:
-        yield found
+    with one_worker(tmp_path_factory.mktemp("plain"), worker=("--resources", "BIG=1")) as address:
+        yield address
 
 
 def make_certificates(folder: Path, name: str) -> dict[str, str]:
@@ -80,8 +80,8 @@ def certificates(tmp_path_factory):
 def encrypted(tmp_path_factory, certificates):
     ours = certificates["ours"]
     files = ("--tls-ca-file", ours["ca"], "--tls-cert", ours["cert"], "--tls-key", ours["key"])
-    with one_worker(tmp_path_factory.mktemp("encrypted"), *files, "--protocol", "tls") as found:
-        yield found
+    with one_worker(tmp_path_factory.mktemp("encrypted"), *files, "--protocol", "tls") as address:
+        yield address
 
 
 def hang_up(server: socket.socket) -> None:
@@ -109,13 +109,13 @@ class TestTls:
     def test_scheduler_certificate_of_another_authority_is_refused(self, encrypted, certificates):
         """The scheduler would accept this client, so the client must refuse."""
         files = {**certificates["ours"], "ca": certificates["other"]["ca"]}
-        said = refused(ConfigError, address=encrypted, tls=Tls(**files))
-        assert "execution.cluster.tls.ca does not verify the scheduler's certificate" in said
+        message = refused(ConfigError, address=encrypted, tls=Tls(**files))
+        assert "execution.cluster.tls.ca does not verify the scheduler's certificate" in message
 
     def test_refused_client_certificate_is_named(self, encrypted, certificates):
         files = {**certificates["other"], "ca": certificates["ours"]["ca"]}
-        said = refused(ConfigError, address=encrypted, tls=Tls(**files))
-        assert "does not accept the certificate of execution.cluster.tls.cert and tls.key" in said
+        message = refused(ConfigError, address=encrypted, tls=Tls(**files))
+        assert "does not accept the certificate of execution.cluster.tls.cert and tls.key" in message
 
     def test_client_without_tls_gets_the_advice_to_use_tls(self, encrypted):
         there = encrypted.removeprefix("tls://")
@@ -135,27 +135,27 @@ class TestTls:
 
         monkeypatch.setattr(existing_scheduler, "Client", connect_in_vain)
         there = plain.replace("tcp://", "tls://")
-        said = refused(ConfigError, address=there, tls=Tls(**certificates["ours"]))
-        assert "does not use TLS" in said
-        assert "write tcp://" in said
+        message = refused(ConfigError, address=there, tls=Tls(**certificates["ours"]))
+        assert "does not use TLS" in message
+        assert "write tcp://" in message
 
     def test_encrypted_key_is_refused_without_a_password_prompt(self, certificates, tmp_path):
         ours, key = certificates["ours"], tmp_path / "encrypted.key"
         encrypt = ["openssl", "pkey", "-in", ours["key"], "-aes256", "-passout", "pass:none", "-out", str(key)]
         subprocess.run(encrypt, check=True, capture_output=True, timeout=60)
-        said = refused(ConfigError, address="tls://127.0.0.1:1", tls=Tls(**{**ours, "key": str(key)}))
-        assert f"execution.cluster.tls.key: {key}: the key is encrypted" in said
+        message = refused(ConfigError, address="tls://127.0.0.1:1", tls=Tls(**{**ours, "key": str(key)}))
+        assert f"execution.cluster.tls.key: {key}: the key is encrypted" in message
 
     def test_missing_or_wrong_certificate_files_are_named(self, certificates, tmp_path):
         ours, other = certificates["ours"], certificates["other"]
         text = tmp_path / "text.pem"
         text.write_text("not a certificate")
-        for files, said in (
+        for files, message in (
             ({**ours, "ca": "/nowhere/ca.pem"}, "tls.ca: /nowhere/ca.pem: no such file"),
             ({**ours, "ca": str(text)}, "tls.ca"),
             ({**ours, "key": other["key"]}, f"{ours['cert']} and {other['key']} are not"),
         ):
-            assert said in refused(ConfigError, address="tls://127.0.0.1:1", tls=Tls(**files))
+            assert message in refused(ConfigError, address="tls://127.0.0.1:1", tls=Tls(**files))
 
 
 class TestAddress:
@@ -167,24 +167,24 @@ class TestAddress:
         """This is not a config error: the scheduler may be shutting down."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             threading.Thread(target=hang_up, args=(server,), daemon=True).start()
-            said = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
-        assert "the connection was closed" in said
+            message = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        assert "the connection was closed" in message
 
     def test_address_of_an_http_server_is_recognised(self, monkeypatch):
         monkeypatch.setattr(existing_scheduler, "PROBE_SECONDS", 0.5)
         with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
-            said = refused(ConfigError, address=f"tcp://127.0.0.1:{server.server_port}")
+            message = refused(ConfigError, address=f"tcp://127.0.0.1:{server.server_port}")
             server.shutdown()
-        assert "uses HTTP" in said
-        assert "8786" in said
+        assert "uses HTTP" in message
+        assert "8786" in message
 
     def test_silent_peer_ends_in_a_timeout(self, monkeypatch):
         monkeypatch.setattr(existing_scheduler, "PROBE_SECONDS", 0.2)
         monkeypatch.setattr(existing_scheduler, "ANSWER_SECONDS", 1)
         with socket.create_server(("127.0.0.1", 0)) as server:
-            said = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
-        assert "accepts connections but sends nothing" in said
+            message = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        assert "accepts connections but sends nothing" in message
 
     def test_connection_waits_for_a_scheduler_that_starts_late(self, monkeypatch):
         [port] = free_ports(1)
@@ -205,8 +205,8 @@ class TestAddress:
         options = {"processes": False, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
         with LocalCluster(n_workers=0, **options) as scheduler:
             monkeypatch.setattr(existing_scheduler, "WAIT_SECONDS", 0.5)
-            said = refused(LleError, address=scheduler.scheduler_address)
-            assert "the scheduler has no workers" in said
+            message = refused(LleError, address=scheduler.scheduler_address)
+            assert "the scheduler has no workers" in message
             monkeypatch.setattr(existing_scheduler, "WAIT_SECONDS", 30)
             threading.Timer(1, scheduler.scale, (1,)).start()
             with connect(Cluster(kind="address", address=scheduler.scheduler_address)) as client:
@@ -220,9 +220,9 @@ class TestAddress:
             assert client.submit(os.getpid, resources={"BIG": 1}).result() != os.getpid()
 
     def test_resource_without_any_worker_is_refused_at_once(self, plain):
-        said = refused(ConfigError, address=plain, memory_resource="HUGE")
-        assert "none of the 1 workers offers it" in said
-        assert "--resources HUGE=1" in said
+        message = refused(ConfigError, address=plain, memory_resource="HUGE")
+        assert "none of the 1 workers offers it" in message
+        assert "--resources HUGE=1" in message
 
 
 def with_other_numpy(folder: Path) -> str:
@@ -247,10 +247,10 @@ def late_worker(folder: Path, environment: dict[str, str]):
 class TestVersions:
     def test_a_worker_with_another_version_is_named_with_both(self, tmp_path):
         path = with_other_numpy(tmp_path)
-        with one_worker(tmp_path, environment={"PYTHONPATH": path}) as found:
-            said = refused(ConfigError, address=found)
-        assert f"numpy: {np.__version__} here, 1.2.3 on worker tcp://127.0.0.1:" in said
-        assert "constraints.txt" in said
+        with one_worker(tmp_path, environment={"PYTHONPATH": path}) as address:
+            message = refused(ConfigError, address=address)
+        assert f"numpy: {np.__version__} here, 1.2.3 on worker tcp://127.0.0.1:" in message
+        assert "constraints.txt" in message
 
     @pytest.mark.parametrize("way", ["task", "step of the client"])
     def test_late_worker_with_another_version_computes_nothing(self, tmp_path, way):
@@ -259,7 +259,7 @@ class TestVersions:
         store.create_group({})
         environment = {"PYTHONPATH": with_other_numpy(tmp_path)}
         step = Step("s", "t", lambda store, block: {}, 1, Decides({}), Runs(1, place=WHOLE_DATA))
-        with one_worker(tmp_path) as found, connect(Cluster(kind="address", address=found)) as client:
+        with one_worker(tmp_path) as address, connect(Cluster(kind="address", address=address)) as client:
             executor = Executor(client, "LATE")
             with late_worker(tmp_path, environment), pytest.raises(ConfigError) as caught:
                 run_step(step, "", store, executor, Progress())
@@ -269,7 +269,7 @@ class TestVersions:
                 assert len(run_step(step, "", store, executor, Progress())) == 1
 
     def test_late_worker_with_another_version_gets_no_polynomial_block(self, tmp_path):
-        with one_worker(tmp_path) as found, connect(Cluster(kind="address", address=found)) as client:
+        with one_worker(tmp_path) as address, connect(Cluster(kind="address", address=address)) as client:
             blocks = RowBlocks(csr_array(np.eye(4)), client)
             with late_worker(tmp_path, {"PYTHONPATH": with_other_numpy(tmp_path)}), pytest.raises(ConfigError):
                 blocks.approximate_inverse(np.ones((4, 1)), np.array([1.0 + 0j]), "factor")
@@ -280,9 +280,9 @@ class TestVersions:
         with (tmp_path / "site" / "pipeline" / "kernels" / "neighbors" / "knn.py").open("a") as file:
             file.write("# another line\n")
         environment = {"PYTHONPATH": str(tmp_path / "site"), "PYTHONSAFEPATH": "1"}
-        with one_worker(tmp_path, environment=environment) as found:
-            said = refused(ConfigError, address=found)
-        assert re.search(rf"{SOURCES}: {source_digest()} here, [0-9a-f]{{12}} on worker tcp://", said)
+        with one_worker(tmp_path, environment=environment) as address:
+            message = refused(ConfigError, address=address)
+        assert re.search(rf"{SOURCES}: {source_digest()} here, [0-9a-f]{{12}} on worker tcp://", message)
 
     def test_local_workers_continue_after_an_edit_of_the_source(self):
         with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster:
@@ -293,8 +293,8 @@ class TestVersions:
 
     def test_equal_versions_pass(self, plain):
         with connect(Cluster(kind="address", address=plain)) as client:
-            found = client.get_versions(packages=COMPUTING)
-        assert {"numpy", "zarr", "lle-pipeline"} <= set(found["client"]["packages"])
+            actual = client.get_versions(packages=COMPUTING)
+        assert {"numpy", "zarr", "lle-pipeline"} <= set(actual["client"]["packages"])
 
     def test_another_python_is_named(self, plain, monkeypatch):
         versions = existing_scheduler.check_versions.__globals__["_versions"]
@@ -302,9 +302,9 @@ class TestVersions:
 
         def pretend(reported):
             calls.append(reported)
-            found = versions(reported)
-            return {**found, "python": "3.99"} if len(calls) == 2 else found
+            actual = versions(reported)
+            return {**actual, "python": "3.99"} if len(calls) == 2 else actual
 
         monkeypatch.setitem(existing_scheduler.check_versions.__globals__, "_versions", pretend)
-        said = refused(ConfigError, address=plain)
-        assert f"python: {sys.version_info[0]}.{sys.version_info[1]} here, 3.99 on the scheduler" in said
+        message = refused(ConfigError, address=plain)
+        assert f"python: {sys.version_info[0]}.{sys.version_info[1]} here, 3.99 on the scheduler" in message

@@ -59,8 +59,8 @@ def scheduler(tmp_path_factory):
                    "PYTHONPATH": os.pathsep.join(filter(None, paths))}  # fmt: skip
     parts = ("scheduler", "worker", "memory")
     commands, environments = {part: command(part, folder) for part in parts}, dict.fromkeys(parts, environment)
-    with dask_processes(folder, commands, environments, lambda: True) as found:
-        yield found
+    with dask_processes(folder, commands, environments, lambda: True) as address:
+        yield address
 
 
 @pytest.fixture
@@ -208,8 +208,8 @@ class TestRefusals:
         assert "install the Dask operator" in self.refused(ConfigError)
 
     def test_missing_templates_are_named(self, api):
-        said = self.refused(ConfigError, templates="other")
-        assert "no PodTemplate other-scheduler in namespace lle" in said
+        message = self.refused(ConfigError, templates="other")
+        assert "no PodTemplate other-scheduler in namespace lle" in message
 
     @pytest.mark.parametrize(("verb", "plural"), [("create", "daskclusters"), ("get", "podtemplates"),
                                                   ("get", "services"), ("create", "daskworkergroups")])  # fmt: skip
@@ -221,8 +221,8 @@ class TestRefusals:
     def test_unreachable_server_is_a_temporary_error(self, api, monkeypatch):
         api.__exit__()
         monkeypatch.setattr(kubernetes_api, "REQUEST_SECONDS", 1)
-        said = self.refused(LleError)
-        assert re.search(r"get podtemplates in namespace lle failed 5 times", said)
+        message = self.refused(LleError)
+        assert re.search(r"get podtemplates in namespace lle failed 5 times", message)
 
     def test_reason_is_reported_if_pods_do_not_start(self, api):
         api.scheduler = None
@@ -231,11 +231,13 @@ class TestRefusals:
             "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
                        "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient memory."}]},
         }  # fmt: skip
-        said = self.refused(LleError, start_timeout=1)
-        assert re.search("its service lle-29041235-scheduler did not appear.*worker-1: Unschedulable 0/3 nodes", said)
+        message = self.refused(LleError, start_timeout=1)
+        assert re.search(
+            "its service lle-29041235-scheduler did not appear.*worker-1: Unschedulable 0/3 nodes", message
+        )
         api.scheduler = "tcp://127.0.0.1:9"
-        said = self.refused(LleError, start_timeout=2)
-        assert "Unschedulable 0/3 nodes are available: 3 Insufficient memory." in said
+        message = self.refused(LleError, start_timeout=2)
+        assert "Unschedulable 0/3 nodes are available: 3 Insufficient memory." in message
         assert api.names("daskclusters") == []
 
     def test_failed_deletion_after_a_successful_run_is_a_warning(self, api, capsys):

@@ -38,13 +38,13 @@ class TestPolicies:
 
 def may_reach(objects, address: str, port: int, protocol: str = "TCP") -> set[str]:
     """The parts whose pods some policy lets go to an address outside the cluster's selectors."""
-    found, wanted = set(), {"protocol": protocol, "port": port}
+    actual, wanted = set(), {"protocol": protocol, "port": port}
     for part, pod in pods(objects).items():
         for (kind, _), policy in objects.items():
             if kind == "NetworkPolicy" and selects(policy["spec"]["podSelector"], pod["metadata"]["labels"]):
                 rules = policy["spec"].get("egress", ())
-                found |= {part for rule in rules if allows(rule, ip_address(address), wanted)}
-    return found
+                actual |= {part for rule in rules if allows(rule, ip_address(address), wanted)}
+    return actual
 
 
 def allows(rule, address, port) -> bool:
@@ -127,6 +127,6 @@ class TestIdle:
                 return json.loads(answer.body), scheduler.idle_timeout
 
         with dask.config.set({"distributed.scheduler.http.routes": routes}):
-            said, limit = asyncio.run(ask())
-        assert isinstance(said["idle_since"], float)
+            message, limit = asyncio.run(ask())
+        assert isinstance(message["idle_since"], float)
         assert limit is None

@@ -37,9 +37,9 @@ class TestInAll:
     @pytest.mark.parametrize("overlay", OVERLAYS)
     def test_documentation_states_the_requested_resources(self, overlay):
         text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
-        said = re.search(rf"^\| `{overlay}` \| (\d+) \| ([\d.]+) GiB \| ([\d.]+) \|", text, flags=re.MULTILINE)
-        assert said is not None
-        assert asked_in_all(by_name(f"overlays/{overlay}")) == tuple(map(float, said.groups()))
+        match = re.search(rf"^\| `{overlay}` \| (\d+) \| ([\d.]+) GiB \| ([\d.]+) \|", text, flags=re.MULTILINE)
+        assert match is not None
+        assert asked_in_all(by_name(f"overlays/{overlay}")) == tuple(map(float, match.groups()))
 
     def test_run_fits_on_one_node_with_the_system_pods(self):
         """A node of this size reserves up to a fifth for itself, and system pods need nearly one processor."""

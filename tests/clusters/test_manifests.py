@@ -57,8 +57,8 @@ class TestSchemas:
     def test_the_overlay_names_every_component(self):
         """The lines only need their comment sign removed."""
         text = (K8S / "overlays/s3/kustomization.yaml").read_text()
-        said = yaml.safe_load(re.sub(r"^# (components:|  - )", r"\1", text, flags=re.MULTILINE))
-        assert sorted(said["components"]) == [f"../../{component}" for component in COMPONENTS]
+        message = yaml.safe_load(re.sub(r"^# (components:|  - )", r"\1", text, flags=re.MULTILINE))
+        assert sorted(message["components"]) == [f"../../{component}" for component in COMPONENTS]
 
     def test_the_secret_goes_to_the_pods_that_read_and_write(self, tmp_path):
         made = with_components(tmp_path, "components/s3-secret")
@@ -113,8 +113,8 @@ class TestNames:
         assert tokens == {"driver"}
 
     def test_everything_is_in_one_namespace(self, objects):
-        found = {each["metadata"].get("namespace") for each in objects.values() if each["kind"] != "Namespace"}
-        assert found == {name for kind, name in objects if kind == "Namespace"}
+        actual = {each["metadata"].get("namespace") for each in objects.values() if each["kind"] != "Namespace"}
+        assert actual == {name for kind, name in objects if kind == "Namespace"}
 
     def test_config_of_the_driver_is_in_the_config_map(self, objects):
         pod = driver_pod(objects)
@@ -348,8 +348,8 @@ class TestTemplates:
 class TestReadme:
     def test_it_says_how_long_a_run_may_take(self, objects):
         seconds = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"]
-        said = re.search(r"(\d+) h \(`activeDeadlineSeconds`", (REPOSITORY / "docs" / "kubernetes.md").read_text())
-        assert int(said[1]) * 3600 == seconds
+        match = re.search(r"(\d+) h \(`activeDeadlineSeconds`", (REPOSITORY / "docs" / "kubernetes.md").read_text())
+        assert int(match[1]) * 3600 == seconds
 
     def test_the_paths_and_the_version_it_names_are_there(self):
         text = (REPOSITORY / "docs" / "kubernetes.md").read_text()

@@ -99,11 +99,11 @@ class TestConfigs:
                 "deep": job(execution={"cluster": {"kind": "slurm", "prologue": ["true", text]}})}[where]  # fmt: skip
         with pytest.raises(ConfigError, match="what looks like a secret") as caught:
             load_config(written(tmp_path, data))
-        said = str(caught.value)
-        assert {"input": "input.url", "store": "output.store", "deep": "execution.cluster.prologue"}[where] in said
-        assert "environment" in said
-        assert PASSWORD not in said
-        assert KEY_ID not in said
+        message = str(caught.value)
+        assert {"input": "input.url", "store": "output.store", "deep": "execution.cluster.prologue"}[where] in message
+        assert "environment" in message
+        assert PASSWORD not in message
+        assert KEY_ID not in message
 
     @pytest.mark.parametrize("name", ["password", "secret_access_key", "aws_session_token", "account_key", "apiKey"])
     def test_keys_named_like_secrets(self, tmp_path, name):

@@ -21,10 +21,10 @@ def counted(monkeypatch) -> Iterator[Counter[str]]:
     get, read = LocalStore.get, Counter[str]()
 
     async def log(self, key, *arguments, **more):
-        found = await get(self, key, *arguments, **more)
-        if "/c/" in key and found is not None:
-            read[key.split("/c/")[0]] += len(found)
-        return found
+        actual = await get(self, key, *arguments, **more)
+        if "/c/" in key and actual is not None:
+            read[key.split("/c/")[0]] += len(actual)
+        return actual
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "get", log)
@@ -43,31 +43,31 @@ def reads(tmp_path, monkeypatch, run_stages, make_config):
         monkeypatch.setattr(plan, "CELL_POINTS", block // 32)  # as many cells a block as at full size
         config = make_config(tmp_path, points, block, neighbors=neighbors)
         run_stages(config, "order_points")
-        found = {}
+        results = {}
         for stage in stages:
             with counted(monkeypatch) as read:
                 store = run_stages(config, stage).store
-            found |= {(stage, name): number / size_on_disk(store, name) for name, number in read.items()}
-        return found
+            results |= {(stage, name): number / size_on_disk(store, name) for name, number in read.items()}
+        return results
 
     return count
 
 
 def test_reads_are_bounded_if_neighbors_are_in_all_blocks(reads):
     """In twenty dimensions the neighbours of a block are in all other blocks."""
-    found = reads(np.random.default_rng(5).normal(size=(4096, 20)), 256, method="pynndescent", min_recall=0.0)
-    assert {stage for stage, _ in found} == set(STAGES)
-    assert max(found.values()) <= MOST, found
+    bytes_read = reads(np.random.default_rng(5).normal(size=(4096, 20)), 256, method="pynndescent", min_recall=0.0)
+    assert {stage for stage, _ in bytes_read} == set(STAGES)
+    assert max(bytes_read.values()) <= MOST, bytes_read
 
 
 @pytest.mark.slow
 def test_reads_are_bounded_if_neighbors_are_in_few_blocks(reads):
-    found = reads(swiss_roll(8192, np.random.default_rng(6)), 1024, method="kdtree")
-    assert max(found.values()) <= MOST, found
+    bytes_read = reads(swiss_roll(8192, np.random.default_rng(6)), 1024, method="kdtree")
+    assert max(bytes_read.values()) <= MOST, bytes_read
 
 
 @pytest.mark.slow
 def test_count_detects_reads_of_all_points(reads):
     """Brute force reads all points for every block."""
-    found = reads(np.random.default_rng(7).normal(size=(2048, 4)), 256, STAGES[:1], method="brute")
-    assert found["find_neighbors", "points"] == pytest.approx(8, rel=0.1)
+    bytes_read = reads(np.random.default_rng(7).normal(size=(2048, 4)), 256, STAGES[:1], method="brute")
+    assert bytes_read["find_neighbors", "points"] == pytest.approx(8, rel=0.1)

@@ -174,7 +174,7 @@ def test_folder_without_read_permission_is_named(tmp_path, folder):
         if "pytest-of-" not in str(parent):
             break
         parent.chmod(0o755)
-    found = subprocess.run([sys.executable, "-c", code, store.url], capture_output=True, text=True, check=False)
-    assert found.stdout.startswith(f"StoreError {store.url}/{folder}"), found
-    assert "access was refused" in found.stdout
-    assert found.stdout.endswith(" 2\n")
+    process = subprocess.run([sys.executable, "-c", code, store.url], capture_output=True, text=True, check=False)
+    assert process.stdout.startswith(f"StoreError {store.url}/{folder}"), process
+    assert "access was refused" in process.stdout
+    assert process.stdout.endswith(" 2\n")

@@ -106,9 +106,9 @@ def test_no_step_of_appended_points_writes_more_than_planned(tmp_path, method):
 
 
 def test_plan_prints_disk_and_array_bytes(tmp_path):
-    told = lle("plan", config := sections(tmp_path, "tree"))
-    assert told["disk_bytes"] == sum(step["disk_bytes"] for step in told["steps"])
+    plan = lle("plan", config := sections(tmp_path, "tree"))
+    assert plan["disk_bytes"] == sum(step["disk_bytes"] for step in plan["steps"])
     text = CliRunner().invoke(app, ["plan", str(config)]).output
     gib = 2**30
-    assert f"{told['array_bytes'] / gib:.2f} GiB of arrays" in text
-    assert f"at most {told['disk_bytes'] / gib:.2f} GiB" in text
+    assert f"{plan['array_bytes'] / gib:.2f} GiB of arrays" in text
+    assert f"at most {plan['disk_bytes'] / gib:.2f} GiB" in text

@@ -49,11 +49,11 @@ def test_missed_bound_reports_the_value_that_was_reached(config, tmp_path):
         for part in ("--set", setting)
     ]
     result = CliRunner().invoke(commands.app, ["run", str(config), "--json", *settings])
-    said = json.loads(result.stdout)
-    assert (result.exit_code, said["error"]) == (3, "BoundsNotMet")
-    assert said["metrics"] == Store(said["store"]).get_json("report/metrics.json")
-    assert said["metrics"]["recall"]["value"] == 1.0
-    assert not said["metrics"]["solver"]["converged"]
+    message = json.loads(result.stdout)
+    assert (result.exit_code, message["error"]) == (3, "BoundsNotMet")
+    assert message["metrics"] == Store(message["store"]).get_json("report/metrics.json")
+    assert message["metrics"]["recall"]["value"] == 1.0
+    assert not message["metrics"]["solver"]["converged"]
     text = (tmp_path / "lle.prom").read_text()
     assert re.search(r'^lle_recall{.*bound="value".*} 1$', text, re.M)
     assert re.search(r'^lle_rows{.*kind="points".*} 600$', text, re.M)
@@ -90,16 +90,16 @@ def test_step_without_finished_blocks_is_logged_as_active(monkeypatch, kind):
     monkeypatch.setattr(progress, "WAIT_SECONDS", 0.05)
     stream, waited = io.StringIO(), lambda: stream.getvalue().count("solve_embedding.solve: 0/1 blocks after ")
     step = Step("solve_embedding", "solve", lambda store, block: {}, 1, Decides({}), Runs(0))
-    told = kind(stream)
-    told.begin(step, 1)  # all is there
+    message = kind(stream)
+    message.begin(step, 1)  # all is there
     time.sleep(0.2)
     assert waited() == 0
-    told.begin(step, 0)
+    message.begin(step, 0)
     deadline = time.monotonic() + 20
     while waited() < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     assert waited() >= 2
-    told.end(step, 0.2, 1)
+    message.end(step, 0.2, 1)
     time.sleep(0.1)
     before = waited()
     time.sleep(0.2)
@@ -133,9 +133,9 @@ def test_reused_steps_share_one_log_line_and_computed_steps_have_one_each(config
 def test_report_is_written_again_only_if_its_content_changes(config, tmp_path):
     def computed(*changes):
         planned = json.loads(invoke("plan", config, *changes, "--json").stdout)["steps"]
-        found = json.loads(invoke("run", config, *changes, "--json").stdout)["blocks_computed"]
-        assert sum(row["tasks"] - row["reused"] for row in planned if row["stage"] == "write_report") == len(found)
-        return set(found)
+        actual = json.loads(invoke("run", config, *changes, "--json").stdout)["blocks_computed"]
+        assert sum(row["tasks"] - row["reused"] for row in planned if row["stage"] == "write_report") == len(actual)
+        return set(actual)
 
     store = Store(str(tmp_path / "run.zarr"))
     pages = (tmp_path / "run.zarr" / "report" / name for name in ("metrics.json", "index.html"))
@@ -159,10 +159,10 @@ def test_json_log_of_a_reused_run_names_every_step(config):
         [json.loads(line) for line in invoke("run", config, "--log", "json").stderr.splitlines()] for _ in range(2)
     )
     for event in ("step_begun", "step_done", "stage_done"):
-        told, before = ([(line["stage"], line.get("step")) for line in lines if line["event"] == event]
+        message, before = ([(line["stage"], line.get("step")) for line in lines if line["event"] == event]
                         for lines in (again, first))  # fmt: skip
-        assert told == before, event
-        assert len(told) >= len(STAGES)
+        assert message == before, event
+        assert len(message) >= len(STAGES)
 
 
 def test_log_as_json(config):
@@ -188,12 +188,12 @@ def test_status_follows_a_run_to_its_end(config, tmp_path, monkeypatch):
         time.sleep(0.005)
     seen = [json.loads(line) for line in invoke("status", store.url, "--watch", "--json").stdout.splitlines()]
     thread.join(60)
-    assert [found["state"] for found in seen] == ["running"] * (len(seen) - 1) + ["done"]
+    assert [status["state"] for status in seen] == ["running"] * (len(seen) - 1) + ["done"]
     assert len(seen) >= 3
-    done = [sum(stage["done"] for stage in found["stages"].values()) for found in seen]
+    done = [sum(stage["done"] for stage in status["stages"].values()) for status in seen]
     assert done == sorted(done)
     assert len(set(done)) >= 3
-    assert all(found["now"] is None or found["now"]["done"] <= found["now"]["blocks"] for found in seen)
+    assert all(status["now"] is None or status["now"]["done"] <= status["now"]["blocks"] for status in seen)
     assert seen[-1]["now"] is None
     assert "done" in invoke("status", store.url).stdout.splitlines()[0]
 

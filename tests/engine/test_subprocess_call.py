@@ -92,13 +92,13 @@ def test_the_process_does_not_outlive_its_parent(tmp_path):
 
 
 def test_stop_all_ends_active_calls():
-    found = []
+    results = []
 
     def call():
         try:
             subprocess_call.call(sleep, (), None)
         except subprocess_call.ProcessDied as error:
-            found.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=call)
     thread.start()
@@ -109,4 +109,4 @@ def test_stop_all_ends_active_calls():
     subprocess_call.stop_all()
     thread.join(30)
     assert not thread.is_alive()
-    assert "SIGKILL" in str(found[0])
+    assert "SIGKILL" in str(results[0])

@@ -99,14 +99,14 @@ EXPECTED = {
 
 def figures() -> dict[str, Callable[..., int]]:
     """The formulas of all steps by name: functions `..._bytes` whose parameters are keywords."""
-    found = {}
+    results = {}
     for package in (stages, search, incremental, linalg, engine):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for name, function in inspect.getmembers(import_module(module.name), inspect.isfunction):
                 kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
                 if name.endswith("_bytes") and kinds == {inspect.Parameter.KEYWORD_ONLY}:
-                    found[name.removesuffix("_bytes")] = function
-    return found
+                    results[name.removesuffix("_bytes")] = function
+    return results
 
 
 class TestFigures:
@@ -191,20 +191,20 @@ class TestRefused:
             tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, neighbors={"n_neighbors": 90},
             execution={"block_points": 4000, "cluster": {"kind": "serial", "memory": "512MiB"}},
         )  # fmt: skip
-        code, said = self.refusal(command, config)
-        assert (code, said["error"]) == (2, "NotEnoughMemory")
+        code, message = self.refusal(command, config)
+        assert (code, message["error"]) == (2, "NotEnoughMemory")
         for part in ("a task needs", "a worker of 0.50 GiB has room for 0.075 GiB", "execution.cluster.memory",
                      "execution.block_points"):  # fmt: skip
-            assert part in said["message"]
+            assert part in message["message"]
         assert not list(tmp_path.glob("run.zarr/_done/**/*.json"))
         code, planned = self.refusal("plan", config)
-        assert (code, planned["status"], planned["message"]) == (2, "failed", said["message"])
+        assert (code, planned["status"], planned["message"]) == (2, "failed", message["message"])
         assert {"contribute", "search"} <= {row["step"] for row in planned["steps"] if not row["fits"]}
         table = CliRunner().invoke(app, ["plan", str(config)])
         assert table.exit_code == 2
         assert "worker: does not fit" in table.stdout
-        assert table.stderr == f"lle: {said['message']}\n"
-        assert "set execution.block_points: auto" in said["message"]
+        assert table.stderr == f"lle: {message['message']}\n"
+        assert "set execution.block_points: auto" in message["message"]
 
     def test_suggested_change_makes_the_plan_fit(self):
         step = Step("s", "t", dict, 1, Decides({}), Runs(5 * GIB))
@@ -366,17 +366,17 @@ def check_near(found: list[dict], name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ltsa", "hessian", "modified", "laplacian"])
 def test_no_step_of_a_method_takes_more_than_its_plan(tmp_path, method):
-    found = probe(tmp_path, {**METHODS, "method": method}, "assemble_cost")
-    check_peaks(found, method, "assemble_cost")
-    check_near(found, "contribute")
+    entries = probe(tmp_path, {**METHODS, "method": method}, "assemble_cost")
+    check_peaks(entries, method, "assemble_cost")
+    check_near(entries, "contribute")
 
 
 @pytest.mark.slow
 def test_no_round_of_the_search_takes_more_than_its_plan(tmp_path):
     """Several groups of cells, and additional ones because the recall is too low."""
-    found = probe(tmp_path, GROUPS, "mend_graph")
-    check_peaks(found, last="mend_graph")
-    steps = [entry["step"] for entry in found]
+    entries = probe(tmp_path, GROUPS, "mend_graph")
+    check_peaks(entries, last="mend_graph")
+    steps = [entry["step"] for entry in entries]
     assert steps.count("search_cells_4") > steps.count("search_cells") > 3
 
 
@@ -392,16 +392,16 @@ def test_no_step_of_appended_points_takes_more_than_its_plan(tmp_path, method, c
         rows = gaussian(n + n // 12, *kind)[: n + more]
         if crowded:
             rows[n:] = rows[0] + rows[n:] / 10
-        found = probe(tmp_path, {**case, "x": (rows,), "rows": np.asarray}, "mend_graph")
-    check_peaks(found, last="mend_graph")
+        entries = probe(tmp_path, {**case, "x": (rows,), "rows": np.asarray}, "mend_graph")
+    check_peaks(entries, last="mend_graph")
     new = {"tree": {"update"}, "groups": {"send_new", "search_new", "merge_new"}}[method]
-    assert {"find_kept", "keep_cells", *new} <= {entry["step"] for entry in found}
+    assert {"find_kept", "keep_cells", *new} <= {entry["step"] for entry in entries}
 
 
 @pytest.mark.slow
 def test_point_in_all_lists_stays_within_the_plan(tmp_path):
-    found = probe(tmp_path, HUB, "assemble_cost")
-    check_peaks(found, last="assemble_cost")
+    entries = probe(tmp_path, HUB, "assemble_cost")
+    check_peaks(entries, last="assemble_cost")
     listed = Store(str(tmp_path / "run.zarr")).read_all("neighbor_indices")
     assert np.bincount(listed[listed >= 0]).max() == 12_000 - 1
 
@@ -424,9 +424,9 @@ def written(folder: Path, kind: str, x: np.ndarray) -> dict:
 def test_inputs_with_one_large_row_group_stay_within_the_plan(tmp_path, kind, n):
     """One row group, one chunk, or lines of text: their bytes count during the read and are freed after it."""
     source = written(tmp_path, kind, gaussian(n, 120, "float64"))
-    found = probe(tmp_path, {"input": source}, "order_points")
-    check_peaks(found, last="order_points")
-    assert max(entry["base"] for entry in found if entry["stage"] == "order_points") < PROCESS_BYTES
+    entries = probe(tmp_path, {"input": source}, "order_points")
+    check_peaks(entries, last="order_points")
+    assert max(entry["base"] for entry in entries if entry["stage"] == "order_points") < PROCESS_BYTES
 
 
 def test_row_group_that_does_not_fit_is_refused_with_advice(tmp_path):
@@ -441,9 +441,9 @@ def test_row_group_that_does_not_fit_is_refused_with_advice(tmp_path):
 @pytest.mark.slow
 def test_blocks_sorted_together_stay_within_the_plan(tmp_path):
     case = {**CELLS, "x": (260_000, 64, "float32"), "execution": {"block_points": 2048}}
-    found = probe(tmp_path, case, "order_points")
-    check_peaks(found, last="order_points")
-    steps = [entry["step"] for entry in found]
+    entries = probe(tmp_path, case, "order_points")
+    check_peaks(entries, last="order_points")
+    steps = [entry["step"] for entry in entries]
     assert 2 * steps.count("sort") == steps.count("gather") + 1 == 128
 
 

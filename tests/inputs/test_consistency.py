@@ -133,14 +133,14 @@ def test_zarr_chunk_changed_during_the_read_is_detected(toy_stages, tmp_path, po
 
     during(3, change)
     refused(1, "run", job)
-    found = lle("run", job)
-    np.testing.assert_array_equal(raw(found), np.concatenate([points[:100] + 0.01, points[100:]]))
-    assert read_blocks(found["store"]) == [True, False, False, True]
+    result = lle("run", job)
+    np.testing.assert_array_equal(raw(result), np.concatenate([points[:100] + 0.01, points[100:]]))
+    assert read_blocks(result["store"]) == [True, False, False, True]
 
 
 def test_blocks_record_the_state_of_their_files(toy_stages, tmp_path, folder):
-    found = Store(lle("run", config(tmp_path, None))["store"])
-    states = [report.report["state"] for report in checkpoint.read_reports(found)["ingest", "read"]]
+    store = Store(lle("run", config(tmp_path, None))["store"])
+    states = [report.report["state"] for report in checkpoint.read_reports(store)["ingest", "read"]]
     assert len(set(states)) == 3
 
 
@@ -160,8 +160,8 @@ def test_labels_stay_with_their_rows(toy_stages, tmp_path, points, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(ingest, "read_labels", reading)
         refused(1, "run", job)
-    found = Store(lle("run", job)["store"])
-    np.testing.assert_array_equal(found.read_all("_work/raw")[:, 1], found.read_all("label")[:, 0])
+    store = Store(lle("run", job)["store"])
+    np.testing.assert_array_equal(store.read_all("_work/raw")[:, 1], store.read_all("label")[:, 0])
 
 
 def test_new_points_changed_during_a_transform_are_detected(tmp_path, points, folder, monkeypatch):

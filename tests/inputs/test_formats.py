@@ -315,9 +315,9 @@ class TestLabels:
         ],
     )  # fmt: skip
     def test_kinds(self, tmp_path, values, kind, names, expected):
-        found_kind, found_names, found = self.read(tmp_path, np.array(values))
+        found_kind, found_names, actual = self.read(tmp_path, np.array(values))
         assert (found_kind, found_names) == (kind, names)
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
 
     @pytest.mark.parametrize(
         ("count", "kind"), [(labels.MAX_INTEGER_CLASSES, "categorical"), (labels.MAX_INTEGER_CLASSES + 1, "continuous")]
@@ -325,9 +325,9 @@ class TestLabels:
     @pytest.mark.parametrize("dtype", ["i8", "U5"])
     def test_many_integers_are_continuous(self, tmp_path, count, kind, dtype):
         values = np.arange(5, 5 + count)
-        found_kind, _, found = self.read(tmp_path, values.astype(dtype))
+        found_kind, _, actual = self.read(tmp_path, values.astype(dtype))
         assert found_kind == kind
-        np.testing.assert_array_equal(found, values - (5 if kind == "categorical" else 0))
+        np.testing.assert_array_equal(actual, values - (5 if kind == "categorical" else 0))
 
     def test_classes_are_collected_over_all_blocks_and_files(self, tmp_path, monkeypatch):
         monkeypatch.setattr(labels, "SCAN_ROWS", 2)

@@ -71,8 +71,8 @@ class TestSameRows:
     def test_percent_encoded_names_are_read(self, folder):
         folder.put("a b/x%#1?.npy", saved(np.save, np.eye(3)))
         for name in ("a%20b/x%25%231%3F.npy", "a b/*.npy"):
-            [found] = open_source("npy", path=f"{folder.url}/{name}").fingerprint()["points"]
-            assert found["name"] == "x%#1?.npy"
+            [actual] = open_source("npy", path=f"{folder.url}/{name}").fingerprint()["points"]
+            assert actual["name"] == "x%#1?.npy"
 
     @pytest.mark.parametrize(("pattern", "found"), [
         ("*.npy", ["a", "b"]), ("?.npy", ["a", "b"]), ("[b-z].npy", ["b"]), ("d/*/*.npy", ["c"]),

@@ -81,6 +81,6 @@ def test_numbers_of_threads_give_the_same_bytes(tmp_path, serial, threads, names
 def test_comparison_detects_another_block_size(tmp_path, serial):
     job = Job(tmp_path, None, execution={"block_points": 140, "cluster": {"kind": "serial"}}, **SECTIONS["kdtree"])
     assert job.run() == ""
-    found = contents(job)
-    assert any(found.get(name) != data for name, data in serial("kdtree").items())
+    actual = contents(job)
+    assert any(actual.get(name) != data for name, data in serial("kdtree").items())
     np.testing.assert_array_equal(job.store.read_all("original_index").shape, (900,))

@@ -72,10 +72,10 @@ def test_missed_bound_is_the_verdict(tmp_path, metrics_of):
 def test_verdict_is_printed_first_and_stored(tmp_path, metrics_of):
     config = write_config(tmp_path, input=CURVE, output={"report": True}, **FEW)
     printed = CliRunner().invoke(app, ["run", str(config)]).stdout
-    told = metrics_of()["verdict"]
-    assert told.startswith("Neighbours in the embedding are neighbours in the data (trustworthiness 0.9")
-    assert printed.startswith(told)
-    assert f"{told}</p>" in (tmp_path / "run.zarr/report/index.html").read_text()
+    message = metrics_of()["verdict"]
+    assert message.startswith("Neighbours in the embedding are neighbours in the data (trustworthiness 0.9")
+    assert printed.startswith(message)
+    assert f"{message}</p>" in (tmp_path / "run.zarr/report/index.html").read_text()
 
 
 def test_verdict_counts_neighbors_of_the_named_label(tmp_path, metrics_of):

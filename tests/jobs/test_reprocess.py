@@ -30,17 +30,17 @@ def test_polynomial_iteration_continues_in_a_new_version(real_job, tmp_path, mon
     root = Versions(str(tmp_path / "run.zarr"))
     [left] = root.unpublished()
     [head] = solver_checkpoint.saved_heads(root.open(left), "_work/eigen")
-    found = []
+    results = []
 
     def listening(*arguments):
-        found.append(solver_checkpoint.read_state(*arguments))
-        return found[-1]
+        results.append(solver_checkpoint.read_state(*arguments))
+        return results[-1]
 
     monkeypatch.setattr(solve_embedding, "read_state", listening)
     refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=90")
     [next_one, _] = root.unpublished()
     assert next_one != left
-    assert [state.n_degrees for state in found] == [head["n_degrees"]]
+    assert [state.n_degrees for state in results] == [head["n_degrees"]]
 
 
 def test_blocks_are_copied_from_the_store_with_most_of_them(job, tmp_path):
@@ -100,10 +100,10 @@ class TestOtherFiles:
             settings = ("--set", f"neighbors.{name}={path(turn)}")
             says = lle("plan", job(), *settings)["says"]
             assert "if its content is the same, later steps are kept too" in says
-            found = lle("run", job(), *settings)
-            assert found["unchanged"]
-            assert (found["published"], found["store"]) == (first["published"], first["store"])
-            assert found["blocks_computed"] == {**dict.fromkeys(found["blocks_computed"], 0), "find_neighbors": 1}
+            result = lle("run", job(), *settings)
+            assert result["unchanged"]
+            assert (result["published"], result["store"]) == (first["published"], first["store"])
+            assert result["blocks_computed"] == {**dict.fromkeys(result["blocks_computed"], 0), "find_neighbors": 1}
             assert lle("run", job(), *settings)["blocks_computed"] == {}, "the new date is known by now"
         more = lle("run", job(), *settings, "--set", "weights.reg=0.02")
         assert (more["blocks_computed"]["find_neighbors"], more["blocks_computed"].get("mend_graph", 0)) == (1, 0)
@@ -148,10 +148,10 @@ class TestOtherFiles:
         config = real_job()
         first = lle("run", config, *settings)
         os.utime(tmp_path / "x.parquet", ns=(1, 10**18))
-        found = lle("run", config, *settings)
-        assert found["unchanged"]
-        assert found["published"] == first["published"]
-        assert found["blocks_computed"]["find_neighbors"] == 1
+        result = lle("run", config, *settings)
+        assert result["unchanged"]
+        assert result["published"] == first["published"]
+        assert result["blocks_computed"]["find_neighbors"] == 1
 
     def test_changed_run_to_align_with_gives_a_new_version(self, real_job, tmp_path):
         other = str(tmp_path / "other.zarr")
@@ -205,9 +205,9 @@ class TestDamage:
             damage(first["store"], "weights")
         assert "damaged:" in refused(1, "verify", tmp_path / "run.zarr")
         for _ in range(2):
-            said = refused(1, "verify", tmp_path / "run.zarr")
-            assert "run the job again" in said
-            assert head or "1 block of solve_weights.solve was forgotten earlier" in said
+            message = refused(1, "verify", tmp_path / "run.zarr")
+            assert "run the job again" in message
+            assert head or "1 block of solve_weights.solve was forgotten earlier" in message
         assert not lle("run", job())["unchanged"]
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
@@ -216,8 +216,8 @@ class TestDamage:
         root = Versions(str(tmp_path / "run.zarr"))
         [left] = root.unpublished()
         store = root.open(left)
-        found = lle("status", root.url)["unpublished"]
-        assert (found["state"], found["stopped_in"]["step"]) == ("stopped", "solve")
+        actual = lle("status", root.url)["unpublished"]
+        assert (actual["state"], actual["stopped_in"]["step"]) == ("stopped", "solve")
         assert "stopped in solve_embedding.solve" in CliRunner().invoke(app, ["status", root.url]).output
         assert lle("verify", store.url)["unfinished"] == {"solve_embedding.solve": 1}
         checkpoint.forget_step(store, "write_report", "write")
@@ -230,8 +230,8 @@ class TestDamage:
         assert "forgotten earlier" in refused(1, "verify", store.url)
         record = store.get_json("_run/steps/measure_quality.score.json")
         store.put_json("_run/steps/measure_quality.score.json", {**record, "begun": record["begun"] + 3600})
-        found = CliRunner().invoke(app, ["verify", store.url])
-        assert (found.exit_code, "not finished: 1 block of measure_quality.score" in found.output) == (0, True)
+        result = CliRunner().invoke(app, ["verify", store.url])
+        assert (result.exit_code, "not finished: 1 block of measure_quality.score" in result.output) == (0, True)
 
     def test_array_with_damaged_metadata_is_not_copied_to_a_new_version(self, job, tmp_path):
         first = lle("run", job())

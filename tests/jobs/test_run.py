@@ -37,14 +37,14 @@ def test_single_block_runs_without_workers_unless_configured(asked, n, kind):
 
 def test_whole_data_steps_run_on_the_driver_or_high_memory_worker():
     steps = [Step("s", "n", print, 1, Decides({}), Runs(1, place=place)) for place in (WORKER, WHOLE_DATA, DRIVER)]
-    found = []
+    results = []
     for cluster in (Cluster(), KubernetesCluster(kind="kubernetes"),
                     Cluster(kind="address", address="tcp://x:1", memory_resource="BIG")):  # fmt: skip
         config = Config.model_validate({
             "input": {"kind": "npy", "path": "x"}, "output": {"store": "y"}, "execution": {"cluster": cluster},
         })  # fmt: skip
-        found.append([where(step, config) for step in steps])
-    assert found == [["worker", "driver", "driver"], *2 * [["worker", "high-memory worker", "driver"]]]
+        results.append([where(step, config) for step in steps])
+    assert results == [["worker", "driver", "driver"], *2 * [["worker", "high-memory worker", "driver"]]]
 
 
 def test_higher_max_degrees_continues_the_iteration_and_updates_later_steps(tmp_path):

@@ -74,16 +74,16 @@ def contents(url: str) -> dict[str, bytes]:
 @contextlib.contextmanager
 def counted():
     """How often each block of each fingerprint is computed by tasks in this process."""
-    found: Counter = Counter()
+    counts: Counter = Counter()
     original = execute.run_task
 
     def run_task(url, step, mark, block):
-        found[step.stage, step.name, mark, block] += 1
+        counts[step.stage, step.name, mark, block] += 1
         return original(url, step, mark, block)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute, "run_task", run_task)
-        yield found
+        yield counts
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +143,9 @@ def _as_config(store: Store) -> Path:
 @pytest.mark.parametrize("sweep", [{"grid": GRID}, {"grid": {"embedding.align": [None, "previous"]}}])
 def test_align_previous_is_refused_in_a_sweep(tmp_path, sweep):
     path = write(tmp_path / "a.yaml", sweep, **({"embedding": {"align": "previous"}} if GRID in sweep.values() else {}))
-    found = CliRunner().invoke(app, ["sweep", str(path), "--dry-run"])
-    assert found.exit_code == 2
-    assert "'previous' aligns with the last embedding of the same store" in found.output
+    result = CliRunner().invoke(app, ["sweep", str(path), "--dry-run"])
+    assert result.exit_code == 2
+    assert "'previous' aligns with the last embedding of the same store" in result.output
 
 
 @pytest.mark.slow
@@ -188,14 +188,14 @@ def test_longer_lists_are_truncated_without_a_search(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_shared_files_are_linked_and_kept_when_the_source_store_changes(tmp_path):
     path = write(tmp_path / "grid.yaml", {"grid": {"weights.reg": [1e-1, 1e-3]}})
-    url, found = load_sweep([path], (), None)
-    run_sweep(url, found, False, Quiet())
-    source_store, taker = (Path(experiment.config.output.store) for experiment in found)
+    url, actual = load_sweep([path], (), None)
+    run_sweep(url, actual, False, Quiet())
+    source_store, taker = (Path(experiment.config.output.store) for experiment in actual)
     chunk = next(name for name in LocalObjects(str(taker)).names("neighbor_indices") if not name.endswith("json"))
     assert (source_store / chunk).stat().st_ino == (taker / chunk).stat().st_ino
     before = contents(str(taker))
-    neighbors = found[0].config.neighbors.model_copy(update={"n_neighbors": 9})
-    other = found[0].config.model_copy(update={"neighbors": neighbors})
+    neighbors = actual[0].config.neighbors.model_copy(update={"n_neighbors": 9})
+    other = actual[0].config.model_copy(update={"neighbors": neighbors})
     runs.run(other, False, Quiet())
     assert contents(str(source_store)) != before
     assert contents(str(taker)) == before
@@ -203,9 +203,9 @@ def test_shared_files_are_linked_and_kept_when_the_source_store_changes(tmp_path
 
 def test_failed_experiment_is_reported_and_others_run(tmp_path):
     path = write(tmp_path / "n.yaml", {"grid": {"input.n_points": [40, 200], "neighbors.n_neighbors": [50, 8]}})
-    url, found = load_sweep([path], (), None)
+    url, actual = load_sweep([path], (), None)
     with pytest.raises(ExperimentsFailed, match="1 of 4 experiments") as failure:
-        run_sweep(url, found, False, Quiet())
+        run_sweep(url, actual, False, Quiet())
     assert "n_neighbors is 50, but the input has 40 rows" in str(failure.value)
     assert failure.value.exit_code == 2
     table = pd.read_parquet(f"{url}/sweep.parquet").set_index("experiment")
@@ -218,9 +218,9 @@ def test_failed_experiment_is_reported_and_others_run(tmp_path):
 
 def test_experiment_that_misses_a_bound_keeps_its_metrics(tmp_path):
     apart = {"graph.components": "error", "neighbors.n_neighbors": 3}  # too few for one component
-    url, found = load_sweep([write(tmp_path / "tol.yaml", {"list": [{"method": "lle"}, apart]})], (), None)
+    url, actual = load_sweep([write(tmp_path / "tol.yaml", {"list": [{"method": "lle"}, apart]})], (), None)
     with pytest.raises(ExperimentsFailed) as failure:
-        run_sweep(url, found, False, Quiet())
+        run_sweep(url, actual, False, Quiet())
     assert failure.value.exit_code == 3
     table = pd.read_parquet(f"{url}/sweep.parquet")
     assert list(table["state"]) == ["done", "bound not met"]
@@ -273,10 +273,10 @@ def test_several_files_are_one_sweep(tmp_path):
     paths = [write(tmp_path / "plain.yaml", None), write(tmp_path / "more.yaml", {"list": [{"method": "ltsa"}]})]
     with pytest.raises(ConfigError, match="--store URL"):
         load_sweep(paths, (), None)
-    url, found = load_sweep(paths, ("weights.reg=1e-2",), str(tmp_path / "both"))
-    assert [experiment.name for experiment in found] == ["config=plain", "config=more,method=ltsa"]
-    assert {experiment.config.weights.reg for experiment in found} == {0.01}
-    result = run_sweep(url, found, False, Quiet())
+    url, actual = load_sweep(paths, ("weights.reg=1e-2",), str(tmp_path / "both"))
+    assert [experiment.name for experiment in actual] == ["config=plain", "config=more,method=ltsa"]
+    assert {experiment.config.weights.reg for experiment in actual} == {0.01}
+    result = run_sweep(url, actual, False, Quiet())
     shared = recorded_steps(Store(f"{url}/config=plain.zarr"))["mend_graph", "measure_recall"]["fingerprint"]
     assert recorded_steps(Store(f"{url}/config=more,method=ltsa.zarr"))["mend_graph", "measure_recall"][
         "fingerprint"] == shared  # fmt: skip
@@ -300,10 +300,10 @@ def test_invalid_sweeps_are_refused_with_a_reason(tmp_path, sweep, words):
 
 def test_sweep_into_the_store_of_a_run_is_refused(tmp_path):
     path = write(tmp_path / "a.yaml", {"grid": {"weights.reg": [0.1]}})
-    url, found = load_sweep([path], (), None)
+    url, actual = load_sweep([path], (), None)
     Store(url).create_group({})
     with pytest.raises(ConfigError, match="found the store of a run"):
-        run_sweep(url, found, False, Quiet())
+        run_sweep(url, actual, False, Quiet())
 
 
 def test_command_line(toy_stages, tmp_path):
@@ -323,8 +323,8 @@ def test_command_line(toy_stages, tmp_path):
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda path: path.name)
 def test_the_shipped_experiments_load(path):
-    _, found = load_sweep([path], (), None)
-    assert [experiment.error for experiment in found] == [""] * len(found)
+    _, actual = load_sweep([path], (), None)
+    assert [experiment.error for experiment in actual] == [""] * len(actual)
     assert path.read_text().splitlines()[0] == "# yaml-language-server: $schema=../schema.json"
 
 

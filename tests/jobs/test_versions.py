@@ -152,12 +152,12 @@ class TestReuse:
 
 class TestPublishing:
     def test_report_names_its_version_and_units(self, real_job):
-        found = lle("run", real_job(report=True), "--set", "preprocess.scale=standard")
-        page = Path(found["store"], "report/index.html").read_text()
-        assert f"Version {found['published']} · finished {found['metrics']['finished'][:10]}" in page
+        result = lle("run", real_job(report=True), "--set", "preprocess.scale=standard")
+        page = Path(result["store"], "report/index.html").read_text()
+        assert f"Version {result['published']} · finished {result['metrics']['finished'][:10]}" in page
         assert "standardised units" in page
         assert "input units" not in page
-        assert found["metrics"]["blocks"]["write_report"] == 1
+        assert result["metrics"]["blocks"]["write_report"] == 1
 
     def test_killed_runs_are_resumed_and_never_published(self, real_job, tmp_path):
         config, root = real_job(), Versions(str(tmp_path / "run.zarr"))
@@ -175,14 +175,14 @@ class TestPublishing:
         process.wait()
         assert root.pointer()["version"] == first["published"]
         assert lle("export", root.url, tmp_path / "y.npy")["store"] == first["store"]
-        found = lle("status", root.url)
-        assert (found["state"], found["published"]["version"]) == ("done", first["published"])
-        left = found["unpublished"]["store"]
-        assert found["unpublished"]["state"] == "stopped"
-        at = found["unpublished"]["stopped_in"]
-        said = CliRunner().invoke(app, ["status", root.url]).output
-        assert f"not published, stopped {'in' if at['done'] < at['blocks'] else 'after'} {at['stage']}." in said
-        assert "blocks begun" not in said
+        result = lle("status", root.url)
+        assert (result["state"], result["published"]["version"]) == ("done", first["published"])
+        left = result["unpublished"]["store"]
+        assert result["unpublished"]["state"] == "stopped"
+        at = result["unpublished"]["stopped_in"]
+        message = CliRunner().invoke(app, ["status", root.url]).output
+        assert f"not published, stopped {'in' if at['done'] < at['blocks'] else 'after'} {at['stage']}." in message
+        assert "blocks begun" not in message
         second = lle("run", config, "--set", "neighbors.n_neighbors=9")
         assert second["store"] == left
         assert second["blocks_reused"]["find_neighbors"] == 3
@@ -215,9 +215,9 @@ class TestPublishing:
         root = Versions(str(tmp_path / "run.zarr"))
         assert "no version has been published" in refused(2, "export", root.url, tmp_path / "y.npy")
         assert lle("status", root.url)["published"] is None
-        found = lle("run", job())
-        assert set(found["blocks_computed"]) == LATE, "what the failed run had finished was taken over"
-        assert root.ids() == [found["published"]]
+        result = lle("run", job())
+        assert set(result["blocks_computed"]) == LATE, "what the failed run had finished was taken over"
+        assert root.ids() == [result["published"]]
 
     def test_configured_number_of_versions_is_kept(self, job, tmp_path):
         root, published = Versions(str(tmp_path / "run.zarr")), []
@@ -230,9 +230,9 @@ class TestPublishing:
         assert root.ids() == published[3:]
 
     def test_metrics_name_the_version(self, job, tmp_path):
-        found = lle("run", job())
-        assert found["metrics"]["version"] == found["published"]
-        assert lle("report", tmp_path / "run.zarr")["report"] == f"{found['store']}/report/index.html"
+        result = lle("run", job())
+        assert result["metrics"]["version"] == result["published"]
+        assert lle("report", tmp_path / "run.zarr")["report"] == f"{result['store']}/report/index.html"
 
 
 class TestReaders:
@@ -261,10 +261,10 @@ class TestReaders:
         assert not Store(first["store"]).objects.names("_run/readers")
 
     def test_open_run_reads_the_published_version(self, job, tmp_path):
-        found = lle("run", job())
+        result = lle("run", job())
         group = zarr.open_group(published_url(str(tmp_path / "run.zarr")), mode="r")
         assert group["embedding"].shape == (N, 2)
-        assert published_url(found["store"]) == found["store"]
+        assert published_url(result["store"]) == result["store"]
 
     def test_incomplete_pointer_is_reported(self, job, tmp_path):
         lle("run", job())

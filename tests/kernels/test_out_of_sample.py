@@ -42,13 +42,13 @@ class TestReach:
         points, boxes = cells
         queries, reach = 8 * rng.normal(size=(200, 3)), 5 * rng.random(200)
         chosen = np.array([1, 2, 5, 9])
-        found = reached(queries, reach, boxes, chosen)
+        actual = reached(queries, reach, boxes, chosen)
         distances = cdist(queries, points)
         for column, box in enumerate(chosen):
             nearest = distances[:, boxes.start[box] : boxes.stop[box]].min(axis=1)
-            assert found[nearest <= reach, column].all()
+            assert actual[nearest <= reach, column].all()
             clamped = np.clip(queries, boxes.low[box], boxes.high[box])
-            np.testing.assert_array_equal(found[:, column], np.linalg.norm(queries - clamped, axis=1) <= reach)
+            np.testing.assert_array_equal(actual[:, column], np.linalg.norm(queries - clamped, axis=1) <= reach)
 
 
 class TestPlace:

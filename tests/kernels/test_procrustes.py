@@ -11,20 +11,20 @@ from pipeline.kernels.procrustes import align
 def test_known_rotation_is_recovered(rng, m):
     planted = ortho_group.rvs(m, random_state=rng) if m > 1 else np.array([[-1.0]])
     new = rng.normal(size=(60, m))
-    found = align(new, new @ planted)
-    np.testing.assert_allclose(found.rotation, planted, atol=1e-12)
-    assert found.residual_after < 1e-13
+    aligned = align(new, new @ planted)
+    np.testing.assert_allclose(aligned.rotation, planted, atol=1e-12)
+    assert aligned.residual_after < 1e-13
     before = np.linalg.norm(new - new @ planted) / np.linalg.norm(new)
-    assert found.residual_before == pytest.approx(before)
+    assert aligned.residual_before == pytest.approx(before)
 
 
 def test_no_other_rotation_has_a_smaller_residual(rng):
     new, previous = rng.normal(size=(2, 40, 3))
-    found = align(new, previous)
-    np.testing.assert_allclose(found.rotation @ found.rotation.T, np.eye(3), atol=1e-12)
-    assert found.residual_after <= found.residual_before
+    aligned = align(new, previous)
+    np.testing.assert_allclose(aligned.rotation @ aligned.rotation.T, np.eye(3), atol=1e-12)
+    assert aligned.residual_after <= aligned.residual_before
     others = [np.linalg.norm(new @ other - previous) for other in ortho_group.rvs(3, size=200, random_state=rng)]
-    assert found.residual_after * np.linalg.norm(previous) <= min(others)
+    assert aligned.residual_after * np.linalg.norm(previous) <= min(others)
 
 
 def test_reflections_are_allowed(rng):

@@ -108,8 +108,8 @@ def test_large_residual_after_alignment_is_a_warning(job, rng):
     store, noise = Store(job.store.url), rng.normal(size=(900, 2))
     for start in range(0, 900, 300):
         store.write("embedding", start, noise[start : start + 300])
-    told = job.run("embedding.align=previous", "eigensolver.tol=1e-9")["metrics"]["warnings"]
-    assert any("of component 0 changed" in text for text in told)
+    message = job.run("embedding.align=previous", "eigensolver.tol=1e-9")["metrics"]["warnings"]
+    assert any("of component 0 changed" in text for text in message)
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
@@ -168,13 +168,13 @@ def test_components_are_matched_by_their_points(tmp_path, rng):
     first.run()
     second = Job(tmp_path / "second", np.concatenate([small, large, bowl(60, rng)]))
     second.run(f"embedding.align={first.store.url}")
-    found = second.alignment()["components"]
-    shared = [(one["component"], one["previous_component"], one["rows_shared"]) for one in found]
+    actual = second.alignment()["components"]
+    shared = [(one["component"], one["previous_component"], one["rows_shared"]) for one in actual]
     assert shared == [(0, 1, 300), (1, 0, 330)]
     before, after = first.embedding(), second.embedding()
     assert rms(after[300:630] - before[300:630]) < 1e-5  # these points and their neighbours are the same
     assert rms(after[:300] - before[:300]) < 0.5
-    assert found[0]["residual_after"] <= found[0]["residual_before"]
+    assert actual[0]["residual_after"] <= actual[0]["residual_before"]
 
 
 @pytest.mark.slow
@@ -203,9 +203,9 @@ def test_different_number_of_coordinates_is_reported(job):
 @pytest.mark.parametrize("command", ["run", "validate", "plan"])
 def test_missing_store_is_refused(tmp_path, command):
     job = Job(tmp_path / "job", bowl(300, np.random.default_rng(3)))
-    found = CliRunner().invoke(app, [command, str(job.config), "--set", f"embedding.align={tmp_path}/none.zarr"])
-    assert found.exit_code == 2
-    assert "expected the store of a finished run" in found.output
+    result = CliRunner().invoke(app, [command, str(job.config), "--set", f"embedding.align={tmp_path}/none.zarr"])
+    assert result.exit_code == 2
+    assert "expected the store of a finished run" in result.output
 
 
 @pytest.mark.parametrize("rng", [83], indirect=True)

@@ -21,8 +21,8 @@ def client():
     cluster = LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", silence_logs=50
     )  # fmt: skip
-    with cluster as local, Client(local) as found:
-        yield found
+    with cluster as local, Client(local) as client:
+        yield client
 
 
 def by_one_process(A, block, n_roots, matrix):
@@ -40,17 +40,17 @@ def test_same_bytes_as_one_process(client, monkeypatch, matrix, n_roots, blocks_
     monkeypatch.setattr(distributed_operator, "BLOCKS_PER_WORKER", blocks_per_worker)
     A = lle_factor(points("cube", 701, 19), 12, 1e-3)
     block = np.random.default_rng(3).standard_normal((701, 5))
-    found = RowBlocks(A, client).approximate_inverse(block, ROOTS[:n_roots], matrix)
-    assert same_bytes(found, by_one_process(A, block, n_roots, matrix))
-    assert not same_bytes(found, by_one_process(A, block, n_roots, "normal" if matrix == "factor" else "factor"))
+    actual = RowBlocks(A, client).approximate_inverse(block, ROOTS[:n_roots], matrix)
+    assert same_bytes(actual, by_one_process(A, block, n_roots, matrix))
+    assert not same_bytes(actual, by_one_process(A, block, n_roots, "normal" if matrix == "factor" else "factor"))
 
 
 def test_factors_that_are_not_square(client):
     A = edge_factor(points("sheet", 300, 19), 5)
     assert A.shape[0] != A.shape[1]
     block = np.random.default_rng(3).standard_normal((A.shape[1], 3))
-    found = RowBlocks(A, client).approximate_inverse(block, ROOTS, "normal")
-    assert same_bytes(found, by_one_process(A, block, 5, "normal"))
+    actual = RowBlocks(A, client).approximate_inverse(block, ROOTS, "normal")
+    assert same_bytes(actual, by_one_process(A, block, 5, "normal"))
 
 
 @pytest.mark.slow
@@ -63,8 +63,8 @@ def test_iteration_on_workers_gives_the_same_vectors(client):
         with operator(A, 1) as products:
             inverse = ApproximateInverse(A, lambda matrix, products=products: products, None, 3, 640)
             state = first_state(A, start, 0, m, inverse, 120, None)
-            found = lowest_pairs(A, inverse, m, state, tolerances, 24, 120, lambda *state: None)
-            results.append((type(products), found.n_degrees, found.n_steps, found.pairs.vectors.tobytes()))
+            solution = lowest_pairs(A, inverse, m, state, tolerances, 24, 120, lambda *state: None)
+            results.append((type(products), solution.n_degrees, solution.n_steps, solution.pairs.vectors.tobytes()))
     assert [result[0] for result in results] == [RowBlocks, NormalOperator]
     assert results[0][1:] == results[1][1:]
     assert 60 < results[0][1] <= 120
@@ -87,8 +87,8 @@ def test_lost_workers_are_replaced(client):
     operator = RowBlocks(A, client)
     operator.approximate_inverse(block, ROOTS[:1], "factor")
     client.restart()  # all that was sent is lost
-    found = operator.approximate_inverse(block, ROOTS, "factor")
-    assert same_bytes(found, by_one_process(A, block, 5, "factor"))
+    actual = operator.approximate_inverse(block, ROOTS, "factor")
+    assert same_bytes(actual, by_one_process(A, block, 5, "factor"))
 
 
 def test_blocks_keep_every_entry_in_its_order():

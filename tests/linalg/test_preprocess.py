@@ -57,9 +57,9 @@ class TestFit:
     def test_float32_input_is_fitted_and_transformed_in_float64(self, rng):
         X = (rng.normal(size=(50, 3)) + 1000).astype(np.float32)
         transform = fit_transform(da.from_array(X.astype(np.float64), chunks=(20, 3)), "standard", None)
-        found = transform(X)
-        assert found.dtype == np.float64
-        np.testing.assert_allclose(found, StandardScaler().fit_transform(X.astype(np.float64)), atol=1e-9)
+        actual = transform(X)
+        assert actual.dtype == np.float64
+        np.testing.assert_allclose(actual, StandardScaler().fit_transform(X.astype(np.float64)), atol=1e-9)
 
     def test_rows_are_transformed_one_by_one(self, rng):
         X = columns_of_all_scales(60, rng)
@@ -79,18 +79,18 @@ class TestFit:
     def test_constant_columns_are_accepted_without_scaling(self, rng):
         X = rng.normal(size=(40, 5))
         X[:, 1] = 7.0
-        found = fit_transform(da.from_array(X, chunks=(13, 5)), "none", 3)(X)
-        assert_same_up_to_signs(found, reference(X, "none", 3))
+        actual = fit_transform(da.from_array(X, chunks=(13, 5)), "none", 3)(X)
+        assert_same_up_to_signs(actual, reference(X, "none", 3))
 
     def test_nearly_constant_columns_are_scaled(self, rng):
         X = 1e6 + rng.normal(size=(40, 2))
-        found = fit_transform(da.from_array(X, chunks=(13, 2)), "standard", None)(X)
-        np.testing.assert_allclose(found, StandardScaler().fit_transform(X), atol=1e-6)
+        actual = fit_transform(da.from_array(X, chunks=(13, 2)), "standard", None)(X)
+        np.testing.assert_allclose(actual, StandardScaler().fit_transform(X), atol=1e-6)
 
     def test_column_that_varies_in_the_thirteenth_digit_is_scaled(self, rng):
         X = 1.7e12 + rng.integers(0, 4096, (400, 2)) / 4096  # seconds as milliseconds since 1970, say
-        found = fit_transform(da.from_array(X, chunks=(130, 2)), "standard", None)(X)
-        np.testing.assert_allclose(found, StandardScaler().fit_transform(X - 1.7e12), atol=2e-3)
+        actual = fit_transform(da.from_array(X, chunks=(130, 2)), "standard", None)(X)
+        np.testing.assert_allclose(actual, StandardScaler().fit_transform(X - 1.7e12), atol=2e-3)
 
     @pytest.mark.parametrize("shape", [(40, 3), (3, 9)])
     def test_too_many_principal_components_are_refused(self, rng, shape):
@@ -120,9 +120,9 @@ class TestValidRows:
         return store
 
     def test_valid_rows_of_a_block(self, store):
-        found = valid_rows(store.url, 0, Blocks(11, 4))
-        np.testing.assert_array_equal(found, [[0, 1], [4, 5], [6, 7]])
-        assert found.dtype == np.float64
+        actual = valid_rows(store.url, 0, Blocks(11, 4))
+        np.testing.assert_array_equal(actual, [[0, 1], [4, 5], [6, 7]])
+        assert actual.dtype == np.float64
 
     def test_valid_rows_of_all_blocks_as_one_array(self, store):
         X = valid_array(store, [3, 0, 3], Blocks(11, 4), 2)

@@ -38,8 +38,8 @@ def search(tmp_path, run_stages, make_config, monkeypatch):
 
 def recall_of(run, place) -> float:
     expected, _ = exact_neighbors(run.store.read_all("points"), K)
-    found = run.store.read_all(lists_at(place)[0].name)
-    return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found.tolist(), expected.tolist(), strict=True)]))
+    actual = run.store.read_all(lists_at(place)[0].name)
+    return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(actual.tolist(), expected.tolist(), strict=True)]))
 
 
 def measured(run) -> dict:
@@ -51,12 +51,12 @@ def measured(run) -> dict:
 class TestRaised:
     def test_recall_is_raised_until_the_bound_holds(self, search):
         run = search(0.95)
-        found = measured(run)
-        rounds = found["recall_raised"]
+        recalls = measured(run)
+        rounds = recalls["recall_raised"]
         assert [r["overlap"] for r in rounds] == [4, 8][: len(rounds)]
         assert rounds[0]["before"] == pytest.approx(recall_of(run, "_work"))
         assert rounds[0]["before"] < 0.9
-        assert rounds[-1]["after"] == found["recall"]["value"] >= 0.95
+        assert rounds[-1]["after"] == recalls["recall"]["value"] >= 0.95
         assert all(r["before"] < 0.95 for r in rounds)
         for r in rounds:
             assert r["after"] == pytest.approx(recall_of(run, f"_work/overlap_{r['overlap']}"))
@@ -121,8 +121,8 @@ class TestRaised:
     def test_lower_bound_uses_the_first_lists_again(self, search):
         raised, first = search(0.95), search(0.5)
         assert measured(raised)["recall_raised"] != measured(first)["recall_raised"] == []
-        found = first.store.read_all(lists_at("_work")[0].name)
-        np.testing.assert_array_equal(first.store.read_all("neighbor_indices")[:, :K], found)
+        actual = first.store.read_all(lists_at("_work")[0].name)
+        np.testing.assert_array_equal(first.store.read_all("neighbor_indices")[:, :K], actual)
 
 
 class TestLimit:
@@ -142,7 +142,7 @@ class TestLimit:
     def test_error_shows_the_recall_of_this_run_only(self, tmp_path, search, make_config):
         """Lists of an earlier run with more overlap are stored; this run ends at the bound before it uses them."""
         points = np.random.default_rng(19).normal(size=(N, 30))
-        found = {}
+        results = {}
         for most in (8, 2):
             neighbors = {"method": "pynndescent", "n_neighbors": K, "min_recall": 0.95, "max_overlap": most}
             config = make_config(tmp_path, points, 400, neighbors=neighbors, quality={"sample": N},
@@ -150,15 +150,15 @@ class TestLimit:
                                  output={"store": str(tmp_path / "run.zarr"), "report": False})  # fmt: skip
             if most == 8:
                 np.save(tmp_path / "x.npy", points)
-                found[most] = run(config, False, RunProgress(io.StringIO())).metrics
+                results[most] = run(config, False, RunProgress(io.StringIO())).metrics
                 continue
             with pytest.raises(BoundsNotMet) as caught:
                 run(config, False, RunProgress(io.StringIO()))
-            found[most] = json.loads((tmp_path / "run.zarr" / "report" / "metrics.json").read_text())
-        assert found[8]["recall"]["value"] >= 0.95 > found[2]["recall"]["value"]
-        assert f"measured {found[2]['recall']['value']:.4f}" in str(caught.value)
-        assert found[8]["recall_raised"] != found[2]["recall_raised"] == []
-        assert (found[2]["n_points"], found[2]["eigenvalues"], found[2]["closed_classes"]) == (N, None, None)
+            results[most] = json.loads((tmp_path / "run.zarr" / "report" / "metrics.json").read_text())
+        assert results[8]["recall"]["value"] >= 0.95 > results[2]["recall"]["value"]
+        assert f"measured {results[2]['recall']['value']:.4f}" in str(caught.value)
+        assert results[8]["recall_raised"] != results[2]["recall_raised"] == []
+        assert (results[2]["n_points"], results[2]["eigenvalues"], results[2]["closed_classes"]) == (N, None, None)
 
 
 class TestRounds:

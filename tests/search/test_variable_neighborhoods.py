@@ -58,10 +58,10 @@ def refusal(folder: Path, X: np.ndarray, neighbors: dict, *overrides: str, code:
 def listed_rows(store: Store, name: str = "_work/knn_indices") -> list[list[int]]:
     """Each input row's neighbours as input rows."""
     original, lists = store.read_all("original_index"), store.read_all(name)
-    found: list[list[int]] = [[]] * len(original)
+    neighbors: list[list[int]] = [[]] * len(original)
     for row, ids in zip(original, lists, strict=True):
-        found[row] = original[ids[ids >= 0]].tolist()
-    return found
+        neighbors[row] = original[ids[ids >= 0]].tolist()
+    return neighbors
 
 
 class TestRadius:
@@ -73,8 +73,8 @@ class TestRadius:
         counts = np.array([len(row) for row in graph])
         assert counts.max() < 60
         nearest = exact_neighbors(X, 1)[0]
-        for row, found in enumerate(listed_rows(store)):
-            assert sorted(found) == (graph[row] or nearest[row].tolist())
+        for row, actual in enumerate(listed_rows(store)):
+            assert sorted(actual) == (graph[row] or nearest[row].tolist())
         metrics = result["metrics"]
         assert metrics["list_sizes"]["mean"] == pytest.approx(np.maximum(counts, 1).mean())
         assert metrics["list_sizes"]["raised_to_k_min"] == (counts < 1).sum()
@@ -85,8 +85,8 @@ class TestRadius:
         store, result = run_on(tmp_path, X, {"radius": RADIUS, "k_min": 8, "k_max": 15})
         within = (np.linalg.norm(X[:, None] - X, axis=2) <= RADIUS).sum(axis=1) - 1
         nearest = exact_neighbors(X, 15)[0]
-        for row, found in enumerate(listed_rows(store)):
-            assert found == nearest[row, : np.clip(within[row], 8, 15)].tolist()
+        for row, actual in enumerate(listed_rows(store)):
+            assert actual == nearest[row, : np.clip(within[row], 8, 15)].tolist()
         sizes = result["metrics"]["list_sizes"]
         assert (sizes["raised_to_k_min"], sizes["at_k_max"]) == ((within < 8).sum(), (within >= 15).sum())
         warnings = " ".join(result["metrics"]["warnings"])
@@ -190,8 +190,8 @@ class TestGiven:
 
     def check(self, store: Store, X: np.ndarray, wanted: np.ndarray) -> None:
         nearest = exact_neighbors(X, int(wanted.max()))[0]
-        for row, found in enumerate(listed_rows(store)):
-            assert found == nearest[row, : wanted[row]].tolist()
+        for row, actual in enumerate(listed_rows(store)):
+            assert actual == nearest[row, : wanted[row]].tolist()
 
     @pytest.mark.parametrize("dtype", [
         np.int64, pytest.param(np.float32, marks=pytest.mark.slow), pytest.param(np.uint8, marks=pytest.mark.slow),
@@ -302,11 +302,11 @@ class TestFlat:
         assert result["metrics"]["list_sizes"]["most"] == 30
 
     def test_block_size_changes_nothing(self, tmp_path):
-        found = []
+        results = []
         for size in (700, 190):
             store, _ = run_on(tmp_path, roll(), {"eta": 0.05}, "--fresh", execution={"block_points": size})
-            found.append(listed_rows(store))
-        assert found[0] == found[1]
+            results.append(listed_rows(store))
+        assert results[0] == results[1]
 
 
 class TestCosine:
@@ -338,8 +338,8 @@ class TestCosine:
         X = np.random.default_rng(9).normal(size=(400, 4))
         store, _ = run_on(tmp_path, X, {"metric": "cosine", "radius": 0.1, "k_min": 1, "k_max": 60})
         graph = radius_neighbors_graph(X, 0.1, metric="cosine").tolil().rows
-        for row, found in enumerate(listed_rows(store)):
-            assert sorted(found) == graph[row] or (len(found) == 1 and not graph[row])
+        for row, actual in enumerate(listed_rows(store)):
+            assert sorted(actual) == graph[row] or (len(actual) == 1 and not graph[row])
         assert 4 < np.mean([len(row) for row in graph]) < 40
 
     @pytest.mark.slow
@@ -379,8 +379,8 @@ class TestPrecomputed:
         given = {"precomputed": self.graph(tmp_path, lists)}
         store, result = run_on(tmp_path, X, given, "--set", f"method={method}")
         assert result["metrics"]["recall"] is None
-        wanted, found = listed_rows(searched, "neighbor_indices"), listed_rows(store, "neighbor_indices")
-        assert found == wanted
+        wanted, actual = listed_rows(searched, "neighbor_indices"), listed_rows(store, "neighbor_indices")
+        assert actual == wanted
         assert largest_angle(store.read_all("embedding"), searched.read_all("embedding")) < 1e-4
 
     @pytest.mark.parametrize("dtype", [
@@ -391,8 +391,8 @@ class TestPrecomputed:
         lists = exact_neighbors(X, 12)[0]
         lists[::3, 7:] = -1
         store, result = run_on(tmp_path, X, {"precomputed": self.graph(tmp_path, lists.astype(dtype), "zarr")})
-        for row, found in enumerate(listed_rows(store)):
-            assert found == lists[row, : 7 if row % 3 == 0 else 12].tolist()
+        for row, actual in enumerate(listed_rows(store)):
+            assert actual == lists[row, : 7 if row % 3 == 0 else 12].tolist()
         assert result["metrics"]["list_sizes"]["least"] == 7
         assert result["metrics"]["trustworthiness"]["value"] > 0.9
 

@@ -104,8 +104,8 @@ class TestEveryBlockSize:
 def test_number_of_blocks_sorted_together_is_bounded_by_shards_and_memory(n_blocks, row_bytes, expected):
     room = order_points.SORT_BYTES - 1000 * 2**18  # of tasks that take so many bytes besides their rows
     layout = Layout(1000 * n_blocks - 7, 3, "float64", 1000)
-    found = order_points.blocks_together(layout, lambda block_size: room + row_bytes * block_size)
-    assert found == expected
+    actual = order_points.blocks_together(layout, lambda block_size: room + row_bytes * block_size)
+    assert actual == expected
 
 
 class TestOrder:
@@ -159,13 +159,13 @@ def test_slices_of_all_shards_give_the_order(counts, data):
     internal = sorted(rows)
     start = data.draw(st.integers(0, len(rows)))
     stop = data.draw(st.integers(start, len(rows)))
-    found = [None] * (stop - start)
+    actual = [None] * (stop - start)
     for shard in range(len(counts)):
         move = slice_of_shard(counts, shard, start, stop)
         if move is None:
             continue
         assert move.source_block == shard
         for target, position in zip(move.targets, range(move.first, move.past), strict=True):
-            assert found[target] is None
-            found[target] = (shard, position)
-    assert found == [(shard, position) for _, shard, position in internal[start:stop]]
+            assert actual[target] is None
+            actual[target] = (shard, position)
+    assert actual == [(shard, position) for _, shard, position in internal[start:stop]]

@@ -128,12 +128,12 @@ def test_new_state_replaces_the_old_and_is_read_back(tmp_path, monkeypatch, rows
     for n_steps in (1, 2, 2, 5):
         state = state_of(50, n_steps, n_steps)
         solver_checkpoint.write_state(store, "state", state)
-        found = solver_checkpoint.read_state(store, "state", 50)
-        assert found.n_steps == n_steps
-        assert found.n_degrees == 10 * n_steps
-        assert found.vectors.tobytes() == state.vectors.tobytes()
-        assert found.values.tobytes() == state.values.tobytes()
-        assert found.errors.tobytes() == state.errors.tobytes()
+        actual = solver_checkpoint.read_state(store, "state", 50)
+        assert actual.n_steps == n_steps
+        assert actual.n_degrees == 10 * n_steps
+        assert actual.vectors.tobytes() == state.vectors.tobytes()
+        assert actual.values.tobytes() == state.values.tobytes()
+        assert actual.errors.tobytes() == state.errors.tobytes()
         [head] = solver_checkpoint.saved_heads(store, "state")
         assert (head["n_degrees"], head["values"]) == (10 * n_steps, [0.0, 1.0])
     assert len(store.objects.names("state")) == 2 + -(-50 // rows)

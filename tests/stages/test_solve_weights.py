@@ -67,12 +67,12 @@ class TestPlainGraph:
 def test_error_of_every_point(solve, block_points, reverse):
     run = solve(block_points, reverse)
     points, neighbors, weights = arrays_of(run)
-    found = run.store.read_all("reconstruction_error")
+    actual = run.store.read_all("reconstruction_error")
     expected = [np.square(x - w[row >= 0] @ points[row[row >= 0]]).sum()
                 for x, row, w in zip(points, neighbors, weights, strict=True)]  # fmt: skip
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-15)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-15)
     total = sum(report["squared_error"] for report in run.reports["solve_weights", "solve"])
-    assert found.sum() == pytest.approx(total, rel=1e-8)
+    assert actual.sum() == pytest.approx(total, rel=1e-8)
 
 
 def test_store_without_reconstruction_errors_keeps_its_weights(tmp_path, make_config, run_stages):

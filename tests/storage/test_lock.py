@@ -233,9 +233,9 @@ class TestRunLock:
             looks.append(name)
             if len(looks) == 1:
                 first.__exit__()
-                found = get_json(name)
+                actual = get_json(name)
                 second.__enter__()
-                return found
+                return actual
             return get_json(name)
 
         monkeypatch.setattr(store, "get_json", look)
@@ -254,15 +254,15 @@ class TestWait:
 
     def attempts(self, store) -> tuple[list[str], list[str]]:
         """What `wait_for_lock` said, and the states of the holder's output that the calls saw."""
-        said, seen = [], []
+        message, seen = [], []
 
         def act() -> str:
             seen.append(store.get_json("output.json"))
             with RunLock(Store(store.url)):
                 return "done"
 
-        assert wait_for_lock(act, 60, said.append) == "done"
-        return said, seen
+        assert wait_for_lock(act, 60, message.append) == "done"
+        return message, seen
 
     def test_waiting_run_starts_when_the_holder_ends(self, store):
         first = RunLock(store)
@@ -274,11 +274,11 @@ class TestWait:
 
         timer = threading.Timer(0.3, finish)
         timer.start()
-        said, seen = self.attempts(store)
+        message, seen = self.attempts(store)
         timer.join()
-        assert len(said) == 1
-        assert f"process {os.getpid()}" in said[0]
-        assert "at most 60 s" in said[0]
+        assert len(message) == 1
+        assert f"process {os.getpid()}" in message[0]
+        assert "at most 60 s" in message[0]
         assert seen == [None, "written"]
 
     def test_waiting_run_starts_when_the_holder_dies(self, store):
@@ -296,17 +296,17 @@ class TestWait:
             with RunLock(Store(store.url)):
                 pass
 
-        said = []
+        messages = []
         with RunLock(store), pytest.raises(StoreHeld, match=rf"process {os.getpid()} on .*Waited 1 s") as caught:
-            wait_for_lock(act, 1, said.append)
-        assert (caught.value.exit_code, len(said)) == (1, 1)
+            wait_for_lock(act, 1, messages.append)
+        assert (caught.value.exit_code, len(messages)) == (1, 1)
 
     def test_run_without_wait_is_refused_at_once(self, store):
         def act() -> None:
             with RunLock(Store(store.url)):
                 pass
 
-        said = []
+        messages = []
         with RunLock(store), pytest.raises(StoreHeld, match="another run holds this store"):
-            wait_for_lock(act, 0, said.append)
-        assert said == []
+            wait_for_lock(act, 0, messages.append)
+        assert messages == []

@@ -123,8 +123,8 @@ class TestWholeJob:
         assert find_damage(Store(store)) == []
         again = runs.run(config, False, RunProgress())
         assert sum(again.computed.values()) <= 1  # the report, which is always made anew
-        told = "".join(capfd.readouterr()) + json.dumps(again.metrics)
-        assert SECRET not in told
+        message = "".join(capfd.readouterr()) + json.dumps(again.metrics)
+        assert SECRET not in message
         assert not [name for name in objects.names("") if SECRET.encode() in objects.get(name)]
 
 
@@ -137,22 +137,22 @@ class TestSweep:
         data["output"]["report"] = False
         data["sweep"] = {"list": [{"neighbors.n_neighbors": 9}, {}, {"weights.reg": 0.1}]}
         config.write_text(yaml.safe_dump(data))
-        url, found = load_sweep([config], (), None)
-        first = run_sweep(url, found, False, RunProgress())
+        url, actual = load_sweep([config], (), None)
+        first = run_sweep(url, actual, False, RunProgress())
         here, there = load_sweep([config], (), str(tmp_path / "here"))
         assert run_sweep(here, there, False, RunProgress()).counts == first.counts
         assert (first.counts["cut"], first.counts["reused"]) == (1, 20)
-        for experiment in found:
+        for experiment in actual:
             assert results(f"{url}/{experiment.name}.zarr") == results(f"{here}/{experiment.name}.zarr")
         objects = open_objects(url)
         assert objects.get("contact_sheet.png").startswith(b"\x89PNG")
         assert objects.get("sweep.html").startswith(b"<!doctype html>")
         table = pd.read_parquet(io.BytesIO(objects.get("sweep.parquet")))
-        assert list(table["experiment"]) == [experiment.name for experiment in found]
-        again = run_sweep(url, found, False, RunProgress()).counts
+        assert list(table["experiment"]) == [experiment.name for experiment in actual]
+        again = run_sweep(url, actual, False, RunProgress()).counts
         assert (again["computed"], again["cut"]) == (0, 0)
         with pytest.raises(ConfigError, match="found the store of a run"):
-            run_sweep(f"{url}/{found[0].name}.zarr", found, False, RunProgress())
+            run_sweep(f"{url}/{actual[0].name}.zarr", actual, False, RunProgress())
 
 
 class TestCreate:
@@ -360,11 +360,11 @@ class TestRefusals:
         nowhere = {**bucket.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
         source = {"kind": "zarr", "url": bucket.url("missing.zarr")}
         config = config_at(tmp_path / "job.yaml", source, bucket.url("run.zarr"))
-        for environment, said in ((bucket.environment, "found none"), (nowhere, "did not answer")):
+        for environment, message in ((bucket.environment, "found none"), (nowhere, "did not answer")):
             failed = start(config, {**environment, "LLE_DEBUG": "1"}, "--log", "json")
             out, err = failed.communicate(timeout=PATIENCE)
             assert failed.returncode in (1, 2)
-            assert said in err
+            assert message in err
             assert not {each for each in (SECRET, KEY) if each in out + err}
 
 

@@ -44,8 +44,8 @@ def numbers(shape: tuple[int, ...], dtype: str, seed: int = 3) -> np.ndarray:
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    found = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    return dict(sorted(found.items()))
+    results = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return dict(sorted(results.items()))
 
 
 def chunk_file(store: Store, name: str, chunk: int) -> Path:
@@ -80,8 +80,8 @@ class TestGroup:
 
     def test_other_format_version(self, store):
         zarr.open_group(store.url, mode="a").attrs["lle_format"] = FORMAT_VERSION + 1
-        said = f"store format {FORMAT_VERSION + 1}, this version writes {FORMAT_VERSION}"
-        with pytest.raises(ConfigError, match=said):
+        text = f"store format {FORMAT_VERSION + 1}, this version writes {FORMAT_VERSION}"
+        with pytest.raises(ConfigError, match=text):
             store.is_run()
 
     def test_incomplete_metadata_are_reported(self, store):
@@ -332,9 +332,9 @@ class TestArrays:
                 store.write("x", first, values[first : first + block])
             np.testing.assert_array_equal(store.read_all("x"), values)
             np.testing.assert_array_equal(store.read("x", start, stop), values[start:stop])
-            found = store.gather("x", rows)
-        np.testing.assert_array_equal(found, values[rows])
-        assert found.dtype == np.dtype(dtype)
+            actual = store.gather("x", rows)
+        np.testing.assert_array_equal(actual, values[rows])
+        assert actual.dtype == np.dtype(dtype)
 
 
 @pytest.mark.parametrize(("dtype", "parts"), KINDS.values(), ids=KINDS.keys())
@@ -393,9 +393,9 @@ class TestBundles:
     ], ids=["int64", "empty", "bool", "float32", "view"])  # fmt: skip
     def test_round_trip(self, store, array):
         store.write_bundle("_work/b/00003", x=array, y=np.arange(3))
-        found = store.read_bundle("_work/b/00003")
-        np.testing.assert_array_equal(found["x"], array)
-        assert (list(found), found["x"].dtype) == (["x", "y"], array.dtype)
+        bundle = store.read_bundle("_work/b/00003")
+        np.testing.assert_array_equal(bundle["x"], array)
+        assert (list(bundle), bundle["x"].dtype) == (["x", "y"], array.dtype)
         assert store.has_bundle("_work/b/00003")
 
     def test_missing(self, store):
@@ -437,14 +437,14 @@ class TestBundles:
             damaged[bit // 8] ^= 1 << bit % 8
             monkeypatch.setattr(store.objects, "get", lambda name, damaged=damaged: bytes(damaged))
             try:
-                found = store.read_bundle("b")
+                bundle = store.read_bundle("b")
             except CorruptChunk:
                 continue
             except Exception as error:
                 undetected.append(f"{bit}: {error!r}")
                 continue
-            if list(found) != list(good) or any(not np.array_equal(found[key], good[key]) for key in good):
-                undetected.append(f"{bit}: {list(found)}")
+            if list(bundle) != list(good) or any(not np.array_equal(bundle[key], good[key]) for key in good):
+                undetected.append(f"{bit}: {list(bundle)}")
         assert undetected == []
 
     def test_pickled_objects_are_not_loaded(self, store):
@@ -463,11 +463,11 @@ class TestSparseRows:
         rows = csr_array(random_array((7, 30), density=density, rng=rng))
         rows = csr_array((rows.data, rows.indices.astype(ids), rows.indptr.astype(ids)), shape=rows.shape)
         store.write_rows("m", 2, 14, rows)
-        found = store.read_rows("m", 2)
-        assert found.shape == rows.shape
+        actual = store.read_rows("m", 2)
+        assert actual.shape == rows.shape
         for part in ("data", "indices", "indptr"):
-            np.testing.assert_array_equal(getattr(found, part), getattr(rows, part))
-            assert getattr(found, part).dtype == getattr(rows, part).dtype
+            np.testing.assert_array_equal(getattr(actual, part), getattr(rows, part))
+            assert getattr(actual, part).dtype == getattr(rows, part).dtype
 
     def test_group_of_rows_records_first_row_and_shape(self, store):
         store.write_rows("m", 3, 24, csr_array((8, 50)))

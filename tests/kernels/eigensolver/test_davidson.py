@@ -88,30 +88,30 @@ def test_approximate_inverse_is_symmetric_and_close_to_the_inverse_of_m(make):
 def test_converges_to_the_dense_vectors(name, seed):
     A, m = lle_factor(points(name, 450, seed), 12, 1e-3), 4
     values, V = bottom(A, m)
-    found = solve(A, m)
-    assert not found.at_limit
-    assert (found.errors <= 1e-8).all()
-    assert largest_angle(found.pairs.vectors, V) < 1e-5
-    np.testing.assert_allclose(found.pairs.values, values, rtol=1e-9)
-    np.testing.assert_allclose(found.pairs.vectors.T @ found.pairs.vectors, np.eye(m), atol=1e-12)
-    np.testing.assert_allclose(found.pairs.vectors.mean(axis=0), 0, atol=1e-14)
+    solution = solve(A, m)
+    assert not solution.at_limit
+    assert (solution.errors <= 1e-8).all()
+    assert largest_angle(solution.pairs.vectors, V) < 1e-5
+    np.testing.assert_allclose(solution.pairs.values, values, rtol=1e-9)
+    np.testing.assert_allclose(solution.pairs.vectors.T @ solution.pairs.vectors, np.eye(m), atol=1e-12)
+    np.testing.assert_allclose(solution.pairs.vectors.mean(axis=0), 0, atol=1e-14)
 
 
 @pytest.mark.parametrize("make", [lambda: crossing_factor(420, 19), lambda: edge_factor(points("cube", 450, 83), 8)])
 def test_converges_if_the_spectrum_crosses_zero(make):
     A, m = make(), 3
     values, V = bottom(A, m)
-    found = solve(A, m)
-    assert not found.at_limit
-    assert largest_angle(found.pairs.vectors, V) < 1e-4
-    np.testing.assert_allclose(found.pairs.values, values, rtol=1e-8)
+    solution = solve(A, m)
+    assert not solution.at_limit
+    assert largest_angle(solution.pairs.vectors, V) < 1e-4
+    np.testing.assert_allclose(solution.pairs.values, values, rtol=1e-8)
 
 
 def test_a_basis_of_three_blocks_is_enough():
     A = roll_factor(450, 3)
-    found = solve(A, 2, columns=24, tol=1e-6)
-    assert not found.at_limit
-    assert largest_angle(found.pairs.vectors, bottom(A, 2)[1]) < 1e-3
+    solution = solve(A, 2, columns=24, tol=1e-6)
+    assert not solution.at_limit
+    assert largest_angle(solution.pairs.vectors, bottom(A, 2)[1]) < 1e-3
 
 
 def test_degree_grows_as_the_ritz_values_fall():
@@ -144,9 +144,9 @@ def test_continuing_after_the_limit_gives_the_same_bytes():
     whole, state = solve(A, m, 24), None
     for limit in (30, 150, 151, 300):
         kept = []
-        found = solve(A, m, 24, limit, state, lambda state, last, kept=kept: kept.append((copied(state), last)))
-        assert found.at_limit
-        assert found.n_degrees <= limit
+        solution = solve(A, m, 24, limit, state, lambda state, last, kept=kept: kept.append((copied(state), last)))
+        assert solution.at_limit
+        assert solution.n_degrees <= limit
         assert kept[-1][1]
         state = kept[-1][0]
     again = solve(A, m, 24, state=state)
@@ -155,10 +155,10 @@ def test_continuing_after_the_limit_gives_the_same_bytes():
 
 
 def test_errors_at_the_limit_are_large():
-    found = solve(roll_factor(1500, 3), 2, degrees=60)
-    assert found.at_limit
-    assert 20 < found.n_degrees <= 60
-    assert found.errors.max() > 1e-3
+    solution = solve(roll_factor(1500, 3), 2, degrees=60)
+    assert solution.at_limit
+    assert 20 < solution.n_degrees <= 60
+    assert solution.errors.max() > 1e-3
 
 
 def test_impatient_iteration_ends_before_its_limit_on_a_surface():
@@ -167,17 +167,17 @@ def test_impatient_iteration_ends_before_its_limit_on_a_surface():
     start = np.random.default_rng(1).standard_normal((1500, 8))
     state = first_state(A, start, 0, 2, inverse, 300, None)
     tolerances = Tolerances(1e-8, largest_eigenvalue(A, 1))
-    found = lowest_pairs(A, inverse, 2, state, tolerances, 40, 300, lambda *_: None, impatient=True)
-    assert found.at_limit
-    assert found.n_degrees < 250
+    solution = lowest_pairs(A, inverse, 2, state, tolerances, 40, 300, lambda *_: None, impatient=True)
+    assert solution.at_limit
+    assert solution.n_degrees < 250
 
 
 def test_a_second_null_vector_ends_the_iteration():
     A = csr_array(block_diag([roll_factor(250, 3), roll_factor(250, 4)], format="csr"))
     tolerances = Tolerances(1e-8, largest_eigenvalue(A, 1))
-    found = solve(A, 2)
-    assert tolerances.has_null_vector(found.pairs.values)
-    assert found.n_degrees < 20_000
+    solution = solve(A, 2)
+    assert tolerances.has_null_vector(solution.pairs.values)
+    assert solution.n_degrees < 20_000
 
 
 @pytest.mark.parametrize(("n_wanted", "width"), [(1, 8), (2, 8), (6, 8), (7, 12), (10, 12), (11, 16)])

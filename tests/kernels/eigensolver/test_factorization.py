@@ -68,9 +68,9 @@ def test_both_inverses_are_the_pseudo_inverse_of_m(back_end, name, seed):
         for inverse in (PinnedLU(A, pin, 2), PinnedCholesky(gram(A), pin, 2)):
             with inverse:
                 inverse.factor()
-                found = inverse.apply(block + 5.0)  # the constant part is taken off
-            np.testing.assert_allclose(found, expected, atol=1e-7 * np.abs(expected).max())
-            np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-9 * np.abs(expected).max())
+                product = inverse.apply(block + 5.0)  # the constant part is taken off
+            np.testing.assert_allclose(product, expected, atol=1e-7 * np.abs(expected).max())
+            np.testing.assert_allclose(product.mean(axis=0), 0, atol=1e-9 * np.abs(expected).max())
 
 
 def test_cholesky_inverse_accepts_factors_that_are_not_square(back_end):

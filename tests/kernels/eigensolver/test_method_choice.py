@@ -24,12 +24,12 @@ def test_prediction_equals_the_cost_of_the_solve(seed):
     predicted = {one.method: one for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)}
     assert list(predicted) == ["factored", "shift_invert", "polynomial"]
     for method, one in list(predicted.items())[:2]:
-        found = bottom_eigenpairs(
+        spectrum = bottom_eigenpairs(
             A, 2, method=method, pin=0, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=PLENTY, sigma=0.0,
             n_threads=1, initial=None, max_degrees=1,
         )  # fmt: skip
-        assert one.factor_nnz == pytest.approx(found.stats.factor_nnz, rel=0.01)
-        assert one.predicted_bytes == pytest.approx(found.stats.predicted_bytes, rel=0.01)
+        assert one.factor_nnz == pytest.approx(spectrum.stats.factor_nnz, rel=0.01)
+        assert one.predicted_bytes == pytest.approx(spectrum.stats.predicted_bytes, rel=0.01)
         assert one.basis == "analysis"
         assert 0 < one.seconds < 10
 
@@ -58,10 +58,10 @@ def test_pieces_predict_bytes_and_work(monkeypatch):
     [exact, _] = predict(A, None, ROUTES, 2, 6_000, PLENTY, 1)
     monkeypatch.setattr(factor_cost, "MIN_ROWS", 10_000)
     monkeypatch.setattr(factor_cost, "PIECES", (1_500, 6_000))
-    [told, _] = predict(A, None, ROUTES, 2, 6_000, PLENTY, 1)
-    assert (exact.basis, told.basis) == ("analysis", "pieces")
+    [message, _] = predict(A, None, ROUTES, 2, 6_000, PLENTY, 1)
+    assert (exact.basis, message.basis) == ("analysis", "pieces")
     for name in ("factor_nnz", "gflop", "predicted_bytes"):
-        assert 0.6 < getattr(told, name) / getattr(exact, name) < 1.6, name
+        assert 0.6 < getattr(message, name) / getattr(exact, name) < 1.6, name
 
 
 def test_more_work_takes_longer():

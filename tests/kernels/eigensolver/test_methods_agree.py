@@ -27,10 +27,10 @@ def assert_agree(A, m, routes, threads):
     first = solve(A, m, routes[0], threads[0])
     assert first.converged
     for route, n_threads in [(route, n) for route in routes for n in threads][1:]:
-        found = solve(A, m, route, n_threads)
-        assert found.converged, (route, n_threads)
-        assert largest_angle(found.vectors, first.vectors) < 0.1 * DEGREE, (route, n_threads)
-        np.testing.assert_allclose(found.eigenvalues, first.eigenvalues, rtol=1e-4)
+        solution = solve(A, m, route, n_threads)
+        assert solution.converged, (route, n_threads)
+        assert largest_angle(solution.vectors, first.vectors) < 0.1 * DEGREE, (route, n_threads)
+        np.testing.assert_allclose(solution.eigenvalues, first.eigenvalues, rtol=1e-4)
 
 
 @pytest.mark.parametrize("seed", [pytest.param(3, marks=pytest.mark.slow), 19])

@@ -73,13 +73,13 @@ def check(found, A, m):
 def test_every_method_finds_the_dense_vectors(method, name, seed):
     A = lle_factor(points(name, 480, seed), 12, 1e-3)
     values, V = oracle(A, 3)
-    found = solve(A, 3, method)
-    check(found, A, 3)
-    assert found.converged
-    assert found.stats.method == method
-    assert found.stats.reason.startswith(method)
-    assert largest_angle(found.vectors, V) < 1e-4
-    np.testing.assert_allclose(found.eigenvalues, values, rtol=1e-8)
+    solution = solve(A, 3, method)
+    check(solution, A, 3)
+    assert solution.converged
+    assert solution.stats.method == method
+    assert solution.stats.reason.startswith(method)
+    assert largest_angle(solution.vectors, V) < 1e-4
+    np.testing.assert_allclose(solution.eigenvalues, values, rtol=1e-8)
 
 
 def test_the_comparison_can_fail():
@@ -95,11 +95,11 @@ def test_the_comparison_can_fail():
 def test_double_eigenvalues_are_both_found(method):
     A = lle_factor(points("circle", 500, 0), 12, 1e-3)
     values, V = oracle(A, 4)
-    found = solve(A, 4, method)
-    check(found, A, 4)
-    np.testing.assert_allclose(found.eigenvalues, values, rtol=1e-8)
-    np.testing.assert_allclose(found.eigenvalues[[1, 3]], found.eigenvalues[[0, 2]], rtol=1e-9)
-    assert largest_angle(found.vectors, V) < 1e-4
+    solution = solve(A, 4, method)
+    check(solution, A, 4)
+    np.testing.assert_allclose(solution.eigenvalues, values, rtol=1e-8)
+    np.testing.assert_allclose(solution.eigenvalues[[1, 3]], solution.eigenvalues[[0, 2]], rtol=1e-9)
+    assert largest_angle(solution.vectors, V) < 1e-4
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -133,42 +133,42 @@ def test_small_eigenvalues_are_exact_although_m_has_lost_digits(seed):
 def test_small_problems_are_solved_dense(n, m):
     A = lle_factor(points("swiss_roll", n, n), min(8, n - 1), 1e-3)
     values, V = oracle(A, m)
-    found = solve(A, m, "polynomial")
-    check(found, A, m)
-    assert found.stats.method == "dense"
-    assert found.converged
-    np.testing.assert_allclose(found.eigenvalues, values, rtol=1e-7)
-    assert largest_angle(found.vectors, V) < 1e-4
+    solution = solve(A, m, "polynomial")
+    check(solution, A, m)
+    assert solution.stats.method == "dense"
+    assert solution.converged
+    np.testing.assert_allclose(solution.eigenvalues, values, rtol=1e-7)
+    assert largest_angle(solution.vectors, V) < 1e-4
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_fifty_vectors(method):
     A = roll_factor(500, 5)
     values, V = oracle(A, 50)
-    found = solve(A, 50, method)
-    check(found, A, 50)
-    assert found.converged
-    np.testing.assert_allclose(found.eigenvalues, values, rtol=1e-8)
-    assert largest_angle(found.vectors, V) < 1e-4
+    solution = solve(A, 50, method)
+    check(solution, A, 50)
+    assert solution.converged
+    np.testing.assert_allclose(solution.eigenvalues, values, rtol=1e-8)
+    assert largest_angle(solution.vectors, V) < 1e-4
 
 
 def test_fifty_vectors_of_two_thousand_points():
     A = roll_factor(2000, 5)
-    found, more = solve(A, 50, "auto"), solve(A, 56, "auto")
-    check(found, A, 50)
-    assert found.converged
-    np.testing.assert_allclose(found.eigenvalues, more.eigenvalues[:50], rtol=1e-9)
+    actual, more = solve(A, 50, "auto"), solve(A, 56, "auto")
+    check(actual, A, 50)
+    assert actual.converged
+    np.testing.assert_allclose(actual.eigenvalues, more.eigenvalues[:50], rtol=1e-9)
 
 
 @pytest.mark.parametrize("method", ["shift_invert", "polynomial", pytest.param("auto", marks=pytest.mark.slow)])
 def test_factors_with_more_rows_than_columns(method):
     A = edge_factor(points("swiss_roll", 450, 5), 8)
     values, V = oracle(A, 3)
-    found = solve(A, 3, method)
-    check(found, A, 3)
-    assert found.converged
-    np.testing.assert_allclose(found.eigenvalues, values, rtol=1e-9)
-    assert largest_angle(found.vectors, V) < 1e-4
+    solution = solve(A, 3, method)
+    check(solution, A, 3)
+    assert solution.converged
+    np.testing.assert_allclose(solution.eigenvalues, values, rtol=1e-9)
+    assert largest_angle(solution.vectors, V) < 1e-4
 
 
 @pytest.mark.parametrize("method", ["auto", *METHODS])
@@ -189,27 +189,27 @@ def test_equal_input_gives_equal_bytes(method):
 @pytest.mark.parametrize("pin", [0, 450, 599])
 def test_the_answer_does_not_depend_on_the_pin(pin):
     A = roll_factor(600, 5)
-    found, other = solve(A, 3, "factored", pin=pin), solve(A, 3, "factored")
-    assert largest_angle(found.vectors, other.vectors) < 1e-5
-    np.testing.assert_allclose(found.eigenvalues, other.eigenvalues, rtol=1e-9)
+    actual, other = solve(A, 3, "factored", pin=pin), solve(A, 3, "factored")
+    assert largest_angle(actual.vectors, other.vectors) < 1e-5
+    np.testing.assert_allclose(actual.eigenvalues, other.eigenvalues, rtol=1e-9)
 
 
 def test_default_pin_is_in_the_closed_class():
     A, transient = roll_with_outliers(800, 4, 5)
-    found = solve(A[::-1][:, ::-1], 2, "factored")  # the transient points come first
-    assert found.converged
-    assert largest_angle(found.vectors[::-1], solve(A, 2, "polynomial").vectors) < 1e-4
+    solution = solve(A[::-1][:, ::-1], 2, "factored")  # the transient points come first
+    assert solution.converged
+    assert largest_angle(solution.vectors[::-1], solve(A, 2, "polynomial").vectors) < 1e-4
     with pytest.raises(FactorizationError, match="singular"):
         solve(A, 2, "factored", pin=int(transient[0]))
 
 
 def test_auto_uses_shift_invert_after_a_bad_pin():
     A, transient = roll_with_outliers(800, 4, 5)
-    found = solve(A, 2, "auto", pin=int(transient[0]))
-    assert found.converged
-    assert found.stats.method == "shift_invert"
-    assert "singular" in found.stats.reason
-    assert largest_angle(found.vectors, solve(A, 2, "factored").vectors) < 1e-4
+    solution = solve(A, 2, "auto", pin=int(transient[0]))
+    assert solution.converged
+    assert solution.stats.method == "shift_invert"
+    assert "singular" in solution.stats.reason
+    assert largest_angle(solution.vectors, solve(A, 2, "factored").vectors) < 1e-4
 
 
 @pytest.mark.parametrize(("n", "n_rolls"), [
@@ -257,18 +257,18 @@ def test_auto_starts_the_next_method_from_unconverged_vectors(monkeypatch):
     A = roll_factor(600, 5)
 
     def spoiled(problem):
-        found = methods.factored(problem)
-        V = found.pairs.vectors + 1e-4 * np.random.default_rng(3).standard_normal(found.pairs.vectors.shape)
+        solution = methods.factored(problem)
+        V = solution.pairs.vectors + 1e-4 * np.random.default_rng(3).standard_normal(solution.pairs.vectors.shape)
         V = np.linalg.qr(V - V.mean(axis=0))[0]
-        return found._replace(pairs=RitzPairs(np.square(A @ V).sum(axis=0), V), errors=np.full(2, 1e-4))
+        return solution._replace(pairs=RitzPairs(np.square(A @ V).sum(axis=0), V), errors=np.full(2, 1e-4))
 
     monkeypatch.setitem(solve_module.ROUTES, "factored", spoiled)
     alone = solve(A, 2, "factored")
     assert not alone.converged
-    found = solve(A, 2, "auto")
-    assert found.converged
-    assert found.stats.method == "shift_invert"
-    assert "factored reached vector errors of 1e-04 only" in found.stats.reason
+    solution = solve(A, 2, "auto")
+    assert solution.converged
+    assert solution.stats.method == "shift_invert"
+    assert "factored reached vector errors of 1e-04 only" in solution.stats.reason
 
 
 def test_auto_tries_polynomial_before_a_long_factorization(monkeypatch):
@@ -277,27 +277,27 @@ def test_auto_tries_polynomial_before_a_long_factorization(monkeypatch):
     monkeypatch.setattr(solve_module, "patience_seconds", lambda *_, **__: 0.0)
     monkeypatch.setattr(factor_cost, "factor_seconds", lambda *_: 4.0)
     monkeypatch.setattr(solve_module, "product_seconds", lambda *_: 0.1)  # 20 products: too few to converge
-    found = solve(A, 2, "auto", hooks=hooks)
+    solution = solve(A, 2, "auto", hooks=hooks)
     assert begun == ["factored", "polynomial", "factored"]
-    assert found.converged
-    assert found.stats.method == "factored"
-    assert "polynomial reached vector errors" in found.stats.reason
+    assert solution.converged
+    assert solution.stats.method == "factored"
+    assert "polynomial reached vector errors" in solution.stats.reason
     monkeypatch.setattr(solve_module, "product_seconds", lambda *_: 1e-6)
     begun.clear()
-    found = solve(A, 2, "auto", hooks=hooks)
+    solution = solve(A, 2, "auto", hooks=hooks)
     assert begun == ["factored", "polynomial"]
-    assert found.stats.method == "polynomial"
-    assert found.converged
-    assert "factored would take about 4 s" in found.stats.reason
+    assert solution.stats.method == "polynomial"
+    assert solution.converged
+    assert "factored would take about 4 s" in solution.stats.reason
 
 
 @pytest.mark.parametrize(("skipped", "taken"), [
     (["factored"], "shift_invert"), (["factored", "shift_invert"], "polynomial"), (["polynomial"], "factored"),
 ])  # fmt: skip
 def test_auto_skips_methods_that_failed_before(skipped, taken):
-    found = solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} was killed" for name in skipped})
-    assert found.stats.method == taken
-    assert all(f"{name} was killed" in found.stats.reason for name in skipped)
+    solution = solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} was killed" for name in skipped})
+    assert solution.stats.method == taken
+    assert all(f"{name} was killed" in solution.stats.reason for name in skipped)
     with pytest.raises(NotEnoughMemory, match="polynomial died"):
         solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} died" for name in METHODS})
 
@@ -307,9 +307,9 @@ def test_a_small_residual_alone_does_not_count_as_converged(monkeypatch):
     monkeypatch.setitem(
         solve_module.ROUTES, "factored", lambda problem: methods.dense(problem)._replace(errors=np.ones(2))
     )
-    found = solve(roll_factor(450, 5), 2, "factored")
-    assert (found.residuals < 1e-4).all()
-    assert not found.converged
+    solution = solve(roll_factor(450, 5), 2, "factored")
+    assert (solution.residuals < 1e-4).all()
+    assert not solution.converged
 
 
 @pytest.mark.parametrize("n_solves", [0, 5])
@@ -317,22 +317,22 @@ def test_vector_errors_decide_convergence_with_a_factor(monkeypatch, n_solves):
     A = roll_factor(450, 5)
 
     def with_large_residuals(problem):
-        found = methods.dense(problem)
-        V = found.pairs.vectors + 1e-7 * np.random.default_rng(3).standard_normal(found.pairs.vectors.shape)
-        return found._replace(pairs=found.pairs._replace(vectors=V), errors=np.full(2, 1e-13), n_solves=n_solves)
+        solution = methods.dense(problem)
+        V = solution.pairs.vectors + 1e-7 * np.random.default_rng(3).standard_normal(solution.pairs.vectors.shape)
+        return solution._replace(pairs=solution.pairs._replace(vectors=V), errors=np.full(2, 1e-13), n_solves=n_solves)
 
     monkeypatch.setitem(solve_module.ROUTES, "factored", with_large_residuals)
-    found = solve(A, 2, "factored")
-    assert (found.residuals > 1e-3).all()
-    assert found.converged == (n_solves > 0)
+    solution = solve(A, 2, "factored")
+    assert (solution.residuals > 1e-3).all()
+    assert solution.converged == (n_solves > 0)
 
 
 def test_polynomial_reports_that_it_stopped_at_its_limit():
-    found = solve(roll_factor(600, 5), 2, "polynomial", max_degrees=50)
-    check(found, roll_factor(600, 5), 2)
-    assert not found.converged
-    assert 0 < found.stats.n_degrees <= 50
-    assert "stopped at the limit" in found.stats.reason
+    solution = solve(roll_factor(600, 5), 2, "polynomial", max_degrees=50)
+    check(solution, roll_factor(600, 5), 2)
+    assert not solution.converged
+    assert 0 < solution.stats.n_degrees <= 50
+    assert "stopped at the limit" in solution.stats.reason
 
 
 def test_polynomial_starts_from_given_vectors():
@@ -346,10 +346,10 @@ def test_polynomial_starts_from_given_vectors():
 @pytest.mark.parametrize("sigma", [-1e-9, -1e-12])
 def test_a_shift_below_zero_changes_nothing(sigma):
     A = roll_factor(600, 5)
-    found, pinned = solve(A, 2, "shift_invert", sigma=sigma), solve(A, 2, "shift_invert")
-    assert found.converged
-    assert largest_angle(found.vectors, pinned.vectors) < 1e-4
-    np.testing.assert_allclose(found.eigenvalues, pinned.eigenvalues, rtol=1e-8)
+    actual, pinned = solve(A, 2, "shift_invert", sigma=sigma), solve(A, 2, "shift_invert")
+    assert actual.converged
+    assert largest_angle(actual.vectors, pinned.vectors) < 1e-4
+    np.testing.assert_allclose(actual.eigenvalues, pinned.eigenvalues, rtol=1e-8)
 
 
 @pytest.mark.skipif(not pardiso.is_available(), reason="needs the inertia that PARDISO reports")
@@ -377,8 +377,8 @@ def test_64_bit_indices_and_unsorted_rows_are_accepted(method):
     order = order[np.argsort(rows[order], kind="stable")]
     B = csr_array((A.data[order], columns[order].astype(np.int64), A.indptr.astype(np.int64)), shape=A.shape)
     indices = B.indices.copy()
-    found, expected = solve(B, 2, method), solve(A, 2, method)
-    np.testing.assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-9)
+    actual, expected = solve(B, 2, method), solve(A, 2, method)
+    np.testing.assert_allclose(actual.eigenvalues, expected.eigenvalues, rtol=1e-9)
     np.testing.assert_array_equal(B.indices, indices)
 
 

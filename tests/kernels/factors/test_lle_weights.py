@@ -184,11 +184,11 @@ class TestRules:
         valid = np.ones(neighbors.shape, bool)
         valid[::2, -2:] = False
         flat = neighbors[0] = np.arange(7, 49, 7)
-        found = barycenter_weights(X, X[neighbors], valid, REG, "when_needed").weights
-        assert (found[~valid] == 0).all()
-        np.testing.assert_allclose(found[0, :4], point_weights(X[0], X[flat[:4]], REG), rtol=1e-9)
-        np.testing.assert_allclose(found[2::2, :4], gram_weights(X, neighbors[:, :4], 0.0)[2::2], atol=1e-7)
-        np.testing.assert_array_equal(found[1::2], weights_of(X, neighbors)[1::2])
+        actual = barycenter_weights(X, X[neighbors], valid, REG, "when_needed").weights
+        assert (actual[~valid] == 0).all()
+        np.testing.assert_allclose(actual[0, :4], point_weights(X[0], X[flat[:4]], REG), rtol=1e-9)
+        np.testing.assert_allclose(actual[2::2, :4], gram_weights(X, neighbors[:, :4], 0.0)[2::2], atol=1e-7)
+        np.testing.assert_array_equal(actual[1::2], weights_of(X, neighbors)[1::2])
 
     def test_when_needed_where_all_neighbors_coincide(self, seed: int) -> None:
         X = np.zeros((4, 9))

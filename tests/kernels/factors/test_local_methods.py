@@ -104,21 +104,21 @@ class TestModified:
         expected = [modified_spread(x, X[row], m) for x, row in zip(X, near, strict=True)]
         np.testing.assert_allclose(rho, expected, atol=1e-12)
         threshold = float(np.median(rho))
-        found = modified_rows(offsets, threshold, reg, "trace")
-        rows = np.where(found.used[:, :, None], found.values, 0.0)
+        actual = modified_rows(offsets, threshold, reg, "trace")
+        rows = np.where(actual.used[:, :, None], actual.values, 0.0)
         papers = [modified_matrix(x, X[row], threshold, reg) for x, row in zip(X, near, strict=True)]
         np.testing.assert_allclose(grams(rows), papers, atol=1e-7)
         np.testing.assert_allclose(rows.sum(axis=2), 0, atol=1e-12)
-        assert len(set(found.used.sum(axis=1))) > 1 or d <= m
+        assert len(set(actual.used.sum(axis=1))) > 1 or d <= m
 
     def test_reconstruct_flat_data_exactly_but_for_the_regularisation(self, rng):
         """Each weight vector rebuilds the point from neighbours in a plane, up to reg."""
         offsets = rng.normal(size=(20, 8, 2)) @ rng.normal(size=(2, 5))
         errors = []
         for reg in (1e-3, 1e-6):
-            found = modified_rows(offsets, 1e-9, reg, "trace")
-            np.testing.assert_array_equal(found.used.sum(axis=1), 6)
-            errors.append(np.abs(found.values[found.used][:, :-1].reshape(20, 6, 8) @ offsets).max())
+            rows = modified_rows(offsets, 1e-9, reg, "trace")
+            np.testing.assert_array_equal(rows.used.sum(axis=1), 6)
+            errors.append(np.abs(rows.values[rows.used][:, :-1].reshape(20, 6, 8) @ offsets).max())
         assert errors[1] < 2e-3 * errors[0] < 1.0
 
     def test_at_least_one_weight_vector_is_used(self, rng):
@@ -138,9 +138,9 @@ class TestModified:
     def test_coinciding_neighbors_give_finite_rows_and_no_spread(self):
         offsets = np.zeros((2, 5, 3))
         offsets[1, 0] = 1.0
-        found = modified_rows(offsets, 0.1, 1e-3, "trace")
-        assert np.isfinite(found.values).all()
-        np.testing.assert_allclose(np.where(found.used[:, :, None], found.values, 0).sum(axis=2), 0, atol=1e-12)
+        rows = modified_rows(offsets, 0.1, 1e-3, "trace")
+        assert np.isfinite(rows.values).all()
+        np.testing.assert_allclose(np.where(rows.used[:, :, None], rows.values, 0).sum(axis=2), 0, atol=1e-12)
         assert np.isnan(spread(principal_directions(offsets).values, 2)).tolist() == [True, False]
 
 

@@ -67,11 +67,11 @@ class TestFitCells:
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_the_number_of_threads_changes_no_bit(self, rng, dtype):
         points = rng.normal(size=(6000, 5)).astype(dtype)
-        found = []
+        results = []
         for threads in (1, 2):
             with threadpool_limits(threads):  # scikit-learn is imported by the tests above, so this reaches it
-                found.append(fit_cells(points, 60, seed=3))
-        np.testing.assert_array_equal(*found)
+                results.append(fit_cells(points, 60, seed=3))
+        np.testing.assert_array_equal(*results)
 
     @pytest.mark.parametrize(("n_sample", "n_cells", "n_found"), [(5, 9, 5), (7, 1, 1), (1, 4, 1)])
     def test_no_more_cells_than_points(self, rng, n_sample, n_cells, n_found):
@@ -96,9 +96,9 @@ class TestNearestGroups:
         groups = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 4, 4], np.int32)
         distances = np.linalg.norm(points[:, None] - centers, axis=2)
         by_group = np.stack([distances[:, groups == g].min(axis=1) for g in range(5)], axis=1)
-        found = nearest_groups(points, centers, groups, n_nearest)
-        np.testing.assert_array_equal(found, np.argsort(by_group, axis=1)[:, : min(n_nearest, 5)])
-        assert found.dtype == np.int32
+        actual = nearest_groups(points, centers, groups, n_nearest)
+        np.testing.assert_array_equal(actual, np.argsort(by_group, axis=1)[:, : min(n_nearest, 5)])
+        assert actual.dtype == np.int32
 
 
 class TestNearestCells:
@@ -109,9 +109,9 @@ class TestNearestCells:
         points, centers = rng.normal(size=(100, d)) + 50, rng.normal(size=(n_cells, d)) + 50
         distances = np.linalg.norm(points[:, None] - centers, axis=2)
         expected = np.argsort(distances, axis=1)[:, :n_nearest]
-        found = nearest_cells(points, centers, n_nearest)
-        np.testing.assert_array_equal(found, expected)
-        assert found.dtype == np.int32
+        actual = nearest_cells(points, centers, n_nearest)
+        np.testing.assert_array_equal(actual, expected)
+        assert actual.dtype == np.int32
 
     @pytest.mark.parametrize("n", [2, 8, 64])
     def test_the_lowest_of_equal_scores_are_the_first(self, rng, n):

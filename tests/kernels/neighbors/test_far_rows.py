@@ -84,12 +84,12 @@ class TestBruteForce:
 
     def test_far_row_is_found_at_distance_zero(self, seed, far, dtype):
         points = with_far_rows(seed, far, dtype)
-        found = brute_neighbors(points, np.full(600, -1), points, np.arange(600), 4)
-        assert (found.distances[:, 0] == 0).all()
+        lists = brute_neighbors(points, np.full(600, -1), points, np.arange(600), 4)
+        assert (lists.distances[:, 0] == 0).all()
         alone = all_distances(points, points)
         np.fill_diagonal(alone, np.inf)
         alone = alone.min(axis=1) > 0
-        np.testing.assert_array_equal(found.ids[alone, 0], np.flatnonzero(alone))
+        np.testing.assert_array_equal(lists.ids[alone, 0], np.flatnonzero(alone))
 
     def test_far_clusters_are_searched_exactly(self, seed, far, dtype):
         """The mean of all points can be in any of the clusters."""
@@ -105,16 +105,16 @@ class TestTies:
     def test_ties_of_many_points_go_to_the_lowest_ids(self, seed):
         points = np.random.default_rng(seed).integers(0, 3, size=(400, 6)).astype(np.float64)
         ids = np.arange(400)
-        found = brute_neighbors(points, ids, points, ids, 5)
+        lists = brute_neighbors(points, ids, points, ids, 5)
         truth = all_distances(points, points)
         np.fill_diagonal(truth, np.inf)
-        np.testing.assert_array_equal(found.ids, np.argsort(truth, axis=1, kind="stable")[:, :5])
+        np.testing.assert_array_equal(lists.ids, np.argsort(truth, axis=1, kind="stable")[:, :5])
 
     def test_identical_points_list_the_lowest_ids(self, seed):
         points, ids = np.full((300, 12), float(seed)), np.arange(300)
-        found = brute_neighbors(points, ids, points, ids, 3)
-        np.testing.assert_array_equal(found.ids[:4], [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
-        np.testing.assert_array_equal(found.ids[4:], np.tile([0, 1, 2], (296, 1)))
+        lists = brute_neighbors(points, ids, points, ids, 3)
+        np.testing.assert_array_equal(lists.ids[:4], [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
+        np.testing.assert_array_equal(lists.ids[4:], np.tile([0, 1, 2], (296, 1)))
 
 
 def test_normal_points_are_searched_once(rng, monkeypatch):
@@ -145,10 +145,10 @@ def test_cells_searched_by_descent_keep_float64_points_apart(monkeypatch):
         return np.argsort(all_distances(points, points), axis=1, kind="stable")[:, :k].astype(np.int32)
 
     monkeypatch.setattr(knn, "_nn_descent", nearest)
-    found = cell_neighbors(points, np.arange(600), 6, exact_below=10, seed=1)
+    lists = cell_neighbors(points, np.arange(600), 6, exact_below=10, seed=1)
     exact = brute_neighbors(points, np.arange(600), points, np.arange(600), 6)
     ordinary = np.abs(points).max(axis=1) < 100
-    assert (found.ids[ordinary] == exact.ids[ordinary]).mean() > 0.99
+    assert (lists.ids[ordinary] == exact.ids[ordinary]).mean() > 0.99
 
 
 @pytest.mark.parametrize("n_features", [3, 16])
@@ -162,10 +162,10 @@ class TestPointsWithin:
         truth[np.arange(300), rows] = np.inf
         radii = np.sort(truth, axis=1)[:, 6]
         hits = points_within(points[rows], rows, radii, points, 0)
-        found = np.zeros(truth.shape, bool)
-        found[hits.sample, hits.ids] = True
-        assert not (found & (truth > radii[:, None] * (1 + 2e-9))).any()
-        assert found[truth <= radii[:, None]].all()
+        actual = np.zeros(truth.shape, bool)
+        actual[hits.sample, hits.ids] = True
+        assert not (actual & (truth > radii[:, None] * (1 + 2e-9))).any()
+        assert actual[truth <= radii[:, None]].all()
         np.testing.assert_allclose(hits.distances, truth[hits.sample, hits.ids], rtol=1e-12)
 
     def test_recall_of_exact_lists_is_one(self, seed, far, dtype, n_features):
@@ -188,9 +188,9 @@ class TestOtherSearches:
         old, new, ids = points[:450], points[450:], np.arange(600)
         old_reach = np.partition(all_distances(old, old), k, axis=1)[:, k]
         reach = np.sort(all_distances(new, points), axis=1)[:, k]
-        found, reached = mutual_neighbors(new, ids[450:], reach, old, ids[:450], old_reach, k)
+        actual, reached = mutual_neighbors(new, ids[450:], reach, old, ids[:450], old_reach, k)
         truth = all_distances(new, old)
-        for lists, away, far_out in ((found, truth, reach), (reached, truth.T, old_reach)):
+        for lists, away, far_out in ((actual, truth, reach), (reached, truth.T, old_reach)):
             expected = np.sort(np.where(away <= far_out[:, None], away, np.inf), axis=1)[:, :k]
             listed = np.where(lists.distances <= far_out[:, None] * (1 - 1e-12), lists.distances, np.inf)
             np.testing.assert_allclose(

@@ -55,78 +55,78 @@ class TestExactBackEnds:
     @pytest.mark.parametrize(("n_points", "n_features", "k"), [(300, 3, 12), (200, 20, 5), (40, 1, 3)])
     def test_equals_brute_force(self, search, rng, dtype, n_points, n_features, k):
         points = rng.normal(size=(n_points, n_features)).astype(dtype)
-        found = search(points, np.arange(n_points), k)
+        lists = search(points, np.arange(n_points), k)
         ids, distances = brute_force(points, k)
-        np.testing.assert_array_equal(found.ids, ids)
-        np.testing.assert_allclose(found.distances, distances, rtol=1e-12)
-        assert found.ids.dtype == np.int64
-        assert found.distances.dtype == np.float64
+        np.testing.assert_array_equal(lists.ids, ids)
+        np.testing.assert_allclose(lists.distances, distances, rtol=1e-12)
+        assert lists.ids.dtype == np.int64
+        assert lists.distances.dtype == np.float64
 
     def test_lists_hold_the_given_ids(self, search, rng):
         points = rng.normal(size=(60, 4))
         ids = np.sort(rng.choice(10**12, 60, replace=False))
-        found = search(points, ids, 6)
-        np.testing.assert_array_equal(found.ids, ids[brute_force(points, 6)[0]])
+        lists = search(points, ids, 6)
+        np.testing.assert_array_equal(lists.ids, ids[brute_force(points, 6)[0]])
 
     def test_lists_ascend_and_hold_distinct_others(self, search, rng):
         points = rng.integers(0, 4, size=(80, 2)).astype(np.float64)  # many equal points and equal distances
-        found = search(points, np.arange(80), 7)
-        assert (np.diff(found.distances, axis=1) >= 0).all()
-        assert (found.ids != np.arange(80)[:, None]).all()
-        assert (np.diff(np.sort(found.ids, axis=1), axis=1) > 0).all()
+        lists = search(points, np.arange(80), 7)
+        assert (np.diff(lists.distances, axis=1) >= 0).all()
+        assert (lists.ids != np.arange(80)[:, None]).all()
+        assert (np.diff(np.sort(lists.ids, axis=1), axis=1) > 0).all()
 
     def test_ties_go_to_the_lower_id(self, search, rng):
         points = np.stack(np.meshgrid(np.arange(7.0), np.arange(6.0)), -1).reshape(-1, 2)
         points = rng.permutation(points)
-        found = search(points, np.arange(len(points)), 5)
+        lists = search(points, np.arange(len(points)), 5)
         ids, distances = brute_force(points, 5)
-        np.testing.assert_array_equal(found.ids, ids)
-        np.testing.assert_array_equal(found.distances, distances)
-        np.testing.assert_array_equal(found.distances, exact_distances(points, points, found.ids))
-        for ids, distances in zip(found.ids, found.distances, strict=True):
+        np.testing.assert_array_equal(lists.ids, ids)
+        np.testing.assert_array_equal(lists.distances, distances)
+        np.testing.assert_array_equal(lists.distances, exact_distances(points, points, lists.ids))
+        for ids, distances in zip(lists.ids, lists.distances, strict=True):
             assert list(zip(distances, ids, strict=True)) == sorted(zip(distances, ids, strict=True))
 
     @pytest.mark.parametrize("missing", [1, 2])
     def test_k_close_to_n_lists_all_others(self, search, rng, missing):
         points = rng.normal(size=(9, 3))
-        found = search(points, np.arange(9), 9 - missing)
-        np.testing.assert_array_equal(found.ids, brute_force(points, 9 - missing)[0])
+        lists = search(points, np.arange(9), 9 - missing)
+        np.testing.assert_array_equal(lists.ids, brute_force(points, 9 - missing)[0])
 
     def test_more_neighbors_than_points_are_padded(self, search, rng):
         points = rng.normal(size=(4, 3))
-        found = search(points, np.arange(4), 6)
-        np.testing.assert_array_equal(found.ids[:, :3], brute_force(points, 3)[0])
-        assert (found.ids[:, 3:] == -1).all()
-        assert np.isinf(found.distances[:, 3:]).all()
-        assert found.ids.shape == (4, 6)
+        lists = search(points, np.arange(4), 6)
+        np.testing.assert_array_equal(lists.ids[:, :3], brute_force(points, 3)[0])
+        assert (lists.ids[:, 3:] == -1).all()
+        assert np.isinf(lists.distances[:, 3:]).all()
+        assert lists.ids.shape == (4, 6)
 
     def test_lone_point_has_no_neighbors(self, search):
-        found = search(np.ones((1, 3)), np.array([4]), 2)
-        np.testing.assert_array_equal(found.ids, [[-1, -1]])
-        assert np.isinf(found.distances).all()
+        lists = search(np.ones((1, 3)), np.array([4]), 2)
+        np.testing.assert_array_equal(lists.ids, [[-1, -1]])
+        assert np.isinf(lists.distances).all()
 
     def test_identical_points_are_neighbors_at_distance_zero(self, search):
         points = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
-        found = search(points, np.arange(4), 2)
-        np.testing.assert_array_equal(found.ids[[0, 2, 3]], [[2, 3], [0, 3], [0, 2]])
-        assert (found.distances[[0, 2, 3]] == 0).all()
+        lists = search(points, np.arange(4), 2)
+        np.testing.assert_array_equal(lists.ids[[0, 2, 3]], [[2, 3], [0, 3], [0, 2]])
+        assert (lists.distances[[0, 2, 3]] == 0).all()
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_exact_far_from_the_mean(self, search, rng, dtype):
         points = rng.normal(size=(200, 4)).astype(dtype)
         points[100:] += 3000  # two clusters, each as far from the mean as float32 squares lose the distances within
-        found = search(points, np.arange(200), 8)
-        np.testing.assert_array_equal(found.ids, brute_force(points, 8)[0])
+        lists = search(points, np.arange(200), 8)
+        np.testing.assert_array_equal(lists.ids, brute_force(points, 8)[0])
 
 
 class TestQueriesApartFromPoints:
     @pytest.mark.parametrize("search", [kdtree_neighbors, brute_neighbors])
     def test_a_block_against_all_points(self, search, rng):
         points = rng.normal(size=(90, 3))
-        found = search(points[30:50], np.arange(30, 50), points, np.arange(90), 6)
+        lists = search(points[30:50], np.arange(30, 50), points, np.arange(90), 6)
         ids, distances = brute_force(points, 6)
-        np.testing.assert_array_equal(found.ids, ids[30:50])
-        np.testing.assert_allclose(found.distances, distances[30:50], rtol=1e-12)
+        np.testing.assert_array_equal(lists.ids, ids[30:50])
+        np.testing.assert_allclose(lists.distances, distances[30:50], rtol=1e-12)
 
 
 class TestApproximateCell:
@@ -138,9 +138,9 @@ class TestApproximateCell:
         def search(points, k, seed):
             asked.append((points.dtype, k, seed))
             order, _ = brute_force(points, k - 1)
-            found = np.column_stack([np.arange(len(points)), order]).astype(np.int32)
-            found[::3, 2] = -1
-            return found
+            ids = np.column_stack([np.arange(len(points)), order]).astype(np.int32)
+            ids[::3, 2] = -1
+            return ids
 
         monkeypatch.setattr(knn, "_nn_descent", search)
         return asked
@@ -148,13 +148,13 @@ class TestApproximateCell:
     def test_positions_become_ids_and_empty_slots_are_removed(self, nearest_of_a_few, rng):
         points = rng.normal(size=(60, 5))
         ids = 1000 + 3 * np.arange(60)
-        found = cell_neighbors(points, ids, 6, exact_below=10, seed=29)
+        lists = cell_neighbors(points, ids, 6, exact_below=10, seed=29)
         order, distances = brute_force(points, 6)
         whole = np.arange(60) % 3 > 0
-        np.testing.assert_array_equal(found.ids[whole], ids[order[whole]])
-        np.testing.assert_allclose(found.distances[whole], distances[whole], rtol=1e-12)
-        np.testing.assert_array_equal(found.ids[~whole, :5], np.delete(ids[order[~whole]], 1, axis=1))
-        np.testing.assert_array_equal(found.ids[~whole, 5], -1)
+        np.testing.assert_array_equal(lists.ids[whole], ids[order[whole]])
+        np.testing.assert_allclose(lists.distances[whole], distances[whole], rtol=1e-12)
+        np.testing.assert_array_equal(lists.ids[~whole, :5], np.delete(ids[order[~whole]], 1, axis=1))
+        np.testing.assert_array_equal(lists.ids[~whole, 5], -1)
         assert nearest_of_a_few == [(np.float32, 7, 29)]
 
     @pytest.mark.parametrize(("exact_below", "n_searches"), [(60, 0), (59, 1)])
@@ -165,23 +165,23 @@ class TestApproximateCell:
     def test_points_far_from_zero_keep_their_neighbors(self, nearest_of_a_few, rng):
         """NN-descent sees float32, whose numbers near 1e8 are eight apart."""
         points = rng.normal(size=(60, 5)) + 1e8
-        found = cell_neighbors(points, np.arange(60), 6, exact_below=10, seed=29)
+        lists = cell_neighbors(points, np.arange(60), 6, exact_below=10, seed=29)
         whole = np.arange(60) % 3 > 0
-        np.testing.assert_array_equal(found.ids[whole], brute_force(points, 6)[0][whole])
+        np.testing.assert_array_equal(lists.ids[whole], brute_force(points, 6)[0][whole])
 
     @pytest.mark.slow  # compiles for half a minute
     @pytest.mark.filterwarnings("default")
     def test_nn_descent_has_high_recall_and_is_deterministic(self):
         points = np.random.default_rng(3).normal(size=(1500, 12))
-        found = cell_neighbors(points, np.arange(1500), 10, exact_below=100, seed=7)
+        lists = cell_neighbors(points, np.arange(1500), 10, exact_below=100, seed=7)
         ids, distances = brute_force(points, 10)
-        shares = [len(set(a) & set(b)) / 10 for a, b in zip(found.ids, ids, strict=True)]
+        shares = [len(set(a) & set(b)) / 10 for a, b in zip(lists.ids, ids, strict=True)]
         assert 0.9 < np.mean(shares) <= 1
-        assert (found.distances >= distances - 1e-12).all()
-        assert (found.ids != np.arange(1500)[:, None]).all()
-        np.testing.assert_allclose(found.distances, exact_distances(points, points, found.ids))
+        assert (lists.distances >= distances - 1e-12).all()
+        assert (lists.ids != np.arange(1500)[:, None]).all()
+        np.testing.assert_allclose(lists.distances, exact_distances(points, points, lists.ids))
         again = cell_neighbors(points, np.arange(1500), 10, exact_below=100, seed=7)
-        np.testing.assert_array_equal(again.ids, found.ids)
+        np.testing.assert_array_equal(again.ids, lists.ids)
 
 
 class TestExactDistances:
@@ -208,14 +208,14 @@ class TestSelectNearest:
     def test_drops_self_repeats_and_minus_one(self):
         ids = np.array([[7, 3, 3, -1, 9, 5]])
         distances = np.array([[0.0, 2.0, 2.0, 0.5, 1.0, 3.0]])
-        found = select_nearest(ids, distances, np.array([7]), 3)
-        np.testing.assert_array_equal(found.ids, [[9, 3, 5]])
-        np.testing.assert_array_equal(found.distances, [[1, 2, 3]])
+        lists = select_nearest(ids, distances, np.array([7]), 3)
+        np.testing.assert_array_equal(lists.ids, [[9, 3, 5]])
+        np.testing.assert_array_equal(lists.distances, [[1, 2, 3]])
 
     def test_pads_short_rows(self):
-        found = select_nearest(np.array([[4, 4, -1]]), np.array([[1.0, 1.0, np.inf]]), np.array([0]), 5)
-        np.testing.assert_array_equal(found.ids, [[4, -1, -1, -1, -1]])
-        np.testing.assert_array_equal(found.distances, [[1, *4 * [np.inf]]])
+        lists = select_nearest(np.array([[4, 4, -1]]), np.array([[1.0, 1.0, np.inf]]), np.array([0]), 5)
+        np.testing.assert_array_equal(lists.ids, [[4, -1, -1, -1, -1]])
+        np.testing.assert_array_equal(lists.distances, [[1, *4 * [np.inf]]])
 
     def test_does_not_change_its_arguments(self, rng):
         ids, distances = rng.integers(-1, 9, size=(5, 6)), rng.random((5, 6))
@@ -271,21 +271,21 @@ class TestNearestOfEach:
         distances = rng.integers(0, 4, 400).astype(float)  # many as far as each other
         triples = list(zip(sample.tolist(), ids.tolist(), distances.tolist(), strict=True))
         each = [sorted((t for t in triples if t[0] == s), key=lambda t: (t[2], t[1])) for s in range(9)]
-        expected = [t for found in each for t in found[:k]]
-        found = nearest_of_each(Hits(sample, ids, distances), k)
-        assert list(zip(*map(np.ndarray.tolist, found), strict=True)) == expected
+        expected = [t for hit in each for t in hit[:k]]
+        actual = nearest_of_each(Hits(sample, ids, distances), k)
+        assert list(zip(*map(np.ndarray.tolist, actual), strict=True)) == expected
 
     def test_nearest_of_every_block_suffice_for_the_recall(self, rng):
         points = rng.integers(0, 3, (600, 6)).astype(float)  # few different distances
         points = np.unique(points, axis=0)
         rows = np.arange(0, len(points), 7)
-        found = brute_force(points, 9)[0][rows]
-        found[::2, 5:] = rng.integers(0, len(points), found[::2, 5:].shape)
-        hits, distances = hits_of(points, rows, found, 1)
+        listed = brute_force(points, 9)[0][rows]
+        listed[::2, 5:] = rng.integers(0, len(points), listed[::2, 5:].shape)
+        hits, distances = hits_of(points, rows, listed, 1)
         parts = [nearest_of_each(Hits(*(column[hits.ids % 4 == part] for column in hits)), 9) for part in range(4)]
         few = Hits(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
         assert len(few.ids) < len(hits.ids)
-        of_few, of_all = (recall_per_point(found, distances, len(rows), 9) for found in (few, hits))
+        of_few, of_all = (recall_per_point(each, distances, len(rows), 9) for each in (few, hits))
         np.testing.assert_array_equal(of_few, of_all)
 
 
@@ -322,17 +322,17 @@ class TestRecall:
     def test_wrong_neighbors_count_as_missed(self, rng):
         points = rng.normal(size=(120, 3))
         rows = np.sort(rng.choice(120, 30, replace=False))
-        found = brute_force(points, 10)[0][rows]
+        listed = brute_force(points, 10)[0][rows]
         wrong = rng.integers(0, 4, 30)  # as many of the 7 nearest replaced by the next ones
-        lists = np.array([np.append(row[: 7 - w], row[7 : 7 + w]) for row, w in zip(found, wrong, strict=True)])
+        lists = np.array([np.append(row[: 7 - w], row[7 : 7 + w]) for row, w in zip(listed, wrong, strict=True)])
         np.testing.assert_allclose(self.check(points, rows, lists), 1 - wrong / 7)
 
     def test_missing_neighbors_count_as_missed(self, rng):
         points = rng.normal(size=(50, 3))
         rows = np.arange(0, 50, 5)
-        found = brute_force(points, 6)[0][rows]
-        found[::2, 4:] = -1
-        np.testing.assert_allclose(self.check(points, rows, found), np.where(np.arange(10) % 2 == 0, 4 / 6, 1.0))
+        listed = brute_force(points, 6)[0][rows]
+        listed[::2, 4:] = -1
+        np.testing.assert_allclose(self.check(points, rows, listed), np.where(np.arange(10) % 2 == 0, 4 / 6, 1.0))
 
     def test_any_of_several_tied_neighbors_is_correct(self):
         points = np.array([[0.0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [2, 0], [0, 2]])

@@ -13,8 +13,8 @@ def brute(queries, query_ids, reach, points, ids, k):
     distances = np.linalg.norm(queries[:, None] - points[None], axis=2)
     distances[(query_ids[:, None] == ids) | (distances > reach[:, None])] = np.inf
     order = np.argsort(distances, axis=1)[:, :k]
-    found = np.where(np.isfinite(np.take_along_axis(distances, order, axis=1)), ids[order], -1)
-    return found, np.sort(distances, axis=1)[:, :k]
+    actual = np.where(np.isfinite(np.take_along_axis(distances, order, axis=1)), ids[order], -1)
+    return actual, np.sort(distances, axis=1)[:, :k]
 
 
 @pytest.mark.parametrize("seed", seeds(3, 11, 29))
@@ -34,25 +34,27 @@ def test_search_in_both_directions_equals_brute_force(seed, d, at_a_time, monkey
     reach[rng.permutation(170)[:20]] = -np.inf  # these look for nothing
     forward, backward = mutual_neighbors(queries, query_ids, query_reach, points, ids, reach, 7)
     wide = points.astype(np.float64)
-    for found, expected in (
+    for actual, expected in (
         (forward, brute(wide[new], query_ids, query_reach, wide, ids, 7)),
         (backward, brute(wide, ids, reach, wide[new], query_ids, 7)),
     ):
-        np.testing.assert_array_equal(found.ids, expected[0])
-        np.testing.assert_allclose(found.distances, expected[1], rtol=1e-9)
+        np.testing.assert_array_equal(actual.ids, expected[0])
+        np.testing.assert_allclose(actual.distances, expected[1], rtol=1e-9)
     assert (backward.ids[np.isinf(reach)] == -1).all()
     assert (forward.ids >= 0).any()
     assert (forward.ids < 0).any()
 
 
 def test_empty_set_gives_empty_lists():
-    found = mutual_neighbors(np.zeros((3, 2)), np.arange(3), np.ones(3), np.empty((0, 2)), np.arange(0), np.empty(0), 4)
-    assert [lists.ids.tolist() for lists in found] == [[[-1] * 4] * 3, []]
-    assert [lists.distances.shape for lists in found] == [(3, 4), (0, 4)]
+    actual = mutual_neighbors(
+        np.zeros((3, 2)), np.arange(3), np.ones(3), np.empty((0, 2)), np.arange(0), np.empty(0), 4
+    )
+    assert [lists.ids.tolist() for lists in actual] == [[[-1] * 4] * 3, []]
+    assert [lists.distances.shape for lists in actual] == [(3, 4), (0, 4)]
 
 
 def test_point_exactly_at_the_reach_is_found():
     points, queries = np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 5.0]])
-    found = mutual_neighbors(queries, np.array([9]), np.array([5.0]), points, np.arange(2), np.array([5.0, 3.0]), 2)
-    assert found[0].ids.tolist() == [[1, 0]]
-    assert found[1].ids.tolist() == [[9, -1], [-1, -1]]
+    lists = mutual_neighbors(queries, np.array([9]), np.array([5.0]), points, np.arange(2), np.array([5.0, 3.0]), 2)
+    assert lists[0].ids.tolist() == [[1, 0]]
+    assert lists[1].ids.tolist() == [[9, -1], [-1, -1]]

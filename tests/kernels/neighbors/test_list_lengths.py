@@ -105,22 +105,22 @@ class TestRecall:
         lists = lists_of(X, 30)
         true = counts_within(lists.distances, 0.6, 2)
         assert true.max() < 30
-        found = cut_lists(lists, true).ids
+        listed = cut_lists(lists, true).ids
         for row in range(0, 150, 3):
-            found[row] = [*found[row, 1:], -1]  # the nearest is lost
+            listed[row] = [*listed[row, 1:], -1]  # the nearest is lost
         expected = np.where(np.arange(150) % 3 == 0, (true - 1) / true, 1.0)
-        np.testing.assert_allclose(self.recall(X, found, 0.6, 2), expected)
+        np.testing.assert_allclose(self.recall(X, listed, 0.6, 2), expected)
 
     def test_recall_with_a_count_for_each_point(self):
         hits = Hits(np.array([0, 0, 1, 1, 1]), np.arange(5), np.array([1.0, 2.0, 1.0, 2.0, 3.0]))
-        found = np.array([[1.0, 2.0, np.inf], [1.0, 3.0, np.inf]])
-        np.testing.assert_allclose(recall_per_point(hits, found, 2, np.array([2, 2])), [1.0, 0.5])
+        listed = np.array([[1.0, 2.0, np.inf], [1.0, 3.0, np.inf]])
+        np.testing.assert_allclose(recall_per_point(hits, listed, 2, np.array([2, 2])), [1.0, 0.5])
 
 
 def test_trustworthiness_of_lists_of_different_lengths(rng):
     counts, n = rng.integers(1, 6, 30), 50
     ranks = rng.integers(1, n, (30, 5))
     padded = np.where(np.arange(5) < counts[:, None], ranks, 1)
-    found = trustworthiness(padded, n, counts)
+    actual = trustworthiness(padded, n, counts)
     for row, k in enumerate(counts):
-        assert found[row] == pytest.approx(trustworthiness(ranks[row : row + 1, :k], n)[0], abs=1e-14)
+        assert actual[row] == pytest.approx(trustworthiness(ranks[row : row + 1, :k], n)[0], abs=1e-14)

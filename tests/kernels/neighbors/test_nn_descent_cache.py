@@ -41,8 +41,10 @@ def graph(X, k, seed):
 
 def run(program, **environment):
     environment = {**os.environ, **environment}
-    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    return found.stdout.split()
+    process = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    return process.stdout.split()
 
 
 @pytest.mark.slow
@@ -59,9 +61,9 @@ def test_the_graph_is_that_of_pynndescent(original, n, d, k):
         X = np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
         expected = graph(X, k, seed)
         nn_descent_cache.use_cached_search()
-        found = graph(X, k, seed)
+        actual = graph(X, k, seed)
         original.nn_descent = nn_descent_cache.ORIGINAL
-        for ours, theirs in zip(found, expected, strict=True):
+        for ours, theirs in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 

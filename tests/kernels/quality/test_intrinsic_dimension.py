@@ -28,9 +28,9 @@ def torus_distances(n: int, d: int, n_queries: int, k: int, rng: np.random.Gener
 @pytest.mark.parametrize(("name", "dimension"), [("sheet", 2), ("swiss_roll", 2), ("s_curve", 2), ("spiral_2d", 1)])
 def test_built_in_manifolds(seed: int, name: str, dimension: int) -> None:
     X = sample(name, 0, 10_000, seed, 0.0, 0.0).points
-    found = distances(X, 1000, 20, np.random.default_rng(seed))
-    assert two_nearest(found).value == pytest.approx(dimension, rel=0.1)
-    assert maximum_likelihood(found).value == pytest.approx(dimension, rel=0.06)
+    actual = distances(X, 1000, 20, np.random.default_rng(seed))
+    assert two_nearest(actual).value == pytest.approx(dimension, rel=0.1)
+    assert maximum_likelihood(actual).value == pytest.approx(dimension, rel=0.06)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -48,9 +48,9 @@ def test_estimates_are_too_low_in_high_dimensions(seed: int) -> None:
 def test_noise_raises_the_dimension_at_its_own_scale_only(seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = rng.random((40_000, 2)) @ np.eye(2, 3) + 0.005 * rng.normal(size=(40_000, 3))  # spacing of the sheet: 0.005
-    found = distances(X, 1000, 400, rng)
-    assert two_nearest(found).value > 2.5
-    near, far = maximum_likelihood(found[:, :5]), maximum_likelihood(found)
+    actual = distances(X, 1000, 400, rng)
+    assert two_nearest(actual).value > 2.5
+    near, far = maximum_likelihood(actual[:, :5]), maximum_likelihood(actual)
     assert near.low > far.high
     assert far.value < 2.25
 
@@ -62,8 +62,8 @@ def test_intervals_cover(d: int) -> None:
     covered = np.zeros(3)
     n_trials = 60
     for _ in range(n_trials):
-        found = torus_distances(4000, d, 150, 10, rng)
-        estimates = (two_nearest(found), maximum_likelihood(found[:, :5]), maximum_likelihood(found))
+        actual = torus_distances(4000, d, 150, 10, rng)
+        estimates = (two_nearest(actual), maximum_likelihood(actual[:, :5]), maximum_likelihood(actual))
         covered += [estimate.low <= d <= estimate.high for estimate in estimates]
         assert all(estimate.low < estimate.value < estimate.high for estimate in estimates)
     assert (covered / n_trials > 0.85).all(), covered
@@ -73,16 +73,16 @@ def test_intervals_cover(d: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_estimates_are_invariant_to_scale_and_rotation(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    found = distances(rng.random((2000, 3)), 300, 8, rng)
-    np.testing.assert_allclose(two_nearest(1e-7 * found), two_nearest(found), rtol=1e-9)
-    np.testing.assert_allclose(maximum_likelihood(1e7 * found), maximum_likelihood(found), rtol=1e-9)
+    actual = distances(rng.random((2000, 3)), 300, 8, rng)
+    np.testing.assert_allclose(two_nearest(1e-7 * actual), two_nearest(actual), rtol=1e-9)
+    np.testing.assert_allclose(maximum_likelihood(1e7 * actual), maximum_likelihood(actual), rtol=1e-9)
 
 
 def test_closed_forms() -> None:
     """Ratios of 2 each: the rate of their logarithms."""
-    found = np.tile([1.0, 2.0], (100, 1))
-    assert two_nearest(found).value == pytest.approx(89 / (100 * np.log(2)))
-    assert maximum_likelihood(found).value == pytest.approx(99 / (100 * np.log(2)))
+    actual = np.tile([1.0, 2.0], (100, 1))
+    assert two_nearest(actual).value == pytest.approx(89 / (100 * np.log(2)))
+    assert maximum_likelihood(actual).value == pytest.approx(99 / (100 * np.log(2)))
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def test_graph_distances__same_as_isomap(seed: int) -> None:
     graph = undirected_graph(neighbors, lengths)
     expected = Isomap(n_neighbors=6).fit(X).dist_matrix_
     for source in (0, 17, 299):
-        found = graph_distances(graph, source, np.arange(0, 300, 7))
-        np.testing.assert_allclose(found, expected[source, ::7], rtol=1e-12)
+        actual = graph_distances(graph, source, np.arange(0, 300, 7))
+        np.testing.assert_allclose(actual, expected[source, ::7], rtol=1e-12)
 
 
 def test_graph_distances__unreachable_points_and_zero_lengths() -> None:

@@ -19,13 +19,13 @@ def test_functions_of_earlier_coordinates_are_redundant(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, y = rng.random((2, 2000))
     columns = [x, np.cos(3 * np.pi * x), 1e-3 * y, np.sin(4 * x) * np.cos(4 * y), rng.random(2000), np.zeros(2000)]
-    found = residuals(np.column_stack(columns))
-    assert found[0] == pytest.approx(1, abs=1e-12)
-    assert found[1] < 1e-3
-    assert found[2] > 0.95
-    assert found[3] < 0.05
-    assert found[4] > 0.95
-    assert found[5] == 0
+    actual = residuals(np.column_stack(columns))
+    assert actual[0] == pytest.approx(1, abs=1e-12)
+    assert actual[1] < 1e-3
+    assert actual[2] > 0.95
+    assert actual[3] < 0.05
+    assert actual[4] > 0.95
+    assert actual[5] == 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -35,9 +35,9 @@ def test_error_equals_noise_of_known_size(seed: int, noise: float) -> None:
     rng = np.random.default_rng(seed)
     x = rng.random(2000)
     values = np.sqrt(2) * np.sin(2 * np.pi * x) + noise * rng.normal(size=2000)
-    [_, found] = residuals(np.column_stack([x, values]))
+    [_, actual] = residuals(np.column_stack([x, values]))
     expected = noise / np.sqrt(1 + noise**2)
-    assert expected * 0.95 < found < expected * 1.15
+    assert expected * 0.95 < actual < expected * 1.15
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -83,6 +83,6 @@ def test_fewer_than_three_points_give_no_result() -> None:
 
 
 def test_small_samples_of_many_coordinates() -> None:
-    found = residuals(np.random.default_rng(5).normal(size=(12, 9)))
-    assert np.isfinite(found).all()
-    assert (found[1:] > 0.3).all()
+    actual = residuals(np.random.default_rng(5).normal(size=(12, 9)))
+    assert np.isfinite(actual).all()
+    assert (actual[1:] > 0.3).all()

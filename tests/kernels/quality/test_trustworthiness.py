@@ -47,8 +47,8 @@ def test_participation__closed_forms() -> None:
 
 def test_recall__share_of_exact_ids() -> None:
     exact = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9], [1, 2, 3]])
-    found = np.array([[3, 1, 2, 0], [4, 0, -1, -1], [-1, -1, -1, -1], [2, 2, 2, 2]])
-    np.testing.assert_allclose(recall_at_k(found, exact), [1, 1 / 3, 0, 1 / 3])
+    actual = np.array([[3, 1, 2, 0], [4, 0, -1, -1], [-1, -1, -1, -1], [2, 2, 2, 2]])
+    np.testing.assert_allclose(recall_at_k(actual, exact), [1, 1 / 3, 0, 1 / 3])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -47,9 +47,9 @@ def test_damage_in_copied_data_names_the_version_that_holds_it(search_only, nigh
     """A repeated run names the cause, even if the damaged file was copied several times before."""
     first = night(N)
     damage(first.url, name)
-    said = [refused(1, "run", night.config(N + MORE), "--store", night.root) for _ in range(2)]
-    assert first.url in said[1]
-    assert "lle verify" in said[1]
+    message = [refused(1, "run", night.config(N + MORE), "--store", night.root) for _ in range(2)]
+    assert first.url in message[1]
+    assert "lle verify" in message[1]
     refused(1, "verify", night.root)
     store = night(N + MORE)
     assert "keep_cells" not in steps(store)
@@ -59,9 +59,9 @@ def test_damage_in_copied_data_names_the_version_that_holds_it(search_only, nigh
 def test_missing_data_name_the_version_that_held_them(search_only, night):
     first = night(N)
     shutil.rmtree(Path(first.url, "points", "c", "1"))
-    said = refused(1, "run", night.config(N + MORE), "--store", night.root)
-    assert f"{first.url}: array 'points', chunk 1" in said
-    assert "lle verify" in said
+    message = refused(1, "run", night.config(N + MORE), "--store", night.root)
+    assert f"{first.url}: array 'points', chunk 1" in message
+    assert "lle verify" in message
 
 
 @pytest.mark.slow
@@ -69,12 +69,12 @@ def test_damaged_block_of_new_version_keeps_old_version_valid(night, monkeypatch
     first = night(N)
     find = update_lists.find_kept
 
-    def found(store, *arguments, **named):
+    def actual(store, *arguments, **named):
         flip(Path(store.url, "_work/row_hash/c/0/0"))
         return find(store, *arguments, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(update_lists, "find_kept", found)
+        patched.setattr(update_lists, "find_kept", actual)
         assert first.url not in refused(1, "run", night.config(N + MORE), "--store", night.root)
     assert "keep_cells" in steps(night(N + MORE))
 
@@ -86,14 +86,14 @@ def test_changed_n_components_keeps_weights_and_matrix(night, keep):
     for n in (N, N + MORE):
         weights = night(n, *settings).read_all("weights")
     config = [night.folder / "config.yaml", *flags((*settings, "eigensolver.n_components=3")), "--store", night.root]
-    told = lle("plan", *config)
-    planned = {step["step"]: step for step in told["steps"]}
+    plan = lle("plan", *config)
+    planned = {step["step"]: step for step in plan["steps"]}
     assert planned["gather"]["reused"] == planned["gather"]["tasks"] > 0
-    assert "new points are searched" not in told["says"]
-    found = lle("run", *config)
-    computed = {stage for stage, blocks in found["blocks_computed"].items() if blocks}
+    assert "new points are searched" not in plan["says"]
+    result = lle("run", *config)
+    computed = {stage for stage, blocks in result["blocks_computed"].items() if blocks}
     assert computed == {"solve_embedding", "measure_quality", "write_report"}
-    after = Store(found["store"])
+    after = Store(result["store"])
     np.testing.assert_array_equal(after.read_all("weights"), weights)
     assert "keep_cells" in steps(night(N + 2 * MORE, *settings))
 
@@ -161,8 +161,8 @@ def test_group_without_searched_points(tmp_path):
            "reach": np.full(2, 9.0)}  # fmt: skip
     for group, own in enumerate((np.array([False, False]), np.array([True, True]))):
         store.write_bundle(f"{update_groups.PLACE}/group_members/{group:05d}/00000", own=own, **new)
-        found = update_groups.search_new(store, group, k, **sizes, earlier=store.url, lists="_work")
-        assert found["new"] == 2
+        actual = update_groups.search_new(store, group, k, **sizes, earlier=store.url, lists="_work")
+        assert actual["new"] == 2
     parts = [store.read_bundle(f"{update_groups.PLACE}/group_neighbors/00000/{group:05d}") for group in (0, 1)]
     assert parts[0]["members"].tolist() == [10, 11]
     assert (parts[0]["ids"] == -1).all()

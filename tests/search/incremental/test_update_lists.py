@@ -44,12 +44,12 @@ def test_recall_stays_high_between_groups(search_only, tmp_path, seed, monkeypat
     night(N + MORE)
     store = night(N + 2 * MORE)
     assert store.read_bundle("_work/appended/groups")["groups"].max() >= update_groups.N_GROUPS_NEW
-    true, found = exact(points), lists(store)
-    hits = np.array([len(np.intersect1d(*pair)) for pair in zip(true, found, strict=True)])
+    true, actual = exact(points), lists(store)
+    hits = np.array([len(np.intersect1d(*pair)) for pair in zip(true, actual, strict=True)])
     assert hits[N:].mean() > 0.97 * K
     assert hits[:N].mean() > 0.9 * K
     new = (true >= N).sum(axis=1)  # neighbours that only a comparison with new points can have found
-    caught = (found >= N).sum(axis=1)
+    caught = (actual >= N).sum(axis=1)
     assert caught[:N].sum() > 0.95 * new[:N].sum() > 0
 
 
@@ -71,9 +71,9 @@ def test_old_blocks_are_the_same_files_and_only_new_points_are_searched(search_o
         assert len(same) == N // BLOCK
     assert sum(report.get("kept", 0) for report in reports(second, "order_points", "gather")) == N
     assert [report.get("kept", 0) for report in reports(second, "find_neighbors", "update")] == [BLOCK] * 4 + [0]
-    found = second.get_json("report/metrics.json")
-    assert found["appended"] == {"points_kept": N, "points_searched_together": N}
-    assert found["recall"]["value"] == 1.0
+    actual = second.get_json("report/metrics.json")
+    assert actual["appended"] == {"points_kept": N, "points_searched_together": N}
+    assert actual["recall"]["value"] == 1.0
     assert first.get_json("report/metrics.json")["appended"] is None
 
 
@@ -130,8 +130,8 @@ def test_changed_row_computes_everything_again(search_only, night, points, row):
     command = ["run", str(night.config(N + MORE, other)), "--store", str(night.root), "--json"]
     result = CliRunner().invoke(app, command)
     first = row // BLOCK * BLOCK
-    said = f"rows were not only appended (among {first} to {min(first + BLOCK, N) - 1}, counted from 0"
-    assert said in " ".join(result.stderr.split())
+    text = f"rows were not only appended (among {first} to {min(first + BLOCK, N) - 1}, counted from 0"
+    assert text in " ".join(result.stderr.split())
     store = Store(json.loads(result.stdout)["store"])
     assert "keep_cells" not in steps(store)
     np.testing.assert_array_equal(lists(store), exact(other[: N + MORE]))
@@ -187,9 +187,9 @@ def test_scaling_is_kept_from_the_last_full_search(night, points, metric):
 def test_damaged_version_is_named_and_then_not_used_as_base(search_only, night):
     first = night(N)
     damage(first.url, "_work/knn_distances")
-    said = refused(1, "run", night.config(N + MORE), "--store", night.root)
-    assert first.url in said
-    assert "lle verify" in said
+    message = refused(1, "run", night.config(N + MORE), "--store", night.root)
+    assert first.url in message
+    assert "lle verify" in message
     refused(1, "verify", night.root)
     assert "keep_cells" not in steps(night(N + MORE))
 
