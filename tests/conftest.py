@@ -1,4 +1,4 @@
-"""How the tests are arranged, and the fixtures that all of them share.
+"""Organisation of the tests, and the fixtures that all of them share.
 
 Folders: `tests/` mirrors `pipeline/`; a module `pipeline/a/b.py` has its tests in `tests/a/test_b.py`. Helpers that
 more than one file uses are in `tests/support/`, fixtures of one folder in its `conftest.py`. Test files import no other
@@ -10,11 +10,11 @@ Three tiers, by mark:
   `seeds(19, 83, 211)` marks the others slow, and so does the fixture `rng`.
 - `manual`: `pytest -m manual`. Many minutes or gigabytes.
 
-Cheap runs: a run of the real stages on 600 points costs most of a second, whatever it tests. What a run records,
+Cheap runs: a run of the real stages on 600 points takes nearly a second. What a run records,
 reuses, locks, publishes or finds damaged is tested with the fixture `toy_stages`, at a fifth of that; a kernel is
-tested on arrays; a stage by `run_stages`. A whole run belongs to tests of what only a whole run shows.
+tested on arrays; a stage with `run_stages`. Use a whole run only for what no smaller test can show.
 
-Vary one axis at a time, and mark the full product slow. Break the code once by hand and see the test fail.
+Vary one parameter at a time, and mark the full product slow. Break the code once by hand and see the test fail.
 """
 
 import os

@@ -42,8 +42,8 @@ def _named_errors(read: Callable[..., Any]) -> Callable[..., Any]:
             if n_bytes < available_memory():
                 raise
             raise InputError(
-                f"{where}: {self.n_features} columns need {n_bytes} bytes, more than there are; check the sizes in the "
-                f"input's header, which may be damaged, or lower execution.block_points"
+                f"{where}: {self.n_features} columns need {n_bytes} bytes, more than the machine has; check the sizes "
+                f"in the input's header, which may be damaged, or lower execution.block_points"
             ) from None
 
     return checked

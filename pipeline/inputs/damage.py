@@ -1,4 +1,4 @@
-"""The one place where whatever a reader raises for damaged data becomes an InputError."""
+"""Convert all errors that readers raise for damaged data to InputError, in one place."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from ..storage.storage_errors import explain_remote
 def damage_as_input_error(where: str) -> Iterator[None]:
     """Turn the errors of file-format libraries into InputError.
 
-    Left as they are: named errors, errors of the file system and of object stores, and those of a missing package.
+    Errors of this program, of the file system, of object stores and of missing packages are not changed.
     """
     try:
         yield

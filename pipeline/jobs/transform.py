@@ -107,7 +107,7 @@ def _transform(
             checkpoint.forget_step(work, "transform", "embed")
             raise
         if _state_of(run) != state:
-            raise StoreError(f"{run.url}: was computed anew meanwhile; run the same command again")
+            raise StoreError(f"{run.url}: was computed again during the transform; run the same command again")
         export_embedding(work, out)
         work.erase()
     work.objects.delete_empty_folders()

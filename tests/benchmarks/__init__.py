@@ -1,1 +1,1 @@
-"""Benchmarks: run by hand (`make benchmark`); each case also runs once, tiny, as a test."""
+"""Benchmarks, run by hand (`make benchmark`). Each case also runs once as a test with small data."""

@@ -26,7 +26,7 @@ np.save(sys.argv[2], Y)
 
 
 def lle_command(folder: Path, cluster: str) -> list[str]:
-    """The job on folder/x.npy, computed anew."""
+    """The command of the job on folder/x.npy, with --fresh."""
     config = folder / "config.yaml"
     config.write_text(
         json.dumps(
@@ -46,7 +46,7 @@ def sklearn_command(folder: Path) -> list[str]:
 
 
 def compare(n_points: int, repeat: int, cluster: str = "local") -> list[tuple[Cost, Cost]]:
-    """(ours, scikit-learn's), `repeat` times in turn."""
+    """(cost of ours, cost of scikit-learn's), run alternately `repeat` times."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         u, v = np.random.default_rng(6).random((2, n_points))

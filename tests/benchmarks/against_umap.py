@@ -1,8 +1,8 @@
-"""The whole job beside umap-learn's fit_transform on the same points, in turn, as whole processes.
+"""The whole job against umap-learn's fit_transform on the same points, run alternately as whole processes.
 
     python -m tests.benchmarks.against_umap X.npy [--repeat R] [--n-components M]
 
-X.npy: (n, d), numbers. Both search 12 neighbours. They embed by different criteria; this compares cost only.
+X.npy: (n, d), numbers. Both search 12 neighbours. Their embedding criteria differ, so only the cost is compared.
 """
 
 import argparse
@@ -26,7 +26,7 @@ assert np.isfinite(Y).all()
 
 
 def compare(path: str, n_components: int, repeat: int) -> Iterator[tuple[Cost, Cost]]:
-    """(ours, umap-learn's), `repeat` times in turn."""
+    """(cost of ours, cost of umap-learn's), run alternately `repeat` times."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
         config.write_text(json.dumps({

@@ -1,4 +1,4 @@
-"""What a night costs after rows were appended, against a run on all rows: seconds by stage, blocks kept, recall.
+"""Cost of a run after rows were appended, against a run on all rows: seconds by stage, kept blocks, recall.
 
     python -m tests.benchmarks.appended 1000000 [--share 0.01] [--data swiss_roll wide] [--folder DIR]
 
@@ -37,7 +37,7 @@ HEADER = ("data", "points", "stage", "appended: seconds", "afresh: seconds", "ti
 
 
 class Night(NamedTuple):
-    """What one job took and found."""
+    """Cost and results of one job."""
 
     seconds: dict[str, float]
     computed: dict[str, int]
@@ -47,7 +47,7 @@ class Night(NamedTuple):
 
 
 def write_points(data: str, folder: Path, n: int, total: int) -> None:
-    """The first n rows of an array of `total` rows, in chunks of which appending changes only the last."""
+    """Write the first n rows of an array of `total` rows; an append changes only the last chunk."""
     blocks = [(start, min(start + WIDE_BLOCK, n)) for start in range(0, n, WIDE_BLOCK)]
     roll = sample("swiss_roll", 0, total, 7, 0.0, 0.0).points.astype(np.float32) if data == "swiss_roll" else None
     width = 3 if roll is not None else wide_rows(0, 1).shape[1]
@@ -72,7 +72,7 @@ class Clock(RunProgress):
 
 @contextmanager
 def up_to(last: str | None) -> Iterator[None]:
-    """Jobs end after a stage."""
+    """Make jobs end after a stage."""
     names = list(registry.STAGES)
     stages = {name: registry.STAGES[name] for name in names[: names.index(last or names[-1]) + 1]}
     with mock.patch.object(registry, "STAGES", stages):
@@ -80,7 +80,7 @@ def up_to(last: str | None) -> Iterator[None]:
 
 
 def night(data: str, folder: Path, root: str, workers: int) -> Night:
-    """Run the job on what is there."""
+    """Run the job on the current input."""
     source = {"kind": "zarr", "url": str(folder / "points.zarr"), "array": "points"}
     config = Config.model_validate({
         "input": parse_input(source, ()), "output": {"store": str(folder / root), "keep": 2, "report": False},
@@ -104,7 +104,7 @@ def night(data: str, folder: Path, root: str, workers: int) -> Night:
 
 
 def apart(*arguments: Any) -> Night:
-    """`night` in a process of its own, so that no job finds memory or compiled code of another."""
+    """Run `night` in a separate process, so that jobs share no memory and no compiled code."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(night, *arguments).result()
 

@@ -1,4 +1,4 @@
-"""The matrices that the benchmarks of the eigensolver work on."""
+"""The matrices for the benchmarks of the eigensolver."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""What every fault costs: the job is disturbed, run again where it stopped, and compared with an undisturbed run.
+"""Cost of every fault: the job is disturbed, resumed, and compared with an undisturbed run.
 
     python -m tests.benchmarks.faults [part of a fault's name]
 
@@ -49,7 +49,7 @@ PATIENCE = 120.0
 
 
 class Row(NamedTuple):
-    """A line of the table; `said` is the error the disturbed run ended with, empty where it went on by itself."""
+    """A line of the table; `said` is the error of the disturbed run, empty if it continued."""
 
     fault: str
     stage: str
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 class Job:
-    """One config and store; `starts` counts how often each block was started, on workers and here."""
+    """One config and store; `starts` counts how often each block was started, on workers and in this process."""
 
     def __init__(self, folder: Path, address: str | None = None, n_points: int = N_POINTS, **sections: Any) -> None:
         self.folder, self.log = folder, folder / "starts.log"
@@ -80,7 +80,7 @@ class Job:
         return Store(str(self.folder / "run.zarr"))
 
     def run(self, progress: RunProgress | None = None) -> str:
-        """Run in this process; the error it ended with, empty when it is done. Raises when trying again is no use."""
+        """Run in this process; returns the error message, empty after success. Raises permanent errors."""
         with logged_starts(self.log):
             try:
                 runs.run(load_config(self.config), False, progress or Quiet())
@@ -91,14 +91,14 @@ class Job:
         return ""
 
     def start(self, *faults: str) -> subprocess.Popen:
-        """Run in a process of its own, with faults of its own."""
+        """Run in a separate process with its own faults."""
         command = [sys.executable, "-m", "tests.benchmarks.faults", "--drive", str(self.config), str(self.log), *faults]
         return subprocess.Popen(
             command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
 
     def wait_for(self, stage: str, process: subprocess.Popen) -> None:
-        """Until a stage has a marker."""
+        """Wait until a stage has a marker."""
         deadline = time.monotonic() + PATIENCE
         while process.poll() is None and time.monotonic() < deadline and not self.store.objects.names(f"_done/{stage}"):
             time.sleep(0.002)
@@ -131,7 +131,7 @@ class Job:
 
 
 class Quiet(RunProgress):
-    """Says nothing, and does something when a step of a stage has its first block or is begun."""
+    """Prints nothing, and calls a function at the first block or at the begin of a step of a stage."""
 
     def __init__(self, stage: str = "", act: Callable[[], None] = lambda: None, step: str = "") -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Quiet(RunProgress):
 
 
 class KillInEach(Quiet):
-    """Kills a worker in every stage that has tasks on workers."""
+    """Kill a worker in every stage that has tasks on workers."""
 
     def __init__(self, job: Job, stages: Collection[str]) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class KillInEach(Quiet):
 
 
 class LogStarts(WorkerPlugin):
-    """Writes a line for every task that a worker starts."""
+    """Write a line for every task that a worker starts."""
 
     name = "log-starts"
 
@@ -179,7 +179,7 @@ class LogStarts(WorkerPlugin):
 
 
 class Poison(WorkerPlugin):
-    """Block 2 of the weights kills its worker."""
+    """Make block 2 of the weights kill its worker."""
 
     name = "poison"
 
@@ -199,9 +199,9 @@ class Poison(WorkerPlugin):
 
 @contextlib.contextmanager
 def logged_starts(log: Path) -> Iterator[None]:
-    """Log the blocks that run in this process. Cells and groups are so small that there are several.
+    """Log the blocks that run in this process. Cells and groups are small, so that there are several.
 
-    The driver decides on the sizes, and workers get them with their tasks.
+    The driver chooses the sizes; workers receive them with their tasks.
     """
     run_task = execute.run_task
 
@@ -233,7 +233,7 @@ def workers() -> Iterator[Client]:
 
 
 def kill_workers(client: Client) -> None:
-    """All of them. Their nannies live in this process and start others."""
+    """Kill all workers. Their nannies are in this process and start new ones."""
     for pid in [nanny.pid for nanny in client.cluster.workers.values() if nanny.pid]:
         os.kill(pid, signal.SIGKILL)
 
@@ -242,7 +242,7 @@ _undisturbed: list[str] = []
 
 
 def undisturbed() -> str:
-    """Digest of the results of a run that nothing disturbs."""
+    """Digest of the results of an undisturbed run."""
     if not _undisturbed:
         with tempfile.TemporaryDirectory() as folder:
             job = Job(Path(folder))
@@ -273,7 +273,7 @@ def all_workers_restarted(folder: Path, client: Client) -> list[Row]:
 
 
 def poisoned_block(folder: Path, client: Client) -> list[Row]:
-    """The block is named, the others finish; with the poison gone, the next run computes that block alone."""
+    """The block is named and the others finish. Without the fault the next run computes only that block."""
     job = Job(folder, client.scheduler.address)
     client.register_plugin(LogStarts(str(job.log)))
     client.register_plugin(Poison())
@@ -287,7 +287,7 @@ def poisoned_block(folder: Path, client: Client) -> list[Row]:
 
 
 def scheduler_lost(folder: Path) -> list[Row]:
-    """The driver ends with a failure that a retry cures; here the next run has no cluster at all."""
+    """The driver ends with a temporary error; the next run has no cluster."""
     address = folder / "scheduler.json"
     folder.mkdir(parents=True, exist_ok=True)
     quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
@@ -327,7 +327,7 @@ def driver_killed(folder: Path, stage: str = "assemble_cost") -> list[Row]:
 
 
 def two_drivers(folder: Path) -> list[Row]:
-    """One of two that start together does the work, the other is refused."""
+    """Of two drivers that start together, one does the work and the other is refused."""
     job = Job(folder)
     both = [job.start(), job.start()]
     errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
@@ -384,7 +384,7 @@ def failing_writes(seed: int) -> Iterator[list[str]]:
 
 
 def clock_skew(folder: Path) -> list[Row]:
-    """Stopped with the clock a day ahead, gone on with it a day behind."""
+    """Stopped with the clock a day ahead, resumed with it a day behind."""
     job = Job(folder)
 
     def stop() -> None:
@@ -406,7 +406,7 @@ def shifted_clock(seconds: float) -> Iterator[None]:
 
 
 def damaged(folder: Path, every: int = 1, offset: int = 0) -> Iterator[Row]:
-    """Every array and bundle, truncated or with a bit flipped: never used, and computed again on request."""
+    """Every array and bundle, truncated or with a flipped bit, is never used and is computed again on request."""
     whole = Job(folder / "whole", n_points=N_POINTS // 2)
     assert whole.run() == ""
     names = list(objects_by_array(whole.store).values())

@@ -1,4 +1,4 @@
-"""How the cost of each route grows with n on a cube of dimension d: measured sizes, fitted powers, a check, a forecast.
+"""Growth of the cost of each solver with n on a cube of dimension d: measurements, fitted powers, check, prediction.
 
     python -m tests.benchmarks.growth [--dimensions 2 3 5 10] [--sizes 5000 10000 20000 40000] [--check 80000]
 
@@ -28,7 +28,7 @@ PRODUCTS_PER_ROOT = 3.4
 
 
 class Cost(NamedTuple):
-    """What one size takes."""
+    """Cost of one size."""
 
     nnz: float
     gflop: float

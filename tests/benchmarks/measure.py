@@ -20,7 +20,7 @@ class Cost(NamedTuple):
 
 
 def run_measured(command: list[str], cwd: Path | None = None) -> Cost:
-    """Run a command to its end. Raises CalledProcessError when it fails."""
+    """Run a command to its end. Raises CalledProcessError if it fails."""
     started = time.perf_counter()
     with subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         peak = 0

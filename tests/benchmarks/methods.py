@@ -1,4 +1,4 @@
-"""Every method beside scikit-learn: largest principal angle on small data, then seconds and memory of the whole job.
+"""Every method against scikit-learn: largest principal angle on small data, then seconds and memory of the whole job.
 
     python -m tests.benchmarks.methods [n ...] [--seeds S]
 

@@ -1,4 +1,4 @@
-"""How far the coordinates of unchanged points move when rows are appended, with and without embedding.align.
+"""Change of the coordinates of unchanged points after rows are appended, with and without embedding.align.
 
     python -m tests.benchmarks.nightly 20000 --seeds 1 2 3
 

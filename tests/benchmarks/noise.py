@@ -1,4 +1,4 @@
-"""Which method unrolls the Swiss roll, and up to which noise: the tables of docs/gallery.md.
+"""Methods that unroll the Swiss roll at each noise level: the tables of docs/gallery.md.
 
     python -m tests.benchmarks.noise [--seeds 7 8 9] [--folder runs/experiments]
 
@@ -44,7 +44,7 @@ def measure(folder: Path, seed: int) -> dict[tuple[str, float], Array]:
 
 
 def print_table(title: str, values: dict[tuple[str, float], list[float]]) -> None:
-    """Medians by method and noise, bold where every seed is below UNROLLED."""
+    """Medians by method and noise, bold if every seed is below UNROLLED."""
     methods, levels = (list(dict.fromkeys(key[j] for key in values)) for j in range(2))
     print(f"\n| {title} | " + " | ".join(f"{level:g}" for level in levels) + " |")
     print("|---" * (len(levels) + 1) + "|")

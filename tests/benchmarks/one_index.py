@@ -1,4 +1,4 @@
-"""Our neighbours, found in overlapping groups of cells, against one pynndescent index over all points, paired.
+"""Search in overlapping groups of cells against one pynndescent index over all points, on the same sample.
 
     python -m tests.benchmarks.one_index points.npy [--rows N] [--neighbors 12] [--workers 2] [--memory 3GiB]
 
@@ -45,7 +45,7 @@ np.savez(sys.argv[2], ids=found, seconds=[compiled - started, done - compiled])
 
 
 class Found(NamedTuple):
-    """What one of the two took and found."""
+    """Cost and lists of one of the two searches."""
 
     cost: Cost
     ids: npt.NDArray[np.int64]
@@ -125,7 +125,7 @@ def recall(
 
 
 def compare(points: npt.NDArray[np.floating], k: int, n_workers: int, memory: str, folder: Path) -> Pair:
-    """Both on the distinct rows of `points` (n, d), in turn."""
+    """Run both on the distinct rows of `points` (n, d), one after the other."""
     points = points[np.sort(np.unique(points, axis=0, return_index=True)[1])]
     np.save(folder / "x.npy", points)
     sample = np.sort(np.random.default_rng(SEED).permutation(len(points))[:SAMPLE])

@@ -1,4 +1,4 @@
-"""The solver without a factor by itself: what a product costs, and how many it takes on any data.
+"""The solver without a factor: cost of a product, and number of products on given data.
 
     python -m tests.benchmarks.polynomials SOURCE ... [--other STORE] [--n-components M] [--tols T ...] [--factored]
 
@@ -46,7 +46,7 @@ def product_rows(factor: csr_array, widths: tuple[int, ...] = (1, 4, 8, 16, 32),
 
 
 def solved(factor: csr_array, m: int, tol: float, method: str, start: F64 | None) -> tuple[Spectrum, str]:
-    """The pairs, and table cells: products of A or A', seconds, processor seconds, converged, residual."""
+    """(pairs, table cells: products of A or A', seconds, processor seconds, converged, residual)."""
     clock, processor = time.perf_counter(), time.process_time()
     found = bottom_eigenpairs(
         factor, m, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=tol,

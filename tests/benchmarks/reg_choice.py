@@ -32,7 +32,7 @@ Data = tuple[Array, npt.NDArray[Any] | None]
 
 
 class Outcome(NamedTuple):
-    """What a run with one reg gave; processor seconds."""
+    """Results of a run with one value of reg; processor seconds."""
 
     reg: float
     trustworthiness: float
@@ -56,7 +56,7 @@ def blobs(n: int, clusters: int, n_features: int, distance: float) -> Data:
 
 
 def images(n: int, noise: float) -> Data:
-    """A bright bar of 16 x 16 pixels at any place and angle: a manifold of three dimensions."""
+    """Images of 16 x 16 pixels with a bright bar at any position and angle: a manifold of three dimensions."""
     rng = np.random.default_rng(SEED)
     axis = np.linspace(-1, 1, 16)
     x, y = (grid - rng.uniform(-0.6, 0.6, (n, 1, 1)) for grid in np.meshgrid(axis, axis))

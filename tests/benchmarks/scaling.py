@@ -1,4 +1,4 @@
-"""How every stage up to M grows with n, and what more workers bring: seconds, memory, bytes moved, fitted powers.
+"""Growth of every stage up to M with n and with workers: seconds, memory, bytes moved, fitted powers.
 
     python -m tests.benchmarks.scaling [n ...] [--data swiss_roll wide] [--workers 1 2] [--memory 3GiB]
                                        [--min-recall 0.95] [--folder DIR]
@@ -45,7 +45,7 @@ MODEL_WORKERS = (16, 64)
 
 
 class Job(NamedTuple):
-    """What is run: `memory` is the limit of a worker, `block_points` as in the config."""
+    """Settings of a job: `memory` is the limit of a worker, `block_points` as in the config."""
 
     data: str
     n_points: int
@@ -56,7 +56,7 @@ class Job(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a stage took; bytes are integers, peaks 0 where no task ran there."""
+    """Cost of a stage in bytes and seconds; a peak is 0 if no task ran in that place."""
 
     seconds: float
     worker_peak: int
@@ -68,7 +68,7 @@ class Cost(NamedTuple):
 
 
 class Meter(RunProgress):
-    """Adds up what the steps of each stage take."""
+    """Sums the cost of the steps of each stage."""
 
     def __init__(self, n_workers: int) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ def write_wide(folder: Path, n_points: int) -> Path:
 
 
 def measure(job: Job, folder: Path) -> tuple[dict[str, Cost], float]:
-    """(cost of each stage up to M, measured recall) of a job computed anew in `folder`."""
+    """(cost of each stage up to M, measured recall) of a new job in `folder`."""
     source: dict[str, Any] = {"kind": "synthetic", "name": "swiss_roll", "n_points": job.n_points}
     if job.data == "wide":
         source = {"kind": "zarr", "url": str(folder / "wide.zarr"), "array": "points"}
@@ -166,7 +166,7 @@ def measure(job: Job, folder: Path) -> tuple[dict[str, Cost], float]:
 
 
 def measure_apart(job: Job, folder: Path) -> tuple[dict[str, Cost], float]:
-    """`measure` in a process of its own, so that no job finds memory or compiled code of another."""
+    """Run `measure` in a separate process, so that jobs share no memory and no compiled code."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(measure, job, folder).result()
 

@@ -1,4 +1,4 @@
-"""The eigensolver's routes beside each other and beside what else solves this: seconds, bytes, eigenvalues.
+"""The methods of the eigensolver against each other and against other libraries: seconds, bytes, eigenvalues.
 
     python -m tests.benchmarks.solvers [ROLL_SIZE | STORE ...] [--routes factored shift_invert polynomial]
                                        [--peers] [--n-components M] [--max-seconds S]
@@ -34,7 +34,7 @@ PEERS = ("scipy eigsh(M, sigma=0)", "scikit-learn arpack", "pyamg + lobpcg")
 
 
 def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, Any]:
-    """Predict, then solve by one route."""
+    """Predict, then solve with one method."""
     classes = closed_classes(factor)
     pin = int(np.flatnonzero(classes.class_of_point == 0)[0])
     allowed, threads = memory_limit("auto"), available_cores()
@@ -58,7 +58,7 @@ def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, A
 
 
 def solve_peer(factor: csr_array, peer: str, n_components: int) -> dict[str, Any]:
-    """The same pairs by others' means on M."""
+    """The same pairs of M with another library."""
     M = csr_array(factor.T @ factor)
     start = np.random.default_rng(SEED).standard_normal((factor.shape[1], n_components + 3))
     started = time.perf_counter()
@@ -97,7 +97,7 @@ def _pyamg(M: csr_array, m: int, start: Any) -> Any:
 
 
 def measure(source: str, what: str, n_components: int, max_seconds: float) -> dict[str, Any] | None:
-    """One row in a process of its own; None where it failed or took too long."""
+    """One row in a separate process; None if it failed or took too long."""
     command = [sys.executable, "-m", "tests.benchmarks.solvers", "--one", what, source, "--n-components"]
     try:
         done = subprocess.run(
@@ -112,7 +112,7 @@ def measure(source: str, what: str, n_components: int, max_seconds: float) -> di
 
 
 def one(source: str, what: str, n_components: int) -> dict[str, Any]:
-    """What `measure` runs."""
+    """The function that `measure` runs."""
     factor = load_npz(source) if source.endswith(".npz") else stored_factor(source)
     factor = csr_array(factor)
     return solve_peer(factor, what, n_components) if what in PEERS else solve_route(factor, what, n_components)

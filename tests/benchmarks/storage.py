@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 
 def measure(place: str, n_points: int, folder: Path, cluster: dict) -> Row:
-    """Run the job with everything at a place: disk, moto, swift or azurite."""
+    """Run the job with input and store in one place: disk, moto, swift or azurite."""
     folder.mkdir(parents=True)
     if place == "disk":
         return _run(place, n_points, folder, cluster, str(folder / "points.zarr"), str(folder / "run.zarr"), Traffic())
@@ -92,7 +92,7 @@ def races(place: str, n_rounds: int, folder: Path) -> str:
 
 
 def winners(create: Callable[[str, bytes], bool], name: str, n_writers: int = 8) -> int:
-    """How many of several writers at once are told that they have created an object."""
+    """Number of simultaneous writers to which the service confirms that they have created an object."""
     barrier = threading.Barrier(n_writers)
 
     def write(me: int) -> bool:

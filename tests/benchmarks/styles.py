@@ -1,4 +1,4 @@
-"""The styles of each digit: docs/images/mnist_styles.png, and how far a coordinate is the slant of the digits.
+"""Styles of each digit: docs/images/mnist_styles.png, and the correlation of coordinates with the slant of the digits.
 
     python -m tests.benchmarks.styles runs/experiments/mnist.zarr
     python -m tests.benchmarks.styles runs/experiments/mnist_digits/*.zarr --picture docs/images/mnist_styles.png
@@ -67,7 +67,7 @@ def spread_out(places: Array, gap: float) -> list[int]:
 
 
 def scaled(embedding: Array) -> Array:
-    """Coordinates (n, 2) from 0 to 1 within the range that a few spikes cannot stretch."""
+    """Coordinates (n, 2) scaled to 0 .. 1 over a robust range."""
     low, high = np.transpose([robust_range(column) for column in embedding.T])
     return np.asarray((embedding - low) / (high - low))
 

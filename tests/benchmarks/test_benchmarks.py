@@ -1,4 +1,4 @@
-"""Each benchmark case runs, tiny."""
+"""Each benchmark case runs once with small data."""
 
 from importlib.util import find_spec
 

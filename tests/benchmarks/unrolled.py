@@ -1,4 +1,4 @@
-"""Which experiments of a sweep unroll their sheet: the tables of docs/gallery.md by n, K and reg.
+"""Experiments of a sweep that unroll their sheet: the tables of docs/gallery.md by n, K and reg.
 
     python -m tests.benchmarks.unrolled configs/experiments/swiss_roll_sweep.yaml [--set input.seed=8]
 
@@ -22,7 +22,7 @@ from tests.benchmarks.noise import UNROLLED, unexplained
 
 
 def outcome(experiment: Experiment) -> str:
-    """What an experiment left unexplained, or that it failed."""
+    """Unexplained share of an experiment, or that it failed."""
     store = Store(experiment.config.output.store) if experiment.config else None
     if store is None or not store.is_run() or not store.has_array("embedding"):
         return "-"

@@ -263,7 +263,7 @@ def test_run_changed_during_the_transform_is_detected(roll, tmp_path, monkeypatc
     states = iter([{"fingerprint": "a", "begun": 1.0}, {"fingerprint": "b", "begun": 2.0}])
     monkeypatch.setattr(transforms, "_state_of", lambda run: next(states))
     found = CliRunner().invoke(app, ["transform", roll.store.url, f"{tmp_path}/new.npy", f"{tmp_path}/y.csv"])
-    assert (found.exit_code, "computed anew meanwhile" in found.output) == (1, True)
+    assert (found.exit_code, "computed again during the transform" in found.output) == (1, True)
     assert not (tmp_path / "y.csv").exists()
 
 

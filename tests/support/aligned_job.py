@@ -1,4 +1,4 @@
-"""A job on an array of points that a test replaces between its runs, aligned or not."""
+"""A job on an array of points that a test replaces between runs, with or without alignment."""
 
 import json
 import os

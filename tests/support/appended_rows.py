@@ -1,4 +1,4 @@
-"""Runs of one job whose input gains rows from run to run."""
+"""Runs of one job with rows appended between runs."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class Night:
         )  # fmt: skip
 
     def __call__(self, n, *settings, rows=None):
-        """The store of a run that must find something new."""
+        """Run the job on more rows; returns the store of the new version."""
         found = lle("run", self.config(n, rows), *flags(settings), "--store", self.root)
         assert not found["unchanged"]
         return Store(found["store"])

@@ -1,4 +1,4 @@
-"""Schedulers and workers of Dask as processes of their own, ended when the test is."""
+"""Schedulers and workers of Dask as separate processes, which end with the test."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from pathlib import Path
 def dask_processes(
     folder: Path, commands: dict[str, list[str]], environments: dict[str, dict[str, str]], ready: Callable[[], bool]
 ) -> Iterator[str]:
-    """The scheduler's address, once it has written ``folder``/scheduler.json and ``ready`` says so.
+    """Yield the scheduler's address, once it has written ``folder``/scheduler.json and ``ready()`` is true.
 
     ``commands`` are the arguments of `dask` by the name of each process, which is the name of its log too.
     """

@@ -1,4 +1,4 @@
-"""Pages of the explorer: made from columns, and decoded again."""
+"""Pages of the explorer, encoded from columns and decoded again."""
 
 import base64
 import json

@@ -47,7 +47,7 @@ def first(fault: str, method: str, part: str, times: int = 1) -> Choose:
 
 @contextlib.contextmanager
 def disturbed(server: Any, choose: Choose) -> Iterator[tuple[Any, Counter[str]]]:
-    """The server (a Server of object_servers) behind the proxy, and how often each fault was made."""
+    """The server (a Server of object_servers) behind the proxy, and the number of faults of each kind."""
     counts: Counter[str] = Counter()
     with ThreadingHTTPServer(("127.0.0.1", 0), _handler(server.endpoint, choose, counts)) as proxy:
         thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

@@ -1,7 +1,7 @@
-"""A Kubernetes API that speaks HTTP, with the operator behind it: enough of both for the driver's calls, and no more.
+"""A double of the Kubernetes API over HTTP and of the operator, as far as the driver uses them.
 
-It knows the rights of the driver's Role and refuses everything else, checks what it is given against the operator's
-schemas, takes its time to delete, and fails when it is told to. The operator's part makes a service for each cluster
+It allows only what the driver's Role allows, checks resources against the operator's
+schemas, deletes with a delay, and fails on request. The operator's part creates a service for each cluster
 that leads to the scheduler the test gives it.
 """
 
@@ -66,7 +66,7 @@ class ApiDouble:
         return int(self._server.server_address[1])
 
     def kubeconfig(self) -> str:
-        """What KUBECONFIG should point to."""
+        """Content of the file for KUBECONFIG."""
         context = {"cluster": "double", "user": "d", "namespace": self.namespace}
         return yaml.safe_dump({
             "apiVersion": "v1", "kind": "Config", "current-context": "double",
@@ -151,7 +151,7 @@ class ApiDouble:
             threading.Thread(target=self._finish_deleting, args=(plural, name), daemon=True).start()
 
     def _finish_deleting(self, plural: str, name: str) -> None:
-        """The garbage collector: what a cluster owns goes with it."""
+        """The garbage collector: deletes everything that a deleted cluster owns."""
         time.sleep(self.delete_seconds)
         with self.lock:
             removed = self.objects.pop((plural, name), None)

@@ -39,13 +39,13 @@ def driver_pod(objects):
 
 
 def pods(objects):
-    """{component: pod template} of everything that runs."""
+    """{component: pod template} of all pods."""
     found = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
     return {"driver": driver_pod(objects), **found}
 
 
 def allowed_places(objects) -> list[str]:
-    """What the driver's environment says about the places that a config may name."""
+    """The places that a config may name, from the driver's environment."""
     [given] = [each for each in container(driver_pod(objects))["env"] if each["name"] == VARIABLE]
     return str(given.get("value", "")).split()
 
@@ -63,7 +63,7 @@ def container(pod):
 
 
 def custom_resources(objects, name="lle-29041235"):
-    """What the driver makes of the overlay's templates and config."""
+    """The custom resources that the driver creates from the overlay's templates and config."""
     cluster, _ = config_of(objects)
     size = Size(cluster.workers, cluster.memory, cluster.high_memory, cluster.idle_timeout)
     templates = Pods(*(objects["PodTemplate", f"{cluster.templates}-{part}"]["template"] for part in PARTS))

@@ -1,4 +1,4 @@
-"""What the manifests are checked with: kustomize, the schemas of Kubernetes, and the operator's own definitions."""
+"""Checks of the manifests: kustomize, the schemas of Kubernetes, and the operator's definitions."""
 
 import shutil
 import subprocess
@@ -21,7 +21,7 @@ OPERATOR_GROUP = "kubernetes.dask.org/v1"
 
 @cache
 def rendered(folder: str) -> tuple[dict[str, Any], ...]:
-    """What kustomize makes of a folder below k8s/. Skips where neither kubectl nor kustomize is installed."""
+    """The output of kustomize for a folder below k8s/. Skips the test if kubectl and kustomize are missing."""
     commands = {"kubectl": ["kubectl", "kustomize"], "kustomize": ["kustomize", "build"]}
     found = next((command for name, command in commands.items() if shutil.which(name)), None)
     if found is None:
@@ -52,7 +52,7 @@ def operator_schemas() -> dict[str, Any]:
 
 
 def strict(schema: Any) -> Any:
-    """A structural schema as a JSON schema that refuses what the API server would drop without a word."""
+    """A structural schema as a JSON schema that also refuses unknown fields, which the API server drops silently."""
     if isinstance(schema, list):
         return [strict(each) for each in schema]
     if not isinstance(schema, dict):
@@ -68,7 +68,7 @@ def strict(schema: Any) -> Any:
 
 
 def check_custom_resource(resource: dict[str, Any]) -> None:
-    """Raises jsonschema.ValidationError for what the operator's definition does not know."""
+    """Raises jsonschema.ValidationError for fields that the operator's definition does not have."""
     from jsonschema import Draft7Validator  # noqa: PLC0415 (skipped above where it is missing)
 
     schema = operator_schemas()[resource["kind"]]

@@ -1,8 +1,8 @@
-"""Runs a config in a process of its own, serially, and prints what every step planned and took as JSON lines.
+"""Run a config serially in a separate process, and print planned and measured memory of every step as JSON lines.
 
     python tests/support/memory_probe.py config.yaml [last stage]
 
-Freed memory goes back at once (MALLOC_TRIM_THRESHOLD_ in the environment), so that a task's peak is its own.
+Freed memory is returned at once (MALLOC_TRIM_THRESHOLD_ in the environment), so each task has its own peak.
 """
 
 import gc

@@ -75,7 +75,7 @@ user_test_tester = {secret} .admin
 
 
 class Server(NamedTuple):
-    """A running S3 service with an empty bucket, and what the environment needs to hold to reach it."""
+    """A running S3 service with an empty bucket, and the environment variables to reach it."""
 
     name: str
     endpoint: str
@@ -90,7 +90,7 @@ class Server(NamedTuple):
 
 
 class AzureServer(Server):
-    """The same of Azure's blob storage; bucket is container there. The key is the one that emulators publish."""
+    """As `Server`, for Azure's blob storage; the bucket is a container. The key is the published key of emulators."""
 
     ACCOUNT = "devstoreaccount1"
     KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -106,7 +106,7 @@ class AzureServer(Server):
 
 
 def program(name: str, folder: Path = PROGRAMS, target: str = "servers") -> str:
-    """Path of a server's program; the test is skipped, loudly, where it is not installed."""
+    """Path of a server's program; the test is skipped with a message if it is not installed."""
     found = folder / name
     if not found.is_file():
         pytest.skip(f"NOT CHECKED: {name} is not installed; `make {target}` installs it for the tests")
@@ -159,7 +159,7 @@ def azurite_server(folder: Path) -> Iterator[AzureServer]:
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports that nothing listened on a moment ago."""
+    """Ports that were free a moment ago."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for each in sockets:
@@ -169,7 +169,7 @@ def free_ports(number: int) -> list[int]:
 
 @contextlib.contextmanager
 def _processes(commands: Sequence[list[str]], folder: Path) -> Iterator[None]:
-    """Servers that live as long as the block; what they say is in server.log."""
+    """Servers that run during the block; their output is in server.log."""
     with (folder / "server.log").open("ab") as log, contextlib.ExitStack() as stack:
         for command in commands:
             started = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -184,7 +184,7 @@ def _stop(process: subprocess.Popen) -> None:
 
 
 def _with_bucket(server: Server) -> Server:
-    """Waits for the server, and makes the bucket: a PUT of its name, signed for the few seconds that it takes."""
+    """Wait for the server and create the bucket with a signed PUT."""
     from obstore import sign  # noqa: PLC0415 (an optional extra)
     from obstore.store import S3Store  # noqa: PLC0415
 
@@ -196,7 +196,7 @@ def _with_bucket(server: Server) -> Server:
 
 
 def _ask(request: urllib.request.Request) -> None:
-    """Ask until the server, which has just been started, answers."""
+    """Repeat a request until the new server answers."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Some stages run one after the other on a store of the test's own."""
+"""Run some stages one after the other on a separate store."""
 
 from importlib import import_module
 from typing import NamedTuple
@@ -19,7 +19,7 @@ STAGES = (
 
 
 class Progress:
-    """Keeps what it hears."""
+    """Records all events."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, int]] = []
@@ -37,7 +37,7 @@ class Progress:
 
 
 class StagesRun(NamedTuple):
-    """What some stages left: the store, the layout known by then, the reports of each (stage, step) in block order."""
+    """Result of some stages: the store, the layout, and the reports of each (stage, step) in block order."""
 
     store: Store
     layout: Layout
@@ -66,7 +66,7 @@ def drive_stage(name: str, config: Config, layout: Layout, store: Store, executo
 
 
 def drive_stages(config: Config, upto: str, executor: Executor | None = None) -> StagesRun:
-    """Run the stages from ingest to `upto`; a store that is there already is resumed."""
+    """Run the stages from ingest to `upto`; an existing store is resumed."""
     store = Store(config.output.store)
     store.create_group({})
     layout = ingest.first_layout(config, ingest.open_input(config))

@@ -1,4 +1,4 @@
-"""What tests read from a store, and how they damage it."""
+"""Read from stores in tests, and damage them."""
 
 from pathlib import Path
 
@@ -16,12 +16,12 @@ def sum_rows(store: Store, n: int):
 
 
 def read_blocks(store: str) -> list[bool]:
-    """Of each block of the input, whether it was read from the source."""
+    """Whether each block of the input was read from the source."""
     return [report.report["read"] for report in checkpoint.read_reports(Store(store))["ingest", "read"]]
 
 
 def flip(path: Path) -> None:
-    """Change a byte in place, as a disk does: under all the names of the file."""
+    """Change a byte in place, as a disk fault does, so that all hard links of the file change."""
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 2)
         byte = file.read(1)[0]

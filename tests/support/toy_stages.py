@@ -1,4 +1,4 @@
-"""Three small stages in place of those between the input and the report, for tests of bookkeeping.
+"""Three small stages that replace those between input and report, for tests of bookkeeping.
 
 `solve_weights` writes a block for each block of the input, `solve_embedding` sums the blocks and writes an embedding.
 Input, report, markers, fingerprints, versions and locks are those of a real run, at a tenth of its cost.
@@ -20,7 +20,7 @@ TASK_BYTES = 1000
 
 
 def weigh(config: Any, layout: Layout) -> Steps:
-    """One step, one task a block."""
+    """One step with one task for each block."""
     layout = replace(layout, k_max=layout.n_features)
     reg = 1.0 if config.weights.reg == "auto" else config.weights.reg
     yield Step(
@@ -40,7 +40,7 @@ def weigh_block(store: Store, block_index: int, reg: float, n_neighbors: int, bl
 
 
 def embed(config: Any, layout: Layout) -> Steps:
-    """One task that sums all blocks, then one task a block. `eigensolver.method: polynomial` does not converge."""
+    """A task sums all blocks, then one task runs for each block. `eigensolver.method: polynomial` does not converge."""
     n_components = config.eigensolver.n_components
     yield Step(
         "solve_embedding", "solve", sum_blocks, 1,
@@ -58,7 +58,7 @@ def embed(config: Any, layout: Layout) -> Steps:
 
 
 def score(config: Any, layout: Layout) -> Steps:
-    """One step that nothing depends on."""
+    """One step on which no other depends."""
     decides = Decides({"sample": config.quality.sample})
     yield Step("measure_quality", "score", score_sample, 1, decides, Runs(TASK_BYTES), feeds=False)
     return layout

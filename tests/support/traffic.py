@@ -15,7 +15,7 @@ CHUNK = 1 << 16
 
 
 class Traffic:
-    """What went through a forwarder: requests by kind, bytes either way."""
+    """Traffic of a forwarder: requests by kind, and bytes in each direction."""
 
     def __init__(self) -> None:
         self.forget()
@@ -60,7 +60,7 @@ def counted(server: Any) -> Iterator[tuple[Any, Traffic]]:
 
 
 def pump(source: socket.socket, target: socket.socket, count: Callable[[bytes], None]) -> None:
-    """Pass on what comes until either side hangs up."""
+    """Forward bytes until either side closes the connection."""
     with contextlib.suppress(OSError):
         while data := source.recv(CHUNK):
             count(data)
