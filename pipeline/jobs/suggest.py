@@ -23,7 +23,7 @@ from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood,
 from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975, mean_interval
 from ..linalg.reg_choice import METHODS, sample_points
 from ..stages.ingest import first_layout, open_input
-from .suggest_sample import SampledRows, sample_rows
+from .suggest_sample import NeighborSample, sample_neighbors
 from .suggest_trial import Trial, trial_folder, trial_or_error
 
 NEIGHBORS = (6, 8, 10, 12, 16, 20, 30, 40)
@@ -57,7 +57,8 @@ def suggest(config: Config, sample: int) -> dict[str, Any]:
     """Estimates, candidates and the choice as JSON-able data. Raises ConfigError, InputError and Interrupted."""
     source = open_input(config)
     first_layout(config, source)
-    sampled = sample_rows(config, source, sample, max(*NEIGHBORS, config.neighbors.n_neighbors), config.quality.seed)
+    widest = max(*NEIGHBORS, config.neighbors.n_neighbors)
+    sampled = sample_neighbors(config, source, sample, widest, config.quality.seed)
     sampled = _apart(sampled)
     own = config.neighbors.n_neighbors
     n_others = int((sampled.lists.ids >= 0).sum(axis=1).min())
@@ -97,7 +98,7 @@ def write_config(config: Config, values: dict[str, Any], path: Path) -> None:
         raise ConfigError(f"--write {path}: cannot be written: {error.strerror}") from None
 
 
-def _apart(sample: SampledRows) -> SampledRows:
+def _apart(sample: NeighborSample) -> NeighborSample:
     """Remove the sampled points that preprocessing maps onto a neighbour; their distances hold no information."""
     apart = sample.lists.distances[:, 0] > 0
     if not apart.any():
@@ -107,7 +108,7 @@ def _apart(sample: SampledRows) -> SampledRows:
     return sample._replace(points=sample.points[remaining], lists=lists)
 
 
-def _candidates(config: Config, sample: SampledRows, m: int, neighbors: list[int]) -> list[Candidate]:
+def _candidates(config: Config, sample: NeighborSample, m: int, neighbors: list[int]) -> list[Candidate]:
     """Measure every n_neighbors, each with the reg that is chosen for neighbourhoods of this size among all rows."""
     if config.method == "pca" or not neighbors:
         return []
@@ -129,7 +130,7 @@ def _candidates(config: Config, sample: SampledRows, m: int, neighbors: list[int
     return [replace(candidate, chosen=candidate is chosen) for candidate in candidates]
 
 
-def _reg(config: Config, sample: SampledRows, k: int, m: int) -> tuple[float, str]:
+def _reg(config: Config, sample: NeighborSample, k: int, m: int) -> tuple[float, str]:
     """A value of weights.reg for k neighbours and m coordinates, as a run with auto would choose it, and its reason.
 
     The number in the config is used if the rule is absolute, because reg then has the unit of the points.
@@ -166,7 +167,7 @@ def choose(candidates: list[Candidate]) -> Candidate | None:
     return best
 
 
-def reconstruction_errors(sample: SampledRows, k: int, reg: float, rule: str) -> Float64:
+def reconstruction_errors(sample: NeighborSample, k: int, reg: float, rule: str) -> Float64:
     """|x - sum_j w_j y_j|^2 over the mean of |x - y_j|^2 of each point with neighbours, in [0, 1]: (q,)."""
     n_queries, step = len(sample.lists.ids), max(1, BATCH_BYTES // (8 * k * (sample.points.shape[1] + k)))
     out = np.empty(n_queries)

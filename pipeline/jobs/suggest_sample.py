@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 Ids = npt.NDArray[np.int64]
 
 
-class SampledRows(NamedTuple):
+class NeighborSample(NamedTuple):
     """s sampled points, and the neighbours of the first q of them among all rows, after preprocessing."""
 
     n_rows: int
@@ -44,7 +44,7 @@ class SampledRows(NamedTuple):
         return np.asarray(self.pool[np.minimum(np.searchsorted(self.pool_ids, ids), len(self.pool) - 1)])
 
 
-def sample_rows(config: Config, source: Source, sample: int, k: int, seed: int) -> SampledRows:
+def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: int) -> NeighborSample:
     """Read all rows twice: once for the sample, once for its neighbours.
 
     Scaling and principal components are fitted on the sample. Equal rows count once, as in a run. Raises InputError.
@@ -98,7 +98,7 @@ def _preparing(fitted: Transform | None, unit: bool) -> Callable[[Array], Array]
 
 def _with_neighbors(
     source: Source, transform: Callable[[Array], Array], points: Array, ids: Ids, n_queries: int, k: int
-) -> SampledRows:
+) -> NeighborSample:
     queries, query_ids = points[:n_queries], ids[:n_queries]
     search = kdtree_neighbors if points.shape[1] <= KDTREE_FEATURES else brute_neighbors
     lists = NeighborLists(np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), np.inf))
@@ -117,7 +117,7 @@ def _with_neighbors(
         coordinates[known] = pool[np.searchsorted(pool_ids, used[known])]
         coordinates[~known] = block[np.searchsorted(block_ids, used[~known])]
         pool_ids, pool = used, coordinates
-    return SampledRows(source.n_rows, points, lists, pool_ids, pool)
+    return NeighborSample(source.n_rows, points, lists, pool_ids, pool)
 
 
 def _blocks(source: Source) -> Iterator[tuple[int, Array, npt.NDArray[np.bool_]]]:

@@ -98,7 +98,7 @@ def test_reconstruction_error_uses_neighbours_among_all_rows():
     errors = []
     for n in (2000, 60_000):
         config = config_of("s_curve", n)
-        found = suggestions.sample_rows(config, suggestions.open_input(config), 300, 12, 0)
+        found = suggestions.sample_neighbors(config, suggestions.open_input(config), 300, 12, 0)
         errors.append(suggestions.reconstruction_errors(found, 12, 1e-3, "trace").mean())
     assert errors[0] > 2 * errors[1]
 

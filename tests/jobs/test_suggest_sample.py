@@ -6,7 +6,7 @@ from scipy.spatial.distance import cdist
 
 from pipeline.core.errors import InputError
 from pipeline.jobs import suggest_sample
-from pipeline.jobs.suggest_sample import sample_rows
+from pipeline.jobs.suggest_sample import sample_neighbors
 from pipeline.stages.ingest import open_input
 from tests.support.seeds import seeds
 
@@ -17,7 +17,7 @@ SEEDS = seeds(19, 83)
 def look(tmp_path, make_config):
     def run(points, sample=60, k=7, seed=5, metric="euclidean", **preprocess):
         config = make_config(tmp_path, points, preprocess=preprocess, neighbors={"metric": metric})
-        return sample_rows(config, open_input(config), sample, k, seed)
+        return sample_neighbors(config, open_input(config), sample, k, seed)
 
     return run
 
