@@ -1,7 +1,7 @@
-"""A run with input.fit_sample: the stages on a sample of the rows, in the group `fit`, then all rows are placed.
+"""A run with input.fit_sample: the stages run on a sample of the rows, in the group `fit`; then all rows are placed.
 
-Placing is the out-of-sample transform of `lle transform`, a task for each block of rows, so no process holds all rows.
-Fitted rows keep their coordinates.
+Placing is the out-of-sample transform of `lle transform`, with a task for each block of rows, so no process holds all
+rows. Fitted rows keep their coordinates.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ STAGES = ("ingest", "transform", "write_report")
 
 
 def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: bool = False) -> RunResult:
-    """Run the config, resuming what is there. Raises LleError; BoundsNotMet after placing where the fit allows it."""
+    """Run the config; finished blocks are reused. Raises LleError; BoundsNotMet after placing, if the fit allows it."""
     started = time.perf_counter()
     store, source = Store(config.output.store), open_all_rows(config)
     if fresh:
@@ -81,7 +81,7 @@ def config_of_fit(config: Config) -> Config:
 
 
 def _fit(config: Config, fitted: Store, executor: Executor, progress: RunProgress) -> BoundsNotMet | None:
-    """Run the stages on the sample. Returns a missed bound if there is an embedding all the same, else raises it."""
+    """Run the stages on the sample. A missed bound is returned if there is an embedding, else it is raised."""
     config = config_of_fit(config)
     earlier = fitted if fitted.is_run() else None
     layout = layout_of(config, ingest.open_input(config), earlier)
@@ -98,7 +98,7 @@ def _fit(config: Config, fitted: Store, executor: Executor, progress: RunProgres
 
 
 class _Placing:
-    """The steps that place all rows among the fitted ones, and write the report, in the store of the run."""
+    """The steps in the store of the run: place all rows among the fitted ones, and write the report."""
 
     def __init__(self, config: Config, store: Store, source: Source, progress: RunProgress) -> None:
         self.config, self.store, self.source, self.progress = config, store, source, progress
@@ -107,7 +107,7 @@ class _Placing:
         self._upstream, self._peak_bytes = "", 0
 
     def run(self, executor: Executor) -> None:
-        """Place the rows. Raises InputChanged if the input changed meanwhile, InputError for rows with NaN."""
+        """Place the rows. Raises InputChanged if the input changed during the run, InputError for rows with NaN."""
         job = job_of_placing(self.config, self.fitted, self.source)
         stored = _stored_block(self.store, self.source.n_rows)
         layout, _ = new_rows_layout(self.fitted, job, self.source, self.config.execution, stored)
@@ -153,7 +153,7 @@ class _Placing:
 
 
 def steps(config: Config, job: embed_new.Job, layout: Layout, source: Source) -> Steps:
-    """read_labels, where the input has labels -> calibrate -> embed."""
+    """read_labels (if the input has labels) -> calibrate -> embed."""
     if source.label_width:
         kind, parameters = ingest.all_rows(config)
         blocks = Blocks(layout.n_input, layout.block_points)
@@ -163,7 +163,7 @@ def steps(config: Config, job: embed_new.Job, layout: Layout, source: Source) ->
 
 
 def job_of_placing(config: Config, fitted: Store, source: Source) -> embed_new.Job:
-    """What decides the coordinates of the rows, from the finished fit."""
+    """Everything that determines the coordinates of the rows, from the finished fit."""
     kind, parameters = ingest.all_rows(config)
     record = current_config.require_embedding(fitted)
     state: Json = {key: record[key] for key in ("fingerprint", "begun")}
@@ -172,7 +172,7 @@ def job_of_placing(config: Config, fitted: Store, source: Source) -> embed_new.J
 
 
 def _stored_block(store: Store, n_rows: int) -> int | None:
-    """Rows of a block of an earlier placing of as many rows."""
+    """Rows of a block in an earlier placing of the same number of rows; None if there is none."""
     if not store.has_array(array_specs.EMBEDDING.name):
         return None
     array = store.array(array_specs.EMBEDDING.name)

@@ -16,11 +16,11 @@ TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}
 def open_new(
     new: str, settings: tuple[str, ...], trained: Json, n_features: int, roles: Json | None = None
 ) -> tuple[Input, Source]:
-    """The input section of new points, and it opened. Raises ConfigError, InputError.
+    """(input section of new points, its source). Raises ConfigError, InputError.
 
-    The kind follows from the suffix. `roles` are the columns of the run: a table has to have its features, in any
-    order, and no others. Without them (a run of an array, or of an earlier version), columns are those of the run's
-    config, else all but its label, by position. Settings that name columns go before both.
+    The suffix determines the kind. `roles` are the columns of the run: a table must have its features, in any order,
+    and no others. Without roles (a run of an array, or of an earlier version) columns are used by position: those of
+    the run's config, else all but the label. Settings that name columns override both.
     """
     named = dict(text.partition("=")[::2] for text in settings)
     kind = named.get("kind") or KINDS.get(Path(new.rstrip("/")).suffix)
@@ -48,7 +48,7 @@ def open_new(
 
 
 def _check_columns(tables: list[TableColumns], roles: Json, takes_all: bool) -> None:
-    """Raises InputError if a table lacks a feature of the run, or has others where the run took all there were."""
+    """Raises InputError if a table lacks a feature of the run, or has others although the run used all columns."""
     others = {*roles["left_out"], roles.get("label"), roles.get("id")}
     for table in tables:
         missing = [name for name in roles["features"] if name not in table.names]
@@ -65,7 +65,7 @@ def _check_columns(tables: list[TableColumns], roles: Json, takes_all: bool) -> 
 
 
 def _open_labelled(data: Json, settings: tuple[str, ...], label: str | None, n_features: int) -> tuple[Input, Source]:
-    """The rows, without the run's label where they have it: a label of words cannot be read as a column of numbers."""
+    """Open the rows without the run's label, if they have it: a text label cannot be read as a column of numbers."""
     section = parse_input(data, settings)
     keys = {text.partition("=")[0] for text in settings}
     try:

@@ -1,4 +1,4 @@
-"""The report of a store, written again; of a run that has not finished, what it has so far."""
+"""Write the report of a store again; for an unfinished run, from its finished steps."""
 
 from ..engine import current_config
 from ..engine.checkpoint import finished_blocks

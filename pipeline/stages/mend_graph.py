@@ -29,7 +29,7 @@ NAMED_COMPONENTS = 100
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """choose_sample -> sample_exact -> measure_recall, more rounds while that is too low -> analyse -> apply."""
+    """choose_sample -> sample_exact -> measure_recall (repeated while recall is too low) -> analyse -> apply."""
     if config.neighbors.precomputed is None:
         searched = yield from raise_recall(config, layout)
         layout = replace(layout, lists=searched.place)
@@ -72,9 +72,10 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def one_row_each(config: Config) -> bool:
-    """Whether points may have one row of F each: then what lies outside closed classes can follow any of them.
+    """Whether some points can have a single row of F. Only then does the null space of M depend on closed classes.
 
-    With more rows it cannot, and M has one constant null vector for each component (tests/stages/test_null_spaces.py).
+    A point with a single row outside all closed classes can take values from any class, so M has one null vector for
+    each class. With more rows M has one null vector for each component (tests/stages/test_null_spaces.py).
     """
     m, least = config.eigensolver.n_components, config.k_bounds[0]
     one = {"lle": True, "hessian": m == 1, "ltsa": least == m + 2, "modified": least <= m + 1}
@@ -86,8 +87,8 @@ def analyse_graph(
 ) -> Report:
     """Weak components, closed classes, and the reverse neighbours that repair them.
 
-    Components with at least `min_component` input rows come first (the largest always), then by distinct points. The
-    order does not depend on n_components, so another number of coordinates keeps the graph.
+    Components with at least `min_component` input rows come first (always including the largest), then the others; both
+    are sorted by distinct points. The order does not depend on n_components, so a new n_components keeps the graph.
     """
     indices, distances = (store.read_all(spec.name) for spec in lists_at(place))
     n_components, component = weak_components(neighbor_graph(indices))
@@ -119,19 +120,19 @@ def analyse_graph(
 
 
 def min_component(config: Config) -> int:
-    """Input rows of the smallest component that can be embedded by itself; auto: any that has enough points."""
+    """Input rows of the smallest component that is embedded separately; auto: any component with enough points."""
     return 1 if config.graph.min_component == "auto" else config.graph.min_component
 
 
 def input_rows(store: Store) -> npt.NDArray[np.int64]:
-    """(n,) how many input rows each point stands for, repetitions included."""
+    """(n,) number of input rows that are equal to each point, including its own row."""
     representative = store.read_all(array_specs.REPRESENTATIVE.name)
     counts = np.bincount(representative[representative >= 0], minlength=len(representative))
     return np.asarray(counts[store.read_all(array_specs.ORIGINAL_INDEX.name)])
 
 
 def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, place: str = FIRST) -> Report:
-    """The final neighbour lists of a block: those found and those added, by distance."""
+    """Write the final neighbour lists of a block: searched and added neighbours, sorted by distance."""
     start, stop = blocks.rows(block_index)
     indices, distances = (store.read(spec.name, start, stop) for spec in lists_at(place))
     added = Edges(**store.read_bundle(f"_work/additions/{block_index:05d}"))

@@ -55,9 +55,9 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def write_report(store: Store, block_index: int, pictures: bool = True, stopped: Json | None = None) -> Report:
-    """Write report/metrics.json and, if wanted, the pictures, index.html and explore.html.
+    """Write report/metrics.json and, with `pictures`, the pictures, index.html and explore.html.
 
-    `stopped` tells where a run has stopped or is (`jobs.report`); None for the report of a whole run.
+    `stopped` is the stage of an unfinished run (`jobs.report`); None for the report of a finished run.
     """
     started = time.perf_counter()
     collected = gather_metrics(store, stopped=stopped)
@@ -107,7 +107,7 @@ def gather_metrics(
 
 
 def _reports(store: Store, among: Collection[tuple[str, str]] | None) -> metrics.Reports:
-    """Reports of the steps of the store's config, or of some of them."""
+    """Reports of the steps that belong to the store's config; only those in `among`, if given."""
     current = current_config.current_steps(store)
     return {key: done for key, done in checkpoint.read_reports(store).items()
             if key in current and (among is None or key in among)}  # fmt: skip
@@ -145,7 +145,7 @@ def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
 
 
 def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> bytes:
-    """The explorer's page of the embedding that the store holds."""
+    """The explorer page of the embedding in the store."""
     from ..report.explore import MAX_POINTS, ExplorerPage, render_explorer, sample_rows  # noqa: PLC0415
 
     rows = _shown_rows(store, MAX_POINTS)
