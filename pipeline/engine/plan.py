@@ -117,7 +117,7 @@ class Runs:
     all_cores: bool = False
     resources: Json = field(default_factory=dict)
     remark: str = ""
-    cure: str = "set execution.block_points: auto where it is a number, which takes the largest blocks that fit"
+    cure: str = "set execution.block_points: auto, which uses the largest blocks that fit"
 
 
 @dataclass(frozen=True)

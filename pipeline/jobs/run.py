@@ -86,7 +86,7 @@ def run_store(
     config: Config, store: Store, fresh: bool, progress: RunProgress, profile: bool, history: History,
     closing: contextlib.ExitStack, shared: Shared | None = None,
 ) -> RunResult:  # fmt: skip
-    """Run every stage in one store. `closing` receives the cluster, if the run is good."""
+    """Run every stage in one store. `closing` receives the cluster if the run succeeds."""
     started = time.perf_counter()
     source = ingest.open_input(config)
     if fresh:
@@ -261,6 +261,6 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
                 )
             lines.append(
                 f"eigensolver: component {number} did not reach eigensolver.tol {step.decides.parameters['tol']:g}: "
-                f"residuals {residuals} ({report['stats']['reason']}). The vectors reached are stored. {advice}"
+                f"residuals {residuals} ({report['stats']['reason']}). The best vectors are stored. {advice}"
             )
     return "\n".join(lines)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 NAMED = 10
 SMALL_POINTS = 20_000
-"""Up to this number of points a run is one task: it needs little memory, and starting its steps takes longest."""
+"""Up to this number of points a run is one task: it needs little memory, and most of its time is starting steps."""
 
 
 @dataclass(frozen=True)

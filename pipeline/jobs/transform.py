@@ -120,7 +120,7 @@ def _transform(
 
 
 def _state_of(run: Store) -> Json:
-    """What changes with the run's embedding. Raises ConfigError where there is none that is finished."""
+    """The state of the run's embedding. Raises ConfigError if there is no finished embedding."""
     record = current_config.require_embedding(run)
     return {"fingerprint": record["fingerprint"], "begun": record["begun"]}
 
@@ -159,7 +159,7 @@ def most_boxes(run: Store, n_blocks: int) -> int:
 
 
 def _n_embedded(run: Store) -> int:
-    """How many weak components have coordinates; 0 where all points do."""
+    """Number of weak components with coordinates; 0 if all points have coordinates."""
     record = checkpoint.recorded_steps(run).get(("solve_embedding", "choose"))
     if record is None:  # pca
         return 0

@@ -31,8 +31,8 @@ def load_factor(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
 def load_local_factors(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
     """F of the points `rows` (n,), ascending, a union of weak components; for the methods that store rows of F.
 
-    The result is never square, because callers take a square factor for I - W with one row for each point. A row of
-    zeros is added if needed; it does not change F' F.
+    The result is never square, because callers treat a square factor as I - W, with one row for each point. A
+    row of zeros is added if needed; it does not change F' F.
     """
     inside = np.zeros(blocks.n, bool)
     inside[rows] = True

@@ -127,7 +127,7 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _of_good_embedding(metrics: Metrics) -> str:
-    """What the measures say where no warning of quality applies."""
+    """The verdict if no warning about quality applies."""
     trust, continuity = value_of(metrics, "trustworthiness"), value_of(metrics, "continuity")
     if trust is None:
         return "The quality of the embedding was not measured."

@@ -24,7 +24,7 @@ Ids = npt.NDArray[np.int64]
 def raise_recall(config: Config, layout: Layout) -> Generator[Step, list[Report], Round]:
     """Measure the recall, and search with more overlap while it is too low; returns the round whose lists are used.
 
-    Lists of varying length are not searched again. Raises BoundsNotMet where the recall stays too low.
+    Lists of varying length are not searched again. Raises BoundsNotMet if the recall stays too low.
     """
     neighbors, k = config.neighbors, layout.k_max
     method = neighbor_method(neighbors.method, layout.n_points, layout.n_features)

@@ -32,7 +32,7 @@ def color_source(store: Store, rows: npt.NDArray[np.int64]) -> "ColorSource | No
 
 
 def label_name(section: dict[str, Any], kind: str) -> str:
-    """What a picture calls the labels of an input section: the name of their column or array where they have one.
+    """The name of the labels of an input section in pictures: their column or array if it has a name.
 
     >>> label_name({"kind": "csv", "label": "species"}, "categorical"), label_name({"kind": "csv", "label": "4"}, "")
     ('species', 'column 4')
