@@ -59,7 +59,7 @@ class TestImport:
 
 
 class TestEmbed:
-    def test_is_a_run(self, roll, tmp_path):
+    def test_embed_equals_a_run(self, roll, tmp_path):
         store = str(tmp_path / "run.zarr")
         Y = embed(roll, method="ltsa", neighbors={"n_neighbors": 10}, output={"store": store}, **QUICK)
         assert Y.shape == (400, 2)

@@ -65,7 +65,7 @@ class TestEgress:
         assert may_reach(objects, address, port, protocol) == EVERY
 
     @pytest.mark.parametrize("port", [443, 6443, 8443, 16443])
-    def test_the_driver_reaches_the_api_servers_own_port(self, objects, port):
+    def test_driver_reaches_the_api_server(self, objects, port):
         assert "driver" in may_reach(objects, "192.0.2.1", port)
 
     def test_other_pods_of_the_namespace_have_no_egress(self, objects):
@@ -81,7 +81,7 @@ class TestEgress:
     def test_only_the_driver_reaches_the_api_where_data_lies_on_a_volume(self):
         assert may_reach(by_name("overlays/local-path"), "192.0.2.1", 443) == {"driver"}
 
-    def test_an_object_store_is_reached_by_all_that_read_and_write(self):
+    def test_object_store_is_reachable_from_all_pods_that_use_it(self):
         assert may_reach(by_name("overlays/s3"), "192.0.2.1", 443) >= WITH_DATA
 
     @pytest.mark.parametrize("address", ["169.254.170.23", "fd00:ec2::23"])
@@ -98,7 +98,7 @@ class TestEgress:
             for port in ports:
                 assert may_reach(made, address, port) == WITH_DATA
 
-    def test_on_azure_the_pods_ask_for_a_token(self, tmp_path):
+    def test_pods_request_a_token_on_azure(self, tmp_path):
         made = with_components(tmp_path, "components/azure-identity")
         asking = {part for part, pod in pods(made).items()
                   if pod["metadata"]["labels"].get("azure.workload.identity/use") == "true"}  # fmt: skip
@@ -114,7 +114,7 @@ class TestIdle:
         made = dask.config.collect_env(given)
         return list(made["distributed"]["scheduler"]["http"]["routes"])
 
-    def test_the_routes_are_those_of_distributed_and_the_operators(self, routes):
+    def test_scheduler_has_the_default_routes_and_that_of_the_operator(self, routes):
         text = (Path(distributed.__file__).parent / "distributed.yaml").read_text()
         usual = yaml.safe_load(text)["distributed"]["scheduler"]["http"]["routes"]
         assert routes == [*usual, "distributed.http.scheduler.api"]

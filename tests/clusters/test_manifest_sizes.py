@@ -31,7 +31,7 @@ def asked_in_all(objects) -> tuple[int, float, float]:
     return sum(many.values()), memory / 2**30, round(cores, 3)
 
 
-class TestInAll:
+class TestTotals:
     """Sums of the requests, compared with the documentation."""
 
     @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -60,7 +60,7 @@ class TestSchemas:
         message = yaml.safe_load(re.sub(r"^# (components:|  - )", r"\1", text, flags=re.MULTILINE))
         assert sorted(message["components"]) == [f"../../{component}" for component in COMPONENTS]
 
-    def test_the_secret_goes_to_the_pods_that_read_and_write(self, tmp_path):
+    def test_secret_is_given_to_pods_that_read_and_write(self, tmp_path):
         made = with_components(tmp_path, "components/s3-secret")
         given = {part for part, pod in pods(made).items() if container(pod).get("envFrom")}
         assert given == {"driver", "worker", "memory"}
@@ -71,7 +71,7 @@ class TestSchemas:
 
     @pytest.mark.parametrize("path", [("spec", "wokers"), ("spec", "worker", "spec", "containers", 0, "imagee"),
                                       ("spec", "scheduler", "service", "port")])  # fmt: skip
-    def test_a_misspelt_field_is_found(self, objects, path):
+    def test_misspelt_field_of_a_custom_resource_is_detected(self, objects, path):
         from jsonschema import ValidationError  # noqa: PLC0415
 
         resource = copy.deepcopy(custom_resources(objects)[0])
@@ -82,7 +82,7 @@ class TestSchemas:
         with pytest.raises(ValidationError, match=str(path[-1])):
             check_custom_resource(resource)
 
-    def test_a_misspelt_native_field_is_found(self, objects):
+    def test_misspelt_field_of_a_native_resource_is_detected(self, objects):
         wrong = copy.deepcopy(objects["CronJob", "lle"])
         wrong["spec"]["jobTemplate"]["spec"]["backofLimit"] = 3
         with pytest.raises(Exception, match="backofLimit"):
@@ -196,7 +196,7 @@ class TestSafety:
             assert inner["allowPrivilegeEscalation"] is False
             assert inner["capabilities"] == {"drop": ["ALL"]}
 
-    def test_the_config_reaches_only_the_data(self, objects, monkeypatch):
+    def test_config_may_only_name_data_places(self, objects, monkeypatch):
         """Allowed are the mounted data volume or the bucket of the overlay, not the driver's files and token."""
         name, data = Path(container(driver_pod(objects))["args"][2]).name, allowed_places(objects)
         own = {mount["mountPath"] for mount in container(driver_pod(objects))["volumeMounts"]} - {"/data"}
@@ -296,7 +296,7 @@ class TestJob:
         assert (job.get("parallelism", 1), job.get("completions", 1)) == (1, 1)
         assert JOB_UID in {each["name"] for each in container(driver_pod(objects))["env"]}
 
-    def test_a_run_waits_longer_than_the_lock_of_another_jobs_dead_pod_lasts(self, objects):
+    def test_lock_wait_exceeds_the_lifetime_of_a_dead_pods_lock(self, objects):
         _, config = config_of(objects)
         limit = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"]
         assert STALE_SECONDS < config.execution.lock_wait < limit
@@ -346,12 +346,12 @@ class TestTemplates:
 
 
 class TestReadme:
-    def test_it_says_how_long_a_run_may_take(self, objects):
+    def test_documentation_states_the_time_limit_of_a_run(self, objects):
         seconds = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"]
         match = re.search(r"(\d+) h \(`activeDeadlineSeconds`", (REPOSITORY / "docs" / "kubernetes.md").read_text())
         assert int(match[1]) * 3600 == seconds
 
-    def test_the_paths_and_the_version_it_names_are_there(self):
+    def test_paths_and_versions_in_the_documentation_exist(self):
         text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
         named = set(re.findall(r"(?<![/\w])((?:k8s|configs)/[\w./-]*[\w])", text))
         assert {"k8s/Dockerfile", "configs/kubernetes.yaml", "k8s/overlays/local-path", "k8s/look.json"} <= named
@@ -378,7 +378,7 @@ class TestReadme:
         assert claims == {name for kind, name in objects if kind == "PersistentVolumeClaim"}
 
 
-def test_the_map_holds_the_files_its_generator_names(objects):
+def test_config_map_contains_the_files_of_its_generator(objects):
     files = yaml.safe_load((REPOSITORY / "configs" / "Kustomization").read_text())["configMapGenerator"][0]["files"]
     [data] = [each["data"] for (kind, _), each in objects.items() if kind == "ConfigMap"]
     assert set(files) == set(data)

@@ -87,7 +87,7 @@ class TestFinding:
         assert not [name for name in names if SECRET_NAME.search(name)], text
 
     @pytest.mark.parametrize("path", sorted((REPOSITORY / "configs").glob("*.yaml")), ids=lambda path: path.name)
-    def test_the_shipped_configs_hold_none(self, path):
+    def test_shipped_configs_contain_no_secrets(self, path):
         assert list(secrets_in(yaml.safe_load(path.read_text()))) == []
 
 
@@ -127,7 +127,7 @@ class TestConfigs:
             load_config(path)
         assert PASSWORD not in str(caught.value)
 
-    def test_the_command_ends_with_2_and_shows_nothing(self, tmp_path):
+    def test_command_with_a_secret_exits_with_2_without_showing_it(self, tmp_path):
         path = written(tmp_path, job(output={"store": SECRETS["user in a URL"]}))
         for arguments in (["run", str(path)], ["status", SECRETS["user in a URL"]]):
             command = [sys.executable, "-m", "pipeline", *arguments, "--json"]
@@ -194,7 +194,7 @@ class TestConfinement:
 
     @pytest.mark.parametrize("key", ["partition", "account", "interface", "log_directory", "local_directory"])
     @pytest.mark.parametrize("text", ["data\ntouch EVIL", "data EVIL", "data;touch EVIL", "data$(touch EVIL)"])
-    def test_no_other_key_brings_a_line_or_a_command_into_the_script_of_a_job(self, load, key, text):
+    def test_no_other_key_can_add_commands_to_a_job_script(self, load, key, text):
         with pytest.raises(ConfigError, match=key) as caught:
             load(execution={"cluster": {"kind": "slurm", key: text}})
         assert caught.value.exit_code == 2

@@ -39,7 +39,7 @@ def belongs_to(tmp_path, *lines):
     (tmp_path / "own").write_text("\n".join(lines) + "\n")
 
 
-def test_a_machine_without_limits(cgroups):
+def test_machine_without_groups_has_its_free_memory(cgroups):
     assert available_memory() == 100 * GIB
 
 
@@ -49,7 +49,7 @@ def test_page_cache_counts_as_free_memory(cgroups, old):
     assert available_memory() == 7 * GIB
 
 
-def test_no_limit_is_none(cgroups):
+def test_group_without_a_limit_does_not_restrict(cgroups):
     cgroups(".", "max", 7 * GIB, 0)
     assert available_memory() == 100 * GIB
 

@@ -226,7 +226,7 @@ class TestRecords:
         assert "seconds" not in recorded_steps(store)["make", "fill"]
 
 
-class TestOtherWaysToTheSameArray:
+class TestArraysOfAnotherMethod:
     OTHER = replace(STEP, name="copy", decides=Decides({"a": 2}), writes=replace(STEP.writes, bundles=()))
 
     def test_array_belongs_to_the_step_that_wrote_it_last(self, store):
@@ -311,7 +311,7 @@ class TestInvalidate:
 
 
 class TestChanges:
-    def test_a_changed_step_forgets_what_others_computed_from_it(self, store):
+    def test_changed_step_forgets_all_steps_computed_from_it(self, store):
         later = replace(STEP, name="later", writes=Writes())
         measure = replace(STEP, name="measure", writes=Writes(), feeds=False)
         for step in (STEP, later, measure):

@@ -76,7 +76,7 @@ def test_run_that_stops_in_reused_steps_hides_the_earlier_embedding(job, tmp_pat
     assert lle("export", store, tmp_path / "y.npy")["rows"] == N
 
 
-def test_a_killed_run_of_another_config_leaves_no_metrics(job, tmp_path, monkeypatch):
+def test_killed_run_of_another_config_hides_the_metrics(job, tmp_path, monkeypatch):
     store = tmp_path / "run.zarr"
 
     def killed(*_, **__):
@@ -92,7 +92,7 @@ def test_a_killed_run_of_another_config_leaves_no_metrics(job, tmp_path, monkeyp
     nothing_of_before(store, tmp_path / "y")
 
 
-def test_the_same_config_stopped_again_keeps_its_embedding(job, tmp_path, monkeypatch):
+def test_stopped_run_of_the_same_config_keeps_the_embedding(job, tmp_path, monkeypatch):
     def stopped(config, layout):
         raise Interrupted(2)
         yield

@@ -44,7 +44,7 @@ def finished(folder: Path) -> Store:
     return store
 
 
-class TestTakenOver:
+class TestCopiedSteps:
     def test_only_undamaged_blocks_are_copied_from_another_store(self, tmp_path):
         source_store = finished(tmp_path / "source_store.zarr")
         chunk = Path(source_store.url, "x/c/1")

@@ -222,7 +222,7 @@ class TestBothExecutors:
             run_step(PRODUCE, "", store, executor, Progress())
         assert set(calls(store)) == set(range(N_BLOCKS))
 
-    def test_a_damaged_chunk_forgets_its_producer_and_nothing_else(self, store, executor):
+    def test_damaged_chunk_forgets_only_the_block_that_wrote_it(self, store, executor):
         run_step(PRODUCE, "", store, executor, Progress())
         path = Path(store.url, "x", "c", "3")
         path.write_bytes(path.read_bytes()[:-3])
@@ -292,7 +292,7 @@ class TestSerial:
         assert before == [["openblas", 1]]
         assert after == [["openblas", 1], ["openmp", 1]]
 
-    def test_a_task_that_exits_is_a_failure_of_its_block(self, store, serial):
+    def test_task_that_exits_fails_only_its_block(self, store, serial):
         def leave(store, block):
             raise SystemExit(5)
 
@@ -408,7 +408,7 @@ class TestDistributed:
         assert len(contents[0]) > 60
 
 
-class TestCrowd:
+class TestWorkerCount:
     def test_number_of_workers_is_updated(self, monkeypatch):
         class Scheduler:
             workers, asked = 1, 0
@@ -433,7 +433,7 @@ class TestCrowd:
         assert (sizes, scheduler.asked) == ([1, 1, 9, 1], 3)
 
 
-class TestErrorsTravel:
+class TestPickledErrors:
     """Errors are pickled between processes and must keep their message."""
 
     @pytest.mark.parametrize("error", [InputError("a"), BoundsNotMet("b"), CorruptChunk("x", "3", "torn")])

@@ -157,7 +157,7 @@ class TestWalk:
                 assert step.n_blocks >= small[step.key].n_blocks, step.name
 
 
-class TestWalkItself:
+class TestWalkReports:
     def test_walk_sends_expected_reports_and_passes_on_the_layout(self):
         heard = []
 

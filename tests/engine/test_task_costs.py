@@ -134,7 +134,7 @@ class TestBlocksFollowMemory:
 
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     @pytest.mark.parametrize("limit", [1 * GIB, 2 * GIB, 3 * GIB, 64 * GIB])
-    def test_the_largest_power_of_two_that_fits(self, limit, dtype):
+    def test_block_size_is_the_largest_power_of_two_that_fits(self, limit, dtype):
         config = config_of(neighbors={"n_neighbors": 12, "method": "pynndescent"})
         layout = replace(make_layout(config, n=1_750_016, d=64, block=65_536), dtype=dtype)
         fitted = task_costs.fit_blocks(STAGES, config, layout, limit)

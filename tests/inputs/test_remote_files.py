@@ -87,7 +87,7 @@ class TestSameRows:
         assert [file["name"].removesuffix(".npy") for file in files] in (found, [f"{name}.*" for name in found])
 
 
-class TestHowMuchIsRead:
+class TestBytesRead:
     """Bytes and requests, counted by a forwarder."""
 
     N, D = 20_000, 8

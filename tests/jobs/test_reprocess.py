@@ -162,7 +162,7 @@ class TestOtherFiles:
         self.twice(run_other, real_job, "--set", f"embedding.align={other}")
 
 
-class TestHalfAVersion:
+class TestIncompleteVersions:
     def test_version_killed_before_its_first_step_is_not_reused(self, job, tmp_path):
         root = Versions(str(tmp_path / "run.zarr"))
         dead = {"host": "elsewhere", "pid": 1, "started": 0, "alive": 0, "token": "0"}

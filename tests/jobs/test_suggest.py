@@ -196,7 +196,7 @@ class TestCommand:
         assert "Traceback" not in out + err
 
     @pytest.mark.slow
-    def test_a_method_that_needs_more_neighbours_says_so_in_its_line(self, path):
+    def test_candidates_below_the_needed_neighbours_show_the_reason(self, path):
         code, out, _ = invoke(path, "--sample", 200, "--json", "--set", "method=hessian")
         assert code == 0
         lines = {one["n_neighbors"]: one for one in json.loads(out)["candidates"]}

@@ -358,7 +358,7 @@ def test_reports_are_copied_with_shared_steps(swept):
     assert first["mend_graph", "measure_recall"] == second["mend_graph", "measure_recall"]
 
 
-class TestOtherVersions:
+class TestWorkerOfAnotherVersion:
     """A late worker with another version of numpy than this process."""
 
     def test_worker_with_another_version_runs_no_experiment(self):

@@ -114,7 +114,7 @@ def test_a_change_back_and_forth_gives_the_same_bytes(tmp_path):
     assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == before
 
 
-def test_duplicates_invalid_rows_and_two_components_come_back_in_input_order(tmp_path):
+def test_duplicates_invalid_rows_and_components_are_in_input_order(tmp_path):
     rng = np.random.default_rng(8)
     roll = sample("swiss_roll", 0, 1200, 5, 0.0, 0.0).points
     X = np.concatenate([roll, roll[:300] + 200.0, roll[100:150], roll[:1]])
@@ -174,7 +174,7 @@ def s_curve(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".parquet", ".csv"])
-def test_export(tmp_path, s_curve, suffix):
+def test_export_equals_the_stored_embedding(tmp_path, s_curve, suffix):
     out = tmp_path / f"y{suffix}"
     assert lle("export", s_curve, out)["rows"] == 400
     Y = Store(str(s_curve)).read_all("embedding")
@@ -218,7 +218,7 @@ def test_arrays_of_another_search_method_are_not_reused(tmp_path):
     assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == before
 
 
-def test_small_data_are_embedded_whatever_min_component_says(tmp_path):
+def test_small_data_are_embedded_for_any_min_component(tmp_path):
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 40})
     metrics = lle("run", config, "--set", "neighbors.n_neighbors=6")["metrics"]
     assert metrics["closed_classes_left"] == 1

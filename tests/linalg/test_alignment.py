@@ -209,7 +209,7 @@ def test_missing_store_is_refused(tmp_path, command):
 
 
 @pytest.mark.parametrize("rng", [83], indirect=True)
-def test_a_version_is_aligned_with_the_published_one(tmp_path, rng):
+def test_new_version_is_aligned_with_the_published_one(tmp_path, rng):
     points, output = bowl(1010, rng), {"report": False, "keep": 2}
     job = Job(tmp_path / "job", points[:1000], output=output)
     first = job.run("embedding.align=previous")

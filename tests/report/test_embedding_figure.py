@@ -103,7 +103,7 @@ def test_coordinates_of_the_three_panels(figures: list[Figure]) -> None:
     assert figures[0].get_supxlabel() == "the first 3 of 4 coordinates"
 
 
-class TestSideBySide:
+class TestComponentsSideBySide:
     """Components in one picture: moved apart, not scaled, the largest first."""
 
     sizes = (3, 40, 10, 30, 5, 20)

@@ -154,21 +154,21 @@ class TestAlignment:
                   "components": [] if reason else [{**one, **component}]}  # fmt: skip
         return warnings({**METRICS, "alignment": report}, CONFIG)
 
-    def test_of_coordinates_that_stayed_and_of_a_first_run_nothing_is_said(self):
+    def test_no_warning_for_stable_coordinates_or_a_first_run(self):
         assert self.said() == self.said(reason="no earlier embedding") == []
 
-    def test_what_is_left(self):
+    def test_residual_after_alignment_is_a_warning(self):
         [sentence] = self.said(residual_after=1.24)
         assert "41 shared rows of component 0 changed: 1.24 of their size" in sentence
         assert self.said(residual_after=bounds.MOVED) == []
 
     @pytest.mark.parametrize(("ratio", "angle", "moved"), [(0.5, 0.1, False), (0.5, 1.0, True), (0.1, 0.2, False)])
-    def test_at_unit_norm_the_number_of_points_is_no_change(self, ratio, angle, moved):
+    def test_change_of_size_by_the_number_of_points_is_no_warning_at_unit_norm(self, ratio, angle, moved):
         """Half as large coordinates, turned in a direction that no rotation takes back."""
         left = abs(ratio * complex(math.cos(angle), math.sin(angle)) - 1.0)
         assert bool(self.said(scale="unit_norm", residual_after=left, size_ratio=ratio)) is moved
 
-    def test_what_could_not_be_aligned(self):
+    def test_components_without_alignment_are_a_warning(self):
         [sentence] = self.said(rows_shared=0, residual_after=None, size_ratio=None)
         assert "no rows are shared" in sentence
         [sentence] = self.said(residual_after=None, size_ratio=None)

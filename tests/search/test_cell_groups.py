@@ -48,7 +48,7 @@ def measured(run) -> dict:
     return collect(reports, {key: {} for key in reports}, N, 30)
 
 
-class TestRaised:
+class TestRaisedRecall:
     def test_recall_is_raised_until_the_bound_holds(self, search):
         run = search(0.95)
         recalls = measured(run)

@@ -185,7 +185,7 @@ def test_every_method_agrees_with_its_dense_matrices(tmp_path, method, neighbors
     assert largest_angle(embedding, vectors) < 0.05
 
 
-class TestGiven:
+class TestGivenNumbers:
     """A number of neighbours for each input row."""
 
     def check(self, store: Store, X: np.ndarray, wanted: np.ndarray) -> None:

@@ -128,7 +128,7 @@ class TestClosedClasses:
         np.testing.assert_array_equal(run.store.read_all("neighbor_distances"), distances.astype(np.float32))
 
 
-class TestGoodGraph:
+class TestConnectedGraph:
     def test_connected_graph_is_not_changed(self, mend, rng):
         """A ring: every point is reached from every other."""
         angle = 2 * np.pi * np.arange(200) / 200

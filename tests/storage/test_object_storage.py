@@ -179,7 +179,7 @@ class TestCreate:
             assert [objects.get(f"lock{number}")] == won
         return winners
 
-    def test_one_of_many_at_once(self, bucket):
+    def test_one_of_many_simultaneous_writers_creates_the_object(self, bucket):
         assert self.race(open_objects(bucket.url("race"))) == [1, 1, 1, 1]
 
     def test_one_writer_wins_without_conditional_writes(self, bucket, monkeypatch):
@@ -210,7 +210,7 @@ class TestCreate:
         assert objects.create("lock", b"mine")
         assert not objects.create("lock", b"other")
 
-    def test_one_driver_at_a_time(self, bucket):
+    def test_only_one_driver_gets_the_lock(self, bucket):
         store = Store(bucket.url("locked.zarr"))
         with RunLock(store):
             with pytest.raises(StoreError, match="another run holds this store"), RunLock(store):
@@ -321,7 +321,7 @@ class TestFaults:
     @pytest.mark.slow
     @pytest.mark.timeout(1800)
     @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
-    def test_a_run_under_faults_ends_at_the_first_attempt_with_the_same_bytes(self, bucket, tmp_path):
+    def test_run_under_faults_succeeds_at_the_first_attempt_with_the_same_bytes(self, bucket, tmp_path):
         share = 0.10
         source = {"kind": "synthetic", "name": "s_curve", "n_points": N_POINTS, "seed": 5}
         runs.run(load_config(config_at(tmp_path / "here.yaml", source, str(tmp_path / "run"))), False, RunProgress())
@@ -378,7 +378,7 @@ class TestAzure:
         monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.1)
         return azurite
 
-    def test_one_of_many_at_once(self, container):
+    def test_one_of_many_simultaneous_writers_creates_the_object_on_azure(self, container):
         assert TestCreate().race(open_objects(container.url("race"))) == [1, 1, 1, 1]
 
     def test_objects(self, container):
@@ -429,7 +429,7 @@ class TestAzure:
 class TestSwift:
     """A real service that keeps its objects on disk."""
 
-    def test_one_of_many_at_once(self, swift, monkeypatch):
+    def test_one_of_many_simultaneous_writers_creates_the_object_on_swift(self, swift, monkeypatch):
         for name, value in swift.environment.items():
             monkeypatch.setenv(name, value)
         assert TestCreate().race(open_objects(swift.url("race"))) == [1, 1, 1, 1]

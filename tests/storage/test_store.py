@@ -509,7 +509,7 @@ def remote_objects(path: Path) -> RemoteObjects:
     return RemoteObjects(f"file://{path}")
 
 
-class TestPassingFaults:
+class TestTemporaryFaults:
     """Writes with temporary failures are retried; others are not."""
 
     @pytest.fixture

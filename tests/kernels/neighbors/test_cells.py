@@ -114,7 +114,7 @@ class TestNearestCells:
         assert actual.dtype == np.int32
 
     @pytest.mark.parametrize("n", [2, 8, 64])
-    def test_the_lowest_of_equal_scores_are_the_first(self, rng, n):
+    def test_ties_between_scores_go_to_the_lowest_cell(self, rng, n):
         scores = rng.integers(0, 5, (50, 200)).astype(float)
         np.testing.assert_array_equal(cells._lowest(scores, n), np.argsort(scores, axis=1, kind="stable")[:, :n])
 

@@ -121,7 +121,7 @@ class TestExactBackEnds:
 
 class TestQueriesApartFromPoints:
     @pytest.mark.parametrize("search", [kdtree_neighbors, brute_neighbors])
-    def test_a_block_against_all_points(self, search, rng):
+    def test_block_of_queries_against_all_points(self, search, rng):
         points = rng.normal(size=(90, 3))
         lists = search(points[30:50], np.arange(30, 50), points, np.arange(90), 6)
         ids, distances = brute_force(points, 6)
@@ -186,7 +186,7 @@ class TestApproximateCell:
 
 class TestExactDistances:
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    def test_in_float64_whatever_the_points(self, rng, dtype):
+    def test_distances_are_float64_for_any_dtype(self, rng, dtype):
         points = (rng.normal(size=(20, 3)) + 1000).astype(dtype)
         positions = rng.integers(0, 20, size=(20, 4))
         expected = np.linalg.norm(points[positions].astype(np.float64) - points[:, None].astype(np.float64), axis=2)

@@ -56,7 +56,7 @@ def test_second_process_compiles_nothing_and_gives_the_same_graph():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "d", "k"), [(20_000, 50, 13), (6000, 20, 9), (3000, 784, 13)])
-def test_the_graph_is_that_of_pynndescent(original, n, d, k):
+def test_graph_equals_that_of_pynndescent(original, n, d, k):
     for seed in (1, 7):
         X = np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
         expected = graph(X, k, seed)
