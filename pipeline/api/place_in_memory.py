@@ -8,9 +8,8 @@ import numpy.typing as npt
 
 from ..core.errors import InputError, StoreError
 from ..engine import checkpoint
-from ..engine.plan import KDTREE_FEATURES
-from ..kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors
-from ..kernels.out_of_sample import of_one_component, place
+from ..kernels.neighbors.knn import NO_POINT, exact_neighbors
+from ..kernels.out_of_sample import Neighborhood, place
 from ..kernels.projection import project_like
 from ..linalg.preprocess import Transform, unit_rows
 from ..linalg.reg_choice import reg_of_run
@@ -20,11 +19,6 @@ from ..storage.store import Store
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-BATCH_BYTES = 16 * 2**20
-BRUTE_ROWS = 1024
-NEW = -2
-"""An id that no point has, so no point is excluded as the query itself."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +50,7 @@ class Training:
             queries = unit_rows(queries)
         if self.method == "pca":
             return project_like(queries, self.points, self.embedding)
-        lists = nearest(queries, self.points, min(self.n_neighbors, len(self.points)))
-        placed = np.empty((len(rows), self.embedding.shape[1]))
-        batch = max(1, BATCH_BYTES // (8 * lists.ids.shape[1] * (self.points.shape[1] + lists.ids.shape[1])))
-        for start in range(0, len(rows), batch):
-            part = slice(start, start + batch)
-            ids = lists.ids[part]
-            placed[part] = place(
-                queries[part], self.points[ids], self.embedding[ids], lists.distances[part],
-                of_one_component(ids, self.component[ids]), self.reg, self.rule,
-            ).coordinates  # fmt: skip
-        return placed
+        return self._from_neighbors(queries, self.points, self.embedding, self.component)
 
     def place_back(self, coordinates: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """The rows (b, d) in input units for coordinates (b, m): `place` with the roles of the two spaces exchanged.
@@ -83,17 +67,18 @@ class Training:
             affine = np.column_stack([embedding, np.ones(len(embedding))])
             map_ = np.linalg.lstsq(affine, rows.astype(np.float64), rcond=None)[0]
             return np.asarray(np.column_stack([coordinates, np.ones(len(coordinates))]) @ map_)
-        lists = nearest(coordinates, embedding, min(self.n_neighbors, len(embedding)))
-        result = np.empty((len(coordinates), rows.shape[1]))
-        batch = max(1, BATCH_BYTES // (8 * lists.ids.shape[1] * (rows.shape[1] + lists.ids.shape[1])))
-        for start in range(0, len(coordinates), batch):
-            part = slice(start, start + batch)
-            ids = lists.ids[part]
-            result[part] = place(
-                coordinates[part], embedding[ids], rows[ids].astype(np.float64), lists.distances[part],
-                of_one_component(ids, component[ids]), self.reg, self.rule,
-            ).coordinates  # fmt: skip
-        return result
+        return self._from_neighbors(coordinates, embedding, rows, component)
+
+    def _from_neighbors(
+        self, queries: npt.NDArray[np.float64], points: npt.NDArray[np.floating], values: npt.NDArray[np.floating],
+        component: npt.NDArray[np.int32],
+    ) -> npt.NDArray[np.float64]:  # fmt: skip
+        """The values (b, m) of queries (b, d), by the weights of the points (n, d) near them with values (n, m)."""
+        ids, k = np.arange(len(points)), min(self.n_neighbors, len(points))
+        lists = exact_neighbors(queries, np.full(len(queries), NO_POINT), points, ids, k)
+        return place(
+            queries, lists, Neighborhood(points, values, component, lists.ids), self.reg, self.rule
+        ).coordinates
 
 
 def _require_finite(rows: npt.NDArray[np.float64]) -> None:
@@ -103,18 +88,6 @@ def _require_finite(rows: npt.NDArray[np.float64]) -> None:
             f"input: {bad.size} of {len(rows)} rows to embed hold NaN or infinity (first: row {bad[0]}); correct "
             f"or remove them"
         )
-
-
-def nearest(queries: npt.NDArray[np.floating], points: npt.NDArray[np.floating], k: int) -> NeighborLists:
-    """The k nearest points (n, d) of each query (b, d), exact, nearest first; a query may equal a point."""
-    query_ids, ids = np.full(len(queries), NEW), np.arange(len(points))
-    if points.shape[1] <= KDTREE_FEATURES:
-        return kdtree_neighbors(queries, query_ids, points, ids, k)
-    parts = [
-        brute_neighbors(queries[start : start + BRUTE_ROWS], query_ids[start : start + BRUTE_ROWS], points, ids, k)
-        for start in range(0, max(1, len(queries)), BRUTE_ROWS)
-    ]
-    return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def state_of(store: Store) -> str:

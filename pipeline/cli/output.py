@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from ..engine import task_costs
+from ..core.errors import gib
 
-GIB = 2**30
 LISTED = 20  # names of columns in a line
 
 
@@ -35,15 +34,15 @@ def describe_plan(plan: dict[str, Any]) -> str:
     lines = [f"{'step':<34}{'tasks':>7}{'kept':>7}{'GiB a task':>12}{'GiB on disk':>13}  where"]
     for row in plan["steps"]:
         name = f"{row['stage']}.{row['step']}"
-        size, disk = row["bytes_per_task"] / GIB, row["disk_bytes"] / GIB
+        size, disk = row["bytes_per_task"] / 2**30, row["disk_bytes"] / 2**30
         lines.append(f"{name:<34}{row['tasks']:>7}{row['reused']:>7}{size:>12.3f}{disk:>13.3f}  {row['where']}"
                      f"{'' if row['fits'] else ': does not fit'}")  # fmt: skip
     if plan["worker_room"] is not None:
-        limit, room = task_costs.gib(plan["worker_memory"]), task_costs.gib(plan["worker_room"])
+        limit, room = gib(plan["worker_memory"]), gib(plan["worker_room"])
         lines.append(f"a worker of {limit} has room for {room} per task")
     lines.append(
-        f"total on disk: {plan['array_bytes'] / GIB:.2f} GiB of arrays; with M and intermediate results at most "
-        f"{plan['disk_bytes'] / GIB:.2f} GiB"
+        f"total on disk: {gib(plan['array_bytes'])} of arrays; with M and intermediate results at most "
+        f"{gib(plan['disk_bytes'])}"
     )
     if sample := plan["fit_sample"]:
         lines.append(f"{sample['rows_fitted']} rows are fitted; {sample['rows_placed']} rows are placed, by blocks")
@@ -87,11 +86,11 @@ def describe_suggestion(suggestion: dict[str, Any], config: Path) -> str:
 
 
 def describe_solver(solver: dict[str, Any]) -> str:
-    size = f"{solver['predicted_bytes'] / GIB:.2f} GiB" if "predicted_bytes" in solver else solver["reason"]
+    size = gib(solver["predicted_bytes"]) if "predicted_bytes" in solver else solver["reason"]
     text = f"{solver['method']}, {size}"
     if "seconds" in solver:
         work = "for 1,000 products" if solver["method"] == "polynomial" else f"for {solver['gflop']:.3g} GFlop"
-        text += f" of {solver['allowed_bytes'] / GIB:.2f} allowed, about {solver['seconds']:.0f} s {work}"
+        text += f" of {gib(solver['allowed_bytes'])} allowed, about {solver['seconds']:.0f} s {work}"
     return f"{text} (from {solver['basis']})" if "basis" in solver else text
 
 

@@ -122,3 +122,12 @@ def first_rows(rows: Sequence[int], count: int | None = None) -> str:
     """
     more = ", ..." if (len(rows) if count is None else count) > min(len(rows), NAMED_ROWS) else ""
     return f"{', '.join(map(str, rows[:NAMED_ROWS]))}{more}, counted from 0"
+
+
+def gib(n_bytes: int) -> str:
+    """A size in memory or on disk for a message.
+
+    >>> gib(3 * 2**29), gib(5 * 2**20)
+    ('1.50 GiB', '0.005 GiB')
+    """
+    return f"{n_bytes / 2**30:.{2 if n_bytes >= 2**30 // 10 else 3}f} GiB"

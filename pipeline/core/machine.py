@@ -128,11 +128,16 @@ def versions() -> dict[str, str]:
 
 def peak_bytes() -> int:
     """Peak memory of this process in bytes since Linux's counter was last reset; on other systems, its memory now."""
+    return status_bytes("VmHWM") or int(psutil.Process().memory_info().rss)
+
+
+def status_bytes(key: str) -> int:
+    """A size from Linux's status of this process; 0 on other systems."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(f"{key}:"):
                 return int(line.split()[1]) * 1024
-    return int(psutil.Process().memory_info().rss)
+    return 0
 
 
 def reproducible_environment() -> dict[str, str]:

@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 
 from ..clusters.version_check import check_versions, require_versions, required_versions
 from ..core import stage_caches
-from ..core.errors import CorruptChunk, LleError, StageIncomplete, StoreError
+from ..core.errors import CorruptChunk, LleError, StageIncomplete, StoreError, gib
 from ..core.machine import available_memory, peak_bytes
 from ..storage.store import Store
 from . import checkpoint, subprocess_call, task_costs
@@ -124,7 +124,7 @@ class Executor:
         for suspect in suspects:
             for block, outcome in self._windowed(client, step, url, fingerprint, [suspect], 1):
                 if isinstance(outcome, KilledWorker):
-                    planned = task_costs.gib(step.runs.bytes_per_task)
+                    planned = gib(step.runs.bytes_per_task)
                     outcome = StageIncomplete(f"its worker was killed at each try (planned memory: {planned})")
                 yield block, outcome
 

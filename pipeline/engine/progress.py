@@ -18,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from ..core.errors import gib
 from .plan import BlockReport, Step
 
 LINE_SECONDS, WAIT_SECONDS = 10.0, 30.0
@@ -97,7 +98,7 @@ class RunProgress:
         suffix = f", {reused} kept from before" if reused else ""
         now = datetime.now().astimezone().strftime("%H:%M:%S")
         blocks = _counted(computed, "block")
-        self.say(f"{now} {stage}: {blocks} in {seconds:.1f} s, largest process {peak_bytes / 2**30:.2f} GiB{suffix}")
+        self.say(f"{now} {stage}: {blocks} in {seconds:.1f} s, largest process {gib(peak_bytes)}{suffix}")
 
     def stop(self) -> None:
         """Remove the bar from the screen (also after an error), and print the steps that were not printed yet."""

@@ -12,10 +12,10 @@ import signal
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 from ..core.errors import LleError, NotEnoughMemory
+from ..core.machine import peak_bytes, status_bytes
 
 Say = Callable[[str], None]
 
@@ -82,11 +82,6 @@ def stop_all() -> None:
         process.kill()
 
 
-def peak_bytes() -> int:
-    """Peak memory of this process, or 0 if the system does not report it."""
-    return _status_bytes("VmHWM")
-
-
 def _serve(
     connection: Connection, function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: int | None
 ) -> None:
@@ -117,20 +112,12 @@ def _die_with_parent() -> None:
 
 def _limit(max_bytes: int) -> None:
     """Make malloc fail beyond the limit. There is no limit on systems that do not count data pages."""
-    held = _status_bytes("VmData")
+    held = status_bytes("VmData")
     if held:
         resource: Any = importlib.import_module("resource")  # missing on Windows, where VmData is not reported either
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         wanted = held + max_bytes + SLACK_BYTES
         resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard < 0 else min(wanted, hard), hard))
-
-
-def _status_bytes(key: str) -> int:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(f"{key}:"):
-                return int(line.split()[1]) * 1024
-    return 0
 
 
 def _how(exit_code: int | None) -> str:

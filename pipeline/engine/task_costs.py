@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..core.errors import NotEnoughMemory
+from ..core.errors import NotEnoughMemory, gib
 from .plan import KDTREE_FEATURES, MIN_BLOCK_POINTS, WORKER, Layout, Stage, Step, walk
 
 MIB = 2**20
@@ -102,14 +102,6 @@ def fit_blocks(stages: Mapping[str, Stage], config: Any, layout: Layout, limit: 
             break
         layout = replace(layout, block_points=1 << (layout.block_points - 1).bit_length() - 1)
     return layout
-
-
-def gib(n_bytes: int) -> str:
-    """
-    >>> gib(3 * GIB // 2), gib(5 * MIB)
-    ('1.50 GiB', '0.005 GiB')
-    """
-    return f"{n_bytes / GIB:.2f} GiB" if n_bytes >= GIB // 10 else f"{n_bytes / GIB:.3f} GiB"
 
 
 def tree_bytes(rows: int, d: int) -> int:

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from ..config.models import Config
 from ..core.errors import InputError
-from ..engine.plan import KDTREE_FEATURES, block_points
+from ..engine.plan import block_points
 from ..inputs import Source
 from ..kernels.neighbors.duplicates import row_hashes
-from ..kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
+from ..kernels.neighbors.knn import NeighborLists, exact_neighbors, select_nearest
 from ..linalg.preprocess import Transform, fit_sample, unit_rows
 
 NEIGHBOR_BYTES = 256 * 2**20
@@ -100,7 +100,6 @@ def _with_neighbors(
     source: Source, transform: Callable[[Array], Array], points: Array, ids: Ids, n_queries: int, k: int
 ) -> NeighborSample:
     queries, query_ids = points[:n_queries], ids[:n_queries]
-    search = kdtree_neighbors if points.shape[1] <= KDTREE_FEATURES else brute_neighbors
     lists = NeighborLists(np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), np.inf))
     pool_ids, pool = np.empty(0, np.int64), np.empty((0, points.shape[1]), points.dtype)
     for _, rows, valid in _blocks(source):
@@ -108,7 +107,7 @@ def _with_neighbors(
         if not len(block_ids):
             continue
         block = transform(rows[valid][first])
-        nearest_in_block = search(queries, query_ids, block, block_ids, k)
+        nearest_in_block = exact_neighbors(queries, query_ids, block, block_ids, k)
         ids_of_both, both = (np.hstack(pair) for pair in zip(lists, nearest_in_block, strict=True))
         lists = select_nearest(ids_of_both, both, query_ids, k)
         used = np.unique(lists.ids[lists.ids >= 0])

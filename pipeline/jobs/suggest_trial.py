@@ -13,9 +13,8 @@ import numpy.typing as npt
 from ..config.models import Config, load_config, resolved, to_yaml
 from ..core.errors import Interrupted, LleError
 from ..engine.execute import wait_for_blocks
-from ..engine.plan import KDTREE_FEATURES
 from ..engine.progress import RunProgress
-from ..kernels.neighbors.knn import brute_neighbors, kdtree_neighbors
+from ..kernels.neighbors.knn import exact_neighbors
 from ..kernels.quality.trustworthiness import count_closer, neighbor_thresholds, trustworthiness
 from ..storage.store import Store
 from . import run as runs
@@ -88,8 +87,7 @@ def faithfulness(points: npt.NDArray[Any], embedding: Float64) -> tuple[Float64,
     scores = []
     for space, other in ((points, embedding), (embedding, points)):
         rows = np.arange(len(other))
-        search = kdtree_neighbors if other.shape[1] <= KDTREE_FEATURES else brute_neighbors
-        near = search(other, rows, other, rows, k).ids
+        near = exact_neighbors(other, rows, other, rows, k).ids
         ranks = count_closer(space, rows, space, 0, neighbor_thresholds(space, space[near])) + 1
         scores.append(np.clip(trustworthiness(ranks, len(points)), 0.0, 1.0))
     return scores[0], scores[1]

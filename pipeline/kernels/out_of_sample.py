@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from .factors.lle_weights import barycenter_weights
 from .neighbors.cells import Boxes
-from .neighbors.knn import TIE
+from .neighbors.knn import TIE, NeighborLists
 
 F64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -19,7 +19,20 @@ Bools = npt.NDArray[np.bool_]
 
 COINCIDENT = 1e-12
 """Relative to the size of the coordinates: closer points are equal up to rounding."""
-PAIRS_AT_ONCE = 2**20
+BATCH_BYTES = 16 * 2**20
+
+
+class Neighborhood(NamedTuple):
+    """Training points (w, d) that are neighbours of new points, in memory."""
+
+    points: npt.NDArray[np.floating]
+    """(w, d)"""
+    embedding: npt.NDArray[np.floating]
+    """(w, m)"""
+    component: npt.NDArray[np.integer]
+    """(w,) component of each, components have unrelated coordinates"""
+    positions: Ids
+    """(b, k) rows of these arrays that are the neighbours of each new point, nearest first; any row in empty slots"""
 
 
 class Placed(NamedTuple):
@@ -29,6 +42,8 @@ class Placed(NamedTuple):
     """(b, m)"""
     coincident: Bools
     """(b,) whether the point equals a training point, and has its coordinates."""
+    used: Bools
+    """(b, k) whether a neighbour has a weight: those in the component of the nearest one."""
 
 
 def reach_of(points: F64, boxes: Boxes, counts: Ids, k: int) -> F64:
@@ -66,27 +81,33 @@ def of_one_component(ids: Ids, component: npt.NDArray[np.integer]) -> Bools:
 
 
 def place(
-    points: npt.NDArray[np.floating], neighbors: npt.NDArray[np.floating], embedded: F64, distances: F64, valid: Bools,
-    reg: float, rule: str,
-) -> Placed:  # fmt: skip
-    """Weighted sums of the neighbours' coordinates, with the barycentric weights of the new points.
+    points: npt.NDArray[np.floating], lists: NeighborLists, training: Neighborhood, reg: float, rule: str
+) -> Placed:
+    """Weighted sums of the neighbours' coordinates, with the barycentric weights of the new points, a batch at a time.
 
     A new point that equals a training point gets its coordinates; with reg > 0 the weights would only approximate them.
 
     Args:
         points: (b, d) new points.
-        neighbors: (b, k, d) their neighbours, nearest first.
-        embedded: (b, k, m) their coordinates; invalid slots are ignored.
-        distances: (b, k) their distances.
-        valid: (b, k) mask of the slots with a neighbour; the first slot of each row is valid.
+        lists: their neighbours (b, k); the first slot of each row is filled.
+        training: the points that are neighbours.
         reg: as in `barycenter_weights`.
         rule: as in `barycenter_weights`.
     """
-    weights = barycenter_weights(points, neighbors, valid, reg, rule).weights
-    coincident = distances[:, 0] <= COINCIDENT * np.abs(neighbors[:, 0]).max(axis=1)
-    weights[coincident] = 0.0
-    weights[coincident, 0] = 1.0
-    return Placed(np.einsum("bk,bkm->bm", weights, np.where(valid[:, :, None], embedded, 0.0)), coincident)
+    k, width = lists.ids.shape[1], max(points.shape[1], training.embedding.shape[1])
+    used = of_one_component(lists.ids, training.component[training.positions])
+    coordinates, coincident = np.empty((len(points), training.embedding.shape[1])), np.empty(len(points), bool)
+    batch = max(1, BATCH_BYTES // (8 * k * (width + k)))
+    for rows in (slice(start, start + batch) for start in range(0, len(points), batch)):
+        valid, at = used[rows], training.positions[rows]
+        neighbors = training.points[at]
+        weights = barycenter_weights(points[rows], neighbors, valid, reg, rule).weights
+        equal = lists.distances[rows, 0] <= COINCIDENT * np.abs(neighbors[:, 0]).max(axis=1)
+        weights[equal] = 0.0
+        weights[equal, 0] = 1.0
+        embedded = np.where(valid[:, :, None], training.embedding[at], 0.0)
+        coordinates[rows], coincident[rows] = np.einsum("bk,bkm->bm", weights, embedded), equal
+    return Placed(coordinates, coincident, used)
 
 
 def of_equal_rank(

@@ -25,7 +25,7 @@ EMBEDDED = "_work/embedding"
 """Bundle in internal order, the last one that `write` writes; it records whether the eigenpairs converged."""
 
 
-class Earlier(NamedTuple):
+class EarlierEmbedding(NamedTuple):
     """An earlier embedding in the order of its input."""
 
     embedding: npt.NDArray[np.float64]
@@ -130,7 +130,9 @@ def align_components(
     return {**report, "reason": reason}
 
 
-def _align_component(store: Store, number: int, earlier: Earlier, scale: str) -> tuple[Report, npt.NDArray[np.float64]]:
+def _align_component(
+    store: Store, number: int, earlier: EarlierEmbedding, scale: str
+) -> tuple[Report, npt.NDArray[np.float64]]:
     """One component against the earlier component that shares most of its points.
 
     `size_ratio` is the norm of the new coordinates of the shared points over the norm of the earlier ones. With scale
@@ -173,12 +175,12 @@ def rotations(store: Store) -> npt.NDArray[np.float64]:
     return store.read_bundle(ROTATION)["rotations"]
 
 
-def _held_elsewhere(other: Store) -> Earlier | None:
+def _held_elsewhere(other: Store) -> EarlierEmbedding | None:
     with read_elsewhere(other):
         return _read(other, array_specs.ROW_HASH)
 
 
-def _held_before(store: Store) -> Earlier | None:
+def _held_before(store: Store) -> EarlierEmbedding | None:
     """The embedding of the last `write`; the saved copy if that one is incomplete or did not converge."""
     try:
         converged = bool(store.read_bundle(EMBEDDED).get("converged", True))
@@ -189,12 +191,12 @@ def _held_before(store: Store) -> Earlier | None:
         store.write_bundle(PREVIOUS, **earlier._asdict())
         return earlier
     try:
-        return Earlier(**store.read_bundle(PREVIOUS))
+        return EarlierEmbedding(**store.read_bundle(PREVIOUS))
     except CorruptChunk:  # usually there is no copy
         return None
 
 
-def _read(store: Store, hashes: array_specs.ArraySpec) -> Earlier | None:
+def _read(store: Store, hashes: array_specs.ArraySpec) -> EarlierEmbedding | None:
     """The embedding in a store; None if there is none. Raises CorruptChunk if a part of it is missing."""
     if not all(
         store.has_array(spec.name) for spec in (array_specs.EMBEDDING, array_specs.COMPONENT, array_specs.EIGENVALUES)
@@ -202,4 +204,5 @@ def _read(store: Store, hashes: array_specs.ArraySpec) -> Earlier | None:
         return None
     store.read_all(array_specs.EIGENVALUES.name)  # `write` writes this array last
     compared = store.read_all(hashes.name) if store.has_array(hashes.name) else np.empty((0, 2), np.uint64)
-    return Earlier(store.read_all(array_specs.EMBEDDING.name), store.read_all(array_specs.COMPONENT.name), compared)
+    embedding, component = (store.read_all(spec.name) for spec in (array_specs.EMBEDDING, array_specs.COMPONENT))
+    return EarlierEmbedding(embedding, component, compared)

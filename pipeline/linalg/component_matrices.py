@@ -4,9 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from ..core.errors import BoundsNotMet
 from ..kernels.factors.cost_matrix import local_factor
-from ..kernels.graph.connectivity import closed_classes
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -73,18 +71,3 @@ def _restrict_columns(matrix: csr_array, rows: Ids) -> csr_array:
     position = np.full(matrix.shape[1], -1, matrix.indices.dtype)
     position[rows] = np.arange(len(rows))
     return csr_array((matrix.data, position[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(rows)))
-
-
-def closed_point(factor: csr_array, component: int) -> int:
-    """A point of the component's one closed class. Raises BoundsNotMet if there are several classes."""
-    pattern = csr_array((np.ones(factor.nnz, np.int8), factor.indices, factor.indptr), shape=factor.shape)
-    classes = closed_classes(pattern)
-    if len(classes.sizes) != 1:
-        sizes = ", ".join(map(str, classes.sizes[:5]))
-        raise BoundsNotMet(
-            f"graph: expected one closed class in component {component}, found {len(classes.sizes)} ({sizes} points). "
-            f"No neighbour link leaves a closed class, so the null space of M has one dimension for each of them, and "
-            f"the lowest vectors only separate the classes. Set neighbors.reverse: auto (or 4), or raise n_neighbors"
-        )
-    members = np.flatnonzero(classes.class_of_point == 0)
-    return int(members[len(members) // 2])

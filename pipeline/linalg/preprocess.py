@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..core.errors import InputError
+from ..core.errors import InputError, first_rows
 from ..engine import task_costs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -121,10 +121,9 @@ def _standard(X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
     mean, spread = np.asarray(scaler.mean_), np.sqrt(np.asarray(scaler.var_))
     constant = np.flatnonzero(spread <= TINY_RELATIVE_SPREAD * np.abs(mean))
     if len(constant):
-        shown = ", ".join(map(str, constant[:5])) + (f" and {len(constant) - 5} more" if len(constant) > 5 else "")
         raise InputError(
             f"preprocess.scale: standard divides by the standard deviation, but {len(constant)} of {len(mean)} columns "
-            f"are constant (numbers {shown}, counted from 0). Leave them out with input.columns, or use scale: none"
+            f"are constant ({first_rows(constant.tolist())}). Leave them out with input.columns, or use scale: none"
         )
     return rounded_scaling(mean, spread)
 

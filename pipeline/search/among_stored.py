@@ -4,9 +4,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine import task_costs
-from ..engine.plan import KDTREE_FEATURES
 from ..kernels.neighbors.cells import Boxes
-from ..kernels.neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors, select_nearest
+from ..kernels.neighbors.knn import NO_POINT, NeighborLists, exact_neighbors, select_nearest
 from ..kernels.out_of_sample import reach_of, reached
 from ..storage import array_specs
 from ..storage.store import Store, block_of
@@ -15,8 +14,6 @@ Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
 
 HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20  # limits on the stored points in memory at one time
-BRUTE_ROWS = 1024
-NEW = -2  # an id that no point has, so no point is excluded as the query itself
 
 
 def halo_rows(row: int) -> int:
@@ -31,6 +28,7 @@ def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_em
     halo = halo_rows(stored.shape[1] * stored.dtype.itemsize)
     counts = _embedded_rows(trained, boxes, n_embedded)
     lists = NeighborLists(np.full((len(points), k), -1, np.int64), np.full((len(points), k), np.inf))
+    unknown = np.full(len(points), NO_POINT)
     bound = reach_of(points, boxes, counts, k)
     for batch in np.split(np.arange(len(counts)), np.flatnonzero(np.diff(np.cumsum(counts) // halo)) + 1):
         near = reached(points, np.minimum(bound, lists.distances[:, -1]), boxes, batch[counts[batch] > 0])
@@ -40,9 +38,10 @@ def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_em
         rows = np.concatenate([np.arange(boxes.start[box], boxes.stop[box]) for box in used])
         if n_embedded:
             rows = rows[trained.gather(array_specs.POINT_COMPONENT.name, rows) < n_embedded]
-        nearest = _search(points[queries], trained.gather(array_specs.POINTS.name, rows), rows, k)
+        near_points = trained.gather(array_specs.POINTS.name, rows)
+        nearest = exact_neighbors(points[queries], unknown[queries], near_points, rows, k)
         both = (np.hstack([lists.ids[queries], nearest.ids]), np.hstack([lists.distances[queries], nearest.distances]))
-        for column, better in zip(lists, select_nearest(*both, np.full(len(queries), NEW), k), strict=True):
+        for column, better in zip(lists, select_nearest(*both, unknown[queries], k), strict=True):
             column[queries] = better
     return lists
 
@@ -63,16 +62,6 @@ def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Ids:
             embedded = trained.read(array_specs.POINT_COMPONENT.name, first, past) < n_embedded
             counts[inside] = np.add.reduceat(embedded.astype(np.int64), boxes.start[inside] - first)
     return counts
-
-
-def _search(queries: Floats, points: Floats, rows: Ids, k: int) -> NeighborLists:
-    """The nearest of some training points, by the k-d tree or, with many features, by matrix products."""
-    new = np.full(len(queries), NEW)
-    if points.shape[1] <= KDTREE_FEATURES:
-        return kdtree_neighbors(queries, new, points, rows, k)
-    slices = [slice(first, first + BRUTE_ROWS) for first in range(0, len(queries), BRUTE_ROWS)]
-    parts = [brute_neighbors(queries[part], new[part], points, rows, k) for part in slices]
-    return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 # --- bytes of a task (engine/task_costs.py explains the terms)

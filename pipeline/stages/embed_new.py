@@ -15,7 +15,7 @@ from ..engine import task_costs
 from ..engine.plan import Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..inputs import open_source
 from ..kernels.neighbors.knn import NeighborLists
-from ..kernels.out_of_sample import distance_ratio, of_equal_rank, of_one_component, place
+from ..kernels.out_of_sample import BATCH_BYTES, Neighborhood, distance_ratio, of_equal_rank, place
 from ..linalg.preprocess import Transform, unit_rows
 from ..search.among_stored import halo_rows, nearest_points
 from ..storage import array_specs
@@ -26,7 +26,6 @@ from ..storage.store import Store, read_elsewhere
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
 
-BATCH_BYTES = 16 * 2**20
 CALIBRATION_POINTS = 10_000
 USUAL_SHARE = 0.999
 """Share of the training points below the default limit of the distance ratio; new points above the limit are far."""
@@ -227,17 +226,10 @@ def _embed(
     component[order] = trained.gather(array_specs.COMPONENT.name, original[order])
     own = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, listed)[:, :k]
     ratio = distance_ratio(*of_equal_rank(lists.distances, own, positions, lists.ids >= 0), lists.ids >= 0)
-    valid = of_one_component(lists.ids, component[positions])
-    coordinates, coincident = np.empty((len(points), embedded.shape[1])), 0
-    batch = max(1, BATCH_BYTES // (8 * k * (points.shape[1] + k)))
-    for start in range(0, len(points), batch):
-        part = slice(start, start + batch)
-        at = positions[part]
-        placed = place(points[part], neighbors[at], embedded[at], lists.distances[part], valid[part], reg, rule)
-        coordinates[part] = placed.coordinates
-        coincident += int(placed.coincident.sum())
-    mixed = int((valid != (lists.ids >= 0)).any(axis=1).sum())
-    return coordinates, component[positions[:, 0]], ratio, {"mixed": mixed, "coincident": coincident}
+    placed = place(points, lists, Neighborhood(neighbors, embedded, component, positions), reg, rule)
+    mixed = int((placed.used != (lists.ids >= 0)).any(axis=1).sum())
+    counts = {"mixed": mixed, "coincident": int(placed.coincident.sum())}
+    return placed.coordinates, component[positions[:, 0]], ratio, counts
 
 
 # --- bytes of a task (engine/task_costs.py explains the terms)

@@ -104,9 +104,7 @@ def search_by_brute_force(
 ) -> tuple[NeighborLists, int]:
     """Search against all points: (neighbours of the points [start, stop), rows read)."""
     everything, all_ids = store.read_all(array_specs.POINTS.name), np.arange(n_points)
-    slices = [slice(first, min(first + 1024, stop)) for first in range(start, stop, 1024)]
-    parts = [brute_neighbors(everything[s], all_ids[s], everything, all_ids, n_neighbors) for s in slices]
-    return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), n_points
+    return brute_neighbors(everything[start:stop], all_ids[start:stop], everything, all_ids, n_neighbors), n_points
 
 
 # --- bytes of a task (engine/task_costs.py explains the terms)

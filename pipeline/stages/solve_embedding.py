@@ -10,21 +10,22 @@ from typing import Any
 import numpy as np
 
 from ..config.models import Config
-from ..core.errors import BoundsNotMet, NotEnoughMemory
+from ..core.errors import BoundsNotMet, NotEnoughMemory, gib
 from ..core.machine import available_cores, memory_limit
 from ..engine import disk_costs, subprocess_call
 from ..engine.plan import DRIVER, WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.factor_cost import patience_seconds
 from ..kernels.eigensolver.method_choice import chosen, predict
-from ..kernels.eigensolver.methods import Hooks, gib
+from ..kernels.eigensolver.methods import Hooks
 from ..kernels.eigensolver.normal_operator import NormalOperator
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
 from ..kernels.eigensolver.solve import bottom_eigenpairs
+from ..kernels.graph.connectivity import closed_point
 from ..kernels.quality.trustworthiness import participation
 from ..linalg import preprocess
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
-from ..linalg.component_matrices import closed_point, load_cost_matrix, load_factor, load_local_factors, null_vector
+from ..linalg.component_matrices import load_cost_matrix, load_factor, load_local_factors, null_vector
 from ..linalg.preprocess import principal_components, tall_block
 from ..linalg.solver_checkpoint import forget_state, read_state, state_saver
 from ..search.small_components import PLACED_COMPONENT, place_rows, place_step
@@ -211,8 +212,9 @@ def _solve(
         operator=_operator_on_workers() if distributed else NormalOperator,
     )  # fmt: skip
     null = null_vector(store, rows) if family == "laplacian" else None
+    pin = closed_point(factor, f"component {block_index}") if family == "lle" else None
     spectrum = bottom_eigenpairs(
-        factor, n_components, method=method, pin=closed_point(factor, block_index) if family == "lle" else None,
+        factor, n_components, method=method, pin=pin,
         cost_matrix=lambda: load_cost_matrix(store, rows, blocks), tol=tol, max_memory=max_bytes, sigma=sigma,
         n_threads=available_cores(), initial=None, max_degrees=max_degrees, skip=skip, hooks=hooks,
         null=null, flat=family in FLAT,
@@ -257,7 +259,7 @@ def _predict(
     square = family == "lle"  # the LU of A is smaller than the Cholesky factor of M, so auto does not predict that one
     methods = (["factored"] if square else ["shift_invert"]) + ["polynomial"] if method == "auto" else [method]
     cost_matrix = load_cost_matrix(store, rows, blocks) if "shift_invert" in methods else None
-    pin = closed_point(factor, 0) if square else 0
+    pin = closed_point(factor, "component 0") if square else 0
     predictions = predict(factor, cost_matrix, methods, n_components, pin, allowed, available_cores())
     width, n_threads = block_width(n_components), available_cores()
     patience = patience_seconds(factor.nnz, width, n_threads, square=square)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
 from pipeline.config.models import load_config
+from pipeline.core.errors import gib
 from pipeline.engine.plan import Step
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs
@@ -109,6 +110,5 @@ def test_plan_prints_disk_and_array_bytes(tmp_path):
     plan = lle("plan", config := sections(tmp_path, "tree"))
     assert plan["disk_bytes"] == sum(step["disk_bytes"] for step in plan["steps"])
     text = CliRunner().invoke(app, ["plan", str(config)]).output
-    gib = 2**30
-    assert f"{plan['array_bytes'] / gib:.2f} GiB of arrays" in text
-    assert f"at most {plan['disk_bytes'] / gib:.2f} GiB" in text
+    assert f"{gib(plan['array_bytes'])} of arrays" in text
+    assert f"at most {gib(plan['disk_bytes'])}" in text

@@ -5,8 +5,18 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.manifold._locally_linear import barycenter_weights
 
+from pipeline.kernels import out_of_sample
 from pipeline.kernels.neighbors.cells import bounding_boxes
-from pipeline.kernels.out_of_sample import distance_ratio, of_equal_rank, of_one_component, place, reach_of, reached
+from pipeline.kernels.neighbors.knn import NO_POINT, NeighborLists, exact_neighbors
+from pipeline.kernels.out_of_sample import (
+    Neighborhood,
+    distance_ratio,
+    of_equal_rank,
+    of_one_component,
+    place,
+    reach_of,
+    reached,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -52,32 +62,39 @@ class TestReach:
 
 
 class TestPlace:
-    def test_equals_scikit_learn(self, rng):
-        training, embedding, new = rng.normal(size=(100, 4)), rng.normal(size=(100, 2)), rng.normal(size=(30, 4))
-        order = np.argsort(cdist(new, training), axis=1)[:, :6]
-        distances = np.take_along_axis(cdist(new, training), order, axis=1)
-        placed = place(new, training[order], embedding[order], distances, np.ones(order.shape, bool), 1e-3, "trace")
-        weights = barycenter_weights(new, training, order, reg=1e-3)
-        np.testing.assert_allclose(placed.coordinates, np.einsum("bk,bkm->bm", weights, embedding[order]), atol=1e-12)
+    @pytest.mark.parametrize("batch_bytes", [out_of_sample.BATCH_BYTES, 2000])
+    def test_equals_scikit_learn(self, rng, monkeypatch, batch_bytes):
+        monkeypatch.setattr(out_of_sample, "BATCH_BYTES", batch_bytes)
+        points, embedding, new = rng.normal(size=(100, 4)), rng.normal(size=(100, 2)), rng.normal(size=(30, 4))
+        lists = exact_neighbors(new, np.full(30, NO_POINT), points, np.arange(100), 6)
+        training = Neighborhood(points, embedding, np.zeros(100, int), lists.ids)
+        placed = place(new, lists, training, 1e-3, "trace")
+        weights = barycenter_weights(new, points, lists.ids, reg=1e-3)
+        expected = np.einsum("bk,bkm->bm", weights, embedding[lists.ids])
+        np.testing.assert_allclose(placed.coordinates, expected, atol=1e-12)
         assert not placed.coincident.any()
+        assert placed.used.all()
 
-    def test_invalid_slots_are_ignored(self, rng):
-        new, neighbors, embedded = rng.normal(size=(5, 3)), rng.normal(size=(5, 6, 3)), rng.normal(size=(5, 6, 2))
-        distances = np.linalg.norm(neighbors - new[:, None], axis=2)
-        valid = np.arange(6) < 4
-        whole = place(new, neighbors[:, :4], embedded[:, :4], distances[:, :4], np.ones((5, 4), bool), 1e-3, "trace")
-        embedded[:, 4:] = np.nan
-        part = place(new, neighbors, embedded, distances, np.tile(valid, (5, 1)), 1e-3, "trace")
-        np.testing.assert_allclose(part.coordinates, whole.coordinates, atol=1e-12)
+    def test_empty_slots_and_other_components_have_no_weight(self, rng):
+        points, embedding, new = rng.normal(size=(9, 3)), rng.normal(size=(9, 2)), rng.normal(size=(5, 3))
+        lists = exact_neighbors(new, np.full(5, NO_POINT), points, np.arange(9), 4)
+        expected = place(new, lists, Neighborhood(points, embedding, np.zeros(9, int), lists.ids), 1e-3, "trace")
+        far = NeighborLists(np.hstack([lists.ids, np.full((5, 1), 9), np.full((5, 1), -1)]),
+                            np.hstack([lists.distances, np.full((5, 1), 50.0), np.full((5, 1), np.inf)]))  # fmt: skip
+        more = Neighborhood(np.vstack([points, [[50.0, 0, 0]]]), np.vstack([embedding, [[np.nan, np.nan]]]),
+                            np.array([0] * 9 + [1]), np.maximum(far.ids, 0))  # fmt: skip
+        placed = place(new, far, more, 1e-3, "trace")
+        np.testing.assert_allclose(placed.coordinates, expected.coordinates, atol=1e-12)
+        assert placed.used.tolist() == [[True] * 4 + [False] * 2] * 5
 
     @pytest.mark.parametrize("shift", [0.0, 1e-14])
     def test_a_training_point_has_its_own_coordinates(self, rng, shift):
-        neighbors, embedded = rng.normal(size=(5, 6, 3)), rng.normal(size=(5, 6, 2))
-        new = neighbors[:, 0] * (1 + shift)
-        distances = np.linalg.norm(neighbors - new[:, None], axis=2)
-        placed = place(new, neighbors, embedded, distances, np.ones((5, 6), bool), 1e-3, "trace")
+        points, embedding = rng.normal(size=(20, 3)), rng.normal(size=(20, 2))
+        new = points[:5] * (1 + shift)
+        lists = exact_neighbors(new, np.full(5, NO_POINT), points, np.arange(20), 6)
+        placed = place(new, lists, Neighborhood(points, embedding, np.zeros(20, int), lists.ids), 1e-3, "trace")
         assert placed.coincident.all()
-        np.testing.assert_array_equal(placed.coordinates, embedded[:, 0])
+        np.testing.assert_array_equal(placed.coordinates, embedding[:5])
 
 
 class TestDistanceRatio:

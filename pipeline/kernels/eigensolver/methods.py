@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from ...core.errors import InputError, NotEnoughMemory
+from ...core.errors import InputError, NotEnoughMemory, gib
 from . import davidson, factor_cost, pardiso
 from .approximate_inverse import FIRST_STEPS, MAX_STEPS, ApproximateInverse
 from .block_lanczos import block_lanczos, orthonormalise
@@ -299,15 +299,6 @@ def _not_enough(name: str, predicted: int, allowed: int, about: str) -> NotEnoug
         f"{name} needs {about}{gib(predicted)} ({predicted:,} bytes), max_memory allows {gib(allowed)} "
         f"({allowed:,} bytes); raise eigensolver.max_memory{advice}"
     )
-
-
-def gib(n_bytes: int) -> str:
-    """Bytes as readable text.
-
-    >>> gib(3 * 2**29), gib(5 * 2**20)
-    ('1.5 GiB', '5.0 MiB')
-    """
-    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.1f} MiB"
 
 
 def _bytes(matrix: csr_array) -> int:

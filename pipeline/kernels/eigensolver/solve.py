@@ -32,7 +32,7 @@ from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from ...core.errors import ConfigError, InputError, NotEnoughMemory
-from ..graph.connectivity import closed_classes
+from ..graph.connectivity import closed_point
 from . import methods
 from .davidson import block_width
 from .factor_cost import patience_seconds, product_seconds
@@ -136,7 +136,7 @@ def bottom_eigenpairs(
 
     Raises:
         ConfigError: m or the method does not fit A; or sigma is above a requested eigenvalue.
-        InputError: the null space of A has more than one dimension (several closed classes).
+        BoundsNotMet, InputError: the null space of A has more than one dimension (several closed classes).
         NotEnoughMemory: the requested method does not fit, or, with auto, no method does.
         FactorizationError: the requested method could not factor its matrix.
     """
@@ -144,7 +144,8 @@ def bottom_eigenpairs(
     _check(factor, n_vectors, method)
     with threadpool_limits(n_threads):
         tolerances = Tolerances(tol, largest_eigenvalue(factor, methods.SEED))
-        pin = _closed_point(factor) if pin is None else pin
+        if pin is None:  # M without any row and column is regular if A is not square
+            pin = closed_point(factor) if _is_square(factor) else 0
         problem = Problem(
             factor, n_vectors, pin, cost_matrix, tolerances, max_memory, sigma, n_threads, initial, hooks,
             max_degrees, null=null, flat=flat,
@@ -234,19 +235,6 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
     good = outcome.n_solves > 0 or tolerances.met_by_residuals(residuals, values)
     converged = good and tolerances.met_by_vectors(outcome.errors, values)
     return Spectrum(values, pairs.vectors, residuals, outcome.errors, converged, stats)
-
-
-def _closed_point(factor: csr_array) -> int:
-    """A point of the one closed class; any point if A is not square: M without one row and column is then regular."""
-    if not _is_square(factor):
-        return 0
-    classes = closed_classes(factor)
-    if len(classes.sizes) != 1:
-        raise InputError(
-            f"the neighbour graph of this component has {len(classes.sizes)} closed classes, expected one; set "
-            "neighbors.reverse to auto, or raise neighbors.n_neighbors"
-        )
-    return int(np.flatnonzero(classes.class_of_point == 0)[0])
 
 
 def _is_square(factor: csr_array) -> bool:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from ...core.errors import InputError
+from ...core.errors import BoundsNotMet, InputError
 
 Ids = npt.NDArray[np.integer]
 
@@ -99,6 +99,21 @@ def closed_classes(graph: csr_array) -> ClosedClasses:
     is_open[sources[sources != strong[graph.indices]]] = True
     class_of_point, sizes = _by_size(np.where(is_open[strong], -1, strong), n_strong)
     return ClosedClasses(class_of_point, sizes)
+
+
+def closed_point(factor: csr_array, component: str = "this component") -> int:
+    """A point of the one closed class of I - W (n, n). Raises BoundsNotMet if there are several classes."""
+    pattern = csr_array((np.ones(factor.nnz, np.int8), factor.indices, factor.indptr), shape=factor.shape)
+    classes = closed_classes(pattern)
+    if len(classes.sizes) != 1:
+        sizes = ", ".join(map(str, classes.sizes[:5]))
+        raise BoundsNotMet(
+            f"graph: expected one closed class in {component}, found {len(classes.sizes)} ({sizes} points). "
+            f"No neighbour link leaves a closed class, so the null space of M has one dimension for each of them, and "
+            f"the lowest vectors only separate the classes. Set neighbors.reverse: auto (or 4), or raise n_neighbors"
+        )
+    members = np.flatnonzero(classes.class_of_point == 0)
+    return int(members[len(members) // 2])
 
 
 def condense(node: Ids, n_nodes: int, edges: Edges, component: Ids) -> Condensation:

@@ -20,10 +20,15 @@ Ids = npt.NDArray[np.integer]
 
 CHUNK_ELEMENTS = 2**20
 TILE_POINTS, TILE_PAIRS = 4096, 2**17  # pairs whose distances fit the cache
+BRUTE_QUERIES = 1024
 SPARE = 4
 TIE = 1e-12
 """Relative difference below which rounding in a search can reverse the order of two distances."""
 AS_NEAR = 1e-9  # relative difference below which recall treats distances as equal
+
+
+NO_POINT = -2
+"""The id of a query that is no point."""
 
 
 class NeighborLists(NamedTuple):
@@ -43,6 +48,15 @@ def exact_distances(queries: Floats, candidates: Floats, positions: Ids) -> npt.
         out[rows] = np.sqrt(np.einsum("bkd,bkd->bk", difference, difference))
     out[positions < 0] = np.inf
     return out
+
+
+def exact_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
+    """The k nearest points (c, d) of each query (b, d), by the k-d tree up to TREE_FEATURES features, else brute force.
+
+    A query whose id is no point's (such as NO_POINT) may equal a point.
+    """
+    search = kdtree_neighbors if points.shape[1] <= TREE_FEATURES else brute_neighbors
+    return search(queries, query_ids, points, point_ids, k)
 
 
 def kdtree_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
@@ -77,10 +91,16 @@ def nearest_distances(queries: Floats, points: Floats) -> npt.NDArray[np.float64
 def brute_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
     """Exact neighbours by matrix products over chunks of points, with a few spare candidates for rounding errors.
 
-    The products give a lower bound of each squared distance, with the rounding error subtracted. If a discarded point
-    can be as near as the k-th nearest neighbour, the query is searched again by differences. So the lists (b, k) do
-    not depend on far rows or on which queries are searched together.
+    The lists (b, k) do not depend on far rows or on which queries are searched together.
     """
+    batches = [slice(start, start + BRUTE_QUERIES) for start in range(0, max(1, len(queries)), BRUTE_QUERIES)]
+    parts = [_brute_batch(queries[rows], np.asarray(query_ids)[rows], points, point_ids, k) for rows in batches]
+    return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _brute_batch(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
+    """The products give a lower bound of each squared distance, with the rounding error subtracted. If a discarded
+    point can be as near as the k-th nearest neighbour, the query is searched again by differences."""
     rounding, middle = square_rounding(points.shape[1]), typical_point(points)
     left = queries.astype(np.float64) - middle
     bound_squares = (1 - rounding) * np.einsum("bd,bd->b", left, left)
@@ -110,7 +130,7 @@ def brute_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: 
         farthest = (1 + 2 * rounding) * lists.distances[:, -1] ** 2
         doubtful = np.flatnonzero(~(farthest < scores.max(axis=1) + bound_squares))  # ~ includes NaN
         corrected = _search_again(
-            queries[doubtful], np.asarray(query_ids)[doubtful], lists.distances[doubtful, -1], points, point_ids, k
+            queries[doubtful], query_ids[doubtful], lists.distances[doubtful, -1], points, point_ids, k
         )
         lists.ids[doubtful], lists.distances[doubtful] = corrected
     return lists
@@ -141,11 +161,7 @@ def cell_neighbors(points: Floats, ids: Ids, k: int, exact_below: int, seed: int
     Runs in one thread, so a seed gives one graph. Source: Dong, Charikar & Li 2011, as implemented by pynndescent.
     """
     if len(points) <= max(exact_below, k + 1):
-        lists = [
-            brute_neighbors(points[start : start + 2048], ids[start : start + 2048], points, ids, k)
-            for start in range(0, len(points), 2048)
-        ]
-        return NeighborLists(np.concatenate([p.ids for p in lists]), np.concatenate([p.distances for p in lists]))
+        return brute_neighbors(points, ids, points, ids, k)
     near_zero = points if points.dtype == np.float32 else points - typical_point(points)  # float32 has seven digits
     positions = _nn_descent(np.ascontiguousarray(near_zero, np.float32), k + 1, seed)
     neighbor_ids = np.where(positions >= 0, ids[positions], -1).astype(np.int64)
