@@ -3,7 +3,7 @@
 import html
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..engine.plan import BlockReport, Step
@@ -34,7 +34,7 @@ class NotebookProgress(RunProgress):
         self._message = text
         self._show()
 
-    def begin(self, step: Step, done: int) -> None:
+    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
         self.reused[step.stage] = self.reused.get(step.stage, 0) + done
         self._done, self._stage, self._step = done, step.stage, step.name
         self._share = done / max(step.n_blocks, 1)

@@ -103,6 +103,7 @@ def describe_status(status: dict[str, Any]) -> str:
     for name, entry in status["stages"].items():
         total = "?" if entry["blocks"] is None else entry["blocks"]
         lines.append(f"  {name:<18}{entry['done']:>6} of {total:>6} blocks{entry['seconds']:>10.1f} s")
+    lines += [f"  {record['text']}" for record in status["solving"]]
     for head in status["filters"]:
         values = ", ".join(f"{value:.3g}" for value in head["values"])
         lines.append(f"  polynomials: {head['n_degrees']:,} products so far, eigenvalues at most {values}")

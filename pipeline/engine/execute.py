@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,7 +41,7 @@ Outcome = tuple[int, BlockReport | BaseException]
 class Progress(Protocol):
     """Receives the progress of a step."""
 
-    def begin(self, step: Step, done: int) -> None: ...
+    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None: ...
 
     def advance(self, step: Step, report: BlockReport) -> None: ...
 
@@ -209,7 +209,7 @@ def run_step(
     missing = [block for block in range(step.n_blocks) if block not in done]
     if missing:
         executor.require_memory(step)
-    progress.begin(step, len(done))
+    progress.begin(step, len(done), partial(step.runs.state, store) if step.runs.state else None)
     started = time.perf_counter()
     failures: dict[int, BaseException] = {}
     for block, outcome in executor.outcomes(step, store.url, fingerprint, missing):

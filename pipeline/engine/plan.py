@@ -109,7 +109,8 @@ class Runs:
 
     `bytes_per_task` is the peak memory of a task, without that of its process. `all_cores` removes the limit of one
     thread. `resources` are further keyword arguments of the function. `remark` is logged when the step begins, `cure`
-    is the advice if a task does not fit its worker.
+    is the advice if a task does not fit its worker. `state(store)` returns a line on what the tasks do now, empty if
+    that is unknown; it is logged when its part before the first colon changes, and from time to time.
     """
 
     bytes_per_task: int
@@ -117,6 +118,7 @@ class Runs:
     all_cores: bool = False
     resources: Json = field(default_factory=dict)
     remark: str = ""
+    state: Callable[[Any], str] | None = None
     cure: str = "set execution.block_points: auto, which uses the largest blocks that fit"
 
 

@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -18,10 +19,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ..core.errors import gib
+from ..core.errors import LleError, gib
 from .plan import BlockReport, Step
 
-LINE_SECONDS, WAIT_SECONDS = 10.0, 30.0
+LINE_SECONDS, WAIT_SECONDS, LOOK_SECONDS = 10.0, 30.0, 3.0
 
 
 class RunProgress:
@@ -50,7 +51,8 @@ class RunProgress:
         """Print one line of text."""
         self.console.print(text, markup=False)
 
-    def begin(self, step: Step, done: int) -> None:
+    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
+        """A step begins, with some blocks done; `state` returns a line on what its tasks do now."""
         self._done, self._fresh = done, 0
         self._started = self._last_line = time.perf_counter()
         self.reused[step.stage] = self.reused.get(step.stage, 0) + done
@@ -62,9 +64,9 @@ class RunProgress:
         if self.console.is_terminal:
             self._bars.start()
             self._task = self._bars.add_task(f"{step.stage}.{step.name}", total=step.n_blocks, completed=done, rate="")
-        else:
+        if state is not None or not self.console.is_terminal:
             self._ended = threading.Event()
-            threading.Thread(target=self._print_waiting, args=(step, self._ended), daemon=True).start()
+            threading.Thread(target=self._print_waiting, args=(step, state, self._ended), daemon=True).start()
 
     def advance(self, step: Step, report: BlockReport) -> None:
         self._done += 1
@@ -117,13 +119,19 @@ class RunProgress:
             self.say(f"kept: {totals} of the earlier run")
             self._reused_steps = []
 
-    def _print_waiting(self, step: Step, ended: threading.Event) -> None:
-        while not ended.wait(WAIT_SECONDS):
-            now = time.perf_counter()
-            if now - self._last_line >= WAIT_SECONDS:
+    def _print_waiting(self, step: Step, state: Callable[[], str] | None, ended: threading.Event) -> None:
+        phase = ""
+        while not ended.wait(min(LOOK_SECONDS, WAIT_SECONDS)):
+            text = _read(state)
+            if self._task is not None:
+                self._bars.update(self._task, rate=text)
+                continue
+            now, last_phase = time.perf_counter(), phase
+            phase = text.partition(":")[0]
+            if phase != last_phase or now - self._last_line >= WAIT_SECONDS:
                 self._last_line = now
                 counts = f"{self._done}/{step.n_blocks} blocks after {now - self._started:.0f} s"
-                self.say(f"  {step.stage}.{step.name}: {counts}")
+                self.say(f"  {step.stage}.{step.name}: {counts}{text and f', {text}'}")
 
     def _end_waiting(self) -> None:
         self._ended.set()
@@ -131,6 +139,14 @@ class RunProgress:
             self._bars.remove_task(self._task)
             self._bars.stop()
             self._task = None
+
+
+def _read(state: Callable[[], str] | None) -> str:
+    """The state of a step; empty if its store cannot be read now, because only the log needs it."""
+    try:
+        return "" if state is None else state()
+    except (LleError, OSError):
+        return ""
 
 
 def _counted(count: int, noun: str) -> str:
@@ -152,8 +168,8 @@ class JsonProgress(RunProgress):
     def say(self, text: str) -> None:
         self._print_event("message", text=text)
 
-    def begin(self, step: Step, done: int) -> None:
-        super().begin(step, done)
+    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
+        super().begin(step, done, state)
         if step.runs.remark and done == step.n_blocks:
             self.say(step.runs.remark)
         self._print_event("step_begun", stage=step.stage, step=step.name, blocks=step.n_blocks, done=done)

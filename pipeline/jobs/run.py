@@ -194,14 +194,16 @@ class _StageRun:
         self.last_step = step.key
         step = checkpoint.with_records(self.store, self.history.prepared(step))
         step = truncated_step(step, self.upstream, self.history.source_stores)
+        computed_before = self.progress.computed.get(step.stage, 0)
         results = run_step(
             step, self.upstream, self.store, self.executor, self.progress, self.done, self.history.source_stores
         )
         self.done.add(step.key)
         self.peak_bytes = max([self.peak_bytes, *(result.peak_bytes for result in results)])
         reports = [result.report for result in results]
-        for text in filter(None, (report.get("says") for report in reports)):
-            self.progress.say(text)
+        if self.progress.computed.get(step.stage, 0) > computed_before:
+            for text in filter(None, (report.get("says") for report in reports)):
+                self.progress.say(text)
         if step.decides.digested:
             self.digests += [report["digest"] for report in reports if "digest" in report]
         if step.feeds:

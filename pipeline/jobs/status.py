@@ -28,6 +28,7 @@ def status(store: Store) -> dict[str, Any]:
         last = {"stage": stage, "step": step, "done": done, "blocks": record["n_blocks"]}
         now = last if done < record["n_blocks"] else now
     from ..linalg.solver_checkpoint import saved_heads  # noqa: PLC0415 (loads the eigensolver)
+    from ..linalg.solver_progress import recorded_progress  # noqa: PLC0415
 
     names = stages_of_store(store)
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}
@@ -35,6 +36,7 @@ def status(store: Store) -> dict[str, Any]:
     state = "running" if running(store) else "done" if finished else "stopped"
     return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered,
             "stopped_in": (now or last) if state == "stopped" else None,
+            "solving": recorded_progress(fitted_store(store)) if state == "running" else [],
             "filters": saved_heads(fitted_store(store), "_work/eigen")}  # fmt: skip
 
 

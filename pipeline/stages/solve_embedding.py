@@ -28,6 +28,7 @@ from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from ..linalg.component_matrices import load_cost_matrix, load_factor, load_local_factors, null_vector
 from ..linalg.preprocess import principal_components, tall_block
 from ..linalg.solver_checkpoint import forget_state, read_state, state_saver
+from ..linalg.solver_progress import describe_progress, recorded
 from ..search.small_components import PLACED_COMPONENT, place_rows, place_step
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -96,6 +97,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             place=DRIVER if solver.distributed else WHOLE_DATA,
             all_cores=True,
             resources={"max_degrees": solver.max_degrees, "distributed": solver.distributed},
+            state=describe_progress,
         ),
         Writes(
             bundles=("_work/eigen",),
@@ -207,18 +209,19 @@ def _solve(
     store, state = Store(url), f"_work/eigen/state-{block_index:05d}"
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == block_index)
     factor = (load_factor if family == "lle" else load_local_factors)(store, rows, blocks)
-    hooks = Hooks(
-        begin=say, keep_state=state_saver(store, state), load_state=lambda: read_state(store, state, len(rows)),
-        operator=_operator_on_workers() if distributed else NormalOperator,
-    )  # fmt: skip
     null = null_vector(store, rows) if family == "laplacian" else None
     pin = closed_point(factor, f"component {block_index}") if family == "lle" else None
-    spectrum = bottom_eigenpairs(
-        factor, n_components, method=method, pin=pin,
-        cost_matrix=lambda: load_cost_matrix(store, rows, blocks), tol=tol, max_memory=max_bytes, sigma=sigma,
-        n_threads=available_cores(), initial=None, max_degrees=max_degrees, skip=skip, hooks=hooks,
-        null=null, flat=family in FLAT,
-    )  # fmt: skip
+    with recorded(store, block_index) as progress:
+        hooks = Hooks(
+            begin=say, keep_state=state_saver(store, state), load_state=lambda: read_state(store, state, len(rows)),
+            progress=progress, operator=_operator_on_workers() if distributed else NormalOperator,
+        )  # fmt: skip
+        spectrum = bottom_eigenpairs(
+            factor, n_components, method=method, pin=pin,
+            cost_matrix=lambda: load_cost_matrix(store, rows, blocks), tol=tol, max_memory=max_bytes, sigma=sigma,
+            n_threads=available_cores(), initial=None, max_degrees=max_degrees, skip=skip, hooks=hooks,
+            null=null, flat=family in FLAT,
+        )  # fmt: skip
     vectors = spectrum.vectors if null is None else fix_signs(spectrum.vectors / (null[:, None] * np.sqrt(len(rows))))
     store.write_bundle(
         f"_work/eigen/{block_index:05d}", rows=rows, vectors=vectors, eigenvalues=spectrum.eigenvalues,
@@ -234,6 +237,7 @@ def _solve(
         "participation": participation(vectors).tolist(),
         "converged": bool(spectrum.converged),
         "stats": asdict(spectrum.stats),
+        "says": f"eigensolver: {spectrum.stats.reason}" if block_index == 0 else "",
     }
 
 

@@ -5,12 +5,15 @@ import zlib
 from typing import Any
 
 NUMBER = (int, float)
+OPTIONAL = (int, float, type(None))
 
 STEP = {"fingerprint": str, "n_blocks": int, "arrays": [str], "bundles": [str], "begun": NUMBER}
 CURRENT = {"steps": [[str]], "arrays": [str], "metrics": bool}
 INPUT = {"reads": str, "size": int, "stamps": []}
 LOCK = {"token": str, "pid": int, "host": str, "started": NUMBER, "alive": NUMBER}
 POINTER = {"version": str, "fingerprint": str, "history": [str]}
+SOLVER_PROGRESS = {"method": str, "phase": str, "n_products": int, "residual": OPTIONAL, "bound": OPTIONAL,
+                   "seconds_left": OPTIONAL, "time": NUMBER}  # fmt: skip
 SOLVER_HEAD = {"n_degrees": int, "n_steps": int, "n_blocks": int, "values": [NUMBER]}
 
 FORMAT = "lle_format"

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli import commands
 from pipeline.config.models import load_config
+from pipeline.core.errors import StoreError
 from pipeline.engine import progress
 from pipeline.engine.checkpoint import marker_name, recorded_steps
 from pipeline.engine.plan import Decides, Runs, Step
@@ -105,6 +106,38 @@ def test_step_without_finished_blocks_is_logged_as_active(monkeypatch, kind):
     before = waited()
     time.sleep(0.2)
     assert waited() == before
+
+
+def test_state_is_logged_when_its_phase_changes(monkeypatch):
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.02)
+    states = iter(["", "LU: 1 s left", "LU: 0 s left", "solves: 1 of 3", *["solves: 2 of 3"] * 1000])
+    stream, step = io.StringIO(), Step("solve_embedding", "solve", lambda store, block: {}, 1, Decides({}), Runs(0))
+    message = RunProgress(stream)
+    message.begin(step, 0, lambda: next(states))
+    time.sleep(1.0)
+    message.end(step, 0.4, 1)
+    lines = [line for line in stream.getvalue().splitlines() if "0/1 blocks after" in line]
+    assert [line.split(", ", 1)[1] for line in lines] == ["LU: 1 s left", "solves: 1 of 3"]
+
+
+def test_unreadable_state_does_not_end_the_log(monkeypatch):
+    monkeypatch.setattr(progress, "WAIT_SECONDS", 0.05)
+    stream, step = io.StringIO(), Step("solve_embedding", "solve", lambda store, block: {}, 1, Decides({}), Runs(0))
+    message = RunProgress(stream)
+
+    def state():
+        raise StoreError("the store is away")
+
+    message.begin(step, 0, state)
+    time.sleep(0.5)
+    message.end(step, 0.5, 1)
+    assert stream.getvalue().count("0/1 blocks after") >= 2
+
+
+def test_log_names_the_route_of_a_new_eigensolve_only(config):
+    first, again = (invoke("run", config, *settings).stderr for settings in ([], ["--set", "quality.sample=100"]))
+    assert first.count("\neigensolver: factored: LU of A, ") == 1
+    assert "eigensolver:" not in again
 
 
 def test_log_has_a_line_for_every_stage(config):

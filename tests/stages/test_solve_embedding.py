@@ -1,18 +1,21 @@
 """Solving in a process that may die: another method is used, and a killed iteration continues with the same bytes."""
 
 import os
+import re
 import signal
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from pipeline.cli.output import describe_status
 from pipeline.core.errors import NotEnoughMemory
 from pipeline.engine import checkpoint, plan
-from pipeline.jobs import plan_preview
+from pipeline.jobs import plan_preview, status
 from pipeline.kernels.eigensolver.davidson import SubspaceState, block_width
 from pipeline.kernels.eigensolver.methods import davidson_size
-from pipeline.linalg import solver_checkpoint
+from pipeline.kernels.eigensolver.watch import SolverProgress
+from pipeline.linalg import solver_checkpoint, solver_progress
 from pipeline.stages import solve_embedding
 from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
@@ -112,6 +115,24 @@ def test_killed_iteration_continues_with_the_same_bytes(solved, monkeypatch, ste
     assert again["vectors"].tobytes() == whole["vectors"].tobytes()
     assert len(kept) > steps  # it went on, and kept more states
     assert not solved.objects.names("_work/eigen/state-00000")
+
+
+def test_status_shows_the_progress_of_the_eigensolver(solved, monkeypatch):
+    """Products, residual and time left while it works; nothing is left in the store at the end."""
+    monkeypatch.setattr(solver_progress, "RECORD_SECONDS", 0.0)
+    monkeypatch.setattr(status, "running", lambda store: True)
+    seen, record = [], SolverProgress._asdict
+
+    def look(progress):
+        seen.append(describe_status(status.status(solved)))
+        return record(progress)
+
+    monkeypatch.setattr(SolverProgress, "_asdict", look)
+    solve(solved, method="polynomial")
+    line = r"^  polynomial: [\d,]+ products of M with 8 vectors, residual \S+ \(to reach: \S+\)(, about 1 s left)?$"
+    assert re.search(line, seen[-1], re.M)
+    assert not solved.objects.names("_work/eigen/progress")
+    assert status.status(solved)["solving"] == []
 
 
 def state_of(n, n_steps, seed):

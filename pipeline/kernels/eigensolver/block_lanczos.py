@@ -46,6 +46,7 @@ def block_lanczos(
     tol: float,
     max_applied: int,
     null: NullVector = None,
+    each_step: Callable[[int, F64], None] = lambda n_applied, errors: None,
 ) -> KrylovSpace:
     """A Krylov space with the ``n_wanted`` largest eigenpairs of ``apply``, orthogonal to its null vector.
 
@@ -60,6 +61,7 @@ def block_lanczos(
         tol: bound on ``KrylovSpace.errors``.
         max_applied: number of columns passed to ``apply`` after which the iteration ends without convergence.
         null: unit vector (n,); None for the constant.
+        each_step: called after each block with the columns so far and ``KrylovSpace.errors``.
     """
     n, width = start.shape
     capacity = min(max_columns, n - 1)
@@ -78,6 +80,7 @@ def block_lanczos(
         values, vectors = _largest(projected[:stop, :stop])
         m = min(n_wanted, stop)
         errors = np.linalg.norm(coupling @ vectors[used:stop, :m], axis=0) / np.abs(values[:m])
+        each_step(n_applied, errors)
         exhausted = stop + width > n - 1
         if (m == n_wanted and bool((errors <= tol).all())) or n_applied >= max_applied or exhausted:
             return KrylovSpace(basis[:, :stop], values[:m], errors, n_applied)

@@ -154,6 +154,7 @@ def lowest_pairs(
     max_degrees: int,
     each_restart: Callable[[SubspaceState, bool], None],
     null: NullVector = None,
+    each_step: Callable[[int, F64, F64, F64], None] = lambda n_degrees, values, residuals, errors: None,
     *,
     impatient: bool = False,
     flat: bool = True,
@@ -173,6 +174,7 @@ def lowest_pairs(
             ``max_degrees`` may end the iteration before the next reduction. The arrays of a state are overwritten after
             the call.
         null: unit vector (n,); None for the constant.
+        each_step: called after each step with the products so far, and values, relative residuals and errors (m,).
         impatient: whether to end as soon as ``max_degrees`` is known to be too small.
         flat: whether more null vectors are valid; if not, the first one ends the iteration.
     """
@@ -201,6 +203,7 @@ def lowest_pairs(
         # residuals are orthogonal to the basis, so errors point to eigenvectors above the requested ones
         efficiency = inverse.efficiency(pairs.values[guard], pairs.vectors[:, guard])
         errors = np.linalg.norm(corrections[:, :n_wanted], axis=0) / np.clip(efficiency, TINY, 1.0)
+        each_step(n_degrees, wanted.values, relative, errors)
         good = tolerances.met_by_vectors(errors, wanted.values) and tolerances.met_by_residuals(relative, wanted.values)
         if good and settled:
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit=False)

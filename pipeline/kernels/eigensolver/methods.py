@@ -18,6 +18,7 @@ from .normal_operator import NormalOperator, Operator
 from .null_vector import NullVector, complement
 from .pardiso import FactorizationError, FactorSize
 from .rayleigh_ritz import TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
+from .watch import SolverProgress, Watch
 
 F64 = npt.NDArray[np.float64]
 
@@ -62,6 +63,8 @@ class Hooks(NamedTuple):
     """Returns the last saved state of an earlier run of the same problem."""
     keep_state: Callable[[SubspaceState, bool], None] = _ignore
     """Called with states of polynomial, and with whether this may be the last state before ``max_degrees``."""
+    progress: Callable[[SolverProgress], None] = _ignore
+    """Called with the state of the method, at least after each step of an iteration."""
     operator: Callable[[csr_array, int], AbstractContextManager[Operator]] = NormalOperator
     """Creates the operator for polynomials of A, from (A, number of threads)."""
 
@@ -148,6 +151,13 @@ def polynomial(problem: Problem) -> Outcome:
     state = problem.hooks.load_state()
     if state is not None and len(state.values) + width > columns:  # saved by a run with more memory
         state = None
+    watch = Watch("polynomial", problem.hooks.progress)
+    watch.begin(f"products of M with {width} vectors", problem.max_degrees)
+
+    def each_step(n_degrees: int, values: F64, residuals: F64, errors: F64) -> None:
+        bounds = problem.tolerances.residual_bounds(values), problem.tolerances.vector_bounds(values)
+        watch.step(n_degrees, residuals, bounds[0], float((errors / bounds[1]).max()))
+
     with ExitStack() as stack:
 
         def open_operator(matrix: csr_array) -> Operator:
@@ -163,7 +173,7 @@ def polynomial(problem: Problem) -> Outcome:
             )  # fmt: skip
         result = davidson.lowest_pairs(
             problem.factor, inverse, problem.n_vectors, state, problem.tolerances, columns, problem.max_degrees,
-            problem.hooks.keep_state, problem.null, impatient=problem.impatient, flat=problem.flat,
+            problem.hooks.keep_state, problem.null, each_step, impatient=problem.impatient, flat=problem.flat,
         )  # fmt: skip
     form = "in A" if inverse.form == "factor" else "in M"
     reason = (
@@ -207,17 +217,23 @@ def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) 
     seconds = factor_cost.factor_seconds(inverse.size, problem.factor.nnz, TYPICAL_BLOCKS, problem.n_threads)
     if seconds > problem.max_factor_seconds:
         raise LongFactorization(name, seconds)
+    watch, size = Watch(name, problem.hooks.progress), f"{inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop"
+    watch.begin(f"{what}, {size}, {gib(predicted)}", seconds=seconds)
     inverse.factor()
     apply = _finite(inverse.apply)
-    limit = MAX_CYCLES * width * (1 + m // 8)
-    space = block_lanczos(apply, _start_block(problem, width), m, columns, problem.tolerances.tol, limit, problem.null)
+    limit, tol = MAX_CYCLES * width * (1 + m // 8), problem.tolerances.tol
+    watch.begin(f"solves with the {what} for {width} vectors", limit // width)
+    space = block_lanczos(
+        apply, _start_block(problem, width), m, columns, tol, limit, problem.null,
+        lambda n_applied, errors: watch.step(n_applied // width, errors, np.full(len(errors), tol)),
+    )  # fmt: skip
     pairs, errors, n_refinements = _corrected(
         inverse, problem, rayleigh_ritz(problem.factor, space.basis, min(m, space.basis.shape[1]))
     )
     own = 1 / np.maximum(np.abs(space.values), TINY) + inverse.sigma
     lost = float(np.abs(own / np.maximum(pairs.values, TINY) - 1).max())
     reason = (
-        f"{name}: {what}, {inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop, about {seconds:.0f} s, "
+        f"{name}: {what}, {size}, about {seconds:.0f} s, "
         f"{gib(predicted)} of {gib(problem.max_memory)} allowed; "
         f"the eigenvalues of the Krylov space differ from ||A v||^2 by {lost:.0e}"
     )

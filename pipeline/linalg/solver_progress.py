@@ -1,0 +1,63 @@
+"""What the eigensolver does now, as a small record in the store: the log and `lle status` read it from any process."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..kernels.eigensolver.watch import SolverProgress
+from ..storage.records import SOLVER_PROGRESS
+from ..storage.store import Store
+
+RECORD_SECONDS = 5.0
+OVERDUE_SECONDS = 10.0
+FOLDER = "_work/eigen/progress"
+LONG_SECONDS = 2.0
+"""A phase predicted to take longer is recorded at its start."""
+
+
+@contextmanager
+def recorded(store: Store, component: int) -> Iterator[Callable[[SolverProgress], None]]:
+    """A function that records the progress of a component every RECORD_SECONDS; the record is removed at the end."""
+    name, last = f"{FOLDER}/{component:05d}.json", time.monotonic()
+
+    def record(progress: SolverProgress) -> None:
+        nonlocal last
+        now = time.monotonic()
+        long_phase = progress.n_products == 0 and (progress.seconds_left or 0.0) > LONG_SECONDS
+        if long_phase or now - last >= RECORD_SECONDS:
+            store.put_json(name, {**progress._asdict(), "time": time.time()})
+            last = now
+
+    try:
+        yield record
+    finally:
+        store.objects.delete(name)  # also one that a killed process left
+
+
+def recorded_progress(store: Store) -> list[dict[str, Any]]:
+    """The record of each component that is being solved, with its `text`."""
+    records = (store.get_record(name, SOLVER_PROGRESS) for name in sorted(store.objects.names(FOLDER)))
+    return [{**record, "text": describe(record)} for record in records if record]
+
+
+def describe_progress(store: Store) -> str:
+    """One line on all components that are being solved; empty if there is no record."""
+    return "; ".join(record["text"] for record in recorded_progress(store))
+
+
+def describe(record: dict[str, Any]) -> str:
+    """The method, and products, residual and time left.
+
+    >>> describe({"method": "polynomial", "phase": "products of M with 8 vectors", "n_products": 1340, "residual": 2e-4,
+    ...           "bound": 1e-8, "seconds_left": None, "time": 0.0})
+    'polynomial: 1,340 products of M with 8 vectors, residual 2.0e-04 (to reach: 1.0e-08)'
+    """
+    count = f"{record['n_products']:,} " if record["n_products"] else ""
+    text = f"{record['method']}: {count}{record['phase']}"
+    if record["residual"] is not None:
+        text += f", residual {record['residual']:.1e} (to reach: {record['bound']:.1e})"
+    if record["seconds_left"] is not None:
+        left = record["seconds_left"] - max(time.time() - record["time"], 0.0)
+        text += f", about {max(left, 1.0):,.0f} s left" if left > -OVERDUE_SECONDS else ", longer than predicted"
+    return text
