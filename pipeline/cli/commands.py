@@ -56,6 +56,11 @@ Sample = Annotated[int, typer.Option("--sample", min=50, help="number of points 
 Out = Annotated[Path | None, typer.Option("--write", metavar="OUT", help="write the config with the suggested values")]
 Watch = Annotated[bool, typer.Option("--watch", help="print a new table every few seconds until the run ends")]
 
+OutFile = Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv")]
+WithColumns = Annotated[
+    list[str] | None, typer.Option("--with", metavar="COLUMN", help="copy a column of the input table")
+]
+
 WATCH_SECONDS = 2.0
 
 
@@ -205,8 +210,7 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", help=".npy, .parquet or .csv")],
-           as_json: AsJson = False) -> None:  # fmt: skip
+def export(store: StoreUrl, out: OutFile, with_: WithColumns = None, as_json: AsJson = False) -> None:
     """Write the embedding to one file, in input order."""
 
     from ..jobs.export import export_run
@@ -214,7 +218,7 @@ def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", h
 
     def act() -> dict[str, Any]:
         with reading(store) as opened:
-            return {"rows": export_run(opened, out), "path": str(out), "store": opened.url}
+            return {"rows": export_run(opened, out, tuple(with_ or ())), "path": out, "store": opened.url}
 
     _finish(act, as_json, lambda result: f"{result['rows']} rows written to {result['path']}")
 
@@ -222,7 +226,7 @@ def export(store: StoreUrl, out: Annotated[Path, typer.Argument(metavar="OUT", h
 @app.command()
 def transform(
     store: StoreUrl, new: Annotated[str, typer.Argument(metavar="NEW", help="rows to embed: a path, pattern or URL")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help=".npy, .parquet or .csv")],
+    out: OutFile,
     input_: Annotated[list[str] | None, typer.Option(
         "--input", metavar="KEY=VALUE", help="a key of the config's input section: key=points, columns=[a,b], kind=idx"
     )] = None,
@@ -235,7 +239,7 @@ def transform(
     work: Annotated[str | None, typer.Option(
         metavar="URL", help="folder for finished blocks until the end; default: OUT.work"
     )] = None,
-    as_json: AsJson = False,
+    with_: WithColumns = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Embed new points: weighted sums of the coordinates of their neighbours in a finished run."""
 
@@ -249,8 +253,10 @@ def transform(
         execution = None if config is None else load_config(config).execution
         if workers is not None:
             execution = Execution(cluster=Cluster(workers=workers))
-        done = transform_rows(store, new, tuple(input_ or ()), out, execution, max_ratio, far_as_nan, work,
-                                    RunProgress())  # fmt: skip
+        done = transform_rows(
+            store, new, tuple(input_ or ()), out, execution, max_ratio, far_as_nan, work, RunProgress(),
+            tuple(with_ or ()),
+        )  # fmt: skip
         return {**asdict(done), "seconds": round(done.seconds, 2)}
 
     _finish(act, as_json, describe_transform, resumes=True)

@@ -108,6 +108,20 @@ class Source(ABC):
         """
         return None
 
+    def column_types(self, names: Sequence[str]) -> dict[str, Any]:
+        """The Arrow type of each of these columns of a table. CSV files are read as a whole for it.
+
+        Raises InputError if the input is no table.
+        """
+        raise InputError("input: only Parquet and CSV files have columns with names")
+
+    def read_columns(self, names: Sequence[str], start: int, stop: int) -> Any:
+        """Any columns of rows [start, stop) of a table as an Arrow table; text, dates and missing entries included.
+
+        CSV entries are text. Raises InputError.
+        """
+        raise InputError("input: only Parquet and CSV files have columns with names")
+
     def bytes_beside(self, n_rows: int) -> int:
         """Most bytes used besides the result while reading n_rows rows, for decoding and for caches."""
         return 0

@@ -1,9 +1,10 @@
 """Reader of CSV files: one scan records where rows start, then only the requested rows are read."""
 
+import contextlib
 import csv
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import IO, Any, NamedTuple
 
@@ -17,12 +18,13 @@ from ..core.errors import InputError
 from .base import AnyArray, Source
 from .column_names import TableColumns, choose_columns
 from .files import FileRows, Stamp, find_files, open_file, reading
-from .stacked_files import FileSource
+from .stacked_files import FileSource, Share
 
 SCAN_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 28
 ROWS_PER_MARK = 1024
 PARSE_BYTES = 1 << 26
+TYPED_ROWS = 1 << 17  # rows in memory at a time while the types of columns are determined
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 
@@ -64,7 +66,49 @@ def open_csv(
         [CsvRows(stamp, roles.features, None) for stamp in stamps],
         [CsvRows(stamp, (), label) for stamp in stamps] if label is not None else None,
         roles=roles,
+        table=CsvTable(stamps),
     )
+
+
+class CsvTable:
+    """Any columns of CSV files. Entries are text; `types` tells what they could be."""
+
+    def __init__(self, stamps: Sequence[Stamp]) -> None:
+        self._stamps = tuple(stamps)
+
+    def types(self, names: Sequence[str]) -> dict[str, Any]:
+        """int64, float64 or text, the first that holds every entry of a column as it is written (1, 007, 1.50)."""
+        types = dict.fromkeys(names, pa.int64())
+        for number, stamp in enumerate(self._stamps):
+            n_rows = index_rows(stamp).n_rows
+            for start in range(0, n_rows, TYPED_ROWS):
+                table = self.read(names, [Share(number, start, min(start + TYPED_ROWS, n_rows))])
+                for name in names:
+                    types[name] = _narrowest(table.column(name), types[name])
+        return types
+
+    def read(self, names: Sequence[str], shares: Iterable[Share]) -> Any:
+        """The columns of the rows as text, null where an entry is empty. Raises InputError."""
+        tables = [
+            CsvRows(self._stamps[share.number], tuple(names), None).read_as(pa.string(), share.low, share.high)
+            for share in shares
+        ]
+        empty = pa.schema([(name, pa.string()) for name in names]).empty_table()
+        return pa.concat_tables([table.rename_columns(list(names)) for table in tables]) if tables else empty
+
+
+def _narrowest(column: Any, kind: Any) -> Any:
+    """The first of int64, float64 and text, from `kind` on, that keeps every entry of a column of text."""
+    for candidate in (pa.int64(), pa.float64()) if kind == pa.int64() else (kind,):
+        if candidate == pa.string():
+            break
+        with contextlib.suppress(pa.ArrowInvalid):
+            numbers = column.cast(candidate)
+            padded = pc.any(pc.match_substring_regex(column, r"^[+-]?0[0-9]")).as_py()  # 007 is a name, no number
+            if not padded and (candidate != pa.int64() or pc.all(pc.equal(numbers.cast(pa.string()), column)).as_py()
+                               is not False):  # fmt: skip
+                return candidate
+    return pa.string()
 
 
 def _as_numbers(stamp: Stamp) -> TableColumns:

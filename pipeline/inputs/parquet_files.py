@@ -1,7 +1,7 @@
 """Reader of Parquet tables by row group."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
@@ -16,7 +16,7 @@ from ..core.stage_caches import cleared_between_stages
 from .base import AnyArray, Source
 from .column_names import TableColumns, choose_columns
 from .files import FileRows, Stamp, find_files, path_or_file, reading
-from .stacked_files import FileSource
+from .stacked_files import FileSource, Share
 
 BUNCH_BYTES = 1 << 25  # decoded bytes of a row group's columns that are read together
 WIDEST_NUMBER = 32  # bytes of a decimal with 76 digits
@@ -37,7 +37,34 @@ def open_parquet(
         [ParquetRows(stamp, roles.features, None) for stamp in stamps],
         [ParquetRows(stamp, (), label) for stamp in stamps] if label is not None else None,
         roles=roles,
+        table=ParquetTable(stamps),
     )
+
+
+class ParquetTable:
+    """Any columns of Parquet files."""
+
+    def __init__(self, stamps: Sequence[Stamp]) -> None:
+        self._stamps = tuple(stamps)
+
+    def types(self, names: Sequence[str]) -> dict[str, Any]:
+        """The types of the first file, without dictionaries."""
+        schema = _outline(self._stamps[0]).schema
+        kinds = {name: schema.field(name).type for name in names}
+        return {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
+
+    def read(self, names: Sequence[str], shares: Iterable[Share]) -> Any:
+        """The columns of the rows; the last row group read stays cached. Raises InputError."""
+        types, tables = self.types(names), []
+        for share in shares:
+            stamp = self._stamps[share.number]
+            for group, (first, end) in enumerate(pairwise(_outline(stamp).starts)):
+                low, high = max(share.low, first), min(share.high, end)
+                if low < high:
+                    table = _columns_of_group(stamp, group, tuple(names))
+                    with _decoding(stamp.path):
+                        tables.append(table.slice(low - first, high - low).cast(pa.schema(types)))
+        return pa.concat_tables(tables) if tables else pa.schema(types).empty_table()
 
 
 def parquet_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
@@ -158,6 +185,12 @@ def _labels_of_group(stamp: Stamp, group: int, label: str, dtype: np.dtype[Any])
         return np.asarray(column.cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False))
     missing = column.null_count > 0
     return np.asarray(column.cast(pa.from_numpy_dtype(np.float64 if missing else dtype), safe=False).to_numpy())
+
+
+@cleared_between_stages
+@lru_cache(maxsize=1)
+def _columns_of_group(stamp: Stamp, group: int, names: tuple[str, ...]) -> Any:
+    return _read_group(stamp, group, list(names)).select(list(names))
 
 
 def _read_group(stamp: Stamp, group: int, columns: list[str]) -> Any:

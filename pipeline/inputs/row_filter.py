@@ -1,10 +1,12 @@
 """An input of only some rows of another: those with one label, or a sample."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ..core.errors import InputError
 from .base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
@@ -69,6 +71,18 @@ class ChosenRows(Source):
         parts = [np.asarray(self._labelled.read_labels(low, high))[rows]
                  for _, low, high, rows in self._windows(start, stop)]  # fmt: skip
         return np.concatenate(parts) if parts else np.empty((0, *([self.label_width] * (self.label_width > 1))))
+
+    def column_types(self, names: Sequence[str]) -> dict[str, Any]:
+        """As in the source."""
+        return self._source.column_types(names)
+
+    def read_columns(self, names: Sequence[str], start: int, stop: int) -> Any:
+        """Columns of chosen rows [start, stop); reads one window of the source at a time."""
+        check_range(start, stop, self.n_rows)
+        parts = [
+            self._source.read_columns(names, low, high).take(rows) for _, low, high, rows in self._windows(start, stop)
+        ]
+        return pa.concat_tables(parts) if parts else self._source.read_columns(names, 0, 0)
 
     def _windows(self, start: int, stop: int) -> Iterator[tuple[slice, int, int, npt.NDArray[np.int64]]]:
         """Yield (target slice in rows [start, stop), source range low, high, row numbers in that range)."""

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -41,6 +41,16 @@ class Share(NamedTuple):
     high: int
 
 
+class TableReader(Protocol):
+    """Reads any columns of the files of a table."""
+
+    def types(self, names: Sequence[str]) -> dict[str, Any]:
+        """The Arrow type of each column."""
+
+    def read(self, names: Sequence[str], shares: Iterator[Share]) -> Any:
+        """An Arrow table of the columns of these rows. Raises InputError."""
+
+
 class StackedRows:
     """Several Rows in a sequence.
 
@@ -64,7 +74,7 @@ class StackedRows:
         self._starts = np.cumsum([0] + [part.shape[0] for part in self.parts]).tolist()
         self.n_rows: int = self._starts[-1]
 
-    def _shares(self, start: int, stop: int) -> Iterator[Share]:
+    def shares(self, start: int, stop: int) -> Iterator[Share]:
         """The rows of each part that make up rows [start, stop), in order."""
         for number in range(max(0, bisect_right(self._starts, start) - 1), len(self.parts)):
             first, end = self._starts[number], self._starts[number + 1]
@@ -75,13 +85,13 @@ class StackedRows:
 
     def pieces(self, start: int, stop: int) -> Iterator[Piece]:
         """The blocks that make up rows [start, stop), in order."""
-        for number, low, high in self._shares(start, stop):
+        for number, low, high in self.shares(start, stop):
             target = self._starts[number] + low - start
             yield Piece(slice(target, target + high - low), self.parts[number].read(low, high))
 
     def locate(self, row: int) -> str:
         """The part that holds a row, and the row number in it."""
-        [share] = self._shares(row, row + 1)
+        [share] = self.shares(row, row + 1)
         return f"row {share.low} of {self.parts[share.number].where}"
 
     def bytes_beside(self, n_rows: int) -> int:
@@ -96,12 +106,12 @@ class StackedRows:
     def stamps(self, size: int, n_rows: int) -> list[Any]:
         """For each block of `size` rows, the stamps of its pieces."""
         stampers = [part.stamper() for part in self.parts]
-        return [[stampers[number](low, high) for number, low, high in self._shares(start, min(start + size, n_rows))]
+        return [[stampers[number](low, high) for number, low, high in self.shares(start, min(start + size, n_rows))]
                 for start in range(0, n_rows, size)]  # fmt: skip
 
     def state(self, start: int, stop: int) -> list[Any]:
         """The known states of the parts that hold rows [start, stop), without new requests."""
-        return [[self.parts[number].known_state(), low, high] for number, low, high in self._shares(start, stop)]
+        return [[self.parts[number].known_state(), low, high] for number, low, high in self.shares(start, stop)]
 
     def fingerprint(self) -> list[Fingerprint]:
         """One entry per file, in the order of the rows."""
@@ -122,7 +132,7 @@ class FileSource(Source):
 
     def __init__(
         self, points: Sequence[Rows], labels: Sequence[Rows] | None, columns: Sequence[int] | None = None,
-        roles: ColumnRoles | None = None,
+        roles: ColumnRoles | None = None, table: TableReader | None = None,
     ) -> None:  # fmt: skip
         for part in points:
             check_matrix(part)
@@ -138,7 +148,7 @@ class FileSource(Source):
         self._stored_row = width * max(part.dtype.itemsize for part in points)
         self.n_features = width if self._columns is None else len(self._columns)
         self._labels = None if labels is None else Labels(StackedRows(labels), self.n_rows)
-        self.roles = roles
+        self.roles, self._table = roles, table
 
     def locate(self, row: int) -> str:
         """The file of a row, and the row number in it."""
@@ -182,6 +192,17 @@ class FileSource(Source):
         """The labels of rows [start, stop)."""
         check_range(start, stop, self.n_rows)
         return None if self._labels is None else self._labels.read(start, stop)
+
+    def column_types(self, names: Sequence[str]) -> dict[str, Any]:
+        """The types that the columns have in the files."""
+        return super().column_types(names) if self._table is None else self._table.types(names)
+
+    def read_columns(self, names: Sequence[str], start: int, stop: int) -> Any:
+        """Columns of the files that hold the rows."""
+        check_range(start, stop, self.n_rows)
+        if self._table is None:
+            return super().read_columns(names, start, stop)
+        return self._table.read(names, self._points.shares(start, stop))
 
     def bytes_beside(self, n_rows: int) -> int:
         """The maximum of points and labels: separate steps read them."""

@@ -1,65 +1,47 @@
 """Write the embedding of a store to one file, in input order, a block at a time."""
 
 import contextlib
-import re
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..core.errors import ConfigError
 from ..engine import current_config
 from ..storage import array_specs
-from ..storage.storage_errors import storage_errors
 from ..storage.store import Store, block_of
+from .export_columns import RowColumns, columns_of_input, input_of_run
+from .output_file import PathOrUrl, check_out, suffix_of, written_whole
 
-SUFFIXES = (".npy", ".parquet", ".csv")
 
+def export_run(store: Store, out: str, names: Sequence[str] = ()) -> int:
+    """As `export_embedding`, for the store of a run, with further columns of its input.
 
-def export_run(store: Store, out: Path) -> int:
-    """As `export_embedding`, for the store of a run. Raises ConfigError if it has no finished embedding of its config.
-
-    The check is needed because arrays of an earlier config stay in the store until steps of the new one replace them.
+    Raises ConfigError if it has no finished embedding of its config. The check is needed because arrays of an earlier
+    config stay in the store until steps of the new one replace them.
     """
     check_out(out)
     current_config.require_embedding(store)
-    return export_embedding(store, out)
+    if not names:
+        return export_embedding(store, out)
+    source = input_of_run(store.attributes(), store.array(array_specs.EMBEDDING.name).shape[0])
+    return export_embedding(store, out, columns_of_input(source, names, out))
 
 
-def export_embedding(store: Store, out: Path) -> int:
+def export_embedding(store: Store, out: PathOrUrl, further: RowColumns | None = None) -> int:
     """Write `out` by its suffix; returns the rows written. Raises ConfigError for another suffix or a missing folder.
 
-    .npy holds the (n_input, n_components) float64 array; .parquet and .csv hold columns row, component, y1, y2, ...
-    Where the store holds distance ratios, all three have them as one more column.
+    .npy holds the (n_input, n_components) float64 array; tables hold columns row, component, y1, y2, ... and the
+    `further` columns. Where the store holds distance ratios, they are one more column.
     """
+    out = os.fspath(out)
     check_out(out)
-    array = store.array(array_specs.EMBEDDING.name)
-    partial = out.with_name(f".{uuid.uuid4().hex}.partial")  # of this process alone: others may write to `out` too
-    with storage_errors(str(out)):
-        try:
-            with partial.open("xb") as file:
-                if out.suffix == ".npy":
-                    _write_npy(file, store)
-                else:
-                    _write_table(file, store, out.suffix)
-            partial.replace(out)
-        finally:
-            partial.unlink(missing_ok=True)
-    return int(array.shape[0])
-
-
-def check_out(out: Path) -> None:
-    """Raises ConfigError if `out` has another suffix or no folder, or is a URL (`Path` keeps one slash of its two)."""
-    if re.match(r"\w+:/", str(out)):
-        raise ConfigError(f"{out}: expected a file on this machine, found a URL; write it here and copy it there")
-    if out.suffix not in SUFFIXES:
-        raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}")
-    if out.is_dir():
-        raise ConfigError(f"{out}: expected the name of a file, found a folder; choose another name")
-    if not out.absolute().parent.is_dir():
-        raise ConfigError(f"{out}: its folder does not exist; create it first")
+    with written_whole(out) as file:
+        if suffix_of(out) == ".npy":
+            _write_npy(file, store)
+        else:
+            _write_table(file, store, suffix_of(out), further)
+    return int(store.array(array_specs.EMBEDDING.name).shape[0])
 
 
 def _blocks(store: Store) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
@@ -79,22 +61,32 @@ def _write_npy(file: BinaryIO, store: Store) -> None:
         file.write(np.ascontiguousarray(rows, "<f8").tobytes())
 
 
-def _write_table(file: BinaryIO, store: Store, suffix: str) -> None:
+def _write_table(file: BinaryIO, store: Store, suffix: str, further: RowColumns | None) -> None:
     import pandas as pd  # noqa: PLC0415 (a second of imports that the other commands need not wait for)
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
+    open_writer = {".parquet": pq.ParquetWriter, ".arrow": pa.ipc.new_file}
     with contextlib.ExitStack() as closing:
-        writer: pq.ParquetWriter | None = None
+        writer: Any = None
         for start, rows in _blocks(store):
-            columns: dict[str, Any] = {"row": np.arange(start, start + len(rows))}
-            columns["component"] = store.read(array_specs.COMPONENT.name, start, start + len(rows))
-            columns |= {f"y{j + 1}": rows[:, j] for j in range(rows.shape[1])}
-            if store.has_array(array_specs.DISTANCE_RATIO.name):
-                columns["distance_ratio"] = store.read(array_specs.DISTANCE_RATIO.name, start, start + len(rows))
+            columns = _own_columns(store, start, rows)
+            copied = {} if further is None else further.read(start, start + len(rows))
             if suffix == ".csv":
-                pd.DataFrame(columns).to_csv(file, header=start == 0, index=False)
+                texts = {name: column.to_pandas(integer_object_nulls=True) for name, column in copied.items()}
+                pd.DataFrame(columns | texts).to_csv(file, header=start == 0, index=False)
                 continue
-            table = pa.table(columns)
-            writer = writer or closing.enter_context(pq.ParquetWriter(file, table.schema))
+            table = pa.table({**columns, **copied})
+            writer = writer or closing.enter_context(open_writer[suffix](file, table.schema))
             writer.write_table(table)
+
+
+def _own_columns(store: Store, start: int, rows: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """The columns of the embedding, whose rows from `start` on are `rows`."""
+    stop = start + len(rows)
+    columns: dict[str, Any] = {"row": np.arange(start, stop)}
+    columns["component"] = store.read(array_specs.COMPONENT.name, start, stop)
+    columns |= {f"y{j + 1}": rows[:, j] for j in range(rows.shape[1])}
+    if store.has_array(array_specs.DISTANCE_RATIO.name):
+        columns["distance_ratio"] = store.read(array_specs.DISTANCE_RATIO.name, start, stop)
+    return columns

@@ -1,8 +1,8 @@
 """Place new points in the embedding of a finished run: the steps of stages/embed_new.py, then one output file."""
 
+import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..clusters.connect import connect
@@ -25,8 +25,10 @@ from ..storage.fitted import fitted_store
 from ..storage.lock import RunLock, wait_for_lock
 from ..storage.store import Store, block_of, read_elsewhere
 from ..storage.versions import reading
-from .export import check_out, export_embedding
+from .export import export_embedding
+from .export_columns import columns_of_input
 from .new_rows import open_new, open_section
+from .output_file import PathOrUrl, check_out
 
 WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the same file
 
@@ -47,10 +49,10 @@ class Transformed:
 
 
 def transform(
-    run_url: str, new: str, settings: tuple[str, ...], out: Path, execution: Execution | None, max_ratio: float | None,
-    far_as_nan: bool, work_url: str | None, progress: RunProgress,
+    run_url: str, new: str, settings: tuple[str, ...], out: PathOrUrl, execution: Execution | None,
+    max_ratio: float | None, far_as_nan: bool, work_url: str | None, progress: RunProgress, names: tuple[str, ...] = (),
 ) -> Transformed:  # fmt: skip
-    """Embed the rows of `new` and write them to `out` (.npy, .parquet or .csv), in the order of the input.
+    """Embed the rows of `new` and write them to `out` (.npy, .parquet, .arrow or .csv), in the order of the input.
 
     Columns: row, component, y1, y2, ..., distance_ratio; .npy has y1, y2, ..., distance_ratio. Finished blocks are
     written to a separate store, which is deleted at the end. After a kill the same command continues from it.
@@ -59,6 +61,7 @@ def transform(
         settings: key=value pairs of the config's input section.
         execution: None: a single block is computed in this process, more blocks on local workers.
         max_ratio: distance ratio above which a row is far; None: a thousandth of the training points is above it.
+        names: further columns of the new table to copy.
         work_url: store for the blocks, if workers cannot write to the folder of `out`.
 
     Raises:
@@ -67,24 +70,26 @@ def transform(
         StoreError: the run changed during the transform.
         InputChanged: the new rows changed during the transform.
     """
+    out = os.fspath(out)
     check_out(out)
     seconds = WAIT_FOR_OTHERS if execution is None else execution.lock_wait
     with reading(run_url) as opened:
         run = fitted_store(opened)
         return wait_for_lock(
-            lambda: _transform(run, new, settings, out, execution, max_ratio, far_as_nan, work_url, progress),
+            lambda: _transform(run, new, settings, out, execution, max_ratio, far_as_nan, work_url, progress, names),
             seconds, progress.say,
         )  # fmt: skip
 
 
 def _transform(
-    run: Store, new: str, settings: tuple[str, ...], out: Path, execution: Execution | None, max_ratio: float | None,
-    far_as_nan: bool, work_url: str | None, progress: RunProgress,
+    run: Store, new: str, settings: tuple[str, ...], out: str, execution: Execution | None, max_ratio: float | None,
+    far_as_nan: bool, work_url: str | None, progress: RunProgress, names: tuple[str, ...] = (),
 ) -> Transformed:  # fmt: skip
     started, work = time.perf_counter(), Store(work_url or f"{out}.work")
     state = _state_of(run)
     run_config = run.attributes()["config"]
     section, source = open_new(new, settings, run_config["input"], _n_features(run), run.attributes().get("columns"))
+    further = columns_of_input(source, names, out)
     parameters = section.model_dump(mode="json")
     kind = parameters.pop("kind")
     job = new_rows_job(run, run_config, state, kind, parameters, source, max_ratio, far_as_nan)
@@ -108,13 +113,13 @@ def _transform(
             raise
         if _state_of(run) != state:
             raise StoreError(f"{run.url}: was computed again during the transform; run the same command again")
-        export_embedding(work, out)
+        export_embedding(work, out, further)
         work.erase()
     work.objects.delete_empty_folders()
     first = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
     total = {key: sum(report[key] for report in reports) for key in ("invalid", "far", "mixed", "coincident")}
     return Transformed(
-        str(out), source.n_rows, total["invalid"], first, total["far"], reports[0]["limit"], total["mixed"],
+        out, source.n_rows, total["invalid"], first, total["far"], reports[0]["limit"], total["mixed"],
         total["coincident"], time.perf_counter() - started,
     )  # fmt: skip
 

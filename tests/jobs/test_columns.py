@@ -4,12 +4,15 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
+from pipeline.inputs import open_source
+from pipeline.jobs.export_columns import InputColumns
 from pipeline.storage.store import Store
-from tests.support.commands import FEW, lle, write_config
+from tests.support.commands import FEW, lle, refused, write_config
 from tests.support.points import swiss_roll
 
 N = 300
@@ -51,6 +54,59 @@ def test_the_roles_of_columns_are_in_metrics_and_report(job):
     page = store_of(job).objects.get("report/index.html").decode()
     assert "left out: text" in page
     assert "x, y, z, number" in page
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv"])
+def test_export_copies_columns_of_the_input(job, tmp_path, suffix):
+    _, table = job
+    lle("export", store_of(job).url, tmp_path / f"y.{suffix}", "--with", "note", "--with", "x", "--with", "number")
+    read = {"parquet": pd.read_parquet, "csv": pd.read_csv, "arrow": lambda path: pa.ipc.open_file(path).read_pandas()}
+    exported = read[suffix](tmp_path / f"y.{suffix}")
+    assert list(exported.columns) == ["row", "component", "y1", "y2", "note", "x", "number"]
+    assert (exported["note"] == "oak").all()
+    np.testing.assert_array_equal(exported["number"], table["number"])
+    assert exported["number"].dtype == np.int64
+    np.testing.assert_allclose(exported["x"], table["x"], rtol=1e-15)
+
+
+def test_transform_copies_columns_of_the_new_table(job, tmp_path):
+    _, table = job
+    table[:40].assign(row=[f"r{i:02}" for i in range(40)], number=np.arange(40) + 0.5).to_parquet(
+        tmp_path / "x.parquet"
+    )
+    lle("transform", store_of(job).url, tmp_path / "x.parquet", tmp_path / "y.parquet", "--with", "row")
+    exported = pd.read_parquet(tmp_path / "y.parquet")
+    assert exported["row"].tolist() == list(range(40))
+    assert exported["input_row"].tolist() == [f"r{i:02}" for i in range(40)]
+
+
+def test_columns_that_cannot_be_copied_are_refused(job, tmp_path):
+    url = store_of(job).url
+    assert "no column ['colour']; its columns are x, y, z, number, kind, note" in refused(
+        2, "export", url, tmp_path / "y.csv", "--with", "colour"
+    )
+    assert "--with needs a table" in refused(2, "export", url, tmp_path / "y.npy", "--with", "x")
+    Store(url).create_group({"input_fingerprint": {"n_rows": 1}})
+    assert "the input has changed since the run" in refused(2, "export", url, tmp_path / "y.csv", "--with", "x")
+
+
+def test_columns_follow_the_rows_that_where_keeps(job, tmp_path):
+    config, table = job
+    url = lle("run", config, "--store", tmp_path / "run.zarr", "--set", "input.where=1")["store"]
+    lle("export", url, tmp_path / "y.parquet", "--with", "number")
+    exported = pd.read_parquet(tmp_path / "y.parquet")
+    np.testing.assert_array_equal(exported["number"], table["number"][table["kind"] == 1])
+
+
+def test_csv_columns_keep_what_is_written(tmp_path):
+    lines = ["whole,padded,decimal,text,gap,late", "1,007,1.50,a,,1", "-2,010,2,,5,2", *["3,100,7,b,6,3"] * 3000]
+    (tmp_path / "x.csv").write_text("\n".join([*lines, "4,000,8,c,7,x4"]))
+    names = lines[0].split(",")
+    columns = InputColumns(open_source("csv", path=tmp_path / "x.csv", columns=["whole"]), names).read(0, 2)
+    assert {name: column.to_pylist() for name, column in columns.items()} == {
+        "whole": [1, -2], "padded": ["007", "010"], "decimal": [1.5, 2.0], "text": ["a", None], "gap": [None, 5],
+        "late": ["1", "2"],
+    }  # fmt: skip
 
 
 def test_listed_columns_are_not_suspect(job):

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import numpy as np
+import obstore
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
 from pipeline.jobs.export import export_embedding
-from pipeline.storage import array_specs
+from pipeline.storage import array_specs, objects
 from pipeline.storage.array_specs import PlannedArray
 from pipeline.storage.store import Store
 
@@ -54,7 +56,13 @@ def read_csv(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, dtype=str).astype(np.float64)  # pandas' own parser is off by a digit at times
 
 
-@pytest.mark.parametrize(("suffix", "read"), [(".parquet", pd.read_parquet), (".csv", read_csv)])
+def read_arrow(path: Path) -> pd.DataFrame:
+    return pa.ipc.open_file(path).read_pandas()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "read"), [(".parquet", pd.read_parquet), (".csv", read_csv), (".arrow", read_arrow)]
+)
 def test_tables_equal_the_stored_embedding(store, tmp_path, embedding, component, suffix, read):
     assert export_embedding(store, tmp_path / f"y{suffix}") == ROWS
     found = read(tmp_path / f"y{suffix}")
@@ -64,7 +72,7 @@ def test_tables_equal_the_stored_embedding(store, tmp_path, embedding, component
     np.testing.assert_array_equal(found[["y1", "y2", "y3"]], embedding)
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".csv"])
+@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".arrow", ".csv"])
 class TestEveryFormat:
     def test_export_replaces_an_old_file_and_leaves_no_other(self, store, tmp_path, suffix):
         out = tmp_path / f"y{suffix}"
@@ -129,7 +137,7 @@ class TestEveryFormat:
 
 @pytest.mark.parametrize("name", ["y", "y.txt", "y.npz", "y.NPY"])
 def test_other_suffixes_are_refused(store, tmp_path, name):
-    with pytest.raises(ConfigError, match=r"\.npy, \.parquet, \.csv") as caught:
+    with pytest.raises(ConfigError, match=r"\.npy, \.parquet, \.arrow, \.csv") as caught:
         export_embedding(store, tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
     assert names_in(tmp_path) == set()
@@ -141,7 +149,30 @@ def test_relative_file_name_is_accepted(store, tmp_path, monkeypatch):
     assert (tmp_path / "y.npy").exists()
 
 
-@pytest.mark.parametrize("out", ["s3://bucket/y.npy", "file:///tmp/y.csv"])
-def test_a_url_is_refused(store, out):
-    with pytest.raises(ConfigError, match="a file on this machine, found a URL; write it here and copy it there"):
-        export_embedding(store, Path(out))
+@pytest.fixture
+def bucket(monkeypatch):
+    """An object store in memory, which every URL opens."""
+    bucket = obstore.store.MemoryStore()
+    monkeypatch.setattr(objects, "open_remote", lambda url: bucket)
+    return bucket
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".arrow", ".csv"])
+def test_a_url_gets_the_bytes_of_a_local_file(store, tmp_path, bucket, suffix):
+    export_embedding(store, tmp_path / f"y{suffix}")
+    assert export_embedding(store, f"s3://bucket/y{suffix}") == ROWS
+    assert bytes(obstore.get(bucket, f"y{suffix}").bytes()) == (tmp_path / f"y{suffix}").read_bytes()
+
+
+def test_a_failed_export_leaves_the_object_at_its_url_as_it_was(store, bucket):
+    obstore.put(bucket, "y.npy", b"old")
+    chunk = Path(store.url, "embedding", "c", "2", "0")
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    with pytest.raises(CorruptChunk):
+        export_embedding(store, "s3://bucket/y.npy")
+    assert bytes(obstore.get(bucket, "y.npy").bytes()) == b"old"
+
+
+def test_a_file_url_is_a_local_file(store, tmp_path):
+    export_embedding(store, f"file://{tmp_path}/y.npy")
+    assert names_in(tmp_path) == {"y.npy"}

@@ -1,0 +1,79 @@
+"""The file that a command writes: local, or an object at a URL. It appears whole or not at all."""
+
+import contextlib
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from ..core.errors import ConfigError
+from ..storage.objects import RemoteObjects
+from ..storage.storage_errors import storage_errors
+
+SUFFIXES = (".npy", ".parquet", ".arrow", ".csv")
+
+
+PathOrUrl = str | os.PathLike[str]
+
+
+def is_url(out: str) -> bool:
+    """Whether `out` names an object and not a local file; one letter before the colon is a drive."""
+    return re.match(r"\w\w+://", out) is not None and not out.startswith("file://")
+
+
+def suffix_of(out: str) -> str:
+    """The suffix, which tells the format of the file."""
+    return Path(out).suffix
+
+
+def check_out(out: str) -> None:
+    """Raises ConfigError if `out` has another suffix, no folder, or a URL that cannot be opened."""
+    if suffix_of(out) not in SUFFIXES:
+        raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}")
+    if is_url(out):
+        _folder_of(out)
+        return
+    path = local_path(out)
+    if path.is_dir():
+        raise ConfigError(f"{out}: expected the name of a file, found a folder; choose another name")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"{out}: its folder does not exist; create it first")
+
+
+@contextlib.contextmanager
+def written_whole(out: str) -> Iterator[BinaryIO]:
+    """A file to write to. At the end of the block it replaces `out`; after an error `out` stays as it was.
+
+    An object is written to a temporary file first and then uploaded, because an object store shows an object only
+    when its upload is complete.
+    """
+    if is_url(out):
+        folder, name = _folder_of(out), out.rsplit("/", 1)[1]
+        with tempfile.NamedTemporaryFile(suffix=".partial") as file:
+            with storage_errors(file.name):
+                yield file  # type: ignore[misc]  # mypy: a wrapper with the methods of BinaryIO
+                file.flush()
+            folder.put_file(name, Path(file.name))
+        return
+    path = local_path(out)
+    partial = path.with_name(f".{uuid.uuid4().hex}.partial")  # of this process alone: others may write to `out` too
+    with storage_errors(out):
+        try:
+            with partial.open("xb") as file:
+                yield file
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def local_path(out: str) -> Path:
+    """The path of a local file, also of a file:// URL."""
+    return Path(out.removeprefix("file://")).expanduser()
+
+
+def _folder_of(out: str) -> RemoteObjects:
+    """The folder of an object. Raises ConfigError."""
+    return RemoteObjects(out.rsplit("/", 1)[0])
