@@ -11,6 +11,10 @@ MAX_POINTS = 10**10
 COLUMN_NUMBERS = "numbers of the columns to take, counted from 0; null: all"
 COLUMN_NAMES = "names of the columns to take; null: all numbers but label and id"
 
+ID_COLUMN = (
+    "column of whole numbers or text that names each row; it is no feature, and exports and the explorer show it"
+)
+
 
 class AnyInput(Model):
     """The keys that every kind of input has."""
@@ -85,6 +89,7 @@ class ParquetInput(AnyInput):
     path: str = Field(description=PATHS)
     columns: tuple[str, ...] | None = Field(None, description=COLUMN_NAMES)
     label: str | None = Field(None, validation_alias=_LABEL, description="column that colours the picture")
+    id: str | None = Field(None, description=ID_COLUMN)
 
 
 class CsvInput(AnyInput):
@@ -92,6 +97,7 @@ class CsvInput(AnyInput):
     path: str = Field(description=PATHS)
     columns: tuple[str, ...] | None = Field(None, description=COLUMN_NAMES)
     label: str | None = Field(None, validation_alias=_LABEL, description="column that colours the picture")
+    id: str | None = Field(None, description=ID_COLUMN)
 
 
 Input = Annotated[

@@ -8,9 +8,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..engine import current_config
+from ..stages.row_ids import stored_ids
 from ..storage import array_specs
 from ..storage.store import Store, block_of
-from .export_columns import RowColumns, columns_of_input, input_of_run
+from .export_columns import IdColumn, RowColumns, columns_of_input, input_of_run
 from .output_file import PathOrUrl, check_out, suffix_of, written_whole
 
 
@@ -22,13 +23,16 @@ def export_run(store: Store, out: str, names: Sequence[str] = ()) -> int:
     """
     check_out(out)
     current_config.require_embedding(store)
-    if not names:
-        return export_embedding(store, out)
-    source = input_of_run(store.attributes(), store.array(array_specs.EMBEDDING.name).shape[0])
-    return export_embedding(store, out, columns_of_input(source, names, out))
+    parts: list[RowColumns] = []
+    if (ids := stored_ids(store)) is not None:
+        parts.append(IdColumn(ids))
+    if names:
+        source = input_of_run(store.attributes(), store.array(array_specs.EMBEDDING.name).shape[0])
+        parts += columns_of_input(source, names, out)
+    return export_embedding(store, out, parts)
 
 
-def export_embedding(store: Store, out: PathOrUrl, further: RowColumns | None = None) -> int:
+def export_embedding(store: Store, out: PathOrUrl, further: Sequence[RowColumns] = ()) -> int:
     """Write `out` by its suffix; returns the rows written. Raises ConfigError for another suffix or a missing folder.
 
     .npy holds the (n_input, n_components) float64 array; tables hold columns row, component, y1, y2, ... and the
@@ -61,7 +65,7 @@ def _write_npy(file: BinaryIO, store: Store) -> None:
         file.write(np.ascontiguousarray(rows, "<f8").tobytes())
 
 
-def _write_table(file: BinaryIO, store: Store, suffix: str, further: RowColumns | None) -> None:
+def _write_table(file: BinaryIO, store: Store, suffix: str, further: Sequence[RowColumns]) -> None:
     import pandas as pd  # noqa: PLC0415 (a second of imports that the other commands need not wait for)
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -71,7 +75,9 @@ def _write_table(file: BinaryIO, store: Store, suffix: str, further: RowColumns 
         writer: Any = None
         for start, rows in _blocks(store):
             columns = _own_columns(store, start, rows)
-            copied = {} if further is None else further.read(start, start + len(rows))
+            copied: dict[str, Any] = {}
+            for part in further:
+                copied |= part.read(start, start + len(rows))
             if suffix == ".csv":
                 texts = {name: column.to_pandas(integer_object_nulls=True) for name, column in copied.items()}
                 pd.DataFrame(columns | texts).to_csv(file, header=start == 0, index=False)

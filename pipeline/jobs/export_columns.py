@@ -11,6 +11,7 @@ from ..core.errors import ConfigError, InputError
 from ..engine.plan import Json
 from ..inputs import Source, open_source
 from ..inputs.column_names import listed
+from ..stages.row_ids import StoredIds
 from .output_file import suffix_of
 
 OWN_NAMES = re.compile(r"row|component|distance_ratio|y\d+")
@@ -21,6 +22,17 @@ class RowColumns(Protocol):
 
     def read(self, start: int, stop: int) -> dict[str, pa.Array]:
         """The entries of rows [start, stop) by the name of their exported column."""
+
+
+class IdColumn:
+    """The ids of a run."""
+
+    def __init__(self, ids: StoredIds) -> None:
+        self._ids = ids
+
+    def read(self, start: int, stop: int) -> dict[str, pa.Array]:
+        """As RowColumns.read. Raises CorruptChunk."""
+        return {exported_name(self._ids.name): self._ids.read(start, stop)}
 
 
 class InputColumns:
@@ -58,13 +70,13 @@ def input_of_run(attributes: Json, n_rows: int) -> Source:
     return source
 
 
-def columns_of_input(source: Source, names: Sequence[str], out: str) -> InputColumns | None:
-    """These columns of an input, for the file `out`; None without names.
+def columns_of_input(source: Source, names: Sequence[str], out: str) -> list[RowColumns]:
+    """These columns of an input, for the file `out`; empty without names.
 
     Raises ConfigError if `out` is no table, or if the input is no table or lacks a column.
     """
     if not names:
-        return None
+        return []
     if suffix_of(out) == ".npy":
         raise ConfigError(f"{out}: --with needs a table; choose a name that ends in .parquet, .arrow or .csv")
     if source.roles is None:
@@ -72,7 +84,7 @@ def columns_of_input(source: Source, names: Sequence[str], out: str) -> InputCol
     known = list(_all_names(source))
     if missing := [name for name in names if name not in known]:
         raise ConfigError(f"--with: the input has no column {missing}; its columns are {listed(known)}")
-    return InputColumns(source, names)
+    return [InputColumns(source, names)]
 
 
 def _all_names(source: Source) -> Iterator[str]:

@@ -18,6 +18,7 @@ from ..engine.progress import RunProgress
 from ..inputs import Source, open_source
 from ..inputs.consistency import require_unchanged_input
 from ..stages import embed_new, ingest, write_report
+from ..stages.row_ids import read_ids_step
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.fitted import FIT, fitted_store
@@ -159,6 +160,10 @@ def steps(config: Config, job: embed_new.Job, layout: Layout, source: Source) ->
         blocks = Blocks(layout.n_input, layout.block_points)
         beside = source.bytes_beside(min(blocks.size, blocks.n))
         yield ingest.labels_step(kind, parameters, blocks, source.label_width, beside)
+    if config.input.model_dump().get("id") is not None:
+        kind, parameters = ingest.all_rows(config)
+        blocks = Blocks(layout.n_input, layout.block_points)
+        yield read_ids_step(kind, parameters, blocks, source.bytes_beside(min(blocks.size, blocks.n)))
     return (yield from embed_new.steps(job, layout))
 
 

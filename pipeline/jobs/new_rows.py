@@ -34,7 +34,10 @@ def open_new(
         data["columns"] = trained["columns"]
     if kind in TABLES and roles and "columns" not in named:
         path = str(parse_input(data, settings).model_dump()["path"])
-        _check_columns(table_columns(kind, path), roles, takes_all=trained.get("columns") is None)
+        tables = table_columns(kind, path)
+        _check_columns(tables, roles, takes_all=trained.get("columns") is None)
+        if "id" not in named and all(roles.get("id") in table.names for table in tables):
+            data["id"] = roles["id"]
         data["columns"] = roles["features"]
     section, source = _open_labelled(data, settings, trained.get("label") if kind in TABLES else None, n_features)
     if source.n_features != n_features:

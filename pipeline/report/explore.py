@@ -44,14 +44,22 @@ class Column(NamedTuple):
     role: Literal["coordinate", "component", "value"] = "value"
 
 
+class RowTexts(NamedTuple):
+    """The ids of the rows of the page, "" if unknown, and the name of their column."""
+
+    label: str
+    texts: Sequence[str]
+
+
 class ExplorerPage(NamedTuple):
-    """The content of the page: title, input rows (n,), ascending, their columns, and counts for the heading."""
+    """The content of the page: title, input rows (n,), ascending, their columns, counts for the heading, and ids."""
 
     title: str
     rows: npt.NDArray[np.int64]
     columns: Sequence[Column]
     n_input: int
     n_embedded: int
+    ids: RowTexts | None = None
 
 
 def sample_rows(rows: npt.NDArray[np.int64], limit: int = MAX_POINTS) -> npt.NDArray[np.int64]:
@@ -78,9 +86,13 @@ def render_explorer(page: ExplorerPage) -> bytes:
     consecutive = len(rows) > 0 and bool(rows[-1] == len(rows) - 1)
     if not consecutive:
         payloads.append(to_base64(rows.astype("<u4" if page.n_input < 2**32 else "<f8")))
+    rows_payload = len(payloads) - 1
+    if page.ids is not None:
+        payloads.append(base64.b64encode(_joined(page.ids.texts)).decode("ascii"))
     content = {
+        "ids": None if page.ids is None else {"label": page.ids.label, "data": len(payloads) - 1},
         "title": page.title, "nRows": len(rows), "nInput": page.n_input, "nEmbedded": page.n_embedded,
-        "rows": None if consecutive else {"data": len(payloads) - 1, "wide": page.n_input >= 2**32},
+        "rows": None if consecutive else {"data": rows_payload, "wide": page.n_input >= 2**32},
         "columns": described, "palette": OKABE_ITO, "steps": STEPS,
         "colorMap": [to_hex(colormaps[COLOR_MAP](step / 63)) for step in range(64)],
     }  # fmt: skip
@@ -93,6 +105,11 @@ def render_explorer(page: ExplorerPage) -> bytes:
         content=safe_json(content),
         payloads=payloads,
     ).encode()  # fmt: skip
+
+
+def _joined(texts: Sequence[str]) -> bytes:
+    """One line for each id, as UTF-8; a line break in an id becomes a space."""
+    return "\n".join(" ".join(text.splitlines()) for text in texts).encode()
 
 
 def read_asset(name: str) -> str:

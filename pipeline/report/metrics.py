@@ -27,6 +27,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "n_points": n_points,
         "n_features": n_features,
         "duplicates_merged": None if n_points is None else n_valid - n_points,
+        "ids": _ids(reports),
         "invalid_dropped": invalid,
         "dropped": {reason: count for reason, count in (("invalid", invalid), ("small_component", small)) if count},
         "rows_placed": _first(reports, "solve_embedding", "write").get("rows_placed"),
@@ -51,6 +52,13 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "intrinsic_dimension": _first(reports, "measure_quality", "sample").get("intrinsic_dimension"),
         **_costs(reports, records),
     }
+
+
+def _ids(reports: Reports) -> dict[str, Any] | None:
+    """With input.id: rows without an id, rows with the id of an earlier row, and the first such ids."""
+    if not (checked := _first(reports, "ingest", "check_ids")):
+        return None
+    return {**checked, "missing": _total(reports, "ingest", "read_ids", "missing")}
 
 
 def _appended(reports: Reports) -> dict[str, Any] | None:

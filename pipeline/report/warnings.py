@@ -22,6 +22,7 @@ def warnings(metrics: Metrics, config: Config) -> list[str]:
     """Sentences about everything outside the bounds of `report.bounds`; `config` is the resolved config of the run."""
     return [
         *_of_rows(metrics),
+        *_of_ids(metrics),
         *_of_placed_rows(metrics),
         *_of_neighbor_counts(metrics),
         *_of_graph(metrics, config),
@@ -55,6 +56,19 @@ def _of_rows(metrics: Metrics) -> list[str]:
             f"{invalid} of {n_input} rows hold NaN or infinity; their coordinates are NaN. preprocess.invalid: error "
             f"names them, so that the input can be repaired"
         )
+    return sentences
+
+
+def _of_ids(metrics: Metrics) -> list[str]:
+    """Sentences about missing and repeated ids."""
+    ids, sentences = metrics.get("ids") or {}, []
+    if ids.get("duplicates"):
+        named = ", ".join(map(str, ids["first"]))
+        sentences.append(
+            f"{ids['duplicates']} rows have the id of an earlier row ({named}, ...): input.id does not identify them"
+        )
+    if ids.get("missing"):
+        sentences.append(f"{ids['missing']} rows have no id in the column of input.id")
     return sentences
 
 

@@ -36,6 +36,7 @@ from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
+from .row_ids import check_ids_step, read_ids_step
 
 MAX_BLOCKS = 1_000_000
 LATER_KEYS = ("where", "id", "fit_sample")
@@ -138,6 +139,11 @@ def steps(config: Config, layout: Layout) -> Steps:
         labelled = yield labels_step(kind, source, blocks, layout.label_width, layout.beside, cure)
         if any("digest" in report for report in labelled):  # a new file would shift the labels against their rows
             require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
+    if "id" in source:
+        read = yield read_ids_step(kind, source, blocks, layout.beside)
+        if any("digest" in report for report in read):
+            require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
+        yield check_ids_step(blocks)
     [merged] = yield Step(
         "ingest",
         "merge_duplicates",
@@ -277,7 +283,7 @@ def without_labels(source: Json) -> Json:
     """
     if "where" in source:
         return source
-    names = {"labels"} if source.get("columns", ()) is None else {"labels", "label"}
+    names = {"labels"} if source.get("columns", ()) is None else {"labels", "label", "id"}
     return {key: value for key, value in source.items() if key not in names}
 
 

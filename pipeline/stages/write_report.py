@@ -24,6 +24,7 @@ from ..storage import array_specs
 from ..storage.fitted import FIT, fitted_store, has_fit
 from ..storage.store import Store
 from .report_columns import color_source, label_name, page_columns
+from .row_ids import stored_ids
 
 if TYPE_CHECKING:
     from ..report.page_pictures import PagePictures
@@ -146,7 +147,7 @@ def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
 
 def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> bytes:
     """The explorer page of the embedding in the store."""
-    from ..report.explore import MAX_POINTS, ExplorerPage, render_explorer, sample_rows  # noqa: PLC0415
+    from ..report.explore import MAX_POINTS, ExplorerPage, RowTexts, render_explorer, sample_rows  # noqa: PLC0415
 
     rows = _shown_rows(store, MAX_POINTS)
     component = store.gather(array_specs.COMPONENT.name, rows)
@@ -156,7 +157,9 @@ def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> 
     n_rows = store.array(array_specs.COMPONENT.name).shape[0]
     n_shown = int(shown.sum()) if len(rows) == n_rows else n_rows - collected["invalid_dropped"]
     sample = sample_rows(rows[shown])
-    page = ExplorerPage(figure_title(config, collected), sample, page_columns(store, sample), n_rows, n_shown)
+    ids = stored_ids(store)
+    texts = None if ids is None else RowTexts(ids.name, ids.gather(sample))
+    page = ExplorerPage(figure_title(config, collected), sample, page_columns(store, sample), n_rows, n_shown, texts)
     return render_explorer(page)
 
 

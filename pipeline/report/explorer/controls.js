@@ -44,12 +44,15 @@ function scaleLegend(column, key) {
   return box;
 }
 
-/** Points that a search finds: a row by its number, or all rows of a class by its name. */
+/** Points that a search finds: a row by its number, rows by their id (columnIndex past the last), or a class by name. */
 function findPoints(page, columnIndex, text) {
   const wanted = text.trim();
   if (columnIndex < 0) {
     const point = /^\d+$/.test(wanted) ? pointOfRow(page, Number(wanted)) : -1;
     return point < 0 ? [] : [point];
+  }
+  if (columnIndex === page.columns.length) {
+    return page.ids.texts.flatMap((id, point) => (id !== "" && id === wanted ? [point] : []));
   }
   const column = page.columns[columnIndex];
   const codes = new Set(column.names.flatMap((name, code) => (name.toLowerCase() === wanted.toLowerCase() ? [code] : [])));

@@ -40,10 +40,16 @@ function decodePage(content) {
   const columns = content.columns.map((column) => decodeColumn(column, content.steps));
   const wide = content.rows?.wide ? Float64Array : Uint32Array;
   const rows = content.rows === null ? null : new wide(takePayload(content.rows.data));
-  return {...content, columns, rows};
+  const ids = content.ids === null ? null
+    : {label: content.ids.label, texts: new TextDecoder().decode(takePayload(content.ids.data)).split("\n")};
+  return {...content, columns, rows, ids};
 }
 
 const rowOf = (page, point) => (page.rows === null ? point : page.rows[point]);
+
+/** The names and values of the id of a point; empty where rows have no ids. */
+const idOf = (page, point) => (page.ids === null ? [] : [page.ids.texts[point]]);
+const idLabel = (page) => (page.ids === null ? [] : [page.ids.label]);
 
 /** The point that shows an input row; -1 where the page does not hold it. Rows are ascending. */
 function pointOfRow(page, row) {

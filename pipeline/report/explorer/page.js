@@ -22,7 +22,8 @@ class Explorer {
     fillMenu("y", axes, this.coordinates[Math.min(1, this.coordinates.length - 1)]);
     const first = columns.findIndex((column) => column.role === "value");
     fillMenu("color", [[-1, "nothing"], ...columns.map((column, i) => [i, column.label])], first);
-    fillMenu("search-in", [[-1, "row number"], ...columns.flatMap((column, i) =>
+    const idEntry = idLabel(this.page).map((label) => [columns.length, label]);
+    fillMenu("search-in", [[-1, "row number"], ...idEntry, ...columns.flatMap((column, i) =>
       (column.names !== null && column.role === "value" ? [[i, column.label]] : []))], -1);
     byId("component-menu").hidden = this.groups.length < 2;
     fillMenu("component", [[-1, "all, side by side"], ...this.groups.slice(0, 100).map((points, g) =>
@@ -128,11 +129,14 @@ class Explorer {
     const row = rowOf(this.page, point);
     byId("point-title").textContent = `Row ${row}`;
     byId("point-help").hidden = true;
-    byId("point").replaceChildren(...this.page.columns.flatMap((column) =>
-      [cellOf("dt", column.label), cellOf("dd", textOf(column, point) || "unknown")]));
+    const values = [...idLabel(this.page).map((label) => [label, idOf(this.page, point)[0]]),
+      ...this.page.columns.map((column) => [column.label, textOf(column, point)])];
+    byId("point").replaceChildren(...values.flatMap(([label, value]) =>
+      [cellOf("dt", label), cellOf("dd", value || "unknown")]));
     const named = this.page.columns.find((column) => column.role === "value");
     const tip = byId("tip");
-    tip.textContent = named ? `row ${row} · ${textOf(named, point) || "unknown"}` : `row ${row}`;
+    tip.textContent = [`row ${row}`, ...idOf(this.page, point), ...(named ? [textOf(named, point) || "unknown"] : [])]
+      .filter(Boolean).join(" · ");
     const [left, top] = this.plot.place(point);
     tip.hidden = false;
     tip.style.left = `${Math.max(0, Math.min(left + 12, this.plot.canvas.clientWidth - tip.offsetWidth))}px`;

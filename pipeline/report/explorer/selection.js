@@ -18,10 +18,10 @@ function showSelection(page, points) {
   for (const id of ["save", "clear"]) byId(id).disabled = n === 0;
   byId("table").hidden = n === 0;
   const head = byId("selected-head");
-  head.replaceChildren(rowElement("th", ["row", ...page.columns.map((column) => column.label)]));
+  head.replaceChildren(rowElement("th", ["row", ...idLabel(page), ...page.columns.map((column) => column.label)]));
   for (const cell of head.querySelectorAll("th")) cell.scope = "col";
   byId("selected-rows").replaceChildren(...points.slice(0, TABLE_ROWS).map((point) =>
-    rowElement("td", [rowOf(page, point).toString(), ...page.columns.map((column) => textOf(column, point))])));
+    rowElement("td", [rowOf(page, point).toString(), ...idOf(page, point), ...page.columns.map((column) => textOf(column, point))])));
 }
 
 /** A field of a CSV file (RFC 4180). */
@@ -35,9 +35,9 @@ function csvValue(column, point) {
 }
 
 function toCsv(page, points) {
-  const lines = [["row", ...page.columns.map((column) => csvField(column.name))].join(",")];
+  const lines = [["row", ...idLabel(page).map(csvField), ...page.columns.map((column) => csvField(column.name))].join(",")];
   for (const point of points) {
-    lines.push([rowOf(page, point), ...page.columns.map((column) => csvValue(column, point))].join(","));
+    lines.push([rowOf(page, point), ...idOf(page, point).map(csvField), ...page.columns.map((column) => csvValue(column, point))].join(","));
   }
   return `${lines.join("\r\n")}\r\n`;
 }

@@ -1,0 +1,125 @@
+"""The ids of the input rows: copied into the store and checked for duplicates. They enter no computation."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.errors import InputError
+from ..engine import checkpoint, current_config, task_costs
+from ..engine.plan import WHOLE_DATA, Decides, Json, Report, Runs, Step, Writes
+from ..inputs import open_source
+from ..inputs.consistency import array_digest
+from ..kernels.neighbors.duplicates import merge_duplicates
+from ..storage.blocks import Blocks
+from ..storage.row_ids import ROW_IDS, encode_ids, gather_ids, read_ids, write_ids
+from ..storage.store import Store
+
+NAMED_IDS = 5
+ID_BYTES = 64
+"""Bytes of an id in the plan; most ids are shorter."""
+HASH_KEYS = ("first key of ids", "other key of ids")
+
+
+def read_ids_step(kind: str, source: Json, blocks: Blocks, beside: int) -> Step:
+    """Copy the ids of an input, its column `source["id"]`, into the store."""
+    return Step(
+        "ingest",
+        "read_ids",
+        read_block_of_ids,
+        blocks.count,
+        Decides(
+            {"kind": kind, "source": source, "blocks": blocks},
+            open_source(kind, **source).fingerprint(),
+            digested=("kind", "source"),
+        ),
+        Runs(task_costs.TASK_BYTES + 4 * ID_BYTES * blocks.size + beside),
+        Writes(bundles=(ROW_IDS,), bundle_bytes=ID_BYTES * blocks.n),
+        feeds=False,
+    )
+
+
+def check_ids_step(blocks: Blocks) -> Step:
+    """Count the rows that have the id of an earlier row."""
+    return Step(
+        "ingest",
+        "check_ids",
+        check_ids,
+        1,
+        Decides({"blocks": blocks}),
+        Runs(task_costs.TASK_BYTES + 130 * blocks.n + 8 * ID_BYTES * blocks.size, place=WHOLE_DATA),
+        feeds=False,
+    )
+
+
+def read_block_of_ids(store: Store, block_index: int, kind: str, source: Json, blocks: Blocks) -> Report:
+    """Write the ids of a block; reports whether all are whole numbers, and how many are missing."""
+    name = source["id"]
+    column = open_source(kind, **source).read_columns([name], *blocks.rows(block_index)).column(name)
+    encoded = encode_ids(column)
+    write_ids(store, block_index, encoded)
+    missing = int((np.diff(encoded["offsets"]) == 0).sum())
+    digest = array_digest(encoded["content"], array_digest(encoded["offsets"]))
+    return {"name": name, "whole": _is_whole(column, kind), "missing": missing, "digest": digest,
+            "block_size": blocks.size}  # fmt: skip
+
+
+def _is_whole(column: Any, kind: str) -> bool:
+    """Whether all ids are whole numbers; those of CSV files if they are written as such (7, not 007)."""
+    if pa.types.is_integer(column.type):
+        return True
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise InputError(
+            f"input.id: expected a column of whole numbers or text, found the type {column.type}; choose another "
+            f"column, or convert it"
+        )
+    if kind != "csv":
+        return False
+    return pc.all(pc.match_substring_regex(column, r"^(0|-?[1-9][0-9]{0,17})$")).as_py() is not False
+
+
+def check_ids(store: Store, block_index: int, blocks: Blocks) -> Report:
+    """Count the rows that have the id of an earlier row, by 128-bit hashes; missing ids are no duplicates."""
+    hashes = np.empty((blocks.n, 2), np.uint64)
+    known = np.empty(blocks.n, bool)
+    for block in range(blocks.count):
+        start, stop = blocks.rows(block)
+        ids = read_ids(store, block)
+        known[start:stop] = ids.is_valid().to_numpy(zero_copy_only=False)
+        texts = np.asarray(ids.fill_null("").to_pylist(), object)
+        for half, key in enumerate(HASH_KEYS):
+            hashes[start:stop, half] = pd.util.hash_array(texts, hash_key=key, categorize=False)
+    first_rows = merge_duplicates(hashes, known)
+    repeated = np.flatnonzero(known & (first_rows != np.arange(blocks.n)))
+    return {"duplicates": len(repeated), "first": gather_ids(store, repeated[:NAMED_IDS], blocks.size)}
+
+
+class StoredIds:
+    """The ids of a run for exports and the explorer, under the name of their column."""
+
+    def __init__(self, store: Store, name: str, whole: bool, block_size: int) -> None:
+        self._store, self.name, self._whole, self._block_size = store, name, whole, block_size
+
+    def read(self, start: int, stop: int) -> Any:
+        """The ids of rows [start, stop) as an Arrow array of int64 or text, null where one is missing."""
+        first = start // self._block_size
+        parts = [read_ids(self._store, block) for block in range(first, -(-stop // self._block_size))]
+        ids = pa.chunked_array(parts).slice(start - first * self._block_size, stop - start)
+        return ids.cast(pa.int64() if self._whole else pa.string()).combine_chunks()
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> list[str]:
+        """The ids of some rows, ascending, as text; "" where one is missing."""
+        return gather_ids(self._store, rows, self._block_size)
+
+
+def stored_ids(store: Store) -> StoredIds | None:
+    """The ids of a run; None if its config names no id."""
+    record = current_config.current_record(store, "ingest", "read_ids")
+    if record is None:
+        return None
+    reports = [done.report for done in checkpoint.reports_of_step(store, "ingest", "read_ids")]
+    whole = all(report["whole"] for report in reports)
+    return StoredIds(store, reports[0]["name"], whole, reports[0]["block_size"]) if reports else None
