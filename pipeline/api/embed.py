@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -21,6 +21,7 @@ from ..core.errors import ConfigError, StoreError
 from ..core.machine import reproducible_environment
 from ..engine.plan import RunResult
 from ..engine.progress import RunProgress
+from ..inputs import ColumnRoles
 from ..jobs.run import run
 from ..report.bounds import DROPPED_SHARE
 from ..stages.registry import stages_of
@@ -96,7 +97,7 @@ def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.fl
     for name, value in config.items():
         if name not in Config.model_fields:
             raise ValueError(unknown_parameter("embed", name, value))
-    with finished_run(X, sections_of(values, config), verbose, labels) as (store, result):
+    with finished_run(X, sections_of(values, config), verbose, labels, column_names(X)) as (store, result):
         embedding = store.read_all(array_specs.EMBEDDING.name)
     warn_of_embedding(result)
     return embedding
@@ -114,11 +115,12 @@ def warn_of_embedding(result: RunResult) -> None:
 
 @contextlib.contextmanager
 def finished_run(
-    X: Any, sections: dict[str, Any], verbose: bool = False, labels: Any = None
+    X: Any, sections: dict[str, Any], verbose: bool = False, labels: Any = None, names: Sequence[str] | None = None
 ) -> Iterator[tuple[Store, RunResult]]:
     """Run the stages on X. Without output.store, the store is deleted at the end of the `with` block.
 
     A run with output.store resumes: for the same X, results that do not depend on the changed sections are kept.
+    `names` of the columns of X are stored, so that `lle transform` matches tables by name.
 
     Raises ValueError with the program's message for errors of the config and the input, KeyboardInterrupt for Ctrl-C,
     LleError for other failures (StoreError, BoundsNotMet, ...).
@@ -130,7 +132,17 @@ def finished_run(
         progress = _progress(verbose, config)
         result = run(config, fresh=False, progress=progress)
         _remove_old_inputs(config)
-        yield Store(result.store), result
+        store = Store(result.store)
+        if names is not None:
+            store.create_group({"columns": ColumnRoles(tuple(names)).as_json()})
+        yield store, result
+
+
+def column_names(X: Any) -> list[str] | None:
+    """The column names of a table such as a pandas DataFrame; None if it has none, or if some are not text."""
+    columns = getattr(X, "columns", None)
+    names = [] if columns is None else list(columns)
+    return names if names and all(isinstance(name, str) for name in names) else None
 
 
 def _progress(verbose: bool, config: Config) -> RunProgress:

@@ -180,12 +180,15 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
         X = self._checked(X, reset=True)
         labels = None if self.store is None or type(X) is dict else y
-        with finished_run(X, self._sections(X), self.verbose, labels) as (store, result):
+        names = getattr(self, "feature_names_in_", None)
+        with finished_run(X, self._sections(X), self.verbose, labels, names) as (store, result):
             self.embedding_ = store.read_all(array_specs.EMBEDDING.name)
             self.component_ = store.read_all(array_specs.COMPONENT.name)
             fitted = fitted_store(store)
             self.eigenvalues_ = fitted.read_all(array_specs.EIGENVALUES.name)
             self.n_features_in_ = fitted.array(array_specs.RAW.name).shape[1]
+            if type(X) is dict and (columns := store.attributes().get("columns")):
+                self.feature_names_in_ = np.array(columns["features"], object)
             self._state = state_of(fitted)
             self._training = read_training(fitted, self._state) if self.store is None else None
             self._graph = read_graph(fitted, self._state) if self.store is None else None
@@ -319,6 +322,8 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def _checked(self, X: Any, reset: bool) -> Any:
         """Validate X by scikit-learn's rules; of a chunked array only the shape, the stages check the rest."""
         if type(X) is dict and reset:  # an input section; one of SciPy's sparse matrices is a subclass of dict
+            if hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
             return X
         if not is_chunked(X):
             with python_errors():

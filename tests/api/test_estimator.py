@@ -23,6 +23,7 @@ from pipeline.config.models import Config
 from pipeline.core.errors import BoundsNotMet, StoreError, StoreHeld
 from pipeline.storage.lock import RunLock
 from pipeline.storage.store import Store
+from tests.support.commands import lle, refused
 from tests.support.oracle import largest_angle
 from tests.support.points import swiss_roll
 
@@ -284,6 +285,27 @@ class TestGivenStore:
         np.testing.assert_array_equal(open_run(store)["label"].compute()[:, 0], labels == "low")
         assert ">high<" in (tmp_path / "run.zarr" / "report" / "index.html").read_text()
         assert len(list((tmp_path / "run.zarr" / "_run").glob("labels-*.npy"))) == 1
+
+
+class TestColumnNames:
+    def test_transform_of_the_store_matches_a_table_by_name(self, roll, tmp_path):
+        frame = pd.DataFrame(roll, columns=["x", "y", "z"])
+        model = LocallyLinearEmbedding(n_neighbors=8, store=str(tmp_path / "run.zarr")).fit(frame)
+        frame[["z", "x", "y"]][:30].to_parquet(tmp_path / "new.parquet")
+        lle("transform", tmp_path / "run.zarr", tmp_path / "new.parquet", tmp_path / "y.npy")
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], model.embedding_[:30])
+        frame.rename(columns={"z": "height"}).to_parquet(tmp_path / "new.parquet")
+        words = refused(2, "transform", tmp_path / "run.zarr", tmp_path / "new.parquet", tmp_path / "y.npy")
+        assert "missing: z; not in the run: height" in words
+
+    def test_names_of_an_input_section_are_checked_by_transform(self, roll, tmp_path):
+        frame = pd.DataFrame(roll, columns=["x", "y", "z"])
+        frame.to_csv(tmp_path / "x.csv", index=False)
+        model = LocallyLinearEmbedding(n_neighbors=8).fit({"kind": "csv", "path": str(tmp_path / "x.csv")})
+        assert model.feature_names_in_.tolist() == ["x", "y", "z"]
+        np.testing.assert_array_equal(model.transform(frame[:5]), model.embedding_[:5])
+        with pytest.raises(ValueError, match="Feature names must be in the same order"):
+            model.transform(frame[["z", "x", "y"]])
 
 
 class TestInScikitLearn:

@@ -177,6 +177,7 @@ def test_keys_about_all_rows_are_refused(tmp_path, points, key, value):
     assert "input.fit_sample" in words
 
 
+@pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 def test_python_interface(tmp_path, points, by_hand):
     np.save(tmp_path / "x.npy", points)
     section = {"kind": "npy", "path": str(tmp_path / "x.npy"), "fit_sample": SAMPLE}
