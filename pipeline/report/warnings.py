@@ -38,6 +38,7 @@ def warnings_of_columns(columns: dict[str, Any] | None) -> list[str]:
     suspect = (columns or {}).get("suspect") or {}
     return [
         f"column '{name}' is a feature but looks like {look}; to leave it out, list the features in input.columns"
+        + f", or set input.id: {name}" * ("id" in look.split(":")[0].split())
         for name, look in list(suspect.items())[:SUSPECTS]
     ]
 
