@@ -53,9 +53,13 @@ def reach_of(points: F64, boxes: Boxes, counts: Ids, k: int) -> F64:
     (boxes,) are the numbers of rows to use. Infinite if no box has k rows.
     """
     best = np.full(len(points), np.inf)
+    # Buffers are reused: workers of Dask return freed memory at once, so new ones for each box cost page faults.
+    away, other, squared = np.empty_like(points), np.empty_like(points), np.empty(len(points))
     for box in np.flatnonzero(counts >= k):
-        away = np.maximum(np.abs(points - boxes.low[box]), np.abs(boxes.high[box] - points))
-        np.minimum(best, np.einsum("bd,bd->b", away, away), out=best)
+        np.abs(np.subtract(points, boxes.low[box], out=away), out=away)
+        np.abs(np.subtract(boxes.high[box], points, out=other), out=other)
+        np.maximum(away, other, out=away)
+        np.minimum(best, np.einsum("bd,bd->b", away, away, out=squared), out=best)
     return np.asarray(np.sqrt(best) * (1 + 1e-12))
 
 
@@ -63,9 +67,12 @@ def reached(points: F64, reach: F64, boxes: Boxes, chosen: Ids) -> Bools:
     """(b, chosen) whether each chosen box is within the reach (b,) of each point (b, d), or equally near."""
     out = np.empty((len(points), len(chosen)), bool)
     limit = np.square((1 + TIE) * reach)
+    gap, other, squared = np.empty_like(points), np.empty_like(points), np.empty(len(points))
     for column, box in enumerate(chosen):
-        gap = np.maximum(0.0, np.maximum(boxes.low[box] - points, points - boxes.high[box]))
-        out[:, column] = np.einsum("bd,bd->b", gap, gap) <= limit
+        np.subtract(boxes.low[box], points, out=gap)
+        np.maximum(gap, np.subtract(points, boxes.high[box], out=other), out=gap)
+        np.maximum(0.0, gap, out=gap)
+        out[:, column] = np.einsum("bd,bd->b", gap, gap, out=squared) <= limit
     return out
 
 
