@@ -21,6 +21,7 @@ from ..kernels.factors.lle_weights import barycenter_weights
 from ..kernels.quality.bootstrap import Estimate
 from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
 from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975, mean_interval
+from ..kernels.trial_embedding import reg_by_trial, trial_points
 from ..linalg.reg_choice import METHODS, sample_points
 from ..stages.ingest import first_layout, open_input
 from .suggest_sample import NeighborSample, sample_neighbors
@@ -147,6 +148,9 @@ def _reg(config: Config, sample: NeighborSample, k: int, m: int) -> tuple[float,
         valid = sample.lists.ids[first:past, :k] >= 0
         parts.append(local_variance(sample.points[first:past], sample.neighbors(first, past, k), valid, m))
     chosen = choose_reg(LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True))), m)
+    if config.method == "lle":
+        points = sample.points[: trial_points(sample.points.shape[1])].astype(np.float64)
+        chosen = reg_by_trial(points, chosen, k, m, config.weights.rule)
     return chosen.reg, chosen.reason
 
 

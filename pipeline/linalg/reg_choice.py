@@ -9,8 +9,9 @@ from ..config.models import Config
 from ..engine import current_config, task_costs
 from ..engine.checkpoint import finished_blocks
 from ..engine.plan import Decides, Json, Layout, Report, Runs, Step
-from ..kernels.factors.choose_reg import BLURRED_REG, NOISY_REG, SURFACE_REG, LocalVariance, choose_reg, local_variance
+from ..kernels.factors.choose_reg import SURFACE_REG, TRIAL_REGS, LocalVariance, choose_reg, local_variance
 from ..kernels.neighbors.duplicates import row_hashes
+from ..kernels.trial_embedding import reg_by_trial, trial_points
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -22,6 +23,8 @@ METHODS = ("lle", "modified")
 SAMPLE_POINTS = (50, 1000)
 SAMPLE_BYTES = 64 * 2**20
 BATCH_BYTES = 16 * 2**20
+TRIAL_POINT_BYTES = 16 * 2**10
+"""For a point of the trial embedding in the eigensolver."""
 NOT_CHOSEN_YET = 0.0
 """Value of reg in plans."""
 
@@ -47,13 +50,28 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     k, d = config.k_bounds[1], layout.n_features
     sample = min(layout.n_points, sample_points(k, d))
     m, row, blocks = config.eigensolver.n_components, layout.row_bytes, Blocks(layout.n_points, layout.block_points)
+    trial = min(layout.n_points, trial_points(d)) if config.method == "lle" else 0
     [chosen] = yield Step(
         stage,
         STEP,
         choose_from_sample,
         1,
-        Decides({"sample": sample, "n_neighbors": k, "n_components": m, "blocks": blocks}),
-        Runs(choose_reg_bytes(block_size=blocks.size, sample=sample, row=row, k=layout.k_max, batch=BATCH_BYTES)),
+        Decides(
+            {
+                "sample": sample,
+                "trial": trial,
+                "n_neighbors": k,
+                "n_components": m,
+                "rule": config.weights.rule,
+                "blocks": blocks,
+            },
+            version=2,
+        ),
+        Runs(
+            choose_reg_bytes(
+                block_size=blocks.size, sample=sample, trial=trial, row=row, k=layout.k_max, batch=BATCH_BYTES
+            )
+        ),
         expected=lambda block_index: {"reg": NOT_CHOSEN_YET},
         feeds=False,
     )
@@ -61,11 +79,12 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
 
 
 def choose_from_sample(
-    store: Store, block_index: int, sample: int, n_neighbors: int, n_components: int, blocks: Blocks
-) -> Report:
-    """Choose reg from sampled points and their nearest neighbours.
+    store: Store, block_index: int, sample: int, trial: int, n_neighbors: int, n_components: int, rule: str,
+    blocks: Blocks,
+) -> Report:  # fmt: skip
+    """Choose reg from `sample` points and their nearest neighbours, and by a trial embedding of `trial` points.
 
-    The sample depends on the numbers of the input rows only, not on the internal order or the blocks of points.
+    The samples depend on the numbers of the input rows only, not on the internal order or the blocks of points.
     """
     rows, order = _sample_rows(store, sample, blocks)
     ids = store.gather(array_specs.NEIGHBOR_INDICES.name, rows)[order, :n_neighbors].astype(np.int64)
@@ -78,6 +97,10 @@ def choose_from_sample(
         for part in (slice(first, first + batch) for first in range(0, len(own), batch))
     ]
     chosen = choose_reg(LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True))), n_components)
+    if trial:
+        rows, order = _sample_rows(store, trial, blocks)
+        points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)
+        chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule)
     return {**chosen._asdict(), "says": f"weights.reg: {chosen.reg:g}: {chosen.reason}"}
 
 
@@ -120,11 +143,12 @@ def describe_reg(method: str, reg: float | str, chosen: Report | None) -> Json |
     if reg != "auto":
         return {"value": reg, "reason": "set in the config"}
     if chosen is None:
-        candidates = f"{SURFACE_REG:g}, {BLURRED_REG:g} or {NOISY_REG:g}"
-        return {"value": None, "reason": f"auto: {candidates}, from the noise in neighbourhoods once they are known"}
+        candidates = ", ".join(f"{value:g}" for value in TRIAL_REGS)
+        return {"value": None, "reason": f"auto: one of {candidates}, by noise and a trial once neighbours are known"}
     return {"value": chosen["reg"], "reason": chosen["reason"]}
 
 
-def choose_reg_bytes(*, block_size: int, sample: int, row: int, k: int, batch: int) -> int:
+def choose_reg_bytes(*, block_size: int, sample: int, trial: int, row: int, k: int, batch: int) -> int:
     rows = sample * (k + 1)
-    return task_costs.TASK_BYTES + block_size * (3 * row + 16 * k + 64) + rows * (2 * row + 48) + 6 * batch
+    in_trial = trial * (4 * row + 64 * k + TRIAL_POINT_BYTES)
+    return task_costs.TASK_BYTES + block_size * (3 * row + 16 * k + 64) + rows * (2 * row + 48) + in_trial + 6 * batch

@@ -43,7 +43,7 @@ PRIMES = {
     "nearest": 5, "width": 2, "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "members": 4001, "lists": 23,
     "foreign": 3001, "batch": 70001, "entries": 90001, "rows": 20011, "tall": 47, "transform": True,
     "factor": 37, "links": 80021, "k_max": 41, "stored": 1511, "products": 50021,
-    "old": 5003, "late": 151, "d_in": 43, "beside": 60013, "hits": 70009,
+    "trial": 1301, "old": 5003, "late": 151, "d_in": 43, "beside": 60013, "hits": 70009,
 }  # fmt: skip
 EXPECTED = {
     "read_input": 1009 * (2 * 53 + 106 + 128) + 5 * 211 * 53 + 60013,
@@ -71,7 +71,7 @@ EXPECTED = {
     "apply_repair": 1009 * 880,
     "request_rows": 1009 * 440,
     "send_rows": 1009 * (371 + 32),
-    "choose_reg": 1009 * (159 + 176 + 64) + 211 * 12 * (106 + 48) + 6 * 70001,
+    "choose_reg": 1009 * (159 + 176 + 64) + 211 * 12 * (106 + 48) + 1301 * (212 + 704 + 16384) + 6 * 70001,
     "solve_weights": 6 * 70001 + 4010 * 93 + 2 * 1009 * 53 + 3 * 1009 * 53 + 1009 * 528,
     "receive_rows": 4010 * 93 + 2 * 1009 * 53 + 3 * 1009 * 53,
     "spread": 6 * 70001 + 4010 * 93 + 5 * 1009 * 53 + 1009 * (528 + 32),

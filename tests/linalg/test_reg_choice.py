@@ -16,6 +16,8 @@ from pipeline.linalg.reg_choice import _sample_rows, reg_of_run
 from pipeline.storage.blocks import Blocks
 from tests.support.points import swiss_roll
 
+pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
+
 N, K = 700, 10
 
 
@@ -141,7 +143,7 @@ class TestRun:
     def test_log_metrics_and_plan_hold_value_and_reason(self, finished):
         before, run, log, plan, _ = finished
         assert before["value"] is None
-        assert "0.001, 0.03 or 0.1" in before["reason"]
+        assert "0.001, 0.01, 0.03, 0.1" in before["reason"]
         reg = run["metrics"]["reg"]
         assert reg["value"] == NOISY_REG
         line = f"weights.reg: 0.1: {reg['reason']}"

@@ -26,6 +26,23 @@ were not better on any of its data sets.
 BLURRED_NOISE, NOISY_NOISE = 0.15, 0.4
 """Median noise at and above which BLURRED_REG and NOISY_REG are chosen. Clean surfaces have less than 0.05."""
 
+TRIAL_REGS = (1e-3, 1e-2, 3e-2, 1e-1)
+"""Values of a trial, ascending."""
+
+SURFACE_LOSS, NOISY_LOSS = 0.005, 0.025
+"""Loss of trustworthiness against the best value of a trial that is not worth a larger, or a smaller, value.
+
+Noise prefers a large `reg`: neighbours of the same class stay together, and the eigenvalues of M are larger. The losses
+are about the standard error of a trial, and a share below the 3 % that a user would see.
+"""
+
+SURFACE_REG_LOSS = 0.01
+"""Loss against SURFACE_REG that noise justifies, if a value between them loses less. SURFACE_REG itself is not taken
+for noise: M then has eigenvalues so small, and so many, that the eigenproblem of a million points cannot be solved."""
+
+SAME_NEIGHBORHOODS = 0.1
+"""A trial stands for all points if noise and variance outside differ by at most this."""
+
 BLURRED_OUTSIDE = 0.2
 """Mean variance outside the leading directions at and above which BLURRED_REG is chosen.
 
@@ -127,3 +144,35 @@ def choose_reg(variance: LocalVariance, n_components: int) -> RegChoice:
     reason = f"noise is {noise:.2f} of the local variance, and {outside:.2f} of it lies outside {n_components} "
     reason += f"dimension{'s' * (n_components > 1)} ({int(known.sum()):,} points sampled)"
     return RegChoice(reg, noise, outside, reason)
+
+
+def choose_by_trial(local: RegChoice, sample: RegChoice, quality: Float64, n_points: int) -> RegChoice:
+    """The value of TRIAL_REGS whose embedding of the sample keeps neighbours best; `local` where that shows nothing.
+
+    Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, else the largest within NOISY_LOSS and,
+    if possible, within SURFACE_REG_LOSS of SURFACE_REG.
+
+    Args:
+        local: choice from neighbourhoods among all points.
+        sample: choice from neighbourhoods among the points of the trial.
+        quality: (len(TRIAL_REGS),) trustworthiness of the trial embeddings, NaN where there is none.
+        n_points: points of the trial.
+
+    >>> clean = RegChoice(1e-3, 0.0, 0.0, "no noise")
+    >>> choose_by_trial(clean, clean, np.array([0.85, 0.99, 0.99, 0.98]), 900).reg
+    0.01
+    """
+    differences = abs(local.noise - sample.noise), abs(local.outside - sample.outside)
+    if max(differences) > SAME_NEIGHBORHOODS or np.isnan(quality).all():
+        return local
+    best = np.nanmax(quality)
+    if local.noise < NOISY_NOISE:
+        chosen = int(np.flatnonzero(quality >= best - SURFACE_LOSS)[0])
+    else:
+        good = quality >= (1 - NOISY_LOSS) * best
+        better = good & (quality >= (1 - SURFACE_REG_LOSS) * quality[0]) & (np.array(TRIAL_REGS) > SURFACE_REG)
+        chosen = int(np.flatnonzero(better if better.any() else good)[-1])
+    values = ", ".join(f"{value:.3f}" for value in quality)
+    regs = ", ".join(f"{reg:g}" for reg in TRIAL_REGS)
+    reason = f"{local.reason}; {n_points:,} points embedded with {regs} have trustworthiness {values}"
+    return local._replace(reg=TRIAL_REGS[chosen], reason=reason)

@@ -7,7 +7,10 @@ from pipeline.kernels.factors.choose_reg import (
     BLURRED_REG,
     NOISY_REG,
     SURFACE_REG,
+    TRIAL_REGS,
     LocalVariance,
+    RegChoice,
+    choose_by_trial,
     choose_reg,
     local_variance,
 )
@@ -109,3 +112,39 @@ class TestChoice:
     def test_only_coincident_points(self):
         nothing = np.full(4, np.nan)
         assert choose_reg(LocalVariance(nothing, nothing), M).reg == SURFACE_REG
+
+
+class TestTrial:
+    """TRIAL_REGS are 1e-3, 1e-2, 3e-2 and 1e-1."""
+
+    CLEAN, NOISY = RegChoice(SURFACE_REG, 0.1, 0.1, "few"), RegChoice(NOISY_REG, 0.6, 0.4, "much")
+
+    @pytest.mark.parametrize(
+        ("quality", "reg"),
+        [((0.9, 0.9, 0.9, 0.9), 1e-3), ((0.896, 0.9, 0.9, 0.9), 1e-3), ((0.85, 0.9, 0.904, 0.9), 1e-2),
+         ((0.85, 0.86, 0.87, 0.88), 1e-1), ((np.nan, 0.9, 0.8, np.nan), 1e-2)],
+    )  # fmt: skip
+    def test_surface_gets_the_smallest_value_near_the_best(self, quality, reg):
+        assert choose_by_trial(self.CLEAN, self.CLEAN, np.array(quality), 900).reg == reg
+
+    @pytest.mark.parametrize(
+        ("quality", "reg"),
+        [((0.7, 0.9, 0.9, 0.88), 1e-1), ((0.7, 0.9, 0.89, 0.87), 3e-2), ((0.9, 0.895, 0.885, 0.885), 1e-2),
+         ((0.95, 0.8, 0.8, 0.8), 1e-3), ((0.9, 0.885, 0.885, 0.885), 1e-1)],
+    )  # fmt: skip
+    def test_noise_gets_the_largest_value_near_the_best(self, quality, reg):
+        assert choose_by_trial(self.NOISY, self.NOISY, np.array(quality), 900).reg == reg
+
+    @pytest.mark.parametrize("changes", [{"noise": 0.21}, {"outside": 0.21}])
+    def test_sample_with_other_neighborhoods_changes_nothing(self, changes):
+        other = self.CLEAN._replace(**changes)
+        assert choose_by_trial(self.CLEAN, other, np.array([0.1, 0.9, 0.9, 0.9]), 900) == self.CLEAN
+
+    def test_failed_trial_changes_nothing(self):
+        assert choose_by_trial(self.CLEAN, self.CLEAN, np.full(len(TRIAL_REGS), np.nan), 900) == self.CLEAN
+
+    def test_reason_holds_all_values(self):
+        chosen = choose_by_trial(self.CLEAN, self.CLEAN, np.array([0.5, 0.9, 0.91, 0.8]), 1234)
+        assert chosen.reason == (
+            "few; 1,234 points embedded with 0.001, 0.01, 0.03, 0.1 have trustworthiness 0.500, 0.900, 0.910, 0.800"
+        )

@@ -1,0 +1,75 @@
+"""Trial embeddings: agreement with scikit-learn, the chosen value, and samples that are too small or not connected."""
+
+import numpy as np
+import pytest
+from sklearn.manifold import LocallyLinearEmbedding, trustworthiness
+
+from pipeline.kernels.factors.choose_reg import SURFACE_REG, RegChoice
+from pipeline.kernels.trial_embedding import (
+    TRIAL_POINTS,
+    _trial_lists,
+    reg_by_trial,
+    trial_points,
+    trial_trustworthiness,
+)
+from tests.support.points import swiss_roll
+from tests.support.seeds import seeds
+
+K, M = 12, 2
+LOCAL = RegChoice(SURFACE_REG, 0.0, 0.0, "local")
+
+
+@pytest.mark.parametrize("reg", [1e-3, 1e-1])
+def test_trustworthiness_equals_that_of_scikit_learn(reg):
+    points = swiss_roll(450, np.random.default_rng(1))
+    embedding = LocallyLinearEmbedding(
+        n_neighbors=K, n_components=M, reg=reg, eigen_solver="dense", random_state=0
+    ).fit_transform(points)
+    inside, lists = _trial_lists(points, K)
+    assert len(inside) == 450
+    [value] = trial_trustworthiness(points, lists, [reg], "trace", M)
+    assert value == pytest.approx(trustworthiness(points, embedding, n_neighbors=K), abs=1e-4)
+
+
+@pytest.mark.parametrize("rng", [5], indirect=True)
+def test_surface_that_larger_values_fold_keeps_the_small_one(rng):
+    assert reg_by_trial(swiss_roll(900, rng), LOCAL, K, M, "trace").reg == SURFACE_REG
+
+
+@pytest.mark.parametrize("seed", seeds(2, 3, 4))
+def test_clusters_with_noise_get_a_larger_value(seed):
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(800, 8)) + 1.5 * rng.normal(size=(5, 8))[rng.integers(5, size=800)]
+    local = RegChoice(SURFACE_REG, 0.5, 0.4, "noisy")
+    assert reg_by_trial(points, local, K, M, "trace").reg > SURFACE_REG
+
+
+def test_largest_component_is_embedded():
+    rng = np.random.default_rng(6)
+    points = np.vstack([swiss_roll(150, rng) + 500, swiss_roll(600, rng)])
+    inside, lists = _trial_lists(points, K)
+    np.testing.assert_array_equal(inside, np.arange(150, 750))
+    assert lists.ids.min() >= 0
+    assert lists.ids.max() < 600
+    chosen = reg_by_trial(points, LOCAL, K, M, "trace")
+    assert "600 points embedded" in chosen.reason
+
+
+@pytest.mark.parametrize("n", [2, 99, 4 * 40 - 1])
+def test_small_samples_change_nothing(n):
+    assert reg_by_trial(swiss_roll(n, np.random.default_rng(7)), LOCAL, 40, M, "trace") is LOCAL
+
+
+def test_copies_of_one_point_do_not_fail():
+    points = np.repeat(swiss_roll(50, np.random.default_rng(8)), 8, axis=0)
+    assert reg_by_trial(points, LOCAL, 5, M, "trace").reg > 0
+
+
+def test_result_depends_on_the_points_only():
+    points = swiss_roll(700, np.random.default_rng(9))
+    assert reg_by_trial(points, LOCAL, K, M, "trace") == reg_by_trial(points.copy(), LOCAL, K, M, "trace")
+
+
+def test_number_of_points_bounds_the_work():
+    assert trial_points(3) == TRIAL_POINTS
+    assert trial_points(784) ** 2 * 784 <= 4e9
