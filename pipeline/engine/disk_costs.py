@@ -110,5 +110,5 @@ def closer(*, blocks: int, sample: int, k: int) -> int:
 
 
 def eigenvectors(*, n: int, width: int, components: int) -> int:
-    """Eigenpairs of each component, and two copies of the state of an iteration with `width` columns."""
-    return files(components * (4 + 2 * (n // 65_536 + 2)), n * (ID + NUMBER * 3 * width))
+    """Eigenpairs of each component, two copies of the state of an iteration with `width` columns, and two analyses."""
+    return files(components * (6 + 2 * (n // 65_536 + 2)), n * (3 * ID + NUMBER * 3 * width))

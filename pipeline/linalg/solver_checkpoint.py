@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import CorruptChunk
+from ..kernels.eigensolver.analysis import Analysis
 from ..kernels.eigensolver.davidson import SubspaceState
+from ..kernels.eigensolver.pardiso import FactorSize
 from ..storage.records import SOLVER_HEAD
 from ..storage.store import Store
 
 SAVE_EVERY_SECONDS = 120.0
 ROWS = 65_536
+KEPT_ROWS = 20_000
+"""Least rows of a matrix whose analysis is kept."""
 
 
 def state_saver(store: Store, name: str) -> Callable[[SubspaceState, bool], None]:
@@ -63,6 +67,39 @@ def read_state(store: Store, name: str, n_points: int) -> SubspaceState | None:
         return None
     counts = head["n_degrees"], n_steps
     return SubspaceState(small["values"], vectors, *counts, small["errors"], small["before"], small["hessenberg"])
+
+
+class StoredAnalyses:
+    """The symbolic analyses of one component in a store, the last one of each kind of factor."""
+
+    def __init__(self, store: Store, component: int, *, read_only: bool = False) -> None:
+        self._store, self._component, self._read_only = store, component, read_only
+
+    def load(self, key: str) -> Analysis | None:
+        """The analysis with this key; None if there is none, or if it is damaged."""
+        name = self._name(key)
+        if not self._store.has_bundle(name):
+            return None
+        try:
+            stored = self._store.read_bundle(name)
+        except CorruptChunk:
+            return None
+        if str(stored["key"]) != key:
+            return None
+        size = FactorSize(int(stored["nnz"]), int(stored["n_bytes"]), float(stored["gflop"]))
+        return Analysis(size, bool(stored["wide"]), stored["permutation"])
+
+    def keep(self, key: str, analysis: Analysis) -> None:
+        """Write the analysis of a large matrix; that of a small one is done again in less time."""
+        if self._read_only or len(analysis.permutation) < KEPT_ROWS:
+            return
+        size = {name: np.array(value) for name, value in analysis.size._asdict().items()}
+        self._store.write_bundle(
+            self._name(key), key=np.array(key), wide=np.array(analysis.wide), permutation=analysis.permutation, **size
+        )
+
+    def _name(self, key: str) -> str:
+        return f"_work/eigen/analysis-{self._component:05d}-{key.partition('-')[0]}"
 
 
 def saved_heads(store: Store, folder: str) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from ..linalg import preprocess
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from ..linalg.component_matrices import load_cost_matrix, load_factor, load_local_factors, null_vector
 from ..linalg.preprocess import principal_components, tall_block
-from ..linalg.solver_checkpoint import forget_state, read_state, state_saver
+from ..linalg.solver_checkpoint import StoredAnalyses, forget_state, read_state, state_saver
 from ..linalg.solver_progress import describe_progress, recorded
 from ..search.small_components import PLACED_COMPONENT, place_rows, place_step
 from ..storage import array_specs
@@ -214,7 +214,8 @@ def _solve(
     with recorded(store, block_index) as progress:
         hooks = Hooks(
             begin=say, keep_state=state_saver(store, state), load_state=lambda: read_state(store, state, len(rows)),
-            progress=progress, operator=_operator_on_workers() if distributed else NormalOperator,
+            progress=progress, analyses=StoredAnalyses(store, block_index),
+            operator=_operator_on_workers() if distributed else NormalOperator,
         )  # fmt: skip
         spectrum = bottom_eigenpairs(
             factor, n_components, method=method, pin=pin,
@@ -264,7 +265,8 @@ def _predict(
     methods = (["factored"] if square else ["shift_invert"]) + ["polynomial"] if method == "auto" else [method]
     cost_matrix = load_cost_matrix(store, rows, blocks) if "shift_invert" in methods else None
     pin = closed_point(factor, "component 0") if square else 0
-    predictions = predict(factor, cost_matrix, methods, n_components, pin, allowed, available_cores())
+    analyses = StoredAnalyses(store, 0, read_only=True)
+    predictions = predict(factor, cost_matrix, methods, n_components, pin, allowed, available_cores(), analyses)
     width, n_threads = block_width(n_components), available_cores()
     patience = patience_seconds(factor.nnz, width, n_threads, square=square)
     routes = [prediction._asdict() for prediction in predictions]

@@ -17,7 +17,7 @@ import heapq
 import json
 import multiprocessing
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,8 +82,8 @@ class Meter(RunProgress):
 
     def say(self, text: str) -> None: ...
 
-    def begin(self, step: Step, done: int) -> None:
-        super().begin(step, done)
+    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
+        super().begin(step, done, state)
         self._tasks: list[float] = []
         self._before = bytes_moved()
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -53,8 +54,8 @@ class Keep(RunProgress):
         super().__init__(io.StringIO())
         self.steps: list[Step] = []
 
-    def begin(self, step: Step, done: int) -> None:
-        super().begin(step, done)
+    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
+        super().begin(step, done, state)
         self.steps.append(step)
 
 

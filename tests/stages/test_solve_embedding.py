@@ -7,13 +7,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from pipeline.cli.output import describe_status
 from pipeline.core.errors import NotEnoughMemory
 from pipeline.engine import checkpoint, plan
 from pipeline.jobs import plan_preview, status
+from pipeline.kernels.eigensolver import pardiso
+from pipeline.kernels.eigensolver.analysis import Analysis, analysis_key
 from pipeline.kernels.eigensolver.davidson import SubspaceState, block_width
 from pipeline.kernels.eigensolver.methods import davidson_size
+from pipeline.kernels.eigensolver.pardiso import FactorSize
 from pipeline.kernels.eigensolver.watch import SolverProgress
 from pipeline.linalg import solver_checkpoint, solver_progress
 from pipeline.stages import solve_embedding
@@ -115,6 +119,48 @@ def test_killed_iteration_continues_with_the_same_bytes(solved, monkeypatch, ste
     assert again["vectors"].tobytes() == whole["vectors"].tobytes()
     assert len(kept) > steps  # it went on, and kept more states
     assert not solved.objects.names("_work/eigen/state-00000")
+
+
+@pytest.mark.parametrize("method", ["factored", "shift_invert"])
+def test_symbolic_analysis_is_done_once(solved, monkeypatch, method):
+    """A second solve, and the prediction of the plan, take the order of elimination from the store: the same bytes."""
+    analysed, analyse = [], pardiso.Pardiso._analyse
+
+    def count(self, matrix, dtype, permutation=None):
+        analysed.append(permutation is None)
+        return analyse(self, matrix, dtype, permutation)
+
+    monkeypatch.setattr(pardiso.Pardiso, "_analyse", count)
+    monkeypatch.setattr(solver_checkpoint, "KEPT_ROWS", 1)
+    first, bundle = solve(solved, method)
+    again, second = solve(solved, method)
+    assert analysed == [True, False]
+    assert again == first
+    assert {name: values.tobytes() for name, values in second.items()} == {
+        name: values.tobytes() for name, values in bundle.items()
+    }
+    predicted = solve_embedding._predict(lambda text: None, solved.url, "lle", method, 2, Blocks(N, N), PLENTY)
+    assert (predicted["basis"], predicted["factor_nnz"]) == ("an earlier analysis", first["stats"]["factor_nnz"])
+    assert analysed == [True, False]
+    [name] = [name for name in solved.objects.names("_work/eigen") if "analysis" in name]
+    solved.objects.put(name, solved.objects.get(name)[:-100])  # a damaged analysis is repeated
+    assert solve(solved, method)[0] == first
+    assert analysed == [True, False, True]
+    solved.objects.delete(name)
+
+
+def test_analysis_of_another_matrix_is_not_used(tmp_path):
+    A, other = roll_factor(500, 3), roll_factor(500, 4)
+    keys = [analysis_key(matrix, pardiso.GENERAL, pin, 2) for matrix, pin in ((A, 0), (other, 0), (A, 1))]
+    scaled = csr_array((2 * A.data, A.indices, A.indptr), shape=A.shape)
+    keys += [analysis_key(scaled, pardiso.GENERAL, 0, 2), analysis_key(A, pardiso.GENERAL, 0, 1)]
+    assert len(set(keys)) == 5
+    assert analysis_key(A, pardiso.POSITIVE_DEFINITE, 0, 2) == analysis_key(scaled, pardiso.POSITIVE_DEFINITE, 1, 2)
+    stored = solver_checkpoint.StoredAnalyses(Store(str(tmp_path)), 0)
+    analysis = Analysis(FactorSize(5, 6, 0.5), False, np.arange(1, 30_001))
+    stored.keep(keys[0], analysis)
+    assert stored.load(keys[0])[:2] == analysis[:2]
+    assert stored.load(keys[1]) is None
 
 
 def test_status_shows_the_progress_of_the_eigensolver(solved, monkeypatch):

@@ -1,5 +1,6 @@
 """Run some stages one after the other on a separate store."""
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ class Progress:
         self.advanced: list[int] = []
         self.ended: list[tuple[str, int]] = []
 
-    def begin(self, step: Step, done: int) -> None:
+    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
         self.begun.append((step.name, done))
 
     def advance(self, step: Step, report: BlockReport) -> None:

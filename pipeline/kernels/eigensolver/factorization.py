@@ -24,6 +24,7 @@ from scipy.sparse.linalg import splu
 
 from ...core.errors import ConfigError, InputError, NotEnoughMemory
 from . import pardiso
+from .analysis import NO_ANALYSES, Analyses, Analysis, analysis_key
 from .null_vector import NullVector, off_null, take_off_null
 from .pardiso import FactorizationError, FactorSize
 
@@ -86,11 +87,23 @@ class SuperLU:
         self._matrix = self._factor = None
 
 
-def analyse(matrix: csr_array, matrix_type: int, n_threads: int) -> Factorization:
-    """Analyse a square CSR matrix (n, n) with sorted rows and both triangles; PARDISO, or SuperLU without MKL."""
+def analyse(
+    matrix: csr_array, matrix_type: int, n_threads: int, key: str = "", analyses: Analyses = NO_ANALYSES
+) -> Factorization:
+    """Analyse a square CSR matrix (n, n) with sorted rows and both triangles; PARDISO, or SuperLU without MKL.
+
+    With the key of the matrix, an analysis in ``analyses`` is used, or a new one is kept there.
+    """
     if not pardiso.is_available():
         return SuperLU(matrix)
-    return pardiso.Pardiso(matrix if matrix_type == pardiso.GENERAL else _upper(matrix), matrix_type, n_threads)
+    known = analyses.load(key) if key else None
+    if known is not None and len(known.permutation) != matrix.shape[0]:
+        known = None
+    triangle = matrix if matrix_type == pardiso.GENERAL else _upper(matrix)
+    factorization = pardiso.Pardiso(triangle, matrix_type, n_threads, known)
+    if key and known is None:
+        analyses.keep(key, Analysis(factorization.size, factorization.wide, factorization.permutation))
+    return factorization
 
 
 class PseudoInverse(ABC):
@@ -124,7 +137,7 @@ class PseudoInverse(ABC):
 class PinnedLU(PseudoInverse):
     """M^+ = A^+ A^+', by the LU of A with row ``pin`` replaced by a unit vector."""
 
-    def __init__(self, factor: csr_array, pin: int, n_threads: int) -> None:
+    def __init__(self, factor: csr_array, pin: int, n_threads: int, analyses: Analyses = NO_ANALYSES) -> None:
         """Analyse A (n, n), whose null space is the constant vector; ``pin`` is in its closed class.
 
         Raises:
@@ -139,7 +152,8 @@ class PinnedLU(PseudoInverse):
         data = factor.data.copy()
         data[first:past] = columns == pin  # zeros stay in the pattern; it is only one row
         matrix = csr_array((data, factor.indices, factor.indptr), shape=factor.shape)
-        super().__init__(analyse(matrix, pardiso.GENERAL, n_threads))
+        key = analysis_key(factor, pardiso.GENERAL, pin, n_threads)
+        super().__init__(analyse(matrix, pardiso.GENERAL, n_threads, key, analyses))
         self._pin = pin
 
     def factor(self) -> None:
@@ -174,7 +188,14 @@ class PinnedLU(PseudoInverse):
 class PinnedCholesky(PseudoInverse):
     """M^+ by the Cholesky factor of M with row and column ``pin`` replaced by those of the identity."""
 
-    def __init__(self, cost_matrix: csr_array, pin: int, n_threads: int, null: NullVector = None) -> None:
+    def __init__(
+        self,
+        cost_matrix: csr_array,
+        pin: int,
+        n_threads: int,
+        null: NullVector = None,
+        analyses: Analyses = NO_ANALYSES,
+    ) -> None:
         """Analyse M (n, n), symmetric positive semidefinite, with one null vector.
 
         Raises:
@@ -182,7 +203,9 @@ class PinnedCholesky(PseudoInverse):
             NotEnoughMemory, FactorizationError: the analysis failed.
         """
         _check_pin(cost_matrix, pin)
-        super().__init__(analyse(_identity_at(cost_matrix, pin), pardiso.POSITIVE_DEFINITE, n_threads), null)
+        key = analysis_key(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads)
+        matrix = _identity_at(cost_matrix, pin)
+        super().__init__(analyse(matrix, pardiso.POSITIVE_DEFINITE, n_threads, key, analyses), null)
         self._pin = pin
 
     def factor(self) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from . import davidson, factor_cost, methods, pardiso
+from .analysis import NO_ANALYSES, Analyses, analysis_key
 from .factorization import PinnedLU, analyse, canonical
 from .pardiso import FactorSize
 
@@ -28,7 +29,7 @@ class Prediction(NamedTuple):
 
 def predict(
     factor: csr_array, cost_matrix: csr_array | None, allowed: Collection[str], n_vectors: int, pin: int,
-    max_memory: int, n_threads: int,
+    max_memory: int, n_threads: int, analyses: Analyses = NO_ANALYSES,
 ) -> list[Prediction]:  # fmt: skip
     """Predictions for the methods in ``allowed`` that A (rows, n) permits, in the order in which auto tries them.
 
@@ -40,16 +41,17 @@ def predict(
         pin: a point in the closed class of A.
         max_memory: allowed bytes.
         n_threads: threads of the solver.
+        analyses: symbolic analyses of earlier runs.
 
     Raises:
         NotEnoughMemory, FactorizationError: the analysis of a small matrix failed.
     """
     factor, predictions = canonical(factor), []
     if "factored" in allowed and factor.shape[0] == factor.shape[1]:
-        size, basis = _square_size(factor, pin, n_threads)
+        size, basis = _square_size(factor, pin, n_threads, analyses)
         predictions.append(_of_factor("factored", size, basis, factor, n_vectors, max_memory, n_threads))
     if "shift_invert" in allowed and cost_matrix is not None:
-        size, basis = _symmetric_size(canonical(cost_matrix), pin, n_threads)
+        size, basis = _symmetric_size(canonical(cost_matrix), pin, n_threads, analyses)
         predictions.append(_of_factor("shift_invert", size, basis, factor, n_vectors, max_memory, n_threads))
     if "polynomial" in allowed:
         width = davidson.block_width(n_vectors)
@@ -75,7 +77,9 @@ def _of_factor(
     return Prediction(method, n_bytes <= max_memory, n_bytes, size.nnz, size.gflop, seconds, basis)
 
 
-def _square_size(factor: csr_array, pin: int, n_threads: int) -> tuple[FactorSize, str]:
+def _square_size(factor: csr_array, pin: int, n_threads: int, analyses: Analyses) -> tuple[FactorSize, str]:
+    if (known := analyses.load(analysis_key(factor, pardiso.GENERAL, pin, n_threads))) is not None:
+        return known.size, "an earlier analysis"
     size = factor_cost.extrapolated(factor, pardiso.GENERAL, pin, n_threads)
     if size is not None:
         return size, "pieces"
@@ -83,7 +87,9 @@ def _square_size(factor: csr_array, pin: int, n_threads: int) -> tuple[FactorSiz
         return inverse.size, "analysis"
 
 
-def _symmetric_size(cost_matrix: csr_array, pin: int, n_threads: int) -> tuple[FactorSize, str]:
+def _symmetric_size(cost_matrix: csr_array, pin: int, n_threads: int, analyses: Analyses) -> tuple[FactorSize, str]:
+    if (known := analyses.load(analysis_key(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads))) is not None:
+        return known.size, "an earlier analysis"
     size = factor_cost.extrapolated(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads)
     if size is not None:
         return size, "pieces"

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 
 from ...core.errors import InputError, NotEnoughMemory, gib
 from . import davidson, factor_cost, pardiso
+from .analysis import NO_ANALYSES, Analyses, analysis_key
 from .approximate_inverse import FIRST_STEPS, MAX_STEPS, ApproximateInverse
 from .block_lanczos import block_lanczos, orthonormalise
 from .davidson import SubspaceState
@@ -65,6 +66,8 @@ class Hooks(NamedTuple):
     """Called with states of polynomial, and with whether this may be the last state before ``max_degrees``."""
     progress: Callable[[SolverProgress], None] = _ignore
     """Called with the state of the method, at least after each step of an iteration."""
+    analyses: Analyses = NO_ANALYSES
+    """Symbolic analyses of earlier runs."""
     operator: Callable[[csr_array, int], AbstractContextManager[Operator]] = NormalOperator
     """Creates the operator for polynomials of A, from (A, number of threads)."""
 
@@ -133,7 +136,7 @@ def dense(problem: Problem) -> Outcome:
 def factored(problem: Problem) -> Outcome:
     """Krylov space of M^+, by the LU of a square A."""
     _refuse_hopeless("factored", problem.factor, pardiso.GENERAL, problem)
-    with PinnedLU(problem.factor, problem.pin, problem.n_threads) as inverse:
+    with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses) as inverse:
         return _by_inverse("factored", "LU of A", inverse, problem)
 
 
@@ -269,7 +272,7 @@ def _cost_matrix_inverse(problem: Problem) -> PseudoInverse:
         raise InputError(f"M must be {problem.n} x {problem.n} like A' A, found {cost_matrix.shape}")
     _refuse_hopeless("shift_invert", cost_matrix, pardiso.POSITIVE_DEFINITE, problem)
     if problem.sigma == 0.0:
-        return PinnedCholesky(cost_matrix, problem.pin, problem.n_threads, problem.null)
+        return PinnedCholesky(cost_matrix, problem.pin, problem.n_threads, problem.null, problem.hooks.analyses)
     return ShiftedFactor(cost_matrix, problem.sigma, problem.n_threads, problem.null)
 
 
@@ -299,6 +302,10 @@ def _start_block(problem: Problem, width: int) -> F64:
 
 def _refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:
     """Raise NotEnoughMemory before the analysis, which needs much memory, if the factor is certainly too large."""
+    if matrix.shape[0] < factor_cost.MIN_ROWS:
+        return
+    if problem.hooks.analyses.load(analysis_key(matrix, matrix_type, problem.pin, problem.n_threads)) is not None:
+        return  # the analysis is known, so it needs no memory
     expected = factor_cost.extrapolated(matrix, matrix_type, problem.pin, problem.n_threads)
     if expected is not None and expected.n_bytes > HOPELESS * problem.max_memory:
         raise _not_enough(name, expected.n_bytes, problem.max_memory, "about ")

@@ -99,10 +99,14 @@ class Pardiso:
     Index arrays and factor use 32-bit integers if the counts fit (0.6 GB less at 1 M points), else 64-bit integers.
     """
 
-    def __init__(self, matrix: csr_array, matrix_type: int, n_threads: int) -> None:
+    def __init__(
+        self, matrix: csr_array, matrix_type: int, n_threads: int,
+        known: tuple[FactorSize, bool, npt.NDArray[np.integer[Any]]] | None = None,
+    ) -> None:  # fmt: skip
         """Analyse a square canonical CSR matrix, float64 (n, n); symmetric types need the upper triangle only.
 
-        The data array is shared, not copied: it must not change until ``release``.
+        The data array is shared, not copied: it must not change until ``release``. ``known`` is the size, ``wide`` and
+        ``permutation`` of an earlier analysis of the same matrix; ``factor`` then does the rest of the analysis.
 
         Raises: NotEnoughMemory, FactorizationError.
         """
@@ -113,8 +117,14 @@ class Pardiso:
             raise FactorizationError("the matrix is singular: a row has no entries")
         self._n, self._type, self._n_threads = matrix.shape[0], matrix_type, n_threads
         self._data = np.ascontiguousarray(matrix.data, dtype=np.float64)
+        self._handle, self._matrix = np.zeros(64, np.int64), None if known is None else matrix
+        self._int: type[np.signedinteger[Any]] = np.int32
+        if known is not None:
+            self.size, wide, self.permutation = known
+            self._int = np.int64 if wide else np.int32
+            return
         self.size = self._analyse(matrix, np.int64 if matrix.nnz >= 2**31 else np.int32)
-        if self._int is np.int32 and self._overflows():
+        if not self.wide and self._overflows():
             self.release()
             self.size = self._analyse(matrix, np.int64)
 
@@ -125,6 +135,9 @@ class Pardiso:
             NotEnoughMemory: memory is exhausted.
             FactorizationError: a pivot is zero, or negative in a positive definite matrix.
         """
+        if self._matrix is not None:
+            self._analyse(self._matrix, self._int, self.permutation)
+            self._matrix = None
         self._call(FACTOR)
 
     def solve(self, right: F64, transposed: bool) -> F64:
@@ -139,6 +152,11 @@ class Pardiso:
         return solution
 
     @property
+    def wide(self) -> bool:
+        """Whether index arrays and factor use 64-bit integers."""
+        return self._int is np.int64
+
+    @property
     def n_negative(self) -> int:
         """The number of negative eigenvalues of a factored matrix of kind SYMMETRIC (Sylvester's law of inertia)."""
         return int(self._iparm[22])
@@ -150,12 +168,19 @@ class Pardiso:
             self._handle[:] = 0
             self._mkl.mkl_free_buffers()
 
-    def _analyse(self, matrix: csr_array, dtype: type[np.signedinteger[Any]]) -> FactorSize:
+    def _analyse(
+        self,
+        matrix: csr_array,
+        dtype: type[np.signedinteger[Any]],
+        permutation: npt.NDArray[np.integer[Any]] | None = None,
+    ) -> FactorSize:
         self._int = dtype
         self._function = self._mkl["pardiso" if dtype is np.int32 else "pardiso_64"]
         self._function.restype = None
         self._handle = np.zeros(64, np.int64)
         self._iparm = _iparm(self._type, self._n_threads, dtype)
+        self._iparm[4] = 2 if permutation is None else 1  # return the order of elimination, or use a given one
+        self.permutation = np.zeros(self._n, dtype) if permutation is None else permutation.astype(dtype)
         self._indptr = matrix.indptr.astype(dtype) + dtype(1)
         self._indices = matrix.indices.astype(dtype) + dtype(1)
         self._call(ANALYSE)
@@ -172,9 +197,8 @@ class Pardiso:
         n_right = 1 if right is None else right.shape[1]
         numbers = [np.array([v], self._int) for v in (1, 1, self._type, phase, self._n, n_right, 0, 0)]
         maxfct, mnum, mtype, phase_, n, nrhs, silent, error = numbers
-        unused = np.zeros(1, self._int)
-        arguments = [self._handle, maxfct, mnum, mtype, phase_, n, self._data, self._indptr, self._indices, unused]
-        arguments += [nrhs, self._iparm, silent]
+        arguments = [self._handle, maxfct, mnum, mtype, phase_, n, self._data, self._indptr, self._indices]
+        arguments += [self.permutation, nrhs, self._iparm, silent]
         addresses = [ctypes.c_void_p(a.ctypes.data) for a in arguments]
         vectors = [ctypes.c_void_p(None if a is None else a.ctypes.data) for a in (right, solution)]
         with _mkl_threads(self._mkl, self._n_threads):
