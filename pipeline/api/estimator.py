@@ -174,9 +174,8 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         >>> LocallyLinearEmbedding(method="pca").fit(load_digits().data).component_.max()
         np.int32(0)
         """
-        from ..storage.fitted import fitted_store  # noqa: PLC0415
         from .embed import finished_run, warn_of_embedding  # noqa: PLC0415
-        from .place_in_memory import read_graph, read_training, state_of  # noqa: PLC0415
+        from .place_in_memory import FitResults, read_graph, read_training, state_of  # noqa: PLC0415
 
         X = self._checked(X, reset=True)
         labels = None if self.store is None or type(X) is dict else y
@@ -184,14 +183,12 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         with finished_run(X, self._sections(X), self.verbose, labels, names) as (store, result):
             self.embedding_ = store.read_all(array_specs.EMBEDDING.name)
             self.component_ = store.read_all(array_specs.COMPONENT.name)
-            fitted = fitted_store(store)
-            self.eigenvalues_ = fitted.read_all(array_specs.EIGENVALUES.name)
-            self.n_features_in_ = fitted.array(array_specs.RAW.name).shape[1]
-            if type(X) is dict and (columns := store.attributes().get("columns")):
-                self.feature_names_in_ = np.array(columns["features"], object)
-            self._state = state_of(fitted)
-            self._training = read_training(fitted, self._state) if self.store is None else None
-            self._graph = read_graph(fitted, self._state) if self.store is None else None
+            self.eigenvalues_, self.n_features_in_, stored_names = FitResults.of(store)
+            if type(X) is dict and stored_names is not None:
+                self.feature_names_in_ = np.array(stored_names, object)
+            self._state = state_of(store)
+            self._training = read_training(store, self._state) if self.store is None else None
+            self._graph = read_graph(store, self._state) if self.store is None else None
         self.metrics_, self.store_ = result.metrics, None if self.store is None else result.store
         self.reconstruction_error_ = float(self.eigenvalues_.sum())
         warn_of_embedding(result)
@@ -305,25 +302,23 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         check_is_fitted(self)
         if self._graph is not None:
             return self._graph
-        from ..storage.fitted import fitted_store  # noqa: PLC0415
         from ..storage.store import Store  # noqa: PLC0415
         from .place_in_memory import read_graph  # noqa: PLC0415
 
-        return read_graph(fitted_store(Store(str(self.store_))), self._state)
+        return read_graph(Store(str(self.store_)), self._state)
 
     def _points(self) -> "Training":
-        from ..storage.fitted import fitted_store  # noqa: PLC0415
         from ..storage.store import Store  # noqa: PLC0415
         from .place_in_memory import read_training  # noqa: PLC0415
 
         with python_errors():
-            return self._training or read_training(fitted_store(Store(str(self.store_))), self._state)
+            return self._training or read_training(Store(str(self.store_)), self._state)
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """Validate X by scikit-learn's rules; of a chunked array only the shape, the stages check the rest."""
+        if reset and hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
         if type(X) is dict and reset:  # an input section; one of SciPy's sparse matrices is a subclass of dict
-            if hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_
             return X
         if not is_chunked(X):
             with python_errors():
@@ -331,13 +326,9 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             return validate_data(self, X, reset=reset, dtype="numeric", ensure_min_samples=3 if reset else 1)
         if X.ndim != 2:
             raise ValueError(f"expected a 2-D array of (rows, features), found shape {X.shape}")
-        if reset and hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
         if not reset and X.shape[1] != self.n_features_in_:
-            found, expected = X.shape[1], self.n_features_in_
-            raise ValueError(
-                f"X has {found} features, but {type(self).__name__} is expecting {expected} features as input"
-            )
+            name, d = type(self).__name__, self.n_features_in_
+            raise ValueError(f"X has {X.shape[1]} features, but {name} is expecting {d} features as input")
         return X
 
     def _sections(self, X: Any) -> dict[str, Any]:

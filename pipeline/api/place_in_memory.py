@@ -1,7 +1,7 @@
 """Out-of-sample coordinates in memory: load the training set of a finished run and embed new rows."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from ..linalg.preprocess import Transform, unit_rows
 from ..linalg.reg_choice import reg_of_run
 from ..search.small_components import PLACED_COMPONENT
 from ..storage import array_specs
+from ..storage.fitted import fitted_store
 from ..storage.store import Store
 
 if TYPE_CHECKING:
@@ -90,9 +91,25 @@ def _require_finite(rows: npt.NDArray[np.float64]) -> None:
         )
 
 
+class FitResults(NamedTuple):
+    """Eigenvalues (components, m) of a run, the number of features of its input, and their names if it is a table."""
+
+    eigenvalues: npt.NDArray[np.float64]
+    n_features: int
+    names: list[str] | None
+
+    @classmethod
+    def of(cls, store: Store) -> "FitResults":
+        """The results in the store of a finished run."""
+        fitted, columns = fitted_store(store), store.attributes().get("columns")
+        n_features = int(fitted.array(array_specs.RAW.name).shape[1])
+        names = None if columns is None else list(columns["features"])
+        return cls(fitted.read_all(array_specs.EIGENVALUES.name), n_features, names)
+
+
 def state_of(store: Store) -> str:
     """The fingerprint of the stored embedding. It changes with input and config. Raises StoreError if there is none."""
-    record = checkpoint.recorded_steps(store).get(("solve_embedding", "write"))
+    record = checkpoint.recorded_steps(fitted_store(store)).get(("solve_embedding", "write"))
     if record is None:
         raise StoreError(f"{store.url}: holds no finished embedding; fit again")
     return str(record["fingerprint"])
@@ -114,6 +131,7 @@ def read_graph(store: Store, state: str) -> "csr_array[np.float32]":
     has another fingerprint.
     """
     require_state(store, state)
+    store = fitted_store(store)
     from scipy.sparse import csr_array  # noqa: PLC0415
 
     original = store.read_all(array_specs.ORIGINAL_INDEX.name)
@@ -134,6 +152,7 @@ def read_graph(store: Store, state: str) -> "csr_array[np.float32]":
 def read_training(store: Store, state: str) -> Training:
     """The training set of a finished run. Raises StoreError if the stored embedding has another fingerprint."""
     require_state(store, state)
+    store = fitted_store(store)
     config = store.attributes()["config"]
     rows = store.read_all(array_specs.ORIGINAL_INDEX.name)
     component = store.read_all(array_specs.COMPONENT.name)[rows]
