@@ -39,7 +39,7 @@ def roll() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def fitted(roll) -> LocallyLinearEmbedding:
-    return LocallyLinearEmbedding(config=PLAIN).fit(roll)
+    return LocallyLinearEmbedding(config=PLAIN, reg=1e-3).fit(roll)
 
 
 @pytest.mark.slow
@@ -257,7 +257,7 @@ class TestGivenStore:
 
     def test_transform_refuses_a_store_that_another_run_has_overwritten(self, roll, tmp_path):
         store = str(tmp_path / "run.zarr")
-        first = LocallyLinearEmbedding(store=store, config=PLAIN).fit(roll)
+        first = LocallyLinearEmbedding(store=store, config=PLAIN, reg=1e-3).fit(roll)
         second = LocallyLinearEmbedding(store=store, config=PLAIN, reg=1e-2).fit(roll)
         np.testing.assert_array_equal(second.transform(roll), second.embedding_)
         with pytest.raises(StoreError, match="expected the fitted run, found another"):
