@@ -39,6 +39,13 @@ def n_workers(cluster: Cluster) -> int:
     return available_cores() if cluster.workers == "auto" else cluster.workers
 
 
+def expected_workers(cluster: Section) -> int | None:
+    """Number of workers that a run will have; None for `serial` and for an existing scheduler."""
+    if not isinstance(cluster, Cluster):
+        return cluster.workers
+    return n_workers(cluster) if cluster.kind == "local" else None
+
+
 def memory_resource(cluster: Section) -> str | None:
     """The Dask resource of the workers for whole-data steps; None if those steps run in the driver."""
     if isinstance(cluster, KubernetesCluster):

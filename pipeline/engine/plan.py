@@ -19,6 +19,9 @@ Json = dict[str, Any]
 CHUNK_BYTES = 32 * 2**20
 MAX_BLOCK_POINTS = 65_536
 MIN_BLOCK_POINTS = 1_024
+BLOCKS_PER_WORKER = 3  # fewer leave workers idle at the end of a step
+BLOCK_WORK, ROW_WORK = 2**20, 128  # least work of a block; a row of d features counts as ROW_WORK + d
+CLUSTER_BLOCKS = 8  # least blocks of BLOCK_WORK that are worth the start of workers
 KDTREE_FEATURES = 10
 KDTREE_FEATURES_OF_MANY, KDTREE_POINTS = 5, 50_000  # with more points, trees are used only for fewer features
 BRUTE_POINTS = 20_000
@@ -208,6 +211,25 @@ def block_points(requested: int | str, n_rows: int, row_bytes: int) -> int:
     fitting = 1 << int(math.log2(max(CHUNK_BYTES // row_bytes, 1)))
     block = min(MAX_BLOCK_POINTS, max(MIN_BLOCK_POINTS, fitting))
     return min(block, max(n_rows, 1))
+
+
+def block_points_for(n_workers: int, layout: Layout) -> int:
+    """Rows of a block, at most the layout's, so that each worker gets BLOCKS_PER_WORKER blocks.
+
+    Blocks are not smaller than BLOCK_WORK, and an input of one block is divided only if it is worth several workers.
+
+    >>> roll, images = Layout(100_000, 3, "float64", 65_536), Layout(20_000, 784, "float32", 8192)
+    >>> block_points_for(2, roll), block_points_for(16, roll), block_points_for(2, images)
+    (16384, 8192, 2048)
+    >>> block_points_for(2, Layout(10_000, 3, "float64", 10_000))
+    10000
+    """
+    least = BLOCK_WORK // (ROW_WORK + layout.n_features_input)
+    if layout.input_blocks() == 1 and layout.n_input < CLUSTER_BLOCKS * least:
+        return layout.block_points
+    even = 1 << int(math.log2(max(layout.n_input // (BLOCKS_PER_WORKER * n_workers), 1)))
+    useful = 1 << max(least - 1, 0).bit_length()
+    return min(layout.block_points, max(even, useful, MIN_BLOCK_POINTS))
 
 
 def n_cells(n_points: int) -> int:

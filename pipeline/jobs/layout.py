@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from ..clusters.limits import memory_of_workers
+from ..clusters.limits import expected_workers, memory_of_workers
 from ..config.models import Config, resolved
 from ..core.machine import versions
 from ..engine import task_costs
-from ..engine.plan import Layout, walk
+from ..engine.plan import Layout, block_points_for, walk
 from ..inputs import Source
 from ..inputs.suspect_columns import suspect_columns
 from ..stages import ingest
@@ -40,13 +40,16 @@ def layout_of(config: Config, source: Source, store: Store | None = None, limit:
     """Sizes of a run of this config on this input.
 
     With `execution.block_points: auto` the block size of `store` is used, if it has one and its blocks fit the workers;
-    otherwise the largest size that fits. `limit` is the memory of a worker in bytes; None: as in the config's cluster.
+    otherwise the largest size that fits and gives each worker three blocks. `limit` is the memory of a worker in bytes;
+    None: as in the config's cluster.
     """
     layout = ingest.first_layout(config, source)
     if config.execution.block_points != "auto":
         return layout
     if store is not None and (size := ingest.stored_block(store, layout)):
         layout = replace(layout, block_points=size)
+    elif n_workers := expected_workers(config.execution.cluster):
+        layout = replace(layout, block_points=block_points_for(n_workers, layout))
     return task_costs.fit_blocks(stages_of(config.method), config, layout, _worker_limit(config, limit))
 
 

@@ -18,6 +18,7 @@ from pipeline.engine.plan import (
     Step,
     Writes,
     block_points,
+    block_points_for,
     index_dtype,
     neighbor_method,
     walk,
@@ -48,6 +49,19 @@ class TestBlocks:
         assert block * row_bytes <= CHUNK_BYTES or block <= MIN_BLOCK_POINTS
         assert block == n_rows or math.log2(block).is_integer()
         assert block in (n_rows, MAX_BLOCK_POINTS) or 2 * block * row_bytes > CHUNK_BYTES
+
+    @given(st.integers(1, 10**8), st.integers(1, 3000), st.integers(1, 64))
+    def test_workers_get_three_blocks_each_unless_blocks_would_be_too_small(self, n_rows, d, n_workers):
+        layout = Layout(n_rows, d, "float32", block_points("auto", n_rows, 4 * d))
+        size = block_points_for(n_workers, layout)
+        assert 1 <= size <= layout.block_points
+        assert size == layout.block_points or math.log2(size).is_integer()
+        if size == layout.block_points == n_rows:
+            assert n_rows * (128 + d) <= 8 * 2**20 or n_rows < 2048
+        elif -(-n_rows // size) < 3 * n_workers:  # half the size would be too small
+            assert size == MIN_BLOCK_POINTS or size // 2 * (128 + d) < 2**20
+        if size < layout.block_points:
+            assert size == MIN_BLOCK_POINTS or size * (128 + d) > 2**20 - 128 - d
 
     @given(st.integers(1, 3000), st.integers(1, 400))
     def test_cover_all_rows_exactly_once(self, n_rows, size):

@@ -179,6 +179,24 @@ class TestBlocksFollowMemory:
         assert chosen("500MiB", store) < 4096
 
 
+def test_auto_blocks_give_each_worker_three_and_explicit_ones_stay(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((40_000, 200), np.float32))
+
+    def n_blocks(size, **cluster):
+        config = Config.model_validate({
+            "input": {"kind": "npy", "path": str(tmp_path / "x.npy")}, "output": {"store": str(tmp_path / "run.zarr")},
+            "execution": {"block_points": size, "cluster": {"memory": "64GiB", **cluster}},
+        })  # fmt: skip
+        return layout_of(config, open_input(config)).input_blocks()
+
+    assert n_blocks("auto", kind="serial") == 2
+    assert n_blocks("auto", kind="local", workers=1) == 5
+    assert n_blocks("auto", kind="local", workers=2) == 10
+    assert n_blocks("auto", kind="local", workers=16) == 10  # smaller blocks would not be worth a task
+    assert n_blocks(20_000, kind="local", workers=2) == 2
+    assert n_blocks(5000, kind="local", workers=2) == 8
+
+
 class TestRefused:
     def refusal(self, *arguments: object) -> tuple[int, dict]:
         result = CliRunner().invoke(app, [*map(str, arguments), "--json"])

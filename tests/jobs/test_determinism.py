@@ -84,3 +84,15 @@ def test_comparison_detects_another_block_size(tmp_path, serial):
     actual = contents(job)
     assert any(actual.get(name) != data for name, data in serial("kdtree").items())
     np.testing.assert_array_equal(job.store.read_all("original_index").shape, (900,))
+
+
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_block_sizes_give_the_same_embedding(tmp_path, scale):
+    """`execution.block_points: auto` depends on the number of workers, so the result must not depend on blocks."""
+    embeddings = []
+    for size in (900, 140):
+        execution = {"block_points": size, "cluster": {"kind": "serial"}}
+        job = Job(tmp_path / str(size), None, execution=execution, preprocess={"scale": scale}, **SECTIONS["kdtree"])
+        assert job.run() == ""
+        embeddings.append(job.store.read_all("embedding").tobytes())
+    assert embeddings[0] == embeddings[1]
