@@ -49,6 +49,7 @@ def describe_plan(plan: dict[str, Any]) -> str:
     lines += describe_columns(plan["columns"])
     lines += [f"warning: {text}" for text in plan["warnings"]]
     lines += [plan["says"]] if plan["says"] else []
+    lines += [plan["graph"]] if plan["graph"] else []
     if reg := plan["reg"]:
         value = "" if reg["value"] is None else f"{reg['value']:g}: "
         lines.append(f"weights.reg: {value}{reg['reason']}")

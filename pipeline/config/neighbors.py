@@ -29,8 +29,8 @@ class Neighbors(Model):
     n_neighbors: Int = Field(12, ge=2, description="neighbours of each point, without the point itself")
     reverse: Annotated[Int, Field(ge=0)] | Literal["auto"] = Field(
         "auto",
-        description="most reverse neighbours that the repair of closed classes adds to a list; auto: 4 where "
-        "closed classes matter to the method, otherwise 0",
+        description="most reverse neighbours that are added to a list, of every point; auto: 4 for the members of "
+        "small closed classes where these matter to the method, otherwise 0",
     )
     min_recall: Float = Field(0.9, ge=0, le=1, description="bound on the measured recall; below it the exit code is 3")
     seed: Int = Field(0, ge=0, lt=2**32, description="seed of the cells and of pynndescent")

@@ -167,10 +167,12 @@ def plan_summary(config: Config) -> dict[str, Any]:
     planned = [(step, preview.reused.get(step.key, 0)) for step in preview.steps]
     if placing is not None:
         planned = [(step, reused) for step, reused in planned if step.stage != "write_report"] + placing.steps
+    [graph] = preview.reports.get(("mend_graph", "analyse"), [{}])
     plan = {
         "steps": [_row(step, reused, config) for step, reused in planned],
         "disk_bytes": sum(step.writes.disk_bytes for step, _ in planned),
         "array_bytes": sum(step.writes.disk_bytes - step.writes.bundle_bytes for step, _ in planned),
+        "graph": graph.get("says"),
         "solver": preview.solver,
         "reg": preview.reg,
         "worker_memory": limit,

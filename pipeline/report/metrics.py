@@ -41,6 +41,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "closed_classes_embedded": _classes_of_embedded(graph, reports),
         "reverse_added": graph.get("reverse_added"),
         "bridges_added": graph.get("bridges_added"),
+        "points_repaired": graph.get("points_repaired"),
         "nnz_cost_matrix": _total(reports, "assemble_cost", "merge", "nnz"),
         "reconstruction_error": None if squared_error is None or not n_points else squared_error / n_points,
         "zero_trace_rows": _total(reports, "solve_weights", "solve", "zero_trace"),

@@ -94,9 +94,10 @@ def closed_classes_tile(metrics: Metrics) -> Tile:
         sentence = f"More than the {thousands(n_components)} embedded components: coordinates only tell groups apart."
         return Tile(label, thousands(n_left), sentence, "warning")
     if is_known(n_before) and n_before > n_left:
-        reverse, bridges = thousands(metrics.get("reverse_added")), thousands(metrics.get("bridges_added"))
+        keys = ("points_repaired", "reverse_added", "bridges_added")
+        points, reverse, bridges = (thousands(metrics.get(key)) for key in keys)
         sentence = (
-            f"There were {thousands(n_before)}; repaired with {reverse} reverse neighbours and {bridges} bridges."
+            f"There were {thousands(n_before)}; {points} points got {reverse} reverse neighbours and {bridges} bridges."
         )
         return Tile(label, thousands(n_left), sentence, "note")
     sentence = "Nothing to repair; bound: one for each embedded component."

@@ -1,8 +1,8 @@
 """Check the neighbour lists and the graph, and repair them.
 
 The recall is measured on a sample against exact search over all points. While it is below the bound of the config, more
-groups of cells are searched. Then weak components and closed classes are computed. Reverse neighbours are added if a
-component has more than one closed class, or one that is not its giant class.
+groups of cells are searched. Then weak components and closed classes are computed. Members of small closed classes get
+reverse neighbours.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from ..config.models import Config
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype
 from ..kernels.graph.connectivity import Edges, neighbor_graph, weak_components
-from ..kernels.graph.repair import apply_repair, plan_repair
+from ..kernels.graph.repair import Repair, apply_repair, plan_repair
 from ..search.cell_groups import FIRST, lists_at
 from ..search.recall import raise_recall
 from ..storage import array_specs
@@ -116,7 +116,18 @@ def analyse_graph(
         "closed_classes_by_component": repair.classes_by_component[:NAMED_COMPONENTS].tolist(),
         "reverse_added": int(repair.n_reverse_added),
         "bridges_added": int(repair.n_bridges_added),
+        "points_repaired": int(repair.n_points_repaired),
+        **({"says": describe_repair(repair, len(indices))} if repair.n_points_repaired else {}),
     }
+
+
+def describe_repair(repair: Repair, n_points: int) -> str:
+    """One line for the log."""
+    return (
+        f"graph: {repair.closed_classes_before} closed classes; {repair.n_points_repaired} of {n_points} points got "
+        f"{repair.n_reverse_added} reverse neighbours and {repair.n_bridges_added} bridges; "
+        f"{repair.closed_classes_left} closed classes are left"
+    )
 
 
 def min_component(config: Config) -> int:

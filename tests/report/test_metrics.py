@@ -11,7 +11,7 @@ RECALL = {"value": 0.97, "low": 0.95, "high": 0.99, "sample": 101}
 GRAPH = {
     "k_max": 9, "n_components_weak": 2, "component_sizes": [67, 4], "rows_in_small_components": 4,
     "closed_classes": 3, "closed_classes_left": 2, "reverse_added": 29, "bridges_added": 1,
-    "n_components_large": 2, "closed_classes_by_component": [1, 1],
+    "n_components_large": 2, "points_repaired": 13, "closed_classes_by_component": [1, 1],
 }  # fmt: skip
 SOLVED = [
     {"n_points": 67, "eigenvalues": [1e-7, 2e-7], "residuals": [1e-9, 2e-9], "participation": [40.0, 31.0],
@@ -57,7 +57,8 @@ class TestCollect:
         [("n_input", 84), ("n_features", 6), ("n_points", 71), ("duplicates_merged", 77 - 71), ("invalid_dropped", 7),
          ("dropped", {"invalid": 7, "small_component": 37}), ("recall", RECALL), ("n_components_weak", 2),
          ("component_sizes", [67, 4]), ("closed_classes", 3), ("closed_classes_left", 2), ("reverse_added", 29),
-         ("bridges_added", 1), ("nnz_cost_matrix", 17 + 19 + 23), ("reconstruction_error", 14.0 / 71),
+         ("bridges_added", 1), ("points_repaired", 13), ("nnz_cost_matrix", 17 + 19 + 23),
+         ("reconstruction_error", 14.0 / 71),
          ("zero_trace_rows", 20), ("eigenvalues", [[1e-7, 2e-7], [3e-7, 4e-7]]),
          ("residuals", [[1e-9, 2e-9], [3e-9, 4e-9]]), ("participation", [[40.0, 31.0], [20.0, 11.0]]),
          ("component_points", [67, 31]), ("trustworthiness", {"value": 0.9}), ("continuity", {"value": 0.8}),

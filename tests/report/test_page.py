@@ -39,6 +39,7 @@ METRICS: dict[str, Any] = {
     "closed_classes_embedded": {"components": 1, "classes": 1},
     "rows_placed": 0,
     "reverse_added": 0,
+    "points_repaired": 0,
     "bridges_added": 0,
     "participation": [[181_570.3, 169_050.1]],
     "nnz_cost_matrix": 12_912_345,

@@ -91,9 +91,12 @@ class TestClosedClasses:
         run = mend(points, lists, block_points)
         [found] = run.reports["mend_graph", "analyse"]
         assert (found["n_components_weak"], found["closed_classes"], found["closed_classes_left"]) == (1, 1, 1)
-        assert found["reverse_added"] > 0
+        assert 0 < found["reverse_added"] <= 4 * found["points_repaired"]
+        assert found["closed_classes_by_component"] == [1]
         after = closed_classes(final_graph(run))
-        assert after.sizes.tolist() == [208]
+        assert len(after.sizes) == 1
+        assert 2 * after.sizes[0] > 208
+        assert f"1 closed classes; {found['points_repaired']} of 208 points got" in found["says"]
         assert weak_components(final_graph(run))[0] == 1
 
     def test_searched_neighbors_are_kept_and_additions_are_counted(self, mend, block_points):

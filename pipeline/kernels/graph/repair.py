@@ -1,12 +1,11 @@
 """Edges to add to a neighbour graph so that each component has one closed class, hence one null vector of I - W.
 
 Both methods add only reverses of edges that the search found:
-- reverse neighbours: each point gets up to c points that list it and that it does not list, nearest first
-  (K_i = K .. K + c, as LLE allows; Laplacian eigenmaps does the same with its OR rule, Belkin & Niyogi 2003, Neural
-  Computation 15);
+- reverse neighbours: a point gets up to c points that list it and that it does not list, nearest first (K_i = K .. K +
+  c, as LLE allows; Laplacian eigenmaps does the same with its OR rule, Belkin & Niyogi 2003, Neural Computation 15).
+  By default only members of small closed classes get them, because all other points have a way out already;
 - bridges: the shortest edge out of each class that is still closed.
-Reverse neighbours come first: they also open clumps that are nearly closed, which bridges do not, and thereby raise the
-small eigenvalues.
+Reverse neighbours come first: they open a class at many of its points, a bridge at one.
 """
 
 from typing import NamedTuple
@@ -51,6 +50,8 @@ class Repair(NamedTuple):
     """(m,) the distance that the search gave for the opposite edge."""
     n_reverse_added: int
     n_bridges_added: int
+    n_points_repaired: int
+    """Points that get a neighbour."""
     closed_classes_before: int
     """In the whole graph, including small components."""
     closed_classes_left: int
@@ -75,9 +76,9 @@ def plan_repair(
         indices: (n, K) neighbour ids, -1 in empty slots.
         distances: (n, K) their distances; empty slots are ignored.
         component: (n,) labels of the weak components of this graph.
-        reverse: reverse neighbours per point. None: ``AUTO_REVERSE`` in components that do not have exactly one
-            closed class with at least half of their points, 0 in the others. c > 0: c in all components. 0: no edge
-            is added at all, also no bridge (the graph of Roweis & Saul).
+        reverse: reverse neighbours per point. None: ``AUTO_REVERSE`` for the members of closed classes with less than
+            half of the points of their component, 0 for other points. c > 0: c for all points. 0: no edge is added
+            at all, also no bridge (the graph of Roweis & Saul).
         is_large: (components,) mask; the others get no bridges, and with None no reverse neighbours.
 
     Raises:
@@ -85,16 +86,16 @@ def plan_repair(
     """
     classes = closed_classes(neighbor_graph(indices))
     n_classes = len(classes.sizes)
-    limit = AUTO_REVERSE if reverse is None else reverse
-    gets_reverses = np.full_like(is_large, limit > 0)
-    if reverse is None:
-        gets_reverses = is_large & ~_one_giant_class(classes, component)
-    if not gets_reverses.any():
-        component_of_class = _component_of_class(classes, component)
+    component_of_class = _component_of_class(classes, component)
+    is_small = _members_of_small_classes(classes, component)
+    needs_repair = (is_small & is_large[component]).any() or (np.bincount(component_of_class) > 1)[is_large].any()
+    if reverse == 0 or (reverse is None and not needs_repair):
         return _as_repair(indices, component, _no_edges(indices), _no_edges(indices), n_classes, component_of_class)
-    is_small = np.append(_is_small_class(classes, component), False)  # index -1 (transient points) reads the last entry
-    avoid = np.where(is_small[classes.class_of_point], classes.class_of_point, -1)
-    reverses = _reverse_neighbors(indices, distances, gets_reverses[component], avoid, limit)
+    if reverse is None:
+        reverses = _open_small_classes(indices, distances, component, is_large)
+    else:
+        avoid = np.where(is_small, classes.class_of_point, -1)
+        reverses = _reverse_neighbors(indices, distances, np.ones(len(indices), np.bool_), avoid, reverse)
     bridges, component_of_class = _bridges(indices, distances, reverses, component, is_large)
     return _as_repair(indices, component, reverses, bridges, n_classes, component_of_class)
 
@@ -110,6 +111,7 @@ def _as_repair(
         *added,
         n_reverse_added=len(reverses.rows),
         n_bridges_added=len(bridges.rows),
+        n_points_repaired=len(np.unique(added.rows)),
         closed_classes_before=n_before,
         closed_classes_left=len(component_of_class),
         classes_by_component=np.bincount(component_of_class, minlength=int(component.max(initial=-1)) + 1),
@@ -154,18 +156,33 @@ def apply_repair(indices: Ids, distances: Float32, first_row: int, added: Edges,
     return all_indices[:, :k_max], np.take_along_axis(all_distances, order, axis=1)[:, :k_max]
 
 
-def _one_giant_class(classes: ClosedClasses, component: Ids) -> Bools:
-    """For each component: whether it has exactly one closed class, with at least half of its points."""
-    component_of_class = _component_of_class(classes, component)
-    sizes = np.bincount(component)
-    in_classes = np.bincount(component[classes.class_of_point >= 0], minlength=len(sizes))
-    only_one: Bools = np.bincount(component_of_class, minlength=len(sizes)) == 1
-    return only_one & (2 * in_classes >= sizes)
+def _open_small_classes(indices: Ids, distances: Float32, component: npt.NDArray[np.int32], is_large: Bools) -> Edges:
+    """Reverse neighbours of the members of small closed classes, until none of these has a member without them.
+
+    A class that was opened may now be part of a larger one that is still small, so the step is repeated. Each round
+    gives reverse neighbours to points that had none, and some edge enters every class: the next round has fewer.
+    """
+    added, is_repaired = _no_edges(indices), np.zeros(len(indices), np.bool_)
+    lists = indices
+    while True:
+        classes = closed_classes(neighbor_graph(lists))
+        is_small = _members_of_small_classes(classes, component) & is_large[component]
+        wanted = is_small & ~is_repaired
+        if not wanted.any():
+            return added
+        avoid = np.where(is_small, classes.class_of_point, -1)
+        found = _reverse_neighbors(indices, distances, wanted, avoid, AUTO_REVERSE)
+        added = _concatenate([added, found])
+        added = _take(added, np.argsort(added.rows, kind="stable"))
+        is_repaired |= wanted
+        lists = np.hstack([indices, _as_columns(indices, added)])
 
 
-def _is_small_class(classes: ClosedClasses, component: Ids) -> Bools:
-    """For each class: whether it has less than half of the points of its component."""
-    return 2 * classes.sizes < np.bincount(component)[_component_of_class(classes, component)]
+def _members_of_small_classes(classes: ClosedClasses, component: Ids) -> Bools:
+    """For each point: whether it is in a closed class with less than half of the points of its component."""
+    sizes = np.bincount(component)[_component_of_class(classes, component)]
+    is_small = np.append(2 * classes.sizes < sizes, False)  # index -1 (transient points) reads the last entry
+    return np.asarray(is_small[classes.class_of_point])
 
 
 def _component_of_class(classes: ClosedClasses, component: Ids) -> Ids:
@@ -199,15 +216,19 @@ def _one_way_edges(indices: Ids, distances: Float32, wanted: Bools, start: int, 
     """Reverses i -> j of the edges j -> i of rows j in [start, stop) that have no reverse yet, for wanted i."""
     block, lengths = indices[start:stop], distances[start:stop]
     own = np.arange(start, stop, dtype=indices.dtype)
-    one_way = (block >= 0) & wanted[block]
+    is_wanted = (block >= 0) & wanted[block]
     if not (lengths[block >= 0] >= 0).all():
         raise InputError(
             f"expected distances that are zero or positive, found others in rows {start} to {stop - 1}; "
             "compute the distances of these neighbours again"
         )
-    for slot in range(block.shape[1]):
-        one_way[:, slot] &= (indices[block[:, slot]] != own[:, None]).all(axis=1)
-    return Edges(block[one_way], np.repeat(own, one_way.sum(axis=1)), lengths[one_way])
+    rows, slots = np.nonzero(is_wanted)
+    ends = block[rows, slots]
+    is_new = np.empty(len(rows), np.bool_)
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        part = slice(first, first + ROWS_AT_ONCE)
+        is_new[part] = (indices[ends[part]] != own[rows[part], None]).all(axis=1)
+    return Edges(ends[is_new], own[rows[is_new]], lengths[rows[is_new], slots[is_new]])
 
 
 def _bridges(indices: Ids, distances: Float32, added: Edges, component: Ids, large: Bools) -> tuple[Edges, Ids]:

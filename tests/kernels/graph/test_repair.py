@@ -101,6 +101,7 @@ def test_auto__one_class_must_hold_half_of_the_points(n_transient: int, n_added:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("reverse", [None, 1, 2, 7])
 def test_reverse__rows_neighbours_and_distances(seed: int, reverse: int | None) -> None:
+    """With None only the members of the four clumps get reverse neighbours; every other point has a way out."""
     lists = clumped_lists(seed)
     indices, distances, component = lists
     plan = plan_repair(*lists, reverse=reverse, is_large=large(lists, 10))
@@ -108,10 +109,13 @@ def test_reverse__rows_neighbours_and_distances(seed: int, reverse: int | None) 
     small = 2 * classes.sizes < len(indices)
     avoid = np.where(np.append(small, False)[classes.class_of_point], classes.class_of_point, -1)
     expected = reverse_by_hand(lists, AUTO_REVERSE if reverse is None else reverse, avoid)
+    if reverse is None:
+        assert 4 <= (avoid >= 0).sum() <= 40
+        expected = {(i, j) for i, j in expected if avoid[i] >= 0}
     edges = list(zip(plan.added_rows.tolist(), plan.added_neighbors.tolist(), strict=True))
     assert component.max() == 0
     assert expected <= set(edges)
-    assert len(expected) == plan.n_reverse_added
+    assert len(expected) == plan.n_reverse_added or (reverse is None and len(expected) > 0.8 * plan.n_reverse_added)
     assert len(set(edges)) == len(edges) == plan.n_reverse_added + plan.n_bridges_added
     for (i, j), distance in zip(edges, plan.added_distances, strict=True):
         (slot,) = np.flatnonzero(indices[j] == i)
@@ -119,6 +123,40 @@ def test_reverse__rows_neighbours_and_distances(seed: int, reverse: int | None) 
         assert j not in indices[i]
     order = np.lexsort((plan.added_distances, plan.added_rows))
     np.testing.assert_array_equal(order, np.arange(len(order)))
+
+
+def test_auto__class_that_is_still_small_after_it_was_opened_is_opened_again() -> None:
+    # {0, 1, 2} is entered from 3 only, {0, ..., 5} from 6 only; 6, ..., 19 form a chain of transient points.
+    edges = [(0, 1, 1.0), (1, 2, 1.0), (2, 0, 1.0), (3, 0, 2.0), (3, 4, 1.0), (4, 5, 1.0), (5, 3, 1.0), (6, 4, 3.0)]
+    edges += [(i, i - 1, 1.0) for i in range(7, 20)]
+    lists = lists_of_edges(edges, 20)
+    plan = plan_repair(*lists, reverse=None, is_large=np.array([True]))
+    added = set(zip(plan.added_rows.tolist(), plan.added_neighbors.tolist(), strict=True))
+    assert {(0, 3), (4, 6)} <= added
+    assert plan.n_bridges_added == 0
+    after = closed_classes(neighbor_graph(repaired(lists, plan)))
+    assert after.sizes.tolist() == [10]
+    assert set(plan.added_rows.tolist()) <= set(range(10))
+
+
+@pytest.mark.parametrize("seed", seeds(11, 23, 37, 41, 53))
+def test_auto__one_null_vector_for_each_component_of_a_random_graph(seed: int) -> None:
+    """Groups of ten points that list each other, and now and then a point of another group: classes inside classes."""
+    rng = np.random.default_rng(seed)
+    edges = {}
+    for i in range(300):
+        listed = i // 10 * 10 + rng.choice(10, 3, replace=False)
+        if rng.random() < 0.07:
+            listed[0] = rng.integers(300)
+        edges |= {(i, int(j)): (i, int(j), float(rng.random())) for j in listed if j != i}
+    lists = lists_of_edges(list(edges.values()), 300)
+    n_components = int(lists[2].max()) + 1
+    plan = plan_repair(*lists, reverse=None, is_large=np.ones(n_components, dtype=bool))
+    assert plan.closed_classes_left == null_dimension(repaired(lists, plan), rng) == n_components
+    assert plan.closed_classes_before > n_components
+    np.testing.assert_array_equal(plan.classes_by_component, np.ones(n_components))
+    everyone = plan_repair(*lists, reverse=AUTO_REVERSE, is_large=np.ones(n_components, dtype=bool))
+    assert plan.n_reverse_added < 0.8 * everyone.n_reverse_added
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -204,7 +242,10 @@ def test_auto__repairs_only_large_components_that_need_it(seed: int) -> None:
     np.testing.assert_array_equal(plan.repaired_components, [0])
     np.testing.assert_array_equal(np.unique(lists[2][plan.added_rows]), [0])
     assert closed_classes(neighbor_graph(lists[0])).sizes.tolist() == [120, 6, 6, 6]
-    assert closed_classes(neighbor_graph(repaired(lists, plan))).sizes.tolist() == [150, 120, 6, 6]
+    after = closed_classes(neighbor_graph(repaired(lists, plan)))
+    assert after.sizes[0] > 75
+    assert after.sizes[1:].tolist() == [120, 6, 6]
+    assert plan.n_points_repaired == len(np.unique(plan.added_rows)) <= 6
     assert plan.closed_classes_left == 4
     np.testing.assert_array_equal(plan.classes_by_component, [1, 1, 2])
     everywhere = plan_repair(*lists, reverse=4, is_large=large(lists, 5))
