@@ -63,8 +63,10 @@ class Weights(Model):
 
 
 class Graph(Model):
-    components: Literal["separate", "largest", "error"] = Field(
-        "separate", description="embed each connected component by itself, only the largest, or refuse more than one"
+    components: Literal["separate", "connect", "largest", "error"] = Field(
+        "separate",
+        description="embed each connected component by itself, all together after their shortest links were added to "
+        "the graph, only the largest, or refuse more than one",
     )
     min_component: Annotated[Int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",

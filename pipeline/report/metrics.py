@@ -42,6 +42,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "reverse_added": graph.get("reverse_added"),
         "bridges_added": graph.get("bridges_added"),
         "points_repaired": graph.get("points_repaired"),
+        **_links(_first(reports, "mend_graph", "connect")),
         "nnz_cost_matrix": _total(reports, "assemble_cost", "merge", "nnz"),
         "reconstruction_error": None if squared_error is None or not n_points else squared_error / n_points,
         "zero_trace_rows": _total(reports, "solve_weights", "solve", "zero_trace"),
@@ -118,6 +119,11 @@ def _list_sizes(reports: Reports, n_points: int | None) -> dict[str, Any] | None
         "raised_to_k_min": sum(part["raised"] for part in truncated),
         "at_k_max": sum(part["full"] for part in truncated),
     }
+
+
+def _links(connected: dict[str, Any]) -> dict[str, Any]:
+    """For graph.components: connect, the components before, and the links that join them."""
+    return {key: connected.get(key) for key in ("components_joined", "links_added", "longest_link")}
 
 
 def _classes_of_embedded(graph: dict[str, Any], reports: Reports) -> dict[str, int] | None:

@@ -72,6 +72,11 @@ def components_tile(metrics: Metrics) -> Tile:
     label, n_components = "Graph components", metrics.get("n_components_weak")
     if not is_known(n_components):
         return Tile(label, NOT_MEASURED, "Whether the neighbour graph is connected is not known.", "unknown")
+    if n_components == 1 and metrics.get("components_joined"):
+        joined, links = thousands(metrics["components_joined"]), thousands(metrics.get("links_added"))
+        longest = number(metrics.get("longest_link"), ".3g")
+        sentence = f"{joined} pieces joined by their {links} shortest links, the longest of length {longest}."
+        return Tile(label, "1", f"{sentence} Gaps between pieces have no scale.", "note")
     if n_components == 1:
         return Tile(label, "1", "The neighbour graph is connected; bound: one component.", "good")
     sentence = "Separate pieces of the neighbour graph: coordinates of different pieces cannot be compared."

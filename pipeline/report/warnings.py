@@ -111,8 +111,8 @@ def _of_graph(metrics: Metrics, config: Config) -> list[str]:
     if method != "pca" and n_components and n_components > 1:
         sentences.append(
             f"the neighbour graph has {n_components} components; each embedded component has its own coordinates, "
-            f"which cannot be compared. A larger neighbors.n_neighbors (now {config['neighbors']['n_neighbors']}) "
-            f"joins components"
+            f"which cannot be compared. graph.components: connect joins them by their shortest links, a larger "
+            f"neighbors.n_neighbors (now {config['neighbors']['n_neighbors']}) by more of them"
         )
     embedded = metrics.get("closed_classes_embedded")
     if method == "lle" and embedded and embedded["classes"] > embedded["components"]:

@@ -16,6 +16,7 @@ from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps
 from ..kernels.graph.connectivity import Edges, neighbor_graph, weak_components
 from ..kernels.graph.repair import Repair, apply_repair, plan_repair
 from ..search.cell_groups import FIRST, lists_at
+from ..search.component_links import link_steps, linked_lists
 from ..search.recall import raise_recall
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -29,7 +30,9 @@ NAMED_COMPONENTS = 100
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """choose_sample -> sample_exact -> measure_recall (repeated while recall is too low) -> analyse -> apply."""
+    """choose_sample -> sample_exact -> measure_recall, more rounds while that is too low
+    -> components -> connect, if the config connects components -> analyse -> apply.
+    """
     if config.neighbors.precomputed is None:
         searched = yield from raise_recall(config, layout)
         layout = replace(layout, lists=searched.place)
@@ -39,12 +42,17 @@ def steps(config: Config, layout: Layout) -> Steps:
     reverse = None if config.neighbors.reverse == "auto" else config.neighbors.reverse
     if reverse is None and not one_row_each(config):
         reverse = 0  # the null space of M does not depend on closed classes
+    links = {}
+    if config.graph.components == "connect" and config.method != "pca" and (yield from link_steps(config, layout)):
+        links = {"links": True}
     [graph] = yield Step(
         "mend_graph",
         "analyse",
         analyse_graph,
         1,
-        Decides({"reverse": reverse, "min_component": min_component(config), "blocks": blocks, **place}, version=2),
+        Decides(
+            {"reverse": reverse, "min_component": min_component(config), "blocks": blocks, **place, **links}, version=2
+        ),
         Runs(analyse_graph_bytes(n=n, n_input=layout.n_input, k=k), place=WHOLE_DATA),
         Writes(
             arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block_size),),
@@ -83,14 +91,19 @@ def one_row_each(config: Config) -> bool:
 
 
 def analyse_graph(
-    store: Store, block_index: int, reverse: int | None, min_component: int, blocks: Blocks, place: str = FIRST
-) -> Report:
+    store: Store, block_index: int, reverse: int | None, min_component: int, blocks: Blocks, place: str = FIRST,
+    links: bool = False,
+) -> Report:  # fmt: skip
     """Weak components, closed classes, and the reverse neighbours that repair them.
 
     Components with at least `min_component` input rows come first (always including the largest), then the others; both
     are sorted by distinct points. The order does not depend on n_components, so a new n_components keeps the graph.
     """
     indices, distances = (store.read_all(spec.name) for spec in lists_at(place))
+    added = []
+    if links:
+        indices, distances, edges = linked_lists(store, indices, distances)
+        added = [edges]
     n_components, component = weak_components(neighbor_graph(indices))
     rows = input_rows(store)
     n_points, n_rows = np.bincount(component), np.bincount(component, weights=rows).astype(np.int64)
@@ -99,11 +112,14 @@ def analyse_graph(
     component, is_large, n_rows = np.argsort(order).astype(np.int32)[component], is_large[order], n_rows[order]
     repair = plan_repair(indices, distances, component, reverse, is_large)
     store.write(array_specs.POINT_COMPONENT.name, 0, component.astype(np.int32))
+    added.append(Edges(repair.added_rows, repair.added_neighbors, repair.added_distances))
+    additions = Edges(*(np.concatenate(parts) for parts in zip(*added, strict=True)))
+    order = np.argsort(additions.rows, kind="stable")
     for target in range(-(-blocks.n // blocks.size)):
-        first, past = np.searchsorted(repair.added_rows, blocks.rows(target))
+        own = order[slice(*np.searchsorted(additions.rows[order], blocks.rows(target)))]
         store.write_bundle(
-            f"_work/additions/{target:05d}", rows=repair.added_rows[first:past],
-            neighbors=repair.added_neighbors[first:past], distances=repair.added_distances[first:past],
+            f"_work/additions/{target:05d}", rows=additions.rows[own], neighbors=additions.neighbors[own],
+            distances=additions.distances[own],
         )  # fmt: skip
     return {
         "k_max": max(repair.max_neighbors, indices.shape[1]),

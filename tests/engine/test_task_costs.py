@@ -43,7 +43,7 @@ PRIMES = {
     "nearest": 5, "width": 2, "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "members": 4001, "lists": 23,
     "foreign": 3001, "batch": 70001, "entries": 90001, "rows": 20011, "tall": 47, "transform": True,
     "factor": 37, "links": 80021, "k_max": 41, "stored": 1511, "products": 50021,
-    "trial": 1301, "old": 5003, "late": 151, "d_in": 43, "beside": 60013, "hits": 70009,
+    "trial": 1301, "old": 5003, "late": 151, "d_in": 43, "beside": 60013, "hits": 70009, "outside": 4999,
 }  # fmt: skip
 EXPECTED = {
     "read_input": 1009 * (2 * 53 + 106 + 128) + 5 * 211 * 53 + 60013,
@@ -67,6 +67,8 @@ EXPECTED = {
     "choose_recall_sample": SCORE_BYTES + 3 * 1009 * 53 + (211 + 2321) * 61 + 211 * (212 + 704),
     "sample_exact": 3 * 1009 * 53 + 1009 * 88 + 211 * (159 + 168 + 2200 + 1848) + 4096 * 168,
     "measure_recall": 211 * 3300 + 7000900,
+    "label_components": 10007 * 500,
+    "connect_components": 8 * 10007 + 1009 * (159 + 64 + 88) + 2 * SCORE_BYTES + 4999 * (53 + 224 + 400 + 88),
     "analyse_graph": 10007 * 784 + 16 * 30011,
     "apply_repair": 1009 * 880,
     "request_rows": 1009 * 440,

@@ -331,6 +331,13 @@ def test_badge_counts_warnings_and_not_tiles() -> None:
         ({"dropped": {}, "rows_placed": None}, "Distinct points", "299,876", "unknown", "No row has coordinates yet"),
         ({"dropped": {"a": 2000, "b": 2000}}, "Distinct points", "299,876", "warning", "4,000 rows (1.33 %)"),
         ({}, "Graph components", "1", "good", "bound: one component"),
+        (
+            {"components_joined": 4, "links_added": 3, "longest_link": 2.5},
+            "Graph components",
+            "1",
+            "note",
+            "3 shortest",
+        ),
         ({"n_components_weak": 4}, "Graph components", "4", "note", "cannot be compared"),
         ({}, "Closed classes", "1", "good", "Nothing to repair; bound: one"),
         ({"closed_classes": 3, "bridges_added": 9}, "Closed classes", "1", "note", "There were 3"),

@@ -44,7 +44,7 @@ def test_run_within_all_bounds_has_none() -> None:
         ({"list_sizes": {"least": 5, "raised_to_k_min": 7}}, ["7 points have fewer", "neighbors.radius"]),
         ({"list_sizes": {"least": 5, "at_k_max": 11}}, ["11 points", "raise neighbors.k_max"]),
         ({"skipped_neighborhoods": 5}, ["5 neighbourhoods are too small", "neighbors.n_neighbors"]),
-        ({"n_components_weak": 5}, ["5 components", "neighbors.n_neighbors (now 12)"]),
+        ({"n_components_weak": 5}, ["5 components", "components: connect", "neighbors.n_neighbors (now 12)"]),
         (
             {"closed_classes_embedded": {"components": 1, "classes": 3}},
             ["3 closed classes are left, where 1 is right", "neighbors.reverse: auto"],

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy.sparse.csgraph import minimum_spanning_tree
+from scipy.spatial.distance import cdist
 
 from pipeline.core.errors import BoundsNotMet
 from pipeline.engine.plan import Layout
@@ -189,3 +191,47 @@ class TestRecall:
         for part in ("min_recall is 0.9", "measured 0.5000", "100 points", "kdtree or brute"):
             assert part in str(caught.value)
         assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("block_points", [288, 64])
+class TestConnect:
+    @staticmethod
+    def three_blobs():
+        """150, 100 and 38 points; the links between them are the shortest distances of the first to the others."""
+        rng = np.random.default_rng(23)
+        return np.concatenate([two_blobs(rng), rng.normal(size=(38, 3)) * 0.3 - 60])
+
+    def test_shortest_links_make_one_component_with_one_closed_class(self, mend, block_points):
+        points = self.three_blobs()
+        lists = exact_neighbors(points, K)
+        run = mend(points, lists, block_points, graph={"components": "connect"})
+        [connected], [found] = run.reports["mend_graph", "connect"], run.reports["mend_graph", "analyse"]
+        distances = cdist(points, points)
+        blobs = [np.arange(150), np.arange(150, 250), np.arange(250, 288)]
+        shortest = np.array([[distances[np.ix_(a, b)].min() for b in blobs] for a in blobs])
+        tree = minimum_spanning_tree(shortest).data
+        assert (connected["components_joined"], connected["links_added"]) == (3, 2)
+        assert connected["longest_link"] == pytest.approx(tree.max(), rel=1e-6)
+        assert (found["n_components_weak"], found["closed_classes_left"]) == (1, 1)
+        graph = final_graph(run)
+        assert weak_components(graph)[0] == len(closed_classes(graph).sizes) == 1
+        stored = run.store.read_all("neighbor_distances")
+        assert np.sort(np.unique(stored[np.isfinite(stored)]))[-2:] == pytest.approx(np.sort(tree), rel=1e-6)
+        assert (run.store.read_all("_work/component") == 0).all()
+
+    def test_one_component_keeps_the_graph_of_separate(self, mend, block_points):
+        points = np.random.default_rng(29).random((288, 3))
+        lists = exact_neighbors(points, 8)
+        one = mend(points, lists, block_points, neighbors={"n_neighbors": 8}, graph={"components": "connect"})
+        assert ("mend_graph", "connect") not in one.reports
+        np.testing.assert_array_equal(one.store.read_all("neighbor_indices")[:, :8], lists[0])
+
+
+def test_links_do_not_depend_on_blocks(mend):
+    points = TestConnect.three_blobs()
+    lists = exact_neighbors(points, K)
+    whole, parts = (
+        mend(points, lists, size, graph={"components": "connect"}).store.read_all("neighbor_indices")
+        for size in (288, 64)
+    )
+    np.testing.assert_array_equal(whole, parts)

@@ -1,0 +1,131 @@
+"""The shortest links between the components of a neighbour graph: a minimum spanning tree of the components.
+
+scikit-learn's Isomap links every pair of components by their nearest two points; a tree needs one link less than there
+are components. Borůvka's algorithm (1926): each group of joined components takes its shortest link to another group,
+until one group is left. All distances are measured from the points outside the largest component, which only enters
+by the nearest of its points to each of them; so the work depends on the smaller components.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+
+from .connectivity import Edges, rank_in_row
+
+TREE_POINTS = 1024
+"""Groups with more points have a k-d tree of their own; a point of a smaller one asks for one neighbour more than that
+group has points, of which one must be in another group."""
+POINTS_AT_ONCE = 4096
+REVERSED_LINKS = 4
+"""Links from other components that a point lists, shortest first; more would make it a hub."""
+
+Ids = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
+
+
+def spanning_links(
+    points: npt.NDArray[np.floating], ids: Ids, component: Ids, nearest_ids: Ids, nearest_distances: Float64
+) -> Edges:
+    """Links that join all components, as edges of neighbour lists sorted by row, then distance.
+
+    Equal arguments give equal links. Each link is an edge i -> j, where i is a point of the group that chose it, and
+    j -> i if it is among the ``REVERSED_LINKS`` shortest to j.
+
+    Args:
+        points: (s, d) the points outside the largest component.
+        ids: (s,) their ids.
+        component: (s,) their components.
+        nearest_ids: (s,) id of the nearest point of the largest component.
+        nearest_distances: (s,) its distance.
+    """
+    group = np.unique(component, return_inverse=True)[1].astype(np.int64) + 1  # 0: joined with the largest component
+    ends, lengths = nearest_ids.copy(), nearest_distances.copy()
+    links = np.empty((0, 2), np.int64), np.empty(0)
+    while len(outside := np.flatnonzero(group)):
+        own, other, distances = _candidates(points[outside], group[outside])
+        candidates = (
+            np.concatenate([group[outside], group[outside][own]]),
+            np.concatenate([np.zeros(len(outside), np.int64), group[outside][other]]),
+            np.column_stack([np.r_[ids[outside], ids[outside][own]], np.r_[ends[outside], ids[outside][other]]]),
+            np.r_[lengths[outside], distances],
+        )
+        chosen = _shortest_of_each_group(*candidates)
+        links = np.vstack([links[0], candidates[2][chosen]]), np.r_[links[1], candidates[3][chosen]]
+        joined = _joined(candidates[0][chosen], candidates[1][chosen], int(group.max()) + 1)[group]
+        absorbed = outside[joined[outside] == 0]
+        group = joined
+        rest = np.flatnonzero(group)
+        if len(absorbed) and len(rest):
+            near, at = (np.asarray(values) for values in cKDTree(points[absorbed]).query(points[rest]))
+            closer = (near < lengths[rest]) | ((near == lengths[rest]) & (ids[absorbed][at] < ends[rest]))
+            lengths[rest[closer]], ends[rest[closer]] = near[closer], ids[absorbed][at[closer]]
+    return _as_edges(*links)
+
+
+def _candidates(points: npt.NDArray[np.floating], group: Ids) -> tuple[Ids, Ids, Float64]:
+    """Pairs of points of different groups, with the shortest of each group among them: (point, other, distance)."""
+    sizes = np.bincount(group)
+    parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
+    everything = cKDTree(points)
+    # by powers of two, so that a point asks for at most twice the neighbours that it needs
+    needed = np.where(sizes[group] <= TREE_POINTS, sizes[group] + 1, 0)
+    classes = np.where(needed > 0, np.ceil(np.log2(np.maximum(needed, 1))).astype(np.int64), -1)
+    for power in np.unique(classes[classes >= 0]).tolist():
+        members = np.flatnonzero(classes == power)
+        for first in range(0, len(members), POINTS_AT_ONCE):
+            part = members[first : first + POINTS_AT_ONCE]
+            k = np.arange(1, min(2**power, len(points)) + 1)
+            distances, near = (np.asarray(values) for values in everything.query(points[part], k))
+            foreign = group[near] != group[part, None]
+            has_foreign = foreign.any(axis=1)  # none: there is one group only
+            slot = foreign.argmax(axis=1)[has_foreign]
+            rows = np.flatnonzero(has_foreign)
+            parts.append((part[rows], near[rows, slot].astype(np.int64), distances[rows, slot]))
+    for label in np.flatnonzero(sizes > TREE_POINTS).tolist():
+        members, others = np.flatnonzero(group == label), np.flatnonzero(group != label)
+        if len(others):
+            distances, near = (np.asarray(values) for values in cKDTree(points[members]).query(points[others]))
+            parts.append((others, members[near], distances))
+    own, other, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return np.r_[own, other], np.r_[other, own], np.r_[lengths, lengths]
+
+
+def _shortest_of_each_group(own: Ids, other: Ids, pairs: Ids, lengths: Float64) -> Ids:
+    """Positions of the links to add: the shortest of each group, without those that would close a cycle."""
+    low, high = pairs.min(axis=1), pairs.max(axis=1)
+    order = np.lexsort((high, low, lengths, own))
+    first = order[rank_in_row(own[order]) == 0]
+    first = first[np.lexsort((high[first], low[first], lengths[first]))]
+    parent = np.arange(int(max(own.max(), other.max())) + 1)
+
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = int(parent[node])
+        return node
+
+    chosen = []
+    for position in first.tolist():
+        one, two = root(int(own[position])), root(int(other[position]))
+        if one != two:
+            parent[max(one, two)] = min(one, two)
+            chosen.append(position)
+    return np.array(chosen, np.int64)
+
+
+def _joined(own: Ids, other: Ids, n_groups: int) -> Ids:
+    """The new group of each group; 0 for those that are joined with group 0."""
+    graph = csr_array((np.ones(len(own), np.int8), (own, other)), shape=(n_groups, n_groups))
+    label = connected_components(graph, directed=False)[1].astype(np.int64)
+    return np.where(label == label[0], 0, label + 1)
+
+
+def _as_edges(pairs: Ids, lengths: Float64) -> Edges:
+    order = np.lexsort((pairs[:, 0], lengths, pairs[:, 1]))
+    back = order[rank_in_row(pairs[order, 1]) < REVERSED_LINKS]
+    rows, neighbors = np.r_[pairs[:, 0], pairs[back, 1]], np.r_[pairs[:, 1], pairs[back, 0]]
+    distances = np.r_[lengths, lengths[back]].astype(np.float32)
+    order = np.lexsort((neighbors, distances, rows))
+    return Edges(rows[order], neighbors[order], distances[order])

@@ -1,0 +1,115 @@
+"""Links between the components of the neighbour graph (graph.components: connect), before the graph is analysed."""
+
+from collections.abc import Generator
+
+import numpy as np
+import numpy.typing as npt
+
+from ..config.models import Config
+from ..engine import disk_costs, task_costs
+from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Writes
+from ..kernels.graph.connectivity import Edges, neighbor_graph, weak_components
+from ..kernels.graph.repair import apply_repair
+from ..kernels.graph.spanning_links import POINTS_AT_ONCE, spanning_links
+from ..kernels.neighbors.knn import exact_neighbors
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.store import Store
+from .cell_groups import FIRST, lists_at
+
+LABELS, LINKS = "_work/component_labels", "_work/links"
+
+Ids = npt.NDArray[np.int64]
+
+
+def link_steps(config: Config, layout: Layout) -> Generator[Step, list[Report], bool]:
+    """components -> connect, if there are several; returns whether links were written."""
+    n, k, m = layout.n_points, layout.k_max, config.eigensolver.n_components
+    place = {"place": layout.lists} if layout.lists != FIRST else {}
+    blocks = Blocks(n, layout.block_points)
+    [found] = yield Step(
+        "mend_graph",
+        "components",
+        label_components,
+        1,
+        Decides({"blocks": blocks, **place}),
+        Runs(label_components_bytes(n=n, k=k), place=WHOLE_DATA),
+        Writes(bundles=(f"{LABELS}.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1, numbers=1)),
+        expected=lambda b: {"components": 1, "outside": 0},
+    )
+    if found["components"] == 1:
+        return False
+    outside = found["outside"]
+    yield Step(
+        "mend_graph",
+        "connect",
+        connect_components,
+        1,
+        Decides({"blocks": blocks}),
+        Runs(
+            connect_components_bytes(
+                n=n, outside=outside, block_size=blocks.size, row=layout.row_bytes, d=layout.n_features
+            ),
+            place=WHOLE_DATA,
+            cure=f"set graph.components: separate, which embeds each component by its {m} own coordinates",
+        ),
+        Writes(bundles=(f"{LINKS}.npz",), bundle_bytes=disk_costs.per_point(n=2 * outside, blocks=1, numbers=3)),
+    )
+    return True
+
+
+def label_components(store: Store, block_index: int, blocks: Blocks, place: str = FIRST) -> Report:
+    """Component of each point, largest first; a report without links where there is only one."""
+    n_components, component = weak_components(neighbor_graph(store.read_all(lists_at(place)[0].name)))
+    store.write_bundle(LABELS, component=component)
+    return {"components": n_components, "outside": int((component > 0).sum())}
+
+
+def connect_components(store: Store, block_index: int, blocks: Blocks) -> Report:
+    """The shortest links that join all components."""
+    component = store.read_bundle(LABELS)["component"]
+    outside = np.flatnonzero(component)
+    points = store.gather(array_specs.POINTS.name, outside)
+    nearest, distances = np.full(len(outside), -1, np.int64), np.full(len(outside), np.inf)
+    for start, stop in map(blocks.rows, range(blocks.count)):
+        rows = start + np.flatnonzero(component[start:stop] == 0)
+        if not len(rows):
+            continue
+        block = store.read(array_specs.POINTS.name, start, stop)[rows - start]
+        for first in range(0, len(outside), POINTS_AT_ONCE):
+            part = np.arange(first, min(first + POINTS_AT_ONCE, len(outside)))
+            lists = exact_neighbors(points[part], outside[part], block, rows, 1)
+            closer = part[lists.distances[:, 0] < distances[part]]
+            nearest[closer], distances[closer] = lists.ids[closer - first, 0], lists.distances[closer - first, 0]
+    links = spanning_links(points.astype(np.float64), outside, component[outside].astype(np.int64), nearest, distances)
+    store.write_bundle(LINKS, **links._asdict())
+    n_joined, longest = int(component.max()) + 1, float(links.distances.max())
+    return {
+        "components_joined": n_joined,
+        "links_added": n_joined - 1,
+        "longest_link": longest,
+        "says": f"graph: {n_joined} components joined by {n_joined - 1} links, the longest of length {longest:.3g}",
+    }
+
+
+def linked_lists(
+    store: Store, indices: npt.NDArray[np.integer], distances: npt.NDArray[np.float32]
+) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.float32], Edges]:
+    """The lists of all points with the links, and the links."""
+    links = Edges(**store.read_bundle(LINKS))
+    ids = links.neighbors.astype(indices.dtype)
+    links = Edges(links.rows.astype(indices.dtype), ids, links.distances.astype(distances.dtype))
+    width = int(((indices >= 0).sum(axis=1) + np.bincount(links.rows, minlength=len(indices))).max())
+    return *apply_repair(indices, distances, 0, links, max(width, indices.shape[1])), links
+
+
+# --- bytes of a task (engine/task_costs.py explains the terms)
+
+
+def label_components_bytes(*, n: int, k: int) -> int:
+    return task_costs.TASK_BYTES + n * (40 * k + 60)
+
+
+def connect_components_bytes(*, n: int, outside: int, block_size: int, row: int, d: int) -> int:
+    search = block_size * (3 * row + 64) + task_costs.tree_bytes(block_size, d) + 2 * task_costs.SCORE_BYTES
+    return task_costs.TASK_BYTES + 8 * n + search + outside * (row + 32 * d + 400) + task_costs.tree_bytes(outside, d)
