@@ -107,7 +107,7 @@ def _of_pieces(metrics: Metrics, config: Config) -> str:
         return ""
     return (
         f"The data fall into {in_words(int(n_components))} separate pieces, and coordinates of different pieces cannot "
-        f"be compared. {_of_good_embedding(metrics)}"
+        f"be compared; graph.components: connect joins them. {_of_good_embedding(metrics)}"
     )
 
 

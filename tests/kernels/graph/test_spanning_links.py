@@ -46,6 +46,7 @@ def test_total_length_is_that_of_the_minimum_spanning_tree(
                          for a in range(n_islands)])  # fmt: skip
     pairs = undirected(links)
     assert len(pairs) == n_islands - 1
+    assert len(set(zip(links.rows.tolist(), links.neighbors.tolist(), strict=True))) == len(links.rows)
     total = sum(between[i, j] for i, j in pairs)
     assert total == pytest.approx(minimum_spanning_tree(shortest).sum(), rel=1e-12)
     np.testing.assert_allclose(links.distances, between[links.rows, links.neighbors], rtol=1e-6)
@@ -67,11 +68,17 @@ def test_lists_with_the_links_are_one_component(seed: int) -> None:
 
 
 def test_a_point_near_many_components_does_not_become_a_hub() -> None:
-    angle = 2 * np.pi * np.arange(50) / 50
-    points = np.vstack([np.zeros((1, 2)), 9 * np.column_stack([np.cos(angle), np.sin(angle)]) * (1 + angle[:, None])])
+    points = np.vstack([np.zeros((1, 50)), 9 * np.eye(50)])
     links = links_of(points, np.arange(51))
-    assert np.bincount(links.rows, minlength=51)[0] <= REVERSED_LINKS
+    assert np.bincount(links.rows, minlength=51).tolist() == [REVERSED_LINKS, *[1] * 50]
     assert len(undirected(links)) == 50
+
+
+def test_later_links_may_end_at_components_that_were_joined_before() -> None:
+    """On a line: 0 takes 3, then 8 and 9 take each other, then both together take 3, and not 0."""
+    points = np.array([[0.0], [3.0], [8.0], [9.0]])
+    links = links_of(points, np.arange(4))
+    assert undirected(links) == {(0, 1), (2, 3), (1, 2)}
 
 
 def test_equal_distances_make_no_cycle() -> None:
