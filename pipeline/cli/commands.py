@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ..core.address_space import explained, is_out_of_memory
 from ..core.credentials import redact
 from ..core.errors import ConfigError, LleError
 from ..core.machine import reproducible_environment
@@ -318,6 +319,8 @@ def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable
     except Exception as error:
         if os.environ.get("LLE_DEBUG"):
             typer.echo(redact(traceback.format_exc()), err=True)
+        if is_out_of_memory(error):
+            _fail("NotEnoughMemory", explained(error), 1, as_json, resumes)
         text = f"{type(error).__name__}: {error}. This is an error of the program; LLE_DEBUG=1 shows where"
         _fail("InternalError", text, 1, as_json)
     else:

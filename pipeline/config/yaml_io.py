@@ -10,6 +10,7 @@ from ..core.credentials import HIDDEN, find_secret
 from ..core.errors import ConfigError
 
 MERGE = "tag:yaml.org,2002:merge"
+MAX_BYTES = 2**22  # of a file: PyYAML takes 300 times the memory of a text of short values
 MAX_DEPTH = 50  # maximum levels of nesting; a config has five
 MAX_VALUES = 100_000  # in a file, each alias counted with all that it stands for
 MAX_BITS = 128  # of a whole number
@@ -23,10 +24,13 @@ class DuplicateKey(yaml.YAMLError):
 class _Loader(yaml.SafeLoader):
     """The safe loader, with errors for duplicate keys, numbers and characters that nothing can use."""
 
-    depth = 0
+    depth = n_values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self.depth += 1
+        self.n_values += 1
+        if self.n_values > MAX_VALUES:
+            raise yaml.YAMLError(f"more than {MAX_VALUES} values")
         if self.depth > MAX_DEPTH:
             raise yaml.YAMLError(f"more than {MAX_DEPTH} levels deep")
         try:
@@ -117,7 +121,7 @@ def _check_size(node: yaml.Node, known: dict[int, tuple[int, int]], parents: set
 def read_mapping(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises ConfigError if the file cannot be read or holds anything else."""
     try:
-        data = parse(path.read_bytes().decode("utf-8"))
+        data = parse(_read_limited(path).decode("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"config {path}: no such file (working directory {Path.cwd()})") from None
     except OSError as error:
@@ -131,6 +135,17 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"config {path}: expected a mapping with input and output, found {type(data).__name__}")
     return data
+
+
+def _read_limited(path: Path) -> bytes:
+    """The bytes of a config file. Raises ConfigError for a larger file, such as data or a device."""
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ConfigError(
+            f"config {path}: expected at most {MAX_BYTES // 2**20} MiB of YAML, found a larger file; check the path"
+        )
+    return content
 
 
 def parse_value(text: str, where: str) -> Any:

@@ -12,6 +12,8 @@ from typing import Any
 
 import psutil
 
+from .address_space import free_address_space
+
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 CGROUP_FILES = (  # limit, usage, and the reclaimable page cache included in the usage
     ("memory.max", "memory.current", "inactive_file"),
@@ -32,11 +34,15 @@ def available_cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes this process may still allocate: the least free memory of the machine, its container and its job."""
+    """Bytes this process may still allocate: the least free memory of the machine, its container and its job.
+
+    A limit of the address space counts too.
+    """
     free = [int(psutil.virtual_memory().available), *_free_in_slurm_job()]
     for folder in _cgroups():
         free += _free_in_cgroup(folder)
-    return max(min(free), 0)
+    address_space = free_address_space()
+    return max(min(free if address_space is None else [*free, address_space]), 0)
 
 
 def _cgroups() -> list[Path]:

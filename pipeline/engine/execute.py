@@ -22,6 +22,7 @@ from threadpoolctl import ThreadpoolController
 
 from ..clusters.version_check import check_versions, require_versions, required_versions
 from ..core import stage_caches
+from ..core.address_space import explained
 from ..core.errors import CorruptChunk, LleError, StageIncomplete, StoreError, gib
 from ..core.machine import available_memory, peak_bytes
 from ..storage.store import Store
@@ -322,7 +323,7 @@ def _is_final(error: BaseException) -> bool:
 
 
 def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:
-    shown = [f"  block {block}: {type(error).__name__}: {error}" for block, error in sorted(failures.items())[:5]]
+    shown = [f"  block {block}: {explained(error)}" for block, error in sorted(failures.items())[:5]]
     more = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
     head = f"{step.stage}.{step.name}: {len(failures)} of {step.n_blocks} blocks failed; finished blocks are kept:"
     return "\n".join([head, *shown, *more, "Run the same command again to retry the failed blocks."])

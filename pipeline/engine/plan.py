@@ -22,6 +22,7 @@ MIN_BLOCK_POINTS = 1_024
 BLOCKS_PER_WORKER = 3  # fewer leave workers idle at the end of a step
 BLOCK_WORK, ROW_WORK = 2**20, 128  # least work of a block; a row of d features counts as ROW_WORK + d
 CLUSTER_BLOCKS = 8  # least blocks of BLOCK_WORK that are worth the start of workers
+MAX_BLOCKS = 1_000_000  # a plan of ten times as many takes 13 GB
 KDTREE_FEATURES = 10
 KDTREE_FEATURES_OF_MANY, KDTREE_POINTS = 5, 50_000  # with more points, trees are used only for fewer features
 BRUTE_POINTS = 20_000

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.errors import NotEnoughMemory, gib
-from .plan import KDTREE_FEATURES, MIN_BLOCK_POINTS, WORKER, Layout, Stage, Step, walk
+from .plan import KDTREE_FEATURES, MAX_BLOCKS, MIN_BLOCK_POINTS, WORKER, Layout, Stage, Step, walk
 
 MIB = 2**20
 GIB = 2**30
@@ -94,9 +94,11 @@ def check_plan(steps: Iterable[Step], limit: int | None) -> None:
 def fit_blocks(stages: Mapping[str, Stage], config: Any, layout: Layout, limit: int | None) -> Layout:
     """The layout with the largest block size whose tasks fit the workers: the layout's own, or a smaller power of two.
 
-    The size is not reduced below MIN_BLOCK_POINTS; if tasks do not fit even then, the step itself is refused.
+    The size is not reduced below MIN_BLOCK_POINTS, nor to more than MAX_BLOCKS blocks; if tasks do not fit even then,
+    the step itself is refused.
     """
-    while limit is not None and layout.block_points > MIN_BLOCK_POINTS:
+    least = max(MIN_BLOCK_POINTS, 2 * -(-layout.n_input // MAX_BLOCKS))
+    while limit is not None and layout.block_points > least:
         steps, _ = walk(stages, config, layout)
         if all(step.runs.place != WORKER or step.runs.bytes_per_task <= task_room(limit) for step in steps):
             break

@@ -1,10 +1,18 @@
 """Convert all errors that readers raise for damaged data to InputError, in one place."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..core.errors import InputError, LleError
 from ..storage.storage_errors import explain_remote
+
+_NEVER_CURED = {errno.EINVAL, errno.EOVERFLOW, errno.EFBIG, errno.ENAMETOOLONG, errno.ELOOP}
+
+
+def retry_may_cure(error: OSError) -> bool:
+    """Whether reading again could succeed. Not after a request for an impossible position, size or name."""
+    return error.errno not in _NEVER_CURED
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..core.errors import InputError, LleError
 from .base import Fingerprint, Rows
+from .damage import retry_may_cure
 from .file_stamp import Stamp, is_url
 from .remote_files import RangeFile, find_objects
 
@@ -96,6 +97,11 @@ def reading(where: str) -> Iterator[None]:
             f"{where}: cannot be read ({error.strerror or error}); check that it exists and may be read"
         ) from error
     except OSError as error:
+        if not retry_may_cure(error):
+            raise InputError(
+                f"{where}: cannot be read ({error.strerror}): a damaged file names a position that does not exist, or "
+                f"the path is not valid; check the path, and copy or create the file again"
+            ) from error
         raise LleError(
             f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens again"
         ) from error

@@ -20,6 +20,7 @@ from ..storage.objects import open_remote
 from ..storage.retrying_store import RetryingObjectStore
 from ..storage.storage_errors import client_message, explain_remote
 from .base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix
+from .damage import retry_may_cure
 from .files import find_paths
 from .stacked_files import FileSource
 
@@ -208,6 +209,8 @@ def _decoding(where: str) -> Iterator[None]:
             f"{where}: may not be read ({client_message(error)}); check the permissions or the credentials"
         ) from error
     except OSError as error:
+        if not retry_may_cure(error):
+            raise InputError(f"{where}: cannot be read ({error.strerror}); check the path and the metadata") from error
         raise LleError(
             f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens again"
         ) from error

@@ -14,6 +14,7 @@ from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, first_rows
 from ..engine import disk_costs, task_costs
 from ..engine.plan import (
     DRIVER,
+    MAX_BLOCKS,
     WHOLE_DATA,
     Decides,
     Json,
@@ -38,7 +39,6 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store
 from .row_ids import check_ids_step, read_ids_step
 
-MAX_BLOCKS = 1_000_000
 LATER_KEYS = ("where", "id", "fit_sample")
 
 

@@ -30,7 +30,10 @@ def identify(objects: Objects) -> Place:
     if document is None:
         if has_versions(objects):
             return Place("versions", "the versions of a job with output.keep")
-        other_names = [name for name in objects.names("") if not name.startswith("_run/")]
+        names = objects.names("")
+        other_names = [name for name in names if not name.startswith("_run/")]
+        if other_names and any(name.startswith("_run/steps/") for name in names):
+            return Place("damaged", "a run without its zarr.json")
         return Place("foreign", f"other files: {_shown(other_names)}") if other_names else Place("empty", "nothing")
     attributes = _attributes(document)
     if attributes is None or FORMAT not in attributes:

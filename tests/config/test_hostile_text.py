@@ -37,6 +37,9 @@ HOSTILE = {
     "size": (f"{source('n_points: 90')}\nexecution: {{cluster: {{memory: {'9' * 400}GiB}}}}", "less than 8 EiB"),
     "nul": ('input: {kind: npy, path: "a\\0b"}', "U\\+0000 is not allowed"),
     "surrogate": ('input: {kind: npy, path: "a\\ud800b"}', "U\\+D800 is not allowed"),
+    "many_values": (f"a: [{'x,' * 200_000}x]", "more than 100000 values"),
+    "many_keys": ("".join(f"k{number}: v\n" for number in range(300_000)), "more than 100000 values"),
+    "large": (f"a: {'x' * 50_000_000}", "at most 4 MiB"),
     "long_word": (f"method: {'l' * 400_000}\n{source('n_points: 90')}", "method"),
 }
 
@@ -50,6 +53,11 @@ def test_hostile_text_is_a_config_error_at_once(tmp_path, name):
         load_config(tmp_path / "c.yaml", ())
     assert time.process_time() - started < 2
     assert len(str(caught.value)) < 2000
+
+
+def test_a_device_as_config_is_not_read_to_its_end():
+    with pytest.raises(ConfigError, match="at most 4 MiB"):
+        load_config("/dev/zero", ())
 
 
 def test_aliases_and_merged_sections_of_ordinary_size_are_read(tmp_path):

@@ -101,6 +101,13 @@ class TestGroup:
             store.is_run()
         assert store.may_erase()
 
+    def test_deleted_from_a_run_leaves_a_damaged_run_that_fresh_may_erase(self, tmp_path):
+        store = finished(tmp_path / "run.zarr")
+        Path(store.url, "zarr.json").unlink()
+        with pytest.raises(StoreError, match="run with --fresh"):
+            Store(store.url).is_run()
+        assert Store(store.url).may_erase()
+
     def test_group_with_additional_attributes_is_valid(self, tmp_path):
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({"config": {"a": 1}})

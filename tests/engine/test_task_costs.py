@@ -155,6 +155,12 @@ class TestBlocksFollowMemory:
         assert MIN_BLOCK_POINTS <= sizes[0] < sizes[1] <= sizes[2] == 8192
         assert task_costs.fit_blocks(STAGES, config, layout, None) == layout
 
+    def test_blocks_are_not_so_small_that_the_plan_itself_fills_the_memory(self, monkeypatch):
+        monkeypatch.setattr(task_costs, "MAX_BLOCKS", 1000)
+        config = config_of(neighbors={"n_neighbors": 5000}, execution={"block_points": "auto"})
+        layout = make_layout(config, n=1000 * 2000, d=3, block=2**16)
+        assert layout.n_input / task_costs.fit_blocks(STAGES, config, layout, GIB).block_points <= 1000
+
     def test_steps_before_the_eigensolve_do_not_grow_with_the_points(self):
         """Only steps on workers; a step of the driver may hold a few numbers for each point."""
         config = config_of(neighbors={"method": "pynndescent"})

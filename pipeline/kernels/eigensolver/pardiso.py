@@ -18,12 +18,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ...core.address_space import free_address_space
 from ...core.errors import LleError, NotEnoughMemory
 
 F64 = npt.NDArray[np.float64]
 
 ANALYSE, FACTOR, SOLVE, RELEASE = 11, 22, 33, -1
 GENERAL, POSITIVE_DEFINITE, SYMMETRIC = 11, 2, -2
+
+MKL_PARTS = ("core", "intel_lp64", "intel_thread")
+MKL_ADDRESS_BYTES = 512 * 2**20  # libraries, stacks of threads and buffers
 
 ERRORS = {
     -1: "inconsistent input",
@@ -52,17 +56,36 @@ class FactorSize(NamedTuple):
 
 @cache
 def load_mkl() -> Any:
-    """The MKL runtime as a ctypes library, or None if it is not installed; loaded by the first call only.
+    """The MKL runtime as a ctypes library, or None if it cannot be loaded; loaded by the first call only.
 
     pypardiso would start a compiler and list all of sys.prefix to find the library, so it is given the wheel's place.
+    The runtime loads its other libraries at its first call, and ends the process if that fails. So they are opened
+    here first.
     """
-    library = next(Path(sys.prefix, "lib").glob("libmkl_rt.so*"), None)
-    if library is not None:
-        os.environ.setdefault("PYPARDISO_MKL_RT", str(library))
+    path = next(Path(sys.prefix, "lib").glob("libmkl_rt.so*"), None)
+    if path is not None:
+        os.environ.setdefault("PYPARDISO_MKL_RT", str(path))
     try:
-        return importlib.import_module("pypardiso").ps.libmkl
+        library = importlib.import_module("pypardiso").ps.libmkl
+        _open_parts(Path(library._name))
     except (ImportError, OSError):
         return None
+    return library
+
+
+def _open_parts(runtime: Path) -> None:
+    """Raise OSError if a library that MKL's runtime loads is missing, damaged, or does not fit the address space."""
+    free = free_address_space()
+    if free is not None and free < MKL_ADDRESS_BYTES:
+        raise OSError(f"MKL needs {MKL_ADDRESS_BYTES} bytes of address space, {free} are free")
+    if not runtime.is_absolute():
+        return  # found by the system's loader, which knows its place
+    for part in MKL_PARTS:
+        path = next(iter(sorted(runtime.parent.glob(f"{runtime.name.split('_rt.')[0]}_{part}.*"))), None)
+        if path is None:
+            raise OSError(f"MKL's libraries are not complete: {part} is not beside {runtime}")
+        if part == "core":  # the others refer to it, and cannot be opened by themselves
+            ctypes.CDLL(str(path), mode=os.RTLD_LAZY)
 
 
 def is_available() -> bool:

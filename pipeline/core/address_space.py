@@ -1,0 +1,72 @@
+"""The limit of a process's address space (`ulimit -v`): libraries reserve far more of it than the memory they use."""
+
+import errno
+import json
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+LEAST_BYTES = 2 * 2**30
+"""Below this, importing the libraries fails in many ways, some of which end the process without a message."""
+CURE = (
+    "Raise the limit (ulimit -v unlimited) or free memory, and run the same command again. To bound memory, use "
+    "execution.cluster.memory and eigensolver.max_memory"
+)
+
+
+def address_space_limit() -> int | None:
+    """Bytes that this process may map; None without a limit."""
+    try:
+        resource: Any = import_module("resource")  # not on Windows
+    except ImportError:
+        return None
+    limit: int = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def free_address_space() -> int | None:
+    """Bytes that this process may still map; None without a limit."""
+    limit = address_space_limit()
+    if limit is None:
+        return None
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[0])
+    return max(limit - pages * os.sysconf("SC_PAGE_SIZE"), 0)
+
+
+def exit_without_address_space() -> None:
+    """End the process with exit code 1 and the cure if the limit is below LEAST_BYTES. Called before heavy imports."""
+    limit = address_space_limit()
+    if limit is None or limit >= LEAST_BYTES:
+        return
+    message = (
+        f"expected at least {LEAST_BYTES / 2**20:.0f} MiB of address space, found {limit / 2**20:.0f} MiB "
+        f"(ulimit -v). {CURE}"
+    )
+    os.write(2, f"lle: {message}\n".encode())
+    if "--json" in sys.argv:
+        record = {"status": "failed", "error": "NotEnoughMemory", "message": message, "exit_code": 1}
+        os.write(1, f"{json.dumps(record)}\n".encode())
+    os._exit(1)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory or address space ran out: an allocation, a thread's stack, or a library."""
+    text = str(error)
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (isinstance(error, RuntimeError) and "can't start new thread" in text)
+        or (isinstance(error, ImportError | OSError) and ("failed to map" in text or "annot allocate memory" in text))
+    )
+
+
+def explained(error: BaseException) -> str:
+    """Type and text of an error, with the cure if memory ran out.
+
+    >>> explained(ValueError("x"))
+    'ValueError: x'
+    """
+    text = f"{type(error).__name__}: {error}"
+    return f"memory or address space ran out ({text.rstrip(': ')}). {CURE}" if is_out_of_memory(error) else text

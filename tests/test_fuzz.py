@@ -1,0 +1,38 @@
+"""The fuzzer of tests/fuzz, with as many cases as take a minute and a half; `python -m tests.fuzz` runs the others."""
+
+import base64
+
+import numpy as np
+import pytest
+
+from tests.fuzz import campaign as fuzz
+from tests.fuzz.mutate import mutated_bytes, mutated_tree
+
+CASES = {"configs": 600, "inputs": 900, "stores": 12, "whole_runs": 16}
+"""About 20 seconds of one core for each target, the start of its process included."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", fuzz.TARGETS)
+def test_no_case_breaks_a_rule(target):
+    tally = fuzz.campaign(target, 0, range(CASES[target]))
+    print(tally.line())
+    assert tally.cases == CASES[target]
+    assert not tally.failures, "\n".join(tally.failures.values())
+
+
+def test_a_case_is_determined_by_seed_and_number():
+    data = bytes(range(256))
+    mutants = [mutated_bytes(fuzz.rng_of(3, case), data) for case in (5, 5, 6)]
+    assert mutants[0] == mutants[1] != mutants[2], [base64.b64encode(mutant) for mutant in mutants]
+    trees = [mutated_tree(fuzz.rng_of(3, 8), {"a": [1, 2], "b": {"c": 3}}) for _ in range(2)]
+    np.testing.assert_equal(*trees)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "reason"), [(0, "died with code"), (1, "MiB"), (2, "processor time"), (3, "rule")])
+def test_a_case_that_dies_grows_or_breaks_a_rule_is_reported_and_the_others_go_on(case, reason):
+    tally = fuzz.campaign("broken", 0, range(4))
+    assert reason in tally.failures[case]
+    assert f"--case {case}" in tally.failures[case]
+    assert tally.cases == 4
