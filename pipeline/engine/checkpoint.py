@@ -64,23 +64,28 @@ def begin_step(
     has finished (None: all are kept). Blocks that a source store has finished under the same fingerprint are copied.
     """
     record = step_record(store, step.stage, step.name)
-    if record is None or record.get("fingerprint") != fingerprint or not _is_there(store, step):
-        forget_step(store, step.stage, step.name)
-        others = begun_steps(store) - set(before or ())
-        for stage, name in others if step.feeds and before is not None else _rivals(store, step, others):
-            forget_step(store, stage, name)
-        if (adopted := _take_over(store, step, fingerprint, source_stores)) is not None:
-            return adopted
-        for bundle in step.writes.bundles:
-            store.objects.delete(bundle)
-        for array in step.writes.arrays:
-            store.create(array)
-        arrays = [array.spec.name for array in step.writes.arrays]
-        content = {"begun": time.time(), "fingerprint": fingerprint, "n_blocks": step.n_blocks, "arrays": arrays,
-                   "bundles": list(step.writes.bundles)}  # fmt: skip
-        store.put_json(_record_name(step.stage, step.name), content)
-        return {}
-    return finished_blocks(store, step.stage, step.name, fingerprint)
+    if record is not None and record.get("fingerprint") == fingerprint and _is_there(store, step):
+        return finished_blocks(store, step.stage, step.name, fingerprint)
+    forget_step(store, step.stage, step.name)
+    others = begun_steps(store) - set(before or ())
+    for stage, name in others if step.feeds and before is not None else _rivals(store, step, others):
+        forget_step(store, stage, name)
+    adopted = _take_over(store, step, fingerprint, source_stores)
+    if adopted is None:
+        _create_outputs(store, step, fingerprint)
+    return adopted or {}
+
+
+def _create_outputs(store: Store, step: Step, fingerprint: str) -> None:
+    """Create the arrays of a step without data, delete its bundles, and record the step last."""
+    for bundle in step.writes.bundles:
+        store.objects.delete(bundle)
+    for array in step.writes.arrays:
+        store.create(array)
+    arrays = [array.spec.name for array in step.writes.arrays]
+    content = {"begun": time.time(), "fingerprint": fingerprint, "n_blocks": step.n_blocks, "arrays": arrays,
+               "bundles": list(step.writes.bundles)}  # fmt: skip
+    store.put_json(_record_name(step.stage, step.name), content)
 
 
 def _take_over(

@@ -6,7 +6,7 @@ uses smaller groups, so that each has as many members as before: time grows with
 """
 
 from collections.abc import Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,20 +77,37 @@ def next_round(before: Round, most: int, layout: Layout, k: int, seed: int, rema
     return Round(overlap, max(2 * k, members // overlap), next_seed, place, before.place, remark)
 
 
-def lists_at(place: str) -> Lists:
-    """Specs of the ids and distances in the folder of a round."""
-    ids, distances = (
-        replace(spec, name=spec.name.replace(FIRST, place, 1))
-        for spec in (array_specs.KNN_INDICES, array_specs.KNN_DISTANCES)
-    )
-    return ids, distances
+@dataclass(frozen=True)
+class Folder:
+    """The names of the arrays and bundles in the folder `place` of a round."""
+
+    place: str = FIRST
+
+    @property
+    def lists(self) -> Lists:
+        """Specs of the ids and distances."""
+        ids = replace(array_specs.KNN_INDICES, name=f"{self.place}/knn_indices")
+        return ids, replace(array_specs.KNN_DISTANCES, name=f"{self.place}/knn_distances")
+
+    @property
+    def groups(self) -> str:
+        """The group of each cell."""
+        return f"{self.place}/groups"
+
+    def members(self, *numbers: int) -> str:
+        """The members of groups, or with numbers those of a group, or those of a group from a block of points."""
+        return "/".join([f"{self.place}/group_members", *(f"{number:05d}" for number in numbers)])
+
+    def neighbors(self, *numbers: int) -> str:
+        """The lists found in groups, or with numbers those of a block of points, or those of a block from a group."""
+        return "/".join([f"{self.place}/group_neighbors", *(f"{number:05d}" for number in numbers)])
 
 
 def search_groups(
     stage: str, layout: Layout, k: int, searched: Round, found: Lists | None = None
 ) -> Generator[Step, list[Report], None]:
     """group_cells -> send_members -> search_cells -> merge. Writes the arrays `found`; None: those of the round."""
-    n, d, block_size, place = layout.n_points, layout.n_features, layout.block_points, searched.place
+    n, d, block_size, folder = layout.n_points, layout.n_features, layout.block_points, Folder(searched.place)
     row, overlap, target = d * np.dtype(layout.dtype).itemsize, searched.overlap, searched.target
     blocks = Blocks(n, block_size)
     [groups] = yield Step(
@@ -104,7 +121,7 @@ def search_groups(
             place=WHOLE_DATA,
             remark=searched.remark,
         ),
-        Writes(bundles=(f"{place}/groups.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells)),
+        Writes(bundles=(f"{folder.groups}.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells)),
         expected=lambda b: {"n_groups": max(1, round(n / target))},
     )
     visits = {"blocks": layout.point_blocks(), "groups": groups["n_groups"], "visits": overlap * n}
@@ -116,7 +133,7 @@ def search_groups(
         layout.point_blocks(),
         Decides(searched.parameters(n_groups_each=overlap, blocks=blocks)),
         Runs(send_members_bytes(block_size=block_size, row=row) + scores),
-        Writes(bundles=(f"{place}/group_members",), bundle_bytes=disk_costs.members(row=row, **visits)),
+        Writes(bundles=(folder.members(),), bundle_bytes=disk_costs.members(row=row, **visits)),
         expected=lambda b: {"members": {"0": min(n, overlap * target) if b == 0 else 0}},
     )
     members = largest_total([report["members"] for report in sent])
@@ -129,9 +146,9 @@ def search_groups(
             searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, size=block_size), version=3
         ),
         Runs(search_cells_bytes(members=members, row=row, d=d, k=k)),
-        Writes(bundles=(f"{place}/group_neighbors",), bundle_bytes=disk_costs.lists(k=k, **visits)),
+        Writes(bundles=(folder.neighbors(),), bundle_bytes=disk_costs.lists(k=k, **visits)),
     )
-    ids, distances = found or lists_at(place)
+    ids, distances = found or folder.lists
     into = {"into": [ids.name, distances.name]} if found else {}
     merged = searched.parameters(n_neighbors=k, n_groups_each=overlap, **into, blocks=blocks)
     yield Step(
@@ -156,14 +173,14 @@ def group_all_cells(store: Store, block_index: int, target: int, place: str = FI
         store.read_bundle(KEPT_CELLS)["counts"] if kept else store.read_all(array_specs.CELL_COUNTS.name).sum(axis=0)
     )
     groups = group_cells(counts, target)
-    store.write_bundle(f"{place}/groups", groups=groups)
+    store.write_bundle(Folder(place).groups, groups=groups)
     return {"n_groups": int(groups.max()) + 1, "largest": int(np.bincount(groups, weights=counts).max())}
 
 
 def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blocks, place: str = FIRST) -> Report:
     """Send every point of a block to its nearest groups of cells, one bundle per group."""
     start, stop = blocks.rows(block_index)
-    groups = store.read_bundle(f"{place}/groups")["groups"]
+    groups = store.read_bundle(Folder(place).groups)["groups"]
     points = store.read(array_specs.POINTS.name, start, stop)
     if place == FIRST:
         nearest = first_distinct(groups[store.read(array_specs.NEAREST_CELLS.name, start, stop)], n_groups_each)
@@ -172,9 +189,7 @@ def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blo
     sent = {}
     for group in np.unique(nearest[nearest >= 0]).tolist():
         rows = np.flatnonzero((nearest == group).any(axis=1))
-        store.write_bundle(
-            f"{place}/group_members/{group:05d}/{block_index:05d}", members=rows + start, points=points[rows]
-        )
+        store.write_bundle(Folder(place).members(group, block_index), members=rows + start, points=points[rows])
         sent[str(group)] = len(rows)
     return {"members": sent}
 
@@ -183,21 +198,21 @@ def search_group(
     store: Store, block_index: int, n_neighbors: int, exact_below: int, seed: int, size: int, place: str = FIRST
 ) -> Report:
     """Search a group of cells: neighbours of all its members within the group, one bundle per block of points."""
-    if not store.objects.names(f"{place}/group_members/{block_index:05d}"):
+    if not store.objects.names(Folder(place).members(block_index)):
         return {"members": 0}
     members, points = read_members(store, block_index, place)
     lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block_index) % 2**32)
     cuts = np.searchsorted(members, np.arange(0, int(members[-1]) + size + 1, size))
-    for target in np.flatnonzero(np.diff(cuts)):
+    for target in np.flatnonzero(np.diff(cuts)).tolist():
         part = slice(cuts[target], cuts[target + 1])
-        name = f"{place}/group_neighbors/{target:05d}/{block_index:05d}"
+        name = Folder(place).neighbors(target, block_index)
         store.write_bundle(name, members=members[part], ids=lists.ids[part], distances=lists.distances[part])
     return {"members": len(members)}
 
 
 def read_members(store: Store, group: int, place: str = FIRST) -> tuple[Ids, npt.NDArray[np.floating]]:
     """(ids of a group's members, ascending; their coordinates)."""
-    names = store.objects.names(f"{place}/group_members/{group:05d}")
+    names = store.objects.names(Folder(place).members(group))
     parts = [store.read_bundle(name.removesuffix(".npz")) for name in names]
     return np.concatenate([part["members"] for part in parts]), np.concatenate([part["points"] for part in parts])
 
@@ -209,13 +224,13 @@ def merge_block(
     """Merge the lists that a block's points got in their groups with those of the previous round."""
     start, stop = blocks.rows(block_index)
     ids, distances, n_lists = received_lists(
-        store, f"{place}/group_neighbors/{block_index:05d}", start, stop, n_groups_each + bool(previous), n_neighbors
+        store, Folder(place).neighbors(block_index), start, stop, n_groups_each + bool(previous), n_neighbors
     )  # fmt: skip
     if previous:
-        ids[:, -1], distances[:, -1] = (store.read(spec.name, start, stop) for spec in lists_at(previous))
+        ids[:, -1], distances[:, -1] = (store.read(spec.name, start, stop) for spec in Folder(previous).lists)
     flat = (stop - start, ids.shape[1] * n_neighbors)
     lists = select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors)
-    write_lists(store, start, lists, into or [spec.name for spec in lists_at(place)])
+    write_lists(store, start, lists, into or [spec.name for spec in Folder(place).lists])
     return {"lists": n_lists}
 
 

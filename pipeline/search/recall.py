@@ -15,7 +15,7 @@ from ..kernels.quality.trustworthiness import mean_interval
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-from .cell_groups import FIRST, Round, first_round, lists_at, next_round, search_groups
+from .cell_groups import FIRST, Folder, Round, first_round, next_round, search_groups
 from .variable_neighborhoods import value_of
 
 Ids = npt.NDArray[np.int64]
@@ -121,7 +121,7 @@ def choose_sample(
     """Write the sampled points, the distances of their listed neighbours, and the radius of the exact search."""
     rows = sample_rows(sample, seed, n_points)
     points = store.gather(array_specs.POINTS.name, rows)
-    listed, lengths = lists_at(place)
+    listed, lengths = Folder(place).lists
     stored = store.gather(lengths.name, rows).astype(np.float64)
     wanted = wanted_counts(store, rows, stored, lists)
     radii = exact_reach(stored, lists["radius"] if lists else None)

@@ -59,75 +59,47 @@ class Job:
 
 def steps(job: Job, layout: Layout) -> Steps:
     """(calibrate ->) embed. `layout` has the new rows as n_input, the training points as n_points."""
-    n, k, m, block_size = layout.n_input, job.n_neighbors, job.n_coordinates, layout.block_points
-    run = {"run": job.run}
     limit = job.max_ratio
     if limit is None:
-        sample = min(CALIBRATION_POINTS, layout.n_points)
-        [calibrated] = yield Step(
-            "transform",
-            "calibrate",
-            calibrate,
-            1,
-            Decides(
-                {"n_neighbors": k, "sample": sample, "seed": job.seed, "n_embedded": job.n_embedded}, job.run_state
-            ),
-            Runs(calibrate_bytes(sample=sample, block_size=job.stored_block, k=layout.k_max), resources=run),
-            expected=lambda b: {"limit": 1.0},
-        )
+        [calibrated] = yield calibrate_step(job, layout)
         limit = calibrated["limit"]
-    row = layout.row_bytes
-    row_in = job.n_features_input * np.dtype(job.dtype_input).itemsize
-    yield Step(
+    yield embed_step(job, layout, limit)
+    return layout
+
+
+def calibrate_step(job: Job, layout: Layout) -> Step:
+    sample = min(CALIBRATION_POINTS, layout.n_points)
+    drawn = {"n_neighbors": job.n_neighbors, "sample": sample, "seed": job.seed, "n_embedded": job.n_embedded}
+    n_bytes = calibrate_bytes(sample=sample, block_size=job.stored_block, k=layout.k_max)
+    decides, runs = Decides(drawn, job.run_state), Runs(n_bytes, resources={"run": job.run})
+    return Step("transform", "calibrate", calibrate, 1, decides, runs, expected=lambda b: {"limit": 1.0})
+
+
+def embed_step(job: Job, layout: Layout, limit: float) -> Step:
+    n, m, block_size = layout.n_input, job.n_coordinates, layout.block_points
+    same = ("kind", "source", "transform", "n_neighbors", "reg", "rule", "n_embedded", "far_as_nan", "unit")
+    parameters = {name: getattr(job, name) for name in same}
+    parameters |= {"dtype": job.dtype_input, "max_ratio": limit, "blocks": Blocks(n, block_size)}
+    arrays = (
+        PlannedArray(array_specs.EMBEDDING, (n, m), "float64", block_size),
+        PlannedArray(array_specs.COMPONENT, (n,), "int32", block_size),
+        PlannedArray(array_specs.DISTANCE_RATIO, (n,), "float64", block_size),
+    )
+    n_bytes = embed_new_bytes(
+        block_size=block_size, n=layout.n_points, row_in=job.n_features_input * np.dtype(job.dtype_input).itemsize,
+        row=layout.row_bytes, d=layout.n_features, k=job.n_neighbors, k_max=layout.k_max, m=m,
+        halo=halo_rows(layout.row_bytes), stored=job.stored_block, n_boxes=job.n_boxes, batch=BATCH_BYTES,
+    )  # fmt: skip
+    return Step(
         "transform",
         "embed",
         embed_block,
         layout.input_blocks(),
-        Decides(
-            {
-                "kind": job.kind,
-                "source": job.source,
-                "dtype": job.dtype_input,
-                "transform": job.transform,
-                "n_neighbors": k,
-                "reg": job.reg,
-                "rule": job.rule,
-                "n_embedded": job.n_embedded,
-                "max_ratio": limit,
-                "far_as_nan": job.far_as_nan,
-                "unit": job.unit,
-                "blocks": Blocks(n, block_size),
-            },
-            {**job.run_state, "source": job.source_state},
-            version=2,
-        ),
-        Runs(
-            embed_new_bytes(
-                block_size=block_size,
-                n=layout.n_points,
-                row_in=row_in,
-                row=row,
-                d=layout.n_features,
-                k=k,
-                k_max=layout.k_max,
-                m=m,
-                halo=halo_rows(row),
-                stored=job.stored_block,
-                n_boxes=job.n_boxes,
-                batch=BATCH_BYTES,
-            ),
-            resources=run,
-        ),
-        Writes(
-            arrays=(
-                PlannedArray(array_specs.EMBEDDING, (n, m), "float64", block_size),
-                PlannedArray(array_specs.COMPONENT, (n,), "int32", block_size),
-                PlannedArray(array_specs.DISTANCE_RATIO, (n,), "float64", block_size),
-            )
-        ),
+        Decides(parameters, {**job.run_state, "source": job.source_state}, version=2),
+        Runs(n_bytes, resources={"run": job.run}),
+        Writes(arrays=arrays),
         expected=lambda b: {"invalid": 0, "first_invalid": [], "far": 0, "mixed": 0, "coincident": 0, "limit": limit},
     )
-    return layout
 
 
 def calibrate(

@@ -94,44 +94,15 @@ def stored_block(store: Store, layout: Layout) -> int | None:
 
 def steps(config: Config, layout: Layout) -> Steps:
     """read -> read_labels -> merge_duplicates -> find_kept (after an earlier version) -> fit."""
-    n, block_size, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
+    n, block_size, d = layout.n_input, layout.block_points, layout.n_features_input
     kind, source = source_parameters(config)
     plain = without_labels(source)
     row = d * np.dtype(layout.dtype).itemsize
     blocks = Blocks(n, block_size)
     cure = "write the input in smaller chunks or row groups" if layout.beside > block_size * row else Runs.cure
 
-    def planned(spec: array_specs.ArraySpec, dtype: str, *tail: int) -> PlannedArray:
-        return PlannedArray(spec, (n, *tail), dtype, block_size)
-
     opened = open_source(kind, **plain)
-    reports = yield Step(
-        "ingest",
-        "read",
-        read_block,
-        n_blocks,
-        Decides(
-            {"kind": kind, "source": plain, "sample": sample_size(n), "blocks": blocks},
-            opened.fingerprint(),
-            digested=("kind", "source"),
-            version=2,
-        ),
-        Runs(
-            read_input_bytes(block_size=block_size, row=row, d=d, sample=sample_rows(layout), beside=layout.beside),
-            remark=opened.remark(),
-            cure=cure,
-        ),
-        Writes(
-            arrays=(
-                planned(array_specs.RAW, layout.dtype, d),
-                planned(array_specs.ROW_HASH, "uint64", 2),
-                planned(array_specs.VALID, "uint8"),
-            ),
-            bundles=("_work/sample",),
-            bundle_bytes=disk_costs.sample(blocks=n_blocks, rows=sample_rows(layout), row=row),
-        ),
-        expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
-    )
+    reports = yield read_step(kind, plain, opened, layout, cure)
     if any(report.get("read") for report in reports):
         require_unchanged_input(opened, open_source(kind, **plain), blocks, reports)
     _check_invalid(reports, config, opened)
@@ -151,7 +122,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         1,
         Decides({"invalid": config.preprocess.invalid}),
         Runs(merge_duplicates_bytes(n=n), place=WHOLE_DATA),
-        Writes(arrays=(planned(array_specs.REPRESENTATIVE, "int64"),)),
+        Writes(arrays=(PlannedArray(array_specs.REPRESENTATIVE, (n,), "int64", block_size),)),
         expected=lambda b: {"n_valid": n, "n_points": n},
     )
     _check_size(merged, config)
@@ -162,19 +133,38 @@ def steps(config: Config, layout: Layout) -> Steps:
         layout = layout if compared["kept"] else replace(layout, earlier=None)
     if layout.earlier is None and (scale != "none" or pca is not None):
         counts = [report["rows"] - report["invalid"] for report in reports]
-        yield Step(
-            "ingest",
-            "fit",
-            fit_preprocess,
-            1,
-            Decides({"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, "blocks": blocks}, version=2),
-            Runs(
-                fit_bytes(block_size=block_size, d=d, tall=0 if pca is None else tall_block(block_size, d, n)),
-                place=DRIVER,
-            ),
-            Writes(bundles=("_work/transform.npz",), bundle_bytes=disk_costs.transform(d=d)),
-        )
+        yield fit_step(scale, pca, counts, layout)
     return layout
+
+
+def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str) -> Step:
+    n, block_size, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
+    row, sample = d * np.dtype(layout.dtype).itemsize, sample_rows(layout)
+    parameters = {"kind": kind, "source": source, "sample": sample_size(n), "blocks": Blocks(n, block_size)}
+    n_bytes = read_input_bytes(block_size=block_size, row=row, d=d, sample=sample, beside=layout.beside)
+    arrays = (
+        PlannedArray(array_specs.RAW, (n, d), layout.dtype, block_size),
+        PlannedArray(array_specs.ROW_HASH, (n, 2), "uint64", block_size),
+        PlannedArray(array_specs.VALID, (n,), "uint8", block_size),
+    )
+    return Step(
+        "ingest",
+        "read",
+        read_block,
+        n_blocks,
+        Decides(parameters, opened.fingerprint(), digested=("kind", "source"), version=2),
+        Runs(n_bytes, remark=opened.remark(), cure=cure),
+        Writes(arrays, ("_work/sample",), disk_costs.sample(blocks=n_blocks, rows=sample, row=row)),
+        expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
+    )
+
+
+def fit_step(scale: str, pca: int | None, counts: list[int], layout: Layout) -> Step:
+    n, block_size, d = layout.n_input, layout.block_points, layout.n_features_input
+    parameters = {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, "blocks": Blocks(n, block_size)}
+    n_bytes = fit_bytes(block_size=block_size, d=d, tall=0 if pca is None else tall_block(block_size, d, n))
+    writes = Writes(bundles=("_work/transform.npz",), bundle_bytes=disk_costs.transform(d=d))
+    return Step("ingest", "fit", fit_preprocess, 1, Decides(parameters, version=2), Runs(n_bytes, place=DRIVER), writes)
 
 
 def labels_step(kind: str, source: Json, blocks: Blocks, width: int, beside: int, cure: str = Runs.cure) -> Step:

@@ -5,7 +5,7 @@ solve for modified. For every method a block of points gives a block of CSR rows
 method.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from ..config.models import Config
 from ..config.neighbors import least_neighbors
 from ..core.errors import InputError
 from ..engine import disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, factor_entries
+from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes, factor_entries
 from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
 from ..kernels.factors.factor_rows import LocalRows, stack_rows
 from ..kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
@@ -44,57 +44,57 @@ def steps(config: Config, layout: Layout) -> Steps:
     entries_bound = block_size * entries_per_point
     rows_per_point = max(1, entries_per_point // (k + 1))
     factor_bytes = disk_costs.sparse_rows(n=n * rows_per_point, blocks=n_blocks, entries=n * entries_per_point)
-    solve_bytes = solve_factors_bytes(factor=entries_per_point, **batch_sizes)
+    function: Callable[..., Report] = tangent_block
+    parameters: Json = {"method": method, "n_components": m}
     if method == "modified":
+        function, parameters = modified_block, (yield from modified_parameters(config, layout, batch_sizes))
+    else:
         yield Step(
             "local_factors",
-            "spread",
-            spread_block,
-            n_blocks,
-            Decides({"n_components": m, "blocks": blocks}),
-            Runs(spread_bytes(**batch_sizes)),
-            Writes(bundles=("_work/spread",), bundle_bytes=disk_costs.per_point(n=n, blocks=n_blocks)),
-        )
-        [median] = yield Step(
-            "local_factors",
-            "threshold",
-            find_threshold,
+            "list_unlisted",
+            list_unlisted,
             1,
-            Decides({"n_blocks": n_blocks}),
-            Runs(find_threshold_bytes(n=n), place=WHOLE_DATA),
-            expected=lambda b: {"threshold": 0.0},
+            Decides({"n_points": n}),
+            Runs(list_unlisted_bytes(n=n, k=k), place=WHOLE_DATA),
+            Writes(bundles=("_work/unlisted.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1)),
         )
-        reg = yield from reg_for_weights("local_factors", config, layout)
-        weights = {"reg": reg, "rule": config.weights.rule}
-        solved = yield Step(
-            "local_factors",
-            "solve",
-            modified_block,
-            n_blocks,
-            Decides({"threshold": median["threshold"], **weights, "blocks": blocks}),
-            Runs(solve_bytes),
-            Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=factor_bytes),
-        )
-        return replace(layout, factor_entries=max(report.get("entries", entries_bound) for report in solved))
-    yield Step(
-        "local_factors",
-        "list_unlisted",
-        list_unlisted,
-        1,
-        Decides({"n_points": n}),
-        Runs(list_unlisted_bytes(n=n, k=k), place=WHOLE_DATA),
-        Writes(bundles=("_work/unlisted.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1)),
-    )
     solved = yield Step(
         "local_factors",
         "solve",
-        tangent_block,
+        function,
         n_blocks,
-        Decides({"method": method, "n_components": m, "blocks": blocks}),
-        Runs(solve_bytes),
+        Decides({**parameters, "blocks": blocks}),
+        Runs(solve_factors_bytes(factor=entries_per_point, **batch_sizes)),
         Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=factor_bytes),
     )
     return replace(layout, factor_entries=max(report.get("entries", entries_bound) for report in solved))
+
+
+def modified_parameters(
+    config: Config, layout: Layout, batch_sizes: dict[str, int]
+) -> Generator[Step, list[Report], Json]:
+    """spread -> threshold (-> choose reg); the parameters of the solve."""
+    n, n_blocks, m = layout.n_points, layout.point_blocks(), config.eigensolver.n_components
+    yield Step(
+        "local_factors",
+        "spread",
+        spread_block,
+        n_blocks,
+        Decides({"n_components": m, "blocks": Blocks(n, layout.block_points)}),
+        Runs(spread_bytes(**batch_sizes)),
+        Writes(bundles=("_work/spread",), bundle_bytes=disk_costs.per_point(n=n, blocks=n_blocks)),
+    )
+    [median] = yield Step(
+        "local_factors",
+        "threshold",
+        find_threshold,
+        1,
+        Decides({"n_blocks": n_blocks}),
+        Runs(find_threshold_bytes(n=n), place=WHOLE_DATA),
+        expected=lambda b: {"threshold": 0.0},
+    )
+    reg = yield from reg_for_weights("local_factors", config, layout)
+    return {"threshold": median["threshold"], "reg": reg, "rule": config.weights.rule}
 
 
 def list_unlisted(store: Store, block_index: int, n_points: int) -> Report:

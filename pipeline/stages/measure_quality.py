@@ -20,7 +20,7 @@ from ..kernels.quality.intrinsic_dimension import maximum_likelihood
 from ..kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
 from ..kernels.quality.redundancy import LEAST_POINTS, regression_errors
 from ..kernels.quality.trustworthiness import count_closer, mean_interval, neighbor_thresholds, trustworthiness
-from ..search.cell_groups import FIRST, lists_at
+from ..search.cell_groups import FIRST, Folder
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -39,14 +39,8 @@ GEODESICS_UP_TO = 1_000_000
 
 def steps(config: Config, layout: Layout) -> Steps:
     """sample -> count -> score -> geodesics -> compare."""
-    n, m, k, block_size = (
-        layout.n_points,
-        config.eigensolver.n_components,
-        config.neighbors.n_neighbors,
-        layout.block_points,
-    )
-    sample = min(config.quality.sample, n)
-    d, row = layout.n_features, layout.row_bytes
+    n, block_size, d, row = layout.n_points, layout.block_points, layout.n_features, layout.row_bytes
+    m, k, sample = config.eigensolver.n_components, config.neighbors.n_neighbors, min(config.quality.sample, n)
     sizes = {"m": m, "sample": sample, "d": d, "k": k}
     drawn = {"sample": sample, "seed": config.quality.seed}
     place = {"place": layout.lists} if layout.lists != FIRST else {}
@@ -85,30 +79,25 @@ def steps(config: Config, layout: Layout) -> Steps:
         feeds=False,
     )
     if n_sources := geodesic_sources(config, n):
-        yield Step(
-            "measure_quality",
-            "geodesics",
-            compare_geodesics,
-            1,
-            Decides({"n_sources": n_sources, **drawn}),
-            Runs(compare_geodesics_bytes(n=n, m=m, k=layout.k_max, sample=sample), place=WHOLE_DATA),
-            feeds=False,
-        )
+        yield geodesics_step(layout, n_sources, m, drawn)
     if layout.label_width:
-        source: Json = config.input.model_dump(mode="json")
-        yield Step(
-            "measure_quality",
-            "compare",
-            compare_labels,
-            1,
-            Decides(
-                {"is_truth": source["kind"] == "synthetic" and source["name"] != "digits", **drawn},
-                open_source(source.pop("kind"), **source).fingerprint(),
-            ),
-            Runs(compare_labels_bytes(block_size=block_size, width=layout.label_width, **sizes), place=WHOLE_DATA),
-            feeds=False,
-        )
+        yield compare_step(config, layout, sizes, drawn)
     return layout
+
+
+def geodesics_step(layout: Layout, n_sources: int, m: int, drawn: Json) -> Step:
+    n_bytes = compare_geodesics_bytes(n=layout.n_points, m=m, k=layout.k_max, sample=drawn["sample"])
+    decides, runs = Decides({"n_sources": n_sources, **drawn}), Runs(n_bytes, place=WHOLE_DATA)
+    return Step("measure_quality", "geodesics", compare_geodesics, 1, decides, runs, feeds=False)
+
+
+def compare_step(config: Config, layout: Layout, sizes: dict[str, int], drawn: Json) -> Step:
+    source: Json = config.input.model_dump(mode="json")
+    is_truth = source["kind"] == "synthetic" and source["name"] != "digits"
+    state = open_source(source.pop("kind"), **source).fingerprint()
+    n_bytes = compare_labels_bytes(block_size=layout.block_points, width=layout.label_width, **sizes)
+    decides, runs = Decides({"is_truth": is_truth, **drawn}, state), Runs(n_bytes, place=WHOLE_DATA)
+    return Step("measure_quality", "compare", compare_labels, 1, decides, runs, feeds=False)
 
 
 def geodesic_sources(config: Config, n_points: int) -> int:
@@ -130,7 +119,7 @@ def choose_sample(
     k = max(1, min(n_neighbors, (len(members) - 1) // 2))
     chosen = np.sort(np.random.default_rng([seed, 11]).permutation(len(members))[:sample])
     near = _without_self(np.asarray(cKDTree(embedding).query(embedding[chosen], k + 1)[1]), chosen)
-    listed = store.gather(lists_at(place)[0].name, members[chosen])[:, :k].astype(np.int64)
+    listed = store.gather(Folder(place).lists[0].name, members[chosen])[:, :k].astype(np.int64)
     valid = np.column_stack([np.ones(len(chosen), bool), listed >= 0])
     counts = np.maximum((listed >= 0).sum(axis=1), 1)
     listed = np.where(listed >= 0, np.searchsorted(members, listed), chosen[:, None])
@@ -153,7 +142,7 @@ def choose_sample(
             f"_work/embedded/{number:05d}", rows=members[first:past] - start, embedding=embedding[first:past],
             first=np.array(first),
         )  # fmt: skip
-    distances = store.gather(lists_at(place)[1].name, members[chosen])[:, :n_neighbors].astype(np.float64)
+    distances = store.gather(Folder(place).lists[1].name, members[chosen])[:, :n_neighbors].astype(np.float64)
     return {
         "k": k, "sample": len(chosen), "n_points": len(members), "intrinsic_dimension": intrinsic_dimension(distances)
     }  # fmt: skip

@@ -15,7 +15,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype
 from ..kernels.graph.connectivity import Edges, neighbor_graph, weak_components
 from ..kernels.graph.repair import Repair, apply_repair, plan_repair
-from ..search.cell_groups import FIRST, lists_at
+from ..search.cell_groups import FIRST, Folder
 from ..search.component_links import link_steps, linked_lists
 from ..search.recall import raise_recall
 from ..storage import array_specs
@@ -99,7 +99,7 @@ def analyse_graph(
     Components with at least `min_component` input rows come first (always including the largest), then the others; both
     are sorted by distinct points. The order does not depend on n_components, so a new n_components keeps the graph.
     """
-    indices, distances = (store.read_all(spec.name) for spec in lists_at(place))
+    indices, distances = (store.read_all(spec.name) for spec in Folder(place).lists)
     added = []
     if links:
         indices, distances, edges = linked_lists(store, indices, distances)
@@ -161,7 +161,7 @@ def input_rows(store: Store) -> npt.NDArray[np.int64]:
 def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, place: str = FIRST) -> Report:
     """Write the final neighbour lists of a block: searched and added neighbours, sorted by distance."""
     start, stop = blocks.rows(block_index)
-    indices, distances = (store.read(spec.name, start, stop) for spec in lists_at(place))
+    indices, distances = (store.read(spec.name, start, stop) for spec in Folder(place).lists)
     added = Edges(**store.read_bundle(f"_work/additions/{block_index:05d}"))
     indices, distances = apply_repair(indices, distances, start, added, k_max)
     store.write(array_specs.NEIGHBOR_INDICES.name, start, indices)

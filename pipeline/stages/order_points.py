@@ -21,6 +21,7 @@ from ..engine.plan import (
     SAMPLE_PER_CELL,
     WHOLE_DATA,
     Decides,
+    Json,
     Layout,
     Report,
     Runs,
@@ -59,27 +60,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     unit = config.neighbors.metric == "cosine"
     dtype = "float64" if transform or unit else layout.dtype
     prepared = {"transform": transform, **({"unit": True} if unit else {})}
-    row, row_in = d * np.dtype(dtype).itemsize, layout.n_features_input * np.dtype(layout.dtype).itemsize
-
-    sample, widest = layout.input_blocks() * sample_rows(layout), max(d, layout.n_features_input)
+    row_in = layout.n_features_input * np.dtype(layout.dtype).itemsize
     if (earlier := layout.earlier) is None:
-        [cells] = yield Step(
-            "order_points",
-            "find_cells",
-            find_cells,
-            1,
-            Decides(
-                {
-                    "n_cells": n_wanted_cells,
-                    "n_blocks": layout.input_blocks(),
-                    "seed": config.neighbors.seed,
-                    **prepared,
-                }
-            ),
-            Runs(find_cells_bytes(sample=sample, row=row_in, d=widest), place=WHOLE_DATA),
-            Writes(bundles=("_work/cells.npz",), bundle_bytes=disk_costs.cells(n_cells=n_wanted_cells, d=d)),
-            expected=lambda b: {"n_cells": n_wanted_cells},
-        )
+        [cells] = yield find_cells_step(config, layout, prepared)
         n_nearest = min(n_nearest, cells["n_cells"])
     else:
         [cells] = yield update_lists.keep_cells(earlier, layout, transform, method)
@@ -88,8 +71,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     shard_bytes = partial(
         sort_bytes,
         row_in=row_in,
-        row=row,
-        d=widest,
+        row=d * np.dtype(dtype).itemsize,
+        d=max(d, layout.n_features_input),
         nearest=n_nearest,
         transform=transform or unit,
         n_cells=n_cells_fitted,
@@ -98,11 +81,6 @@ def steps(config: Config, layout: Layout) -> Steps:
     shard = together * block_size
     first = kept.get("kept", 0) // shard  # earlier shards would hold no new rows
     n_shards, rows_sorted = -(-n // shard) - first, n - first * shard
-
-    def planned(specs: Arrays, rows: int, size: int) -> tuple[PlannedArray, ...]:
-        points, index, cells = (replace(spec, parts=spec.parts * size // block_size) for spec in specs)
-        return (PlannedArray(points, (rows, d), dtype, size), PlannedArray(index, (rows,), "int64", size),
-                PlannedArray(cells, (rows, n_nearest), "int32", size))  # fmt: skip
 
     if n_shards:
         counts = PlannedArray(array_specs.CELL_COUNTS, (n_shards, n_cells_fitted), "int64", 1)
@@ -113,29 +91,59 @@ def steps(config: Config, layout: Layout) -> Steps:
             n_shards,
             Decides({"n_nearest": n_nearest, "blocks": Blocks(n, shard), **prepared, **kept}),
             Runs(shard_bytes(block_size=shard)),
-            Writes(arrays=(*planned(SORTED, rows_sorted, shard), counts)),
+            Writes(arrays=(*planned(SORTED, rows_sorted, shard, layout, dtype, n_nearest), counts)),
         )
         _require_directions(sorted_blocks, layout.n_points)
-    points, n_boxes = layout.n_points, n_cells_fitted * (1 if earlier is None else earlier.generations + 2)
-    yield Step(
+    yield gather_step(replace(layout, n_cells=n_cells_fitted), dtype, n_nearest, shard)
+    return replace(layout, n_cells=n_cells_fitted, dtype=dtype)
+
+
+def find_cells_step(config: Config, layout: Layout, prepared: Json) -> Step:
+    wanted, widest = n_cells(layout.n_points), max(layout.n_features, layout.n_features_input)
+    row = layout.n_features_input * np.dtype(layout.dtype).itemsize
+    n_bytes = find_cells_bytes(sample=layout.input_blocks() * sample_rows(layout), row=row, d=widest)
+    seed = config.neighbors.seed
+    return Step(
+        "order_points",
+        "find_cells",
+        find_cells,
+        1,
+        Decides({"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": seed, **prepared}),
+        Runs(n_bytes, place=WHOLE_DATA),
+        Writes((), ("_work/cells.npz",), disk_costs.cells(n_cells=wanted, d=layout.n_features)),
+        expected=lambda b: {"n_cells": wanted},
+    )
+
+
+def planned(
+    specs: Arrays, rows: int, size: int, layout: Layout, dtype: str, n_nearest: int
+) -> tuple[PlannedArray, ...]:
+    """Points, their input rows and nearest cells, in chunks of `size` rows."""
+    points, index, cells = (replace(spec, parts=spec.parts * size // layout.block_points) for spec in specs)
+    return (PlannedArray(points, (rows, layout.n_features), dtype, size), PlannedArray(index, (rows,), "int64", size),
+            PlannedArray(cells, (rows, n_nearest), "int32", size))  # fmt: skip
+
+
+def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step:
+    n, block_size, d, earlier = layout.n_points, layout.block_points, layout.n_features, layout.earlier
+    n_boxes = layout.n_cells * (1 if earlier is None else earlier.generations + 2)
+    n_bytes = gather_bytes(
+        block_size=block_size, row=d * np.dtype(dtype).itemsize, nearest=n_nearest,
+        n_blocks=-(-layout.n_input // shard), n_cells=layout.n_cells,
+    )  # fmt: skip
+    return Step(
         "order_points",
         "gather",
         gather_block,
         layout.point_blocks(),
-        Decides({"blocks": Blocks(points, block_size), **({} if earlier is None else {"kept": earlier.n_points})}),
-        Runs(
-            gather_bytes(
-                block_size=block_size, row=row, nearest=n_nearest, n_blocks=-(-n // shard), n_cells=n_cells_fitted
-            ),
-            resources={} if earlier is None else {"earlier": earlier.url},
-        ),
+        Decides({"blocks": Blocks(n, block_size), **({} if earlier is None else {"kept": earlier.n_points})}),
+        Runs(n_bytes, resources={} if earlier is None else {"earlier": earlier.url}),
         Writes(
-            arrays=planned(GATHERED, points, block_size),
-            bundles=("_work/boxes",),
-            bundle_bytes=disk_costs.boxes(blocks=layout.point_blocks(), n_boxes=n_boxes, d=d),
+            planned(GATHERED, n, block_size, layout, dtype, n_nearest),
+            ("_work/boxes",),
+            disk_costs.boxes(blocks=layout.point_blocks(), n_boxes=n_boxes, d=d),
         ),
     )
-    return replace(layout, n_cells=n_cells_fitted, dtype=dtype)
 
 
 def blocks_together(layout: Layout, sort_bytes: Callable[..., int]) -> int:

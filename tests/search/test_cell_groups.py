@@ -13,7 +13,7 @@ from pipeline.engine.progress import JsonProgress, RunProgress
 from pipeline.jobs.run import run
 from pipeline.report.metrics import collect
 from pipeline.search import cell_groups
-from pipeline.search.cell_groups import Round, first_round, lists_at, next_round, read_members
+from pipeline.search.cell_groups import Folder, Round, first_round, next_round, read_members
 from tests.support.oracle import exact_neighbors
 
 N, K = 1000, 5
@@ -38,7 +38,7 @@ def search(tmp_path, run_stages, make_config, monkeypatch):
 
 def recall_of(run, place) -> float:
     expected, _ = exact_neighbors(run.store.read_all("points"), K)
-    actual = run.store.read_all(lists_at(place)[0].name)
+    actual = run.store.read_all(Folder(place).lists[0].name)
     return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(actual.tolist(), expected.tolist(), strict=True)]))
 
 
@@ -60,7 +60,7 @@ class TestRaisedRecall:
         assert all(r["before"] < 0.95 for r in rounds)
         for r in rounds:
             assert r["after"] == pytest.approx(recall_of(run, f"_work/overlap_{r['overlap']}"))
-        final = lists_at(f"_work/overlap_{rounds[-1]['overlap']}")[0].name
+        final = Folder(f"_work/overlap_{rounds[-1]['overlap']}").lists[0].name
         np.testing.assert_array_equal(run.store.read_all("neighbor_indices")[:, :K], run.store.read_all(final))
 
     @pytest.mark.slow
@@ -68,7 +68,7 @@ class TestRaisedRecall:
         run = search(0.95, upto="measure_quality")
         chosen = run.store.read_bundle("_work/quality_sample")
         final = f"_work/overlap_{measured(run)['recall_raised'][-1]['overlap']}"
-        last, first = (run.store.read_all(lists_at(place)[0].name)[chosen["rows"]] for place in (final, "_work"))
+        last, first = (run.store.read_all(Folder(place).lists[0].name)[chosen["rows"]] for place in (final, "_work"))
         np.testing.assert_array_equal(chosen["listed"], last)
         assert (first != last).any()
 
@@ -121,7 +121,7 @@ class TestRaisedRecall:
     def test_lower_bound_uses_the_first_lists_again(self, search):
         raised, first = search(0.95), search(0.5)
         assert measured(raised)["recall_raised"] != measured(first)["recall_raised"] == []
-        actual = first.store.read_all(lists_at("_work")[0].name)
+        actual = first.store.read_all(Folder("_work").lists[0].name)
         np.testing.assert_array_equal(first.store.read_all("neighbor_indices")[:, :K], actual)
 
 

@@ -10,7 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine import disk_costs, task_costs
-from ...engine.plan import WHOLE_DATA, Decides, Earlier, Layout, Report, Runs, Step, Writes, index_dtype, largest_total
+from ...engine.plan import (
+    WHOLE_DATA,
+    Decides,
+    Earlier,
+    Json,
+    Layout,
+    Report,
+    Runs,
+    Step,
+    Writes,
+    index_dtype,
+    largest_total,
+)
 from ...kernels.neighbors.cells import nearest_groups
 from ...kernels.neighbors.knn import NeighborLists, brute_neighbors, select_nearest
 from ...kernels.neighbors.knn_between_sets import mutual_neighbors
@@ -20,9 +32,9 @@ from ...storage.array_specs import PlannedArray
 from ...storage.blocks import Blocks
 from ...storage.store import Store, read_elsewhere
 from .. import cell_groups
-from ..cell_groups import KEPT_CELLS, first_target, group_all_cells, lists_at, received_lists, write_lists
+from ..cell_groups import KEPT_CELLS, Folder, first_target, group_all_cells, received_lists, write_lists
 
-PLACE = "_work/appended"
+APPENDED = Folder("_work/appended")
 N_GROUPS_NEW = 4
 BOUNDED_BY, MOST_BOUNDING = 8, 4096
 """Bounds on the points that limit a new point's reach: at least BOUNDED_BY * k points in or around its own cell."""
@@ -37,70 +49,63 @@ Floats = npt.NDArray[np.floating]
 def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[Step, list[Report], None]:
     """group_cells -> send_new -> search_new -> merge_new."""
     n, d, block_size = layout.n_points, layout.n_features, layout.block_points
-    row, n_appended = d * np.dtype(layout.dtype).itemsize, n - earlier.n_searched
-    target = first_target(layout, k)
-    blocks = Blocks(n, block_size)
+    row, target = d * np.dtype(layout.dtype).itemsize, first_target(layout, k)
     sizes_then = {"kept": earlier.n_points, "searched": earlier.n_searched}
+    parameters = {"n_neighbors": k, **sizes_then, "blocks": Blocks(n, block_size)}
     resources = {"earlier": earlier.url, "lists": earlier.lists}
     [groups] = yield Step(
         "find_neighbors",
         "group_cells",
         group_all_cells,
         1,
-        Decides({"target": target, "place": PLACE, "kept": True}),
+        Decides({"target": target, "place": APPENDED.place, "kept": True}),
         Runs(cell_groups.group_cells_bytes(n_blocks=1, n_cells=layout.n_cells), place=WHOLE_DATA),
-        Writes(bundles=(f"{PLACE}/groups.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells)),
+        Writes(bundles=(f"{APPENDED.groups}.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells)),
         expected=lambda b: {"n_groups": max(1, round(earlier.n_searched / target)), "largest": target},
     )
-    n_blocks = layout.point_blocks() - earlier.n_searched // block_size
+    n_groups = groups["n_groups"]
     # The plan assumes that new points are distributed like the old ones.
-    sent_in_all = N_GROUPS_NEW * (n - earlier.n_points) + n_appended
-    spread = -(-sent_in_all // groups["n_groups"])
+    sent_in_all = N_GROUPS_NEW * (n - earlier.n_points) + n - earlier.n_searched
     sent: list[Report] = []
-    if n_blocks:
-        sent = yield Step(
-            "find_neighbors",
-            "send_new",
-            send_new,
-            n_blocks,
-            Decides({"n_neighbors": k, **sizes_then, "blocks": blocks}),
-            Runs(
-                cell_groups.send_members_bytes(block_size=block_size, row=row)
-                + 2 * task_costs.SCORE_BYTES
-                + 3 * MOST_BOUNDING * row
-                + 40 * layout.n_cells * d
-            ),
-            Writes(
-                bundles=(f"{PLACE}/group_members",),
-                bundle_bytes=disk_costs.members(
-                    blocks=n_blocks, groups=groups["n_groups"], visits=sent_in_all, row=row
-                ),
-            ),
-            expected=lambda b: {"new": {"0": min(n_appended, spread) if b == 0 else 0}},
-        )
+    if layout.point_blocks() > earlier.n_searched // block_size:
+        sent = yield send_new_step(layout, earlier, parameters, n_groups, sent_in_all)
     visits = largest_total([report["new"] for report in sent])
+    n_bytes = disk_costs.lists(blocks=layout.point_blocks(), groups=n_groups, visits=n + sent_in_all, k=k)
     yield Step(
         "find_neighbors",
         "search_new",
         search_new,
-        groups["n_groups"],
-        Decides({"n_neighbors": k, **sizes_then, "blocks": blocks}),
+        n_groups,
+        Decides(parameters),
         Runs(search_new_bytes(old=groups["largest"], late=visits, row=row, d=d, k=k), resources=resources),
-        Writes(
-            bundles=(f"{PLACE}/group_neighbors",),
-            bundle_bytes=disk_costs.lists(
-                blocks=layout.point_blocks(), groups=groups["n_groups"], visits=n + sent_in_all, k=k
-            ),
-        ),
+        Writes(bundles=(APPENDED.neighbors(),), bundle_bytes=n_bytes),
     )
     yield Step(
         "find_neighbors",
         "merge_new",
         merge_new,
         layout.point_blocks(),
-        Decides({"n_neighbors": k, **sizes_then, "blocks": blocks}, version=2),
+        Decides(parameters, version=2),
         Runs(cell_groups.merge_lists_bytes(block_size=block_size, k=k, lists=N_GROUPS_NEW + 1), resources=resources),
         Writes(arrays=planned_lists(layout, k)),
+    )
+
+
+def send_new_step(layout: Layout, earlier: Earlier, parameters: Json, n_groups: int, sent_in_all: int) -> Step:
+    row, n_appended = layout.n_features * np.dtype(layout.dtype).itemsize, layout.n_points - earlier.n_searched
+    n_blocks = layout.point_blocks() - earlier.n_searched // layout.block_points
+    n_bytes = cell_groups.send_members_bytes(block_size=layout.block_points, row=row) + 2 * task_costs.SCORE_BYTES
+    disk_bytes = disk_costs.members(blocks=n_blocks, groups=n_groups, visits=sent_in_all, row=row)
+    spread = min(n_appended, -(-sent_in_all // n_groups))
+    return Step(
+        "find_neighbors",
+        "send_new",
+        send_new,
+        n_blocks,
+        Decides(parameters),
+        Runs(n_bytes + 3 * MOST_BOUNDING * row + 40 * layout.n_cells * layout.n_features),
+        Writes(bundles=(APPENDED.members(),), bundle_bytes=disk_bytes),
+        expected=lambda b: {"new": {"0": spread if b == 0 else 0}},
     )
 
 
@@ -115,7 +120,7 @@ def earlier_lists(url: str, place: str, start: int, stop: int) -> NeighborLists:
     """The lists of points in an earlier version, with the stored single-precision distances."""
     earlier_store = Store(url)
     with read_elsewhere(earlier_store):
-        ids, distances = (earlier_store.read(spec.name, start, stop) for spec in lists_at(place))
+        ids, distances = (earlier_store.read(spec.name, start, stop) for spec in Folder(place).lists)
     return NeighborLists(ids.astype(np.int64), distances.astype(np.float64))
 
 
@@ -127,7 +132,7 @@ def send_new(store: Store, block_index: int, n_neighbors: int, kept: int, search
     """
     start, stop = blocks.rows(block_index + searched // blocks.size)
     ids, points = np.arange(start, stop), store.read(array_specs.POINTS.name, start, stop)
-    groups = store.read_bundle(f"{PLACE}/groups")["groups"]
+    groups = store.read_bundle(APPENDED.groups)["groups"]
     cells = store.read(array_specs.NEAREST_CELLS.name, start, stop)[:, 0]
     own_group, is_new = np.where(ids >= searched, groups[cells], -1), ids >= kept
     centers = store.read_bundle("_work/cells")["centers"]
@@ -140,7 +145,7 @@ def send_new(store: Store, block_index: int, n_neighbors: int, kept: int, search
         rows = np.flatnonzero((own_group == group) | (visited_groups == group).any(axis=1))
         if group >= 0:
             store.write_bundle(
-                f"{PLACE}/group_members/{group:05d}/{block_index:05d}", members=ids[rows], points=points[rows],
+                APPENDED.members(group, block_index), members=ids[rows], points=points[rows],
                 own=own_group[rows] == group, visits=(visited_groups[rows] == group).any(axis=1), reach=reach[rows],
             )  # fmt: skip
             sent[str(group)] = len(rows)
@@ -168,7 +173,7 @@ def search_new(
 ) -> Report:  # fmt: skip
     """Compare the new points that visit a group with its members, in both directions, exactly."""
     parts = [store.read_bundle(name.removesuffix(".npz"))
-             for name in store.objects.names(f"{PLACE}/group_members/{block_index:05d}")]  # fmt: skip
+             for name in store.objects.names(APPENDED.members(block_index))]  # fmt: skip
     if not any(part["visits"].any() for part in parts):
         return {"new": 0, "members": 0}
     appended = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
@@ -194,23 +199,23 @@ def search_new(
     members, neighbor_ids, distances = (np.concatenate(pair) for pair in columns)
     order = np.argsort(members, kind="stable")
     cuts = np.searchsorted(members[order], np.arange(0, blocks.n + blocks.size, blocks.size))
-    for target in np.flatnonzero(np.diff(cuts)):
+    for target in np.flatnonzero(np.diff(cuts)).tolist():
         rows = order[cuts[target] : cuts[target + 1]]
-        name = f"{PLACE}/group_neighbors/{target:05d}/{block_index:05d}"
+        name = APPENDED.neighbors(target, block_index)
         store.write_bundle(name, members=members[rows], ids=neighbor_ids[rows], distances=distances[rows])
     return {"new": len(new_ids), "members": len(ids), "reached": len(updated)}
 
 
 def rows_of_group(store: Store, group: int) -> tuple[int, int]:
     """Row range [start, stop) of the points of a group's cells that were searched together."""
-    groups, counts = store.read_bundle(f"{PLACE}/groups")["groups"], store.read_bundle(KEPT_CELLS)["counts"]
+    groups, counts = store.read_bundle(APPENDED.groups)["groups"], store.read_bundle(KEPT_CELLS)["counts"]
     return int(counts[groups < group].sum()), int(counts[groups <= group].sum())
 
 
 def _gathered_reach(url: str, place: str, rows: Ids) -> npt.NDArray[np.float64]:
     earlier_store = Store(url)
     with read_elsewhere(earlier_store):
-        return np.asarray(earlier_store.gather(lists_at(place)[1].name, rows)[:, -1], np.float64)
+        return np.asarray(earlier_store.gather(Folder(place).lists[1].name, rows)[:, -1], np.float64)
 
 
 def merge_new(
@@ -223,7 +228,7 @@ def merge_new(
     """
     start, stop = blocks.rows(block_index)
     ids, distances, n_lists = received_lists(
-        store, f"{PLACE}/group_neighbors/{block_index:05d}", start, stop, N_GROUPS_NEW + 1, n_neighbors
+        store, APPENDED.neighbors(block_index), start, stop, N_GROUPS_NEW + 1, n_neighbors
     )  # fmt: skip
     n_kept = max(0, min(stop, kept) - start)
     if n_kept:

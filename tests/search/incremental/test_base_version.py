@@ -154,16 +154,16 @@ def test_group_without_searched_points(tmp_path):
                                (array_specs.KNN_DISTANCES, (12, k), "float32")):  # fmt: skip
         store.create(PlannedArray(spec, shape, dtype, 20))
         store.write(spec.name, 0, X if spec is array_specs.POINTS else np.ones(shape, dtype))
-    store.write_bundle(f"{update_groups.PLACE}/groups", groups=np.array([0, 1], np.int32))
+    store.write_bundle(update_groups.APPENDED.groups, groups=np.array([0, 1], np.int32))
     store.write_bundle(cell_groups.KEPT_CELLS, counts=np.array([0, 10]), generations=np.array(1))
     sizes = {"kept": 10, "searched": 10, "blocks": Blocks(12, 20)}
     new = {"members": np.array([10, 11]), "points": X[10:], "visits": np.array([True, True]),
            "reach": np.full(2, 9.0)}  # fmt: skip
     for group, own in enumerate((np.array([False, False]), np.array([True, True]))):
-        store.write_bundle(f"{update_groups.PLACE}/group_members/{group:05d}/00000", own=own, **new)
+        store.write_bundle(update_groups.APPENDED.members(group, 0), own=own, **new)
         actual = update_groups.search_new(store, group, k, **sizes, earlier=store.url, lists="_work")
         assert actual["new"] == 2
-    parts = [store.read_bundle(f"{update_groups.PLACE}/group_neighbors/00000/{group:05d}") for group in (0, 1)]
+    parts = [store.read_bundle(update_groups.APPENDED.neighbors(0, group)) for group in (0, 1)]
     assert parts[0]["members"].tolist() == [10, 11]
     assert (parts[0]["ids"] == -1).all()
     assert (parts[1]["ids"][-2:, 0] >= 0).all()
