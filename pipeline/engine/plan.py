@@ -252,7 +252,7 @@ def sample_size(n_rows: int) -> int:
     return min(n_rows, max(1000, 2 * SAMPLE_PER_CELL * n_cells(n_rows)))
 
 
-def sample_rows(layout: Layout) -> int:
+def sampled_per_block(layout: Layout) -> int:
     """Largest number of these rows in one input block."""
     return min(layout.block_points, math.ceil(sample_size(layout.n_input) * layout.block_points / layout.n_input) + 1)
 

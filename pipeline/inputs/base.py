@@ -215,6 +215,18 @@ def common_dtype(parts: Sequence[Rows]) -> np.dtype[Any]:
     return np.dtype(np.float32 if fits else np.float64)
 
 
+def only_matrix(where: str, key: str, shapes: dict[str, tuple[int, ...]], none: str = "none") -> str:
+    """The name of the one matrix among named arrays. Raises InputError for another number of matrices."""
+    matrices = [name for name, shape in shapes.items() if len(shape) == 2]
+    if len(matrices) != 1:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or none
+        raise InputError(
+            f"{where}: without {key} there must be exactly one 2-D array, found {len(matrices)}; "
+            f"set {key} to one of: {listed}"
+        )
+    return matrices[0]
+
+
 def check_matrix(rows: Rows) -> None:
     """Raises InputError unless the array is two-dimensional with at least one column."""
     n_dims = len(rows.shape)

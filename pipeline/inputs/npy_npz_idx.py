@@ -12,7 +12,7 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 
 from ..core.errors import InputError
-from .base import Rows, Source
+from .base import Rows, Source, only_matrix
 from .compressed import STREAM_BYTES, StreamedRows, decoding
 from .files import HEADER_BYTES, Stamp, find_files, open_file, path_or_file, reading
 from .memory_mapped import Layout, UnpackedRows, stored_rows
@@ -117,14 +117,7 @@ def _only_matrix(stamp: Stamp) -> str:
         for key, info in _npz_keys(archive).items():
             with decoding(stamp.path), archive.open(info) as member:
                 shapes[key] = read_npy_header(member, f"{stamp.path}, array '{key}'").shape
-    matrices = [key for key, shape in shapes.items() if len(shape) == 2]
-    if len(matrices) != 1:
-        listed = ", ".join(f"{key} {shape}" for key, shape in shapes.items()) or "none"
-        raise InputError(
-            f"{stamp.path}: without input.key there must be exactly one 2-D array, found {len(matrices)}; "
-            f"set input.key to one of: {listed}"
-        )
-    return matrices[0]
+    return only_matrix(stamp.path, "input.key", shapes)
 
 
 class Member(NamedTuple):

@@ -19,7 +19,7 @@ from ..core.errors import ConfigError, InputError, LleError
 from ..storage.objects import open_remote
 from ..storage.retrying_store import RetryingObjectStore
 from ..storage.storage_errors import client_message, explain_remote
-from .base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix
+from .base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix, only_matrix
 from .damage import retry_may_cure
 from .files import find_paths
 from .stacked_files import FileSource
@@ -261,11 +261,4 @@ def _arrays(location: Location, group: zarr.Group) -> dict[str, tuple[int, ...]]
 
 def _only_matrix(location: Location, node: "zarr.Array[Any] | zarr.Group") -> str:
     shapes = _arrays(location, node) if isinstance(node, zarr.Group) else {}
-    matrices = [name for name, shape in shapes.items() if len(shape) == 2]
-    if len(matrices) != 1:
-        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none that can be listed"
-        raise InputError(
-            f"{location.url}: without input.array there must be exactly one 2-D array, found "
-            f"{len(matrices)}; set input.array to one of: {listed}"
-        )
-    return matrices[0]
+    return only_matrix(location.url, "input.array", shapes, "none that can be listed")

@@ -86,7 +86,7 @@ def choose_from_sample(
 
     The samples depend on the numbers of the input rows only, not on the internal order or the blocks of points.
     """
-    rows, order = _sample_rows(store, sample, blocks)
+    rows, order = _rows_with_smallest_hashes(store, sample, blocks)
     ids = store.gather(array_specs.NEIGHBOR_INDICES.name, rows)[order, :n_neighbors].astype(np.int64)
     needed = np.union1d(rows, ids[ids >= 0])
     points = store.gather(array_specs.POINTS.name, needed)
@@ -98,13 +98,15 @@ def choose_from_sample(
     ]
     chosen = choose_reg(LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True))), n_components)
     if trial:
-        rows, order = _sample_rows(store, trial, blocks)
+        rows, order = _rows_with_smallest_hashes(store, trial, blocks)
         points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)
         chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule)
     return {**chosen._asdict(), "says": f"weights.reg: {chosen.reg:g}: {chosen.reason}"}
 
 
-def _sample_rows(store: Store, sample: int, blocks: Blocks) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _rows_with_smallest_hashes(
+    store: Store, sample: int, blocks: Blocks
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The points whose input row numbers have the smallest hashes: (ids, ascending; their order by input row)."""
     hashes, rows, original = np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64)
     for start, stop in map(blocks.rows, range(blocks.count)):

@@ -62,10 +62,10 @@ class ExplorerPage(NamedTuple):
     ids: RowTexts | None = None
 
 
-def sample_rows(rows: npt.NDArray[np.int64], limit: int = MAX_POINTS) -> npt.NDArray[np.int64]:
+def even_sample(rows: npt.NDArray[np.int64], limit: int = MAX_POINTS) -> npt.NDArray[np.int64]:
     """All rows, or one random row from each of `limit` equal ranges if there are more. Ascending.
 
-    >>> sample_rows(np.arange(5), 10)
+    >>> even_sample(np.arange(5), 10)
     array([0, 1, 2, 3, 4])
     """
     if len(rows) <= limit:

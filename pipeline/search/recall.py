@@ -104,9 +104,9 @@ def below_bound(recall: Report, values: list[float], config: Config) -> str:
     )
 
 
-def sample_rows(sample: int, seed: int, n_points: int) -> npt.NDArray[np.int64]:
-    """The sampled points, ascending ids."""
-    return np.sort(np.random.default_rng([seed, 5]).permutation(n_points)[:sample])
+def sample_rows(sample: int, seed: int, n_points: int, stream: int = 5) -> npt.NDArray[np.int64]:
+    """A random sample of the rows 0 to n_points - 1, ascending; each use has a random stream of its own."""
+    return np.sort(np.random.default_rng([seed, stream]).permutation(n_points)[:sample])
 
 
 def rule_of(config: Config) -> Json:

@@ -25,8 +25,8 @@ from ..engine.plan import (
     Steps,
     Writes,
     block_points,
-    sample_rows,
     sample_size,
+    sampled_per_block,
 )
 from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_unchanged_input
@@ -139,7 +139,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str) -> Step:
     n, block_size, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
-    row, sample = d * np.dtype(layout.dtype).itemsize, sample_rows(layout)
+    row, sample = d * np.dtype(layout.dtype).itemsize, sampled_per_block(layout)
     parameters = {"kind": kind, "source": source, "sample": sample_size(n), "blocks": Blocks(n, block_size)}
     n_bytes = read_input_bytes(block_size=block_size, row=row, d=d, sample=sample, beside=layout.beside)
     arrays = (

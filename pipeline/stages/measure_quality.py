@@ -21,6 +21,7 @@ from ..kernels.quality.locality import graph_distances, neighborhood_hit, procru
 from ..kernels.quality.redundancy import LEAST_POINTS, regression_errors
 from ..kernels.quality.trustworthiness import count_closer, mean_interval, neighbor_thresholds, trustworthiness
 from ..search.cell_groups import FIRST, Folder
+from ..search.recall import sample_rows
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -117,7 +118,7 @@ def choose_sample(
     members = np.flatnonzero(embedded["component"] == 0)
     embedding = embedded["embedding"][members]
     k = max(1, min(n_neighbors, (len(members) - 1) // 2))
-    chosen = np.sort(np.random.default_rng([seed, 11]).permutation(len(members))[:sample])
+    chosen = sample_rows(sample, seed, len(members), stream=11)
     near = _without_self(np.asarray(cKDTree(embedding).query(embedding[chosen], k + 1)[1]), chosen)
     listed = store.gather(Folder(place).lists[0].name, members[chosen])[:, :k].astype(np.int64)
     valid = np.column_stack([np.ones(len(chosen), bool), listed >= 0])

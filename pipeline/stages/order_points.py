@@ -30,11 +30,12 @@ from ..engine.plan import (
     Writes,
     n_cells,
     neighbor_method,
-    sample_rows,
+    sampled_per_block,
 )
 from ..kernels.neighbors.cells import bounding_boxes, fit_cells, nearest_cells
 from ..linalg.preprocess import Transform, unit_rows
 from ..search.incremental import update_lists
+from ..search.recall import sample_rows
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
@@ -101,7 +102,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 def find_cells_step(config: Config, layout: Layout, prepared: Json) -> Step:
     wanted, widest = n_cells(layout.n_points), max(layout.n_features, layout.n_features_input)
     row = layout.n_features_input * np.dtype(layout.dtype).itemsize
-    n_bytes = find_cells_bytes(sample=layout.input_blocks() * sample_rows(layout), row=row, d=widest)
+    n_bytes = find_cells_bytes(sample=layout.input_blocks() * sampled_per_block(layout), row=row, d=widest)
     seed = config.neighbors.seed
     return Step(
         "order_points",
@@ -175,7 +176,7 @@ def find_cells(
     points, _ = _prepared(store, transform, unit, points[store.gather(array_specs.REPRESENTATIVE.name, rows) == rows])
     n_wanted = max(n_cells * SAMPLE_PER_CELL, 1000)
     if len(points) > n_wanted:
-        points = points[np.sort(np.random.default_rng([seed, 1]).permutation(len(points))[:n_wanted])]
+        points = points[sample_rows(n_wanted, seed, len(points), stream=1)]
     centers = fit_cells(points, n_cells, seed) if len(points) else np.zeros((1, points.shape[1]))
     store.write_bundle("_work/cells", centers=centers)
     return {"n_cells": len(centers)}

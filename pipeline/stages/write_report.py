@@ -147,7 +147,7 @@ def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
 
 def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> bytes:
     """The explorer page of the embedding in the store."""
-    from ..report.explore import MAX_POINTS, ExplorerPage, RowTexts, render_explorer, sample_rows  # noqa: PLC0415
+    from ..report.explore import MAX_POINTS, ExplorerPage, RowTexts, even_sample, render_explorer  # noqa: PLC0415
 
     rows = _shown_rows(store, MAX_POINTS)
     component = store.gather(array_specs.COMPONENT.name, rows)
@@ -156,7 +156,7 @@ def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> 
         shown &= component >= 0  # for placed rows (-2) the store does not record the component of their coordinates
     n_rows = store.array(array_specs.COMPONENT.name).shape[0]
     n_shown = int(shown.sum()) if len(rows) == n_rows else n_rows - collected["invalid_dropped"]
-    sample = sample_rows(rows[shown])
+    sample = even_sample(rows[shown])
     ids = stored_ids(store)
     texts = None if ids is None else RowTexts(ids.name, ids.gather(sample))
     page = ExplorerPage(figure_title(config, collected), sample, page_columns(store, sample), n_rows, n_shown, texts)

@@ -12,7 +12,7 @@ from pipeline.config.models import Config, to_yaml
 from pipeline.engine import checkpoint
 from pipeline.jobs.suggest import suggest
 from pipeline.kernels.factors.choose_reg import NOISY_REG, SURFACE_REG
-from pipeline.linalg.reg_choice import _sample_rows, reg_of_run
+from pipeline.linalg.reg_choice import _rows_with_smallest_hashes, reg_of_run
 from pipeline.storage.blocks import Blocks
 from tests.support.points import swiss_roll
 
@@ -103,7 +103,7 @@ def test_sample_does_not_depend_on_the_internal_order():
     original, samples = rng.permutation(5000)[:4000], []
     for size in (4000, 700):
         values = rng.permutation(original)
-        rows, order = _sample_rows(OriginalIndex(values), 300, Blocks(4000, size))
+        rows, order = _rows_with_smallest_hashes(OriginalIndex(values), 300, Blocks(4000, size))
         assert (np.diff(rows) > 0).all()
         samples.append(values[rows[order]])
     np.testing.assert_array_equal(*samples)

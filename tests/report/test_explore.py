@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline.engine import disk_costs
-from pipeline.report.explore import SCRIPTS, Column, read_asset, render_explorer, sample_rows
+from pipeline.report.explore import SCRIPTS, Column, even_sample, read_asset, render_explorer
 from pipeline.storage.store import Store
 from tests.support.commands import lle
 from tests.support.explorer_page import Scripts, decode, page_of
@@ -66,7 +66,7 @@ class TestEncoding:
 
 def test_sample_is_evenly_spaced():
     rows = np.arange(1000) * 3
-    sample = sample_rows(rows, 100)
+    sample = even_sample(rows, 100)
     assert len(sample) == 100
     assert (sample // 30 == np.arange(100)).all()  # one from each stretch of ten rows
     assert len(np.unique(sample % 30)) > 5
