@@ -25,9 +25,20 @@ from pipeline.core.errors import NotEnoughMemory
 from pipeline.engine import execute, task_costs
 from pipeline.engine.execute import Executor, run_step
 from pipeline.engine.placement import fits
-from pipeline.engine.plan import DRIVER, MIN_BLOCK_POINTS, WHOLE_DATA, WORKER, Decides, Runs, Step, largest_total
+from pipeline.engine.plan import (
+    DRIVER,
+    KDTREE_FEATURES,
+    MIN_BLOCK_POINTS,
+    WHOLE_DATA,
+    WORKER,
+    Decides,
+    Runs,
+    Step,
+    largest_total,
+)
 from pipeline.engine.task_costs import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, PROCESS_BYTES, SCORE_BYTES, TASK_BYTES
 from pipeline.jobs.layout import layout_of
+from pipeline.kernels.neighbors.cells import TREE_FEATURES
 from pipeline.search import incremental
 from pipeline.stages.ingest import open_input
 from pipeline.stages.registry import STAGES, stages_of
@@ -97,6 +108,10 @@ EXPECTED = {
     "compare_labels": 3 * 1009 * 24 + 64 * 250_000 + 2532 * 96 + 211 * (56 + 72 + 128),
     "write_report": LIBRARY_BYTES + 20011 * (144 + 160),
 }  # fmt: skip
+
+
+def test_planned_searches_take_trees_for_as_many_features_as_the_kernels():
+    assert KDTREE_FEATURES == TREE_FEATURES
 
 
 def figures() -> dict[str, Callable[..., int]]:
