@@ -52,17 +52,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     n, m, block_size = layout.n_points, config.eigensolver.n_components, layout.block_points
     blocks = Blocks(n, block_size)
     if config.method == "pca":
-        yield Step(
-            "solve_embedding",
-            "solve",
-            project_points,
-            1,
-            Decides(
-                {"n_components": m, "n_features": layout.n_features, "tol": config.eigensolver.tol, "blocks": blocks}
-            ),
-            Runs(_pca_bytes(n, layout.n_features, m, block_size), place=WHOLE_DATA),
-            Writes(bundles=("_work/eigen",), bundle_bytes=disk_costs.eigenvectors(n=n, width=m, components=1)),
-        )
+        yield project_step(config, layout)
         yield from _write_steps(config, layout, 1, "scores")
         return layout
     [chosen] = yield Step(
@@ -109,6 +99,14 @@ def steps(config: Config, layout: Layout) -> Steps:
         places = sum(report["placed"] for report in (yield place_step(config, layout, n_graph)))
     yield from _write_steps(config, layout, n_graph, config.embedding.scale, placed=places > 0)
     return layout
+
+
+def project_step(config: Config, layout: Layout) -> Step:
+    n, d, m, block_size = layout.n_points, layout.n_features, config.eigensolver.n_components, layout.block_points
+    parameters = {"n_components": m, "n_features": d, "tol": config.eigensolver.tol, "blocks": Blocks(n, block_size)}
+    runs = Runs(_pca_bytes(n, d, m, block_size), place=WHOLE_DATA)
+    writes = Writes(bundles=("_work/eigen",), bundle_bytes=disk_costs.eigenvectors(n=n, width=m, components=1))
+    return Step("solve_embedding", "solve", project_points, 1, Decides(parameters), runs, writes)
 
 
 def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:
