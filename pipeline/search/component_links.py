@@ -15,7 +15,7 @@ from ..kernels.neighbors.knn import exact_neighbors
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-from .cell_groups import FIRST, lists_at
+from .cell_groups import FIRST, Folder
 
 LABELS, LINKS = "_work/component_labels", "_work/links"
 
@@ -60,7 +60,7 @@ def link_steps(config: Config, layout: Layout) -> Generator[Step, list[Report], 
 
 def label_components(store: Store, block_index: int, blocks: Blocks, place: str = FIRST) -> Report:
     """Component of each point, largest first; a report without links where there is only one."""
-    n_components, component = weak_components(neighbor_graph(store.read_all(lists_at(place)[0].name)))
+    n_components, component = weak_components(neighbor_graph(store.read_all(Folder(place).lists[0].name)))
     store.write_bundle(LABELS, component=component)
     return {"components": n_components, "outside": int((component > 0).sum())}
 
