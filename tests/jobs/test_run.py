@@ -79,6 +79,7 @@ def test_converged_component_is_not_solved_again(tmp_path):
     for limit in (250, 100_000):
         config = Config.model_validate({
             "input": {"kind": "npy", "path": str(tmp_path / "x.npy")},
+            "weights": {"reg": 1e-3},
             "eigensolver": {"method": "polynomial", "max_degrees": limit, "tol": 1e-4},
             "output": {"store": str(tmp_path / "run.zarr"), "report": False},
         })  # fmt: skip
