@@ -8,7 +8,7 @@ The name of the package is `lle`. Imports inside it are relative, so a user's ow
 """
 
 import sys
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":  # pyproject.toml has it; reading it takes some milliseconds, so only on demand
-        return metadata.version("lle-pipeline")
+        return import_module("importlib.metadata").version("lle-pipeline")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name], __name__), name)

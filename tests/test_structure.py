@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pipeline
@@ -44,8 +45,34 @@ def test_kernels_do_not_print() -> None:
         assert not [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"], path
 
 
+def loaded_by(code: str, modules: tuple[str, ...], folder: Path | None = None) -> list[str]:
+    """Which of the modules a new process has loaded after running the code."""
+    report = f"lambda: print(*(name for name in {modules} if name in sys.modules), sep=chr(10))"
+    code = f"import atexit, sys; atexit.register({report})\n{code}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.splitlines() if line in modules]
+
+
 @pytest.mark.parametrize("module", ["pipeline.cli.commands", "pipeline"])
 def test_import_loads_no_heavy_package(module: str) -> None:
-    code = f"import sys, {module}; print(*(name for name in {IMPORTED_LATE} if name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    assert loaded_by(f"import {module}", IMPORTED_LATE) == []
+
+
+def test_import_of_estimator_loads_little_beside_scikit_learn() -> None:
+    late = ("dask", "distributed", "zarr", "numba", "pydantic", "matplotlib", "xarray", "rich", "lle.jobs.run")
+    assert loaded_by("from lle import LocallyLinearEmbedding", late) == []
+    assert loaded_by("from lle import LocallyLinearEmbedding, embed", ("pydantic", "rich")) == ["pydantic", "rich"]
+
+
+@pytest.mark.parametrize(("command", "late"), [
+    (["validate", "job.yaml"], ("numba", "dask.array", "distributed", "pandas", "sklearn", "zarr", "matplotlib")),
+    (["status", "run.zarr"], ("numba", "scipy.linalg", "scipy.spatial", "pydantic", "dask", "zarr", "pandas")),
+])  # fmt: skip
+def test_quick_commands_load_no_kernels(command: list[str], late: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("input: {kind: npy, path: x.npy}\noutput: {store: run.zarr, report: false}\n"
+                                       "quality: {sample: 50}\nexecution: {cluster: {kind: serial}}\n")  # fmt: skip
+    np.save(tmp_path / "x.npy", np.random.default_rng(3).random((120, 3)))
+    main = "from lle.__main__ import main; import sys; sys.argv = ['lle', *{}]; main()"
+    if command[0] == "status":
+        loaded_by(main.format(["run", "job.yaml"]), late, tmp_path)
+    assert loaded_by(main.format(command), late, tmp_path) == []

@@ -20,8 +20,9 @@ from scipy.sparse import csr_array
 
 from ..clusters.version_check import check_versions, required_versions
 from ..core.errors import LleError
-from ..kernels.eigensolver.normal_operator import F64, Matrix, NormalOperator, Operator, advance_rows, multiply_rows
+from ..kernels.eigensolver.normal_operator import F64, Matrix, NormalOperator, Operator
 from ..kernels.eigensolver.polynomial import C128, Product, products
+from ..kernels.eigensolver.row_products import advance_rows, multiply_rows
 
 BLOCKS_PER_WORKER = 2
 PRODUCTS_IN_FLIGHT = 8

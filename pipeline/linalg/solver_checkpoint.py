@@ -3,16 +3,17 @@
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.errors import CorruptChunk
-from ..kernels.eigensolver.analysis import Analysis
-from ..kernels.eigensolver.davidson import SubspaceState
-from ..kernels.eigensolver.pardiso import FactorSize
 from ..storage.records import SOLVER_HEAD
 from ..storage.store import Store
+
+if TYPE_CHECKING:
+    from ..kernels.eigensolver.analysis import Analysis
+    from ..kernels.eigensolver.davidson import SubspaceState
 
 SAVE_EVERY_SECONDS = 120.0
 ROWS = 65_536
@@ -20,11 +21,11 @@ KEPT_ROWS = 20_000
 """Least rows of a matrix whose analysis is kept."""
 
 
-def state_saver(store: Store, name: str) -> Callable[[SubspaceState, bool], None]:
+def state_saver(store: Store, name: str) -> Callable[["SubspaceState", bool], None]:
     """A function that saves states under ``name``: one every SAVE_EVERY_SECONDS, and always the last one."""
     last = time.monotonic()
 
-    def save(state: SubspaceState, at_limit: bool) -> None:
+    def save(state: "SubspaceState", at_limit: bool) -> None:
         nonlocal last
         if at_limit or time.monotonic() - last >= SAVE_EVERY_SECONDS:
             write_state(store, name, state)
@@ -33,7 +34,7 @@ def state_saver(store: Store, name: str) -> Callable[[SubspaceState, bool], None
     return save
 
 
-def write_state(store: Store, name: str, state: SubspaceState) -> None:
+def write_state(store: Store, name: str, state: "SubspaceState") -> None:
     """Write the blocks of rows, then the head that names them; without its head a state does not count."""
     before = store.get_record(f"{name}/head.json", SOLVER_HEAD)
     n_blocks = math.ceil(len(state.vectors) / ROWS)
@@ -51,8 +52,10 @@ def write_state(store: Store, name: str, state: SubspaceState) -> None:
         _remove(store, name, before)
 
 
-def read_state(store: Store, name: str, n_points: int) -> SubspaceState | None:
+def read_state(store: Store, name: str, n_points: int) -> "SubspaceState | None":
     """The last saved state; None if there is none, if it belongs to another problem, or if it is damaged."""
+    from ..kernels.eigensolver.davidson import SubspaceState  # noqa: PLC0415 (`lle status` reads heads only)
+
     head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
     if head is None:
         return None
@@ -75,7 +78,7 @@ class StoredAnalyses:
     def __init__(self, store: Store, component: int, *, read_only: bool = False) -> None:
         self._store, self._component, self._read_only = store, component, read_only
 
-    def load(self, key: str) -> Analysis | None:
+    def load(self, key: str) -> "Analysis | None":
         """The analysis with this key; None if there is none, or if it is damaged."""
         name = self._name(key)
         if not self._store.has_bundle(name):
@@ -86,10 +89,13 @@ class StoredAnalyses:
             return None
         if str(stored["key"]) != key:
             return None
+        from ..kernels.eigensolver.analysis import Analysis  # noqa: PLC0415 (`lle status` reads heads only)
+        from ..kernels.eigensolver.pardiso import FactorSize  # noqa: PLC0415
+
         size = FactorSize(int(stored["nnz"]), int(stored["n_bytes"]), float(stored["gflop"]))
         return Analysis(size, bool(stored["wide"]), stored["permutation"])
 
-    def keep(self, key: str, analysis: Analysis) -> None:
+    def keep(self, key: str, analysis: "Analysis") -> None:
         """Write the analysis of a large matrix; that of a small one is done again in less time."""
         if self._read_only or len(analysis.permutation) < KEPT_ROWS:
             return

@@ -32,7 +32,6 @@ from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_unchanged_input
 from ..kernels.neighbors.duplicates import merge_duplicates, row_hashes
 from ..linalg.preprocess import fit_bytes, fit_transform, tall_block, valid_array
-from ..search.incremental import update_lists
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
@@ -129,6 +128,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     scale, pca = config.preprocess.scale, config.preprocess.pca
     layout = replace(layout, n_points=merged["n_points"], n_features=pca or d)
     if layout.earlier is not None:
+        from ..search.incremental import update_lists  # noqa: PLC0415 (loads the searches, `lle validate` needs none)
+
         [compared] = yield update_lists.compare(layout.earlier, layout)
         layout = layout if compared["kept"] else replace(layout, earlier=None)
     if layout.earlier is None and (scale != "none" or pca is not None):

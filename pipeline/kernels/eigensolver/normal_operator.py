@@ -9,7 +9,6 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
@@ -20,40 +19,6 @@ F64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.integer]
 Matrix = Literal["factor", "transposed", "normal"]
 """A (square only), A' (square only), or A' A."""
-
-
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def multiply_rows(indptr: Ids, indices: Ids, data: F64, x: F64, out: F64, start: int, stop: int) -> None:
-    """out[start:stop] = (matrix x)[start:stop]."""
-    n_columns = x.shape[1]
-    row = np.empty(n_columns)
-    for i in range(start, stop):
-        row[:] = 0.0
-        for entry in range(indptr[i], indptr[i + 1]):
-            value, j = data[entry], indices[entry]
-            for c in range(n_columns):
-                row[c] += value * x[j, c]
-        for c in range(n_columns):
-            out[i, c] = row[c]
-
-
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def advance_rows(
-    indptr: Ids, indices: Ids, data: F64, x: F64, rest: F64, out: F64, total: F64, factors: F64, start: int, stop: int
-) -> None:
-    """out = factors[0] matrix x + factors[1] rest; total += factors[2] out + factors[3] rest; rows start to stop."""
-    n_columns = x.shape[1]
-    row = np.empty(n_columns)
-    for i in range(start, stop):
-        row[:] = 0.0
-        for entry in range(indptr[i], indptr[i + 1]):
-            value, j = data[entry], indices[entry]
-            for c in range(n_columns):
-                row[c] += value * x[j, c]
-        for c in range(n_columns):
-            new = factors[0] * row[c] + factors[1] * rest[i, c]
-            total[i, c] += factors[2] * new + factors[3] * rest[i, c]
-            out[i, c] = new
 
 
 class Operator(Protocol):
@@ -86,6 +51,8 @@ class NormalOperator:
 
     def approximate_inverse(self, block: F64, roots: C128, matrix: Matrix) -> tuple[F64, F64]:
         """See ``Operator``."""
+        from .row_products import advance_rows, multiply_rows  # noqa: PLC0415 (numba, a quarter of a second)
+
         rest = np.array(block, order="C")
         total, auxiliary, spare = np.zeros_like(rest), np.empty_like(rest), np.empty_like(rest)
         half = np.empty((self.shape[0] if matrix == "normal" else 0, block.shape[1]))
