@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline import EmbeddingWarning, LocallyLinearEmbedding, OpenedRun, embed, open_run
+    from pipeline import EmbeddingWarning, LocallyLinearEmbedding, OpenedRun, embed, open_run, plot
 
-    __all__ = ["EmbeddingWarning", "LocallyLinearEmbedding", "OpenedRun", "embed", "open_run"]
+    __all__ = ["EmbeddingWarning", "LocallyLinearEmbedding", "OpenedRun", "embed", "open_run", "plot"]
 
 _FOLDER = Path(__file__).resolve().parents[1] / "pipeline"
 _spec = spec_from_file_location("lle", _FOLDER / "__init__.py", submodule_search_locations=[str(_FOLDER)])

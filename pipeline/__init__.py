@@ -1,6 +1,7 @@
 """Locally Linear Embedding of millions of points as a distributed batch job.
 
-In Python: `LocallyLinearEmbedding` (scikit-learn's interface), `embed` (one call), `open_run` (results of a run).
+In Python: `LocallyLinearEmbedding` (scikit-learn's interface), `embed` (one call), `open_run` (results of a
+run), `plot` (an embedding on matplotlib axes).
 Each is imported on first use, so that `import lle` and the command load only what they need.
 
 The name of the package is `lle`. Imports inside it are relative, so a user's own pipeline.py cannot take their place.
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from .api.embed import EmbeddingWarning, embed
     from .api.estimator import LocallyLinearEmbedding
     from .api.open_run import OpenedRun, open_run
+    from .api.plot import plot
 
-__all__ = ["EmbeddingWarning", "LocallyLinearEmbedding", "OpenedRun", "embed", "open_run"]
+__all__ = ["EmbeddingWarning", "LocallyLinearEmbedding", "OpenedRun", "embed", "open_run", "plot"]
 
 _HOMES = {
     "EmbeddingWarning": ".api.embed",
@@ -26,6 +28,7 @@ _HOMES = {
     "OpenedRun": ".api.open_run",
     "embed": ".api.embed",
     "open_run": ".api.open_run",
+    "plot": ".api.plot",
 }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
@@ -12,6 +12,9 @@ from ..engine import current_config
 from ..storage import array_specs
 from ..storage.store import Store, block_of
 from ..storage.versions import published_url
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EMBEDDED = (array_specs.EMBEDDING, array_specs.COMPONENT, array_specs.EIGENVALUES)
 """The arrays of the step solve_embedding.write."""
@@ -31,7 +34,7 @@ class StoredArray:
         return np.asarray(Store(self.url).read(self.name, start, stop)[(slice(None, None, step), *index[1:])])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OpenedRun:
     """A run opened for reading: `run["embedding"]` is a Dask array. `open_run` returns it.
 
@@ -74,7 +77,62 @@ class OpenedRun:
             raise KeyError(f"{self.store}: has no array '{name}'; there are {', '.join(self.arrays) or 'none'}")
         return self.arrays[name]
 
-    def dataset(self) -> Any:
+    def __repr__(self) -> str:
+        from .run_display import as_text  # noqa: PLC0415 (the report's tiles)
+
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        from .run_display import as_html  # noqa: PLC0415
+
+        return as_html(self)
+
+    def columns(self) -> "dict[str, pd.Series[Any]]":
+        """Return what the run has for each input row, in memory.
+
+        Returns
+        -------
+        dict of str to pandas.Series
+            component, y1, y2, ...; label (categories by name) if the input has labels, label2, ... if it has several;
+            reconstruction_error where the method has it. Names and values are those of `lle export`.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from sklearn.datasets import load_digits
+        >>> from lle import embed, open_run
+        >>> digits, store = load_digits(), tempfile.mkdtemp() + "/digits.zarr"
+        >>> Y = embed(digits.data, method="pca", labels=digits.target, store=store)
+        >>> list(open_run(store).columns())
+        ['component', 'y1', 'y2', 'label']
+        """
+        from .run_columns import columns_of  # noqa: PLC0415
+
+        return columns_of(self)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return the columns as a table.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The `columns`, a line for each input row.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from sklearn.datasets import load_digits
+        >>> from lle import embed, open_run
+        >>> store = tempfile.mkdtemp() + "/digits.zarr"
+        >>> Y = embed(load_digits().data, method="pca", store=store)
+        >>> open_run(store).to_frame().shape
+        (1797, 3)
+        """
+        import pandas as pd  # noqa: PLC0415
+
+        return pd.DataFrame(self.columns())
+
+    def to_xarray(self) -> Any:
         """Return the arrays with their dimensions, units and meanings.
 
         Returns
@@ -89,10 +147,13 @@ class OpenedRun:
         >>> from lle import embed, open_run
         >>> folder = tempfile.mkdtemp()
         >>> Y = embed(load_digits().data, method="pca", output={"store": f"{folder}/digits.zarr"})
-        >>> open_run(f"{folder}/digits.zarr").dataset()["embedding"].dims
+        >>> open_run(f"{folder}/digits.zarr").to_xarray()["embedding"].dims
         ('input row', 'coordinate')
         """
-        import xarray  # noqa: PLC0415 (the import takes half a second)
+        try:
+            import xarray  # noqa: PLC0415 (the import takes half a second)
+        except ModuleNotFoundError as error:
+            raise ImportError("to_xarray needs the package xarray: pip install xarray") from error
 
         variables = {}
         for spec in array_specs.ARRAYS:
@@ -100,6 +161,8 @@ class OpenedRun:
                 dims = [f"{dim} number" if dim in self.arrays else dim for dim in spec.dims]
                 variables[spec.name] = (dims, self.arrays[spec.name], {"meaning": spec.meaning, "unit": spec.unit})
         return xarray.Dataset(variables, attrs={"store": self.store})
+
+    dataset = to_xarray
 
 
 def open_run(store: str) -> OpenedRun:

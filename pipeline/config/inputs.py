@@ -100,11 +100,19 @@ class CsvInput(AnyInput):
     id: str | None = Field(None, description=ID_COLUMN)
 
 
+class AnnDataInput(AnyInput):
+    kind: Literal["anndata"] = Field(description="AnnData files, .h5ad (needs the extra anndata) or .zarr")
+    path: str = Field(description=PATHS)
+    obsm: str | None = Field("X_pca", min_length=1, description="matrix of obsm; null: X, which must be dense")
+    label: str | None = Field(None, validation_alias=_LABEL, description="column of obs that colours the picture")
+
+
 Input = Annotated[
-    SyntheticInput | ZarrInput | NpyInput | NpzInput | IdxInput | ParquetInput | CsvInput, Field(discriminator="kind")
+    SyntheticInput | ZarrInput | NpyInput | NpzInput | IdxInput | ParquetInput | CsvInput | AnnDataInput,
+    Field(discriminator="kind"),
 ]
 
 KINDS: dict[Any, type[AnyInput]] = {
     "synthetic": SyntheticInput, "zarr": ZarrInput, "npy": NpyInput, "npz": NpzInput, "idx": IdxInput,
-    "parquet": ParquetInput, "csv": CsvInput,
+    "parquet": ParquetInput, "csv": CsvInput, "anndata": AnnDataInput,
 }  # fmt: skip

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from .clusters import KINDS as CLUSTERS
 from .fields import shown
 from .inputs import KINDS as INPUTS
-from .neighbors import NpyGraph, ZarrGraph
+from .neighbors import AnnDataGraph, NpyGraph, ZarrGraph
 
-GRAPHS: dict[Any, Any] = {"npy": NpyGraph, "zarr": ZarrGraph}
+GRAPHS: dict[Any, Any] = {"npy": NpyGraph, "zarr": ZarrGraph, "anndata": AnnDataGraph}
 LONGEST_WORD = 100  # characters for which a similar word is searched
 SECTION = "expected a section, keys with their values"
 # Replacements for pydantic's messages, which name Python types.

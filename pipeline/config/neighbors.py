@@ -18,7 +18,13 @@ class ZarrGraph(Model):
     array: str | None = Field(None, description="name of the array in the group")
 
 
-Graphs = Annotated[NpyGraph | ZarrGraph, Field(discriminator="kind")]
+class AnnDataGraph(Model):
+    kind: Literal["anndata"] = Field(description="a sparse matrix of an AnnData file")
+    path: str = Field(description="path or URL of the .h5ad or .zarr file")
+    obsp: str = Field("distances", min_length=1, description="matrix of obsp by rows (CSR); its entries are neighbours")
+
+
+Graphs = Annotated[NpyGraph | ZarrGraph | AnnDataGraph, Field(discriminator="kind")]
 
 
 class Neighbors(Model):

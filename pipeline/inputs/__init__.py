@@ -22,6 +22,7 @@ _OPENERS = {
     "idx": ("npy_npz_idx", "open_idx"),
     "parquet": ("parquet_files", "open_parquet"),
     "csv": ("csv_files", "open_csv"),
+    "anndata": ("anndata_files", "open_anndata"),
     "synthetic": ("synthetic", "open_synthetic"),
 }
 _TABLES = {"parquet": ("parquet_files", "parquet_tables"), "csv": ("csv_files", "csv_tables")}

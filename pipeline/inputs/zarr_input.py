@@ -53,11 +53,11 @@ def open_zarr(
 
     A local path may be a glob. Raises InputError.
     """
-    locations = _locate(os.fspath(url))
+    locations = locate(os.fspath(url))
     points: list[Rows] = []
     label_rows: list[Rows] = []
     for location in locations:
-        node = _open_node(location)
+        node = open_node(location)
         points.append(_points(location, node, array, columns))
         if labels is not None:
             label_rows.append(ZarrRows(location, _member(location, node, labels), None))
@@ -171,7 +171,7 @@ def _list_remote(location: Location, prefix: str) -> list[tuple[str, int, str]]:
     return [(entry["path"], entry["size"], str(entry["e_tag"] or entry["last_modified"])) for entry in entries]
 
 
-def _locate(url: str) -> list[Location]:
+def locate(url: str) -> list[Location]:
     parsed = urlparse(url)
     if "://" not in url or parsed.scheme == "file":
         pattern = unquote(parsed.path) if parsed.scheme == "file" else url
@@ -184,7 +184,7 @@ def _locate(url: str) -> list[Location]:
         raise InputError(f"input.url: {error}; expected a path, or a URL such as s3://bucket/points.zarr") from error
 
 
-def _open_node(location: Location) -> "zarr.Array[Any] | zarr.Group":
+def open_node(location: Location) -> "zarr.Array[Any] | zarr.Group":
     if location.folder is not None:
         store: Any = zarr.storage.LocalStore(location.folder, read_only=True)
     else:

@@ -7,8 +7,6 @@ the points.
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
 
 from ..config.models import Config
 from ..core.errors import InputError
@@ -114,6 +112,8 @@ def choose_sample(
     store: Store, block_index: int, sample: int, seed: int, n_neighbors: int, blocks: Blocks, place: str = FIRST
 ) -> Report:
     """Write sampled points of the largest component, their embedding, and distances to their neighbours."""
+    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
+
     embedded = store.read_bundle("_work/embedding")
     members = np.flatnonzero(embedded["component"] == 0)
     embedding = embedded["embedding"][members]
@@ -216,6 +216,8 @@ def _measured(estimate: Estimate, sample: int) -> Report:
 
 def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: int, seed: int) -> Report:
     """Residual variance: 1 - r^2 between distances in the embedding and shortest paths in the neighbour graph."""
+    from scipy.spatial.distance import cdist  # noqa: PLC0415 (a fifth of a second)
+
     chosen = store.read_bundle("_work/quality_sample")
     sources = np.unique(np.linspace(0, len(chosen["rows"]) - 1, n_sources).astype(np.int64))
     indices, distances = (
@@ -246,6 +248,8 @@ def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, 
 
 def compare_truth(embedding: npt.NDArray[np.float64], truth: npt.NDArray[np.float64], seed: int) -> Report:
     """Residual variance against the truth: of distances (1 - r^2), and of the coordinates after an affine map."""
+    from scipy.spatial.distance import cdist  # noqa: PLC0415 (a fifth of a second)
+
     paired = np.unique(np.linspace(0, len(truth) - 1, min(PAIRED_POINTS, len(truth))).astype(np.int64))
     straight, true = (cdist(table[paired], table[paired]) for table in (embedding, truth))
     of_distances = correlation_interval(true, straight, np.arange(len(paired)), seed)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
 from .cells import TREE_FEATURES
 from .distances import pair_distances, square_rounding, typical_point
@@ -65,6 +64,8 @@ def kdtree_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids:
     If several points tie at the k-th distance, a tree returns any of them. So a row whose last candidate is as near as
     its k-th neighbour is searched again with twice as many candidates, until no further point can tie.
     """
+    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
+
     query_ids, tree = np.asarray(query_ids), cKDTree(points.astype(np.float64), balanced_tree=False, compact_nodes=True)
     lists = NeighborLists(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
     rows, width = np.arange(len(queries)), min(k + 2, len(points))
@@ -85,6 +86,8 @@ def kdtree_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids:
 
 def nearest_distances(queries: Floats, points: Floats) -> npt.NDArray[np.float64]:
     """Distance (b,) from each query (b, d) to the nearest of the points (c, d), by SciPy's k-d tree."""
+    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
+
     return np.asarray(cKDTree(points.astype(np.float64)).query(queries.astype(np.float64))[0])
 
 
@@ -276,6 +279,8 @@ def _ranks(sample: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def _points_within_by_tree(
     sample: Floats, sample_ids: Ids, radii: npt.NDArray[np.float64], block: Floats, first_row: int
 ) -> Hits:
+    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
+
     left, right = sample.astype(np.float64), block.astype(np.float64)
     reach = radii * (1 + AS_NEAR) + 1e-12 * np.abs(left).max(axis=1)  # allows for the rounding of the tree
     listed = cKDTree(right).query_ball_point(left, reach)

@@ -9,7 +9,6 @@ oscillations are found too.
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
 from ...core.errors import InputError
 
@@ -75,6 +74,8 @@ def local_linear(earlier: Float64, values: Float64, ids: npt.NDArray[np.integer]
 
 def nearest_others(points: Float64, n_wanted: int) -> npt.NDArray[np.int64]:
     """The n_wanted nearest points (s, n_wanted) of each point, without the point itself (by its id)."""
+    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
+
     ids = np.asarray(cKDTree(points).query(points, n_wanted + 1)[1]).reshape(len(points), -1)
     others = ids != np.arange(len(points))[:, None]
     others[others.all(axis=1), -1] = False  # with many equal points the point itself may be missing from its list

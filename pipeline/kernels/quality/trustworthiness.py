@@ -5,7 +5,6 @@ All distances are squared Euclidean distances, in squared units of the space.
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
 from ...core.errors import InputError
 from ..neighbors.distances import typical_point
@@ -133,6 +132,8 @@ def _count_by_tree(
     limits: Float64,
 ) -> npt.NDArray[np.int64]:
     """The same counts for few coordinates: whole branches of a k-d tree are inside or outside a ball."""
+    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
+
     if not (np.isfinite(sample).all() and np.isfinite(block).all()):
         raise InputError("expected finite coordinates, found others; exclude dropped rows from the quality measures")
     tree, radii = cKDTree(block.astype(np.float64)), np.sqrt(limits)

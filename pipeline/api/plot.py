@@ -1,0 +1,149 @@
+"""Draw an embedding on matplotlib axes, with the colours and the aggregation of the report."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .open_run import OpenedRun, open_run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..report.embedding_panels import Content
+    from ..report.point_colors import ColorSource, Paint
+
+MAX_INTEGER_CLASSES = 20
+MAX_TEXT_CLASSES = 1000
+
+
+def plot(run_or_Y: Any, color: Any = None, ax: "Axes | None" = None) -> "Axes":
+    """Draw the first two coordinates of an embedding; a single coordinate against its colour.
+
+    More than 100,000 points are aggregated on the pixels of the axes. Components stand side by side, as in the report.
+
+    Parameters
+    ----------
+    run_or_Y : OpenedRun, str, LocallyLinearEmbedding or array of shape (n, m)
+        A run, the path or URL of its store, a fitted estimator, or coordinates.
+    color : array of shape (n,) or str, default None
+        Numbers, text or categories, one for each row; or the name of a column of the run, such as "label",
+        "component", "reconstruction_error" or "y3". None: the label of the run, if it has one.
+    ax : matplotlib Axes, default None
+        Axes to draw on; None: those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes with the points, the legend or the colour bar.
+
+    Raises
+    ------
+    ValueError
+        The shape of the coordinates or of the colours is wrong, or the run has no column of that name.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from lle import embed, plot
+    >>> digits = load_digits()
+    >>> ax = plot(embed(digits.data, method="pca"), color=digits.target)
+    >>> ax.get_xlabel(), len(ax.get_legend().get_texts())
+    ('coordinate 1', 10)
+    """
+    from ..report.embedding_panels import content_of  # noqa: PLC0415 (matplotlib)
+
+    run = open_run(run_or_Y) if isinstance(run_or_Y, str) else run_or_Y
+    embedding, component = _coordinates(run)
+    source = _color_source(run, color, len(embedding))
+    content = content_of(embedding, component, source)
+    if not content.groups:
+        raise ValueError(f"expected coordinates to draw, found none that are finite in {len(embedding)} rows")
+    if ax is None:
+        import matplotlib.pyplot as plt  # noqa: PLC0415
+
+        _, ax = plt.subplots(layout="constrained")
+    _draw(ax, content)
+    return ax
+
+
+def _coordinates(run: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
+    """The coordinates (n, m) and the component of each row."""
+    if isinstance(run, OpenedRun):
+        return run["embedding"].compute(), run["component"].compute()
+    if hasattr(run, "embedding_"):
+        return run.embedding_, run.component_
+    embedding = np.asarray(run, np.float64)
+    if embedding.ndim != 2 or 0 in embedding.shape:
+        raise ValueError(f"expected coordinates of shape (n, m), found shape {embedding.shape}")
+    return embedding, np.zeros(len(embedding), np.int32)
+
+
+def _color_source(run: Any, color: Any, n_rows: int) -> "ColorSource | None":
+    if color is None or isinstance(color, str):
+        columns: Mapping[str, Any] = run.columns() if isinstance(run, OpenedRun) else {}
+        if color is None:
+            color = columns["label"].rename("label") if "label" in columns else None
+        elif color in columns:
+            color = columns[color].rename(color)
+        else:
+            available = f"there are {', '.join(columns)}" if columns else "only a run has columns; pass an array"
+            raise ValueError(f"color: no column {color!r}; {available}")
+    return None if color is None else colors_of(color, n_rows)
+
+
+def colors_of(values: Any, n_rows: int) -> "ColorSource":
+    """Numbers as a scale; text, truth values, categories and up to 20 different integers as classes.
+
+    Raises ValueError if there is not one value for each row.
+    """
+    from ..report.point_colors import ColorSource  # noqa: PLC0415 (matplotlib)
+
+    label = str(getattr(values, "name", None) or "color")
+    array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+    if array.shape != (n_rows,):
+        raise ValueError(f"color: expected one value for each of the {n_rows} rows, found shape {array.shape}")
+    is_number = array.dtype.kind in "iuf"
+    if array.dtype.kind == "f" or (is_number and len(np.unique(array)) > MAX_INTEGER_CLASSES):
+        return ColorSource(array.astype(np.float64), "continuous", None, label)
+    known = np.array([value == value and value is not None for value in array.tolist()], bool)
+    names, codes = np.unique(array[known].astype(np.int64 if is_number else str), return_inverse=True)
+    if len(names) > MAX_TEXT_CLASSES:
+        raise ValueError(f"color: expected numbers or at most {MAX_TEXT_CLASSES} different texts, found {len(names)}")
+    numbers = np.full(n_rows, np.nan)
+    numbers[known] = codes
+    return ColorSource(numbers, "categorical", tuple(map(str, names)), label)
+
+
+def _draw(ax: "Axes", content: "Content") -> None:
+    """The points of the first pair of coordinates, with their key."""
+    from ..report.embedding_panels import draw_content, panel_of  # noqa: PLC0415
+
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    content = content._replace(pairs=content.pairs[:1])
+    panel = panel_of(ax, content, content.pairs[0])
+    engine = figure.get_layout_engine()
+    draw_content(figure, [ax], [panel], content, lambda paint: _add_key(ax, paint))
+    figure.set_layout_engine(engine)  # pixels are counted in a fixed layout; the figure stays the caller's
+
+
+def _add_key(ax: "Axes", paint: "Paint") -> None:
+    """A legend of the classes or a colour bar, beside the axes."""
+    from matplotlib.cm import ScalarMappable  # noqa: PLC0415
+    from matplotlib.lines import Line2D  # noqa: PLC0415
+
+    from ..report.figure_style import plain_text  # noqa: PLC0415
+    from ..report.palette import COLOR_MAP  # noqa: PLC0415
+    from ..report.point_colors import PLAIN  # noqa: PLC0415
+
+    if paint.classes is not None:
+        marks = [Line2D([], [], color=color, marker="o", linestyle="") for color in paint.classes.colors]
+        names = [plain_text(name, 24) for name in paint.classes.names]
+        ax.legend(marks, names, title=plain_text(paint.label, 24), loc="center left", bbox_to_anchor=(1.0, 0.5),
+                  frameon=False)  # fmt: skip
+    elif paint is not PLAIN:
+        figure = ax.get_figure(root=True)
+        assert figure is not None
+        figure.colorbar(ScalarMappable(paint.norm, COLOR_MAP), ax=ax).set_label(plain_text(paint.label))

@@ -1,0 +1,30 @@
+"""The columns of a run: what it has for each row of its input."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..stages.report_columns import page_columns
+from ..storage.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .open_run import OpenedRun
+
+
+def columns_of(run: "OpenedRun") -> "dict[str, pd.Series[Any]]":
+    """component, coordinates, labels and the reconstruction error by name; {} if the run has no embedding."""
+    import pandas as pd  # noqa: PLC0415
+
+    if "embedding" not in run.arrays:
+        return {}
+    columns = {"component": pd.Series(run["component"].compute())}
+    for column in page_columns(Store(run.store), np.arange(len(columns["component"]))):
+        if column.name in {"component", "placed"}:
+            continue
+        values = column.values
+        if column.names is not None:
+            values = pd.Categorical.from_codes(np.asarray(values, np.int64), list(column.names))
+        columns[column.name] = pd.Series(values)
+    return columns

@@ -1,0 +1,80 @@
+"""What a notebook and a terminal show of an opened run: tiles and picture, or a few lines."""
+
+import base64
+import html
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..config.yaml_io import to_yaml
+from ..report.page import headline
+from ..storage.store import Store
+
+if TYPE_CHECKING:
+    from ..report.page_tiles import Tile
+    from .open_run import OpenedRun
+
+MAX_LINE, GREY = 100, "#6b7280"
+TILE = "display:inline-block;vertical-align:top;width:11em;margin:0 .6em .6em 0;padding:.2em .6em;border-left:3px solid"
+BORDERS = {"good": "#2e7d32", "warning": "#b45309"}
+
+
+def as_text(run: "OpenedRun") -> str:
+    """Some lines: the store, the method and its sizes, the quality, the arrays."""
+    lines = [f"OpenedRun({run.store!r})", f"  method {run.config['method']}, input {run.config['input']['kind']}"]
+    if run.metrics is None:
+        lines.append("  no report yet")
+    else:
+        tiles = [f"{tile.label.lower()} {tile.value}" for tile in headline(run.metrics, to_yaml(run.config))]
+        lines += [f"  {line}" for line in _wrapped(tiles)]
+    arrays = [f"{name} {'x'.join(map(str, array.shape))}" for name, array in run.arrays.items()]
+    return "\n".join(
+        [*lines, *(f"  {line}" for line in _wrapped([f"arrays: {arrays[0]}", *arrays[1:]] if arrays else []))]
+    )
+
+
+def as_html(run: "OpenedRun") -> str:
+    """The verdict, the tiles of the report, and the picture, which is drawn if the run has no report."""
+    metrics: dict[str, Any] = run.metrics or {}
+    parts = [f"<p><b>{html.escape(run.store)}</b></p>"]
+    if metrics.get("verdict"):
+        parts.append(f"<p>{html.escape(metrics['verdict'])}</p>")
+    tiles = headline(metrics, to_yaml(run.config)) if metrics else []
+    parts += [_tile(tile) for tile in tiles]
+    if (png := picture_of(run)) is not None:
+        data = base64.b64encode(png).decode("ascii")
+        parts.append(f'<div><img style="max-width:100%" alt="the embedding" src="data:image/png;base64,{data}"></div>')
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _tile(tile: "Tile") -> str:
+    border, sentence = BORDERS.get(tile.state, GREY), html.escape(tile.sentence)
+    text = f"{html.escape(tile.label)}<br><b>{html.escape(tile.value)}</b>"
+    return f'<div style="{TILE} {border}" title="{sentence}">{text}</div>'
+
+
+def picture_of(run: "OpenedRun") -> bytes | None:
+    """The picture of the report, or a new one; None if the run has no embedding."""
+    if "embedding" not in run.arrays:
+        return None
+    stored = Store(run.store).objects
+    if (run.metrics or {}).get("picture") and stored.exists("report/embedding.png"):
+        return stored.get("report/embedding.png")
+    from ..report.embedding_figure import draw_embedding  # noqa: PLC0415 (matplotlib)
+    from ..stages.report_columns import color_source  # noqa: PLC0415
+
+    title = f"{run.config['method']}, {run['embedding'].shape[0]:,} rows"
+    embedding, component = run["embedding"].compute(), run["component"].compute()
+    return draw_embedding(embedding, component, color_source(Store(run.store), np.arange(len(component))), title)
+
+
+def _wrapped(words: list[str]) -> list[str]:
+    """The words, separated by commas, in lines of at most MAX_LINE characters where they fit."""
+    lines = [""]
+    for word in words:
+        separator = "" if not lines[-1] else " " if lines[-1].endswith(":") else ", "
+        if lines[-1] and len(lines[-1]) + len(word) > MAX_LINE:
+            lines.append(word)
+        else:
+            lines[-1] += separator + word
+    return lines

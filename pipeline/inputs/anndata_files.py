@@ -1,0 +1,241 @@
+"""Reader of AnnData files, .h5ad or .zarr: a matrix of obsm, a column of obs, neighbours of obsp. By blocks of rows.
+
+The elements are read as the format describes them (anndata.readthedocs.io, "On-disk format"), so anndata itself is not
+needed; .h5ad files need h5py.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import zarr
+
+from ..core.errors import InputError
+from .base import AnyArray, Fingerprint, Rows, Source, check_matrix
+from .files import HEADER_BYTES, Stamp, find_files, find_paths, path_or_file, reading
+from .stacked_files import FileSource
+from .zarr_input import ZarrRows, locate, open_node
+
+Reader = Callable[[Any, int, int], AnyArray]
+
+
+def open_anndata(
+    path: str | os.PathLike[str], obsm: str | None = "X_pca", label: str | None = None, obsp: str | None = None
+) -> Source:
+    """Points in obsm/<obsm> (None: X), labels in obs/<label>; with obsp, neighbours from obsp/<obsp> instead.
+
+    A path may be a pattern. Raises InputError, which names what the file holds instead.
+    """
+    files = _files(os.fspath(path))
+    if obsp is not None:
+        return FileSource([_neighbors(file, f"obsp/{obsp}") for file in files], None)
+    points = [_matrix(file, "X" if obsm is None else f"obsm/{obsm}") for file in files]
+    return FileSource(points, None if label is None else [_column(file, label) for file in files])
+
+
+class H5adFile:
+    """An .h5ad file, opened anew for each read: processes do not share its handle."""
+
+    def __init__(self, stamp: Stamp) -> None:
+        self.where, self._stamp = stamp.path, stamp
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        """The root group."""
+        import h5py  # noqa: PLC0415 (the extra anndata)
+
+        with reading(self.where):
+            try:
+                file = h5py.File(path_or_file(self._stamp, HEADER_BYTES), "r", locking="best-effort")
+            except OSError as error:
+                if isinstance(error, FileNotFoundError | PermissionError):
+                    raise
+                raise InputError(
+                    f"{self.where}: expected an .h5ad file (HDF5), found something else or a cut-off file ({error}); "
+                    f"write it again with adata.write_h5ad"
+                ) from error
+            with file:
+                yield file
+
+    def state(self, member: str) -> Fingerprint:
+        """Name, size and time of the file."""
+        return {**self._stamp.describe(), "member": member}
+
+    @property
+    def detects_changes(self) -> bool:
+        """Whether the file has a time or a tag."""
+        return self._stamp.detects_changes
+
+
+class ZarrFile:
+    """An AnnData group in Zarr."""
+
+    def __init__(self, location: Any) -> None:
+        self.where, self.location = location.url, location
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        """The root group."""
+        yield open_node(self.location)
+
+    def rows(self, array: Any) -> ZarrRows:
+        """The rows of an array, with stamps of its chunks."""
+        return ZarrRows(self.location, array, None)
+
+    def state(self, member: str) -> Fingerprint:
+        """A digest over the files of the array."""
+        with self.open() as group:
+            return self.rows(group[member]).fingerprint()
+
+    @property
+    def detects_changes(self) -> bool:
+        """Whether files have times or tags: listings do."""
+        return bool(self.location.can_list)
+
+
+class Element(Rows):
+    """Rows of one element of a file; `member` is the array whose state stands for it."""
+
+    def __init__(self, file: H5adFile | ZarrFile, name: str, member: str, read: Reader, shape: tuple[int, ...],
+                 dtype: "np.dtype[Any]") -> None:  # fmt: skip
+        self.where, self.shape, self.dtype = f"{file.where}, {name}", shape, dtype
+        self._file, self._member, self._read = file, member, read
+
+    def read(self, start: int, stop: int) -> AnyArray:
+        """Rows [start, stop)."""
+        with self._file.open() as group:
+            return self._read(group, start, stop)
+
+    def bytes_beside(self, n_rows: int) -> int:
+        """A chunk of HDF5 that is decoded for its rows: as much as the rows themselves."""
+        return n_rows * int(np.prod(self.shape[1:])) * self.dtype.itemsize
+
+    def fingerprint(self) -> Fingerprint:
+        """The state of the file or of the array."""
+        return self._file.state(self._member)
+
+    @property
+    def detects_changes(self) -> bool:
+        """Whether the storage has times or tags."""
+        return self._file.detects_changes
+
+
+def _files(path: str) -> Sequence[H5adFile | ZarrFile]:
+    if "://" not in path and all(os.path.isdir(found) for found in find_paths(path, "path")):
+        return [ZarrFile(location) for location in locate(path)]
+    if path.rstrip("/").endswith(".zarr"):
+        return [ZarrFile(location) for location in locate(path)]
+    return [H5adFile(stamp) for stamp in find_files(path, "path")]
+
+
+def _matrix(file: H5adFile | ZarrFile, name: str) -> Rows:
+    with file.open() as group:
+        element = _member(file, group, name)
+        if not hasattr(element, "shape"):
+            encoding = element.attrs.get("encoding-type", "a group")
+            raise InputError(
+                f"{file.where}: expected a dense matrix in {name}, found {encoding}; reduce it first, for instance "
+                f"scanpy.pp.pca(adata), which writes obsm/X_pca"
+            )
+        if isinstance(file, ZarrFile):
+            rows: Rows = file.rows(element)
+        else:
+            rows = Element(file, name, name, partial(_slice, name), tuple(element.shape), element.dtype)
+    check_matrix(rows)
+    return rows
+
+
+def _slice(name: str, group: Any, start: int, stop: int) -> AnyArray:
+    return np.asarray(group[name][start:stop])
+
+
+def _column(file: H5adFile | ZarrFile, label: str) -> Element:
+    """A column of obs: numbers, text or categories, which are decoded."""
+    name = f"obs/{label}"
+    with file.open() as group:
+        element = _member(file, group, name)
+        kind = str(element.attrs.get("encoding-type", "array"))
+        if kind == "categorical":
+            categories = _all(element["categories"])
+            read, member, shape = partial(_decode, name, categories), f"{name}/codes", element["codes"].shape
+            dtype = np.dtype(object) if categories.dtype.kind in "OUST" else np.dtype(np.float64)
+        elif kind.startswith("nullable"):
+            read, member, shape = partial(_nullable, name), f"{name}/values", element["values"].shape
+            dtype = np.dtype(object) if kind == "nullable-string-array" else np.dtype(np.float64)
+        elif hasattr(element, "shape") and "categories" not in element.attrs:
+            read, member, shape = partial(_values, name), name, element.shape
+            dtype = element.dtype if element.dtype.kind in "biuf" else np.dtype(object)
+        else:
+            raise InputError(
+                f"{file.where}: {name} has the encoding {kind} of an old anndata; read the file with anndata and write "
+                f"it again"
+            )
+    return Element(file, name, member, read, tuple(shape), dtype)
+
+
+def _decode(name: str, categories: AnyArray, group: Any, start: int, stop: int) -> AnyArray:
+    """Codes as their categories; -1, a missing value, is empty text or NaN."""
+    codes = np.asarray(group[f"{name}/codes"][start:stop], np.int64)
+    is_text = categories.dtype.kind in "OUST"
+    missing = np.array([""], object) if is_text else np.array([np.nan])
+    return np.asarray(np.concatenate([categories.astype(object if is_text else np.float64), missing])[codes])
+
+
+def _nullable(name: str, group: Any, start: int, stop: int) -> AnyArray:
+    values, missing = _text_or_numbers(group[f"{name}/values"], start, stop), group[f"{name}/mask"][start:stop]
+    return np.where(missing, "", values) if values.dtype.kind in "OUST" else np.where(missing, np.nan, values)
+
+
+def _values(name: str, group: Any, start: int, stop: int) -> AnyArray:
+    return _text_or_numbers(group[name], start, stop)
+
+
+def _all(array: Any) -> AnyArray:
+    return _text_or_numbers(array, 0, array.shape[0])
+
+
+def _text_or_numbers(array: Any, start: int, stop: int) -> AnyArray:
+    """Text as Python's; h5py gives bytes."""
+    text = array.asstr() if hasattr(array, "asstr") and array.dtype.kind == "O" else array
+    values = np.asarray(text[start:stop])
+    return values if values.dtype.kind in "biuf" else values.astype(object)
+
+
+def _neighbors(file: H5adFile | ZarrFile, name: str) -> Element:
+    """The stored entries of each row of a CSR matrix as row numbers (n, widest row); -1 pads."""
+    with file.open() as group:
+        element = _member(file, group, name)
+        kind = str(element.attrs.get("encoding-type", "a dense array"))
+        if kind != "csr_matrix":
+            raise InputError(
+                f"{file.where}: expected a sparse matrix by rows (csr_matrix) in {name}, found {kind}; store it as "
+                f"csr_matrix(...) in adata.obsp"
+            )
+        starts = np.asarray(element["indptr"][:], np.int64)
+    shape = (len(starts) - 1, max(1, int(np.diff(starts).max(initial=1))))
+    return Element(file, name, f"{name}/indices", partial(_padded, name, starts), shape, np.dtype(np.int64))
+
+
+def _padded(name: str, starts: AnyArray, group: Any, start: int, stop: int) -> AnyArray:
+    entries = np.asarray(group[f"{name}/indices"][starts[start] : starts[stop]], np.int64)
+    counts = np.diff(starts)
+    filled = np.arange(max(1, counts.max(initial=1))) < counts[start:stop, None]
+    ids = np.full(filled.shape, -1, np.int64)
+    ids[filled] = entries
+    return ids
+
+
+def _member(file: H5adFile | ZarrFile, group: Any, name: str) -> Any:
+    """An element by its path. Raises InputError that lists what is there."""
+    if not isinstance(group, zarr.Array) and name in group:
+        return group[name]
+    parent = name.rpartition("/")[0]
+    holder = None if isinstance(group, zarr.Array) or (parent and parent not in group) else group
+    there = [] if holder is None else list(holder[parent] if parent else holder)
+    listed = ", ".join(sorted(key for key in there if key != "_index")) or "nothing"
+    key = {"obsm": "input.obsm", "obs": "input.label", "obsp": "neighbors.precomputed.obsp"}.get(parent, "input.obsm")
+    found = f"{parent or 'the file'} holds {listed}"
+    raise InputError(f"{file.where}: there is no {name}; {found}; set {key} to one of them")

@@ -1,0 +1,136 @@
+"""Locally linear embedding of an AnnData object, after the conventions of scanpy's tools: `lle.scanpy.lle(adata)`.
+
+Neither scanpy nor anndata is imported: the object brings what is needed.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .api.embed import finished_run
+from .api.parameters import CONFIG_KEYS, sections_of
+from .storage import array_specs
+
+__all__ = ["lle"]
+
+
+def lle(
+    adata: Any,
+    use_rep: str = "X_pca",
+    neighbors_key: str | None = None,
+    key_added: str = "lle",
+    copy: bool = False,
+    **parameters: Any,
+) -> Any:
+    """Embed the cells of an AnnData object.
+
+    Parameters
+    ----------
+    adata : AnnData
+        Cells by genes.
+    use_rep : str, default "X_pca"
+        The matrix of ``adata.obsm`` to embed; "X": ``adata.X``, which must be dense.
+    neighbors_key : str or None, default None
+        Take the neighbours that ``scanpy.pp.neighbors`` stored under this key of ``adata.uns`` ("neighbors" is its
+        default) instead of searching them.
+    key_added : str, default "lle"
+        Results are ``adata.obsm["X_<key_added>"]``, ``adata.obs["<key_added>_component"]`` and
+        ``adata.uns["<key_added>"]``.
+    copy : bool, default False
+        Return a copy with the results instead of writing them to `adata`.
+    **parameters : object
+        Parameters of `LocallyLinearEmbedding`, such as ``n_components=3``, and sections of a config.
+
+    Returns
+    -------
+    AnnData or None
+        The copy, or None.
+
+    Raises
+    ------
+    ValueError
+        There is no such matrix or graph, or a parameter has an error.
+
+    Examples
+    --------
+    >>> import anndata, numpy
+    >>> import lle.scanpy
+    >>> angle = numpy.linspace(0, 6, 400)
+    >>> adata = anndata.AnnData(obsm={"X_pca": numpy.column_stack([numpy.cos(angle), numpy.sin(angle), angle])})
+    >>> lle.scanpy.lle(adata, n_components=1)
+    >>> adata.obsm["X_lle"].shape
+    (400, 1)
+    """
+    adata = adata.copy() if copy else adata
+    points = _representation(adata, use_rep)
+    values = {name: value for name, value in parameters.items() if name in CONFIG_KEYS or name == "method"}
+    config = {name: value for name, value in parameters.items() if name not in values}
+    with tempfile.TemporaryDirectory(prefix="lle-") as folder:
+        sections = sections_of(values, config)
+        if neighbors_key is not None:
+            path = Path(folder) / "neighbors.npy"
+            np.save(path, _padded(_graph(adata, neighbors_key)))
+            graph = {"precomputed": {"kind": "npy", "path": str(path)}}
+            sections["neighbors"] = {"k_max": max(2, np.load(path, mmap_mode="r").shape[1]), **graph,
+                                     **sections.get("neighbors", {})}  # fmt: skip
+        with finished_run(points, sections) as (store, result):
+            embedding = store.read_all(array_specs.EMBEDDING.name)
+            component = store.read_all(array_specs.COMPONENT.name)
+    _write(adata, key_added, embedding, component, result.metrics)
+    adata.uns[key_added]["params"] = {"use_rep": use_rep, **_plain(parameters)}
+    if neighbors_key is not None:
+        adata.uns[key_added]["params"]["neighbors_key"] = neighbors_key
+    return adata if copy else None
+
+
+def _write(
+    adata: Any, key: str, embedding: npt.NDArray[np.float64], component: npt.NDArray[np.int32], metrics: dict[str, Any]
+) -> None:
+    adata.obsm[f"X_{key}"] = embedding
+    adata.obs[f"{key}_component"] = component.astype(str)
+    adata.obs[f"{key}_component"] = adata.obs[f"{key}_component"].astype("category")
+    adata.uns[key] = {
+        "eigenvalues": np.array(metrics["eigenvalues"], np.float64),
+        "trustworthiness": float(metrics["trustworthiness"]["value"]),
+        "verdict": str(metrics.get("verdict") or ""),
+    }
+
+
+def _representation(adata: Any, use_rep: str) -> Any:
+    """The matrix to embed. Raises ValueError that names what there is."""
+    if use_rep == "X":
+        if adata.X is None:
+            raise ValueError("use_rep: 'X' is empty; choose a matrix of adata.obsm")
+        return adata.X
+    if use_rep not in adata.obsm:
+        there = ", ".join(adata.obsm) or "none"
+        cure = "; run scanpy.pp.pca(adata) first" if use_rep == "X_pca" else ""
+        raise ValueError(f"use_rep: adata.obsm has no {use_rep!r} (there are: {there}){cure}")
+    return np.asarray(adata.obsm[use_rep])
+
+
+def _graph(adata: Any, neighbors_key: str) -> Any:
+    """The distances of the stored neighbours. Raises ValueError that names what there is."""
+    if neighbors_key not in adata.uns:
+        raise ValueError(f"neighbors_key: adata.uns has no {neighbors_key!r}; run scanpy.pp.neighbors(adata) first")
+    name = adata.uns[neighbors_key].get("distances_key", "distances")
+    if name not in adata.obsp:
+        raise ValueError(f"neighbors_key: adata.obsp has no {name!r} (there are: {', '.join(adata.obsp) or 'none'})")
+    return adata.obsp[name].tocsr()
+
+
+def _padded(graph: Any) -> npt.NDArray[np.int64]:
+    """The columns of each row of a CSR matrix; -1 pads."""
+    counts = np.diff(graph.indptr)
+    ids = np.full((graph.shape[0], max(1, int(counts.max(initial=1)))), -1, np.int64)
+    ids[np.arange(ids.shape[1]) < counts[:, None]] = graph.indices
+    return ids
+
+
+def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters as .h5ad files can hold them."""
+    return {name: value if isinstance(value, int | float | str | bool) else str(value)
+            for name, value in parameters.items()}  # fmt: skip

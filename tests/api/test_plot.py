@@ -1,0 +1,160 @@
+"""Pictures on matplotlib axes, columns of a run, and what a notebook shows of it."""
+
+import base64
+import re
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipeline import LocallyLinearEmbedding, embed, open_run, plot
+from pipeline.api.notebook_progress import NotebookProgress
+from pipeline.api.plot import colors_of
+from tests.support.points import swiss_roll
+
+N = 300
+
+
+@pytest.fixture(autouse=True)
+def agg():
+    mpl.use("agg")
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of 300 points with labels."""
+    roll = swiss_roll(N, np.random.default_rng(11))
+    store = str(tmp_path_factory.mktemp("runs") / "roll.zarr")
+    embed(roll, labels=np.where(roll[:, 1] > 10, "high", "low"), store=store, n_components=3, quality={"sample": 50})
+    return open_run(store)
+
+
+class TestPlot:
+    def test_labels_of_the_run_are_its_colours(self, run):
+        ax = plot(run)
+        assert [text.get_text() for text in ax.get_legend().get_texts()] == ["high", "low"]
+        [points] = ax.collections
+        drawn = set(map(tuple, np.round(points.get_offsets(), 9).tolist()))
+        assert drawn == set(map(tuple, np.round(run["embedding"].compute()[:, :2], 9).tolist()))
+
+    def test_colour_is_a_column_of_the_run_or_an_array(self, run):
+        for color in ("y3", pd.Series(run["embedding"].compute()[:, 2], name="y3")):
+            figure, ax = plt.subplots()
+            assert plot(run, color, ax) is ax
+            assert figure.axes[1].get_ylabel() == "y3"
+            np.testing.assert_allclose(np.sort(ax.collections[0].get_array()),
+                                       np.sort(run["embedding"].compute()[:, 2]))  # fmt: skip
+
+    def test_store_estimator_and_coordinates_are_drawn(self, run):
+        Y = run["embedding"].compute()
+        model = LocallyLinearEmbedding(method="pca", n_components=3, config={"quality": {"sample": 50}}).fit(Y)
+        for drawn in (run.store, model, Y, Y[:, :1]):
+            assert plot(drawn).get_xlabel() == "coordinate 1"
+
+    @pytest.mark.parametrize("color", [None, "value", "class"])
+    def test_many_points_are_aggregated_on_pixels(self, color):
+        Y = np.random.default_rng(3).normal(size=(100_001, 2))
+        colors = {None: None, "value": Y[:, 0], "class": np.where(Y[:, 0] > 0, "right", "left")}
+        figure, axes = plt.subplots(1, 2, layout="constrained")
+        ax = plot(Y, colors[color], axes[0])
+        assert len(ax.images) == 1
+        assert not ax.collections
+        assert type(figure.get_layout_engine()).__name__ == "ConstrainedLayoutEngine"
+        assert not plot(Y[:1000], ax=axes[1]).images
+
+    @pytest.mark.parametrize(("drawn", "color", "message"), [
+        ("run", "speed", "color: no column 'speed'; there are component, y1, y2, y3, label"),
+        ("run", np.zeros(7), r"color: expected one value for each of the 300 rows, found shape \(7,\)"),
+        (np.zeros(5), None, r"expected coordinates of shape \(n, m\), found shape \(5,\)"),
+        (np.full((5, 2), np.nan), None, "found none that are finite in 5 rows"),
+        (np.zeros((5, 2)), "label", "no column 'label'; only a run has columns; pass an array"),
+    ])  # fmt: skip
+    def test_mistakes_say_what_is_expected(self, run, drawn, color, message):
+        with pytest.raises(ValueError, match=message):
+            plot(run if isinstance(drawn, str) else drawn, color)
+
+
+@pytest.mark.parametrize(("values", "kind", "names", "numbers"), [
+    ([1.5, 2.0, np.nan], "continuous", None, [1.5, 2.0, np.nan]),
+    ([7, 3, 7], "categorical", ("3", "7"), [1, 0, 1]),
+    (["b", None, "a"], "categorical", ("a", "b"), [1, np.nan, 0]),
+    (pd.Categorical(["x", None, "y"]), "categorical", ("x", "y"), [0, np.nan, 1]),
+    ([True, False, True], "categorical", ("False", "True"), [1, 0, 1]),
+])  # fmt: skip
+def test_colours_of_arrays(values, kind, names, numbers):
+    source = colors_of(pd.Series(values), 3)
+    assert (source.kind, source.names) == (kind, names)
+    np.testing.assert_array_equal(source.values, numbers)
+
+
+def test_many_integers_are_a_scale():
+    assert colors_of(np.arange(21), 21).kind == "continuous"
+
+
+class TestTables:
+    def test_frame_has_a_line_for_each_input_row(self, run):
+        frame = run.to_frame()
+        assert list(frame.columns)[:5] == ["component", "y1", "y2", "y3", "label"]
+        np.testing.assert_array_equal(frame[["y1", "y2", "y3"]], run["embedding"])
+        assert frame["label"].dtype == "category"
+        np.testing.assert_array_equal(frame["label"] == "low", run["label"].compute()[:, 0] == 1)
+
+    def test_xarray_names_the_dimensions(self, run):
+        assert run.to_xarray()["embedding"].dims == ("input row", "coordinate")
+
+    def test_missing_xarray_is_named(self, run, monkeypatch):
+        monkeypatch.setitem(__import__("sys").modules, "xarray", None)
+        with pytest.raises(ImportError, match="to_xarray needs the package xarray: pip install xarray"):
+            run.to_xarray()
+
+
+class TestDisplay:
+    def test_text_is_some_lines(self, run):
+        lines = repr(run).splitlines()
+        assert 4 <= len(lines) <= 8
+        assert max(map(len, lines)) <= 130
+        assert "trustworthiness" in repr(run)
+        assert "embedding 300x3" in repr(run)
+
+    def test_notebook_shows_tiles_and_a_picture(self, run):
+        shown = run._repr_html_()
+        value = f"{run.metrics['trustworthiness']['value']:.3f}"
+        assert re.search(rf"Trustworthiness<br><b>{value}</b>", shown)
+        [data] = re.findall(r"data:image/png;base64,([^\"]+)", shown)
+        assert base64.b64decode(data).startswith(b"\x89PNG")
+
+    def test_run_without_embedding_has_no_picture(self, run):
+        bare = type(run)(run.store, run.config, run.versions, None, {})
+        assert "<img" not in bare._repr_html_()
+        assert "no report yet" in repr(bare)
+
+
+@pytest.mark.filterwarnings("ignore::pipeline.api.embed.EmbeddingWarning")
+def test_notebook_progress_updates_one_output(monkeypatch):
+    outputs, updates = [], []
+
+    class Handle:
+        def update(self, content, raw):
+            updates.append(content)
+
+    class Display:
+        @staticmethod
+        def display(content, raw, display_id):
+            outputs.append(content)
+            return Handle()
+
+    monkeypatch.setitem(__import__("sys").modules, "IPython.display", Display)
+    monkeypatch.setattr("pipeline.api.embed.in_notebook", lambda: True)
+    LocallyLinearEmbedding(config={"quality": {"sample": 50}}, verbose=True).fit(
+        swiss_roll(N, np.random.default_rng(5))
+    )
+    assert len(outputs) == 1
+    assert "done" in updates[-1]["text/plain"]
+    fractions = [float(re.search(r'value="([\d.]+)"', content["text/html"])[1]) for content in updates]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    assert NotebookProgress(["a", "b"]).fraction() == 0.0
