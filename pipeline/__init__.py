@@ -35,6 +35,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":  # pyproject.toml has it; reading it takes some milliseconds, so only on demand
         return import_module("importlib.metadata").version("lle-pipeline")
+    if name == "scanpy":
+        return import_module(".scanpy", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name], __name__), name)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .api.embed import finished_run
-from .api.parameters import CONFIG_KEYS, sections_of
+from .api.embed import finished_run, sections_of_keywords, warn_of_embedding
 from .storage import array_specs
 
 __all__ = ["lle"]
@@ -66,10 +65,8 @@ def lle(
     """
     adata = adata.copy() if copy else adata
     points = _representation(adata, use_rep)
-    values = {name: value for name, value in parameters.items() if name in CONFIG_KEYS or name == "method"}
-    config = {name: value for name, value in parameters.items() if name not in values}
     with tempfile.TemporaryDirectory(prefix="lle-") as folder:
-        sections = sections_of(values, config)
+        sections = sections_of_keywords(parameters)
         if neighbors_key is not None:
             path = Path(folder) / "neighbors.npy"
             np.save(path, _padded(_graph(adata, neighbors_key)))
@@ -79,6 +76,7 @@ def lle(
         with finished_run(points, sections) as (store, result):
             embedding = store.read_all(array_specs.EMBEDDING.name)
             component = store.read_all(array_specs.COMPONENT.name)
+    warn_of_embedding(result)
     _write(adata, key_added, embedding, component, result.metrics)
     adata.uns[key_added]["params"] = {"use_rep": use_rep, **_plain(parameters)}
     if neighbors_key is not None:

@@ -1,6 +1,7 @@
 """What README and docs/ show works: their Python and YAML run, their links lead somewhere, the site builds."""
 
 import doctest
+import json
 import os
 import re
 import subprocess
@@ -20,6 +21,19 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 MAX_PICTURE_BYTES = 200_000
+
+
+EXECUTE = """
+import json, sys
+import nbformat
+from nbclient import NotebookClient
+
+notebook, folder = nbformat.read(sys.argv[1], as_version=4), sys.argv[2]
+NotebookClient(notebook, timeout=300, resources={"metadata": {"path": folder}}).execute()
+cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+print(json.dumps([[dict(output["data"]) for output in cell.outputs if "data" in output] for cell in cells]))
+"""
+"""A script that executes a notebook and prints the data of its outputs, a list for each cell of code."""
 
 
 def code_blocks(page: str, language: str) -> list[str]:
@@ -67,6 +81,32 @@ def test_tutorials_run_from_first_to_last_block(tmp_path: Path) -> None:
     assert "(4000, 2)" in run_python("\n".join([*parquet, "print(Y.shape)"]), tmp_path)
     notebook = code_blocks("docs/tutorials/notebook.md", "python")
     assert "(3000, 2)" in run_python("\n".join([*notebook, "print(Z.shape)"]), tmp_path)
+
+
+@pytest.mark.slow
+def test_single_cell_tutorial_runs_from_first_to_last_block(tmp_path: Path) -> None:
+    pytest.importorskip("anndata", reason="needs the extra anndata, whose pandas is below 3")
+    blocks = code_blocks("docs/tutorials/single_cell.md", "python")
+    code = "\n".join([*blocks, "print(adata.obsm['X_lle5'].shape, list(table.index[:1]), set(table['label']))"])
+    assert "(600, 5) ['cell0'] {'" in run_python(code, tmp_path)
+
+
+@pytest.mark.slow
+def test_notebook_runs_and_shows_one_bar_tiles_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    script = tmp_path / "execute.py"
+    script.write_text(EXECUTE)
+    command = [sys.executable, str(script), str(DOCS / "tutorials" / "notebook.ipynb"), str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    fit, run, picture, table, rows = json.loads(done.stdout)
+    assert [sorted(data) for data in fit] == [["text/html", "text/plain"]]
+    assert "100%  done" in fit[0]["text/plain"]
+    assert "Trustworthiness" in run[0]["text/html"]
+    assert "data:image/png;base64," in run[0]["text/html"]
+    assert "image/png" in picture[0]
+    assert "<table" in table[0]["text/html"]
+    assert rows[0]["text/plain"].startswith("array([[")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -36,7 +36,15 @@ from .python_errors import python_errors
 
 
 class EmbeddingWarning(UserWarning):
-    """A warning of the report about the embedding, with the config key that cures it."""
+    """A warning of the report about the embedding, with the config key that cures it.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from lle import EmbeddingWarning
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", EmbeddingWarning)
+    """
 
 
 SERIAL = {"kind": "serial"}
@@ -92,15 +100,20 @@ def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.fl
     (800, 2)
     """
     verbose = bool(parameters.pop("verbose", False))
-    values = {name: value for name, value in parameters.items() if name in PARAMETERS}
-    config = {name: value for name, value in parameters.items() if name not in PARAMETERS}
-    for name, value in config.items():
-        if name not in Config.model_fields:
-            raise ValueError(unknown_parameter("embed", name, value))
-    with finished_run(X, sections_of(values, config), verbose, labels, column_names(X)) as (store, result):
+    with finished_run(X, sections_of_keywords(parameters), verbose, labels, column_names(X)) as (store, result):
         embedding = store.read_all(array_specs.EMBEDDING.name)
     warn_of_embedding(result)
     return embedding
+
+
+def sections_of_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
+    """The sections of a config for parameters of the estimator and whole sections. Raises ValueError for others."""
+    values = {name: value for name, value in keywords.items() if name in PARAMETERS}
+    config = {name: value for name, value in keywords.items() if name not in PARAMETERS}
+    for name, value in config.items():
+        if name not in Config.model_fields:
+            raise ValueError(unknown_parameter("embed", name, value))
+    return sections_of(values, config)
 
 
 def warn_of_embedding(result: RunResult) -> None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..storage import array_specs
-from .array_input import is_chunked, is_dask, refuse_other_types, row_blocks
+from .array_input import is_chunked, is_dask, row_blocks
+from .checked_rows import checked_rows
 from .parameters import CONFIG_KEYS, refuse_unknown, sections_of
 from .python_errors import python_errors
 
@@ -177,7 +178,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         from .embed import finished_run, warn_of_embedding  # noqa: PLC0415
         from .place_in_memory import FitResults, read_graph, read_training, state_of  # noqa: PLC0415
 
-        X = self._checked(X, reset=True)
+        X = checked_rows(self, X, reset=True)
         labels = None if self.store is None or type(X) is dict else y
         names = getattr(self, "feature_names_in_", None)
         with finished_run(X, self._sections(X), self.verbose, labels, names) as (store, result):
@@ -249,7 +250,7 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         True
         """
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
+        X = checked_rows(self, X, reset=False)
         training = self._points()
         if is_dask(X):
             m = training.embedding.shape[1]
@@ -313,23 +314,6 @@ class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
         with python_errors():
             return self._training or read_training(Store(str(self.store_)), self._state)
-
-    def _checked(self, X: Any, reset: bool) -> Any:
-        """Validate X by scikit-learn's rules; of a chunked array only the shape, the stages check the rest."""
-        if reset and hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        if type(X) is dict and reset:  # an input section; one of SciPy's sparse matrices is a subclass of dict
-            return X
-        if not is_chunked(X):
-            with python_errors():
-                refuse_other_types(X)
-            return validate_data(self, X, reset=reset, dtype="numeric", ensure_min_samples=3 if reset else 1)
-        if X.ndim != 2:
-            raise ValueError(f"expected a 2-D array of (rows, features), found shape {X.shape}")
-        if not reset and X.shape[1] != self.n_features_in_:
-            name, d = type(self).__name__, self.n_features_in_
-            raise ValueError(f"X has {X.shape[1]} features, but {name} is expecting {d} features as input")
-        return X
 
     def _sections(self, X: Any) -> dict[str, Any]:
         k = self.n_neighbors

@@ -26,7 +26,7 @@ class NotebookProgress(RunProgress):
         super().__init__()
         self._stages = list(stages)
         self._stage = self._step = self._message = ""
-        self._share = 0.0
+        self._share = self._furthest = 0.0
         self._updated = 0.0
         self._handle: Any = None
 
@@ -60,10 +60,16 @@ class NotebookProgress(RunProgress):
         self._show()
 
     def fraction(self) -> float:
-        """The share of the stages that are done; the blocks of the step at work count as parts of its stage."""
-        if self._stage not in self._stages:
-            return float(self._step == "done")
-        return (self._stages.index(self._stage) + min(self._share, 1.0) * 0.99) / len(self._stages)
+        """The share of the stages that are done; the blocks of the step at work count as parts of its stage.
+
+        Only the end of a stage tells how many steps it has: the share stays where it is while a later step catches up.
+        """
+        if self._stage in self._stages:
+            now = (self._stages.index(self._stage) + min(self._share, 1.0) * 0.99) / len(self._stages)
+        else:
+            now = float(self._step == "done")
+        self._furthest = max(self._furthest, now)
+        return self._furthest
 
     def _show(self) -> None:
         from IPython.display import display  # noqa: PLC0415 (only in a notebook)

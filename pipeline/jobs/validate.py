@@ -6,7 +6,6 @@ from ..config.models import Config
 from ..report import prometheus
 from ..report.warnings import warnings_of_columns
 from ..stages import ingest
-from .fit_and_place import open_all_rows
 from .layout import check_layout, described_columns, layout_of
 
 
@@ -18,6 +17,8 @@ def validate(config: Config) -> dict[str, Any]:
     source = ingest.open_input(config)
     layout = layout_of(config, source)
     if config.input.fit_sample is not None:
+        from .fit_and_place import open_all_rows  # noqa: PLC0415 (loads the stages and Dask)
+
         source = open_all_rows(config)
     check_layout(config, layout)
     if config.output.prometheus is not None:

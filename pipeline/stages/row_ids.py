@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -83,6 +82,8 @@ def _is_whole(column: Any, kind: str) -> bool:
 
 def check_ids(store: Store, block_index: int, blocks: Blocks) -> Report:
     """Count the rows that have the id of an earlier row, by 128-bit hashes; missing ids are no duplicates."""
+    import pandas as pd  # noqa: PLC0415 (`lle validate` loads this module)
+
     hashes = np.empty((blocks.n, 2), np.uint64)
     known = np.empty(blocks.n, bool)
     for block in range(blocks.count):

@@ -1,0 +1,152 @@
+"""AnnData files as input, and lle.scanpy on AnnData objects.
+
+Files are written element by element, as the format is described; with anndata installed also by anndata itself.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from sklearn.neighbors import kneighbors_graph
+
+from pipeline import embed, open_run
+from pipeline.config.models import check_config
+from pipeline.core.errors import ConfigError, InputError
+from pipeline.inputs import open_source
+
+h5py = pytest.importorskip("h5py", reason="AnnData files need h5py, of the extras anndata and test")
+
+N, K = 240, 10
+QUICK = {"quality": {"sample": 50}}
+CELLS = [f"cell{i}" for i in range(N)]
+
+
+def spiral() -> tuple[np.ndarray, np.ndarray]:
+    """Points of a rolled sheet (N, 3), float32, and their position along it."""
+    rng = np.random.default_rng(47)
+    along = np.sort(rng.uniform(4.0, 12.0, N))[rng.permutation(N)]
+    points = np.column_stack([along * np.cos(along), along * np.sin(along), rng.uniform(0, 5, N)])
+    return points.astype(np.float32), along
+
+
+POINTS, ALONG = spiral()
+STAGES = np.array(["early", "late", ""])[np.where(np.arange(N) % 7 == 3, 2, (ALONG > 8).astype(int))]
+"""Text labels; "" is missing."""
+GRAPH = kneighbors_graph(POINTS, K, mode="distance")
+
+
+def _put(group: Any, name: str, values: np.ndarray, kind: str = "array") -> None:
+    """One dense element."""
+    if hasattr(group, "create_dataset") and isinstance(group, h5py.Group):
+        group.create_dataset(name, data=values.astype(object) if values.dtype.kind == "U" else values)
+    else:
+        group.create_array(name, data=values)
+    group[name].attrs.update({"encoding-type": kind, "encoding-version": "0.2.0"})
+
+
+def write_by_hand(root: Any) -> None:
+    """obs with categories, numbers and text, obsm/X_pca, obsp/distances, and a sparse X, as anndata writes them."""
+    root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    obs, obsm, obsp = (root.create_group(name) for name in ("obs", "obsm", "obsp"))
+    obs.attrs.update({"encoding-type": "dataframe", "_index": "_index"})
+    _put(obs, "_index", np.array(CELLS), "string-array")
+    _put(obs, "age", ALONG)
+    _put(obs, "donor", np.array([f"d{i % 3}" for i in range(N)]), "string-array")
+    stage = obs.create_group("stage")
+    stage.attrs.update({"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False})
+    _put(stage, "categories", np.array(["late", "early"]), "string-array")
+    codes = {"late": 0, "early": 1, "": -1}
+    _put(stage, "codes", np.array([codes[str(text)] for text in STAGES], np.int8))
+    _put(obsm, "X_pca", POINTS)
+    for holder, name in ((obsp, "distances"), (root, "X")):
+        sparse = holder.create_group(name)
+        sparse.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [N, N]})
+        for part in ("data", "indices", "indptr"):
+            _put(sparse, part, getattr(GRAPH, part))
+
+
+def write_by_anndata(path: Path) -> None:
+    anndata = pytest.importorskip("anndata", reason="needs the extra anndata, whose pandas is below 3")
+    pandas = pytest.importorskip("pandas")
+    stage = pandas.Categorical([str(text) or None for text in STAGES])
+    obs = pandas.DataFrame({"age": ALONG, "donor": [f"d{i % 3}" for i in range(N)], "stage": stage}, index=CELLS)
+    adata = anndata.AnnData(X=GRAPH.astype(np.float32), obs=obs, obsm={"X_pca": POINTS}, obsp={"distances": GRAPH})
+    adata.write_h5ad(path) if path.suffix == ".h5ad" else adata.write_zarr(path)
+
+
+@pytest.fixture(scope="module", params=["hand.h5ad", "hand.zarr", "anndata.h5ad", "anndata.zarr"])
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same cells as .h5ad and as .zarr."""
+    path = tmp_path_factory.mktemp("cells") / request.param
+    if request.param.startswith("anndata"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("warnings.filters", [("ignore", None, Warning, None, 0)])
+            write_by_anndata(path)
+    elif path.suffix == ".h5ad":
+        with h5py.File(path, "w") as file:
+            write_by_hand(file)
+    else:
+        write_by_hand(zarr.open_group(path, mode="w"))
+    return str(path)
+
+
+class TestPoints:
+    def test_blocks_of_rows_are_those_of_the_matrix(self, path):
+        source = open_source("anndata", path=path)
+        assert (source.n_rows, source.n_features, source.dtype) == (N, 3, np.float32)
+        for start, stop in ((0, N), (7, 100), (N - 1, N)):
+            np.testing.assert_array_equal(source.read(start, stop), POINTS[start:stop])
+
+    def test_categories_are_decoded(self, path):
+        source = open_source("anndata", path=path, label="stage")
+        assert (source.label_kind, source.label_names) == ("categorical", ("early", "late"))
+        expected = np.select([STAGES == "early", STAGES == "late"], [0.0, 1.0], np.nan)
+        np.testing.assert_array_equal(source.read_labels(5, 90), expected[5:90])
+
+    def test_columns_of_numbers_and_text_are_labels(self, path):
+        ages = open_source("anndata", path=path, label="age")
+        assert ages.label_kind == "continuous"
+        np.testing.assert_array_equal(ages.read_labels(0, N), ALONG)
+        donors = open_source("anndata", path=path, label="donor")
+        assert donors.label_names == ("d0", "d1", "d2")
+        np.testing.assert_array_equal(donors.read_labels(0, N), np.arange(N) % 3)
+
+    @pytest.mark.parametrize(("keys", "message"), [
+        ({"obsm": "X_umap"}, "there is no obsm/X_umap; obsm holds X_pca; set input.obsm to one of them"),
+        ({"obsm": None}, r"expected a dense matrix in X, found csr_matrix; reduce it first, .*scanpy\.pp\.pca"),
+        ({"label": "louvain"}, "there is no obs/louvain; obs holds age, donor, stage; set input.label"),
+        ({"obsp": "connectivities"}, "there is no obsp/connectivities; obsp holds distances; set neighbors.precomp"),
+    ])  # fmt: skip
+    def test_missing_element_is_named_with_what_is_there(self, path, keys, message):
+        with pytest.raises(InputError, match=message):
+            open_source("anndata", path=path, **keys)
+
+    def test_fingerprint_follows_the_file(self, path):
+        fingerprint = open_source("anndata", path=path, label="stage").fingerprint()
+        assert fingerprint == open_source("anndata", path=path, label="stage").fingerprint()
+        assert fingerprint != open_source("anndata", path=path, label="age").fingerprint()
+
+
+def test_damaged_file_is_an_input_error(tmp_path):
+    (tmp_path / "x.h5ad").write_bytes(b"no HDF5 at all" * 100)
+    with pytest.raises(InputError, match=r"x\.h5ad: expected an \.h5ad file \(HDF5\), found something else"):
+        open_source("anndata", path=str(tmp_path / "x.h5ad"))
+
+
+def test_run_takes_points_labels_and_neighbours_from_the_file(path, tmp_path):
+    """The graph of obsp gives the embedding that the same neighbours give when they are searched."""
+    store = str(tmp_path / "run.zarr")
+    graph = {"precomputed": {"kind": "anndata", "path": path}, "k_max": K}
+    Y = embed({"kind": "anndata", "path": path, "label": "stage"}, neighbors=graph, store=store, method="ltsa", **QUICK)
+    run = open_run(store)
+    assert set(run.to_frame()["label"].dropna()) == {"early", "late"}
+    np.testing.assert_allclose(Y, embed(POINTS, n_neighbors=K, method="ltsa", **QUICK), atol=1e-6)
+    assert np.abs(Y - embed(POINTS, n_neighbors=K + 4, method="ltsa", **QUICK)).max() > 1e-3
+
+
+def test_unknown_key_names_the_allowed_ones():
+    data = {"input": {"kind": "anndata", "path": "x.h5ad", "obsn": "X_pca"}, "output": {"store": "run.zarr"}}
+    with pytest.raises(ConfigError, match=r"input\.obsn: unknown key .*did you mean obsm"):
+        check_config(data, "config")
