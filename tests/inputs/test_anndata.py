@@ -39,10 +39,10 @@ GRAPH = kneighbors_graph(POINTS, K, mode="distance")
 
 def _put(group: Any, name: str, values: np.ndarray, kind: str = "array") -> None:
     """One dense element."""
-    if hasattr(group, "create_dataset") and isinstance(group, h5py.Group):
+    if isinstance(group, h5py.Group):
         group.create_dataset(name, data=values.astype(object) if values.dtype.kind == "U" else values)
     else:
-        group.create_array(name, data=values)
+        group.create_array(name, data=values.astype(np.dtypes.StringDType()) if values.dtype.kind == "U" else values)
     group[name].attrs.update({"encoding-type": kind, "encoding-version": "0.2.0"})
 
 
