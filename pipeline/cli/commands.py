@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..core.address_space import explained, is_out_of_memory
+from ..core.compiler_cache import ensure_compiler_cache
 from ..core.credentials import redact
 from ..core.errors import ConfigError, LleError
 from ..core.machine import reproducible_environment
@@ -275,6 +276,7 @@ def main() -> None:
     """Run the command line. Sets MKL's variables first, because MKL reads them when it is loaded."""
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
+    ensure_compiler_cache()
     try:
         app()
     except SystemExit as exit_error:
