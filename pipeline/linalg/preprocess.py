@@ -121,9 +121,10 @@ def _standard(X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
     mean, spread = np.asarray(scaler.mean_), np.sqrt(np.asarray(scaler.var_))
     constant = np.flatnonzero(spread <= TINY_RELATIVE_SPREAD * np.abs(mean))
     if len(constant):
+        numbers = first_rows(constant.tolist())
         raise InputError(
             f"preprocess.scale: standard divides by the standard deviation, but {len(constant)} of {len(mean)} columns "
-            f"are constant ({first_rows(constant.tolist())}). Leave them out with input.columns, or use scale: none"
+            f"are constant (numbers {numbers}). Leave them out with input.columns, or use scale: none"
         )
     return rounded_scaling(mean, spread)
 

@@ -71,7 +71,7 @@ class TestFit:
     def test_constant_columns_are_named(self, rng, value):
         X = rng.normal(size=(40, 5))
         X[:, [1, 3]] = value
-        with pytest.raises(InputError, match=r"2 of 5 columns are constant \(1, 3,") as caught:
+        with pytest.raises(InputError, match=r"2 of 5 columns are constant \(numbers 1, 3,") as caught:
             fit_transform(da.from_array(X, chunks=(13, 5)), "standard", None)
         for cure in ("input.columns", "scale: none"):
             assert cure in str(caught.value)
