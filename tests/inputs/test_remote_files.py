@@ -109,7 +109,7 @@ class TestBytesRead:
             (np.savez if kind == "npz" else np.save)(path, np.asfortranarray(X) if "columns" in kind else X)
         upload([path], folder)
         whole = path.stat().st_size
-        open_source(path.suffix[1:], path=f"{folder.url}/{path.name}")  # of csv the first rows, then all; of the others the header
+        open_source(path.suffix[1:], path=f"{folder.url}/{path.name}")  # csv: first rows, then all
         assert traffic.received < (whole + 2**19 if kind == "csv" else 0.1 * whole)
         traffic.forget()
         source = open_source(path.suffix[1:], path=f"{folder.url}/{path.name}")
