@@ -69,9 +69,10 @@ def lle(
         sections = sections_of_keywords(parameters)
         if neighbors_key is not None:
             path = Path(folder) / "neighbors.npy"
-            np.save(path, _padded(_graph(adata, neighbors_key)))
+            lists = _padded(_graph(adata, neighbors_key))
+            np.save(path, lists)
             graph = {"precomputed": {"kind": "npy", "path": str(path)}}
-            sections["neighbors"] = {"k_max": max(2, np.load(path, mmap_mode="r").shape[1]), **graph,
+            sections["neighbors"] = {"k_max": max(2, lists.shape[1]), **graph,
                                      **sections.get("neighbors", {})}  # fmt: skip
         with finished_run(points, sections) as (store, result):
             embedding = store.read_all(array_specs.EMBEDDING.name)

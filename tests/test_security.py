@@ -118,7 +118,7 @@ class TestSource:
 
     def test_rule_detects_such_calls(self):
         assert "np.load" in {ast.unparse(call.func) for call in calls(PACKAGE / "storage" / "bundles.py")}
-        assert "yaml.safe_dump" in {ast.unparse(call.func) for call in calls(PACKAGE / "config" / "yaml_io.py")}
+        assert "yaml.dump" in {ast.unparse(call.func) for call in calls(PACKAGE / "config" / "yaml_io.py")}
 
 
 class TestPickles:
@@ -213,7 +213,8 @@ class TestPins:
         project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
         wanted = {name_of(each) for each in project["dependencies"]}
         wanted |= {name_of(each) for extra in project["optional-dependencies"].values() for each in extra}
-        assert wanted - {"lle-pipeline"} <= {name_of(name) for name in pins}
+        # No release of anndata works with the pandas that is pinned, so its extra is installed without the constraints.
+        assert wanted - {"lle-pipeline", "anndata"} <= {name_of(name) for name in pins}
         servers = (REPOSITORY / "tests/servers/requirements.txt").read_text().splitlines()
         assert all(re.fullmatch(r"#.*|[\w-]+==[\w.]+", line) for line in servers)
 

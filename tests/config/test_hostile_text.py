@@ -51,7 +51,7 @@ def test_hostile_text_is_a_config_error_at_once(tmp_path, name):
     started = time.process_time()
     with pytest.raises(ConfigError, match=message) as caught:
         load_config(tmp_path / "c.yaml", ())
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 10  # seconds or never without the limits
     assert len(str(caught.value)) < 2000
 
 
