@@ -59,6 +59,7 @@ class TestImport:
 
 
 class TestEmbed:
+    @pytest.mark.slow
     def test_embed_equals_a_run(self, roll, tmp_path):
         store = str(tmp_path / "run.zarr")
         Y = embed(roll, method="ltsa", neighbors={"n_neighbors": 10}, output={"store": store}, **QUICK)

@@ -149,7 +149,10 @@ WRONG = [
     ("neighbors: 12", ["neighbors: expected a section, keys with their values; found 12"]),
     ("neighbors: ", ["neighbors: expected a section, keys with their values; found nothing"]),
     ("neighbors: {precomputed: {path: x}}", ["neighbors.precomputed.kind: required; one of npy, zarr"]),
-    ("neighbors: {precomputed: {kind: npx, path: x}}", ["precomputed.kind: should be 'npy' or 'zarr'; found 'npx'"]),
+    (
+        "neighbors: {precomputed: {kind: npx, path: x}}",
+        ["precomputed.kind: should be 'npy', 'zarr' or 'anndata'; found 'npx'"],
+    ),
     ("weights: {reg: 2020-01-01}", ["weights.reg: should be a number or 'auto'; found the date 2020-01-01"]),
     ("execution: {cluster: {memory: 2}}", ["cluster.memory: 2 bytes are less than 1 MiB", "unit", '"4GiB"']),
     ("execution: {cluster: {kind: slurm, memory: 900KB}}", ["cluster.memory: 900000 bytes are less than 1 MiB"]),

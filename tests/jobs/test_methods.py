@@ -250,6 +250,7 @@ class TestFactor:
         assert largest_angle(Store(store.url).read_all("embedding"), direct) < 1e-4
 
 
+@pytest.mark.slow
 def test_changed_method_keeps_the_neighbors_and_deletes_arrays_of_the_old_one(tmp_path):
     X = sample("swiss_roll", 0, 700, 9, 0.0, 0.0).points
     store, _ = run_on(tmp_path, X, "ltsa")

@@ -117,6 +117,7 @@ class TestOtherFiles:
     def _folder(self, tmp_path):
         self.folder = tmp_path
 
+    @pytest.mark.slow
     def test_a_graph_that_was_touched_or_copied_is_only_read(self, real_job, points):
         near = np.square(points[:, None] - points[None]).sum(axis=2).argsort(axis=1)[:, 1:11]
         np.save(self.folder / "0.npy", near)
@@ -126,6 +127,7 @@ class TestOtherFiles:
 
         self.touched(real_job, "precomputed", path, lambda file: np.save(file, near[:, :9]))
 
+    @pytest.mark.slow
     def test_numbers_of_neighbours_that_were_touched_or_copied_are_only_read(self, real_job, points):
         np.save(self.folder / "x.npy", points)
         np.save(self.folder / "0.npy", np.full(N, 7))
@@ -264,6 +266,7 @@ class TestDamage:
         if keep > 1:
             np.testing.assert_allclose(Store(third["store"]).read_all("embedding"), before, atol=1e-9)
 
+    @pytest.mark.slow
     def test_damaged_longer_lists_are_replaced_by_a_search(self, real_job, tmp_path):
         first = lle("run", real_job())
         record = checkpoint.recorded_steps(Store(first["store"]))["find_neighbors", "search"]

@@ -208,6 +208,7 @@ class TestCommand:
 @pytest.mark.parametrize(
     ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)]
 )
+@pytest.mark.slow
 def test_signal_deletes_the_temporary_folder(path, tmp_path, number, code):
     """The signal arrives between two of the trial runs."""
     program = (

@@ -88,6 +88,7 @@ def test_each_run_is_aligned_with_the_one_before(job, rng):
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
+@pytest.mark.slow
 def test_changed_rows_are_not_used_for_the_alignment(job, rng):
     job.run("embedding.align=previous")
     points = np.load(job.path)
@@ -149,6 +150,7 @@ def test_alignment_ignores_embeddings_that_did_not_converge(tmp_path, rng):
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
+@pytest.mark.slow
 def test_run_without_align_deletes_the_hashes_of_the_earlier_one(job, rng):
     job.run("embedding.align=previous")
     job.put(bowl(600, rng))
@@ -161,6 +163,7 @@ def test_run_without_align_deletes_the_hashes_of_the_earlier_one(job, rng):
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
+@pytest.mark.slow
 def test_components_are_matched_by_their_points(tmp_path, rng):
     """The smaller component becomes the larger one, so the two exchange their numbers."""
     small, large = bowl(300, rng), np.array([50.0, 0.0, 0.0]) + bowl(330, rng)

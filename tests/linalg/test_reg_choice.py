@@ -177,6 +177,7 @@ def test_other_methods_choose_reg_only_if_they_use_it(tmp_path, method, used):
     assert (auto.metrics_["reg"] is not None) == used
 
 
+@pytest.mark.slow
 def test_embed_takes_auto_by_default():
     fast = {"neighbors": {"n_neighbors": K}, "quality": {"sample": 50, "geodesic_sources": 0}}
     auto, number = (embed(POINTS["blobs"], **fast, **sections) for sections in ({}, {"weights": {"reg": NOISY_REG}}))

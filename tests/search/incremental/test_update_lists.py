@@ -184,6 +184,7 @@ def test_scaling_is_kept_from_the_last_full_search(night, points, metric):
     np.testing.assert_array_equal(lists(store), exact(expected[: N + MORE]))
 
 
+@pytest.mark.slow
 def test_damaged_version_is_named_and_then_not_used_as_base(search_only, night):
     first = night(N)
     damage(first.url, "_work/knn_distances")
