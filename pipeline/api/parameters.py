@@ -30,7 +30,7 @@ REFUSED_VALUES = {
     "chooses a solver by its predicted cost",
     ("neighbors_algorithm", "ball_tree"): "'kd_tree' and 'brute' find the same neighbours; 'auto' chooses a search",
 }  # fmt: skip
-"""Values of scikit-learn's parameters that nothing here means the same as, and what to take instead."""
+"""Values of scikit-learn's parameters without a counterpart here, and what to take instead."""
 
 REFUSED_PARAMETERS = {
     "max_iter": "iterations end when tol is reached; config={'eigensolver': {'max_degrees': 20000}} bounds those of "
@@ -78,7 +78,7 @@ def sections_of(parameters: Mapping[str, Any], config: Mapping[str, Any] | None)
 
 
 def unknown_parameter(owner: str, name: str, value: Any) -> str:
-    """The error message for a parameter that neither is one nor names a section of the config."""
+    """The error message for a keyword that is neither a parameter nor a section of the config."""
     from ..config.models import sections_with_key  # noqa: PLC0415 (pydantic's models)
 
     if name in REFUSED_PARAMETERS:

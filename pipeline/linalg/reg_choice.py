@@ -41,8 +41,7 @@ def sample_points(n_neighbors: int, n_features: int) -> int:
 def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Step, list[Report], float]:
     """The number in weights.reg, or for auto the number that a step chooses.
 
-    The step feeds nothing: later steps have the number among their parameters, so they are not computed again if the
-    choice is the same.
+    Later steps depend on the chosen number, not on this step, so an unchanged number keeps their results.
     """
     if config.weights.reg != "auto":
         return config.weights.reg

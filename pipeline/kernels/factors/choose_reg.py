@@ -8,7 +8,8 @@
   changes.
 
 De Ridder & Duin 2002 (Delft PH-2002-01, section 3.2) therefore use the mean variance outside the embedding's dimensions
-as the ridge. This module measures that variance and the noise, and chooses one of three values of `reg` from them.
+as the ridge. This module measures that variance and the noise, and chooses a value of `reg` from them. A trial
+(``trial_embedding``) can replace it by another of TRIAL_REGS.
 """
 
 from typing import NamedTuple

@@ -157,7 +157,7 @@ def apply_repair(indices: Ids, distances: Float32, first_row: int, added: Edges,
 
 
 def _open_small_classes(indices: Ids, distances: Float32, component: npt.NDArray[np.int32], is_large: Bools) -> Edges:
-    """Reverse neighbours of the members of small closed classes, until none of these has a member without them.
+    """Reverse neighbours of the members of small closed classes, until every such member has them.
 
     A class that was opened may now be part of a larger one that is still small, so the step is repeated. Each round
     gives reverse neighbours to points that had none, and some edge enters every class: the next round has fewer.
