@@ -91,7 +91,7 @@ def closed_classes_tile(metrics: Metrics) -> Tile:
     if metrics.get("method", "lle") != "lle":
         sentence = "Groups of points that no neighbour link leaves; this method does not depend on them."
         return Tile(label, thousands(n_left), sentence, "fact")
-    if embedded is None:
+    if not embedded:
         sentence = "How many of them are in components that are embedded is not known."
         return Tile(label, thousands(n_left), sentence, "unknown")
     n_left, n_components = embedded["classes"], embedded["components"]
