@@ -10,6 +10,7 @@ import dask
 from distributed import Client, LocalCluster, performance_report
 
 from ..config.models import Cluster, KubernetesCluster, SlurmCluster
+from ..core.machine import WORKER_PROFILE
 from .existing_scheduler import address_cluster
 from .kubernetes import kubernetes_cluster
 from .limits import Section, n_workers, worker_memory
@@ -62,6 +63,7 @@ def _local(cluster: Cluster) -> Iterator[Client]:
     settings: dict[str, Any] = {
         "distributed.nanny.pre-spawn-environ": WORKER_THREADS | FREE_AT_ONCE,
         "distributed.worker.daemon": True,
+        "distributed.worker.profile.enabled": WORKER_PROFILE,
         "distributed.comm.timeouts.connect": "60s",
         # A killed worker may take longer to restart than Dask's default of 15 s. Dask would then drop it, and without
         # any worker the run would wait forever.

@@ -16,6 +16,7 @@ from distributed import Client
 
 from ..config.models import SlurmCluster
 from ..core.errors import ConfigError, LleError
+from ..core.machine import WORKER_PROFILE
 from .existing_scheduler import innermost
 from .version_check import check_versions
 
@@ -26,6 +27,7 @@ LIFETIME_SHARE = 0.9  # workers stop before SLURM kills them, and hand over thei
 LIFETIME_STAGGER = 0.05  # spread of the stops, as a share of the wall time
 JOB_NAME = "lle-worker"
 OWN_DASHBOARD = "127.0.0.1:0"
+ENVIRONMENT = ("export NUMBA_NUM_THREADS=1", f"export DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED={WORKER_PROFILE}")
 COMMANDS = ("sbatch", "scancel", "squeue")
 
 
@@ -83,7 +85,7 @@ def job_options(cluster: SlurmCluster) -> dict[str, Any]:
         "interface": cluster.interface,
         "job_name": JOB_NAME,
         "job_extra_directives": list(cluster.directives),
-        "job_script_prologue": ["export NUMBA_NUM_THREADS=1", *cluster.prologue],
+        "job_script_prologue": [*ENVIRONMENT, *cluster.prologue],
         "worker_extra_args": [
             "--lifetime", f"{lifetime}s", "--lifetime-stagger", f"{math.ceil(LIFETIME_STAGGER * cluster.walltime)}s",
             "--dashboard-address", OWN_DASHBOARD,  # the default would listen on every network of the node

@@ -20,6 +20,8 @@ CGROUP_FILES = (  # limit, usage, and the reclaimable page cache included in the
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 SOLVER_SHARE = 0.8
+# The profiler of a Dask worker calls sys._current_frames(), which can deadlock in Python 3.11 (CPython gh-106883).
+WORKER_PROFILE = sys.version_info >= (3, 12)
 PACKAGES = (
     "lle-pipeline", "numpy", "scipy", "zarr", "dask", "dask-ml", "pynndescent", "pypardiso", "mkl", "scikit-learn",
 )  # fmt: skip

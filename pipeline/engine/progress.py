@@ -58,6 +58,7 @@ class RunProgress:
         self.reused[step.stage] = self.reused.get(step.stage, 0) + done
         if done == step.n_blocks:
             return
+        self._end_waiting()  # of a step that failed
         self._print_reused()
         if step.runs.remark:
             self.say(step.runs.remark)

@@ -25,10 +25,11 @@ from unittest import mock
 
 import dask
 import yaml
-from distributed import Client, LocalCluster, WorkerPlugin
+from distributed import Client, WorkerPlugin
 
 from pipeline.cli.commands import main as lle
-from pipeline.config.models import load_config
+from pipeline.clusters.connect import connect
+from pipeline.config.models import Cluster, load_config
 from pipeline.core.errors import Interrupted, LleError
 from pipeline.engine import checkpoint, execute, plan
 from pipeline.engine.plan import WORKER, BlockReport, Step
@@ -221,14 +222,10 @@ def logged_starts(log: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def workers() -> Iterator[Client]:
     """Two worker processes, kept for several runs."""
-    settings = {"distributed.scheduler.allowed-failures": 1, "distributed.worker.daemon": True,
-                "distributed.deploy.lost-worker-timeout": "1 hour"}  # fmt: skip
     with (
-        dask.config.set(settings),
-        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0",
-                     memory_limit="2GiB", silence_logs=50) as cluster,
-        Client(cluster) as client,
-    ):  # fmt: skip
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        connect(Cluster(kind="local", workers=2, memory="2GiB")) as client,
+    ):
         yield client
 
 

@@ -263,6 +263,12 @@ class TestSafety:
             seconds = dask.utils.parse_timedelta(settings["distributed"]["comm"]["timeouts"]["connect"])
             assert seconds == float(death.partition("=")[2]) >= 300
 
+    def test_workers_have_no_profiler_which_can_stop_python_3_11(self, objects):
+        for part in ("worker", "memory"):
+            given = {each["name"]: each.get("value") for each in container(pods(objects)[part])["env"]}
+            settings = dask.config.collect_env({key: value for key, value in given.items() if value is not None})
+            assert settings["distributed"]["worker"]["profile"]["enabled"] is False
+
     def test_the_operator_adds_its_labels_to_ours(self, objects):
         cluster, group = custom_resources(objects)
         for pod in (cluster["spec"]["scheduler"], cluster["spec"]["worker"], group["spec"]["worker"]):

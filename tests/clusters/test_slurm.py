@@ -188,6 +188,7 @@ class TestOptions:
         for line in ("-p normal", "--cpus-per-task=16", "--mem=64G", "-t 0-04:00:00", "--exclude=node013"):
             assert f"#SBATCH {line}\n" in script
         assert "export NUMBA_NUM_THREADS=1\n" in script
+        assert f"export DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED={sys.version_info >= (3, 12)}\n" in script
         assert "--nworkers 16" in script
         assert "--nthreads 1 " in script
 

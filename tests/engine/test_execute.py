@@ -121,6 +121,12 @@ def client():
         yield client
 
 
+@pytest.mark.slow
+def test_workers_have_no_profiler_which_can_stop_python_3_11(client):
+    profilers = client.run(lambda dask_worker: "profile" in dask_worker.periodic_callbacks)
+    assert set(profilers.values()) == {sys.version_info >= (3, 12)}
+
+
 @pytest.fixture(params=["serial", "distributed"])
 def executor(request):
     if request.param == "serial":

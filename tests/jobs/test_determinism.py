@@ -2,12 +2,14 @@
 
 import functools
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
 from pipeline.clusters.connect import connect
 from pipeline.config.models import Cluster
+from pipeline.core.machine import WORKER_PROFILE
 from pipeline.engine.checkpoint import read_reports
 from pipeline.search import cell_groups
 from tests.benchmarks.faults import Job
@@ -64,6 +66,7 @@ def test_numbers_of_processes_give_the_same_bytes(tmp_path, serial, n_workers):
 ])  # fmt: skip
 def test_numbers_of_threads_give_the_same_bytes(tmp_path, serial, threads, names):
     with (
+        dask.config.set({"distributed.worker.profile.enabled": WORKER_PROFILE}),
         LocalCluster(
             n_workers=1,
             threads_per_worker=threads,
