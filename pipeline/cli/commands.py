@@ -8,8 +8,6 @@ import json
 import os
 import sys
 import time
-import traceback
-from collections.abc import Callable
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -17,12 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..core.address_space import explained, is_out_of_memory
 from ..core.compiler_cache import ensure_compiler_cache
-from ..core.credentials import redact
-from ..core.errors import ConfigError, LleError
+from ..core.errors import ConfigError
 from ..core.machine import reproducible_environment
-from ..core.signals import interruptible
+from .finish import finish
 from .output import (
     describe_check,
     describe_plan,
@@ -33,7 +29,7 @@ from .output import (
     describe_transform,
     describe_validation,
 )
-from .usage_errors import Commands, failure_json
+from .usage_errors import Commands
 
 if TYPE_CHECKING:
     from ..config.models import Config
@@ -97,7 +93,7 @@ def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fr
                 "blocks_reused": result.reused, "published": result.version, "unchanged": result.unchanged,
                 "metrics": result.metrics}  # fmt: skip
 
-    _finish(act, as_json, describe_run, resumes=True)
+    finish(act, as_json, describe_run, resumes=True)
 
 
 @app.command()
@@ -119,7 +115,7 @@ def sweep(configs: ConfigPaths,
         return {"store": result.url, "seconds": round(result.seconds, 2), "experiments": len(result.rows),
                 "steps": result.counts}  # fmt: skip
 
-    _finish(act, as_json, describe_sweep, resumes=True)
+    finish(act, as_json, describe_sweep, resumes=True)
 
 
 @app.command()
@@ -131,7 +127,7 @@ def plan(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, a
     def act() -> dict[str, Any]:
         return plan_summary(_load(config, set_, store))
 
-    _finish(act, as_json, describe_plan)
+    finish(act, as_json, describe_plan)
 
 
 @app.command()
@@ -143,7 +139,7 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
     def act() -> dict[str, Any]:
         return validate_config(_load(config, set_, store))
 
-    _finish(act, as_json, describe_validation)
+    finish(act, as_json, describe_validation)
 
 
 @app.command()
@@ -162,7 +158,7 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
             suggestions.write_config(loaded, suggestion["suggested"], write)
         return {**suggestion, "written": None if write is None else str(write)}
 
-    _finish(act, as_json, lambda suggestion: describe_suggestion(suggestion, config))
+    finish(act, as_json, lambda suggestion: describe_suggestion(suggestion, config))
 
 
 @app.command()
@@ -179,7 +175,7 @@ def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> No
             state = status_of(store)
         return state
 
-    _finish(act, as_json, describe_status)
+    finish(act, as_json, describe_status)
 
 
 @app.command()
@@ -193,7 +189,7 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
         with reading(store) as opened:
             return check(opened, lambda: other_versions(store, opened))
 
-    _finish(act, as_json, describe_check)
+    finish(act, as_json, describe_check)
 
 
 @app.command()
@@ -208,7 +204,7 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
             rebuild_report(opened)
             return {"report": f"{opened.url}/report/index.html"}
 
-    _finish(act, as_json, lambda result: str(result["report"]))
+    finish(act, as_json, lambda result: str(result["report"]))
 
 
 @app.command()
@@ -222,7 +218,7 @@ def export(store: StoreUrl, out: OutFile, with_: WithColumns = None, as_json: As
         with reading(store) as opened:
             return {"rows": export_run(opened, out, tuple(with_ or ())), "path": out, "store": opened.url}
 
-    _finish(act, as_json, lambda result: f"{result['rows']} rows written to {result['path']}")
+    finish(act, as_json, lambda result: f"{result['rows']} rows written to {result['path']}")
 
 
 @app.command()
@@ -261,7 +257,7 @@ def transform(
         )  # fmt: skip
         return {**asdict(done), "seconds": round(done.seconds, 2)}
 
-    _finish(act, as_json, describe_transform, resumes=True)
+    finish(act, as_json, describe_transform, resumes=True)
 
 
 @app.command()
@@ -302,41 +298,3 @@ def _load(config: Path, overrides: list[str] | None, store: str | None) -> "Conf
     from ..config.models import load_config
 
     return load_config(config, tuple(overrides or ()), store)
-
-
-def _finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable[[dict[str, Any]], str],
-            resumes: bool = False) -> None:  # fmt: skip
-    """Run a command's body; print its result or its error; end with its exit code."""
-    try:
-        with interruptible():
-            result = act()
-    except LleError as error:
-        result_so_far = getattr(error, "result", None)
-        details = {} if result_so_far is None else {"store": result_so_far.store, "metrics": result_so_far.metrics}
-        partial_plan = getattr(error, "plan", None)
-        if partial_plan is not None and not as_json:
-            typer.echo(describe(partial_plan))
-        details |= partial_plan or {}
-        _fail(type(error).__name__, str(error), error.exit_code, as_json, resumes, details)
-    except Exception as error:
-        if os.environ.get("LLE_DEBUG"):
-            typer.echo(redact(traceback.format_exc()), err=True)
-        if is_out_of_memory(error):
-            _fail("NotEnoughMemory", explained(error), 1, as_json, resumes)
-        text = f"{type(error).__name__}: {error}. This is an error of the program; LLE_DEBUG=1 shows where"
-        _fail("InternalError", text, 1, as_json)
-    else:
-        typer.echo(json.dumps({"status": "done", **result}) if as_json else describe(result))
-
-
-def _fail(
-    kind: str, message: str, code: int, as_json: bool, resumes: bool = False, details: dict[str, Any] | None = None
-) -> None:
-    message = redact(message)
-    typer.echo(f"lle: {message}", err=True)
-    if code in {130, 143} and resumes:
-        typer.echo("Everything finished is kept; run the same command again to resume.", err=True)
-    if as_json:
-        typer.echo(failure_json(kind, message, code, details))
-    sys.stdout.flush()
-    raise typer.Exit(code)

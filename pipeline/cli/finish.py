@@ -1,0 +1,54 @@
+"""The end of a command: its result or its error on stdout and stderr, and its exit code."""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from ..core.address_space import explained, is_out_of_memory
+from ..core.credentials import redact
+from ..core.errors import LleError
+from ..core.signals import interruptible
+from .usage_errors import failure_json
+
+
+def finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable[[dict[str, Any]], str],
+            resumes: bool = False) -> None:  # fmt: skip
+    """Run a command's body; print its result or its error; end with its exit code."""
+    try:
+        with interruptible():
+            result = act()
+    except LleError as error:
+        result_so_far = getattr(error, "result", None)
+        details = {} if result_so_far is None else {"store": result_so_far.store, "metrics": result_so_far.metrics}
+        partial_plan = getattr(error, "plan", None)
+        if partial_plan is not None and not as_json:
+            typer.echo(describe(partial_plan))
+        details |= partial_plan or {}
+        _fail(type(error).__name__, str(error), error.exit_code, as_json, resumes, details)
+    except Exception as error:
+        if os.environ.get("LLE_DEBUG"):
+            typer.echo(redact(traceback.format_exc()), err=True)
+        if is_out_of_memory(error):
+            _fail("NotEnoughMemory", explained(error), 1, as_json, resumes)
+        text = f"{type(error).__name__}: {error}. This is an error of the program; LLE_DEBUG=1 shows where"
+        _fail("InternalError", text, 1, as_json)
+    else:
+        typer.echo(json.dumps({"status": "done", **result}) if as_json else describe(result))
+
+
+def _fail(
+    kind: str, message: str, code: int, as_json: bool, resumes: bool = False, details: dict[str, Any] | None = None
+) -> None:
+    message = redact(message)
+    typer.echo(f"lle: {message}", err=True)
+    if code in {130, 143} and resumes:
+        typer.echo("Everything finished is kept; run the same command again to resume.", err=True)
+    if as_json:
+        typer.echo(failure_json(kind, message, code, details))
+    sys.stdout.flush()
+    raise typer.Exit(code)
