@@ -32,6 +32,8 @@ MOVED = 0.3
 """Residual of the alignment, relative to the earlier coordinates, above which they have changed."""
 UNRELATED = math.sqrt(2.0)
 """That residual for unrelated coordinates of equal size."""
+SMALL_REG = 1e-3
+"""weights.reg below which the lowest eigenvalues of M are often below the rounding errors of its entries."""
 WITHOUT_LOCAL_FIT = 0.03
 """weights.reg from which on weights are those of a noisy neighbourhood (docs/explanations/reg.md)."""
 

@@ -27,6 +27,7 @@ def warnings(metrics: Metrics, config: Config) -> list[str]:
         *_of_neighbor_counts(metrics),
         *_of_graph(metrics, config),
         *_of_clumps(metrics, config),
+        *_of_replaced_solver(metrics, config),
         *_of_eigenpairs(metrics, config),
         *_of_quality(metrics, config),
         *_of_alignment(metrics.get("alignment")),
@@ -147,6 +148,20 @@ def clumps_of(metrics: Metrics) -> list[tuple[int, int, float, int]]:
             if value < bounds.CLUMP_SHARE * size
         ]
     return sorted(clumps, key=lambda clump: clump[2] / clump[3])
+
+
+def _of_replaced_solver(metrics: Metrics, config: Config) -> list[str]:
+    """A sentence if the requested eigensolver could not factor its matrix, and another one took its place."""
+    used = (metrics.get("reg") or {}).get("value")
+    reg = f", or a larger weights.reg (now {used:g})" if used is not None and used < bounds.SMALL_REG else ""
+    for component, solver in enumerate(metrics.get("solvers") or []):
+        if reason := solver.get("requested_failed"):
+            return [
+                f"eigensolver.method {config['eigensolver']['method']} could not factor its matrix in component "
+                f"{component}: {reason}. The method {solver['method']} computed the eigenpairs instead. "
+                f"Set eigensolver.method: auto{reg}"
+            ]
+    return []
 
 
 def _of_eigenpairs(metrics: Metrics, config: Config) -> list[str]:

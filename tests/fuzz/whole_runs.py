@@ -40,6 +40,8 @@ def run(rng: np.random.Generator, shared: Path, own: Path) -> str:
     config = random_config(rng, X, own)
     path = write(own / "config.yaml", yaml.safe_dump(config))
     ended = call("run", path, codes=(0, 2, 3))
+    if ended.answer.get("error") == "FactorizationError":
+        raise BrokenRule(f"no other eigensolver was tried: {ended.answer}\n{path.read_text()}")
     if ended.code:
         return ended.outcome
     try:

@@ -266,6 +266,17 @@ def test_changed_method_keeps_the_neighbors_and_deletes_arrays_of_the_old_one(tm
     assert Store(store.url).read_all("embedding").tobytes() == first
 
 
+def test_requested_cholesky_of_a_flat_m_is_replaced_with_a_warning(tmp_path):
+    """LTSA with as many coordinates as features: M of exactly flat data cannot be factored with one point pinned."""
+    X = np.random.default_rng(7).standard_normal((450, 3))
+    store, result = run_on(tmp_path, X, "ltsa", eigensolver={"n_components": 3, "method": "shift_invert"})
+    assert result["metrics"]["solver"]["method"] == "polynomial"
+    [warning] = [text for text in result["metrics"]["warnings"] if text.startswith("eigensolver.method shift_invert")]
+    assert "not positive definite" in warning
+    assert "eigensolver.method: auto" in warning
+    assert largest_angle(store.read_all("embedding"), X - X.mean(axis=0)) < 1e-5
+
+
 def test_square_factor_of_another_method_is_not_treated_as_lle(tmp_path):
     """A Hessian eigenmap of one coordinate has one row for each point, without diagonal entries."""
     X = sample("s_curve", 0, 600, 5, 0.0, 0.0).points

@@ -29,6 +29,7 @@ def config_of(**sections: Any) -> dict[str, Any]:
 
 CONFIG = config_of()
 POLYNOMIAL = [{"method": "polynomial", "converged": False, "rounding_floor": 1e-15}]
+REPLACED = [{"method": "polynomial", "converged": True, "requested_failed": "M is not positive definite"}]
 REG_WAS_CHOSEN = {"reg": {"value": 0.1, "reason": "auto"}}
 
 
@@ -52,6 +53,13 @@ def test_run_within_all_bounds_has_none() -> None:
         ({"participation": [[300.0, 3.0]]}, ["coordinate 2 of component 0 on about 3 of 490", "reg (now 0.001"]),
         ({"participation": [[300.0, 3.0]], **REG_WAS_CHOSEN}, ["clumps", "A larger neighbors.n_neighbors (now 12)"]),
         ({"solvers": POLYNOMIAL}, ["did not reach its tolerance", "eigensolver.max_degrees (now 20000)"]),
+        (
+            {"solvers": REPLACED, "reg": {"value": 1e-9}},
+            [
+                "component 0: M is not positive definite. The method polynomial",
+                "auto, or a larger weights.reg (now 1e-09)",
+            ],
+        ),
         ({"residuals": [[0.23, 1e-9]]}, ["1 eigenvalue is not above", "residual 0.23", "weights.reg", "1e-12"]),
         ({"eigenvalues": [[1e-16, 1e-15]]}, ["2 eigenvalues are not above", "1.0e-16", "n_neighbors"]),
         (

@@ -220,8 +220,7 @@ class PinnedCholesky(PseudoInverse):
         except FactorizationError as error:
             raise FactorizationError(
                 "M without one row and column is not positive definite in float64: its smallest eigenvalues are below "
-                "rounding errors (1e-16 of the largest), or the neighbour graph has several closed classes; set "
-                "eigensolver.method to factored or polynomial, and neighbors.reverse to auto"
+                "rounding errors (1e-16 of the largest), or the neighbour graph has several closed classes"
             ) from error
 
     def apply(self, right: F64) -> F64:

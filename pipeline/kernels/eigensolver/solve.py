@@ -73,6 +73,8 @@ class SolverStats:
     """Corrections of the vectors after the Krylov space."""
     rounding_floor: float
     """eps lambda_max, in the unit of an eigenvalue; divided by an eigenvalue, the smallest residual in float64."""
+    requested_failed: str = ""
+    """Why the requested method could not factor its matrix; another method then computed the pairs."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ def bottom_eigenpairs(
         method: auto, factored (square A only), shift_invert or polynomial. A few hundred points are always solved with
             the dense method. auto uses the first of these methods that fits ``max_memory``, can be factored, and
             converges. It starts a factorization longer than ``factor_cost.patience_seconds`` only after polynomial has
-            run for half of the predicted time without converging.
+            run for half of the predicted time without converging. A requested method that cannot factor its matrix is
+            replaced by auto's choice from the other methods; ``stats.requested_failed`` is the reason.
         pin: a point in the closed class of A's graph; None: the function finds one.
         cost_matrix: loads M (n, n); called by shift_invert only.
         tol: bound on residuals and vector errors; the head of this file gives the limits of float64.
@@ -138,7 +141,6 @@ def bottom_eigenpairs(
         ConfigError: m or the method does not fit A; or sigma is above a requested eigenvalue.
         BoundsNotMet, InputError: the null space of A has more than one dimension (several closed classes).
         NotEnoughMemory: the requested method does not fit, or, with auto, no method does.
-        FactorizationError: the requested method could not factor its matrix.
     """
     factor = canonical(factor)
     _check(factor, n_vectors, method)
@@ -155,11 +157,9 @@ def bottom_eigenpairs(
         if method != "auto":
             try:
                 return _solve(method, ROUTES[method], problem)
-            except FactorizationError as error:
-                raise FactorizationError(
-                    f"eigensolver.method {method}: {error}. Other methods factor other matrices: set the method to "
-                    f"auto, which tries the next method after a failure, or raise weights.reg"
-                ) from error
+            except FactorizationError as error:  # every method has the same result; only its cost differs
+                spectrum = _first_that_converges(problem, {method: f"{method}: {error}"})
+                return replace(spectrum, stats=replace(spectrum.stats, requested_failed=str(error)))
         return _first_that_converges(problem, skip)
 
 
@@ -216,7 +216,10 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
     outcome = route(problem)
     values, tolerances = outcome.pairs.values, problem.tolerances
     if tolerances.has_null_vector(values) and not problem.flat:
-        cause = "its neighbour graph has several closed classes; set neighbors.reverse to auto (lle) or 4, or "
+        cause = (
+            "weights.reg is too small for float64, or its neighbour graph has several closed classes; raise "
+            "weights.reg, set neighbors.reverse to auto (lle) or 4, or "
+        )
         if problem.null is not None:
             cause = "edges whose weights are zero in float64 cut this component apart; raise weights.t, or "
         raise InputError(

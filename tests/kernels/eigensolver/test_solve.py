@@ -195,12 +195,38 @@ def test_the_answer_does_not_depend_on_the_pin(pin):
 
 
 def test_default_pin_is_in_the_closed_class():
-    A, transient = roll_with_outliers(800, 4, 5)
+    A, _ = roll_with_outliers(800, 4, 5)
     solution = solve(A[::-1][:, ::-1], 2, "factored")  # the transient points come first
     assert solution.converged
     assert largest_angle(solution.vectors[::-1], solve(A, 2, "polynomial").vectors) < 1e-4
-    with pytest.raises(FactorizationError, match="singular"):
-        solve(A, 2, "factored", pin=int(transient[0]))
+
+
+def test_method_that_cannot_factor_is_replaced_by_the_next_one_with_the_same_result():
+    A, transient = roll_with_outliers(800, 4, 5)
+    replaced = solve(A, 2, "factored", pin=int(transient[0]))
+    assert replaced.stats.method == "shift_invert"
+    assert "singular" in replaced.stats.requested_failed
+    right = solve(A, 2, "factored")
+    assert right.stats.requested_failed == ""
+    np.testing.assert_allclose(replaced.eigenvalues, right.eigenvalues, rtol=1e-8)
+    assert largest_angle(replaced.vectors, right.vectors) < 1e-6
+
+
+def test_weights_that_reproduce_all_points_are_refused_with_the_key():
+    """With six neighbours in three dimensions and a tiny reg the coordinates of the input are null vectors of M."""
+    with pytest.raises(InputError, match=r"weights\.reg is too small.*raise weights\.reg"):
+        solve(lle_factor(points("s_curve", 810, 3), 6, 1e-12), 2, "auto")
+
+
+def test_m_below_rounding_errors_is_factored_as_a():
+    """With a tiny reg the lowest eigenvalues of M are below its rounding errors, but those of A are not."""
+    A = lle_factor(points("circle", 810, 3), 6, 1e-12)
+    solution = solve(A, 2, "shift_invert")
+    assert solution.stats.method == "factored"
+    assert "not positive definite" in solution.stats.requested_failed
+    assert "not positive definite" in solution.stats.reason
+    check(solution, A, 2)
+    np.testing.assert_allclose(solution.eigenvalues, oracle(A, 2)[0], rtol=1e-3)
 
 
 def test_auto_uses_shift_invert_after_a_bad_pin():
@@ -397,17 +423,3 @@ def test_tolerances_follow_rounding_where_it_is_above_tol():
 
 def test_reproducible_environment_is_read_by_mkl():
     assert reproducible_environment() == {"MKL_CBWR": "AUTO,STRICT"}
-
-
-def test_failure_of_a_requested_method_names_alternatives(monkeypatch):
-    def fail(problem):
-        raise FactorizationError("PARDISO ended with error -4")
-
-    monkeypatch.setitem(solve_module.ROUTES, "shift_invert", fail)
-    factor = csr_array(np.eye(900) - np.roll(np.eye(900), 1, axis=1))
-    with pytest.raises(FactorizationError, match=r"method shift_invert: PARDISO .* auto") as caught:
-        bottom_eigenpairs(
-            factor, 2, method="shift_invert", pin=0, cost_matrix=lambda: factor, tol=1e-8, max_memory=2**30, sigma=0.0,
-            n_threads=1, initial=None, max_degrees=10,
-        )  # fmt: skip
-    assert caught.value.exit_code == 2
