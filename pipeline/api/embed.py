@@ -22,11 +22,13 @@ from ..core.machine import reproducible_environment
 from ..engine.plan import RunResult
 from ..engine.progress import RunProgress
 from ..inputs import ColumnRoles
+from ..jobs.layout import fits_memory
 from ..jobs.run import run
 from ..report.bounds import DROPPED_SHARE
 from ..stages.registry import stages_of
 from ..storage import array_specs
 from ..storage.lock import RunLock
+from ..storage.memory_objects import memory_root
 from ..storage.store import Store
 from ..storage.versions import Versions
 from .array_input import FIT, digest_of, input_section, remove_unnamed
@@ -132,6 +134,8 @@ def finished_run(
 ) -> Iterator[tuple[Store, RunResult]]:
     """Run the stages on X. Without output.store, the store is deleted at the end of the `with` block.
 
+    The store of a small run in this process is in memory, that of any other run without output.store in a folder.
+
     A run with output.store resumes: for the same X, results that do not depend on the changed sections are kept.
     `names` of the columns of X are stored, so that `lle transform` matches tables by name.
 
@@ -140,8 +144,10 @@ def finished_run(
     """
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
-    with python_errors(), tempfile.TemporaryDirectory(prefix="lle-") as folder:
+    with python_errors(), tempfile.TemporaryDirectory(prefix="lle-") as folder, memory_root() as url:
         config = _complete_config(X, sections, Path(folder), labels)
+        if config.output.store == _temporary_store(Path(folder)) and fits_memory(config):
+            config = config.model_copy(update={"output": config.output.model_copy(update={"store": url})})
         progress = _progress(verbose, config)
         result = run(config, fresh=False, progress=progress)
         _remove_old_inputs(config)
@@ -169,7 +175,7 @@ def _complete_config(X: Any, sections: dict[str, Any], folder: Path, labels: Any
     if "input" in sections:
         raise ConfigError("config: input is what X is; remove the section, or pass it as X")
     own_defaults: dict[str, dict[str, Any]] = {
-        "output": {"store": str(folder / "run.zarr"), "report": False}, "execution": {"cluster": SERIAL}
+        "output": {"store": _temporary_store(folder), "report": False}, "execution": {"cluster": SERIAL}
     }  # fmt: skip
     data = {**sections}
     for name, defaults in own_defaults.items():
@@ -199,6 +205,10 @@ def _complete_config(X: Any, sections: dict[str, Any], folder: Path, labels: Any
             f"{{'kind': 'zarr', 'url': 's3://bucket/points.zarr'}}, or set the kind to serial or local"
         )
     return config
+
+
+def _temporary_store(folder: Path) -> str:
+    return str(folder / "run.zarr")
 
 
 def _remove_old_inputs(config: Config) -> None:

@@ -5,14 +5,17 @@ from typing import Any
 
 from ..clusters.limits import expected_workers, memory_of_workers
 from ..config.models import Config, resolved
-from ..core.machine import versions
+from ..core.machine import available_memory, versions
 from ..engine import task_costs
 from ..engine.plan import Layout, block_points_for, walk
 from ..inputs import Source
 from ..inputs.suspect_columns import suspect_columns
 from ..stages import ingest
 from ..stages.registry import stages_of
+from ..stages.solve_embedding import ISOLATED_POINTS
 from ..storage.store import Store
+
+MEMORY_STORE_BYTES = 512 * 2**20
 
 
 def run_attributes(config: Config, source: Source) -> dict[str, Any]:
@@ -57,6 +60,23 @@ def check_layout(config: Config, layout: Layout, limit: int | None = None) -> No
     """Raises NotEnoughMemory if a step of the plan does not fit a worker of `limit` bytes (None: as configured)."""
     steps, _ = walk(stages_of(config.method), config, layout)
     task_costs.check_plan(steps, _worker_limit(config, limit))
+
+
+def fits_memory(config: Config) -> bool:
+    """Whether the temporary store of a run can be in the memory of this process: a small run without other processes.
+
+    The plan's bound on the bytes of the store decides. It is up to five times what a run writes.
+    """
+    if (
+        config.execution.cluster.kind != "serial"
+        or config.output.keep is not None
+        or config.input.fit_sample is not None
+    ):
+        return False
+    layout = layout_of(config, ingest.open_input(config))
+    steps, _ = walk(stages_of(config.method), config, layout)
+    n_bytes = sum(step.writes.disk_bytes for step in steps)
+    return layout.n_input < ISOLATED_POINTS and n_bytes <= min(MEMORY_STORE_BYTES, available_memory() // 8)
 
 
 def _worker_limit(config: Config, limit: int | None) -> int | None:

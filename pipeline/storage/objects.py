@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlparse
 
 from ..core.credentials import find_secret, redact, without_user
 from ..core.errors import ConfigError, StoreError
+from .memory_objects import MemoryObjects, is_in_memory
 from .object_protocol import Objects
 from .retries import CLIENT_RETRY, retried
 from .storage_errors import persist, storage_errors
@@ -32,7 +33,9 @@ T = TypeVar("T")
 
 
 def open_objects(url: str) -> Objects:
-    """The objects under a path, a file:// URL, or any URL that obstore knows (s3://, gs://, az://, memory://)."""
+    """The objects under a path, a file:// URL, a store in memory, or any URL that obstore knows (s3://, gs://, az://)."""
+    if is_in_memory(url):
+        return MemoryObjects(url)
     _refuse_secrets(url)
     parsed = urlparse(url)
     if parsed.scheme in {"", "file"} or len(parsed.scheme) == 1:

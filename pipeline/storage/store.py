@@ -19,6 +19,7 @@ from ..core.lazy_import import lazy_module
 from .array_specs import FORMAT_VERSION, PlannedArray
 from .bundles import Bundles
 from .locate import Kind, has_versions, identify
+from .memory_objects import is_in_memory
 from .records import CHECKED, FORMAT, are_as_written, with_checksums
 from .storage_errors import explain_remote, persist, storage_errors
 
@@ -36,7 +37,14 @@ WRITE_ALL: Any = {"write_empty_chunks": True}  # also store chunks that equal th
 
 
 class Store(Bundles):
-    """Arrays, bundles and JSON objects under one URL."""
+    """Arrays, bundles and JSON objects under one URL. For the URL of a store in memory it is a `StoreInMemory`."""
+
+    def __new__(cls, url: str) -> "Store":
+        if cls is Store and is_in_memory(url):
+            from .store_in_memory import StoreInMemory  # noqa: PLC0415 (a subclass)
+
+            return super().__new__(StoreInMemory)
+        return super().__new__(cls)
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -202,11 +210,8 @@ class Store(Bundles):
 
     def write(self, name: str, start: int, values: Array) -> None:
         """Write whole blocks from row `start` on. Raises ValueError if the rows are not whole blocks."""
-        array = self.array(name)
-        block = block_of(array)
-        stop = start + len(values)
-        if start % block or stop > array.shape[0] or (stop % block and stop != array.shape[0]):
-            raise ValueError(f"{name}[{start}:{stop}] is not a whole number of blocks of {block} rows")
+        array = self.require_whole_blocks(name, start, len(values))
+        block, stop = block_of(array), start + len(values)
         self.before_write()
 
         def write() -> None:
@@ -218,6 +223,14 @@ class Store(Bundles):
                 array[start:stop] = values
 
         persist(write, f"{self.url}/{name}")
+
+    def require_whole_blocks(self, name: str, start: int, n_rows: int) -> "zarr.Array[Any]":
+        """The array of a name. Raises ValueError if `n_rows` rows from row `start` on are not whole blocks of it."""
+        array = self.array(name)
+        block, stop = block_of(array), start + n_rows
+        if start % block or stop > array.shape[0] or (stop % block and stop != array.shape[0]):
+            raise ValueError(f"{name}[{start}:{stop}] is not a whole number of blocks of {block} rows")
+        return array
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Rows [start, stop). Raises CorruptChunk if a chunk is missing or fails its checksum."""

@@ -20,7 +20,9 @@ import pipeline
 from pipeline import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
 from pipeline.api.array_input import input_section, row_blocks
 from pipeline.api.embed import finished_run
+from pipeline.config.models import check_config
 from pipeline.core.errors import ConfigError, CorruptChunk, InputError, Interrupted
+from pipeline.jobs.layout import fits_memory
 from pipeline.storage.store import Store
 from tests.support.paths import REPOSITORY
 from tests.support.points import swiss_roll
@@ -267,3 +269,39 @@ def test_warnings_of_the_report_are_python_warnings_issued_once() -> None:
     assert any("trustworthiness is low" in text for text in texts)
     assert texts == 2 * model.metrics_["warnings"]
     assert issubclass(EmbeddingWarning, UserWarning)
+
+
+class TestStoreInMemory:
+    """The temporary store of a small run is in memory; results do not depend on where it is."""
+
+    def run(self, X, monkeypatch, max_bytes=None, **sections):
+        if max_bytes is not None:
+            monkeypatch.setattr("pipeline.jobs.layout.MEMORY_STORE_BYTES", max_bytes)
+        with finished_run(X, {**QUICK, **sections}) as (store, result):
+            return store.url.startswith("process-memory:"), store.read_all("embedding"), result.metrics
+
+    def test_results_are_those_of_a_store_on_disk(self, roll, monkeypatch):
+        blocks = {"block_points": 90, "cluster": {"kind": "serial"}}  # several blocks: rows are exchanged between them
+        X = np.concatenate([roll, roll[:7]])
+        in_memory, Y, metrics = self.run(X, monkeypatch, execution=blocks)
+        on_disk, same_Y, same_metrics = self.run(X, monkeypatch, 0, execution=blocks)
+        assert (in_memory, on_disk) == (True, False)
+        np.testing.assert_array_equal(Y, same_Y)
+        for key in ("eigenvalues", "trustworthiness", "recall", "nnz_cost_matrix", "duplicates_merged"):
+            assert metrics[key] == same_metrics[key]
+
+    @pytest.mark.parametrize(
+        "sections",
+        [{"output": {"store": "x.zarr", "keep": 2}}, {"input": {"fit_sample": 60}},
+         {"execution": {"cluster": {"kind": "local", "workers": 2}}}],
+        ids=["versions", "sample", "workers"],
+    )  # fmt: skip
+    def test_runs_of_several_stores_or_processes_are_on_disk(self, roll, tmp_path, sections):
+        np.save(tmp_path / "x.npy", roll)
+        plain = {
+            "input": {"kind": "npy", "path": str(tmp_path / "x.npy")}, "output": {"store": "x.zarr"},
+            "execution": {"cluster": {"kind": "serial"}},
+        }  # fmt: skip
+        assert fits_memory(check_config(plain, "test"))
+        changed = {name: {**section, **sections.get(name, {})} for name, section in plain.items()}
+        assert not fits_memory(check_config(changed, "test"))

@@ -1,0 +1,91 @@
+"""Objects in the memory of this process, for the temporary store of a small fit: no file is written."""
+
+import contextlib
+import math
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..core.errors import StoreError
+from .object_protocol import Objects
+
+SCHEME = "process-memory"
+
+_roots: dict[str, dict[str, tuple[Any, float]]] = {}
+"""URL -> name -> (content, time of writing). A content is bytes, or what `StoreInMemory` keeps as Python objects."""
+
+
+@contextlib.contextmanager
+def memory_root() -> Iterator[str]:
+    """The URL of an empty store in memory, which lives until the end of the `with` block."""
+    url = f"{SCHEME}://{uuid.uuid4().hex}"
+    _roots[url] = {}
+    try:
+        yield url
+    finally:
+        del _roots[url]
+
+
+def is_in_memory(url: str) -> bool:
+    """Whether a URL names a store in memory.
+
+    >>> is_in_memory("process-memory://1f"), is_in_memory("runs/x.zarr")
+    (True, False)
+    """
+    return url.startswith(f"{SCHEME}://")
+
+
+class MemoryObjects:
+    """Objects of one root by name. Each operation on the dictionary is atomic, so threads may share a root."""
+
+    def __init__(self, url: str) -> None:
+        if url not in _roots:
+            raise StoreError(f"{url}: this store in memory was deleted, or belongs to another process")
+        self.url, self.contents = url, _roots[url]
+
+    def put(self, name: str, data: Any) -> None:
+        self.contents[name] = data, time.time()
+
+    def create(self, name: str, data: Any) -> bool:
+        entry = data, time.time()
+        return self.contents.setdefault(name, entry) is entry
+
+    def get(self, name: str) -> Any:
+        return self.contents.get(name, (None,))[0]
+
+    def names(self, prefix: str) -> list[str]:
+        folder = f"{prefix}/" if prefix else ""
+        return sorted(name for name in list(self.contents) if name.startswith(folder))
+
+    def folders(self, prefix: str) -> list[str]:
+        start = len(prefix) + 1 if prefix else 0
+        return sorted({name[start:].split("/")[0] for name in self.names(prefix) if "/" in name[start:]})
+
+    def copy(self, names: Sequence[str], source: Objects) -> None:
+        for name in names:
+            self.put(name, source.get(name))
+
+    def exists(self, name: str) -> bool:
+        return name in self.contents
+
+    def size(self, name: str) -> int:
+        content = self.get(name)
+        return len(content) if isinstance(content, bytes) else int(getattr(content, "nbytes", 0))
+
+    def delete(self, name: str) -> None:
+        for found in [name, *self.names(name)]:
+            self.contents.pop(found, None)
+
+    def delete_empty_folders(self) -> None:
+        """There are no folders."""
+
+    def place(self) -> Any:
+        """None: zarr does not read this root."""
+
+    def age(self, name: str) -> float:
+        return time.time() - self.contents[name][1] if name in self.contents else math.inf
+
+    def sweep(self) -> int:
+        """There are no partial objects."""
+        return 0

@@ -1,0 +1,89 @@
+"""A store in the memory of this process. Blocks are NumPy arrays, so nothing is encoded, and zarr is not used."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.errors import CorruptChunk, StoreError
+from .array_specs import PlannedArray
+from .memory_objects import MemoryObjects
+from .store import Store
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ArrayInMemory:
+    """The attributes of a zarr array that the program reads."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunks: tuple[int, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    shards: None = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+class StoreInMemory(Store):
+    """Arrays by block. As in a store on disk, a block that was never written is an error when it is read."""
+
+    objects: MemoryObjects
+
+    def create(self, planned: PlannedArray) -> None:
+        name, tail = planned.spec.name, planned.shape[1:]
+        self.objects.delete(name)
+        array = ArrayInMemory(
+            tuple(planned.shape), np.dtype(planned.dtype), (planned.block, *tail), {"block": planned.block}
+        )
+        self.objects.put(f"{name}/zarr.json", array)
+
+    def array(self, name: str) -> Any:
+        array = self.objects.get(f"{name}/zarr.json")
+        if array is None:
+            raise StoreError(f"{self.url}: has no array '{name}' yet")
+        return array
+
+    def write(self, name: str, start: int, values: Array) -> None:
+        array = self.require_whole_blocks(name, start, len(values))
+        self.before_write()
+        size = array.chunks[0]
+        for first in range(0, len(values), size):
+            block = np.empty((min(size, len(values) - first), *array.shape[1:]), array.dtype)
+            block[:] = values[first : first + size]
+            self.objects.put(self._object_of(array, name, (start + first) // size), block)
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        array = self.array(name)
+        size, stop = array.chunks[0], min(stop, array.shape[0])
+        out = np.empty((max(0, stop - start), *array.shape[1:]), array.dtype)
+        for block_index in range(start // size, -(-stop // size)):
+            block = self.objects.get(self._object_of(array, name, block_index))
+            if block is None:
+                raise CorruptChunk(name, str(block_index), "the chunk is missing or empty")
+            low, high = max(start, block_index * size), min(stop, (block_index + 1) * size)
+            out[low - start : high - start] = block[low - block_index * size : high - block_index * size]
+        return out
+
+    @staticmethod
+    def _object_of(array: Any, name: str, block: int) -> str:
+        return f"{name}/c/{block}"
+
+    def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array") -> None:
+        self.before_write()
+        self.objects.put(f"{group}/{block:05d}/rows", rows.copy())
+
+    def read_rows(self, group: str, block: int) -> "csr_array":
+        rows = self.objects.get(f"{group}/{block:05d}/rows")
+        if rows is None:
+            raise CorruptChunk(f"{group}/{block:05d}", "rows", "the chunk is missing or empty")
+        copy: csr_array = rows.copy()
+        return copy
