@@ -21,6 +21,7 @@ from ..core.machine import reproducible_environment
 from .finish import finish
 from .output import (
     describe_check,
+    describe_init,
     describe_plan,
     describe_run,
     describe_status,
@@ -76,6 +77,22 @@ Version = Annotated[
 @app.callback()
 def common_options(version: Version = False) -> None:
     """Locally Linear Embedding of millions of points as a distributed, resumable batch job."""
+
+
+@app.command()
+def init(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="the input: a file, a folder, a pattern or a URL")],
+    out: Annotated[Path, typer.Option("-o", "--output", metavar="CONFIG", help="the file to write")] = Path("job.yaml"),
+    as_json: AsJson = False,
+) -> None:
+    """Write a commented config for a data file: its kind, and which columns are features, label and id."""
+
+    from ..jobs.init import init as write_first_config
+
+    def act() -> dict[str, Any]:
+        return write_first_config(data, out)
+
+    finish(act, as_json, describe_init)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """Text output of the commands: each function turns a result into lines."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,17 @@ def describe_validation(valid: dict[str, Any]) -> str:
     fitted = f"; {valid['fit_sample']} rows are fitted, the others are placed" if valid["fit_sample"] else ""
     lines = [f"valid: {valid['n_input']} rows of {valid['n_features']} features, {valid['dtype']}{fitted}"]
     return "\n".join([*lines, *describe_columns(valid["columns"]), *(f"warning: {text}" for text in valid["warnings"])])
+
+
+def describe_init(written: dict[str, Any]) -> str:
+    size = f"{written['n_input']:,} rows of {written['n_features']:,} features"
+    lines = [f"{written['kind']}: {size}, {written['dtype']}"]
+    lines += describe_columns(written["columns"])
+    if written["columns"] is None and written["label"] is not None:
+        lines.append(f"label: {written['label']}")
+    config = shlex.quote(written["config"])
+    lines += [*(f"warning: {text}" for text in written["warnings"]), f"written: {written['config']}"]
+    return "\n".join([*lines, f"Read it, then: lle run {config}"])
 
 
 def describe_columns(columns: dict[str, Any] | None) -> list[str]:

@@ -14,6 +14,7 @@ MAX_BYTES = 2**22  # of a file: PyYAML takes 300 times the memory of a text of s
 MAX_DEPTH = 50  # maximum levels of nesting; a config has five
 MAX_VALUES = 100_000  # in a file, each alias counted with all that it stands for
 MAX_BITS = 128  # of a whole number
+PLAIN = re.compile(r"[A-Za-z_./][\w./-]*", re.ASCII)  # texts that may stand without quotes, also in lists
 FORBIDDEN = re.compile("[\0\ud800-\udfff]")  # no path and no message can hold them
 
 
@@ -161,6 +162,18 @@ def parse_value(text: str, where: str) -> Any:
 def to_yaml(data: dict[str, Any]) -> str:
     """Plain data as YAML text in the order given."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False)
+
+
+def quoted(text: str) -> str:
+    """A text as one line of YAML, quoted if YAML would read it as something else.
+
+    >>> print(quoted("rows.parquet"), quoted("yes"), quoted("a: b"), quoted("two\\nlines"))
+    rows.parquet "yes" "a: b" "two\\nlines"
+    """
+    if PLAIN.fullmatch(text) and parse(text) == text:
+        return text
+    dumped: str = yaml.dump(text, Dumper=_Dumper, default_style='"', width=float("inf"), allow_unicode=True)
+    return dumped.rstrip("\n")
 
 
 def _without_secrets(text: str) -> str:

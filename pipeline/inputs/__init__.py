@@ -12,7 +12,7 @@ from .damage import damage_as_input_error
 from .files import find_files
 from .row_filter import SampledRows, SelectedRows
 
-__all__ = ["ColumnRoles", "LabelKind", "Source", "TableColumns", "open_source", "table_columns"]
+__all__ = ["ColumnRoles", "LabelKind", "Source", "TableColumns", "array_shapes", "open_source", "table_columns"]
 
 # kind -> module and function; imported on use, so that a run loads only the reader it needs.
 _OPENERS = {
@@ -76,3 +76,24 @@ def table_columns(kind: str, path: str) -> list[TableColumns]:
     with damage_as_input_error(f"input of kind {kind}, {path}"):
         tables: list[TableColumns] = getattr(import_module(f"{__name__}.{module}"), function)(find_files(path, "path"))
     return tables
+
+
+def array_shapes(kind: str, path: str) -> dict[str, tuple[int, ...]]:
+    """The shapes of the named arrays in the first file of an input (kind npz, zarr or anndata); else empty.
+
+    Raises InputError.
+    """
+    with damage_as_input_error(f"input of kind {kind}, {path}"):
+        if kind == "npz":
+            from .npy_npz_idx import npz_shapes  # noqa: PLC0415 (a run loads only the reader it needs)
+
+            return npz_shapes(find_files(path, "path")[0])
+        if kind == "zarr":
+            from .zarr_input import zarr_shapes  # noqa: PLC0415
+
+            return zarr_shapes(path)
+        if kind == "anndata":
+            from .anndata_files import anndata_shapes  # noqa: PLC0415
+
+            return anndata_shapes(path)
+    return {}

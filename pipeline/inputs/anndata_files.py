@@ -36,6 +36,17 @@ def open_anndata(
     return FileSource(points, None if label is None else [_column(file, label) for file in files])
 
 
+def anndata_shapes(path: str) -> dict[str, tuple[int, ...]]:
+    """The shapes of the dense matrices in obsm and of the columns of obs of the first file. Raises InputError."""
+    file = _files(path)[0]
+    with file.open() as group:
+        obs, obsm = group["obs"], group["obsm"]
+        index = obs.attrs.get("_index", "_index")
+        n_rows = obs[index].shape[0]
+        matrices = {f"obsm/{name}": tuple(obsm[name].shape) for name in obsm if hasattr(obsm[name], "shape")}
+        return matrices | {f"obs/{name}": (n_rows,) for name in obs if name != index}
+
+
 class H5adFile:
     """An .h5ad file, opened anew for each read: processes do not share its handle."""
 

@@ -112,12 +112,17 @@ def _open_archive(stamp: Stamp) -> zipfile.ZipFile:
 
 @lru_cache(maxsize=CACHED_HEADERS)
 def _only_matrix(stamp: Stamp) -> str:
+    return only_matrix(stamp.path, "input.key", npz_shapes(stamp))
+
+
+def npz_shapes(stamp: Stamp) -> dict[str, tuple[int, ...]]:
+    """The shape of each array of an archive by its key. Raises InputError."""
+    shapes = {}
     with _open_archive(stamp) as archive:
-        shapes = {}
         for key, info in _npz_keys(archive).items():
             with decoding(stamp.path), archive.open(info) as member:
                 shapes[key] = read_npy_header(member, f"{stamp.path}, array '{key}'").shape
-    return only_matrix(stamp.path, "input.key", shapes)
+    return shapes
 
 
 class Member(NamedTuple):

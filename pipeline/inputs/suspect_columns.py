@@ -22,14 +22,23 @@ def suspect_columns(source: Source) -> dict[str, str]:
     if reading these rows would take more than READ_BYTES. Raises InputError for damaged rows.
     """
     names = source.feature_names
-    window = max(1, min(WINDOW_ROWS, WINDOW_BYTES // (8 * max(1, source.n_features))))
-    if names is None or source.n_rows < LEAST_ROWS or source.bytes_beside(window) > READ_BYTES:
+    windows = sample_windows(source)
+    if names is None or source.n_rows < LEAST_ROWS or not windows:
         return {}
-    last = source.n_rows - window
-    starts = [0] if last <= 2 * window else [0, last // 2, last]
-    rows = np.concatenate([source.read(start, min(start + window, source.n_rows)) for start in starts])
+    rows = np.concatenate([source.read(*window) for window in windows])
     looks = {name: look_of(rows[:, column], source.n_rows) for column, name in enumerate(names)}
     return {name: look for name, look in looks.items() if look}
+
+
+def sample_windows(source: Source) -> list[tuple[int, int]]:
+    """Ranges of rows at the start, in the middle and at the end; empty if reading them takes more than READ_BYTES."""
+    window = max(1, min(WINDOW_ROWS, WINDOW_BYTES // (8 * max(1, source.n_features))))
+    if source.bytes_beside(window) > READ_BYTES:
+        return []
+    if source.n_rows <= 3 * window:
+        return [(0, source.n_rows)]
+    last = source.n_rows - window
+    return [(start, start + window) for start in (0, last // 2, last)]
 
 
 def look_of(values: AnyArray, n_rows: int) -> str:

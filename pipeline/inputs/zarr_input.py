@@ -259,6 +259,13 @@ def _arrays(location: Location, group: zarr.Group) -> dict[str, tuple[int, ...]]
         return {name: array.shape for name, array in group.arrays()}
 
 
+def zarr_shapes(url: str) -> dict[str, tuple[int, ...]]:
+    """The shape of each array of a group by its name; empty for a single array. Raises InputError."""
+    location = locate(url)[0]
+    node = open_node(location)
+    return _arrays(location, node) if isinstance(node, zarr.Group) else {}
+
+
 def _only_matrix(location: Location, node: "zarr.Array[Any] | zarr.Group") -> str:
     shapes = _arrays(location, node) if isinstance(node, zarr.Group) else {}
     return only_matrix(location.url, "input.array", shapes, "none that can be listed")

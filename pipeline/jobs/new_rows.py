@@ -8,8 +8,8 @@ from ..core.errors import ConfigError, InputError
 from ..engine.plan import Json
 from ..inputs import Source, TableColumns, open_source, table_columns
 from ..inputs.column_names import listed
+from ..inputs.detect_kind import SUFFIXES
 
-KINDS = {".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".zarr": "zarr"}
 TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}
 
 
@@ -23,11 +23,11 @@ def open_new(
     the run's config, else all but the label. Settings that name columns override both.
     """
     named = dict(text.partition("=")[::2] for text in settings)
-    kind = named.get("kind") or KINDS.get(Path(new.rstrip("/")).suffix)
+    kind = named.get("kind") or SUFFIXES.get(Path(new.rstrip("/")).suffix)
     if kind is None:
         raise ConfigError(
-            f"{new}: expected a name that ends in {', '.join(KINDS)}; for other names say --input kind=..., as in the "
-            f"config's input section"
+            f"{new}: expected a name that ends in {', '.join(SUFFIXES)}; for other names say --input kind=..., as in "
+            f"the config's input section"
         )
     data: dict[str, Any] = {"kind": kind, {"zarr": "url", "synthetic": "name"}.get(kind, "path"): new}
     if any({kind, trained["kind"]} <= family for family in (TABLES, ARRAYS)) and trained.get("columns"):

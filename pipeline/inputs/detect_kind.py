@@ -1,0 +1,97 @@
+"""The kind of an input from its name, and for local files without a known suffix from their first bytes."""
+
+import gzip
+import json
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from ..core.errors import InputError
+from .column_names import listed
+from .file_stamp import is_url
+from .files import find_paths, reading
+
+SUFFIXES = {
+    ".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".zarr": "zarr",
+    ".h5ad": "anndata",
+}  # fmt: skip
+MAGIC = {
+    b"\x93NUMPY": "npy", b"PK\3\4": "npz", b"PAR1": "parquet", b"\x89HDF": "anndata", b"\0\0": "idx",
+}  # fmt: skip
+IDX_NAME = re.compile(r"idx\d")
+ZARR_HEADS = ("zarr.json", ".zgroup", ".zarray")
+CURES = {
+    ".tsv": "write commas: pandas.read_csv(path, sep='\\t').to_csv(out, index=False)",
+    ".arrow": "write Parquet: pandas.read_feather(path).to_parquet(out)",
+    ".feather": "write Parquet: pandas.read_feather(path).to_parquet(out)",
+    ".xlsx": "write Parquet: pandas.read_excel(path).to_parquet(out)",
+    ".json": "write Parquet: pandas.read_json(path).to_parquet(out)",
+    ".gz": "decompress it first; only IDX files may be gzipped",
+}
+
+
+class Detected(NamedTuple):
+    """A kind of input and the path, pattern or URL of its files."""
+
+    kind: str
+    path: str
+
+
+def detect_kind(data: str) -> Detected:
+    """The kind of a file, a folder, a pattern or a URL. For a folder of table files: a pattern that names them.
+
+    Raises InputError if there is none, or if the kind is not known.
+    """
+    if is_url(data):
+        return Detected(_kind_of_name(data) or _unknown([data], data), data)
+    first = find_paths(data, "path")[0]
+    if os.path.isdir(first):
+        return Detected(kind, data) if (kind := _kind_of_zarr(Path(first))) else _in_folder(Path(first))
+    return Detected(_kind_of_name(first) or _kind_of_content(first) or _unknown([first], data), data)
+
+
+def _kind_of_name(name: str) -> str | None:
+    suffix = Path(name.rstrip("/")).suffix.lower()
+    return "idx" if suffix not in SUFFIXES and IDX_NAME.search(Path(name).name) else SUFFIXES.get(suffix)
+
+
+def _kind_of_content(path: str) -> str | None:
+    if Path(path).suffix.lower() in CURES.keys() - {".gz"}:  # an .xlsx file begins as an .npz file does
+        return None
+    with reading(path), open(path, "rb") as file:
+        head = file.read(8)
+        if head.startswith(b"\x1f\x8b"):
+            with suppress(OSError, EOFError), gzip.open(path) as unpacked:
+                return "idx" if unpacked.read(2) == b"\0\0" else None
+    return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), None)
+
+
+def _kind_of_zarr(folder: Path) -> str | None:
+    """zarr or anndata for a folder with Zarr metadata; None for other folders."""
+    if not any((folder / head).is_file() for head in ZARR_HEADS):
+        return None
+    for head in ("zarr.json", ".zattrs"):
+        with suppress(OSError, ValueError, AttributeError):
+            content = json.loads((folder / head).read_text())
+            if (content.get("attributes") or content).get("encoding-type") == "anndata":
+                return "anndata"
+    return "zarr"
+
+
+def _in_folder(folder: Path) -> Detected:
+    """The files of a folder that holds files of one kind only."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith(("_", ".")))
+    kinds = {(_kind_of_name(name), Path(name).suffix) for name in names}
+    kind, suffix = kinds.pop() if len(kinds) == 1 else (None, "")
+    return Detected(kind or _unknown(names, str(folder)), str(folder / f"*{suffix}"))
+
+
+def _unknown(names: Sequence[str], data: str) -> str:
+    cure = CURES.get(Path(names[0]).suffix.lower() if names else "", "")
+    raise InputError(
+        f"{data}: expected names that end in {', '.join(SUFFIXES)}, an IDX file, a Zarr folder, or a folder with files "
+        f"of one kind; found {listed(names) or 'an empty folder'}; {cure or 'name the files, or write them as Parquet'}"
+    )

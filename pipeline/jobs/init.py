@@ -1,0 +1,107 @@
+"""Write a first config for a data file: the kind of input, and the role of each column (`lle init`)."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..config.models import check_config, parse_input
+from ..config.yaml_io import parse, quoted, to_yaml
+from ..core.errors import ConfigError
+from ..inputs import Source
+from ..inputs.detect_kind import detect_kind
+from .init_input import Proposal, propose_input
+from .new_rows import open_section
+from .validate import validate
+
+NEIGHBORS, COMPONENTS = 12, 2
+LISTED = 20  # columns without a role
+WIDTH = 40  # column of the comments
+
+
+def init(data: str, out: Path) -> dict[str, Any]:
+    """Write a commented config for an input to the new file `out`; the result of `validate` for it, and its path.
+
+    Nothing is written if the config would not pass. Raises ConfigError, InputError and NotEnoughMemory.
+    """
+    refuse_existing(out)
+    detected = detect_kind(data)
+    proposal = propose_input(detected)
+    source = open_section(parse_input({key: value for key, (value, _) in proposal.keys.items()}, ()))
+    text = config_text(proposal, source, data, out)
+    config = check_config(parse(text), f"config {out}")
+    checked = validate(config)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        refuse_existing(out)
+    except OSError as error:
+        raise ConfigError(f"{out}: cannot be written: {error.strerror}; choose another name with -o") from None
+    label = next((proposal.keys[key][0] for key in ("label", "labels") if key in proposal.keys), None)
+    if checked["columns"] is not None:
+        checked["columns"]["left_out"] = dict(proposal.left_out)
+    return {**checked, "kind": detected.kind, "label": label, "config": str(out)}
+
+
+def refuse_existing(out: Path) -> None:
+    """Raises ConfigError if this file exists."""
+    if out.exists() or out.is_symlink():
+        raise ConfigError(f"{out}: this file already exists, and init does not replace it; choose another name with -o")
+
+
+def config_text(proposal: Proposal, source: Source, data: str, out: Path) -> str:
+    """The YAML text, a comment beside each key."""
+    config = shlex.quote(str(out)).replace("\n", " ")
+    n, m = source.n_rows, min(COMPONENTS, source.n_features)
+    scale = ("standard", "centre each column and divide it by its standard deviation") if proposal.is_table else (
+        "none", "standard: centre each column and divide it by its standard deviation")  # fmt: skip
+    lines = [
+        f"# Written by lle init: {n:,} rows of {source.n_features:,} features.",
+        f"# lle validate {config} checks it, lle run {config} runs it; docs/reference/config.md lists every key.",
+        _line("method", "lle", "or modified, hessian, ltsa, laplacian, pca", indent=0),
+        "input:",
+        *(_line(key, value, comment) for key, (value, comment) in proposal.keys.items()),
+    ]  # fmt: skip
+    if proposal.is_table and "columns" not in proposal.keys:
+        lines.append(f"  # columns: {_list(source.feature_names or ())}   these are the features; list those to take")
+    lines += [f"  # left out: {quoted(name)} ({why})" for name, why in list(proposal.left_out.items())[:LISTED]]
+    lines += ["preprocess:", _line("scale", *scale)]
+    if proposal.incomplete:
+        found = f"{proposal.incomplete:,} of {proposal.rows:,} rows looked at hold NaN or infinity"
+        lines.append(_line("invalid", "drop", f"{found}; error: end the run instead"))
+    lines += [
+        "neighbors:",
+        _line("n_neighbors", max(m + 1, min(NEIGHBORS, n - 1)), f"lle suggest {config} proposes values"),
+        "eigensolver:",
+        _line("n_components", m, "coordinates of each row"),
+        "output:",
+        _line("store", f"runs/{_stem(data)}.zarr", "results and report/index.html; a path or a URL"),
+        "  # keep: 5" + " " * (WIDTH - 11) + "# publish versions, for a job that runs every night",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(key: str, value: Any, comment: str, indent: int = 2) -> str:
+    text = " " * indent + f"{key}: {_list(value) if isinstance(value, list) else _scalar(value)}"
+    return f"{text:<{WIDTH - 2}}  # {comment}" if comment else text
+
+
+def _scalar(value: Any) -> str:
+    return quoted(value) if isinstance(value, str) else to_yaml(value).splitlines()[0]
+
+
+def _list(names: Any) -> str:
+    return f"[{', '.join(map(quoted, names))}]"
+
+
+def _stem(data: str) -> str:
+    """A name for the store: that of the file, of the folder of a pattern, or `run`.
+
+    >>> _stem("rows/*.parquet"), _stem("s3://bucket/points.zarr"), _stem("train-images-idx3-ubyte.gz")
+    ('rows', 'points', 'train-images-idx3-ubyte')
+    """
+    parts = [part for part in Path(urlsplit(data).path if "://" in data else data).parts if not set("*?[") & set(part)]
+    name = Path(parts[-1]).name.split(".")[0] if parts else ""
+    return "".join(char if char.isalnum() or char in "-_" else "_" for char in name) or "run"

@@ -1,0 +1,116 @@
+"""Propose the input section of a config for files of a known kind (`lle init`)."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..config.models import parse_input
+from ..core.errors import InputError
+from ..inputs import Source, array_shapes, table_columns
+from ..inputs.column_names import listed
+from ..inputs.detect_kind import Detected
+from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, Roles, propose_roles
+from .new_rows import TABLES, open_section
+
+
+class Proposal(NamedTuple):
+    """The keys of the input section with a comment each, columns without a role, and incomplete rows of the sample."""
+
+    keys: dict[str, tuple[Any, str]]
+    is_table: bool
+    left_out: Mapping[str, str] = {}
+    incomplete: int = 0
+    rows: int = 0
+
+
+def propose_input(detected: Detected) -> Proposal:
+    """The keys of the input section; reads headers, some rows of a table, and arrays of labels. Raises InputError."""
+    return _of_table(detected) if detected.kind in TABLES else _of_arrays(detected)
+
+
+def _of_table(detected: Detected) -> Proposal:
+    """The columns of a table. Columns are listed if one that holds numbers is left out."""
+    keys: dict[str, tuple[Any, str]] = {"kind": (detected.kind, ""), "path": (detected.path, "")}
+    first = table_columns(detected.kind, detected.path)[0]
+    named = {"columns": [name for name in first.features(()) if name]} if "" in first.names else {}
+    section = {key: value for key, (value, _) in keys.items()}
+    text = [name for name, kind in first.other_types.items() if kind == "text"]
+    roles = propose_roles(open_section(parse_input({**section, **named}, ())), text)
+    if not roles.features:
+        raise InputError(
+            f"{detected.path}: expected at least one column of measurements, found the columns {listed(first.names)}; "
+            f"every column with numbers looks like an id, a time or a label: write the config by hand"
+        )
+    if roles.left_out or named:
+        keys["columns"] = (list(roles.features), "the features")
+    for role, column in (("label", roles.label), ("id", roles.id)):
+        if column is not None:
+            keys[role] = (column.name, _reason(role, roles))
+    special = {*roles.features, *(column.name for column in (roles.label, roles.id) if column is not None)}
+    no_role = {name: first.other_types.get(name, "row index") for name in first.names if name not in special}
+    return Proposal(keys, True, no_role | dict(roles.left_out), roles.incomplete, roles.rows)
+
+
+def _reason(role: str, roles: Roles) -> str:
+    if role == "id":
+        return f"different in all {roles.rows:,} rows looked at; names the rows and is no feature"
+    assert roles.label is not None
+    others = f"; others with few: {listed(roles.other_labels)}" if roles.other_labels else ""
+    return f"{roles.label.distinct} categories in {roles.rows:,} rows; colours the picture and is no feature{others}"
+
+
+def _of_arrays(detected: Detected) -> Proposal:
+    """The matrix with most rows and columns, and an array of labels beside it."""
+    kind, path = detected
+    shapes = array_shapes(kind, path)
+    keys: dict[str, tuple[Any, str]] = {"kind": (kind, ""), "url" if kind == "zarr" else "path": (path, "")}
+    if name := _matrix(kind, shapes):
+        key = {"npz": "key", "zarr": "array", "anndata": "obsm"}[kind]
+        others = [other for other, shape in shapes.items() if len(shape) == 2 and other != name]
+        keys[key] = (name.removeprefix("obsm/"), f"others: {listed(others)}" if others else "")
+    section = {key: value for key, (value, _) in keys.items()}
+    source = open_section(parse_input(section, ()))
+    role = "label" if kind == "anndata" else "labels"
+    for candidate in _label_candidates(detected, shapes, source):
+        if comment := _as_label({**section, role: candidate}, candidate):
+            keys[role] = (candidate, comment)
+            break
+    return Proposal(keys, False)
+
+
+def _matrix(kind: str, shapes: dict[str, tuple[int, ...]]) -> str | None:
+    """The matrix to embed: obsm/X_pca if there is one, else the one with most values."""
+    matrices = {name: shape for name, shape in shapes.items() if len(shape) == 2}
+    if kind == "anndata" and "obsm/X_pca" in matrices:
+        return "obsm/X_pca"
+    return max(matrices, key=lambda name: matrices[name][0] * matrices[name][1], default=None)
+
+
+def _label_candidates(detected: Detected, shapes: dict[str, tuple[int, ...]], source: Source) -> Iterator[str]:
+    """Names of arrays, or paths of files, that may hold one label for each row; likely names first."""
+    kind, path = detected
+    if kind in {"npy", "idx"}:
+        folder, name = os.path.split(path)
+        stem = Path(name).stem
+        beside = [name.replace("X", "y"), f"{stem}_labels.npy", f"{stem}_y.npy", "labels.npy", "y.npy"]
+        if kind == "idx":  # as the files of MNIST are named
+            beside = [name.replace("images", "labels").replace("idx3", "idx1")]
+        paths = [os.path.join(folder, other) for other in beside if other != name]
+        yield from filter(os.path.isfile, paths)
+        return
+    vectors = [name.removeprefix("obs/") for name, shape in shapes.items() if shape == (source.n_rows,)]
+    yield from sorted(vectors, key=lambda name: LABEL_NAME.fullmatch(name) is None)
+
+
+def _as_label(section: dict[str, Any], name: str) -> str:
+    """What the labels of this section are, for a comment; empty if they are no label."""
+    try:
+        labelled = open_section(parse_input(section, ()))
+        names = labelled.label_names
+    except InputError:
+        return ""
+    if names is None:
+        is_named = LABEL_NAME.fullmatch(Path(name).stem) is not None
+        return "numbers; they colour the picture" if is_named and labelled.label_width == 1 else ""
+    return f"{len(names)} categories; they colour the picture" if 2 <= len(names) <= MAX_CATEGORIES else ""

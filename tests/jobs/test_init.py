@@ -1,0 +1,192 @@
+"""`lle init`: the kind of an input and the roles of its columns are found, and the config it writes is valid."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from typer.testing import CliRunner
+
+from pipeline.cli.commands import app
+from pipeline.config.models import load_config
+from tests.support.commands import lle, refused
+from tests.support.input_files import write_group, write_idx
+
+N = 600
+RNG = np.random.default_rng(23)
+X = RNG.normal(size=(N, 3))
+CLASSES = RNG.integers(0, 4, N)
+
+
+def frame(**columns) -> pd.DataFrame:
+    return pd.DataFrame(X, columns=["a", "b", "c"]).assign(**columns)
+
+
+def write_table(path, table: pd.DataFrame) -> str:
+    if path.suffix == ".csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path, index=False)
+    return str(path)
+
+
+def config_of(tmp_path, data, name="job.yaml"):
+    """The config that init writes; a second command validates it."""
+    out = tmp_path / name
+    written = lle("init", data, "-o", out)
+    assert lle("validate", out)["n_input"] == written["n_input"]
+    return load_config(out)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+class TestTables:
+    def test_text_with_few_values_is_the_label_and_unique_text_the_id(self, tmp_path, suffix):
+        data = frame(site=RNG.choice(["north", "south"], N), customer=[f"c{i}" for i in RNG.permutation(N)])
+        section = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input
+        assert (section.kind, section.label, section.id, section.columns) == (suffix, "site", "customer", None)
+
+    def test_unique_whole_numbers_are_the_id_and_times_are_left_out(self, tmp_path, suffix):
+        data = frame(record=RNG.permutation(N), when=1.7e9 + RNG.integers(0, 10**7, N))
+        section = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input
+        assert (section.id, section.columns) == ("record", ("a", "b", "c"))
+
+    def test_whole_numbers_are_the_label_by_their_name_or_as_the_only_ones(self, tmp_path, suffix):
+        only = config_of(tmp_path, write_table(tmp_path / f"only.{suffix}", frame(group_of=CLASSES)), "1.yaml").input
+        named = frame(rooms=RNG.integers(1, 6, N), target=CLASSES)
+        named = config_of(tmp_path, write_table(tmp_path / f"named.{suffix}", named), "2.yaml").input
+        several = frame(rooms=RNG.integers(1, 6, N), floors=CLASSES)
+        several = config_of(tmp_path, write_table(tmp_path / f"several.{suffix}", several), "3.yaml").input
+        assert (only.label, named.label, several.label) == ("group_of", "target", None)
+
+    def test_measurements_alone_have_no_label_and_no_id(self, tmp_path, suffix):
+        config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", frame()))
+        assert (config.input.label, config.input.id, config.preprocess.invalid) == (None, None, "error")
+
+    def test_rows_with_missing_numbers_are_dropped_and_mostly_empty_columns_left_out(self, tmp_path, suffix):
+        data = frame(rare=np.where(np.arange(N) % 3 == 0, X[:, 0], np.nan))
+        data.loc[7, "b"] = np.nan
+        config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data))
+        assert (config.preprocess.invalid, config.input.columns) == ("drop", ("a", "b", "c"))
+
+    def test_names_that_yaml_reads_as_something_else_are_quoted(self, tmp_path, suffix):
+        names = ["yes", "1e3", "two\nlines", "a: b # c", "[x]", "ünï", "a, b"]
+        data = pd.DataFrame(RNG.normal(size=(N, len(names))), columns=names).assign(record=np.arange(N))
+        if suffix == "csv":
+            names[2] = "two lines"
+            data.columns = [*names, "record"]
+        data["when"] = 1.7e9 + RNG.integers(0, 10**7, N)
+        assert config_of(tmp_path, write_table(tmp_path / f"a b'c.{suffix}", data)).input.columns == tuple(names)
+
+
+def test_floating_point_numbers_of_parquet_files_are_no_ids(tmp_path):
+    data = write_table(tmp_path / "rows.parquet", frame(record=RNG.permutation(N).astype(float)))
+    section = config_of(tmp_path, data).input
+    assert (section.id, section.columns) == (None, ("a", "b", "c"))
+
+
+def test_number_of_rows_bounds_the_number_of_neighbors(tmp_path):
+    config = config_of(tmp_path, write_table(tmp_path / "few.csv", frame().iloc[:6]))
+    assert config.neighbors.n_neighbors == 5
+
+
+def test_unnamed_row_index_of_pandas_is_left_out(tmp_path):
+    frame(site=RNG.choice(["north", "south"], N)).to_csv(tmp_path / "rows.csv")
+    section = config_of(tmp_path, str(tmp_path / "rows.csv")).input
+    assert (section.columns, section.label) == (("a", "b", "c"), "site")
+
+
+def test_folder_and_pattern_of_parquet_files(tmp_path):
+    (tmp_path / "rows").mkdir()
+    for part in ("a", "b"):
+        write_table(tmp_path / "rows" / f"{part}.parquet", frame())
+    for number, data in enumerate([tmp_path / "rows", tmp_path / "rows" / "*.parquet"]):
+        config = config_of(tmp_path, str(data), f"{number}.yaml")
+        assert config.input.path == str(tmp_path / "rows" / "*.parquet")
+        assert config.output.store == "runs/rows.zarr"
+
+
+class TestArrays:
+    def test_npz_takes_the_largest_matrix_and_the_classes(self, tmp_path):
+        np.savez(tmp_path / "d.npz", small=X[:9], points=X, y=CLASSES, weight=X[:, 0])
+        section = config_of(tmp_path, str(tmp_path / "d.npz")).input
+        assert (section.key, section.labels) == ("points", "y")
+
+    @pytest.mark.parametrize("zarr_format", [2, 3])
+    def test_zarr_group(self, tmp_path, zarr_format):
+        path = write_group(tmp_path / "no_suffix", X, CLASSES, zarr_format)
+        section = config_of(tmp_path, str(path)).input
+        assert (section.kind, section.url, section.array, section.labels) == ("zarr", str(path), "points", "label")
+
+    def test_npy_and_the_labels_beside_it(self, tmp_path):
+        np.save(tmp_path / "X_train.npy", X)
+        np.save(tmp_path / "y_train.npy", CLASSES)
+        assert config_of(tmp_path, str(tmp_path / "X_train.npy")).input.labels == str(tmp_path / "y_train.npy")
+
+    def test_labels_of_other_rows_are_not_taken(self, tmp_path):
+        np.save(tmp_path / "X.npy", X)
+        np.save(tmp_path / "y.npy", CLASSES[:-1])
+        assert config_of(tmp_path, str(tmp_path / "X.npy")).input.labels is None
+
+    def test_gzipped_idx_files_named_as_those_of_mnist(self, tmp_path):
+        images = write_idx(tmp_path / "t-images-idx3-ubyte.gz", RNG.integers(0, 255, (N, 3, 3), dtype="u1"), True)
+        labels = write_idx(tmp_path / "t-labels-idx1-ubyte.gz", CLASSES.astype("u1"), True)
+        section = config_of(tmp_path, str(images)).input
+        assert (section.kind, section.labels) == ("idx", str(labels))
+
+    def test_content_tells_the_kind_of_a_file_without_suffix(self, tmp_path):
+        write_table(tmp_path / "rows.parquet", frame())
+        np.save(tmp_path / "x.npy", X)
+        for source, kind in (("rows.parquet", "parquet"), ("x.npy", "npy")):
+            bare = (tmp_path / source).rename(tmp_path / kind)
+            assert config_of(tmp_path, str(bare), f"{kind}.yaml").input.kind == kind
+
+    def test_anndata_takes_its_principal_components_and_a_categorical_column(self, tmp_path):
+        root = zarr.open_group(tmp_path / "cells.zarr", mode="w")
+        root.attrs.update({"encoding-type": "anndata"})
+        obs, obsm = root.create_group("obs"), root.create_group("obsm")
+        obs.attrs.update({"encoding-type": "dataframe", "_index": "_index"})
+        obs.create_array("_index", data=np.arange(N).astype(str).astype(np.dtypes.StringDType()))
+        obs.create_array("batch", data=CLASSES)
+        obsm.create_array("X_big", data=np.hstack([X, X]))
+        obsm.create_array("X_pca", data=X)
+        section = config_of(tmp_path, str(tmp_path / "cells.zarr")).input
+        assert (section.kind, section.obsm, section.label) == ("anndata", "X_pca", "batch")
+
+
+def test_existing_file_is_not_replaced(tmp_path):
+    data = write_table(tmp_path / "rows.csv", frame())
+    (tmp_path / "job.yaml").write_text("mine")
+    assert "already exists" in refused(2, "init", data, "-o", tmp_path / "job.yaml")
+    assert (tmp_path / "job.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("rows.tsv", "write commas"),
+        ("rows.arrow", "write Parquet"),
+        ("rows.xlsx", "write Parquet"),
+        ("rows.bin", "name the files"),
+    ],
+)
+def test_unreadable_kinds_are_refused_with_a_cure(tmp_path, name, cure):
+    (tmp_path / name).write_bytes(b"PK\3\4 something else")
+    if name == "rows.bin":
+        (tmp_path / name).write_bytes(b"\1\2\3\4 something else")
+    assert cure in refused(2, "init", tmp_path / name, "-o", tmp_path / "job.yaml")
+    assert not (tmp_path / "job.yaml").exists()
+
+
+def test_table_without_measurements_is_refused(tmp_path):
+    data = pd.DataFrame({"record": np.arange(N), "site": CLASSES})
+    assert "expected at least one column of measurements" in refused(
+        2, "init", write_table(tmp_path / "rows.csv", data), "-o", tmp_path / "job.yaml"
+    )
+
+
+def test_roles_and_next_command_are_printed(tmp_path):
+    data = write_table(tmp_path / "rows.parquet", frame(site=RNG.choice(["n", "s"], N), record=np.arange(N)))
+    result = CliRunner().invoke(app, ["init", data, "-o", str(tmp_path / "job.yaml")])
+    assert result.exit_code == 0, result.output
+    for line in ("features: a, b, c", "label: site", "id: record", f"lle run {tmp_path / 'job.yaml'}"):
+        assert line in result.stdout
+    assert "# 2 categories" in (tmp_path / "job.yaml").read_text()
