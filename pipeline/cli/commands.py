@@ -7,7 +7,6 @@ import atexit
 import json
 import os
 import sys
-import time
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -41,7 +40,7 @@ app = typer.Typer(
 )  # fmt: skip
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="the YAML file of the run")]
-StoreUrl = Annotated[str, typer.Argument(metavar="STORE", help="path or URL of a run's store")]
+StoreUrl = Annotated[str, typer.Argument(metavar="STORE", help="path or URL of a run's store, or its config")]
 ConfigPaths = Annotated[list[Path], typer.Argument(metavar="CONFIG...", help="YAML files, with or without `sweep:`")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="override a key of the config")]
 OtherStore = Annotated[str | None, typer.Option("--store", metavar="URL", help="use this instead of output.store")]
@@ -53,7 +52,7 @@ Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as
 Profile = Annotated[bool, typer.Option("--profile", help="save Dask's performance report beside the run's own")]
 Sample = Annotated[int, typer.Option("--sample", min=50, help="number of points to sample")]
 Out = Annotated[Path | None, typer.Option("--write", metavar="OUT", help="write the config with the suggested values")]
-Watch = Annotated[bool, typer.Option("--watch", help="print a new table every few seconds until the run ends")]
+Watch = Annotated[bool, typer.Option("--watch", help="update the table until the run ends; in a file: lines")]
 
 OutFile = Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv")]
 WithColumns = Annotated[
@@ -183,14 +182,11 @@ def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> No
     """Show the progress of a run: finished blocks of each stage, seconds, running or stopped."""
 
     from ..jobs.status import status_of
+    from .watch import watch_status
 
     def act() -> dict[str, Any]:
-        state = status_of(store)
-        while watch and state["state"] == "running":
-            typer.echo(json.dumps(state) if as_json else describe_status(state))
-            time.sleep(WATCH_SECONDS)
-            state = status_of(store)
-        return state
+        url = _store_of(store)
+        return watch_status(lambda: status_of(url), as_json, WATCH_SECONDS) if watch else status_of(url)
 
     finish(act, as_json, describe_status)
 
@@ -203,7 +199,7 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
     from ..storage.versions import other_versions, reading
 
     def act() -> dict[str, Any]:
-        with reading(store) as opened:
+        with reading(_store_of(store)) as opened:
             return check(opened, lambda: other_versions(store, opened))
 
     finish(act, as_json, describe_check)
@@ -217,7 +213,7 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
     from ..storage.versions import reading
 
     def act() -> dict[str, Any]:
-        with reading(store) as opened:
+        with reading(_store_of(store)) as opened:
             rebuild_report(opened)
             return {"report": f"{opened.url}/report/index.html"}
 
@@ -232,7 +228,7 @@ def export(store: StoreUrl, out: OutFile, with_: WithColumns = None, as_json: As
     from ..storage.versions import reading
 
     def act() -> dict[str, Any]:
-        with reading(store) as opened:
+        with reading(_store_of(store)) as opened:
             return {"rows": export_run(opened, out, tuple(with_ or ())), "path": out, "store": opened.url}
 
     finish(act, as_json, lambda result: f"{result['rows']} rows written to {result['path']}")
@@ -269,7 +265,7 @@ def transform(
         if workers is not None:
             execution = Execution(cluster=Cluster(workers=workers))
         done = transform_rows(
-            store, new, tuple(input_ or ()), out, execution, max_ratio, far_as_nan, work, RunProgress(),
+            _store_of(store), new, tuple(input_ or ()), out, execution, max_ratio, far_as_nan, work, RunProgress(),
             tuple(with_ or ()),
         )  # fmt: skip
         return {**asdict(done), "seconds": round(done.seconds, 2)}
@@ -309,6 +305,13 @@ def _leave(code: int) -> None:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _store_of(text: str) -> str:
+    """The store of a STORE argument: itself, or output.store if it is the YAML file of a config. Raises ConfigError."""
+    if Path(text).suffix not in {".yaml", ".yml"} or not Path(text).is_file():
+        return text
+    return _load(Path(text), None, None).output.store
 
 
 def _load(config: Path, overrides: list[str] | None, store: str | None) -> "Config":

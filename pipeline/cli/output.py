@@ -116,6 +116,7 @@ def describe_status(status: dict[str, Any]) -> str:
     for name, entry in status["stages"].items():
         total = "?" if entry["blocks"] is None else entry["blocks"]
         lines.append(f"  {name:<18}{entry['done']:>6} of {total:>6} blocks{entry['seconds']:>10.1f} s")
+    lines.append(_total(status["stages"]))
     lines += [f"  {record['text']}" for record in status["solving"]]
     for head in status["filters"]:
         values = ", ".join(f"{value:.3g}" for value in head["values"])
@@ -124,6 +125,15 @@ def describe_status(status: dict[str, Any]) -> str:
         done = sum(entry["done"] for entry in work["stages"].values())
         lines.append(f"not published, {work['state']}{_stopped_in(work)}, {done} blocks done: {work['store']}")
     return "\n".join(lines)
+
+
+def _total(stages: dict[str, dict[str, Any]]) -> str:
+    """The last line of the table. Stages that have not begun have an unknown number of blocks."""
+    n_waiting = sum(entry["blocks"] is None for entry in stages.values())
+    blocks = sum(entry["blocks"] or 0 for entry in stages.values())
+    done, seconds = (sum(entry[key] for entry in stages.values()) for key in ("done", "seconds"))
+    waiting = f"; {n_waiting} of {len(stages)} stages have not begun" if n_waiting else ""
+    return f"  {'total':<18}{done:>6} of {blocks:>6} blocks{seconds:>10.1f} s{waiting}"
 
 
 def _stopped_in(status: dict[str, Any]) -> str:

@@ -22,14 +22,14 @@ from rich.progress import (
 from ..core.errors import LleError, gib
 from .plan import BlockReport, Step
 
-LINE_SECONDS, WAIT_SECONDS, LOOK_SECONDS = 10.0, 30.0, 3.0
+WAIT_SECONDS, LOOK_SECONDS = 30.0, 3.0
 
 
 class RunProgress:
-    """A bar for each running step and one line when it ends; without a terminal, a line every LINE_SECONDS.
+    """One line for each stage; on a terminal also a bar for each running step and a line when it ends.
 
-    A line is also printed every WAIT_SECONDS while no block of a step ends (an eigensolve, a search that is compiled
-    first). Steps without blocks to compute are counted, and printed in one line before the next step that computes.
+    Without a terminal a step has a line every WAIT_SECONDS, and when it enters another phase (of an eigensolve). Steps
+    without blocks to compute are counted, and printed in one line before the next step that computes.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -77,7 +77,7 @@ class RunProgress:
         rate = self._fresh / max(now - self._started, 1e-9)
         if self._task is not None:
             self._bars.update(self._task, advance=1, rate=f"{rate:.2g} blocks/s")
-        elif now - self._last_line > LINE_SECONDS and self._done < step.n_blocks:
+        elif now - self._last_line > WAIT_SECONDS and self._done < step.n_blocks:
             self._last_line = now
             remaining = (step.n_blocks - self._done) / rate
             counts = f"{self._done}/{step.n_blocks} blocks, {rate:.2g}/s"
@@ -88,6 +88,8 @@ class RunProgress:
             self._reused_steps.append(step)
             return
         self._end_waiting()
+        if not self.console.is_terminal:
+            return
         reused = f", {step.n_blocks - computed} kept" if computed < step.n_blocks else ""
         took = f"{computed:>4} of {step.n_blocks} blocks in {seconds:.1f} s"
         self.say(f"  {step.stage + '.' + step.name:<34} {took}{reused}")

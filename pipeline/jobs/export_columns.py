@@ -83,7 +83,8 @@ def columns_of_input(source: Source, names: Sequence[str], out: str) -> list[Row
         raise ConfigError("--with: the input has no named columns; only those of Parquet and CSV files can be copied")
     known = list(_all_names(source))
     if missing := [name for name in names if name not in known]:
-        raise ConfigError(f"--with: the input has no column {missing}; its columns are {listed(known)}")
+        cure = "; give --with once for each column: --with a --with b" if any("," in name for name in missing) else ""
+        raise ConfigError(f"--with: the input has no column {missing}; its columns are {listed(known)}{cure}")
     return [InputColumns(source, names)]
 
 

@@ -86,6 +86,8 @@ def test_columns_that_cannot_be_copied_are_refused(job, tmp_path):
     assert "no column ['colour']; its columns are x, y, z, number, kind, note" in refused(
         2, "export", url, tmp_path / "y.csv", "--with", "colour"
     )
+    several = refused(2, "export", url, tmp_path / "y.csv", "--with", "x,note")
+    assert "give --with once for each column" in several
     assert "--with needs a table" in refused(2, "export", url, tmp_path / "y.npy", "--with", "x")
     shutil.copytree(url, tmp_path / "run.zarr")
     Store(str(tmp_path / "run.zarr")).create_group({"input_fingerprint": {"n_rows": 1}})
