@@ -64,8 +64,8 @@ test-all: $(VENV)/.installed-test
 	$(BIN)/pytest -q -n 3 --dist loadgroup --no-loadscope-reorder -m "slow and not manual"
 
 lint: $(VENV)/.installed-test
-	$(BIN)/ruff check lle pipeline tests
-	$(BIN)/ruff format --check --quiet lle pipeline tests
+	$(BIN)/ruff check pipeline tests
+	$(BIN)/ruff format --check --quiet pipeline tests
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 

@@ -8,10 +8,7 @@ The name of the package is `lle`. Imports inside it are relative, so a user's ow
 `import pipeline` gives the same modules.
 """
 
-import sys
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +44,4 @@ def __dir__() -> list[str]:
 
 
 if __name__ == "pipeline":
-    if find_spec("lle") is None:  # an editable installation from before the name; worker processes inherit sys.path
-        sys.path.append(str(Path(__file__).resolve().parents[1]))
     import_module("lle.core.alias").Alias("pipeline", "lle").install()

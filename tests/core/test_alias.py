@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,11 @@ def test_imports_inside_the_package_are_relative():
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
         names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
         assert not {"lle", "pipeline"} & {name.split(".")[0] for name in names}, f"{path}: {ast.unparse(node)}"
+
+
+def test_every_folder_of_the_package_is_installed():
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = [path.parent.relative_to(REPOSITORY) for path in (REPOSITORY / "pipeline").rglob("__init__.py")]
+    expected = {".".join(("lle", *folder.parts[1:])) for folder in folders}
+    assert set(settings["packages"]) == expected | {"pipeline"}
+    assert settings["package-dir"] == {"lle": "pipeline", "pipeline": "pipeline"}
