@@ -86,8 +86,8 @@ class Eigensolver(Model):
     max_memory: Size = Field("auto", description="bound on the eigensolve; auto: 80 % of what is free")
     sigma: Float = Field(0.0, description="shift_invert: the shift; 0 takes the Cholesky factor of M itself")
     max_degrees: Int = Field(
-        20_000, ge=1, description="polynomial: maximum number of products of M with a block of vectors; after raising "
-        "it, the next run continues from where this one stopped",
+        20_000, ge=1, description="polynomial: maximum number of products of M with one block of vectors. If it is "
+        "raised, the next run continues",
     )  # fmt: skip
     distributed: bool = Field(False, description="polynomial's products on the workers instead of in the driver")
 

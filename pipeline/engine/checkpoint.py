@@ -68,7 +68,7 @@ def begin_step(
         return finished_blocks(store, step.stage, step.name, fingerprint)
     forget_step(store, step.stage, step.name)
     others = begun_steps(store) - set(before or ())
-    for stage, name in others if step.feeds and before is not None else _rivals(store, step, others):
+    for stage, name in others if step.feeds and before is not None else _steps_to_replace(store, step, others):
         forget_step(store, stage, name)
     adopted = _take_over(store, step, fingerprint, source_stores)
     if adopted is None:
@@ -141,8 +141,8 @@ def _is_there(store: Store, step: Step) -> bool:
     )
 
 
-def _rivals(store: Store, step: Step, others: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Those of `others` that wrote arrays which this step replaces: steps of another method for the same result."""
+def _steps_to_replace(store: Store, step: Step, others: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The steps among `others` with arrays that this step writes too. They belong to another method."""
     names = {array.spec.name for array in step.writes.arrays} | set(step.writes.bundles)
     steps = recorded_steps(store) if others else {}
     return [key for key in others if key in steps and names & {*steps[key]["arrays"], *steps[key]["bundles"]}]
@@ -176,7 +176,7 @@ def forget_step(store: Store, stage: str, name: str) -> None:
 
 
 def forget_markers(store: Store, stage: str, name: str) -> None:
-    """Remove the markers of a step's blocks; its record stays, so that nothing computed from equal bytes is lost."""
+    """Remove the markers of a step's blocks. The record with its fingerprint is kept."""
     for marker in store.objects.names(f"_done/{stage}"):
         if marker.rsplit("/", 1)[1].startswith(f"{name}."):
             store.objects.delete(marker)

@@ -94,8 +94,8 @@ def check_plan(steps: Iterable[Step], limit: int | None) -> None:
 def fit_blocks(stages: Mapping[str, Stage], config: Any, layout: Layout, limit: int | None) -> Layout:
     """The layout with the largest block size whose tasks fit the workers: the layout's own, or a smaller power of two.
 
-    The size is not reduced below MIN_BLOCK_POINTS, nor to more than MAX_BLOCKS blocks; if tasks do not fit even then,
-    the step itself is refused.
+    Blocks have at least MIN_BLOCK_POINTS points, and there are at most MAX_BLOCKS. If tasks of that size do not fit,
+    the step is refused later.
     """
     least = max(MIN_BLOCK_POINTS, 2 * -(-layout.n_input // MAX_BLOCKS))
     while limit is not None and layout.block_points > least:

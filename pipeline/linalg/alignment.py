@@ -1,9 +1,8 @@
 """Rotate a new embedding onto an earlier one, over the rows that both have, so that coordinates stay comparable.
 
-The earlier embedding comes from another run's store, from the published version, or from this store: the array
-`embedding` of the last run stays there until the step `write` replaces it. A run that is killed inside `write` leaves
-neither array complete, so `align` saves a copy first. If the last eigensolve did not converge, this copy is used: it
-holds the last embedding that did.
+The earlier embedding comes from another run's store, from the published version, or from this store. In this store it
+is the array `embedding`, until the step `write` replaces it. A run killed during `write` leaves that array incomplete,
+so the step `align` saves a copy first. The copy is also used after an eigensolve that did not converge.
 """
 
 from typing import Any, NamedTuple

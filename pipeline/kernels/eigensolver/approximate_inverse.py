@@ -28,8 +28,8 @@ F64 = npt.NDArray[np.float64]
 FIRST_STEPS, FIRST_DEGREE = 40, 20
 MAX_STEPS = 640
 REACH = 0.5
-"""Target of p(0) sigma, where sigma^2 is the first eigenvalue above the requested ones; measured as best on images,
-speech and surfaces."""
+"""Degrees are chosen so that p(0) is REACH / sigma, where sigma^2 is the first eigenvalue above the requested ones. 0.5
+was best on images, speech and surfaces."""
 GROWTH = 3.0
 """ln of twice the growth of the Chebyshev residual polynomial from the cut to zero."""
 MAX_DEGREE = 2000
