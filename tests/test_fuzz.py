@@ -30,9 +30,14 @@ def test_a_case_is_determined_by_seed_and_number():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "reason"), [(0, "died with code"), (1, "MiB"), (2, "processor time"), (3, "rule")])
-def test_a_case_that_dies_grows_or_breaks_a_rule_is_reported_and_the_others_go_on(case, reason):
-    tally = fuzz.campaign("broken", 0, range(4))
-    assert reason in tally.failures[case]
-    assert f"--case {case}" in tally.failures[case]
-    assert tally.cases == 4
+def test_cases_that_break_rules_or_never_end_are_reported_and_the_others_go_on(monkeypatch):
+    monkeypatch.setattr(fuzz, "HANG_SECONDS", 40)
+    tally = fuzz.campaign("broken", 0, range(7))
+    reasons = ["died with code 9", "MiB", "processor time", "a rule", "no result after 5.4 s", "no result after 40 s"]
+    assert tally.cases == 7
+    assert sorted(tally.failures) == list(range(6))
+    for case, reason in enumerate(reasons):
+        assert reason in tally.failures[case]
+        assert f"--case {case}" in tally.failures[case]
+    for case in (4, 5):
+        assert "broken.py" in tally.failures[case], "the stack shows where it hangs"

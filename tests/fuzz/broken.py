@@ -16,7 +16,7 @@ def prepare(shared: Path) -> None:
 
 
 def run(rng: np.random.Generator, shared: Path, own: Path) -> str:
-    """By the number of the case: end the process, take memory, take time, or break a rule."""
+    """By the number of the case: end the process, take memory or time, break a rule, or never end."""
     number = int(own.name.removeprefix("case"))
     if number == 0:
         os._exit(9)
@@ -28,4 +28,8 @@ def run(rng: np.random.Generator, shared: Path, own: Path) -> str:
             pass
     if number == 3:
         raise BrokenRule("a rule")
+    while number == 4:
+        pass
+    if number == 5:
+        time.sleep(10_000)
     return "ended"

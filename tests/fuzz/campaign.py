@@ -6,7 +6,9 @@ Targets add their own: no wrong answer with exit code 0. A case is determined by
 
 import faulthandler
 import multiprocessing
+import os
 import resource
+import signal
 import tempfile
 import time
 import traceback
@@ -22,8 +24,8 @@ import numpy as np
 
 TARGETS = ("configs", "inputs", "stores", "whole_runs")
 DEFAULT_CASES = {"configs": 10_000, "inputs": 10_000, "stores": 1_000, "whole_runs": 500}
-START_SECONDS = 300
-"""Longest time in which the process imports the program and prepares its files."""
+HANG_SECONDS = 600
+"""Time without a result after which a process counts as hanging, far above what any load makes of a case."""
 HEADROOM_BYTES = 4 * 2**30
 """What malloc may take beyond the memory at the start: allocations fail, before the machine swaps."""
 
@@ -33,10 +35,15 @@ class BrokenRule(AssertionError):
 
 
 class Limits(NamedTuple):
-    """Bounds of one case: seconds of its process, and bytes by which its memory may grow."""
+    """Bounds of one case: processor seconds of its process, and bytes by which its memory may grow."""
 
     seconds: float
     n_bytes: int
+
+    @property
+    def end_seconds(self) -> float:
+        """Processor seconds after which the process of a case is ended."""
+        return 2 * self.seconds + 5
 
 
 @dataclass
@@ -125,12 +132,15 @@ class _Stripe:
                 self._take(*self.connection.recv())
         except (EOFError, ConnectionResetError):
             self._process.join()
-            self._lost(f"the process died with code {self._process.exitcode}")
+            code = self._process.exitcode
+            ended = f"no result after {self._limits.end_seconds:g} s of processor time"
+            self._lost(ended if code == -signal.SIGPROF else f"the process died with code {code}")
         else:
             if time.monotonic() > self._deadline:
-                self._process.kill()
-                self._process.join()
-                self._lost(f"no result after twice the limit of {self._limits.seconds:g} s")
+                os.kill(self._process.pid or 0, signal.SIGPROF)  # it writes its stack and ends
+                self._process.join(timeout=10)
+                self.stop()
+                self._lost(f"no result after {HANG_SECONDS:g} s")
 
     def stop(self) -> None:
         self._process.kill()
@@ -144,10 +154,10 @@ class _Stripe:
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
-        self._deadline = time.monotonic() + START_SECONDS
+        self._deadline = time.monotonic() + HANG_SECONDS
 
     def _take(self, case: int, outcome: str, failure: str, seconds: float, n_bytes: int) -> None:
-        self._deadline = time.monotonic() + 2 * self._limits.seconds + 10
+        self._deadline = time.monotonic() + HANG_SECONDS
         if case < 0:  # the process is ready
             return
         self._cases.remove(case)
@@ -179,10 +189,12 @@ def _serve(
         resource.setrlimit(resource.RLIMIT_DATA, (_status_bytes("VmData") + HEADROOM_BYTES, -1))
         connection.send((-1, "", "", 0.0, 0))
         with open(stack, "w") as file:
+            faulthandler.register(signal.SIGPROF, file=file, chain=True)  # writes the stack, then ends the process
             for case in cases:
-                faulthandler.dump_traceback_later(limits.seconds + 5, exit=True, file=file)
-                connection.send((case, *_measured(target, seed, case, warm, limits)))
-                faulthandler.cancel_dump_traceback_later()
+                signal.setitimer(signal.ITIMER_PROF, limits.end_seconds)
+                result = _measured(target, seed, case, warm, limits)
+                signal.setitimer(signal.ITIMER_PROF, 0)
+                connection.send((case, *result))
 
 
 def _measured(target: str, seed: int, case: int, folder: Path, limits: Limits) -> tuple[str, str, float, int]:
