@@ -1,13 +1,13 @@
 """The command `lle`, also as `python -m lle`. Signal handlers come before the imports, which take seconds."""
 
-from .core.address_space import exit_without_address_space
 from .core.signals import exit_on_signals
+from .core.startup import exit_without_resources
 
 
 def main() -> None:
     """Entry point of the console script."""
     exit_on_signals()
-    exit_without_address_space()
+    exit_without_resources()
     from .cli.commands import main as run_command  # noqa: PLC0415
 
     run_command()

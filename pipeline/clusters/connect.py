@@ -13,7 +13,7 @@ from ..config.models import Cluster, KubernetesCluster, SlurmCluster
 from ..core.machine import WORKER_PROFILE
 from .existing_scheduler import address_cluster
 from .kubernetes import kubernetes_cluster
-from .limits import Section, n_workers, worker_memory
+from .limits import Section, n_workers, require_shared_memory, worker_memory
 from .slurm import slurm_cluster
 
 # NUMBA_NUM_THREADS is not set here: Dask sets these variables in this process too while it starts a worker. Numba reads
@@ -39,6 +39,7 @@ def connect(cluster: Section) -> Iterator[Client | None]:
 
 @contextlib.contextmanager
 def _serial(cluster: Cluster) -> Iterator[None]:
+    require_shared_memory(0)
     with dask.config.set(scheduler="synchronous"):
         yield None
 
@@ -70,9 +71,11 @@ def _local(cluster: Cluster) -> Iterator[Client]:
         "distributed.deploy.lost-worker-timeout": "1 hour",
         "distributed.scheduler.no-workers-timeout": "10 minutes",
     }
+    workers = n_workers(cluster)
+    require_shared_memory(workers)
     with dask.config.set(settings):
         local = LocalCluster(
-            n_workers=n_workers(cluster), threads_per_worker=1, processes=True, host="127.0.0.1",
+            n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
             memory_limit=worker_memory(cluster), dashboard_address="127.0.0.1:0", silence_logs=50,
         )  # fmt: skip
         with local, Client(local) as client:

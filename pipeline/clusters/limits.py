@@ -1,10 +1,22 @@
 """Memory, number and resource of the workers that a cluster section stands for, known before a cluster is there."""
 
+import mmap
+import os
+import sys
+from pathlib import Path
+
 from ..config.models import Cluster, KubernetesCluster, SlurmCluster
-from ..core.machine import available_cores, available_memory
+from ..core.errors import LleError
+from ..core.machine import available_cores, available_memory, total_memory
 
 MEMORY_RESOURCE = "MEMORY"
 MEMORY_SHARE = 0.8
+AUTO_WORKER_BYTES = 2**30
+"""Least memory of a worker that `workers: auto` adds; a worker's libraries take about 0.4 GiB of it."""
+SHARED_MEMORY, PAGE_SIZE = Path("/dev/shm"), mmap.PAGESIZE
+WORKER_PAGES, DRIVER_PAGES = 9, 4
+"""Pages of shared memory: of a worker two queues of three semaphores, OpenMP and a margin; of the driver and the
+process of a large eigensolve OpenMP and a margin."""
 POD_SHARE = 0.9  # share of a pod's memory that is its worker's limit: k8s/base/worker.yaml
 
 Section = Cluster | KubernetesCluster | SlurmCluster
@@ -36,7 +48,40 @@ def n_workers(cluster: Cluster) -> int:
     """Number of workers of a local cluster; 1 for `serial`."""
     if cluster.kind == "serial":
         return 1
-    return available_cores() if cluster.workers == "auto" else cluster.workers
+    if cluster.workers != "auto":
+        return cluster.workers
+    each = cluster.memory if isinstance(cluster.memory, int) else AUTO_WORKER_BYTES
+    return max(1, min(available_cores(), int(MEMORY_SHARE * total_memory() / each)))
+
+
+def require_shared_memory(workers: int) -> None:
+    """Raise LleError if /dev/shm cannot hold what this process and `workers` local worker processes put there.
+
+    Each semaphore takes a page, and so does Intel's OpenMP in each process: without it, SIGBUS ends the process.
+    """
+    if sys.platform != "linux":
+        return
+    pages, free = WORKER_PAGES * workers + DRIVER_PAGES, _free_pages(SHARED_MEMORY)
+    if free is None and workers:
+        problem = "it is missing or cannot be written"
+    elif free is not None and free < pages:
+        problem = f"{free * PAGE_SIZE >> 10} KiB are free"
+    else:
+        return
+    raise LleError(
+        f"{SHARED_MEMORY}: expected {pages * PAGE_SIZE >> 10} KiB for this process and {workers} local workers, but "
+        f"{problem}. Give the container more of it (docker run --shm-size 64m; Kubernetes: an emptyDir with medium: "
+        f"Memory at {SHARED_MEMORY})" + f", lower execution.cluster.workers (now {workers}), or set "
+        "execution.cluster.kind: serial" * (workers > 0)
+    )
+
+
+def _free_pages(folder: Path) -> int | None:
+    """Free pages of a file system; None if the folder is missing or cannot be written."""
+    if not os.access(folder, os.W_OK):
+        return None
+    status = os.statvfs(folder)
+    return sys.maxsize if status.f_blocks == 0 else status.f_bavail * status.f_frsize // PAGE_SIZE  # 0: no limit
 
 
 def expected_workers(cluster: Section) -> int | None:

@@ -1,9 +1,7 @@
 """The limit of a process's address space (`ulimit -v`): libraries reserve far more of it than the memory they use."""
 
 import errno
-import json
 import os
-import sys
 from importlib import import_module
 from typing import Any
 
@@ -33,22 +31,6 @@ def free_address_space() -> int | None:
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[0])
     return max(limit - pages * os.sysconf("SC_PAGE_SIZE"), 0)
-
-
-def exit_without_address_space() -> None:
-    """End the process with exit code 1 and the cure if the limit is below LEAST_BYTES. Called before heavy imports."""
-    limit = address_space_limit()
-    if limit is None or limit >= LEAST_BYTES:
-        return
-    message = (
-        f"expected at least {LEAST_BYTES / 2**20:.0f} MiB of address space, found {limit / 2**20:.0f} MiB "
-        f"(ulimit -v). {CURE}"
-    )
-    os.write(2, f"lle: {message}\n".encode())
-    if "--json" in sys.argv:
-        record = {"status": "failed", "error": "NotEnoughMemory", "message": message, "exit_code": 1}
-        os.write(1, f"{json.dumps(record)}\n".encode())
-    os._exit(1)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -41,10 +41,16 @@ def available_memory() -> int:
     A limit of the address space counts too.
     """
     free = [int(psutil.virtual_memory().available), *_free_in_slurm_job()]
-    for folder in _cgroups():
-        free += _free_in_cgroup(folder)
+    free += [limit - used for folder in _cgroups() for limit, used in _memory_of_cgroup(folder)]
     address_space = free_address_space()
     return max(min(free if address_space is None else [*free, address_space]), 0)
+
+
+def total_memory() -> int:
+    """Bytes that this process and others on its machine, in its container or in its job may use in all."""
+    limits = [limit for folder in _cgroups() for limit, _ in _memory_of_cgroup(folder)]
+    job = [_slurm_job_mib() * 2**20] if _slurm_job_mib() else []
+    return min([int(psutil.virtual_memory().total), *limits, *job])
 
 
 def _cgroups() -> list[Path]:
@@ -60,22 +66,20 @@ def _cgroups() -> list[Path]:
     return folders
 
 
-def _free_in_cgroup(folder: Path) -> list[int]:
-    """Free bytes under the limit of a control group; empty if it has no limit."""
-    free = []
+def _memory_of_cgroup(folder: Path) -> list[tuple[int, int]]:
+    """(limit, bytes in use) of a control group; empty if it has no limit."""
+    groups = []
     for limit_name, usage_name, cache_key in CGROUP_FILES:
         with contextlib.suppress(OSError, ValueError):
             entries = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
             used = int((folder / usage_name).read_text()) - int(entries.get(cache_key, 0))
-            free.append(int((folder / limit_name).read_text()) - used)
-    return free
+            groups.append((int((folder / limit_name).read_text()), used))
+    return groups
 
 
 def _free_in_slurm_job() -> list[int]:
     """Free bytes of the SLURM job on this node. Not every site enforces the job's memory (in MiB) by control groups."""
-    per_cpu = _number_from_environment("SLURM_MEM_PER_CPU") * _number_from_environment("SLURM_CPUS_ON_NODE")
-    job_mib = _number_from_environment("SLURM_MEM_PER_NODE") or per_cpu
-    if not job_mib:  # no limit
+    if not (job_mib := _slurm_job_mib()):
         return []
     me = psutil.Process()
     used = 0
@@ -83,6 +87,12 @@ def _free_in_slurm_job() -> list[int]:
         with contextlib.suppress(psutil.Error):
             used += process.memory_info().rss
     return [job_mib * 2**20 - used]
+
+
+def _slurm_job_mib() -> int:
+    """Memory of the SLURM job on this node in MiB; 0 without a limit."""
+    per_cpu = _number_from_environment("SLURM_MEM_PER_CPU") * _number_from_environment("SLURM_CPUS_ON_NODE")
+    return _number_from_environment("SLURM_MEM_PER_NODE") or per_cpu
 
 
 def _number_from_environment(name: str) -> int:

@@ -1,6 +1,7 @@
 """Connecting to an existing scheduler: TLS, different versions, no listener, and workers with resources."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ from pipeline.engine.execute import Executor, run_step
 from pipeline.engine.plan import WHOLE_DATA, Decides, Runs, Step
 from pipeline.linalg.distributed_operator import RowBlocks
 from pipeline.storage.store import Store
+from tests.support.commands import lle, write_config
 from tests.support.dask_processes import dask_processes
 from tests.support.object_servers import free_ports
 from tests.support.paths import REPOSITORY
@@ -105,6 +107,17 @@ class TestTls:
         with connect(Cluster(kind="address", address=encrypted, tls=Tls(**certificates["ours"]))) as client:
             assert client.scheduler.address.startswith("tls://")
             assert client.submit(os.getpid).result() != os.getpid()
+
+    def test_run_over_tls_has_the_bytes_of_a_serial_run(self, encrypted, certificates, tmp_path):
+        """Rows travel between the workers, and the workers are asked for versions, over TLS as well."""
+        config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 900},
+                              output={"report": False}, execution={"block_points": 300})  # fmt: skip
+        embeddings = []
+        for cluster in ({"kind": "serial"}, {"kind": "address", "address": encrypted, "tls": certificates["ours"]}):
+            path = tmp_path / f"{cluster['kind']}.zarr"
+            lle("run", config, "--store", path, "--set", f"execution.cluster={json.dumps(cluster)}")
+            embeddings.append(Store(str(path)).read_all("embedding").tobytes())
+        assert embeddings[0] == embeddings[1]
 
     def test_scheduler_certificate_of_another_authority_is_refused(self, encrypted, certificates):
         """The scheduler would accept this client, so the client must refuse."""

@@ -9,7 +9,7 @@ import pytest
 
 import pipeline
 from pipeline.core import machine
-from pipeline.core.machine import available_memory
+from pipeline.core.machine import available_memory, total_memory
 
 GIB = 2**30
 
@@ -19,7 +19,7 @@ def cgroups(tmp_path, monkeypatch):
     """`make(path, limit, usage, cache)`: a control group below an empty tree, on a machine with 100 GiB free."""
     monkeypatch.setattr(machine, "CGROUPS", tmp_path)
     monkeypatch.setattr(machine, "OWN_CGROUPS", tmp_path / "own")
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100 * GIB))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100 * GIB, total=120 * GIB))
     for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -39,8 +39,9 @@ def belongs_to(tmp_path, *lines):
     (tmp_path / "own").write_text("\n".join(lines) + "\n")
 
 
-def test_machine_without_groups_has_its_free_memory(cgroups):
+def test_machine_without_groups_has_its_own_memory(cgroups):
     assert available_memory() == 100 * GIB
+    assert total_memory() == 120 * GIB
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -67,6 +68,7 @@ def test_smallest_limit_of_the_group_and_its_parents_counts(cgroups, tmp_path):
     cgroups("job_7/step_0/task", 9 * GIB, GIB, 0)
     cgroups("job_8", GIB, 0, 0)  # another's
     assert available_memory() == 3 * GIB
+    assert total_memory() == 4 * GIB
 
 
 def test_groups_of_version_one(cgroups, tmp_path):
@@ -91,8 +93,10 @@ def test_memory_of_the_slurm_job_minus_usage(cgroups, monkeypatch, given, gib):
         monkeypatch.setenv(name, value)
     if gib is None:
         assert available_memory() == 100 * GIB
+        assert total_memory() == 120 * GIB
     else:
         assert (gib - 8) * GIB < available_memory() < gib * GIB
+        assert total_memory() == gib * GIB
 
 
 def test_source_digest_covers_the_whole_package(monkeypatch, tmp_path):
