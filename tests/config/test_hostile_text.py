@@ -20,8 +20,8 @@ def bomb(first: str, layer: str) -> str:
     return "\n".join(lines)
 
 
-def source(rest: str) -> str:
-    return f"input: {{kind: synthetic, name: s_curve, {rest}}}"
+def source(parameters: str) -> str:
+    return f"input: {{kind: synthetic, name: s_curve, {parameters}}}"
 
 
 HOSTILE = {

@@ -90,8 +90,8 @@ def load(tmp_path):
 
     def load(text: str = "", *overrides: str, store: str | None = None) -> Config:
         path = tmp_path / "c.yaml"
-        given = yaml.safe_load(text) or {}
-        missing = [line for line in MINIMAL.splitlines() if line.split(":")[0] not in given]
+        sections = yaml.safe_load(text) or {}
+        missing = [line for line in MINIMAL.splitlines() if line.split(":")[0] not in sections]
         path.write_text("\n".join([*missing, text]))
         return load_config(path, overrides, store)
 
@@ -199,18 +199,32 @@ WRONG = [
     ("execution: {cluster: {kind: address, address: 'tcp://x:1', tls: {ca: a, cert: b, key: c}}}", ["'tcp://x:1'"]),
     ("execution: {cluster: {kind: address, address: 'tls://x:1', tls: {cat: a}}}", ["tls.cat: unknown", "ca, cert"]),
     *(
-        (f"execution: {{cluster: {{kind: address, address: '{wrong}'}}}}", ["expected tcp://HOST:PORT", repr(wrong)])
-        for wrong in ("foo", "http://x:1", "tcp://x", "TLS://x:1", "tcp://:1", "tcp://x:1/y")
+        (
+            f"execution: {{cluster: {{kind: address, address: '{invalid}'}}}}",
+            ["expected tcp://HOST:PORT", repr(invalid)],
+        )
+        for invalid in ("foo", "http://x:1", "tcp://x", "TLS://x:1", "tcp://:1", "tcp://x:1/y")
     ),
     *(
-        (f"execution: {{cluster: {{kind: slurm, {key}: {json.dumps(wrong)}}}}}", [f"cluster.{key}: ", "should match"])
+        (f"execution: {{cluster: {{kind: slurm, {key}: {json.dumps(invalid)}}}}}", [f"cluster.{key}: ", "should match"])
         for key in ("partition", "account", "interface")
-        for wrong in ("main\ntouch EVIL", "main\n", "a b", "a;b", "$(a)", "--wrap=a", "")
+        for invalid in ("main\ntouch EVIL", "main\n", "a b", "a;b", "$(a)", "--wrap=a", "")
     ),
     *(
-        (f"execution: {{cluster: {{kind: slurm, {key}: {json.dumps(wrong)}}}}}", [f"cluster.{key}: ", "letters"])
+        (f"execution: {{cluster: {{kind: slurm, {key}: {json.dumps(invalid)}}}}}", [f"cluster.{key}: ", "letters"])
         for key in ("log_directory", "local_directory")
-        for wrong in ("/a\ntouch EVIL", "/a\n", "/a b", "/a;b", "/$(a)", "/`a`", "/${A:-b}", "--preload=a", "~+/a", "")
+        for invalid in (
+            "/a\ntouch EVIL",
+            "/a\n",
+            "/a b",
+            "/a;b",
+            "/$(a)",
+            "/`a`",
+            "/${A:-b}",
+            "--preload=a",
+            "~+/a",
+            "",
+        )
     ),
     ("execution: {cluster: {kind: slurm, log_directory: $HOME/logs}}", ["cluster.log_directory: ", "letters"]),
     ("execution: {cluster: {memory_resource: BIG}}", ["memory_resource goes with kind: address"]),
@@ -225,10 +239,10 @@ WRONG = [
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(("text", "said"), WRONG, ids=[text for text, _ in WRONG])
-    def test_error_names_key_value_and_allowed_values(self, load, text, said):
+    @pytest.mark.parametrize(("text", "parts"), WRONG, ids=[text for text, _ in WRONG])
+    def test_error_names_key_value_and_allowed_values(self, load, text, parts):
         message = refusal(load, text)
-        for part in said:
+        for part in parts:
             assert part in message
 
     def test_every_mistake_is_listed(self, load):
@@ -250,7 +264,7 @@ class TestRefusals:
         assert load("preprocess: {pca: 4}\neigensolver: {n_components: 4}")
 
     @pytest.mark.parametrize(
-        ("content", "said"),
+        ("content", "message"),
         [
             (b"", "the file is empty"),
             (b"# no more\n", "the file is empty"),
@@ -265,24 +279,24 @@ class TestRefusals:
         ],
         ids=["empty", "comment", "list", "torn", "deep", "Latin-1", "UTF-16", "UTF-16 without mark", "tab", "date"],
     )
-    def test_file_that_is_no_mapping(self, tmp_path, content, said):
+    def test_file_that_is_no_mapping(self, tmp_path, content, message):
         path = tmp_path / "c.yaml"
         path.write_bytes(content)
-        with pytest.raises(ConfigError, match=said) as caught:
+        with pytest.raises(ConfigError, match=message) as caught:
             load_config(path)
         assert str(path) in str(caught.value)
         assert "unicode string" not in str(caught.value)
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [("neighbors: {n_neighbors: 12}\nweights: {}\nneighbors: {}", "neighbors is given twice, in lines 3 and 5;"),
          ("output: {store: a.zarr}\n\noutput: {keep: 3}", "output is given twice, in lines 2 and 4;"),
          ("neighbors: {n_neighbors: 12, 'n_neighbors': 13}", "n_neighbors is given twice, in line 3;"),
          ("execution:\n  cluster:\n    workers: 2\n    workers: 2", "workers is given twice, in lines 5 and 6;")],
     )  # fmt: skip
-    def test_a_key_given_twice(self, load, text, said):
+    def test_a_key_given_twice(self, load, text, message):
         """YAML forbids repeated keys; PyYAML would use the last one and lose the rest of the first section."""
-        assert said in refusal(load, text)
+        assert message in refusal(load, text)
 
     def test_keys_from_a_merge_can_be_overridden(self, tmp_path):
         """`<<` is YAML's merge key; the merged part can itself use `<<`, and can be used before it is read."""
@@ -375,9 +389,9 @@ class TestNumbers:
         """output.keep: true would be read as 1, and all versions but one would be deleted."""
         message = refusal(load, text)
         assert f"{key}: {expected}" in message
-        found = yaml_io.parse(text.replace("]", "").rstrip("}").rsplit(" ", 1)[1])
+        parsed = yaml_io.parse(text.replace("]", "").rstrip("}").rsplit(" ", 1)[1])
         assert message.endswith(
-            "in quotes; take them off" if isinstance(found, str) else f"; found {fields.shown(found)}"
+            "in quotes; take them off" if isinstance(parsed, str) else f"; found {fields.shown(parsed)}"
         )
         assert message.count("\n  - ") == 1
         key, value = text.rstrip("}").replace("{", "").rsplit(": ", 1)
@@ -418,7 +432,7 @@ class TestNumbers:
 
 
 def below(model):
-    return {model}.union(*(below(one) for one in model.__subclasses__()))
+    return {model}.union(*(below(subclass) for subclass in model.__subclasses__()))
 
 
 @pytest.mark.parametrize("model", sorted(below(fields.Model), key=lambda model: model.__name__))

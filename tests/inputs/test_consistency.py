@@ -28,23 +28,23 @@ def points():
 @pytest.fixture
 def folder(tmp_path, points):
     """Two files of 300 rows."""
-    made = tmp_path / "in"
-    made.mkdir()
-    np.save(made / "b.npy", points[:300])
-    np.save(made / "c.npy", points[300:N])
-    return made
+    path = tmp_path / "in"
+    path.mkdir()
+    np.save(path / "b.npy", points[:300])
+    np.save(path / "c.npy", points[300:N])
+    return path
 
 
 @pytest.fixture
 def during(monkeypatch):
     """`during(block, act)`: call `act` once, as soon as this block of the input is read."""
 
-    def arrange(wanted, act):
+    def arrange(chosen_block, act):
         read = ingest.read_block
 
         def reading(store, block, **parameters):
             report = read(store, block, **parameters)
-            if block == wanted:
+            if block == chosen_block:
                 monkeypatch.setattr(ingest, "read_block", read)
                 act()
             return report
@@ -110,9 +110,9 @@ def test_files_added_after_the_others_are_read_by_the_next_run(toy_stages, tmp_p
     job = config(tmp_path, 2)
     during(0, lambda: np.save(folder / "d.npy", points[N:]))
     np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
-    again = lle("run", job)
-    assert not again["unchanged"]
-    np.testing.assert_array_equal(raw(again), points)
+    second = lle("run", job)
+    assert not second["unchanged"]
+    np.testing.assert_array_equal(raw(second), points)
 
 
 def test_zarr_chunk_changed_during_the_read_is_detected(toy_stages, tmp_path, points, during):
@@ -196,10 +196,10 @@ def test_column_of_neighbor_numbers_stays_with_its_rows(tmp_path, points, monkey
         table = pd.DataFrame(part, columns=["x", "y", "z"]).assign(k=np.arange(len(part)) % 5 + 6)
         table.to_parquet(tmp_path / "in" / name)
 
-    def late(store, block, **given):
+    def late(store, block, **parameters):
         save("a.parquet", points[N:])
         monkeypatch.setattr(variable_neighborhoods, "read_k", read)
-        return read(store, block, **given)
+        return read(store, block, **parameters)
 
     save("b.parquet", points[:300])
     save("c.parquet", points[300:N])
@@ -212,6 +212,6 @@ def test_column_of_neighbor_numbers_stays_with_its_rows(tmp_path, points, monkey
     result = lle("run", job)
     np.testing.assert_array_equal(raw(result), np.concatenate([points[N:], points[:N]]))
     store = Store(result["store"])
-    wanted = np.concatenate([np.arange(100), np.arange(300), np.arange(300)]) % 5 + 6
-    kept = store.read_all("_work/k_per_point")
-    np.testing.assert_array_equal(kept, wanted[store.read_all("original_index")])
+    expected = np.concatenate([np.arange(100), np.arange(300), np.arange(300)]) % 5 + 6
+    stored = store.read_all("_work/k_per_point")
+    np.testing.assert_array_equal(stored, expected[store.read_all("original_index")])

@@ -34,11 +34,11 @@ def test_stamps_change_with_the_files_of_a_block_only(tmp_path, points, kind):
     def stamps():
         return open_source(kind, path=str(tmp_path / f"*.{kind}")).stamps(20)
 
-    before = stamps()
-    assert len(before) == len(set(before)) == 5
-    assert stamps() == before
+    stamps_before = stamps()
+    assert len(stamps_before) == len(set(stamps_before)) == 5
+    assert stamps() == stamps_before
     later(tmp_path / f"1.{kind}")  # rows 25 to 49
-    assert changed(before, stamps()) == [1, 2]
+    assert changed(stamps_before, stamps()) == [1, 2]
 
 
 @pytest.mark.parametrize(("zarr_format", "shards"), [(2, None), (3, None), (3, (20, 2))])
@@ -50,15 +50,15 @@ def test_stamps_change_with_the_chunks_of_a_block_only(tmp_path, points, zarr_fo
     def stamps():
         return open_source("zarr", url=str(tmp_path / "x.zarr"), array="p").stamps(25)
 
-    before = stamps()
-    assert len(before) == len(set(before)) == 4
+    stamps_before = stamps()
+    assert len(stamps_before) == len(set(stamps_before)) == 4
     array[42:44, 1] += 1.0  # the chunk of rows 40 to 49; the shard of rows 40 to 59
-    assert changed(before, stamps()) == ([1, 2] if shards else [1])
-    before = stamps()
+    assert changed(stamps_before, stamps()) == ([1, 2] if shards else [1])
+    stamps_before = stamps()
     group.attrs["note"] = "other attributes are no other rows"
     array.resize((150, 2))
     array[100:] = 1.0
-    assert changed(before, stamps()[:4]) == []
+    assert changed(stamps_before, stamps()[:4]) == []
     assert len(stamps()) == 6
 
 
@@ -66,23 +66,23 @@ def test_temporary_file_of_a_writer_is_ignored(tmp_path, points):
     """The temporary file of a writer can vanish between listing and reading; here it is a broken link."""
     zarr.save(str(tmp_path / "x.zarr"), points)
     source = open_source("zarr", url=str(tmp_path / "x.zarr"))
-    before = source.fingerprint(), source.stamps(50)
+    expected = source.fingerprint(), source.stamps(50)
     (tmp_path / "x.zarr" / ".0.partial").symlink_to("nothing")
-    assert (source.fingerprint(), source.stamps(50)) == before
+    assert (source.fingerprint(), source.stamps(50)) == expected
 
 
 def test_another_choice_of_columns_is_another_input(tmp_path, points):
     np.save(tmp_path / "x.npy", points)
-    both = open_source("npy", path=str(tmp_path / "x.npy")).stamps(50)
-    one = open_source("npy", path=str(tmp_path / "x.npy"), columns=[0]).stamps(50)
-    assert changed(both, one) == [0, 1]
+    all_columns = open_source("npy", path=str(tmp_path / "x.npy")).stamps(50)
+    first_column = open_source("npy", path=str(tmp_path / "x.npy"), columns=[0]).stamps(50)
+    assert changed(all_columns, first_column) == [0, 1]
 
 
 def test_generated_points():
     make = [ManifoldSource("swiss_roll", 50, 0.0, seed, 0.0) for seed in (3, 3, 4)]
-    first, same, other = (source.stamps(20) for source in make)
+    first, same, other_seed = (source.stamps(20) for source in make)
     assert first == same
-    assert changed(first, other) == [0, 1, 2]
+    assert changed(first, other_seed) == [0, 1, 2]
 
 
 def test_store_without_listing_detects_no_changes(tmp_path, points, monkeypatch):

@@ -88,14 +88,14 @@ class TestEveryKind:
     @pytest.mark.parametrize("name", ALL_INPUTS)
     def test_fingerprint_changes_with_the_file(self, inputs, name):
         kind, params = inputs[name]
-        before = open_source(kind, **params).fingerprint()
-        assert json.loads(json.dumps(before)) == before
-        assert open_source(kind, **params).fingerprint() == before
+        fingerprint = open_source(kind, **params).fingerprint()
+        assert json.loads(json.dumps(fingerprint)) == fingerprint
+        assert open_source(kind, **params).fingerprint() == fingerprint
         location = params.get("path") or params["url"] / "points" / ("0.0" if name == "zarr 2" else "c/0/0")
         path = str(location).replace("part*", "part2")
         status = os.stat(path)
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
-        assert open_source(kind, **params).fingerprint() != before
+        assert open_source(kind, **params).fingerprint() != fingerprint
 
     @pytest.mark.parametrize("name", ALL_INPUTS)
     def test_relative_path(self, inputs, name, monkeypatch):
@@ -224,19 +224,19 @@ class TestReadsOnlyWhatItNeeds:
 
     def test_each_thread_uses_its_own_stream(self, inputs, data):
         kind, params = inputs["idx gzip"]
-        wrong = []
+        wrong_starts = []
 
         def read(first):
             for start in range(first, N - 50, 100):
                 if not np.array_equal(open_source(kind, **params).read(start, start + 50), data[0][start : start + 50]):
-                    wrong.append(start)
+                    wrong_starts.append(start)
 
         threads = [threading.Thread(target=read, args=(first,)) for first in (0, 50, 25)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert wrong == []
+        assert wrong_starts == []
 
     def test_pool_closes_the_oldest_stream(self):
         handles = {}
@@ -574,10 +574,10 @@ class TestRemoteZarr:
         monkeypatch.setattr(store, "from_url", lambda url, **options: store.LocalStore(tmp_path / "x.zarr"))
         first = open_source("zarr", url="s3://bucket/x.zarr", array="points")
         assert np.array_equal(first.read(5, 900), data[0][5:900])
-        before = first.fingerprint()["points"][0]
-        assert (before["name"], before["files"]) == ("x.zarr", 7 * 3 + 1)
+        fingerprint = first.fingerprint()["points"][0]
+        assert (fingerprint["name"], fingerprint["files"]) == ("x.zarr", 7 * 3 + 1)
         (tmp_path / "x.zarr/points/c/2/1").write_bytes(b"garbage")
-        assert open_source("zarr", url="s3://bucket/x.zarr", array="points").fingerprint()["points"][0] != before
+        assert open_source("zarr", url="s3://bucket/x.zarr", array="points").fingerprint()["points"][0] != fingerprint
 
     def test_missing_answer_is_a_temporary_error(self, monkeypatch):
         monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)

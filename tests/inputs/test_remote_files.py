@@ -57,15 +57,15 @@ class TestSameRows:
         kind, params = inputs[name]
         upload([file for file in Path(params["path"]).parent.iterdir() if file.is_file()], folder)
         monkeypatch.setattr(remote_files, "PIECE_BYTES", 1000)  # many requests a read
-        there = {key: f"{folder.url}/{Path(value).name}" if os.sep in str(value) else value
+        remote_params = {key: f"{folder.url}/{Path(value).name}" if os.sep in str(value) else value
                  for key, value in params.items()}  # fmt: skip
-        here, source = open_source(kind, **params), open_source(kind, **there)
-        assert (source.n_rows, source.dtype, source.label_names) == (here.n_rows, here.dtype, here.label_names)
-        for start, stop in ((0, source.n_rows), (1777, 2001), (5, 5)):
-            np.testing.assert_array_equal(source.read(start, stop), here.read(start, stop))
-            np.testing.assert_array_equal(source.read_labels(start, stop), here.read_labels(start, stop))
+        local, remote = open_source(kind, **params), open_source(kind, **remote_params)
+        assert (remote.n_rows, remote.dtype, remote.label_names) == (local.n_rows, local.dtype, local.label_names)
+        for start, stop in ((0, remote.n_rows), (1777, 2001), (5, 5)):
+            np.testing.assert_array_equal(remote.read(start, stop), local.read(start, stop))
+            np.testing.assert_array_equal(remote.read_labels(start, stop), local.read_labels(start, stop))
         columns = ["x4", "x0"] if kind in ("parquet", "csv") else [4, 0]
-        few = open_source(kind, **there, columns=columns)
+        few = open_source(kind, **remote_params, columns=columns)
         np.testing.assert_array_equal(few.read(100, 1400), data[0][100:1400][:, [4, 0]])
 
     def test_percent_encoded_names_are_read(self, folder):
@@ -74,17 +74,17 @@ class TestSameRows:
             [actual] = open_source("npy", path=f"{folder.url}/{name}").fingerprint()["points"]
             assert actual["name"] == "x%#1?.npy"
 
-    @pytest.mark.parametrize(("pattern", "found"), [
+    @pytest.mark.parametrize(("pattern", "expected"), [
         ("*.npy", ["a", "b"]), ("?.npy", ["a", "b"]), ("[b-z].npy", ["b"]), ("d/*/*.npy", ["c"]),
         ("**/*.npy", ["a", "b", "c", "e"]),
         ("d/**/*.npy", ["c", "e"]), (".*.npy", [".f"]), ("x[1].*", ["x[1]"]),
     ])  # fmt: skip
-    def test_patterns_match_remote_files(self, bucket, pattern, found):
+    def test_patterns_match_remote_files(self, bucket, pattern, expected):
         objects = open_objects(bucket.url("patterns"))
         for name in ("a.npy", "b.npy", "d/deep/c.npy", "d/e.npy", ".f.npy", "x[1].*", "a.txt"):
             objects.put(name, saved(np.save, np.eye(3)))
         files = open_source("npy", path=f"{objects.url}/{pattern}").fingerprint()["points"]
-        assert [file["name"].removesuffix(".npy") for file in files] in (found, [f"{name}.*" for name in found])
+        assert [file["name"].removesuffix(".npy") for file in files] in (expected, [f"{name}.*" for name in expected])
 
 
 class TestBytesRead:
@@ -108,14 +108,14 @@ class TestBytesRead:
         else:
             (np.savez if kind == "npz" else np.save)(path, np.asfortranarray(X) if "columns" in kind else X)
         upload([path], folder)
-        whole = path.stat().st_size
+        file_bytes = path.stat().st_size
         open_source(path.suffix[1:], path=f"{folder.url}/{path.name}")  # csv: first rows, then all
-        assert traffic.received < (whole + 2**19 if kind == "csv" else 0.1 * whole)
+        assert traffic.received < (file_bytes + 2**19 if kind == "csv" else 0.1 * file_bytes)
         traffic.forget()
         source = open_source(path.suffix[1:], path=f"{folder.url}/{path.name}")
         assert traffic.requests == {"HEAD": 1}, "what the header says is known by now"
         np.testing.assert_allclose(source.read(9000, 9400), X[9000:9400])
-        assert traffic.received < 0.16 * whole  # 2 of 100; csv: up to 1024 rows more on either side
+        assert traffic.received < 0.16 * file_bytes  # 2 of 100; csv: up to 1024 rows more on either side
         assert traffic.requests["GET"] <= {"npy by columns": self.D, "parquet": 8}.get(kind, 1)
 
     def test_unused_columns_are_not_transferred(self, folder, traffic, tmp_path):
@@ -194,14 +194,14 @@ class TestChanges:
         assert read_blocks(second["store"]) == [False, True, False]
         local = lle("run", config(tmp_path), "--store", str(tmp_path / "local.zarr"))
         for name in ("_input", "embedding"):
-            stored = [{each: open_objects(store).get(each) for each in open_objects(store).names(name)}
+            stored = [{key: open_objects(store).get(key) for key in open_objects(store).names(name)}
                       for store in (second["store"], local["store"])]  # fmt: skip
             assert stored[0] == stored[1]
         assert first["store"] != second["store"]
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(("url", "said"), [
+    @pytest.mark.parametrize(("url", "message"), [
         ("s3://bucket/refused/y.npy", r"input\.path: s3://bucket/refused/y\.npy: there is no such object; "
                                       r"s3://bucket/refused holds x\.npy: check the URL"),
         ("s3://bucket/refused/y*.npy", "no object matches the pattern; s3://bucket/refused holds x.npy: check the URL"),
@@ -215,9 +215,9 @@ class TestRefusals:
         ("s3://me:hunter2@bucket/x.npy", "the URL holds a user name or password"),
         ("http://127.0.0.1:9/*.npy", "web servers cannot list files"),
     ])  # fmt: skip
-    def test_invalid_urls_are_refused(self, bucket, url, said):
+    def test_invalid_urls_are_refused(self, bucket, url, message):
         open_objects(bucket.url("refused")).put("x.npy", saved(np.save, np.eye(3)))
-        with pytest.raises(InputError, match=said) as caught:
+        with pytest.raises(InputError, match=message) as caught:
             open_source("npy", path=url)
         assert "hunter2" not in str(caught.value)
         assert "Debug source" not in str(caught.value)

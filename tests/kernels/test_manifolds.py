@@ -62,17 +62,17 @@ def test_rows_do_not_depend_on_the_blocks(name, data):
     start = max(0, centre - data.draw(st.integers(0, 500)))
     cuts = sorted(data.draw(st.lists(st.integers(start, start + 1000), max_size=3)))
     edges = [start, *cuts, start + 1000]
-    whole = sample(name, start, start + 1000, seed, 0.1, 0.5)
+    all_rows = sample(name, start, start + 1000, seed, 0.1, 0.5)
     parts = [sample(name, low, high, seed, 0.1, 0.5) for low, high in pairwise(edges)]
-    assert np.array_equal(whole.points, np.concatenate([part.points for part in parts]))
-    assert np.array_equal(whole.coordinates, np.concatenate([part.coordinates for part in parts]))
+    assert np.array_equal(all_rows.points, np.concatenate([part.points for part in parts]))
+    assert np.array_equal(all_rows.coordinates, np.concatenate([part.coordinates for part in parts]))
 
 
 def test_random_numbers_differ_between_seeds_and_granules():
     first = sample("sheet", 0, 1000, 3, 0.0, 0.0).points
-    later = sample("sheet", GRANULE_ROWS, GRANULE_ROWS + 1000, 3, 0.0, 0.0).points
-    other = sample("sheet", 0, 1000, 4, 0.0, 0.0).points
-    stacked = np.concatenate([first, later, other])
+    next_granule = sample("sheet", GRANULE_ROWS, GRANULE_ROWS + 1000, 3, 0.0, 0.0).points
+    other_seed = sample("sheet", 0, 1000, 4, 0.0, 0.0).points
+    stacked = np.concatenate([first, next_granule, other_seed])
     assert len(np.unique(stacked, axis=0)) == 3000
 
 

@@ -14,8 +14,8 @@ def test_known_rotation_is_recovered(rng, m):
     aligned = align(new, new @ planted)
     np.testing.assert_allclose(aligned.rotation, planted, atol=1e-12)
     assert aligned.residual_after < 1e-13
-    before = np.linalg.norm(new - new @ planted) / np.linalg.norm(new)
-    assert aligned.residual_before == pytest.approx(before)
+    residual_before = np.linalg.norm(new - new @ planted) / np.linalg.norm(new)
+    assert aligned.residual_before == pytest.approx(residual_before)
 
 
 def test_no_other_rotation_has_a_smaller_residual(rng):
@@ -23,8 +23,10 @@ def test_no_other_rotation_has_a_smaller_residual(rng):
     aligned = align(new, previous)
     np.testing.assert_allclose(aligned.rotation @ aligned.rotation.T, np.eye(3), atol=1e-12)
     assert aligned.residual_after <= aligned.residual_before
-    others = [np.linalg.norm(new @ other - previous) for other in ortho_group.rvs(3, size=200, random_state=rng)]
-    assert aligned.residual_after * np.linalg.norm(previous) <= min(others)
+    residuals = [
+        np.linalg.norm(new @ rotation - previous) for rotation in ortho_group.rvs(3, size=200, random_state=rng)
+    ]
+    assert aligned.residual_after * np.linalg.norm(previous) <= min(residuals)
 
 
 def test_reflections_are_allowed(rng):

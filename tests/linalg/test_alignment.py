@@ -40,9 +40,9 @@ def test_run_is_aligned_with_the_last_embedding_of_its_store(job, scale):
         store.write("embedding", start, turned[start : start + 300])
     job.run(f"embedding.scale={scale}", "embedding.align=previous", "eigensolver.tol=1e-9")
     np.testing.assert_allclose(job.embedding(), turned, atol=1e-6 * np.abs(turned).max())
-    found = job.alignment()
-    [component] = found["components"]
-    assert (found["previous"], component["rows_shared"], component["previous_component"]) == ("this store", 900, 0)
+    alignment = job.alignment()
+    [component] = alignment["components"]
+    assert (alignment["previous"], component["rows_shared"], component["previous_component"]) == ("this store", 900, 0)
     np.testing.assert_allclose(component["rotation"], TURN, atol=1e-6)
     assert component["residual_after"] < 1e-6 < component["residual_before"]
     assert component["size_ratio"] == pytest.approx(1.0)
@@ -57,14 +57,14 @@ def test_appended_rows_do_not_rotate_earlier_rows(tmp_path, rng):
     first.run()
     free.run()
     held.run(f"embedding.align={first.store.url}")
-    before, after, aligned = first.embedding(), free.embedding(), held.embedding()
+    earlier, unaligned, aligned = first.embedding(), free.embedding(), held.embedding()
     [component] = held.alignment()["components"]
     assert component["rows_shared"] == 1000
-    size = rms(before)
-    assert component["residual_before"] == pytest.approx(rms(after[:1000] - before) / size)
-    assert component["residual_after"] == pytest.approx(rms(aligned[:1000] - before) / size)
+    size = rms(earlier)
+    assert component["residual_before"] == pytest.approx(rms(unaligned[:1000] - earlier) / size)
+    assert component["residual_after"] == pytest.approx(rms(aligned[:1000] - earlier) / size)
     assert component["residual_after"] < min(0.1, 1.0001 * component["residual_before"])
-    np.testing.assert_allclose(aligned, after @ np.array(component["rotation"]), atol=1e-12 * size)
+    np.testing.assert_allclose(aligned, unaligned @ np.array(component["rotation"]), atol=1e-12 * size)
     np.testing.assert_allclose(aligned.T @ aligned / 1010, np.eye(2), atol=1e-8)  # still of unit covariance
 
 
@@ -78,11 +78,11 @@ def test_each_run_is_aligned_with_the_one_before(job, rng):
     points = np.load(job.path)
     for number in (1, 2):
         job.put(np.concatenate([points, bowl(9 * number, rng)]))
-        before = job.embedding()
+        previous = job.embedding()
         job.run("embedding.align=previous")
         [component] = job.alignment()["components"]
         assert component["rows_shared"] == 900
-        change = rms(job.embedding()[:900] - before[:900]) / rms(before[:900])
+        change = rms(job.embedding()[:900] - previous[:900]) / rms(previous[:900])
         assert component["residual_after"] == pytest.approx(change)
         assert component["residual_after"] < 0.1
 
@@ -97,9 +97,9 @@ def test_changed_rows_are_not_used_for_the_alignment(job, rng):
     job.put(points)
     os.utime(job.path, (1, 2))
     job.run("embedding.align=previous")
-    found = job.alignment()
-    assert found["points_compared"]
-    assert found["components"][0]["rows_shared"] == 800
+    alignment = job.alignment()
+    assert alignment["points_compared"]
+    assert alignment["components"][0]["rows_shared"] == 800
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
@@ -136,17 +136,17 @@ def test_alignment_ignores_embeddings_that_did_not_converge(tmp_path, rng):
     assert job.alignment()["reason"] == "no earlier embedding"
     job.run(previous)
     assert job.alignment()["reason"] == "no earlier embedding"
-    before = job.embedding()
+    converged = job.embedding()
     job.put(points)
     job.fails(3, previous, *short)
     unconverged = job.embedding()
-    assert rms(unconverged[:600] - before) > 0.2
-    other = Job(tmp_path / "other", points)
-    assert "none whose eigenpairs converged" in other.fails(2, f"embedding.align={job.store.url}")
+    assert rms(unconverged[:600] - converged) > 0.2
+    other_job = Job(tmp_path / "other", points)
+    assert "none whose eigenpairs converged" in other_job.fails(2, f"embedding.align={job.store.url}")
     job.run(previous)
     [component] = job.alignment()["components"]
     assert component["rows_shared"] == 600
-    assert component["residual_after"] == pytest.approx(rms(job.embedding()[:600] - before) / rms(before))
+    assert component["residual_after"] == pytest.approx(rms(job.embedding()[:600] - converged) / rms(converged))
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
@@ -157,9 +157,9 @@ def test_run_without_align_deletes_the_hashes_of_the_earlier_one(job, rng):
     job.run()
     assert not Store(job.store.url).has_array("_work/embedded_hash")
     job.run("embedding.align=previous", "eigensolver.tol=1e-9")
-    found = job.alignment()
-    assert (found["rows"], found["points_compared"]) == (600, False)
-    assert found["components"][0]["rows_shared"] == 600
+    alignment = job.alignment()
+    assert (alignment["rows"], alignment["points_compared"]) == (600, False)
+    assert alignment["components"][0]["rows_shared"] == 600
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
@@ -172,7 +172,7 @@ def test_components_are_matched_by_their_points(tmp_path, rng):
     second = Job(tmp_path / "second", np.concatenate([small, large, bowl(60, rng)]))
     second.run(f"embedding.align={first.store.url}")
     actual = second.alignment()["components"]
-    shared = [(one["component"], one["previous_component"], one["rows_shared"]) for one in actual]
+    shared = [(entry["component"], entry["previous_component"], entry["rows_shared"]) for entry in actual]
     assert shared == [(0, 1, 300), (1, 0, 330)]
     before, after = first.embedding(), second.embedding()
     assert rms(after[300:630] - before[300:630]) < 1e-5  # these points and their neighbours are the same
@@ -186,21 +186,21 @@ def test_every_method_can_be_aligned(tmp_path, rng):
     points = rng.normal(size=(400, 3)) * [3.0, 2.0, 1.0]
     job = Job(tmp_path / "job", points)
     job.run("method=pca", "embedding.align=previous")
-    before = job.embedding()
+    previous = job.embedding()
     job.put(np.concatenate([points, rng.normal(size=(8, 3))]))
     job.run("method=pca", "embedding.align=previous")
     [component] = job.alignment()["components"]
     assert component["rows_shared"] == 400
-    assert rms(job.embedding()[:400] - before) < 0.1
+    assert rms(job.embedding()[:400] - previous) < 0.1
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_different_number_of_coordinates_is_reported(job):
     job.run("embedding.align=previous")
     job.run("embedding.align=previous", "eigensolver.n_components=3")
-    found = job.alignment()
-    assert found["reason"] == "the earlier embedding has 2 coordinates, this one 3"
-    assert found["components"] == []
+    alignment = job.alignment()
+    assert alignment["reason"] == "the earlier embedding has 2 coordinates, this one 3"
+    assert alignment["components"] == []
 
 
 @pytest.mark.parametrize("command", ["run", "validate", "plan"])

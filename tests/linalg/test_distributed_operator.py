@@ -30,8 +30,8 @@ def by_one_process(A, block, n_roots, matrix):
         return operator.approximate_inverse(block, ROOTS[:n_roots], matrix)
 
 
-def same_bytes(found, expected):
-    return all(one.tobytes() == other.tobytes() for one, other in zip(found, expected, strict=True))
+def same_bytes(actual, expected):
+    return all(a.tobytes() == b.tobytes() for a, b in zip(actual, expected, strict=True))
 
 
 @pytest.mark.parametrize("matrix", ["factor", "transposed", "normal"])

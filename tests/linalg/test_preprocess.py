@@ -31,11 +31,11 @@ def reference(X: np.ndarray, scale: str, pca: int | None) -> np.ndarray:
     return scaled if pca is None else PCA(pca, svd_solver="full").fit_transform(scaled)
 
 
-def assert_same_up_to_signs(found: np.ndarray, expected: np.ndarray) -> None:
+def assert_same_up_to_signs(actual: np.ndarray, expected: np.ndarray) -> None:
     """Columns agree to 1e-9 of the largest entry, each with one sign."""
-    assert found.shape == expected.shape
-    signs = np.sign((found * expected).sum(axis=0))
-    np.testing.assert_allclose(found * signs, expected, atol=1e-9 * np.abs(expected).max())
+    assert actual.shape == expected.shape
+    signs = np.sign((actual * expected).sum(axis=0))
+    np.testing.assert_allclose(actual * signs, expected, atol=1e-9 * np.abs(expected).max())
 
 
 # The second has blocks with fewer rows than there are features; the last block of the third is a single row.

@@ -66,10 +66,10 @@ class TestChoice:
 
     @pytest.mark.parametrize("block_points", [300, 97])
     def test_choice_does_not_depend_on_the_block_size(self, solve, data, reg, block_points):
-        one, other = choice(solve(data)), choice(solve(data, block_points))
-        assert one["reg"] == other["reg"]
-        assert one["noise"] == pytest.approx(other["noise"], abs=1e-12)
-        assert one["outside"] == pytest.approx(other["outside"], abs=1e-12)
+        in_one_block, in_blocks = choice(solve(data)), choice(solve(data, block_points))
+        assert in_one_block["reg"] == in_blocks["reg"]
+        assert in_one_block["noise"] == pytest.approx(in_blocks["noise"], abs=1e-12)
+        assert in_one_block["outside"] == pytest.approx(in_blocks["outside"], abs=1e-12)
 
     def test_weights_equal_those_of_the_same_number(self, solve, data, reg):
         auto, number = solve(data), solve(data, reg=reg)
@@ -77,15 +77,15 @@ class TestChoice:
         np.testing.assert_array_equal(auto.store.read_all("weights"), number.store.read_all("weights"))
 
     def test_reverse_neighbors_do_not_change_it(self, solve, data, reg):
-        one, other = choice(solve(data)), choice(solve(data, reverse=4))
-        assert {**one, "says": ""} == {**other, "says": ""}
+        plain, with_reverse = choice(solve(data)), choice(solve(data, reverse=4))
+        assert {**plain, "says": ""} == {**with_reverse, "says": ""}
 
 
 def test_sample_does_not_depend_on_the_blocks(monkeypatch, solve):
     monkeypatch.setattr("pipeline.linalg.reg_choice.SAMPLE_POINTS", (50, 120))
-    one, other = choice(solve("blobs", 350)), choice(solve("blobs", 111))
-    assert "(120 points sampled)" in one["reason"]
-    assert one["noise"] == pytest.approx(other["noise"], abs=1e-12)
+    large_blocks, small_blocks = choice(solve("blobs", 350)), choice(solve("blobs", 111))
+    assert "(120 points sampled)" in large_blocks["reason"]
+    assert large_blocks["noise"] == pytest.approx(small_blocks["noise"], abs=1e-12)
 
 
 class OriginalIndex:
@@ -134,16 +134,16 @@ def finished(tmp_path_factory):
         assert result.exit_code == 0, result.output
         return result
 
-    before = json.loads(lle("plan", "--json").stdout)["reg"]
+    planned = json.loads(lle("plan", "--json").stdout)["reg"]
     run = lle("run", "--json")
-    return before, json.loads(run.stdout), run.stderr, lle("plan"), config
+    return planned, json.loads(run.stdout), run.stderr, lle("plan"), config
 
 
 class TestRun:
     def test_log_metrics_and_plan_hold_value_and_reason(self, finished):
-        before, run, log, plan, _ = finished
-        assert before["value"] is None
-        assert "0.001, 0.01, 0.03, 0.1" in before["reason"]
+        planned, run, log, plan, _ = finished
+        assert planned["value"] is None
+        assert "0.001, 0.01, 0.03, 0.1" in planned["reason"]
         reg = run["metrics"]["reg"]
         assert reg["value"] == NOISY_REG
         line = f"weights.reg: 0.1: {reg['reason']}"
@@ -161,9 +161,9 @@ class TestRun:
 
     def test_suggest_proposes_the_same_number(self, finished, monkeypatch):
         monkeypatch.setattr("pipeline.jobs.suggest.NEIGHBORS", (30,))
-        found = suggest(finished[4], 300)
-        assert found["suggested"]["weights.reg"] == NOISY_REG
-        assert any(reason.startswith("reg 0.1: noise is") for reason in found["reasons"])
+        suggestion = suggest(finished[4], 300)
+        assert suggestion["suggested"]["weights.reg"] == NOISY_REG
+        assert any(reason.startswith("reg 0.1: noise is") for reason in suggestion["reasons"])
 
 
 @pytest.mark.slow

@@ -60,10 +60,10 @@ class TestCostMatrix:
         assert eigenvalues[1] > 1e-12
 
     def test_same_as_in_one_block(self, assemble, block_points):
-        M, whole = cost_matrix(assemble(block_points)), cost_matrix(assemble(N))
-        np.testing.assert_array_equal(M.indptr, whole.indptr)
-        np.testing.assert_array_equal(M.indices, whole.indices)
-        np.testing.assert_allclose(M.data, whole.data, rtol=0, atol=1e-14)  # parts of other blocks, other roundings
+        M, expected = cost_matrix(assemble(block_points)), cost_matrix(assemble(N))
+        np.testing.assert_array_equal(M.indptr, expected.indptr)
+        np.testing.assert_array_equal(M.indices, expected.indices)
+        np.testing.assert_allclose(M.data, expected.data, rtol=0, atol=1e-14)  # parts of other blocks, other roundings
 
     def test_rows_are_canonical_and_counted(self, assemble, block_points):
         run = assemble(block_points)
@@ -99,13 +99,13 @@ def test_splitting_a_block_into_parts_changes_no_bit(tmp_path, run_stages, make_
     monkeypatch.setattr(assemble_cost, "PART_ENTRIES", 900)
     config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 110,
                          neighbors={"n_neighbors": K, "reverse": 3})  # fmt: skip
-    run, whole = run_stages(config, "assemble_cost"), assemble(110)
-    names = [len(r.store.objects.names("_work/contributions")) for r in (run, whole)]
+    run, undivided = run_stages(config, "assemble_cost"), assemble(110)
+    names = [len(r.store.objects.names("_work/contributions")) for r in (run, undivided)]
     assert names[0] > 3 * names[1]
-    assert cost_matrix(run).data.tobytes() == cost_matrix(whole).data.tobytes()
-    np.testing.assert_array_equal(cost_matrix(run).indices, cost_matrix(whole).indices)
-    for one, other in zip(*(r.reports["assemble_cost", "contribute"] for r in (run, whole)), strict=True):
-        assert one == other
+    assert cost_matrix(run).data.tobytes() == cost_matrix(undivided).data.tobytes()
+    np.testing.assert_array_equal(cost_matrix(run).indices, cost_matrix(undivided).indices)
+    for a, b in zip(*(r.reports["assemble_cost", "contribute"] for r in (run, undivided)), strict=True):
+        assert a == b
 
 
 @pytest.mark.parametrize(

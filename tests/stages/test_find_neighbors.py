@@ -52,9 +52,9 @@ def test_exact_lists_equal_the_oracle(search, method, block_points):
 
 def test_kdtree_reads_near_blocks_only(search):
     n = 3000
-    for method, most in (("kdtree", 0.8 * n), ("brute", n)):
+    for method, limit in (("kdtree", 0.8 * n), ("brute", n)):
         read = [report["rows_read"] for report in search(method, 500, n).reports["find_neighbors", "search"]]
-        assert max(read) <= most
+        assert max(read) <= limit
         assert min(read) >= (500 if method == "kdtree" else n)
 
 
@@ -79,7 +79,7 @@ def test_last_block_with_a_single_point(search):
 def test_each_change_of_the_method_replaces_the_lists(tmp_path, run_stages, make_config):
     """Three runs on one store: each leaves the lists of its own method."""
     points = np.random.default_rng(97).normal(size=(300, 8))
-    seen = []
+    indices = []
     for method in ("kdtree", "pynndescent", "kdtree"):
         config = make_config(tmp_path, points, 128, neighbors={"method": method, "n_neighbors": 5},
                              input={"kind": "npy", "path": str(tmp_path / "points0.npy")},
@@ -87,9 +87,9 @@ def test_each_change_of_the_method_replaces_the_lists(tmp_path, run_stages, make
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plan, "CELL_POINTS", 10)
             patch.setattr(cell_groups, "GROUP_POINTS", 50)
-            seen.append(lists_of(run_stages(config, "find_neighbors"))[0])
-    np.testing.assert_array_equal(seen[0], seen[2])
-    assert (seen[0] != seen[1]).any()  # the groups miss some, so that the test can fail
+            indices.append(lists_of(run_stages(config, "find_neighbors"))[0])
+    np.testing.assert_array_equal(indices[0], indices[2])
+    assert (indices[0] != indices[1]).any()  # the groups miss some, so that the test can fail
 
 
 class TestCells:
@@ -114,9 +114,9 @@ class TestCells:
 
     @pytest.mark.parametrize("block_points", BLOCKS[1:])
     def test_same_lists_for_any_block_size(self, search, block_points):
-        for one, other in zip(lists_of(search("pynndescent", block_points)), lists_of(search("pynndescent", N)),
+        for actual, expected in zip(lists_of(search("pynndescent", block_points)), lists_of(search("pynndescent", N)),
                               strict=True):  # fmt: skip
-            np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(actual, expected)
 
     def test_each_point_is_in_its_nearest_groups(self, search):
         run = search("pynndescent", 160)
@@ -136,13 +136,13 @@ class TestCells:
         run = search("pynndescent", 160)
         points = run.store.read_all("points")
         n_groups = run.reports["find_neighbors", "group_cells"][0]["n_groups"]
-        known = [set() for _ in range(N)]
+        candidate_sets = [set() for _ in range(N)]
         for group in range(n_groups):
             members = read_members(run.store, group)[0].tolist()
             for point in members:
-                known[point] |= set(members) - {point}
+                candidate_sets[point] |= set(members) - {point}
         indices, _ = lists_of(run)
         for point in range(0, N, 10):
-            candidates = np.array(sorted(known[point]))
+            candidates = np.array(sorted(candidate_sets[point]))
             nearest = np.argsort(np.linalg.norm(points[candidates] - points[point], axis=1), kind="stable")[:K]
             assert indices[point].tolist() == candidates[nearest].tolist()

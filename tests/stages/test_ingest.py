@@ -68,8 +68,8 @@ class TestRead:
             np.testing.assert_array_equal(sample["points"], points[sample["rows"]])
 
     def test_hashes_and_sample_do_not_depend_on_the_blocks(self, take_in, points, block_points):
-        one, other = take_in(points, block_points).store, take_in(points, N).store
-        np.testing.assert_array_equal(one.read_all("_work/row_hash"), other.read_all("_work/row_hash"))
+        actual, expected = take_in(points, block_points).store, take_in(points, N).store
+        np.testing.assert_array_equal(actual.read_all("_work/row_hash"), expected.read_all("_work/row_hash"))
 
 
 @pytest.mark.parametrize("block_points", BLOCKS)
@@ -162,17 +162,17 @@ class TestPreprocessing:
 
     def test_standard_scale_is_fitted_on_valid_rows(self, take_in, points, block_points):
         points[[0, 99, 100]] = np.nan
-        found = self.fitted(take_in(points, block_points, preprocess={"scale": "standard", "invalid": "drop"}))
+        fitted = self.fitted(take_in(points, block_points, preprocess={"scale": "standard", "invalid": "drop"}))
         scaler = StandardScaler().fit(points[np.isfinite(points).all(axis=1)])
-        assert set(found) == {"mean", "scale"}
-        np.testing.assert_allclose((found["mean"] - scaler.mean_) / scaler.scale_, 0.0, atol=1e-9)
-        np.testing.assert_allclose(found["scale"], scaler.scale_, rtol=1e-9)
+        assert set(fitted) == {"mean", "scale"}
+        np.testing.assert_allclose((fitted["mean"] - scaler.mean_) / scaler.scale_, 0.0, atol=1e-9)
+        np.testing.assert_allclose(fitted["scale"], scaler.scale_, rtol=1e-9)
 
     def test_principal_components_equal_scikit_learns(self, take_in, points, block_points):
-        found = self.fitted(take_in(points, block_points, preprocess={"pca": 2}))
+        fitted = self.fitted(take_in(points, block_points, preprocess={"pca": 2}))
         model = PCA(2, svd_solver="full").fit(points)
-        np.testing.assert_allclose(found["center"], model.mean_, rtol=1e-10, atol=1e-10)
-        cosines = np.einsum("md,md->m", found["components"], model.components_)
+        np.testing.assert_allclose(fitted["center"], model.mean_, rtol=1e-10, atol=1e-10)
+        cosines = np.einsum("md,md->m", fitted["components"], model.components_)
         np.testing.assert_allclose(np.abs(cosines), 1, atol=1e-12)
 
     def test_number_of_features_after_pca(self, take_in, points, block_points):
@@ -187,8 +187,8 @@ class TestPreprocessing:
     def test_a_block_without_valid_rows(self, take_in, points, block_points):
         points[100:137] = np.nan
         points[37:74] = np.nan
-        found = self.fitted(take_in(points, block_points, preprocess={"scale": "standard", "invalid": "drop"}))
-        shift = (found["mean"] - np.nanmean(points, axis=0)) / np.nanstd(points, axis=0)
+        fitted = self.fitted(take_in(points, block_points, preprocess={"scale": "standard", "invalid": "drop"}))
+        shift = (fitted["mean"] - np.nanmean(points, axis=0)) / np.nanstd(points, axis=0)
         np.testing.assert_allclose(shift, 0.0, atol=1e-9)
 
 
@@ -199,8 +199,8 @@ class TestLabels:
         labels = rng.random((N, width)) if width else rng.integers(0, 4, N).astype(np.float64)
         np.save(tmp_path / "labels.npy", labels)
         np.save(tmp_path / "x.npy", points)
-        given = {"kind": "npy", "path": str(tmp_path / "x.npy"), "labels": str(tmp_path / "labels.npy")}
-        run = take_in(points, block_points, input=given)
+        section = {"kind": "npy", "path": str(tmp_path / "x.npy"), "labels": str(tmp_path / "labels.npy")}
+        run = take_in(points, block_points, input=section)
         np.testing.assert_array_equal(run.store.read_all("label"), labels.reshape(N, -1))
         assert run.layout.label_width == max(width, 1)
 
@@ -217,17 +217,19 @@ class TestLabels:
 
     def test_labels_do_not_change_any_result(self, points, tmp_path, run_stages, make_config):
         """Changed labels repeat the step that reads them and no later step."""
-        marks = []
+        fingerprints = []
         for value in (1.0, 2.0):
             np.save(tmp_path / f"labels{value}.npy", np.full(N, value))
         np.save(tmp_path / "x.npy", points)
         for value in (1.0, 2.0):
-            given = {"kind": "npy", "path": str(tmp_path / "x.npy"), "labels": str(tmp_path / f"labels{value}.npy")}
-            config = make_config(tmp_path, points, 100, input=given, output={"store": str(tmp_path / "run.zarr")})
+            section = {"kind": "npy", "path": str(tmp_path / "x.npy"), "labels": str(tmp_path / f"labels{value}.npy")}
+            config = make_config(tmp_path, points, 100, input=section, output={"store": str(tmp_path / "run.zarr")})
             store = run_stages(config, "order_points").store
-            marks.append({name: store.get_json(name)["fingerprint"] for name in store.objects.names("_run/steps")})
+            fingerprints.append(
+                {name: store.get_json(name)["fingerprint"] for name in store.objects.names("_run/steps")}
+            )
             assert (store.read_all("label") == value).all()
-        changed = {name.rsplit("/", 1)[1] for name in marks[0] if marks[0][name] != marks[1][name]}
+        changed = {name.rsplit("/", 1)[1] for name in fingerprints[0] if fingerprints[0][name] != fingerprints[1][name]}
         assert changed == {"ingest.read_labels.json"}
 
 
@@ -252,15 +254,15 @@ class TestFirstLayout:
         assert (layout.block_points, layout.label_width) == (13, 2)
 
     @pytest.mark.parametrize(
-        ("sections", "said"),
+        ("sections", "parts"),
         [({"neighbors": {"n_neighbors": 13}}, ["neighbors.n_neighbors is 13", "13 rows", "below 13"]),
          ({"eigensolver": {"n_components": 4}}, ["eigensolver.n_components is 4", "3 features", "at most 3"]),
          ({"preprocess": {"pca": 4}}, ["preprocess.pca is 4", "3 features"])],
     )  # fmt: skip
-    def test_impossible_sizes_are_refused_before_reading(self, sections, said):
+    def test_impossible_sizes_are_refused_before_reading(self, sections, parts):
         with pytest.raises(InputError) as caught:
             self.layout(**sections)
-        assert all(part in str(caught.value) for part in said)
+        assert all(part in str(caught.value) for part in parts)
         assert caught.value.exit_code == 2
 
 

@@ -19,19 +19,19 @@ N, K = 700, 10
 @pytest.fixture(scope="module")
 def measure(tmp_path_factory, run_stages):
     """Runs a built-in input to the quality measures; remembers what it has run."""
-    done = {}
+    runs = {}
 
     def run(name="swiss_roll", **quality):
         key = (name, *quality.items())
-        if key not in done:
+        if key not in runs:
             source = {"kind": "synthetic", "name": name, **({"n_points": N} if name != "digits" else {})}
             config = Config.model_validate({
                 "input": source, "neighbors": {"n_neighbors": K}, "quality": quality,
                 "output": {"store": str(tmp_path_factory.mktemp("quality") / "run.zarr")},
                 "execution": {"block_points": 350, "cluster": {"kind": "serial"}},
             })  # fmt: skip
-            done[key] = run_stages(config, "measure_quality")
-        return done[key]
+            runs[key] = run_stages(config, "measure_quality")
+        return runs[key]
 
     return run
 
@@ -40,8 +40,8 @@ def measured(run) -> dict:
     return {
         key: value
         for step in ("score", "geodesics", "compare")
-        for [found] in [run.reports.get(("measure_quality", step), [{}])]
-        for key, value in found.items()
+        for [report] in [run.reports.get(("measure_quality", step), [{}])]
+        for key, value in report.items()
     }
 
 
@@ -54,10 +54,10 @@ def tables(run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_trustworthiness_and_continuity_equal_scikit_learns(measure):
     run = measure(sample=N)
     X, Y, _ = tables(run)
-    found = measured(run)
-    assert found["trustworthiness"]["value"] == pytest.approx(sklearn_trustworthiness(X, Y, n_neighbors=K), abs=1e-10)
-    assert found["continuity"]["value"] == pytest.approx(sklearn_trustworthiness(Y, X, n_neighbors=K), abs=1e-10)
-    assert found["trustworthiness"]["sample"] == N
+    metrics = measured(run)
+    assert metrics["trustworthiness"]["value"] == pytest.approx(sklearn_trustworthiness(X, Y, n_neighbors=K), abs=1e-10)
+    assert metrics["continuity"]["value"] == pytest.approx(sklearn_trustworthiness(Y, X, n_neighbors=K), abs=1e-10)
+    assert metrics["trustworthiness"]["sample"] == N
 
 
 def test_residual_variance_equals_that_of_all_shortest_paths(measure):
@@ -74,14 +74,14 @@ def test_residual_variance_equals_that_of_all_shortest_paths(measure):
 
 @pytest.mark.parametrize("sources", [40, 12])
 def test_intervals_of_samples_contain_the_value_of_all_points(measure, sources):
-    whole, sampled = (measured(measure(**sizes)) for sizes in (
+    of_all, sampled = (measured(measure(**sizes)) for sizes in (
         {"sample": N, "geodesic_sources": N}, {"sample": 300, "geodesic_sources": sources}))  # fmt: skip
     keys = ("trustworthiness", "continuity", "procrustes_error", "residual_variance", "residual_variance_truth",
             "residual_variance_affine")  # fmt: skip
     for key in keys:
         low, high = sampled[key]["low"], sampled[key]["high"]
-        assert low - (high - low) / 2 <= whole[key]["value"] <= high + (high - low) / 2, key
-        assert whole[key]["low"] <= whole[key]["value"] <= whole[key]["high"]
+        assert low - (high - low) / 2 <= of_all[key]["value"] <= high + (high - low) / 2, key
+        assert of_all[key]["low"] <= of_all[key]["value"] <= of_all[key]["high"]
     assert sampled["residual_variance"]["sources"] == sources
 
 
@@ -104,24 +104,24 @@ def test_residual_variance_of_the_truth_is_zero_for_flat_sheets(tmp_path):
 
 
 def test_redundancy_of_each_coordinate(measure):
-    found = measured(measure("spiral_3d", sample=N))
-    first, second = found["regression_residual"]
+    metrics = measured(measure("spiral_3d", sample=N))
+    first, second = metrics["regression_residual"]
     assert (first["value"], first["low"], first["high"]) == (1, 1, 1)
     assert second["low"] <= second["value"] <= second["high"] <= 1
-    assert found["redundancy"] == pytest.approx([0, max(0, 1 - second["value"] ** 2)])
+    assert metrics["redundancy"] == pytest.approx([0, max(0, 1 - second["value"] ** 2)])
 
 
 def test_neighborhood_hit_of_digits(measure):
     run = measure("digits", sample=1797)
     X, Y, labels = tables(run)
-    found = measured(run)
+    metrics = measured(run)
     for key, space in (("neighborhood_hit", Y), ("neighborhood_hit_input", X)):
         near = NearestNeighbors(n_neighbors=K).fit(space).kneighbors(return_distance=False)
         expected = (labels[near, 0] == labels).mean()
-        assert found[key]["value"] == pytest.approx(expected, abs=2e-3)  # pixels are whole numbers: ties
-        assert found[key]["low"] < found[key]["value"] < found[key]["high"]
-    assert found["neighborhood_hit_input"]["value"] > 0.95 > found["neighborhood_hit"]["value"] > 0.4
-    assert "residual_variance_truth" not in found
+        assert metrics[key]["value"] == pytest.approx(expected, abs=2e-3)  # pixels are whole numbers: ties
+        assert metrics[key]["low"] < metrics[key]["value"] < metrics[key]["high"]
+    assert metrics["neighborhood_hit_input"]["value"] > 0.95 > metrics["neighborhood_hit"]["value"] > 0.4
+    assert "residual_variance_truth" not in metrics
 
 
 def test_changed_labels_repeat_only_steps_that_read_them(tmp_path, make_config, run_stages):
@@ -164,6 +164,6 @@ def test_geodesics_can_be_switched_off(measure):
 
 @pytest.mark.parametrize("sample", [1, 4])
 def test_samples_of_a_few_points(measure, sample):
-    found = measured(measure(sample=sample))
-    assert found["trustworthiness"]["sample"] == sample
-    assert (found["regression_residual"] is None) == (sample == 1)
+    metrics = measured(measure(sample=sample))
+    assert metrics["trustworthiness"]["sample"] == sample
+    assert (metrics["regression_residual"] is None) == (sample == 1)

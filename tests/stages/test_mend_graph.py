@@ -64,12 +64,12 @@ class TestComponents:
     def test_two_blobs_are_two_components(self, mend, rng, block_points):
         points = two_blobs(rng)
         run = mend(points, exact_neighbors(points, K), block_points)
-        [found] = run.reports["mend_graph", "analyse"]
-        assert (found["n_components_weak"], found["component_sizes"]) == (2, [150, 100])
+        [report] = run.reports["mend_graph", "analyse"]
+        assert (report["n_components_weak"], report["component_sizes"]) == (2, [150, 100])
         assert run.layout.n_components == 2
         component = run.store.read_all("_work/component")
         np.testing.assert_array_equal(component, np.repeat([0, 1], [150, 100]))
-        assert found["closed_classes_left"] == 2
+        assert report["closed_classes_left"] == 2
 
     def test_components_do_not_depend_on_the_order_of_rows(self, mend, rng, block_points):
         order = rng.permutation(250)
@@ -88,47 +88,47 @@ class TestClosedClasses:
     def test_small_closed_class_gets_reverse_neighbors(self, mend, block_points):
         points = line_and_clump()
         lists = exact_neighbors(points, K)
-        before = closed_classes(neighbor_graph(lists[0]))
-        assert before.sizes.tolist() == [8]  # the line is transient: plain LLE would describe the clump alone
+        searched = closed_classes(neighbor_graph(lists[0]))
+        assert searched.sizes.tolist() == [8]  # the line is transient: plain LLE would describe the clump alone
         run = mend(points, lists, block_points)
-        [found] = run.reports["mend_graph", "analyse"]
-        assert (found["n_components_weak"], found["closed_classes"], found["closed_classes_left"]) == (1, 1, 1)
-        assert 0 < found["reverse_added"] <= 4 * found["points_repaired"]
-        assert found["closed_classes_by_component"] == [1]
-        after = closed_classes(final_graph(run))
-        assert len(after.sizes) == 1
-        assert 2 * after.sizes[0] > 208
-        assert f"1 closed classes; {found['points_repaired']} of 208 points got" in found["says"]
+        [report] = run.reports["mend_graph", "analyse"]
+        assert (report["n_components_weak"], report["closed_classes"], report["closed_classes_left"]) == (1, 1, 1)
+        assert 0 < report["reverse_added"] <= 4 * report["points_repaired"]
+        assert report["closed_classes_by_component"] == [1]
+        final = closed_classes(final_graph(run))
+        assert len(final.sizes) == 1
+        assert 2 * final.sizes[0] > 208
+        assert f"1 closed classes; {report['points_repaired']} of 208 points got" in report["says"]
         assert weak_components(final_graph(run))[0] == 1
 
     def test_searched_neighbors_are_kept_and_additions_are_counted(self, mend, block_points):
         points = line_and_clump()
         indices, distances = exact_neighbors(points, K)
         run = mend(points, (indices, distances), block_points)
-        [found] = run.reports["mend_graph", "analyse"]
+        [analysis] = run.reports["mend_graph", "analyse"]
         mended, lengths = run.store.read_all("neighbor_indices"), run.store.read_all("neighbor_distances")
-        assert mended.shape == (208, found["k_max"]) == (208, run.layout.k_max)
+        assert mended.shape == (208, analysis["k_max"]) == (208, run.layout.k_max)
         added = 0
-        for point, (row, own) in enumerate(zip(mended, lengths, strict=True)):
+        for point, (row, row_lengths) in enumerate(zip(mended, lengths, strict=True)):
             listed = row[row >= 0].tolist()
             assert set(indices[point].tolist()) <= set(listed)
             assert len(set(listed)) == len(listed)
             assert point not in listed
             assert (row[len(listed) :] == -1).all()
-            assert np.isinf(own[len(listed) :]).all()
-            assert (np.diff(own[: len(listed)]) >= 0).all()
+            assert np.isinf(row_lengths[len(listed) :]).all()
+            assert (np.diff(row_lengths[: len(listed)]) >= 0).all()
             expected = np.linalg.norm(points[listed] - points[point], axis=1)
-            np.testing.assert_allclose(own[: len(listed)], expected, rtol=1e-6)
+            np.testing.assert_allclose(row_lengths[: len(listed)], expected, rtol=1e-6)
             added += len(listed) - K
-        assert added == found["reverse_added"] + found["bridges_added"]
+        assert added == analysis["reverse_added"] + analysis["bridges_added"]
         assert sum(report["added"] for report in run.reports["mend_graph", "apply"]) == added
 
     def test_reverse_zero_keeps_the_graph_of_roweis_and_saul(self, mend, block_points):
         points = line_and_clump()
         indices, distances = exact_neighbors(points, K)
         run = mend(points, (indices, distances), block_points, neighbors={"reverse": 0})
-        [found] = run.reports["mend_graph", "analyse"]
-        assert (found["reverse_added"], found["bridges_added"], found["k_max"]) == (0, 0, K)
+        [report] = run.reports["mend_graph", "analyse"]
+        assert (report["reverse_added"], report["bridges_added"], report["k_max"]) == (0, 0, K)
         np.testing.assert_array_equal(run.store.read_all("neighbor_indices"), indices)
         np.testing.assert_array_equal(run.store.read_all("neighbor_distances"), distances.astype(np.float32))
 
@@ -157,14 +157,14 @@ class TestRecall:
     def test_recall_is_measured_on_the_sampled_points(self, mend, rng, block_points):
         points = swiss_roll(250, rng)
         indices, distances = exact_neighbors(points, K + 3)
-        wrong = rng.integers(0, 4, 250)
+        n_wrong = rng.integers(0, 4, 250)
         lists = tuple(
-            np.array([np.append(row[: K - w], row[K : K + w]) for row, w in zip(rows, wrong, strict=True)])
+            np.array([np.append(row[: K - n], row[K : K + n]) for row, n in zip(rows, n_wrong, strict=True)])
             for rows in (indices, distances)
         )
         sections = {"neighbors": {"min_recall": 0}, "quality": {"sample": 1000}}
         [recall] = mend(points, lists, block_points, **sections).reports["mend_graph", "measure_recall"]
-        assert recall["value"] == pytest.approx(1 - wrong.mean() / K)
+        assert recall["value"] == pytest.approx(1 - n_wrong.mean() / K)
         assert recall["low"] < recall["value"] < recall["high"]
         assert recall["sample"] == 250
 
@@ -205,14 +205,14 @@ class TestConnect:
         points = self.three_blobs()
         lists = exact_neighbors(points, K)
         run = mend(points, lists, block_points, graph={"components": "connect"})
-        [connected], [found] = run.reports["mend_graph", "connect"], run.reports["mend_graph", "analyse"]
+        [connected], [analysis] = run.reports["mend_graph", "connect"], run.reports["mend_graph", "analyse"]
         distances = cdist(points, points)
         blobs = [np.arange(150), np.arange(150, 250), np.arange(250, 288)]
         shortest = np.array([[distances[np.ix_(a, b)].min() for b in blobs] for a in blobs])
         tree = minimum_spanning_tree(shortest).data
         assert (connected["components_joined"], connected["links_added"]) == (3, 2)
         assert connected["longest_link"] == pytest.approx(tree.max(), rel=1e-6)
-        assert (found["n_components_weak"], found["closed_classes_left"]) == (1, 1)
+        assert (analysis["n_components_weak"], analysis["closed_classes_left"]) == (1, 1)
         graph = final_graph(run)
         assert weak_components(graph)[0] == len(closed_classes(graph).sizes) == 1
         stored = run.store.read_all("neighbor_distances")
@@ -222,16 +222,16 @@ class TestConnect:
     def test_one_component_keeps_the_graph_of_separate(self, mend, block_points):
         points = np.random.default_rng(29).random((288, 3))
         lists = exact_neighbors(points, 8)
-        one = mend(points, lists, block_points, neighbors={"n_neighbors": 8}, graph={"components": "connect"})
-        assert ("mend_graph", "connect") not in one.reports
-        np.testing.assert_array_equal(one.store.read_all("neighbor_indices")[:, :8], lists[0])
+        run = mend(points, lists, block_points, neighbors={"n_neighbors": 8}, graph={"components": "connect"})
+        assert ("mend_graph", "connect") not in run.reports
+        np.testing.assert_array_equal(run.store.read_all("neighbor_indices")[:, :8], lists[0])
 
 
 def test_links_do_not_depend_on_blocks(mend):
     points = TestConnect.three_blobs()
     lists = exact_neighbors(points, K)
-    whole, parts = (
+    in_one_block, in_blocks = (
         mend(points, lists, size, graph={"components": "connect"}).store.read_all("neighbor_indices")
         for size in (288, 64)
     )
-    np.testing.assert_array_equal(whole, parts)
+    np.testing.assert_array_equal(in_one_block, in_blocks)

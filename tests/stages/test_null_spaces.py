@@ -102,8 +102,8 @@ def test_null_space_of_random_lists_with_two_closed_classes(tmp_path, method, k,
     for i in range(100):  # points of two rings list their successor and others of their ring, the rest anything
         pool = np.arange(100) if i >= 60 else np.arange(30) + i // 30 * 30
         successor = i if i >= 60 else pool[(i + 1) % 30]
-        others = rng.permutation(np.setdiff1d(pool, [i, successor]))
-        lists.append(np.append([] if i >= 60 else [successor], others)[:k])
+        candidates = rng.permutation(np.setdiff1d(pool, [i, successor]))
+        lists.append(np.append([] if i >= 60 else [successor], candidates)[:k])
     np.save(tmp_path / "graph.npy", lists)
     graph = {"kind": "npy", "path": str(tmp_path / "graph.npy")}
     path = config_of(tmp_path, rng.normal(size=(100, 3)), method, precomputed=graph, k_min=k, reverse=0)

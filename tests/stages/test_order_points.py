@@ -154,8 +154,8 @@ class TestOrder:
 def test_slices_of_all_shards_give_the_order(counts, data):
     """Internal order by cell, then shard, then position: each block takes one run of every shard."""
     counts = np.array(counts)
-    rows = [(cell, shard, position) for shard, own in enumerate(counts)
-            for position, cell in enumerate(np.repeat(np.arange(counts.shape[1]), own))]  # fmt: skip
+    rows = [(cell, shard, position) for shard, cell_counts in enumerate(counts)
+            for position, cell in enumerate(np.repeat(np.arange(counts.shape[1]), cell_counts))]  # fmt: skip
     internal = sorted(rows)
     start = data.draw(st.integers(0, len(rows)))
     stop = data.draw(st.integers(start, len(rows)))

@@ -46,38 +46,38 @@ def solve(store, method="auto", max_memory=PLENTY, tol=1e-8):
     return report, store.read_bundle("_work/eigen/00000")
 
 
-def killed_in_factored(say, *arguments):
+def killed_in_factored(send_progress, *arguments):
     if "factored" not in arguments[-1]:
-        say("factored")
+        send_progress("factored")
         os.kill(os.getpid(), signal.SIGKILL)
-    return solve_embedding._solve(say, *arguments)
+    return solve_embedding._solve(send_progress, *arguments)
 
 
-def killed_always(say, *arguments):
-    say("shift_invert" if "factored" in arguments[-1] else "factored")
+def killed_always(send_progress, *arguments):
+    send_progress("shift_invert" if "factored" in arguments[-1] else "factored")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.slow
 def test_separate_process_gives_the_same_bytes(solved, monkeypatch):
-    here, bundle = solve(solved)
+    report, bundle = solve(solved)
     monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
-    there, again = solve(solved)
-    assert there.pop("peak_bytes") > 2**24
-    assert there == here
-    assert {name: values.tobytes() for name, values in again.items()} == {
+    isolated_report, isolated_bundle = solve(solved)
+    assert isolated_report.pop("peak_bytes") > 2**24
+    assert isolated_report == report
+    assert {name: values.tobytes() for name, values in isolated_bundle.items()} == {
         name: values.tobytes() for name, values in bundle.items()
     }
 
 
 def test_next_method_is_used_after_one_was_killed(solved, monkeypatch):
     monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
-    right = solve(solved)[0]["eigenvalues"]
+    expected = solve(solved)[0]["eigenvalues"]
     monkeypatch.setattr(solve_embedding, "_solve", killed_in_factored)
     report, _ = solve(solved)
     assert report["stats"]["method"] == "shift_invert"
     assert "factored was tried and its process ended by SIGKILL" in report["stats"]["reason"]
-    np.testing.assert_allclose(report["eigenvalues"], right, rtol=1e-6)
+    np.testing.assert_allclose(report["eigenvalues"], expected, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -95,8 +95,8 @@ def test_process_killed_in_every_method_is_reported_as_out_of_memory(solved, mon
 
 @pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_killed_iteration_continues_with_the_same_bytes(solved, monkeypatch, steps):
-    undisturbed, whole = solve(solved, "polynomial")
-    kept = []
+    expected_report, expected = solve(solved, "polynomial")
+    saved_degrees = []
 
     class Killed(Exception):
         pass
@@ -104,8 +104,8 @@ def test_killed_iteration_continues_with_the_same_bytes(solved, monkeypatch, ste
     def keep_and_die(store, name):
         def keep(state, at_limit):
             solver_checkpoint.write_state(store, name, state)
-            kept.append(state.n_degrees)
-            if len(kept) == steps:
+            saved_degrees.append(state.n_degrees)
+            if len(saved_degrees) == steps:
                 raise Killed
 
         return keep
@@ -114,10 +114,10 @@ def test_killed_iteration_continues_with_the_same_bytes(solved, monkeypatch, ste
     with pytest.raises(Killed):
         solve(solved, "polynomial")
     monkeypatch.setattr(solver_checkpoint, "ROWS", 100)
-    report, again = solve(solved, "polynomial")
-    assert report == undisturbed
-    assert again["vectors"].tobytes() == whole["vectors"].tobytes()
-    assert len(kept) > steps  # it went on, and kept more states
+    report, resumed = solve(solved, "polynomial")
+    assert report == expected_report
+    assert resumed["vectors"].tobytes() == expected["vectors"].tobytes()
+    assert len(saved_degrees) > steps  # it went on, and kept more states
     assert not solved.objects.names("_work/eigen/state-00000")
 
 
@@ -133,10 +133,10 @@ def test_symbolic_analysis_is_done_once(solved, monkeypatch, method):
     monkeypatch.setattr(pardiso.Pardiso, "_analyse", count)
     monkeypatch.setattr(solver_checkpoint, "KEPT_ROWS", 1)
     first, bundle = solve(solved, method)
-    again, second = solve(solved, method)
+    second_report, second_bundle = solve(solved, method)
     assert analysed == [True, False]
-    assert again == first
-    assert {name: values.tobytes() for name, values in second.items()} == {
+    assert second_report == first
+    assert {name: values.tobytes() for name, values in second_bundle.items()} == {
         name: values.tobytes() for name, values in bundle.items()
     }
     predicted = solve_embedding._predict(lambda text: None, solved.url, "lle", method, 2, Blocks(N, N), PLENTY)
@@ -150,8 +150,8 @@ def test_symbolic_analysis_is_done_once(solved, monkeypatch, method):
 
 
 def test_analysis_of_another_matrix_is_not_used(tmp_path):
-    A, other = roll_factor(500, 3), roll_factor(500, 4)
-    keys = [analysis_key(matrix, pardiso.GENERAL, pin, 2) for matrix, pin in ((A, 0), (other, 0), (A, 1))]
+    A, B = roll_factor(500, 3), roll_factor(500, 4)
+    keys = [analysis_key(matrix, pardiso.GENERAL, pin, 2) for matrix, pin in ((A, 0), (B, 0), (A, 1))]
     scaled = csr_array((2 * A.data, A.indices, A.indptr), shape=A.shape)
     keys += [analysis_key(scaled, pardiso.GENERAL, 0, 2), analysis_key(A, pardiso.GENERAL, 0, 1)]
     assert len(set(keys)) == 5
@@ -167,24 +167,26 @@ def test_status_shows_the_progress_of_the_eigensolver(solved, monkeypatch):
     """Products, residual and time left while it works; nothing is left in the store at the end."""
     monkeypatch.setattr(solver_progress, "RECORD_SECONDS", 0.0)
     monkeypatch.setattr(status, "running", lambda store: True)
-    seen, record = [], SolverProgress._asdict
+    statuses, record = [], SolverProgress._asdict
 
     def look(progress):
-        seen.append(describe_status(status.status(solved)))
+        statuses.append(describe_status(status.status(solved)))
         return record(progress)
 
     monkeypatch.setattr(SolverProgress, "_asdict", look)
     solve(solved, method="polynomial")
     line = r"^  polynomial: [\d,]+ products of M with 8 vectors, residual \S+ \(to reach: \S+\)(, about 1 s left)?$"
-    assert re.search(line, seen[-1], re.M)
+    assert re.search(line, statuses[-1], re.M)
     assert not solved.objects.names("_work/eigen/progress")
     assert status.status(solved)["solving"] == []
 
 
 def state_of(n, n_steps, seed):
     vectors = np.random.default_rng(seed).standard_normal((n, 3))
-    errors, before = np.full(2, 0.1 * seed), np.arange(2.0)
-    return SubspaceState(np.arange(3.0), vectors, 10 * n_steps, n_steps, errors, before, np.full((5, 4), 0.1 * seed))
+    errors, previous_values = np.full(2, 0.1 * seed), np.arange(2.0)
+    return SubspaceState(
+        np.arange(3.0), vectors, 10 * n_steps, n_steps, errors, previous_values, np.full((5, 4), 0.1 * seed)
+    )
 
 
 @pytest.mark.parametrize("rows", [7, 50, 100])
@@ -258,8 +260,8 @@ def test_plan_reuses_the_solver_of_an_earlier_run_of_the_same_input(tmp_path, mo
     lle("run", config)
     walks = []
     monkeypatch.setattr(plan_preview, "walk", lambda *arguments: walks.append(1) or plan.walk(*arguments))
-    asked = lle("plan", config, "--set", "neighbors.min_recall=0.5", "--set", "quality.sample=20")
-    assert asked["solver"]["basis"] == "an earlier run"
+    changed_plan = lle("plan", config, "--set", "neighbors.min_recall=0.5", "--set", "quality.sample=20")
+    assert changed_plan["solver"]["basis"] == "an earlier run"
     assert len(walks) == 1
     np.save(tmp_path / "x.npy", points[::-1])
     os.utime(tmp_path / "x.npy", (1, 2))
@@ -286,6 +288,6 @@ def test_least_planned_bytes_suffice_for_polynomial(n, m):
     assert planned == 2**28 + n * (624 + 8 * 16 * block_width(m) + 160)
     row_pointers = 4 * 4 * (n + 1)
     allowed = planned - solve_embedding.LIBRARY_BYTES + row_pointers
-    columns, steps, taken = davidson_size(A, block_width(m), allowed)
+    columns, steps, predicted_bytes = davidson_size(A, block_width(m), allowed)
     assert (columns, steps) == (3 * block_width(m), 40)
-    assert taken <= allowed
+    assert predicted_bytes <= allowed

@@ -49,8 +49,10 @@ class TestPlainGraph:
         np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-12)
 
     def test_same_as_in_one_block(self, solve, block_points):
-        one, other = solve(block_points).store, solve(N).store
-        np.testing.assert_allclose(one.read_all("weights"), other.read_all("weights"), rtol=1e-12, atol=1e-13)
+        in_blocks, in_one_block = solve(block_points).store, solve(N).store
+        np.testing.assert_allclose(
+            in_blocks.read_all("weights"), in_one_block.read_all("weights"), rtol=1e-12, atol=1e-13
+        )
 
     def test_reported_error_equals_the_reconstruction_error(self, solve, block_points):
         run = solve(block_points)
@@ -78,15 +80,15 @@ def test_error_of_every_point(solve, block_points, reverse):
 def test_store_without_reconstruction_errors_keeps_its_weights(tmp_path, make_config, run_stages):
     config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(3)), 128, neighbors={"n_neighbors": K})
     store = run_stages(config, "assemble_cost").store
-    before = store.read_all("reconstruction_error")
+    expected = store.read_all("reconstruction_error")
     checkpoint.forget_step(store, "solve_weights", "measure")
     store.objects.delete("reconstruction_error")
-    kept = {mark: store.get_json(mark) for stage in ("solve_weights", "assemble_cost")
-            for mark in store.objects.names(f"_done/{stage}")}  # fmt: skip
-    assert len(kept) > 8
+    markers = {name: store.get_json(name) for stage in ("solve_weights", "assemble_cost")
+            for name in store.objects.names(f"_done/{stage}")}  # fmt: skip
+    assert len(markers) > 8
     store = run_stages(config, "assemble_cost").store
-    np.testing.assert_array_equal(store.read_all("reconstruction_error"), before)
-    assert {mark: store.get_json(mark) for mark in kept} == kept
+    np.testing.assert_array_equal(store.read_all("reconstruction_error"), expected)
+    assert {name: store.get_json(name) for name in markers} == markers
 
 
 class TestReverseNeighbors:
@@ -96,10 +98,10 @@ class TestReverseNeighbors:
         counts = (neighbors >= 0).sum(axis=1)
         assert counts.min() == K
         assert K < counts.max() <= K + 3
-        for x, row, own in zip(points, neighbors, weights, strict=True):
-            assert (own[row < 0] == 0).all()
+        for x, row, row_weights in zip(points, neighbors, weights, strict=True):
+            assert (row_weights[row < 0] == 0).all()
             expected = point_weights(x, points[row[row >= 0]], REG)
-            np.testing.assert_allclose(own[row >= 0], expected, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(row_weights[row >= 0], expected, rtol=1e-9, atol=1e-9)
 
 
 def test_reg_of_the_config_is_used(solve):

@@ -254,15 +254,15 @@ class TestWait:
 
     def attempts(self, store) -> tuple[list[str], list[str]]:
         """What `wait_for_lock` said, and the states of the holder's output that the calls saw."""
-        message, seen = [], []
+        messages, outputs = [], []
 
         def act() -> str:
-            seen.append(store.get_json("output.json"))
+            outputs.append(store.get_json("output.json"))
             with RunLock(Store(store.url)):
                 return "done"
 
-        assert wait_for_lock(act, 60, message.append) == "done"
-        return message, seen
+        assert wait_for_lock(act, 60, messages.append) == "done"
+        return messages, outputs
 
     def test_waiting_run_starts_when_the_holder_ends(self, store):
         first = RunLock(store)
@@ -274,12 +274,12 @@ class TestWait:
 
         timer = threading.Timer(0.3, finish)
         timer.start()
-        message, seen = self.attempts(store)
+        messages, outputs = self.attempts(store)
         timer.join()
-        assert len(message) == 1
-        assert f"process {os.getpid()}" in message[0]
-        assert "at most 60 s" in message[0]
-        assert seen == [None, "written"]
+        assert len(messages) == 1
+        assert f"process {os.getpid()}" in messages[0]
+        assert "at most 60 s" in messages[0]
+        assert outputs == [None, "written"]
 
     def test_waiting_run_starts_when_the_holder_dies(self, store):
         sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -287,9 +287,9 @@ class TestWait:
         store.objects.create(LOCK, holder(pid=sleeper.pid, started=started))
         timer = threading.Timer(0.3, sleeper.kill)
         timer.start()
-        _, seen = self.attempts(store)
+        _, outputs = self.attempts(store)
         sleeper.wait()
-        assert len(seen) == 2
+        assert len(outputs) == 2
 
     def test_wait_limit_names_the_holder(self, store):
         def act() -> None:

@@ -91,9 +91,9 @@ def finish(process: subprocess.Popen) -> dict:
 def results(url: str) -> dict[str, bytes]:
     """Every stored byte of the arrays that a run is for."""
     objects = open_objects(url)
-    found = {name: objects.get(name) for name in objects.names("") if name.startswith(RESULTS)}
-    assert {name.split("/")[0] for name in found} == {name.strip("/") for name in RESULTS}
-    return found
+    contents = {name: objects.get(name) for name in objects.names("") if name.startswith(RESULTS)}
+    assert {name.split("/")[0] for name in contents} == {name.strip("/") for name in RESULTS}
+    return contents
 
 
 def put_points(url: str, points: np.ndarray, labels: np.ndarray) -> None:
@@ -112,8 +112,10 @@ class TestWholeJob:
         keys = {"kind": "zarr", "array": "points", "labels": "labels"}
         config = load_config(config_at(tmp_path / "s3.yaml", {**keys, "url": source}, store))
         remote = runs.run(config, False, RunProgress())
-        here = config_at(tmp_path / "here.yaml", {**keys, "url": str(tmp_path / "points.zarr")}, str(tmp_path / "run"))
-        runs.run(load_config(here), False, RunProgress())
+        local_config = config_at(
+            tmp_path / "here.yaml", {**keys, "url": str(tmp_path / "points.zarr")}, str(tmp_path / "run")
+        )
+        runs.run(load_config(local_config), False, RunProgress())
         assert remote.store == store
         assert results(store) == results(str(tmp_path / "run"))
         objects = open_objects(store)
@@ -121,9 +123,9 @@ class TestWholeJob:
         assert objects.get("report/embedding.png").startswith(b"\x89PNG")
         assert status.status(Store(store))["state"] == "done"
         assert find_damage(Store(store)) == []
-        again = runs.run(config, False, RunProgress())
-        assert sum(again.computed.values()) <= 1  # the report, which is always made anew
-        message = "".join(capfd.readouterr()) + json.dumps(again.metrics)
+        repeated = runs.run(config, False, RunProgress())
+        assert sum(repeated.computed.values()) <= 1  # the report, which is always made anew
+        message = "".join(capfd.readouterr()) + json.dumps(repeated.metrics)
         assert SECRET not in message
         assert not [name for name in objects.names("") if SECRET.encode() in objects.get(name)]
 
@@ -137,22 +139,22 @@ class TestSweep:
         data["output"]["report"] = False
         data["sweep"] = {"list": [{"neighbors.n_neighbors": 9}, {}, {"weights.reg": 0.1}]}
         config.write_text(yaml.safe_dump(data))
-        url, actual = load_sweep([config], (), None)
-        first = run_sweep(url, actual, False, RunProgress())
-        here, there = load_sweep([config], (), str(tmp_path / "here"))
-        assert run_sweep(here, there, False, RunProgress()).counts == first.counts
+        url, experiments = load_sweep([config], (), None)
+        first = run_sweep(url, experiments, False, RunProgress())
+        local_url, local_experiments = load_sweep([config], (), str(tmp_path / "here"))
+        assert run_sweep(local_url, local_experiments, False, RunProgress()).counts == first.counts
         assert (first.counts["cut"], first.counts["reused"]) == (1, 20)
-        for experiment in actual:
-            assert results(f"{url}/{experiment.name}.zarr") == results(f"{here}/{experiment.name}.zarr")
+        for experiment in experiments:
+            assert results(f"{url}/{experiment.name}.zarr") == results(f"{local_url}/{experiment.name}.zarr")
         objects = open_objects(url)
         assert objects.get("contact_sheet.png").startswith(b"\x89PNG")
         assert objects.get("sweep.html").startswith(b"<!doctype html>")
         table = pd.read_parquet(io.BytesIO(objects.get("sweep.parquet")))
-        assert list(table["experiment"]) == [experiment.name for experiment in actual]
-        again = run_sweep(url, actual, False, RunProgress()).counts
-        assert (again["computed"], again["cut"]) == (0, 0)
+        assert list(table["experiment"]) == [experiment.name for experiment in experiments]
+        counts = run_sweep(url, experiments, False, RunProgress()).counts
+        assert (counts["computed"], counts["cut"]) == (0, 0)
         with pytest.raises(ConfigError, match="found the store of a run"):
-            run_sweep(f"{url}/{actual[0].name}.zarr", actual, False, RunProgress())
+            run_sweep(f"{url}/{experiments[0].name}.zarr", experiments, False, RunProgress())
 
 
 class TestCreate:
@@ -365,7 +367,7 @@ class TestRefusals:
             out, err = failed.communicate(timeout=PATIENCE)
             assert failed.returncode in (1, 2)
             assert message in err
-            assert not {each for each in (SECRET, KEY) if each in out + err}
+            assert not {secret for secret in (SECRET, KEY) if secret in out + err}
 
 
 class TestAzure:
@@ -382,15 +384,15 @@ class TestAzure:
         assert TestCreate().race(open_objects(container.url("race"))) == [1, 1, 1, 1]
 
     def test_objects(self, container):
-        objects, other = open_objects(container.url("a")), open_objects(container.url("b"))
+        objects, destination = open_objects(container.url("a")), open_objects(container.url("b"))
         assert (objects.get("d/x"), objects.size("d/x"), objects.age("d/x")) == (None, 0, float("inf"))
         objects.put("d/x", b"one")
         objects.put("y", b"three")
         assert (objects.get("d/x"), objects.size("y")) == (b"one", 5)
         assert (objects.names(""), objects.names("d"), objects.folders("")) == (["d/x", "y"], ["d/x"], ["d"])
         assert 0 <= objects.age("y") < 60
-        other.copy(["d/x"], objects)
-        assert other.get("d/x") == b"one"
+        destination.copy(["d/x"], objects)
+        assert destination.get("d/x") == b"one"
         objects.delete("d")
         objects.delete("nowhere")
         assert objects.names("") == ["y"]
@@ -413,12 +415,12 @@ class TestAzure:
     @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
     def test_a_whole_job(self, container, tmp_path):
         points = swiss_roll(N_POINTS, np.random.default_rng(59))
-        source, here = open_objects(container.url("in")), tmp_path / "in"
-        here.mkdir()
+        source, folder = open_objects(container.url("in")), tmp_path / "in"
+        folder.mkdir()
         for number, rows in enumerate(np.split(points, 2)):
-            pd.DataFrame(rows, columns=["a", "b", "c"]).to_parquet(here / f"{number}.parquet")
-            source.put(f"{number}.parquet", (here / f"{number}.parquet").read_bytes())
-        for place, store in ((source.url, container.url("runs/roll.zarr")), (here, str(tmp_path / "run"))):
+            pd.DataFrame(rows, columns=["a", "b", "c"]).to_parquet(folder / f"{number}.parquet")
+            source.put(f"{number}.parquet", (folder / f"{number}.parquet").read_bytes())
+        for place, store in ((source.url, container.url("runs/roll.zarr")), (folder, str(tmp_path / "run"))):
             keys = {"kind": "parquet", "path": f"{place}/*.parquet", "label": "b", "columns": ["a", "c"]}
             runs.run(load_config(config_at(tmp_path / "job.yaml", keys, store)), False, RunProgress())
         assert results(container.url("runs/roll.zarr")) == results(str(tmp_path / "run"))
@@ -443,11 +445,13 @@ class TestSwift:
         put_points(str(tmp_path / "points.zarr"), points, points[:, 1])
         keys = {"kind": "zarr", "array": "points", "labels": "labels"}
         cluster = {"kind": "local", "workers": 2, "memory": "2GiB"}
-        here = config_at(tmp_path / "here.yaml", {**keys, "url": str(tmp_path / "points.zarr")}, str(tmp_path / "run"))
-        runs.run(load_config(here), False, RunProgress())
+        local_config = config_at(
+            tmp_path / "here.yaml", {**keys, "url": str(tmp_path / "points.zarr")}, str(tmp_path / "run")
+        )
+        runs.run(load_config(local_config), False, RunProgress())
         store = swift.url("runs/a.zarr")
-        there = config_at(tmp_path / "s3.yaml", {**keys, "url": swift.url("in/points.zarr")}, store, cluster)
-        process = start(there, swift.environment)
+        remote_config = config_at(tmp_path / "s3.yaml", {**keys, "url": swift.url("in/points.zarr")}, store, cluster)
+        process = start(remote_config, swift.environment)
         kill_a_worker(process, store, "solve_weights")
         finish(process)
         assert results(store) == results(str(tmp_path / "run"))

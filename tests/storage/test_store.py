@@ -144,11 +144,11 @@ class TestForeignPlaces:
     def test_foreign_places_are_refused_and_not_changed(self, tmp_path, make):
         place = tmp_path / "place"
         make(place)
-        before = files_below(place)
+        files = files_below(place)
         with pytest.raises(ConfigError, match=r"choose another output\.store") as caught:
             Store(str(place)).is_run()
         assert str(place) in str(caught.value)
-        assert files_below(place) == before
+        assert files_below(place) == files
 
     @pytest.mark.parametrize("make", [some_files, other_group, old_group, lone_array, other_torn_group])
     def test_fresh_does_not_erase_foreign_places(self, tmp_path, make):
@@ -157,15 +157,15 @@ class TestForeignPlaces:
             Store(str(tmp_path / "place")).may_erase()
 
     @pytest.mark.parametrize(
-        ("make", "found"),
+        ("make", "content"),
         [(some_files, r"other files: thesis/;"), (other_group, r"zarr data of another program: zarr\.json;"),
          (other_torn_group, r"an unreadable zarr\.json beside zarr\.json;"), (one_file, "a file, not a folder;"),
          (lambda path: path.mkdir(), "nothing;"), (lambda path: None, "nothing;")],
     )  # fmt: skip
-    def test_reading_a_foreign_place_names_what_it_holds(self, tmp_path, make, found):
+    def test_reading_a_foreign_place_names_what_it_holds(self, tmp_path, make, content):
         make(tmp_path / "place")
         for read in (status_of, partial(_within, reading), open_run):
-            with pytest.raises(ConfigError, match=f"Expected the store of a run, found {found}") as caught:
+            with pytest.raises(ConfigError, match=f"Expected the store of a run, found {content}") as caught:
                 read(str(tmp_path / "place"))
             assert "no run has been started there" in str(caught.value)
             assert "choose another" not in str(caught.value)
@@ -217,12 +217,12 @@ class TestForeignPlaces:
 
 class TestStorageErrors:
     @pytest.mark.parametrize(
-        ("number", "said", "code"),
+        ("number", "message", "code"),
         [(errno.ENOSPC, "disk is full", 1), (errno.EDQUOT, "disk is full", 1), (errno.EACCES, "access was refused", 2),
          (errno.EROFS, "access was refused", 2), (errno.EIO, "OSError", 1)],
     )  # fmt: skip
-    def test_storage_errors_name_operation_and_place(self, number, said, code):
-        with pytest.raises(StoreError, match=said) as caught, storage_errors("here"):
+    def test_storage_errors_name_operation_and_place(self, number, message, code):
+        with pytest.raises(StoreError, match=message) as caught, storage_errors("here"):
             raise OSError(number, os.strerror(number))
         assert str(caught.value).startswith("here: ")
         assert caught.value.exit_code == code
@@ -232,14 +232,14 @@ class TestStorageErrors:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         store.put_json("x.json", 1)
-        before = files_below(Path(store.url))
+        files = files_below(Path(store.url))
         monkeypatch.setattr(Path, "write_bytes", refuse)
         with pytest.raises(StoreError, match="disk is full"):
             store.put_json("x.json", 2)
         with pytest.raises(StoreError, match="disk is full"):
             store.objects.create("y.json", b"2")
         monkeypatch.undo()
-        assert files_below(Path(store.url)) == before
+        assert files_below(Path(store.url)) == files
 
 
 class TestArrays:
@@ -347,26 +347,26 @@ class TestDamage:
 
     def check(self, store, content: bytes) -> None:
         path = chunk_file(store, "x", 1)
-        whole = path.read_bytes()
+        undamaged = path.read_bytes()
         path.write_bytes(content)
         with pytest.raises(CorruptChunk) as caught:
             store.read("x", 8, 16)
         assert (caught.value.array, caught.value.chunk) == ("x", "1")
-        path.write_bytes(whole)
+        path.write_bytes(undamaged)
         np.testing.assert_array_equal(store.read("x", 8, 16), numbers((20, 3), str(store.array("x").dtype))[8:16])
 
     @pytest.mark.parametrize("bit", [0, 7, *(pytest.param(bit, marks=pytest.mark.slow) for bit in range(1, 7))])
     def test_any_flipped_bit_is_detected(self, filled, bit):
-        whole = chunk_file(filled, "x", 1).read_bytes()
-        for byte in range(bit, len(whole), 8):
-            damaged = bytearray(whole)
+        undamaged = chunk_file(filled, "x", 1).read_bytes()
+        for byte in range(bit, len(undamaged), 8):
+            damaged = bytearray(undamaged)
             damaged[byte] ^= 1 << bit
             self.check(filled, bytes(damaged))
 
     def test_any_truncation_is_detected(self, filled):
-        whole = chunk_file(filled, "x", 1).read_bytes()
-        for length in range(1, len(whole), 5):
-            self.check(filled, whole[:length])
+        undamaged = chunk_file(filled, "x", 1).read_bytes()
+        for length in range(1, len(undamaged), 5):
+            self.check(filled, undamaged[:length])
 
     def test_empty_file_is_detected(self, filled):
         self.check(filled, b"")
@@ -411,29 +411,29 @@ class TestBundles:
 
     def test_any_truncation_of_a_bundle_is_detected(self, store):
         store.write_bundle("b", x=np.arange(5))
-        whole = store.objects.get("b.npz")
-        for length in range(len(whole)):
-            store.objects.put("b.npz", whole[:length])
+        undamaged = store.objects.get("b.npz")
+        for length in range(len(undamaged)):
+            store.objects.put("b.npz", undamaged[:length])
             with pytest.raises(CorruptChunk):
                 store.read_bundle("b")
 
     def test_damaged_data(self, store):
         values = np.random.default_rng(7).integers(0, 2**62, 20)
         store.write_bundle("b", x=values)
-        whole = store.objects.get("b.npz")
-        first = whole.index(values.tobytes())
+        undamaged = store.objects.get("b.npz")
+        first = undamaged.index(values.tobytes())
         for byte in range(first, first + values.nbytes, 3):
-            store.objects.put("b.npz", whole[:byte] + bytes([whole[byte] ^ 64]) + whole[byte + 1 :])
+            store.objects.put("b.npz", undamaged[:byte] + bytes([undamaged[byte] ^ 64]) + undamaged[byte + 1 :])
             with pytest.raises(CorruptChunk):
                 store.read_bundle("b")
 
     def test_any_flipped_bit_of_a_bundle_is_harmless_or_detected(self, store, monkeypatch):
         store.write_bundle("b", x=np.arange(3), y=np.arange(2))
-        whole = store.objects.get("b.npz")
+        undamaged = store.objects.get("b.npz")
         good = store.read_bundle("b")
         undetected = []
-        for bit in range(8 * len(whole)):
-            damaged = bytearray(whole)
+        for bit in range(8 * len(undamaged)):
+            damaged = bytearray(undamaged)
             damaged[bit // 8] ^= 1 << bit % 8
             monkeypatch.setattr(store.objects, "get", lambda name, damaged=damaged: bytes(damaged))
             try:

@@ -129,29 +129,31 @@ def test_degree_grows_as_the_ritz_values_fall():
 
 @pytest.mark.parametrize("make", [lambda: roll_factor(450, 3), lambda: edge_factor(points("swiss_roll", 450, 3), 8)])
 def test_continuing_from_a_saved_state_gives_the_same_bytes(make):
-    A, m, kept = make(), 2, []
-    whole = solve(A, m, 24, keep=lambda state, may_be_last: kept.append(copied(state)))
-    assert len(kept) > 3
-    for state in (kept[1], kept[-1]):
-        again = solve(A, m, 24, state=copied(state), n_threads=2)
-        assert (again.n_degrees, again.n_steps) == (whole.n_degrees, whole.n_steps)
-        assert again.pairs.vectors.tobytes() == whole.pairs.vectors.tobytes()
-        assert again.errors.tobytes() == whole.errors.tobytes()
+    A, m, states = make(), 2, []
+    uninterrupted = solve(A, m, 24, keep=lambda state, may_be_last: states.append(copied(state)))
+    assert len(states) > 3
+    for state in (states[1], states[-1]):
+        resumed = solve(A, m, 24, state=copied(state), n_threads=2)
+        assert (resumed.n_degrees, resumed.n_steps) == (uninterrupted.n_degrees, uninterrupted.n_steps)
+        assert resumed.pairs.vectors.tobytes() == uninterrupted.pairs.vectors.tobytes()
+        assert resumed.errors.tobytes() == uninterrupted.errors.tobytes()
 
 
 def test_continuing_after_the_limit_gives_the_same_bytes():
     A, m = roll_factor(450, 3), 2
-    whole, state = solve(A, m, 24), None
+    uninterrupted, state = solve(A, m, 24), None
     for limit in (30, 150, 151, 300):
-        kept = []
-        solution = solve(A, m, 24, limit, state, lambda state, last, kept=kept: kept.append((copied(state), last)))
+        states = []
+        solution = solve(
+            A, m, 24, limit, state, lambda state, last, states=states: states.append((copied(state), last))
+        )
         assert solution.at_limit
         assert solution.n_degrees <= limit
-        assert kept[-1][1]
-        state = kept[-1][0]
-    again = solve(A, m, 24, state=state)
-    assert (again.n_degrees, again.n_steps) == (whole.n_degrees, whole.n_steps)
-    assert again.pairs.vectors.tobytes() == whole.pairs.vectors.tobytes()
+        assert states[-1][1]
+        state = states[-1][0]
+    resumed = solve(A, m, 24, state=state)
+    assert (resumed.n_degrees, resumed.n_steps) == (uninterrupted.n_degrees, uninterrupted.n_steps)
+    assert resumed.pairs.vectors.tobytes() == uninterrupted.pairs.vectors.tobytes()
 
 
 def test_errors_at_the_limit_are_large():

@@ -47,13 +47,13 @@ def mean_free(n, m, seed):
 def test_a_factor_solves_for_several_columns(back_end, seed, transposed):
     A = roll_factor(250, seed)
     A.setdiag(3.0)
-    expected = np.linalg.solve(A.toarray().T if transposed else A.toarray(), right := mean_free(250, 3, seed))
+    expected = np.linalg.solve(A.toarray().T if transposed else A.toarray(), right_sides := mean_free(250, 3, seed))
     factor = factorization.analyse(A, pardiso.GENERAL, 2)
     assert factor.size.nnz >= A.nnz
     assert factor.size.n_bytes >= 8 * factor.size.nnz
     factor.factor()
-    np.testing.assert_allclose(factor.solve(right, transposed), expected, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(factor.solve(right[:, :1], transposed), expected[:, :1], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(factor.solve(right_sides, transposed), expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(factor.solve(right_sides[:, :1], transposed), expected[:, :1], rtol=1e-10, atol=1e-12)
     factor.release()
     factor.release()
 
@@ -132,7 +132,7 @@ def test_m_that_is_not_positive_definite_is_refused():
 def test_64_bit_integers_give_the_same_solution(monkeypatch):
     A = roll_factor(400, 7)
     A.setdiag(3.0)
-    right = mean_free(400, 3, 7)
+    right_sides = mean_free(400, 3, 7)
     narrow = Pardiso(A, pardiso.GENERAL, 2)
     narrow.factor()
     monkeypatch.setattr(Pardiso, "_overflows", lambda self: True)
@@ -140,7 +140,7 @@ def test_64_bit_integers_give_the_same_solution(monkeypatch):
     wide.factor()
     assert wide._iparm.dtype == np.int64
     assert wide.size.nnz == narrow.size.nnz
-    np.testing.assert_allclose(wide.solve(right, True), narrow.solve(right, True), rtol=1e-12)
+    np.testing.assert_allclose(wide.solve(right_sides, True), narrow.solve(right_sides, True), rtol=1e-12)
     wide.release()
     narrow.release()
 
@@ -166,9 +166,9 @@ def test_factor_beyond_32_bit_counts_is_analysed_with_64_bits(monkeypatch):
 @needs_mkl
 def test_number_of_mkl_threads_is_restored():
     mkl = pardiso.load_mkl()
-    before = mkl.MKL_Get_Max_Threads()
-    factor = Pardiso(roll_factor(300, 7), pardiso.GENERAL, before + 1)
-    assert mkl.MKL_Get_Max_Threads() == before
+    n_threads = mkl.MKL_Get_Max_Threads()
+    factor = Pardiso(roll_factor(300, 7), pardiso.GENERAL, n_threads + 1)
+    assert mkl.MKL_Get_Max_Threads() == n_threads
     factor.release()
 
 

@@ -21,17 +21,17 @@ def gram(A):
 @pytest.mark.parametrize("seed", seeds(3, 19))
 def test_prediction_equals_the_cost_of_the_solve(seed):
     A = roll_factor(3000, seed)
-    predicted = {one.method: one for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)}
+    predicted = {prediction.method: prediction for prediction in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)}
     assert list(predicted) == ["factored", "shift_invert", "polynomial"]
-    for method, one in list(predicted.items())[:2]:
+    for method, prediction in list(predicted.items())[:2]:
         spectrum = bottom_eigenpairs(
             A, 2, method=method, pin=0, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=PLENTY, sigma=0.0,
             n_threads=1, initial=None, max_degrees=1,
         )  # fmt: skip
-        assert one.factor_nnz == pytest.approx(spectrum.stats.factor_nnz, rel=0.01)
-        assert one.predicted_bytes == pytest.approx(spectrum.stats.predicted_bytes, rel=0.01)
-        assert one.basis == "analysis"
-        assert 0 < one.seconds < 10
+        assert prediction.factor_nnz == pytest.approx(spectrum.stats.factor_nnz, rel=0.01)
+        assert prediction.predicted_bytes == pytest.approx(spectrum.stats.predicted_bytes, rel=0.01)
+        assert prediction.basis == "analysis"
+        assert 0 < prediction.seconds < 10
 
 
 @needs_mkl
@@ -42,14 +42,17 @@ def test_first_method_that_fits_and_is_fast_is_chosen():
     assert chosen(predicted, 0.0).method == "polynomial"
     needed = predicted[0].predicted_bytes
     tight = predict(A, None, ROUTES, 2, 0, needed - 1, 1)
-    assert [one.fits for one in tight] == [False, True]
+    assert [prediction.fits for prediction in tight] == [False, True]
     assert chosen(tight, 600).method == "polynomial"
     assert chosen(predict(A, None, ROUTES, 2, 0, 1000, 1), 600).method == "polynomial"
 
 
 def test_lu_is_not_predicted_for_factors_that_are_not_square():
     A = edge_factor(points("sheet", 500, 3), 5)
-    assert [one.method for one in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)] == ["shift_invert", "polynomial"]
+    assert [prediction.method for prediction in predict(A, gram(A), ROUTES, 2, 0, PLENTY, 1)] == [
+        "shift_invert",
+        "polynomial",
+    ]
 
 
 @needs_mkl

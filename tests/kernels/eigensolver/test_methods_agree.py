@@ -52,8 +52,8 @@ def test_large_surface():
 
 def test_the_comparison_can_fail():
     A, B = (lle_factor(points("s_curve", 800, seed), 12, 1e-3) for seed in (3, 4))
-    right, wrong = solve(A, 2, "factored", 1), solve(B, 2, "factored", 1)
-    assert largest_angle(right.vectors, wrong.vectors) > 0.1 * DEGREE
+    of_A, of_B = solve(A, 2, "factored", 1), solve(B, 2, "factored", 1)
+    assert largest_angle(of_A.vectors, of_B.vectors) > 0.1 * DEGREE
 
 
 def stored_factor(path):

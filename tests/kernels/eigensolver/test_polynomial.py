@@ -10,10 +10,10 @@ from tests.support.seeds import seeds
 def polynomials_by_definition(B, X, roots):
     """p(B) X and r(B) X with r = prod (I - B / theta) over all roots, conjugates included, and B p(B) = I - r(B)."""
     every = np.concatenate([roots, np.conj(roots[roots.imag > 1e-10])])
-    rest, total = X.astype(complex), np.zeros(X.shape, complex)
+    residual, total = X.astype(complex), np.zeros(X.shape, complex)
     for root in every:
-        total, rest = total + rest / root, rest - B @ rest / root
-    return total.real, rest.real
+        total, residual = total + residual / root, residual - B @ residual / root
+    return total.real, residual.real
 
 
 @pytest.mark.parametrize("matrix", ["factor", "transposed", "normal"])
@@ -26,11 +26,11 @@ def test_operator_applies_the_polynomial_with_the_given_roots(matrix):
     for n_threads in (1, 2, 3):
         with NormalOperator(A, n_threads) as operator:
             results.append(operator.approximate_inverse(X, roots, matrix))
-    total, rest = polynomials_by_definition(B, X, roots)
+    total, residual = polynomials_by_definition(B, X, roots)
     np.testing.assert_allclose(results[0][0], total, rtol=1e-10, atol=1e-10 * np.abs(total).max())
-    np.testing.assert_allclose(results[0][1], rest, rtol=1e-10, atol=1e-10 * np.abs(rest).max())
-    np.testing.assert_allclose(B @ total, X - rest, atol=1e-10 * np.abs(rest).max())
-    assert len({total.tobytes() + rest.tobytes() for total, rest in results}) == 1
+    np.testing.assert_allclose(results[0][1], residual, rtol=1e-10, atol=1e-10 * np.abs(residual).max())
+    np.testing.assert_allclose(B @ total, X - residual, atol=1e-10 * np.abs(residual).max())
+    assert len({total.tobytes() + residual.tobytes() for total, residual in results}) == 1
 
 
 def test_factor_that_is_not_square_uses_its_normal_matrix():
@@ -69,8 +69,8 @@ def test_arnoldi_roots_give_the_residual_of_gmres(seed):
     assert polynomial.gmres_residual(hessenberg) == pytest.approx(smallest, rel=1e-3)
     roots = polynomial.stable_roots(polynomial.harmonic_ritz_values(hessenberg))
     with NormalOperator(A, 1) as operator:
-        rest = operator.approximate_inverse(b[:, None], roots, "factor")[1]
-    assert np.linalg.norm(rest) == pytest.approx(smallest, rel=1e-2)
+        residual = operator.approximate_inverse(b[:, None], roots, "factor")[1]
+    assert np.linalg.norm(residual) == pytest.approx(smallest, rel=1e-2)
 
 
 def test_arnoldi_ends_when_gmres_converges():

@@ -49,18 +49,18 @@ def oracle(A, m):
     return singular[::-1][1 : m + 1] ** 2, Vt[::-1][1 : m + 1].T
 
 
-def check(found, A, m):
+def check(pairs, A, m):
     """Properties of every result, for any method."""
     n = A.shape[1]
-    V, values = found.vectors, found.eigenvalues
+    V, values = pairs.vectors, pairs.eigenvalues
     assert V.shape == (n, m)
-    assert values.shape == found.residuals.shape == found.vector_errors.shape == (m,)
+    assert values.shape == pairs.residuals.shape == pairs.vector_errors.shape == (m,)
     assert (np.diff(values) >= 0).all()
     np.testing.assert_allclose(V.T @ V, np.eye(m), atol=1e-12)
     np.testing.assert_allclose(V.sum(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(np.square(A @ V).sum(axis=0), values, rtol=1e-6)
     residuals = np.linalg.norm(A.T @ (A @ V) - V * values, axis=0) / values
-    np.testing.assert_allclose(found.residuals, residuals, rtol=0.5, atol=1e-9)
+    np.testing.assert_allclose(pairs.residuals, residuals, rtol=0.5, atol=1e-9)
     at = np.abs(V).argmax(axis=0)
     assert (V[at, np.arange(m)] > 0).all()
 
@@ -87,8 +87,8 @@ def test_the_comparison_can_fail():
     B = A.copy()
     B.data *= 1 + 1e-4 * np.random.default_rng(1).standard_normal(B.nnz)
     B.setdiag(B.diagonal() - B.sum(axis=1))  # rows sum to 0 again
-    right, wrong = solve(A, 3, "factored"), solve(B, 3, "factored")
-    assert largest_angle(right.vectors, wrong.vectors) > 1e-2
+    of_A, of_B = solve(A, 3, "factored"), solve(B, 3, "factored")
+    assert largest_angle(of_A.vectors, of_B.vectors) > 1e-2
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -189,9 +189,9 @@ def test_equal_input_gives_equal_bytes(method):
 @pytest.mark.parametrize("pin", [0, 450, 599])
 def test_the_answer_does_not_depend_on_the_pin(pin):
     A = roll_factor(600, 5)
-    actual, other = solve(A, 3, "factored", pin=pin), solve(A, 3, "factored")
-    assert largest_angle(actual.vectors, other.vectors) < 1e-5
-    np.testing.assert_allclose(actual.eigenvalues, other.eigenvalues, rtol=1e-9)
+    with_pin, without_pin = solve(A, 3, "factored", pin=pin), solve(A, 3, "factored")
+    assert largest_angle(with_pin.vectors, without_pin.vectors) < 1e-5
+    np.testing.assert_allclose(with_pin.eigenvalues, without_pin.eigenvalues, rtol=1e-9)
 
 
 def test_default_pin_is_in_the_closed_class():
@@ -206,10 +206,10 @@ def test_method_that_cannot_factor_is_replaced_by_the_next_one_with_the_same_res
     replaced = solve(A, 2, "factored", pin=int(transient[0]))
     assert replaced.stats.method == "shift_invert"
     assert "singular" in replaced.stats.requested_failed
-    right = solve(A, 2, "factored")
-    assert right.stats.requested_failed == ""
-    np.testing.assert_allclose(replaced.eigenvalues, right.eigenvalues, rtol=1e-8)
-    assert largest_angle(replaced.vectors, right.vectors) < 1e-6
+    expected = solve(A, 2, "factored")
+    assert expected.stats.requested_failed == ""
+    np.testing.assert_allclose(replaced.eigenvalues, expected.eigenvalues, rtol=1e-8)
+    assert largest_angle(replaced.vectors, expected.vectors) < 1e-6
 
 
 def test_weights_that_reproduce_all_points_are_refused_with_the_key():
@@ -263,17 +263,17 @@ def test_auto_uses_polynomial_if_the_factor_does_not_fit():
         loaded.append(1)
         return gram(A)
 
-    whole = solve(A, 2, "auto", cost_matrix=cost_matrix)
-    assert whole.stats.method == "factored"
-    assert whole.stats.factor_nnz > A.nnz
-    assert 2**20 < whole.stats.predicted_bytes < 2**28
-    allowed = whole.stats.predicted_bytes - 1
-    small = solve(A, 2, "auto", cost_matrix=cost_matrix, max_memory=allowed)
-    assert small.stats.method == "polynomial"
-    assert small.converged
-    assert small.stats.predicted_bytes <= allowed
-    assert "factored needs" in small.stats.reason
-    assert largest_angle(small.vectors, whole.vectors) < 1e-4
+    unlimited = solve(A, 2, "auto", cost_matrix=cost_matrix)
+    assert unlimited.stats.method == "factored"
+    assert unlimited.stats.factor_nnz > A.nnz
+    assert 2**20 < unlimited.stats.predicted_bytes < 2**28
+    allowed = unlimited.stats.predicted_bytes - 1
+    limited = solve(A, 2, "auto", cost_matrix=cost_matrix, max_memory=allowed)
+    assert limited.stats.method == "polynomial"
+    assert limited.converged
+    assert limited.stats.predicted_bytes <= allowed
+    assert "factored needs" in limited.stats.reason
+    assert largest_angle(limited.vectors, unlimited.vectors) < 1e-4
     assert not loaded
     with pytest.raises(NotEnoughMemory, match=r"factored needs.*polynomial needs"):
         solve(A, 2, "auto", max_memory=2**17)
@@ -317,12 +317,12 @@ def test_auto_tries_polynomial_before_a_long_factorization(monkeypatch):
     assert "factored would take about 4 s" in solution.stats.reason
 
 
-@pytest.mark.parametrize(("skipped", "taken"), [
+@pytest.mark.parametrize(("skipped", "expected"), [
     (["factored"], "shift_invert"), (["factored", "shift_invert"], "polynomial"), (["polynomial"], "factored"),
 ])  # fmt: skip
-def test_auto_skips_methods_that_failed_before(skipped, taken):
+def test_auto_skips_methods_that_failed_before(skipped, expected):
     solution = solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} was killed" for name in skipped})
-    assert solution.stats.method == taken
+    assert solution.stats.method == expected
     assert all(f"{name} was killed" in solution.stats.reason for name in skipped)
     with pytest.raises(NotEnoughMemory, match="polynomial died"):
         solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} died" for name in METHODS})

@@ -36,8 +36,8 @@ def assemble(factor_of_block: list[csr_array], block_points: int, n_points: int)
     pieces = [split_by_rows(whole(factor), block_points, n_points) for factor in factor_of_block]
     rows = []
     for block, start in enumerate(range(0, n_points, block_points)):
-        here = [piece[block] for piece in pieces if block in piece]
-        rows.append(merge_contributions(here, start, min(start + block_points, n_points), n_points))
+        contributions = [piece[block] for piece in pieces if block in piece]
+        rows.append(merge_contributions(contributions, start, min(start + block_points, n_points), n_points))
     indptr = np.cumsum(np.concatenate([[0], *(np.diff(block.indptr) for block in rows)]))
     data, indices = (np.concatenate([getattr(block, name) for block in rows]) for name in ("data", "indices"))
     return csr_array((data, indices, indptr), shape=(n_points, n_points))
@@ -127,9 +127,9 @@ def test_cost_matrix__symmetric_bit_for_bit_for_any_destination_blocks(seed: int
     dense = M.toarray()
     np.testing.assert_array_equal(dense, dense.T)
     for block_points in (1, 64, 300):
-        other = assemble(sources, block_points, 300)
-        np.testing.assert_array_equal(other.indices, M.indices)
-        np.testing.assert_array_equal(other.data.view(np.int64), M.data.view(np.int64))
+        reassembled = assemble(sources, block_points, 300)
+        np.testing.assert_array_equal(reassembled.indices, M.indices)
+        np.testing.assert_array_equal(reassembled.data.view(np.int64), M.data.view(np.int64))
     reordered = assemble(sources[::-1], 41, 300)  # the order of the additions matters, so the test can fail
     assert (reordered.toarray() != dense).any()
 

@@ -53,12 +53,12 @@ class TestEdges:
 
     def test_every_edge_has_one_owner_that_lists_it(self, graph, t, cut):
         neighbors, squared = graph
-        kept = [(i, j) for edges in edges_of(neighbors, squared, t, cut)
+        owned = [(i, j) for edges in edges_of(neighbors, squared, t, cut)
                 for i, j in zip(edges.rows.tolist(), edges.neighbors.tolist(), strict=True)]  # fmt: skip
         linked = {frozenset((i, j)) for i, row in enumerate(neighbors.tolist()) for j in row if j >= 0}
-        assert sorted(map(sorted, map(frozenset, kept))) == sorted(map(sorted, linked))
-        assert all(j in neighbors[i] for i, j in kept)
-        assert [i for i, _ in kept] == sorted(i for i, _ in kept)
+        assert sorted(map(sorted, map(frozenset, owned))) == sorted(map(sorted, linked))
+        assert all(j in neighbors[i] for i, j in owned)
+        assert [i for i, _ in owned] == sorted(i for i, _ in owned)
 
 
 def test_projection_removes_the_null_vector(rng):

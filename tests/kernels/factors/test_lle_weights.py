@@ -69,11 +69,11 @@ def test_weights__equivariant_to_the_order_of_points_and_slots(seed: int) -> Non
 def test_weights__batch_equals_single_points(seed: int) -> None:
     X = cloud(seed)
     neighbors, _ = exact_neighbors(X, 8)
-    whole = barycenter_weights(X, X[neighbors], neighbors >= 0, REG, "trace")
+    batch = barycenter_weights(X, X[neighbors], neighbors >= 0, REG, "trace")
     for i in (0, 17, 59):
-        one = barycenter_weights(X[i : i + 1], X[neighbors[i : i + 1]], np.ones((1, 8), bool), REG, "trace")
-        np.testing.assert_array_equal(one.weights[0], whole.weights[i])
-        assert one.squared_error[0] == pytest.approx(whole.squared_error[i], rel=1e-12)
+        single = barycenter_weights(X[i : i + 1], X[neighbors[i : i + 1]], np.ones((1, 8), bool), REG, "trace")
+        np.testing.assert_array_equal(single.weights[0], batch.weights[i])
+        assert single.squared_error[0] == pytest.approx(batch.squared_error[i], rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -38,8 +38,8 @@ def random_lists(seed: int, n_points: int, k: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     lists = []
     for i in range(n_points):
-        others = np.delete(np.arange(n_points), i)
-        lists.append(rng.permutation(others)[: rng.integers(1, k + 1)].tolist())
+        candidates = np.delete(np.arange(n_points), i)
+        lists.append(rng.permutation(candidates)[: rng.integers(1, k + 1)].tolist())
     return lists_of(*lists)
 
 

@@ -134,8 +134,8 @@ def test_auto__class_that_is_still_small_after_it_was_opened_is_opened_again() -
     added = set(zip(plan.added_rows.tolist(), plan.added_neighbors.tolist(), strict=True))
     assert {(0, 3), (4, 6)} <= added
     assert plan.n_bridges_added == 0
-    after = closed_classes(neighbor_graph(repaired(lists, plan)))
-    assert after.sizes.tolist() == [10]
+    classes = closed_classes(neighbor_graph(repaired(lists, plan)))
+    assert classes.sizes.tolist() == [10]
     assert set(plan.added_rows.tolist()) <= set(range(10))
 
 
@@ -165,9 +165,9 @@ def test_repair__one_null_vector(seed: int, reverse: int | None) -> None:
     rng = np.random.default_rng(seed)
     lists = clumped_lists(seed)
     plan = plan_repair(*lists, reverse=reverse, is_large=large(lists, 10))
-    before = null_dimension(lists[0], rng)
-    assert (before, plan.closed_classes_before) == (before, before)
-    assert before > 1
+    dimension_before = null_dimension(lists[0], rng)
+    assert (dimension_before, plan.closed_classes_before) == (dimension_before, dimension_before)
+    assert dimension_before > 1
     assert plan.closed_classes_left == null_dimension(repaired(lists, plan), rng) == 1
 
 
@@ -242,9 +242,9 @@ def test_auto__repairs_only_large_components_that_need_it(seed: int) -> None:
     np.testing.assert_array_equal(plan.repaired_components, [0])
     np.testing.assert_array_equal(np.unique(lists[2][plan.added_rows]), [0])
     assert closed_classes(neighbor_graph(lists[0])).sizes.tolist() == [120, 6, 6, 6]
-    after = closed_classes(neighbor_graph(repaired(lists, plan)))
-    assert after.sizes[0] > 75
-    assert after.sizes[1:].tolist() == [120, 6, 6]
+    classes = closed_classes(neighbor_graph(repaired(lists, plan)))
+    assert classes.sizes[0] > 75
+    assert classes.sizes[1:].tolist() == [120, 6, 6]
     assert plan.n_points_repaired == len(np.unique(plan.added_rows)) <= 6
     assert plan.closed_classes_left == 4
     np.testing.assert_array_equal(plan.classes_by_component, [1, 1, 2])
@@ -256,10 +256,10 @@ def test_auto__repairs_only_large_components_that_need_it(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_plan__does_not_depend_on_rows_at_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lists = clumped_lists(seed)
-    whole = plan_repair(*lists, reverse=3, is_large=large(lists, 10))
+    plan = plan_repair(*lists, reverse=3, is_large=large(lists, 10))
     monkeypatch.setattr(repair_kernel, "ROWS_AT_ONCE", 7)
-    for one, other in zip(whole, plan_repair(*lists, reverse=3, is_large=large(lists, 10)), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for expected, actual in zip(plan, plan_repair(*lists, reverse=3, is_large=large(lists, 10)), strict=True):
+        np.testing.assert_array_equal(expected, actual)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -130,9 +130,9 @@ class TestNearestCells:
 
     def test_equal_rows_go_to_equal_cells_whatever_the_chunk(self, rng, monkeypatch):
         points, centers = rng.normal(size=(64, 2)), rng.normal(size=(5, 2))
-        whole = nearest_cells(points, centers, 3)
+        expected = nearest_cells(points, centers, 3)
         monkeypatch.setattr(cells, "CHUNK_ROWS", 10)
-        np.testing.assert_array_equal(nearest_cells(points, centers, 3), whole)
+        np.testing.assert_array_equal(nearest_cells(points, centers, 3), expected)
 
 
 sizes_of_cells = hnp.arrays(np.int64, st.integers(1, 40), elements=st.integers(0, 60))
@@ -170,8 +170,8 @@ class TestFirstDistinct:
     def test_equals_a_loop(self, groups, n_distinct):
         expected = []
         for row in groups.tolist():
-            seen = list(dict.fromkeys(row))[:n_distinct]
-            expected.append(seen + [-1] * (n_distinct - len(seen)))
+            distinct = list(dict.fromkeys(row))[:n_distinct]
+            expected.append(distinct + [-1] * (n_distinct - len(distinct)))
         assert first_distinct(groups, n_distinct).tolist() == expected
 
 

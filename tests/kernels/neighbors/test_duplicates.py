@@ -48,7 +48,7 @@ def test_hashes__exact_values_only(dtype: type) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_hashes__do_not_depend_on_memory_layout(seed: int, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(seed).normal(size=(700, 5)).astype(dtype)
-    before = X.copy()
+    original = X.copy()
     hashes = row_hashes(X)
     np.testing.assert_array_equal(
         np.concatenate([row_hashes(X[:1]), row_hashes(X[1:333]), row_hashes(X[333:])]), hashes
@@ -57,7 +57,7 @@ def test_hashes__do_not_depend_on_memory_layout(seed: int, dtype: type, monkeypa
     np.testing.assert_array_equal(row_hashes(X[::-1])[::-1], hashes)
     monkeypatch.setattr(duplicates, "ROWS_AT_ONCE", 9)
     np.testing.assert_array_equal(row_hashes(X), hashes)
-    np.testing.assert_array_equal(X, before)
+    np.testing.assert_array_equal(X, original)
 
 
 def test_hashes__equal_recorded_values() -> None:

@@ -26,10 +26,10 @@ DTYPES = [np.float32, np.float64]
 
 def all_distances(queries: np.ndarray, points: np.ndarray) -> np.ndarray:
     """(b, c), by differences of the coordinates in long doubles."""
-    left, right = queries.astype(np.longdouble), points.astype(np.longdouble)
-    squares = np.zeros((len(left), len(right)), np.longdouble)
-    for column in range(left.shape[1]):
-        squares += np.square(left[:, column, None] - right[:, column])
+    A, B = queries.astype(np.longdouble), points.astype(np.longdouble)
+    squares = np.zeros((len(A), len(B)), np.longdouble)
+    for column in range(A.shape[1]):
+        squares += np.square(A[:, column, None] - B[:, column])
     return np.sqrt(squares).astype(np.float64)
 
 
@@ -44,20 +44,20 @@ def with_far_rows(seed: int, far: float, dtype: type, n_points: int = 600, n_fea
     return points.astype(dtype)
 
 
-def assert_exact(found: knn.NeighborLists, queries: np.ndarray, query_ids: np.ndarray, points: np.ndarray) -> None:
+def assert_exact(lists: knn.NeighborLists, queries: np.ndarray, query_ids: np.ndarray, points: np.ndarray) -> None:
     """The lists of those of the points that are nearest, with the right distances; ties by id."""
     truth = all_distances(queries, points)
     truth[query_ids[:, None] == np.arange(len(points))] = np.inf
-    k = found.ids.shape[1]
-    np.testing.assert_allclose(found.distances, np.sort(truth, axis=1)[:, :k], rtol=1e-12)
-    np.testing.assert_allclose(found.distances, np.take_along_axis(truth, found.ids, axis=1), rtol=1e-12)
-    tied = np.diff(found.distances, axis=1) == 0
-    assert (np.diff(found.ids, axis=1)[tied] > 0).all()
+    k = lists.ids.shape[1]
+    np.testing.assert_allclose(lists.distances, np.sort(truth, axis=1)[:, :k], rtol=1e-12)
+    np.testing.assert_allclose(lists.distances, np.take_along_axis(truth, lists.ids, axis=1), rtol=1e-12)
+    tied = np.diff(lists.distances, axis=1) == 0
+    assert (np.diff(lists.ids, axis=1)[tied] > 0).all()
     near = truth.copy()  # where no two lie as far as float64 can tell, the lists are these
     order = np.argsort(near, axis=1, kind="stable")[:, : k + 1]
     gaps = np.diff(np.take_along_axis(truth, order, axis=1), axis=1)
     clear = (gaps > 1e-12 * np.take_along_axis(truth, order[:, 1:], axis=1)).all(axis=1)
-    np.testing.assert_array_equal(found.ids[clear], order[clear, :k])
+    np.testing.assert_array_equal(lists.ids[clear], order[clear, :k])
     assert clear.mean() > 0.9
 
 
@@ -71,14 +71,14 @@ class TestBruteForce:
 
     def test_same_for_any_batch_and_chunk(self, seed, far, dtype, monkeypatch):
         points, ids = with_far_rows(seed, far, dtype), np.arange(600)
-        whole = brute_neighbors(points, ids, points, ids, 7)
+        lists = brute_neighbors(points, ids, points, ids, 7)
         for name, size in [("CHUNK_ELEMENTS", 16 * 37), ("TILE_POINTS", 53), ("TILE_PAIRS", 53 * 5)]:
             monkeypatch.setattr(knn, name, size)
         monkeypatch.setattr(distances, "DIFFERENCES", 16 * 19)
         for size in (1, 7, 600):
             slices = [slice(first, first + size) for first in range(0, 60, size)]
             parts = [brute_neighbors(points[part], ids[part], points, ids, 7) for part in slices]
-            for column, expected in zip(zip(*parts, strict=True), whole, strict=True):
+            for column, expected in zip(zip(*parts, strict=True), lists, strict=True):
                 together = np.concatenate(column)
                 np.testing.assert_array_equal(together, expected[: len(together)])
 
@@ -118,15 +118,17 @@ class TestTies:
 
 
 def test_normal_points_are_searched_once(rng, monkeypatch):
-    asked = []
+    n_searched = []
     search = knn._search_again
-    monkeypatch.setattr(knn, "_search_again", lambda some, *rest: asked.append(len(some)) or search(some, *rest))
+    monkeypatch.setattr(
+        knn, "_search_again", lambda queries, *arguments: n_searched.append(len(queries)) or search(queries, *arguments)
+    )
     for dtype in DTYPES:
         points, ids = rng.normal(size=(500, 64)).astype(dtype), np.arange(500)
         brute_neighbors(points, ids, points, ids, 12)
         points[[4, 77]] = 1e12
         brute_neighbors(points, ids, points, ids, 12)
-    assert asked == [0, 2, 0, 2]
+    assert n_searched == [0, 2, 0, 2]
 
 
 def test_memory_is_bounded_where_all_are_searched_again():
@@ -205,7 +207,7 @@ class TestOtherSearches:
         counts = count_closer(points[rows], rows, points, 0, thresholds)
         truth[np.arange(20), rows] = np.inf
         squares = np.square(truth)
-        expected = [[(one < limit * (1 - 1e-12)).sum() for limit in limits] for one, limits in
+        expected = [[(row_squares < limit * (1 - 1e-12)).sum() for limit in limits] for row_squares, limits in
                     zip(squares, thresholds, strict=True)]  # fmt: skip
         ordinary = np.abs(points[rows]).max(axis=1) < 100  # in float64 all others lie as far from a far row
         np.testing.assert_array_equal(counts[ordinary], np.array(expected)[ordinary])

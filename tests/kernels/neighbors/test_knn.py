@@ -133,28 +133,28 @@ class TestApproximateCell:
     @pytest.fixture
     def nearest_of_a_few(self, monkeypatch):
         """In place of NN-descent: the exact lists, self first, with a slot of -1 here and there."""
-        asked = []
+        calls = []
 
         def search(points, k, seed):
-            asked.append((points.dtype, k, seed))
+            calls.append((points.dtype, k, seed))
             order, _ = brute_force(points, k - 1)
             ids = np.column_stack([np.arange(len(points)), order]).astype(np.int32)
             ids[::3, 2] = -1
             return ids
 
         monkeypatch.setattr(knn, "_nn_descent", search)
-        return asked
+        return calls
 
     def test_positions_become_ids_and_empty_slots_are_removed(self, nearest_of_a_few, rng):
         points = rng.normal(size=(60, 5))
         ids = 1000 + 3 * np.arange(60)
         lists = cell_neighbors(points, ids, 6, exact_below=10, seed=29)
         order, distances = brute_force(points, 6)
-        whole = np.arange(60) % 3 > 0
-        np.testing.assert_array_equal(lists.ids[whole], ids[order[whole]])
-        np.testing.assert_allclose(lists.distances[whole], distances[whole], rtol=1e-12)
-        np.testing.assert_array_equal(lists.ids[~whole, :5], np.delete(ids[order[~whole]], 1, axis=1))
-        np.testing.assert_array_equal(lists.ids[~whole, 5], -1)
+        is_full = np.arange(60) % 3 > 0
+        np.testing.assert_array_equal(lists.ids[is_full], ids[order[is_full]])
+        np.testing.assert_allclose(lists.distances[is_full], distances[is_full], rtol=1e-12)
+        np.testing.assert_array_equal(lists.ids[~is_full, :5], np.delete(ids[order[~is_full]], 1, axis=1))
+        np.testing.assert_array_equal(lists.ids[~is_full, 5], -1)
         assert nearest_of_a_few == [(np.float32, 7, 29)]
 
     @pytest.mark.parametrize(("exact_below", "n_searches"), [(60, 0), (59, 1)])
@@ -166,8 +166,8 @@ class TestApproximateCell:
         """NN-descent sees float32, whose numbers near 1e8 are eight apart."""
         points = rng.normal(size=(60, 5)) + 1e8
         lists = cell_neighbors(points, np.arange(60), 6, exact_below=10, seed=29)
-        whole = np.arange(60) % 3 > 0
-        np.testing.assert_array_equal(lists.ids[whole], brute_force(points, 6)[0][whole])
+        is_full = np.arange(60) % 3 > 0
+        np.testing.assert_array_equal(lists.ids[is_full], brute_force(points, 6)[0][is_full])
 
     @pytest.mark.slow  # compiles for half a minute
     @pytest.mark.filterwarnings("default")
@@ -180,8 +180,8 @@ class TestApproximateCell:
         assert (lists.distances >= distances - 1e-12).all()
         assert (lists.ids != np.arange(1500)[:, None]).all()
         np.testing.assert_allclose(lists.distances, exact_distances(points, points, lists.ids))
-        again = cell_neighbors(points, np.arange(1500), 10, exact_below=100, seed=7)
-        np.testing.assert_array_equal(again.ids, lists.ids)
+        repeated = cell_neighbors(points, np.arange(1500), 10, exact_below=100, seed=7)
+        np.testing.assert_array_equal(repeated.ids, lists.ids)
 
 
 class TestExactDistances:
@@ -199,9 +199,9 @@ class TestExactDistances:
 
     def test_chunks_change_nothing(self, rng, monkeypatch):
         points, positions = rng.normal(size=(50, 3)), rng.integers(-1, 50, size=(50, 4))
-        whole = exact_distances(points, points, positions)
+        expected = exact_distances(points, points, positions)
         monkeypatch.setattr(knn, "CHUNK_ELEMENTS", 5 * 4 * 3)
-        np.testing.assert_array_equal(exact_distances(points, points, positions), whole)
+        np.testing.assert_array_equal(exact_distances(points, points, positions), expected)
 
 
 class TestSelectNearest:
@@ -219,24 +219,24 @@ class TestSelectNearest:
 
     def test_does_not_change_its_arguments(self, rng):
         ids, distances = rng.integers(-1, 9, size=(5, 6)), rng.random((5, 6))
-        before = ids.copy(), distances.copy()
+        originals = ids.copy(), distances.copy()
         select_nearest(ids, distances, np.arange(5), 3)
-        np.testing.assert_array_equal(ids, before[0])
-        np.testing.assert_array_equal(distances, before[1])
+        np.testing.assert_array_equal(ids, originals[0])
+        np.testing.assert_array_equal(distances, originals[1])
 
     @given(st.data())
     def test_equals_a_loop(self, data):
         n_rows, width, k = (data.draw(st.integers(1, top)) for top in (4, 9, 9))
         ids = np.array(data.draw(st.lists(st.lists(st.integers(-1, 6), min_size=width, max_size=width),
                                           min_size=n_rows, max_size=n_rows)))  # fmt: skip
-        own = np.array(data.draw(st.lists(st.integers(0, 6), min_size=n_rows, max_size=n_rows)))
+        own_ids = np.array(data.draw(st.lists(st.integers(0, 6), min_size=n_rows, max_size=n_rows)))
         # An id has one distance from a point, however often it is listed.
         distance_of = np.array(data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=8, max_size=8)))
-        found = select_nearest(ids, distance_of[ids], own, k)
+        actual = select_nearest(ids, distance_of[ids], own_ids, k)
         for row in range(n_rows):
-            wanted = sorted((distance_of[i], i) for i in set(ids[row].tolist()) - {-1, own[row]})[:k]
-            assert found.ids[row].tolist() == [i for _, i in wanted] + [-1] * (k - len(wanted))
-            assert found.distances[row].tolist() == [d for d, _ in wanted] + [np.inf] * (k - len(wanted))
+            expected = sorted((distance_of[i], i) for i in set(ids[row].tolist()) - {-1, own_ids[row]})[:k]
+            assert actual.ids[row].tolist() == [i for _, i in expected] + [-1] * (k - len(expected))
+            assert actual.distances[row].tolist() == [d for d, _ in expected] + [np.inf] * (k - len(expected))
 
 
 class TestPointsWithin:
@@ -251,12 +251,12 @@ class TestPointsWithin:
         radii = rng.uniform(0.5, 2.0, 9)
         hits = points_within(sample, sample_ids, radii, block, first_row)
         pairs = np.linalg.norm(block[None].astype(float) - sample[:, None].astype(float), axis=2)
-        wanted = {
+        expected = {
             (s, b + first_row)
             for s, b in zip(*np.nonzero(pairs <= radii[:, None]), strict=True)
             if b + first_row != sample_ids[s]
         }
-        assert set(zip(hits.sample.tolist(), hits.ids.tolist(), strict=True)) == wanted
+        assert set(zip(hits.sample.tolist(), hits.ids.tolist(), strict=True)) == expected
         np.testing.assert_allclose(hits.distances, pairs[hits.sample, hits.ids - first_row], rtol=1e-9, atol=1e-12)
 
     def test_the_point_at_the_radius_is_within(self):
@@ -270,8 +270,8 @@ class TestNearestOfEach:
         sample, ids = rng.integers(0, 9, 400), rng.permutation(400)
         distances = rng.integers(0, 4, 400).astype(float)  # many as far as each other
         triples = list(zip(sample.tolist(), ids.tolist(), distances.tolist(), strict=True))
-        each = [sorted((t for t in triples if t[0] == s), key=lambda t: (t[2], t[1])) for s in range(9)]
-        expected = [t for hit in each for t in hit[:k]]
+        sorted_hits = [sorted((t for t in triples if t[0] == s), key=lambda t: (t[2], t[1])) for s in range(9)]
+        expected = [t for row_hits in sorted_hits for t in row_hits[:k]]
         actual = nearest_of_each(Hits(sample, ids, distances), k)
         assert list(zip(*map(np.ndarray.tolist, actual), strict=True)) == expected
 
@@ -285,20 +285,20 @@ class TestNearestOfEach:
         parts = [nearest_of_each(Hits(*(column[hits.ids % 4 == part] for column in hits)), 9) for part in range(4)]
         few = Hits(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
         assert len(few.ids) < len(hits.ids)
-        of_few, of_all = (recall_per_point(each, distances, len(rows), 9) for each in (few, hits))
+        of_few, of_all = (recall_per_point(subset, distances, len(rows), 9) for subset in (few, hits))
         np.testing.assert_array_equal(of_few, of_all)
 
 
-def recall_by_sets(points: np.ndarray, rows: np.ndarray, found: np.ndarray) -> np.ndarray:
+def recall_by_sets(points: np.ndarray, rows: np.ndarray, lists: np.ndarray) -> np.ndarray:
     """Share of the listed neighbours that are no farther than the true k-th nearest."""
-    k = found.shape[1]
+    k = lists.shape[1]
     true = brute_force(points, k)[1][rows, -1]
-    listed = exact_distances(points[rows], points, found)
+    listed = exact_distances(points[rows], points, lists)
     return (listed <= true[:, None] * (1 + 1e-12)).mean(axis=1)
 
 
-def hits_of(points: np.ndarray, rows: np.ndarray, found: np.ndarray, n_blocks: int) -> tuple[Hits, np.ndarray]:
-    distances = exact_distances(points[rows], points, found)
+def hits_of(points: np.ndarray, rows: np.ndarray, lists: np.ndarray, n_blocks: int) -> tuple[Hits, np.ndarray]:
+    distances = exact_distances(points[rows], points, lists)
     radii = distances.max(axis=1, where=np.isfinite(distances), initial=0.0)
     radii[~np.isfinite(distances).all(axis=1)] = np.inf
     blocks = np.array_split(np.arange(len(points)), n_blocks)
@@ -307,11 +307,11 @@ def hits_of(points: np.ndarray, rows: np.ndarray, found: np.ndarray, n_blocks: i
 
 
 class TestRecall:
-    def check(self, points, rows, found, n_blocks=3):
-        hits, distances = hits_of(points, rows, found, n_blocks)
-        recall = recall_per_point(hits, distances, len(rows), found.shape[1])
+    def check(self, points, rows, lists, n_blocks=3):
+        hits, distances = hits_of(points, rows, lists, n_blocks)
+        recall = recall_per_point(hits, distances, len(rows), lists.shape[1])
         assert ((recall >= 0) & (recall <= 1)).all()
-        np.testing.assert_array_equal(recall, recall_by_sets(points, rows, found))
+        np.testing.assert_array_equal(recall, recall_by_sets(points, rows, lists))
         return recall
 
     def test_exact_lists_have_recall_one(self, rng):
@@ -323,9 +323,9 @@ class TestRecall:
         points = rng.normal(size=(120, 3))
         rows = np.sort(rng.choice(120, 30, replace=False))
         listed = brute_force(points, 10)[0][rows]
-        wrong = rng.integers(0, 4, 30)  # as many of the 7 nearest replaced by the next ones
-        lists = np.array([np.append(row[: 7 - w], row[7 : 7 + w]) for row, w in zip(listed, wrong, strict=True)])
-        np.testing.assert_allclose(self.check(points, rows, lists), 1 - wrong / 7)
+        n_wrong = rng.integers(0, 4, 30)  # as many of the 7 nearest replaced by the next ones
+        lists = np.array([np.append(row[: 7 - n], row[7 : 7 + n]) for row, n in zip(listed, n_wrong, strict=True)])
+        np.testing.assert_allclose(self.check(points, rows, lists), 1 - n_wrong / 7)
 
     def test_missing_neighbors_count_as_missed(self, rng):
         points = rng.normal(size=(50, 3))

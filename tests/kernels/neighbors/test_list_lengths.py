@@ -31,11 +31,11 @@ def test_lists_are_truncated_after_the_count(rng):
 class TestRadius:
     def test_counts_between_the_bounds(self, rng):
         lists = lists_of(rng.normal(size=(200, 3)), 9)
-        wanted = [max(3, sum(d <= 0.7 for d in row)) for row in lists.distances]
+        expected = [max(3, sum(d <= 0.7 for d in row)) for row in lists.distances]
         counts = counts_within(lists.distances, 0.7, 3)
-        assert counts.tolist() == wanted
+        assert counts.tolist() == expected
         assert counts.min() == 3
-        assert len(set(wanted)) > 4
+        assert len(set(expected)) > 4
 
     def test_a_neighbor_at_the_radius_is_within(self):
         """On a grid every distance is 0.1 give or take a rounding error."""
@@ -71,10 +71,10 @@ class TestFlat:
     def test_empty_slots_are_ignored(self, rng):
         neighborhoods = rng.normal(size=(50, 12, 4))
         listed = rng.integers(2, 13, 50)
-        wanted = [contraction(X[:n], 2, 4, 0.3) if n > 4 else n for X, n in zip(neighborhoods, listed, strict=True)]
+        expected = [contraction(X[:n], 2, 4, 0.3) if n > 4 else n for X, n in zip(neighborhoods, listed, strict=True)]
         for row, n in enumerate(listed):
             neighborhoods[row, n:] = 1e3
-        assert flat_counts(neighborhoods, listed, 2, 4, 0.3).tolist() == wanted
+        assert flat_counts(neighborhoods, listed, 2, 4, 0.3).tolist() == expected
 
     def test_flat_neighborhoods_keep_all_neighbors(self, rng):
         plane = rng.normal(size=(20, 10, 2)) @ rng.normal(size=(2, 5))
@@ -86,19 +86,19 @@ class TestFlat:
 class TestRecall:
     """Of ragged lists: the share of what exact search would have listed by the same rule."""
 
-    def recall(self, X, found, radius, k_min):
-        k = found.shape[1]
-        distances = np.where(found >= 0, np.linalg.norm(X[found] - X[:, None], axis=2), np.inf)
+    def recall(self, X, neighbors, radius, k_min):
+        k = neighbors.shape[1]
+        distances = np.where(neighbors >= 0, np.linalg.norm(X[neighbors] - X[:, None], axis=2), np.inf)
         hits = points_within(X, np.arange(len(X)), exact_reach(distances, radius), X, 0)
         return recall_per_point(hits, distances, len(X), true_counts(hits, radius, k_min, k, len(X)))
 
     def test_exact_lists_have_recall_one(self, rng):
         X = rng.normal(size=(150, 3))
         lists = lists_of(X, 12)
-        kept = cut_lists(lists, counts_within(lists.distances, 0.6, 2)).ids
-        assert (kept >= 0).sum(axis=1).min() == 2
-        assert ((kept >= 0).sum(axis=1) == 12).any()
-        assert (self.recall(X, kept, 0.6, 2) == 1).all()
+        cut_ids = cut_lists(lists, counts_within(lists.distances, 0.6, 2)).ids
+        assert (cut_ids >= 0).sum(axis=1).min() == 2
+        assert ((cut_ids >= 0).sum(axis=1) == 12).any()
+        assert (self.recall(X, cut_ids, 0.6, 2) == 1).all()
 
     def test_neighbors_that_were_not_found_are_missed(self, rng):
         X = rng.normal(size=(150, 3))

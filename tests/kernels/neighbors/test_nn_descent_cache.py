@@ -69,13 +69,13 @@ def test_graph_equals_that_of_pynndescent(original, n, d, k):
 
 def test_other_calls_are_passed_to_pynndescent(original, monkeypatch):
     nn_descent_cache.use_cached_search()
-    asked = []
+    calls = []
 
     class Called(Exception):
         pass
 
     def listening(*arguments, **named):
-        asked.append(named)
+        calls.append(named)
         raise Called
 
     listening.py_func = nn_descent_cache.ORIGINAL.py_func
@@ -84,7 +84,7 @@ def test_other_calls_are_passed_to_pynndescent(original, monkeypatch):
     for settings in ({"metric": "manhattan"}, {"verbose": True}, {"low_memory": False}, {"n_jobs": 2}):
         with pytest.raises(Called):
             NNDescent(X, n_neighbors=5, random_state=3, **{"n_jobs": 1, **settings})
-    assert len(asked) == 4
+    assert len(calls) == 4
 
 
 def test_functions_without_compilation_are_not_replaced():
@@ -95,7 +95,7 @@ def test_functions_without_compilation_are_not_replaced():
 
 
 def test_threads_compile_one_after_another_and_restore_numba(monkeypatch):
-    usual, compiling, most, during = BaseContext.add_dynamic_addr, [], [], []
+    usual, compiling, n_compiling, during = BaseContext.add_dynamic_addr, [], [], []
 
     class Search:
         overloads = ()
@@ -103,7 +103,7 @@ def test_threads_compile_one_after_another_and_restore_numba(monkeypatch):
 
         def compile(self, types):
             compiling.append(types)
-            most.append(len(compiling))
+            n_compiling.append(len(compiling))
             time.sleep(0.1)
             compiling.pop()
 
@@ -117,7 +117,7 @@ def test_threads_compile_one_after_another_and_restore_numba(monkeypatch):
     monkeypatch.setattr(nn_descent_cache, "cached_search", lambda release: Search())
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(search, range(3)))
-    assert most == [1, 1, 1]
+    assert n_compiling == [1, 1, 1]
     assert during == [usual] * 3
     assert BaseContext.add_dynamic_addr is usual
 

@@ -36,8 +36,8 @@ def test_correlation__value_equals_that_of_all_pairs(seed: int, n_rows: int) -> 
     X, Y = tables(np.random.default_rng(seed), 80)
     rows = np.unique(np.linspace(0, 79, n_rows).astype(int))
     first, second = cdist(X[rows], X), cdist(Y[rows], Y)
-    others = rows[:, None] != np.arange(80)
-    expected = 1 - np.corrcoef(first[others], second[others])[0, 1] ** 2
+    off_diagonal = rows[:, None] != np.arange(80)
+    expected = 1 - np.corrcoef(first[off_diagonal], second[off_diagonal])[0, 1] ** 2
     value, low, high = correlation_interval(first, second, rows, seed)
     assert value == pytest.approx(expected, abs=1e-12)
     assert low < value < high
@@ -56,15 +56,15 @@ def test_correlation__of_multiples_is_one() -> None:
 def test_correlation__covers_the_value_of_the_population(sources: str) -> None:
     """Resampling pairs as if they were independent gives intervals that hold it in fewer than half of the samples."""
     rng = np.random.default_rng(17)
-    whole = tables(rng, 3000)
+    population = tables(rng, 3000)
     some = np.arange(0, 3000, 3)
-    first, second = (cdist(table[some], table) for table in whole)
+    first, second = (cdist(table[some], table) for table in population)
     truth = 1 - np.corrcoef(first.ravel(), second.ravel())[0, 1] ** 2
     covered = 0
     for number in range(60):
         drawn = rng.choice(3000, 100, replace=False)
         rows = np.arange(100) if sources == "all" else np.arange(0, 100, 5)
-        X, Y = (table[drawn] for table in whole)
+        X, Y = (table[drawn] for table in population)
         _, low, high = correlation_interval(cdist(X[rows], X), cdist(Y[rows], Y), rows, number)
         covered += low <= truth <= high
     assert covered / 60 > 0.83

@@ -86,11 +86,11 @@ def test_closed_forms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("distances", "message"),
     [(np.ones((9, 3)), "equally far"), (np.array([[0.0, 1.0]]), "positive"), (np.ones((9, 1)), "2 neighbours"),
      (np.ones((0, 5)), "2 neighbours"), (np.array([[1.0, np.inf]]), "positive")],
 )  # fmt: skip
-def test_invalid_distances_are_refused(found: np.ndarray, said: str) -> None:
+def test_invalid_distances_are_refused(distances: np.ndarray, message: str) -> None:
     for estimator in (two_nearest, maximum_likelihood):
-        with pytest.raises(InputError, match=said):
-            estimator(found)
+        with pytest.raises(InputError, match=message):
+            estimator(distances)

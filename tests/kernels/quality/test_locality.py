@@ -15,8 +15,8 @@ SEEDS = seeds(11, 23, 37)
 
 def test_neighborhood_hit__counts_labelled_points_only() -> None:
     labels = np.array([1.0, 2.0, np.nan, 3.0])
-    others = np.array([[1, 1, 2, 1], [2, np.nan, 1, np.nan], [np.nan, 1, 2, 3], [np.nan] * 4])
-    np.testing.assert_array_equal(neighborhood_hit(labels, others), [0.75, 0.5, np.nan, np.nan])
+    neighbor_labels = np.array([[1, 1, 2, 1], [2, np.nan, 1, np.nan], [np.nan, 1, 2, 3], [np.nan] * 4])
+    np.testing.assert_array_equal(neighborhood_hit(labels, neighbor_labels), [0.75, 0.5, np.nan, np.nan])
 
 
 def around(X: np.ndarray, k: int) -> np.ndarray:
@@ -29,7 +29,7 @@ def test_procrustes__same_as_scipy_neighbourhood_by_neighbourhood(seed: int) -> 
     X, Y = rng.normal(size=(60, 5)), rng.normal(size=(60, 2))
     rows = around(X, 7)
     padded = np.column_stack([Y, np.zeros((60, 3))])  # scipy wants as many columns
-    expected = [procrustes(X[own], padded[own])[2] for own in rows]
+    expected = [procrustes(X[neighborhood], padded[neighborhood])[2] for neighborhood in rows]
     np.testing.assert_allclose(procrustes_errors(X, Y, rows, rows, rows >= 0), expected, atol=1e-12)
 
 

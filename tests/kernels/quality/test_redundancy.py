@@ -72,9 +72,9 @@ def test_a_point_does_not_predict_itself(n_places: int) -> None:
     values = rng.normal(size=300)
     predicted = local_linear(earlier, values, ids)
     for row in range(0, 300, 29):
-        other = values.copy()
-        other[row] += 1e3
-        assert local_linear(earlier, other, ids)[row] == predicted[row]
+        changed = values.copy()
+        changed[row] += 1e3
+        assert local_linear(earlier, changed, ids)[row] == predicted[row]
 
 
 def test_fewer_than_three_points_give_no_result() -> None:

@@ -108,10 +108,10 @@ def test_count_closer__same_for_any_tile(seed: int, monkeypatch: pytest.MonkeyPa
     X = rng.normal(size=(200, 3))
     ids = rng.choice(200, 30, replace=False)
     thresholds = neighbor_thresholds(X[ids], X[rng.integers(0, 200, size=(30, 5))])
-    whole = count_closer(X[ids], ids, X, 0, thresholds)
+    expected = count_closer(X[ids], ids, X, 0, thresholds)
     monkeypatch.setattr(trustworthiness_module, "POINTS_AT_ONCE", 13)
     monkeypatch.setattr(trustworthiness_module, "PAIRS_AT_ONCE", 60)
-    np.testing.assert_array_equal(count_closer(X[ids], ids, X, 0, thresholds), whole)
+    np.testing.assert_array_equal(count_closer(X[ids], ids, X, 0, thresholds), expected)
 
 
 def test_count_closer__nan_in_the_block() -> None:
@@ -153,8 +153,8 @@ def test_trustworthiness__bounds(seed: int) -> None:
 def test_trustworthiness__interval_of_a_sample_contains_the_value_of_all(seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(1000, 3))
-    whole = sklearn_trustworthiness(X, X[:, :1], n_neighbors=10)
+    of_all_points = sklearn_trustworthiness(X, X[:, :1], n_neighbors=10)
     value, low, high = mean_interval(sampled(X, X[:, :1], rng.choice(1000, 300, replace=False), 10))
-    assert low - (high - low) / 4 < whole < high + (high - low) / 4
+    assert low - (high - low) / 4 < of_all_points < high + (high - low) / 4
     assert high - low < 0.1
     assert low < value < high
