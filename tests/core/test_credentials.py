@@ -128,14 +128,14 @@ class TestConfigs:
         assert PASSWORD not in str(caught.value)
 
     def test_command_with_a_secret_exits_with_2_without_showing_it(self, tmp_path):
-        path = written(tmp_path, job(output={"store": SECRETS["user in a URL"]}))
-        for arguments in (["run", str(path)], ["status", SECRETS["user in a URL"]]):
+        config_path = written(tmp_path, job(output={"store": SECRETS["user in a URL"]}))
+        for arguments in (["run", str(config_path)], ["status", SECRETS["user in a URL"]]):
             command = [sys.executable, "-m", "pipeline", *arguments, "--json"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
-            assert done.returncode == 2, done.stderr
-            assert json.loads(done.stdout)["error"] == "ConfigError"
-            assert PASSWORD not in done.stdout + done.stderr
-        assert [each.name for each in tmp_path.iterdir()] == ["job.yaml"]
+            completed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+            assert completed.returncode == 2, completed.stderr
+            assert json.loads(completed.stdout)["error"] == "ConfigError"
+            assert PASSWORD not in completed.stdout + completed.stderr
+        assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
 
     @pytest.mark.parametrize("text", [SECRETS["user in a URL"], SECRETS["signed URL"]])
     def test_urls_of_stores(self, text):

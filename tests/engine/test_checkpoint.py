@@ -45,16 +45,16 @@ def store(tmp_path):
     return store
 
 
-def compute(store: Store, step: Step, mark: str, blocks=range(3)) -> None:
+def compute(store: Store, step: Step, fingerprint: str, blocks=range(3)) -> None:
     """Compute the blocks of STEP: data that contain the fingerprint, then the markers."""
     for block in blocks:
-        store.write("x", block * BLOCK, np.full(BLOCK, float(int(mark, 16))))
-        store.write_bundle(f"_work/parts/{block:05d}", mark=np.array([int(mark, 16)]))
-        mark_done(store, step, mark, BlockReport(block, 0.5, 7, {"block": block}))
+        store.write("x", block * BLOCK, np.full(BLOCK, float(int(fingerprint, 16))))
+        store.write_bundle(f"_work/parts/{block:05d}", mark=np.array([int(fingerprint, 16)]))
+        mark_done(store, step, fingerprint, BlockReport(block, 0.5, 7, {"block": block}))
 
 
-def kept(store: Store, step: Step, mark: str) -> set[int]:
-    return set(finished_blocks(store, step.stage, step.name, mark))
+def finished(store: Store, step: Step, fingerprint: str) -> set[int]:
+    return set(finished_blocks(store, step.stage, step.name, fingerprint))
 
 
 def changed(step: Step, changes: dict[str, Any]) -> Step:
@@ -95,8 +95,8 @@ class TestMarkers:
         compute(store, STEP, "a1", [0, 2])
         stale = {"fingerprint": "b2", **asdict(BlockReport(1, 0.5, 7, {}))}
         store.put_json(checkpoint.marker_name("make", "fill", 1), stale)
-        done = begin_step(store, STEP, "a1")
-        assert done == {block: BlockReport(block, 0.5, 7, {"block": block}) for block in (0, 2)}
+        finished_blocks = begin_step(store, STEP, "a1")
+        assert finished_blocks == {block: BlockReport(block, 0.5, 7, {"block": block}) for block in (0, 2)}
 
     def test_torn_markers_do_not_count(self, store):
         begin_step(store, STEP, "a1")
@@ -111,54 +111,54 @@ class TestMarkers:
         report = BlockReport(1, 0.5, 7, {"members": {"4": 31}, "recall": 0.97})
         mark_done(store, STEP, "a1", report)
         name = checkpoint.marker_name("make", "fill", 1)
-        whole = store.objects.get(name)
-        for bit in range(8 * len(whole)):
-            damaged = bytearray(whole)
+        undamaged = store.objects.get(name)
+        for bit in range(8 * len(undamaged)):
+            damaged = bytearray(undamaged)
             damaged[bit // 8] ^= 1 << bit % 8
             store.objects.put(name, bytes(damaged))
             assert checkpoint.read_marker(store, STEP, "a1", 1) in (None, report), damaged
-        store.objects.put(name, whole)
+        store.objects.put(name, undamaged)
         assert checkpoint.read_marker(store, STEP, "a1", 1) == report
 
     def test_markers_of_steps_with_similar_names_are_distinct(self, store):
-        other = replace(STEP, name="fill_more", writes=Writes())
-        begin_step(store, other, "a1")
-        mark_done(store, other, "a1", BlockReport(0, 0.5, 7, {}))
+        similar = replace(STEP, name="fill_more", writes=Writes())
+        begin_step(store, similar, "a1")
+        mark_done(store, similar, "a1", BlockReport(0, 0.5, 7, {}))
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         forget_step(store, "make", "fill")
-        assert kept(store, STEP, "a1") == set()
-        assert set(begin_step(store, other, "a1")) == {0}
+        assert finished(store, STEP, "a1") == set()
+        assert set(begin_step(store, similar, "a1")) == {0}
 
     def test_another_fingerprint_starts_from_the_beginning(self, store):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         assert begin_step(store, STEP, "b2") == {}
-        assert kept(store, STEP, "a1") == set()
+        assert finished(store, STEP, "a1") == set()
         assert not Path(store.url, "x", "c").exists()
         assert store.objects.names("_work/parts") == []
 
     def test_same_fingerprint_touches_no_data(self, store):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
-        before = {name: store.objects.get(name) for name in store.objects.names("")}
+        contents = {name: store.objects.get(name) for name in store.objects.names("")}
         assert len(begin_step(store, STEP, "a1")) == 3
-        assert {name: store.objects.get(name) for name in store.objects.names("")} == before
+        assert {name: store.objects.get(name) for name in store.objects.names("")} == contents
 
     def test_markers_are_forgotten_before_the_arrays(self, store, monkeypatch):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
-        left = []
+        finished_at_deletion = []
         delete = store.objects.delete
 
         def watch(name):
             if name in ("x", "_work/parts"):
-                left.append(kept(store, STEP, "a1"))
+                finished_at_deletion.append(finished(store, STEP, "a1"))
             delete(name)
 
         monkeypatch.setattr(store.objects, "delete", watch)
         begin_step(store, STEP, "b2")
-        assert left == [set(), set()]
+        assert finished_at_deletion == [set(), set()]
 
 
 class Killed(BaseException):
@@ -234,16 +234,16 @@ class TestArraysOfAnotherMethod:
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         assert begin_step(store, self.OTHER, "b2") == {}
-        assert kept(store, STEP, "a1") == set()
+        assert finished(store, STEP, "a1") == set()
         compute(store, self.OTHER, "b2")
         assert set(begin_step(store, self.OTHER, "b2")) == {0, 1, 2}
         assert begin_step(store, STEP, "a1") == {}
-        assert kept(store, self.OTHER, "b2") == set()
+        assert finished(store, self.OTHER, "b2") == set()
 
-    def test_steps_a_run_no_longer_has_are_forgotten_with_what_only_they_wrote(self, store):
-        gone = replace(STEP, name="gone", writes=Writes(bundles=("_work/alone.npz",)))
-        elsewhere = replace(STEP, stage="rest", name="fill", writes=Writes(bundles=("_work/rest",)))
-        for step in (gone, elsewhere, STEP):
+    def test_removed_steps_are_forgotten_and_their_data_deleted(self, store):
+        removed = replace(STEP, name="gone", writes=Writes(bundles=("_work/alone.npz",)))
+        of_other_stage = replace(STEP, stage="rest", name="fill", writes=Writes(bundles=("_work/rest",)))
+        for step in (removed, of_other_stage, STEP):
             begin_step(store, step, "a1")
         compute(store, STEP, "a1")
         store.write_bundle("_work/alone", x=np.zeros(1))
@@ -307,7 +307,7 @@ class TestInvalidate:
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         assert "no step wrote it" in invalidate(store, "xy", "0")
-        assert kept(store, STEP, "a1") == {0, 1, 2}
+        assert finished(store, STEP, "a1") == {0, 1, 2}
 
 
 class TestChanges:

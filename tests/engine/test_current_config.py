@@ -62,12 +62,12 @@ def test_run_that_stops_before_the_embedding_hides_the_earlier_one(job, tmp_path
 
 def test_run_that_stops_in_reused_steps_hides_the_earlier_embedding(job, tmp_path, monkeypatch):
     """All steps up to the recall are reused, so the run ends before it begins any step."""
-    store, other = tmp_path / "run.zarr", ("--set", "eigensolver.n_components=3", "--set", "quality.seed=9")
+    store, settings = tmp_path / "run.zarr", ("--set", "eigensolver.n_components=3", "--set", "quality.seed=9")
     with monkeypatch.context() as patch:
         recall = {"value": 0.5, "low": 0.4, "high": 0.6, "sample": 50}
         patch.setattr(recall_module, "measure_recall", lambda *_, **__: recall)
         for _ in range(2):
-            assert "min_recall" in refused(3, "run", job, *other)
+            assert "min_recall" in refused(3, "run", job, *settings)
             assert Store(str(store)).has_array("embedding")
             assert open_run(str(store)).metrics["recall"]["value"] == 0.5
             nothing_of_before(store, tmp_path / "y")
@@ -97,12 +97,12 @@ def test_stopped_run_of_the_same_config_keeps_the_embedding(job, tmp_path, monke
         raise Interrupted(2)
         yield
 
-    before = open_run(str(tmp_path / "run.zarr")).metrics
+    metrics = open_run(str(tmp_path / "run.zarr")).metrics
     with monkeypatch.context() as patch:
         patch.setitem(registry.STAGES, "mend_graph", stopped)
         refused(130, "run", job)
     run = open_run(str(tmp_path / "run.zarr"))
-    assert (run.metrics, run["embedding"].shape) == (before, (N, 2))
+    assert (run.metrics, run["embedding"].shape) == (metrics, (N, 2))
     assert lle("export", tmp_path / "run.zarr", tmp_path / "y.npy")["rows"] == N
 
 

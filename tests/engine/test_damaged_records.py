@@ -55,22 +55,22 @@ class TestCopiedSteps:
         assert begin_step(store, STEP, "a1", set(), [source_store]).keys() == {0}
 
     def test_source_store_with_most_undamaged_blocks_is_used(self, tmp_path):
-        damaged, other = finished(tmp_path / "damaged.zarr"), finished(tmp_path / "other.zarr")
+        damaged, undamaged = finished(tmp_path / "damaged.zarr"), finished(tmp_path / "other.zarr")
         Path(damaged.url, "x/zarr.json").write_text('{"shape": []}')
         store = Store(str(tmp_path / "new.zarr"))
         store.create_group({})
-        assert len(begin_step(store, STEP, "a1", set(), [damaged, other])) == 3
+        assert len(begin_step(store, STEP, "a1", set(), [damaged, undamaged])) == 3
 
 
 def test_verify_finds_a_deleted_bundle(tmp_path):
     store = finished(tmp_path / "run.zarr")
-    record, done = (
+    record, finished_blocks = (
         checkpoint.step_record(store, "make", "fill"),
         checkpoint.finished_blocks(store, "make", "fill", "a1"),
     )
-    assert damage_of_step(store, record, done) == []
+    assert damage_of_step(store, record, finished_blocks) == []
     Path(store.url, "_work/parts/00001.npz").unlink()
-    [error] = damage_of_step(store, record, done)
+    [error] = damage_of_step(store, record, finished_blocks)
     assert checkpoint.invalidate(store, error.array, error.chunk) == "block 1 of make.fill"
 
 
@@ -146,8 +146,8 @@ def test_malformed_records_are_errors_and_fresh_repairs_them(run_config, tmp_pat
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
         for command in (["status"], ["verify"], ["export", tmp_path / "y.csv"]):
-            where, *rest = command
-            result = CliRunner().invoke(app, [where, str(tmp_path / "run.zarr"), *map(str, rest)])
+            subcommand, *arguments = command
+            result = CliRunner().invoke(app, [subcommand, str(tmp_path / "run.zarr"), *map(str, arguments)])
             assert "error of the program" not in result.output
             assert result.exit_code in (0, 1, 2)
         lle("run", run_config, "--store", tmp_path / "run.zarr", "--fresh")

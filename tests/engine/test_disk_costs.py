@@ -37,10 +37,10 @@ def data(n: int, d: int) -> np.ndarray:
 
 
 def sections(folder: Path, name: str) -> Path:
-    d, own = CASES[name]
+    d, of_case = CASES[name]
     np.save(folder / "x.npy", data(N, d))
     path = write_config(folder, input={"kind": "npy", "path": str(folder / "x.npy")}, **{
-        section: {**BLOCKS.get(section, {}), **own.get(section, {})} for section in {*BLOCKS, *own}
+        section: {**BLOCKS.get(section, {}), **of_case.get(section, {})} for section in {*BLOCKS, *of_case}
     })  # fmt: skip
     if name in {"modified", "ltsa", "hessian", "laplacian", "pca"}:
         path.write_text(f"{path.read_text()}method: {name}\n")
@@ -54,8 +54,8 @@ class Keep(RunProgress):
         super().__init__(io.StringIO())
         self.steps: list[Step] = []
 
-    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
-        super().begin(step, done, state)
+    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+        super().begin(step, n_done, state)
         self.steps.append(step)
 
 
@@ -82,29 +82,29 @@ def check_steps(steps: list[Step], store: Path) -> None:
 def test_no_step_writes_more_than_planned(tmp_path, name):
     config = sections(tmp_path, name)
     planned = lle("plan", config)
-    kept = Keep()
-    runs.run(load_config(config), False, kept)
+    progress = Keep()
+    runs.run(load_config(config), False, progress)
     store = tmp_path / "run.zarr"
-    check_steps(kept.steps, store)
-    taken = on_disk(store) - on_disk(store / "_done") - on_disk(store / "_run")
-    assert planned["array_bytes"] < taken < planned["disk_bytes"]
-    assert planned["disk_bytes"] < 8 * taken
+    check_steps(progress.steps, store)
+    bytes_used = on_disk(store) - on_disk(store / "_done") - on_disk(store / "_run")
+    assert planned["array_bytes"] < bytes_used < planned["disk_bytes"]
+    assert planned["disk_bytes"] < 8 * bytes_used
     assert lle("plan", config)["disk_bytes"] <= planned["disk_bytes"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
 def test_no_step_of_appended_points_writes_more_than_planned(tmp_path, method):
-    own = {"neighbors": {"method": method, "min_recall": 0}, "output": {**BLOCKS["output"], "keep": 2}}
+    changes = {"neighbors": {"method": method, "min_recall": 0}, "output": {**BLOCKS["output"], "keep": 2}}
     rows = data(N + 300, 5)
-    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **{**BLOCKS, **own})
+    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **{**BLOCKS, **changes})
     for n in (N, N + 100, N + 300):
         np.save(tmp_path / "x.npy", rows[:n])
-        kept = Keep()
-        runs.run(load_config(config), False, kept)
+        progress = Keep()
+        runs.run(load_config(config), False, progress)
     version = json.loads((tmp_path / "run.zarr" / "published.json").read_text())["version"]
-    assert "keep_cells" in {step.name for step in kept.steps}
-    check_steps(kept.steps, tmp_path / "run.zarr" / "versions" / version)
+    assert "keep_cells" in {step.name for step in progress.steps}
+    check_steps(progress.steps, tmp_path / "run.zarr" / "versions" / version)
 
 
 def test_plan_prints_disk_and_array_bytes(tmp_path):

@@ -57,10 +57,10 @@ def consume(store, block, twice):
     return {}
 
 
-def look(store, block, **given):
+def look(store, block, **parameters):
     """Where and how a task runs."""
     threads = [pool["num_threads"] for pool in threadpool_info()]
-    return {"pid": os.getpid(), "threads": max(threads), "given": given}
+    return {"pid": os.getpid(), "threads": max(threads), "given": parameters}
 
 
 def overtaken(store, block, value):
@@ -170,8 +170,8 @@ class TestBothExecutors:
 
     def test_a_finished_step_is_not_computed_again(self, store, executor, progress):
         first = run_step(PRODUCE, "", store, executor, Progress())
-        again = run_step(PRODUCE, "", store, executor, progress)
-        assert again == first
+        second = run_step(PRODUCE, "", store, executor, progress)
+        assert second == first
         assert calls(store) == dict.fromkeys(range(N_BLOCKS), 1)
         assert (progress.begun, progress.advanced, progress.ended) == ([("produce", N_BLOCKS)], [], [("produce", 0)])
 
@@ -248,8 +248,8 @@ class TestBothExecutors:
         np.testing.assert_array_equal(store.read_all("y"), 2 * expected_x())
 
     def test_one_thread_unless_the_step_asks_for_all(self, store, executor):
-        [one] = run_step(Step("t", "look", look, 1, Decides({}), Runs(1)), "", store, executor, Progress())
-        assert one.report["threads"] == 1
+        [block] = run_step(Step("t", "look", look, 1, Decides({}), Runs(1)), "", store, executor, Progress())
+        assert block.report["threads"] == 1
 
     def test_parameters_and_resources_reach_the_function(self, store, executor):
         step = Step("t", "look", look, 1, Decides({"a": 1, "b": None}), Runs(1, resources={"memory": 7}))
@@ -292,9 +292,9 @@ class TestSerial:
         assert report.report["threads"] == threads
 
     def test_library_loaded_by_a_task_uses_one_thread(self, tmp_path):
-        done = subprocess.run([sys.executable, "-c", LOADS_LATE, str(tmp_path)], capture_output=True, text=True,
+        completed = subprocess.run([sys.executable, "-c", LOADS_LATE, str(tmp_path)], capture_output=True, text=True,
                               env=os.environ | {"OMP_NUM_THREADS": "2"}, check=True)  # fmt: skip
-        before, after = [json.loads(line)["pools"] for line in done.stdout.splitlines()]
+        before, after = [json.loads(line)["pools"] for line in completed.stdout.splitlines()]
         assert before == [["openblas", 1]]
         assert after == [["openblas", 1], ["openmp", 1]]
 
@@ -306,10 +306,10 @@ class TestSerial:
             run_step(Step("t", "leave", leave, 1, Decides({}), Runs(1)), "", store, serial, Progress())
 
     def test_task_writes_the_marker_of_its_block(self, store):
-        mark = checkpoint.fingerprint_of("", PRODUCE)
-        checkpoint.begin_step(store, PRODUCE, mark)
-        done = run_task(store.url, PRODUCE, mark, 4)
-        assert checkpoint.begin_step(store, PRODUCE, mark) == {4: done}
+        fingerprint = checkpoint.fingerprint_of("", PRODUCE)
+        checkpoint.begin_step(store, PRODUCE, fingerprint)
+        report = run_task(store.url, PRODUCE, fingerprint, 4)
+        assert checkpoint.begin_step(store, PRODUCE, fingerprint) == {4: report}
 
     def test_a_late_task_of_an_older_run_writes_nothing(self, store, monkeypatch):
         monkeypatch.setattr(execute, "CURRENT_SECONDS", 0.0)
@@ -323,12 +323,12 @@ class TestSerial:
         np.testing.assert_array_equal(store.read("x", 2 * BLOCK, 3 * BLOCK), 7.0)
 
     def test_a_failed_block_has_no_marker(self, store):
-        mark = checkpoint.fingerprint_of("", PRODUCE)
-        checkpoint.begin_step(store, PRODUCE, mark)
+        fingerprint = checkpoint.fingerprint_of("", PRODUCE)
+        checkpoint.begin_step(store, PRODUCE, fingerprint)
         store.put_json("faults.json", {"4": [1, "value"]})
         with pytest.raises(ValueError, match="fault 1 of block 4"):
-            run_task(store.url, PRODUCE, mark, 4)
-        assert checkpoint.begin_step(store, PRODUCE, mark) == {}
+            run_task(store.url, PRODUCE, fingerprint, 4)
+        assert checkpoint.begin_step(store, PRODUCE, fingerprint) == {}
 
     def test_seconds_are_recorded(self, store, serial):
         step = Step("t", "sleep", lambda store, block: time.sleep(0.03) or {}, 2, Decides({}), Runs(1))
@@ -344,8 +344,8 @@ class TestDistributed:
                 "t", f"look{on_driver}", look, 4, Decides({}), Runs(1, place=WHOLE_DATA if on_driver else WORKER)
             )
             reports = run_step(step, "", store, Executor(client), Progress())
-            here = {report.report["pid"] == os.getpid() for report in reports}
-            assert here == {on_driver}
+            in_this_process = {report.report["pid"] == os.getpid() for report in reports}
+            assert in_this_process == {on_driver}
 
     def test_temporary_failure_is_retried(self, store, client):
         store.put_json("faults.json", {"1": [1, "value"], "3": [RETRIES, "memory"]})
@@ -360,10 +360,10 @@ class TestDistributed:
                 outstanding.append(len(client.futures))
 
         gc.collect()  # futures of failed steps live in tracebacks
-        before = len(client.futures)
+        n_before = len(client.futures)
         run_step(Step("t", "look", look, 40, Decides({}), Runs(1)), "", store, Executor(client), Watch())
         assert len(outstanding) == 40
-        assert max(outstanding) - before <= WINDOW_PER_WORKER * 2 + 1
+        assert max(outstanding) - n_before <= WINDOW_PER_WORKER * 2 + 1
 
     def test_blocks_of_a_dead_worker_are_computed_again(self, store, client):
         store.put_json("faults.json", {"5": [1, "exit"]})
@@ -391,8 +391,8 @@ class TestDistributed:
             run_step(slow, "", store, Executor(client), Progress())
         assert f"1 of {N_BLOCKS} blocks failed" in str(caught.value)
         assert "block 0: StageIncomplete: its worker was killed" in str(caught.value)
-        done = checkpoint.begin_step(store, slow, checkpoint.fingerprint_of("", slow))
-        assert set(done) == set(range(1, N_BLOCKS))
+        finished = checkpoint.begin_step(store, slow, checkpoint.fingerprint_of("", slow))
+        assert set(finished) == set(range(1, N_BLOCKS))
 
     @pytest.mark.slow
     def test_same_bytes_as_serial(self, tmp_path, client, run_stages, make_config):
@@ -417,10 +417,10 @@ class TestDistributed:
 class TestWorkerCount:
     def test_number_of_workers_is_updated(self, monkeypatch):
         class Scheduler:
-            workers, asked = 1, 0
+            workers, n_calls = 1, 0
 
             def scheduler_info(self, n_workers=5):
-                self.asked += 1
+                self.n_calls += 1
                 return {"workers": dict.fromkeys(range(self.workers)[: n_workers if n_workers >= 0 else None])}
 
         scheduler, now = Scheduler(), [100.0]
@@ -436,7 +436,7 @@ class TestWorkerCount:
             scheduler.workers = workers
             now[0] += later
             sizes.append(n_workers.size())
-        assert (sizes, scheduler.asked) == ([1, 1, 9, 1], 3)
+        assert (sizes, scheduler.n_calls) == ([1, 1, 9, 1], 3)
 
 
 class TestPickledErrors:
@@ -444,8 +444,8 @@ class TestPickledErrors:
 
     @pytest.mark.parametrize("error", [InputError("a"), BoundsNotMet("b"), CorruptChunk("x", "3", "torn")])
     def test_errors_survive_pickling(self, error):
-        again = pickle.loads(pickle.dumps(error))
-        assert (type(again), str(again), again.exit_code) == (type(error), str(error), error.exit_code)
+        copied = pickle.loads(pickle.dumps(error))
+        assert (type(copied), str(copied), copied.exit_code) == (type(error), str(error), error.exit_code)
 
     def test_exit_code_survives_pickling(self):
         error = StoreError("no rights")

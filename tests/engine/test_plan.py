@@ -128,8 +128,8 @@ class TestWalk:
         steps, end = walk_all(config, layout)
         arrays = {array.spec.name: array for step in steps for array in step.writes.arrays}
         assert len(arrays) == sum(len(step.writes.arrays) for step in steps)
-        others = {array_specs.DEGREE.name, array_specs.DISTANCE_RATIO.name}  # of laplacian and of placed rows
-        assert {spec.name for spec in array_specs.ARRAYS} - others <= set(arrays)
+        not_written = {array_specs.DEGREE.name, array_specs.DISTANCE_RATIO.name}  # of laplacian and of placed rows
+        assert {spec.name for spec in array_specs.ARRAYS} - not_written <= set(arrays)
         n, m = layout.n_input, config.eigensolver.n_components
         assert arrays["embedding"].shape == (n, m)
         assert arrays["neighbor_indices"].shape == arrays["weights"].shape == (n, end.k_max)

@@ -52,14 +52,14 @@ def test_missed_bound_reports_the_value_that_was_reached(config, tmp_path):
         for part in ("--set", setting)
     ]
     result = CliRunner().invoke(commands.app, ["run", str(config), "--json", *settings])
-    message = json.loads(result.stdout)
-    assert (result.exit_code, message["error"]) == (3, "BoundsNotMet")
-    assert message["metrics"] == Store(message["store"]).get_json("report/metrics.json")
-    assert message["metrics"]["recall"]["value"] == 1.0
-    assert not message["metrics"]["solver"]["converged"]
+    output = json.loads(result.stdout)
+    assert (result.exit_code, output["error"]) == (3, "BoundsNotMet")
+    assert output["metrics"] == Store(output["store"]).get_json("report/metrics.json")
+    assert output["metrics"]["recall"]["value"] == 1.0
+    assert not output["metrics"]["solver"]["converged"]
     families = text_string_to_metric_families((tmp_path / "lle.prom").read_text())
-    samples = {(one.name, *(one.labels[key] for key in one.labels if key != "store")): one.value
-               for family in families for one in family.samples}  # fmt: skip
+    samples = {(sample.name, *(sample.labels[key] for key in sample.labels if key != "store")): sample.value
+               for family in families for sample in family.samples}  # fmt: skip
     assert (samples["lle_recall", "value"], samples["lle_rows", "points"], samples["lle_converged",]) == (1, 600, 0)
     assert samples["lle_residual_max",] > 0
 
@@ -79,44 +79,44 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"), [(["schema"], 0, '"title"'), (["run", "none.yaml"], 2, "none.yaml")]
+    ("arguments", "code", "message"), [(["schema"], 0, '"title"'), (["run", "none.yaml"], 2, "none.yaml")]
 )
-def test_abort_of_the_client_at_the_end_keeps_the_exit_code(arguments, code, said):
+def test_abort_of_the_client_at_the_end_keeps_the_exit_code(arguments, code, message):
     ended = subprocess.run([sys.executable, "-c", ABORTS_AT_THE_END, *arguments], capture_output=True, text=True)
     assert ended.returncode == code, ended.stderr
-    assert said in ended.stdout + ended.stderr
+    assert message in ended.stdout + ended.stderr
     assert ended.stdout.endswith("at the end\n")
 
 
 @pytest.mark.parametrize("kind", [RunProgress, JsonProgress])
 def test_step_without_finished_blocks_is_logged_as_active(monkeypatch, kind):
     monkeypatch.setattr(progress, "WAIT_SECONDS", 0.05)
-    stream, waited = io.StringIO(), lambda: stream.getvalue().count("solve_embedding.solve: 0/1 blocks after ")
+    stream, n_lines = io.StringIO(), lambda: stream.getvalue().count("solve_embedding.solve: 0/1 blocks after ")
     step = Step("solve_embedding", "solve", lambda store, block: {}, 1, Decides({}), Runs(0))
-    message = kind(stream)
-    message.begin(step, 1)  # all is there
+    run_progress = kind(stream)
+    run_progress.begin(step, 1)  # all is there
     time.sleep(0.2)
-    assert waited() == 0
-    message.begin(step, 0)
+    assert n_lines() == 0
+    run_progress.begin(step, 0)
     deadline = time.monotonic() + 20
-    while waited() < 2 and time.monotonic() < deadline:
+    while n_lines() < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert waited() >= 2
-    message.end(step, 0.2, 1)
+    assert n_lines() >= 2
+    run_progress.end(step, 0.2, 1)
     time.sleep(0.1)
-    before = waited()
+    n_logged = n_lines()
     time.sleep(0.2)
-    assert waited() == before
+    assert n_lines() == n_logged
 
 
 def test_state_is_logged_when_its_phase_changes(monkeypatch):
     monkeypatch.setattr(progress, "LOOK_SECONDS", 0.02)
     states = iter(["", "LU: 1 s left", "LU: 0 s left", "solves: 1 of 3", *["solves: 2 of 3"] * 1000])
     stream, step = io.StringIO(), Step("solve_embedding", "solve", lambda store, block: {}, 1, Decides({}), Runs(0))
-    message = RunProgress(stream)
-    message.begin(step, 0, lambda: next(states))
+    run_progress = RunProgress(stream)
+    run_progress.begin(step, 0, lambda: next(states))
     time.sleep(1.0)
-    message.end(step, 0.4, 1)
+    run_progress.end(step, 0.4, 1)
     lines = [line for line in stream.getvalue().splitlines() if "0/1 blocks after" in line]
     assert [line.split(", ", 1)[1] for line in lines] == ["LU: 1 s left", "solves: 1 of 3"]
 
@@ -124,14 +124,14 @@ def test_state_is_logged_when_its_phase_changes(monkeypatch):
 def test_unreadable_state_does_not_end_the_log(monkeypatch):
     monkeypatch.setattr(progress, "WAIT_SECONDS", 0.05)
     stream, step = io.StringIO(), Step("solve_embedding", "solve", lambda store, block: {}, 1, Decides({}), Runs(0))
-    message = RunProgress(stream)
+    run_progress = RunProgress(stream)
 
     def state():
         raise StoreError("the store is away")
 
-    message.begin(step, 0, state)
+    run_progress.begin(step, 0, state)
     time.sleep(0.5)
-    message.end(step, 0.5, 1)
+    run_progress.end(step, 0.5, 1)
     assert stream.getvalue().count("0/1 blocks after") >= 2
 
 
@@ -147,9 +147,11 @@ def test_terminal_has_a_line_for_each_computed_step():
 
 
 def test_log_names_the_route_of_a_new_eigensolve_only(config):
-    first, again = (invoke("run", config, *settings).stderr for settings in ([], ["--set", "quality.sample=100"]))
-    assert first.count("\neigensolver: factored: LU of A, ") == 1
-    assert "eigensolver:" not in again
+    first_log, second_log = (
+        invoke("run", config, *settings).stderr for settings in ([], ["--set", "quality.sample=100"])
+    )
+    assert first_log.count("\neigensolver: factored: LU of A, ") == 1
+    assert "eigensolver:" not in second_log
 
 
 def test_log_has_a_line_for_every_stage(config):
@@ -186,9 +188,9 @@ def test_report_is_written_again_only_if_its_content_changes(config, tmp_path):
     pages = (tmp_path / "run.zarr" / "report" / name for name in ("metrics.json", "index.html"))
     invoke("run", config)
     invoke("report", store.url)
-    before = {page: page.stat().st_mtime_ns for page in pages}
+    times = {page: page.stat().st_mtime_ns for page in pages}
     assert computed() == set()
-    assert {page: page.stat().st_mtime_ns for page in before} == before
+    assert {page: page.stat().st_mtime_ns for page in times} == times
     lines = invoke("run", config).stderr.splitlines()
     steps = recorded_steps(store)
     blocks = sum(record["n_blocks"] for record in steps.values())
@@ -200,14 +202,14 @@ def test_report_is_written_again_only_if_its_content_changes(config, tmp_path):
 
 
 def test_json_log_of_a_reused_run_names_every_step(config):
-    first, again = (
+    first, second = (
         [json.loads(line) for line in invoke("run", config, "--log", "json").stderr.splitlines()] for _ in range(2)
     )
     for event in ("step_begun", "step_done", "stage_done"):
-        message, before = ([(line["stage"], line.get("step")) for line in lines if line["event"] == event]
-                        for lines in (again, first))  # fmt: skip
-        assert message == before, event
-        assert len(message) >= len(STAGES)
+        actual, expected = ([(line["stage"], line.get("step")) for line in lines if line["event"] == event]
+                        for lines in (second, first))  # fmt: skip
+        assert actual == expected, event
+        assert len(actual) >= len(STAGES)
 
 
 def test_log_as_json(config):
@@ -231,15 +233,15 @@ def test_status_follows_a_run_to_its_end(config, tmp_path, monkeypatch):
     deadline = time.monotonic() + 60
     while not store.objects.names("_done/ingest") and time.monotonic() < deadline:
         time.sleep(0.005)
-    seen = [json.loads(line) for line in invoke("status", store.url, "--watch", "--json").stdout.splitlines()]
+    statuses = [json.loads(line) for line in invoke("status", store.url, "--watch", "--json").stdout.splitlines()]
     thread.join(60)
-    assert [status["state"] for status in seen] == ["running"] * (len(seen) - 1) + ["done"]
-    assert len(seen) >= 3
-    done = [sum(stage["done"] for stage in status["stages"].values()) for status in seen]
-    assert done == sorted(done)
-    assert len(set(done)) >= 3
-    assert all(status["now"] is None or status["now"]["done"] <= status["now"]["blocks"] for status in seen)
-    assert seen[-1]["now"] is None
+    assert [status["state"] for status in statuses] == ["running"] * (len(statuses) - 1) + ["done"]
+    assert len(statuses) >= 3
+    n_done = [sum(stage["done"] for stage in status["stages"].values()) for status in statuses]
+    assert n_done == sorted(n_done)
+    assert len(set(n_done)) >= 3
+    assert all(status["now"] is None or status["now"]["done"] <= status["now"]["blocks"] for status in statuses)
+    assert statuses[-1]["now"] is None
     assert "done" in invoke("status", store.url).stdout.splitlines()[0]
 
 

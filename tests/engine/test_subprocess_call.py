@@ -17,26 +17,26 @@ from pipeline.engine import subprocess_call
 MIB = 2**20
 
 
-def add(say, a, b):
+def add(send_progress, a, b):
     return a + b
 
 
-def say_and_end(say, number):
-    say("one")
-    say("two")
+def say_and_end(send_progress, number):
+    send_progress("one")
+    send_progress("two")
     os.kill(os.getpid(), number)
 
 
-def refuse(say, kind):
+def refuse(send_progress, kind):
     raise {"config": ConfigError("no such key"), "fault": KeyError("x")}[kind]
 
 
-def hold(say, n_bytes):
+def hold(send_progress, n_bytes):
     return float(np.ones(n_bytes // 8).sum())
 
 
-def sleep(say):
-    say(str(os.getpid()))
+def sleep(send_progress):
+    send_progress(str(os.getpid()))
     time.sleep(600)
 
 

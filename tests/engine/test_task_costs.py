@@ -252,8 +252,8 @@ class TestRefused:
         step = Step("s", "t", dict, 1, Decides({}), Runs(5 * GIB))
         with pytest.raises(NotEnoughMemory) as caught:
             task_costs.check_worker(step, 2 * GIB)
-        asked = float(str(caught.value).split("Give each worker ")[1].split(" GiB")[0])
-        task_costs.check_worker(step, int(asked * GIB))
+        suggested = float(str(caught.value).split("Give each worker ")[1].split(" GiB")[0])
+        task_costs.check_worker(step, int(suggested * GIB))
         task_costs.check_worker(step, None)
 
     def test_step_with_size_known_only_in_the_run_is_refused_before_it_starts(self, tmp_path, serial):
@@ -267,14 +267,14 @@ class TestRefused:
         run_step(step, "", store, Executor(None, memory=2 * GIB), Progress())
         run_step(step, "", store, Executor(None, memory=GIB), Progress())  # finished: nothing to start
 
-    @pytest.mark.parametrize(("told", "configured"), [(2 * GIB, None), (0, 2 * GIB)])
-    def test_whole_data_steps_are_checked_against_the_high_memory_worker(self, told, configured, monkeypatch):
+    @pytest.mark.parametrize(("limit", "configured"), [(2 * GIB, None), (0, 2 * GIB)])
+    def test_whole_data_steps_are_checked_against_the_high_memory_worker(self, limit, configured, monkeypatch):
         """The limit of the high-memory worker counts, else that of the config, not that of ordinary workers."""
 
         class Client:
             def scheduler_info(self, n_workers):
                 ordinary = {"memory_limit": GIB, "nthreads": 1, "resources": {}}
-                return {"workers": {0: ordinary, 1: {"memory_limit": told, "nthreads": 4, "resources": {"BIG": 1}}}}
+                return {"workers": {0: ordinary, 1: {"memory_limit": limit, "nthreads": 4, "resources": {"BIG": 1}}}}
 
         executor = Executor(Client(), "BIG", 64 * GIB, configured)
         executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB, place=WHOLE_DATA)))
@@ -370,24 +370,24 @@ def probe(folder: Path, case: dict, *last: str) -> list[dict]:
     with config.open("a") as file:
         file.write(f"method: {sections.get('method', 'lle')}\n")
     environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(PROBE), str(config), *last], env=environment, capture_output=True, text=True, timeout=500,
         check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert completed.returncode == 0, completed.stderr
+    return [json.loads(line) for line in completed.stdout.splitlines() if line.startswith("{")]
 
 
-def check_peaks(found: list[dict], method: str = "lle", last: str = "write_report") -> None:
+def check_peaks(records: list[dict], method: str = "lle", last: str = "write_report") -> None:
     """The eigensolve is excluded: it has its own limit and prediction."""
-    found = [entry for entry in found if entry["stage"] != "solve_embedding"]
+    records = [record for record in records if record["stage"] != "solve_embedding"]
     stages = list(stages_of(method))
-    assert {entry["stage"] for entry in found} == {*stages[: stages.index(last) + 1]} - {"solve_embedding"}
-    above = [entry for entry in found if entry["taken"] > entry["planned"]]
+    assert {record["stage"] for record in records} == {*stages[: stages.index(last) + 1]} - {"solve_embedding"}
+    above = [record for record in records if record["taken"] > record["planned"]]
     assert above == []
-    assert found[0]["base"] < PROCESS_BYTES
+    assert records[0]["base"] < PROCESS_BYTES
     # A plan of all the memory there is would pass, so the plan of a step must be near its largest block too.
-    largest = {(entry["stage"], entry["step"]): entry for entry in sorted(found, key=itemgetter("taken"))}
+    largest = {(record["stage"], record["step"]): record for record in sorted(records, key=itemgetter("taken"))}
     loose = [e for e in largest.values() if e["planned"] > 6 * e["taken"] + COMPILER_BYTES + TASK_BYTES]
     assert loose == []
 
@@ -399,11 +399,11 @@ def test_no_step_takes_more_than_its_plan(tmp_path, case):
     check_peaks(probe(tmp_path, case))
 
 
-def check_near(found: list[dict], name: str) -> None:
+def check_near(records: list[dict], name: str) -> None:
     """The plan of a step is at most 2.5 times its measured bytes, not counting the fixed bytes of every task."""
-    entries = [entry for entry in found if entry["step"] == name]
+    entries = [record for record in records if record["step"] == name]
     assert entries
-    assert [entry for entry in entries if entry["planned"] > 2.5 * entry["taken"] + TASK_BYTES] == []
+    assert [record for record in entries if record["planned"] > 2.5 * record["taken"] + TASK_BYTES] == []
 
 
 @pytest.mark.slow

@@ -109,8 +109,8 @@ def test_large_residual_after_alignment_is_a_warning(job, rng):
     store, noise = Store(job.store.url), rng.normal(size=(900, 2))
     for start in range(0, 900, 300):
         store.write("embedding", start, noise[start : start + 300])
-    message = job.run("embedding.align=previous", "eigensolver.tol=1e-9")["metrics"]["warnings"]
-    assert any("of component 0 changed" in text for text in message)
+    warnings = job.run("embedding.align=previous", "eigensolver.tol=1e-9")["metrics"]["warnings"]
+    assert any("of component 0 changed" in text for text in warnings)
 
 
 @pytest.mark.parametrize("rng", [19], indirect=True)
@@ -171,13 +171,13 @@ def test_components_are_matched_by_their_points(tmp_path, rng):
     first.run()
     second = Job(tmp_path / "second", np.concatenate([small, large, bowl(60, rng)]))
     second.run(f"embedding.align={first.store.url}")
-    actual = second.alignment()["components"]
-    shared = [(entry["component"], entry["previous_component"], entry["rows_shared"]) for entry in actual]
+    components = second.alignment()["components"]
+    shared = [(entry["component"], entry["previous_component"], entry["rows_shared"]) for entry in components]
     assert shared == [(0, 1, 300), (1, 0, 330)]
     before, after = first.embedding(), second.embedding()
     assert rms(after[300:630] - before[300:630]) < 1e-5  # these points and their neighbours are the same
     assert rms(after[:300] - before[:300]) < 0.5
-    assert actual[0]["residual_after"] <= actual[0]["residual_before"]
+    assert components[0]["residual_after"] <= components[0]["residual_before"]
 
 
 @pytest.mark.slow

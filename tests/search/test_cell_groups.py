@@ -89,34 +89,34 @@ class TestRaisedRecall:
         assert np.mean(sizes["_work/overlap_4"]) < 1.2 * np.mean(sizes["_work"])
 
     def test_same_lists_for_any_block_size(self, search):
-        one, other = search(0.95, 400, "one"), search(0.95, 1000, "other")
-        np.testing.assert_array_equal(*(run.store.read_all("neighbor_indices") for run in (one, other)))
+        small_blocks, large_blocks = search(0.95, 400, "one"), search(0.95, 1000, "other")
+        np.testing.assert_array_equal(*(run.store.read_all("neighbor_indices") for run in (small_blocks, large_blocks)))
 
     def test_interrupted_round_is_resumed(self, search, monkeypatch):
         """The finished half is kept, and the lists have the bytes of an uninterrupted run."""
-        whole = search(0.95, name="whole")
-        search_group, left = cell_groups.search_group, []
+        uninterrupted = search(0.95, name="whole")
+        search_group, finished = cell_groups.search_group, []
 
         def fail(store, block, *arguments, place="_work", **more):
             if place != "_work" and block == 5:
                 raise OSError("gone")
-            left.append((block, place))
+            finished.append((block, place))
             return search_group(store, block, *arguments, place=place, **more)
 
         with monkeypatch.context() as patch:
             patch.setattr(cell_groups, "search_group", fail)
             with pytest.raises(StageIncomplete, match="search_cells_4: 1 of"):
                 search(0.95, name="resumed")
-        again = []
+        searched_blocks = []
         with monkeypatch.context() as patch:
-            patch.setattr(cell_groups, "search_group", lambda s, block, **more: again.append(block) or
+            patch.setattr(cell_groups, "search_group", lambda s, block, **more: searched_blocks.append(block) or
                           search_group(s, block, **more))  # fmt: skip
             resumed = search(0.95, name="resumed")
-        assert len([block for block, place in left if place == "_work/overlap_4"]) > 5
-        assert again[0] == 5
-        assert again.count(5) == len(measured(resumed)["recall_raised"])
+        assert len([block for block, place in finished if place == "_work/overlap_4"]) > 5
+        assert searched_blocks[0] == 5
+        assert searched_blocks.count(5) == len(measured(resumed)["recall_raised"])
         for name in ("neighbor_indices", "neighbor_distances"):
-            assert resumed.store.read_all(name).tobytes() == whole.store.read_all(name).tobytes()
+            assert resumed.store.read_all(name).tobytes() == uninterrupted.store.read_all(name).tobytes()
 
     def test_lower_bound_uses_the_first_lists_again(self, search):
         raised, first = search(0.95), search(0.5)
@@ -143,18 +143,18 @@ class TestLimit:
         """Lists of an earlier run with more overlap are stored; this run ends at the bound before it uses them."""
         points = np.random.default_rng(19).normal(size=(N, 30))
         results = {}
-        for most in (8, 2):
-            neighbors = {"method": "pynndescent", "n_neighbors": K, "min_recall": 0.95, "max_overlap": most}
+        for max_overlap in (8, 2):
+            neighbors = {"method": "pynndescent", "n_neighbors": K, "min_recall": 0.95, "max_overlap": max_overlap}
             config = make_config(tmp_path, points, 400, neighbors=neighbors, quality={"sample": N},
                                  input={"kind": "npy", "path": str(tmp_path / "x.npy")},
                                  output={"store": str(tmp_path / "run.zarr"), "report": False})  # fmt: skip
-            if most == 8:
+            if max_overlap == 8:
                 np.save(tmp_path / "x.npy", points)
-                results[most] = run(config, False, RunProgress(io.StringIO())).metrics
+                results[max_overlap] = run(config, False, RunProgress(io.StringIO())).metrics
                 continue
             with pytest.raises(BoundsNotMet) as caught:
                 run(config, False, RunProgress(io.StringIO()))
-            results[most] = json.loads((tmp_path / "run.zarr" / "report" / "metrics.json").read_text())
+            results[max_overlap] = json.loads((tmp_path / "run.zarr" / "report" / "metrics.json").read_text())
         assert results[8]["recall"]["value"] >= 0.95 > results[2]["recall"]["value"]
         assert f"measured {results[2]['recall']['value']:.4f}" in str(caught.value)
         assert results[8]["recall_raised"] != results[2]["recall_raised"] == []
@@ -166,15 +166,15 @@ class TestRounds:
 
     def test_memory_does_not_grow_with_rounds(self):
         searched = first_round(self.layout, 12, 3)
-        seen = [searched]
+        rounds = [searched]
         while searched.overlap < 12:
             searched = next_round(searched, 12, self.layout, 12, 3, "")
-            seen.append(searched)
-        assert [r.overlap for r in seen] == [2, 4, 8, 12]
-        assert {r.overlap * r.target for r in seen} <= {100_000, 99_996}
-        assert len({r.seed for r in seen}) == len({r.place for r in seen}) == 4
-        assert [r.previous for r in seen] == ["", *(r.place for r in seen[:-1])]
-        plans = [{s.name.rsplit("_", 1)[0]: s.runs.bytes_per_task for s in self.steps(r)} for r in seen]
+            rounds.append(searched)
+        assert [r.overlap for r in rounds] == [2, 4, 8, 12]
+        assert {r.overlap * r.target for r in rounds} <= {100_000, 99_996}
+        assert len({r.seed for r in rounds}) == len({r.place for r in rounds}) == 4
+        assert [r.previous for r in rounds] == ["", *(r.place for r in rounds[:-1])]
+        plans = [{s.name.rsplit("_", 1)[0]: s.runs.bytes_per_task for s in self.steps(r)} for r in rounds]
         for figures in plans[1:]:
             assert figures["search_cells"] <= plans[0]["search"] + task_costs.TASK_BYTES
 

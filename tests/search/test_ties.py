@@ -40,9 +40,9 @@ def test_block_size_changes_no_list_and_no_eigenvalue(tmp_path, run_stages, make
         store = run_stages(config, "solve_embedding").store
         names = ("original_index", "points", "neighbor_indices", "neighbor_distances", "eigenvalues", "embedding")
         results.append({name: store.read_all(name) for name in names})
-    for other in results[1:]:
+    for result in results[1:]:
         for name, values in results[0].items():
-            np.testing.assert_array_equal(other[name], values, err_msg=name)
+            np.testing.assert_array_equal(result[name], values, err_msg=name)
 
 
 @pytest.mark.parametrize("block", BLOCKS)

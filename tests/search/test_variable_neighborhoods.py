@@ -37,11 +37,11 @@ def roll(n: int = N, seed: int = 7) -> np.ndarray:
 def config_of(folder: Path, X: np.ndarray, neighbors: dict, **sections) -> Path:
     if not (folder / "x.npy").exists():  # a new file would be a new input
         np.save(folder / "x.npy", X)
-    given = {
+    defaults = {
         "input": {"kind": "npy", "path": str(folder / "x.npy")}, "execution": {"block_points": 256},
         "output": {"report": False}, "quality": {"sample": 200}, "graph": {"min_component": 20},
     }  # fmt: skip
-    return write_config(folder, neighbors=neighbors, **{**given, **sections})
+    return write_config(folder, neighbors=neighbors, **{**defaults, **sections})
 
 
 def run_on(folder: Path, X: np.ndarray, neighbors: dict, *overrides: str, **sections) -> tuple[Store, dict]:
@@ -98,23 +98,23 @@ class TestRadius:
     def test_changed_radius_needs_no_search(self, tmp_path):
         X = roll()
         store, first = run_on(tmp_path, X, {"radius": RADIUS, "k_max": 30})
-        before = store.read_all("embedding")
+        embedding = store.read_all("embedding")
         assert "list_sizes" in first["metrics"]
         _, result = run_on(tmp_path, X, {"radius": 1.3 * RADIUS, "k_max": 30})
         assert result["blocks_computed"]["find_neighbors"] == 3  # cut, and nothing before it
-        again, _ = run_on(tmp_path, X, {"radius": RADIUS, "k_max": 30}, "--fresh")
-        np.testing.assert_array_equal(again.read_all("embedding"), before)
+        repeated, _ = run_on(tmp_path, X, {"radius": RADIUS, "k_max": 30}, "--fresh")
+        np.testing.assert_array_equal(repeated.read_all("embedding"), embedding)
 
     @pytest.mark.slow
     def test_fixed_n_neighbors_after_a_radius(self, tmp_path):
         X = roll()
         store, result = run_on(tmp_path, X, {"n_neighbors": 9})
-        before = store.read_all("embedding").tobytes()
+        embedding = store.read_all("embedding").tobytes()
         assert result["metrics"]["list_sizes"] is None
         run_on(tmp_path, X, {"radius": RADIUS})
         store, result = run_on(tmp_path, X, {"n_neighbors": 9})
         assert result["metrics"]["list_sizes"] is None
-        assert store.read_all("embedding").tobytes() == before
+        assert store.read_all("embedding").tobytes() == embedding
         assert not store.has_array("_work/searched_indices")
 
     def test_final_lists_are_sorted_padded_and_weighted(self, tmp_path):
@@ -172,11 +172,11 @@ def test_every_method_agrees_with_its_dense_matrices(tmp_path, method, neighbors
         unlisted = set(range(N)) - set(np.concatenate(lists).tolist())
         threshold = np.median([modified_spread(points[i], points[ids], m) for i, ids in enumerate(lists)])
         for i, ids in enumerate(lists):
-            own = np.append(ids, i)
+            ids_and_self = np.append(ids, i)
             if method == "modified":
-                M[np.ix_(own, own)] += modified_matrix(points[i], points[ids], threshold, reg)
+                M[np.ix_(ids_and_self, ids_and_self)] += modified_matrix(points[i], points[ids], threshold, reg)
             else:
-                members = own if i in unlisted else ids
+                members = ids_and_self if i in unlisted else ids
                 local = {"ltsa": ltsa_matrix, "hessian": hessian_matrix}[method](points[members], m)
                 M[np.ix_(members, members)] += local
     np.testing.assert_allclose(sum_rows(store, N).toarray(), M, atol=1e-6)
@@ -188,21 +188,21 @@ def test_every_method_agrees_with_its_dense_matrices(tmp_path, method, neighbors
 class TestGivenNumbers:
     """A number of neighbours for each input row."""
 
-    def check(self, store: Store, X: np.ndarray, wanted: np.ndarray) -> None:
-        nearest = exact_neighbors(X, int(wanted.max()))[0]
+    def check(self, store: Store, X: np.ndarray, counts: np.ndarray) -> None:
+        nearest = exact_neighbors(X, int(counts.max()))[0]
         for row, actual in enumerate(listed_rows(store)):
-            assert actual == nearest[row, : wanted[row]].tolist()
+            assert actual == nearest[row, : counts[row]].tolist()
 
     @pytest.mark.parametrize("dtype", [
         np.int64, pytest.param(np.float32, marks=pytest.mark.slow), pytest.param(np.uint8, marks=pytest.mark.slow),
     ])  # fmt: skip
     @pytest.mark.parametrize("route", EVERY_ROUTE)
     def test_numbers_of_neighbors_from_an_array(self, tmp_path, route, dtype):
-        X, wanted = roll(), np.random.default_rng(5).integers(4, 15, N)
-        np.save(tmp_path / "k.npy", wanted.astype(dtype))
+        X, counts = roll(), np.random.default_rng(5).integers(4, 15, N)
+        np.save(tmp_path / "k.npy", counts.astype(dtype))
         neighbors = {"method": route, "k_per_point": str(tmp_path / "k.npy"), "k_max": 14, "reverse": 0}
         store, result = run_on(tmp_path, X, neighbors)
-        self.check(store, X, wanted)
+        self.check(store, X, counts)
         assert result["metrics"]["recall"]["value"] == 1.0
         A = dense_factor(store.read_all("neighbor_indices"), store.read_all("weights"))
         embedding = store.read_all("embedding")[store.read_all("original_index")]
@@ -213,39 +213,39 @@ class TestGivenNumbers:
         assert largest_angle(embedding, np.linalg.svd(A)[2][-3:-1].T) < 0.05
 
     def test_numbers_of_neighbors_from_a_table_column(self, tmp_path):
-        X, wanted = roll(), np.random.default_rng(6).integers(5, 12, N)
-        table = np.column_stack([X, wanted])
+        X, counts = roll(), np.random.default_rng(6).integers(5, 12, N)
+        table = np.column_stack([X, counts])
         np.savetxt(tmp_path / "x.csv", table, delimiter=",", header="a,b,c,k", comments="", fmt=["%.17g"] * 3 + ["%d"])
         source = {"kind": "csv", "path": str(tmp_path / "x.csv"), "columns": ["a", "b", "c"]}
         store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
-        self.check(store, X, wanted)
+        self.check(store, X, counts)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["csv", "parquet"])
     def test_numbers_of_neighbors_of_rows_selected_by_another_column(self, tmp_path, kind):
         X, rng = roll(), np.random.default_rng(6)
-        wanted, side = rng.integers(5, 12, N), rng.integers(0, 2, N)
-        table = pd.DataFrame({**dict(zip("abc", X.T, strict=True)), "k": wanted, "side": side})
+        counts, side = rng.integers(5, 12, N), rng.integers(0, 2, N)
+        table = pd.DataFrame({**dict(zip("abc", X.T, strict=True)), "k": counts, "side": side})
         path = tmp_path / f"x.{kind}"
         table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
         source = {"kind": kind, "path": str(path), "columns": ["a", "b", "c"], "label": "side", "where": 1}
         store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
-        self.check(store, X[side == 1], wanted[side == 1])
+        self.check(store, X[side == 1], counts[side == 1])
 
     @pytest.mark.slow
     def test_numbers_of_neighbors_from_a_zarr_array(self, tmp_path):
-        X, wanted = roll(), np.random.default_rng(6).integers(5, 12, N)
+        X, counts = roll(), np.random.default_rng(6).integers(5, 12, N)
         group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w")
-        group["points"], group["k"] = X, wanted
+        group["points"], group["k"] = X, counts
         source = {"kind": "zarr", "url": str(tmp_path / "x.zarr"), "array": "points"}
         store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
-        self.check(store, X, wanted)
+        self.check(store, X, counts)
 
     def test_duplicate_rows_use_the_number_of_the_first(self, tmp_path):
         X = roll()
-        wanted = np.full(N + 2, 7)
-        wanted[3], wanted[N + 1] = 11, 500  # a repetition of row 3 does not count
-        np.save(tmp_path / "k.npy", wanted)
+        k_per_point = np.full(N + 2, 7)
+        k_per_point[3], k_per_point[N + 1] = 11, 500  # a repetition of row 3 does not count
+        np.save(tmp_path / "k.npy", k_per_point)
         store, result = run_on(
             tmp_path, np.concatenate([X, [[np.nan] * 3], X[3:4]]), {"k_per_point": str(tmp_path / "k.npy")},
             preprocess={"invalid": "drop"},
@@ -269,16 +269,16 @@ class TestGivenNumbers:
         store, _ = run_on(tmp_path, X, {"k_per_point": str(tmp_path / "k.npy"), "k_max": 9}, "--fresh")
         np.testing.assert_array_equal(store.read_all("embedding"), fixed)
 
-    @pytest.mark.parametrize(("value", "said"), [
+    @pytest.mark.parametrize(("value", "message"), [
         (3, "found others for 2 of 700 points: 3 in row 5, 3 in row 17"), (25, "from 6 to 24"),
         (7.5, "whole numbers"), (np.nan, "nan in row 5"),
     ])  # fmt: skip
-    def test_numbers_that_do_not_fit_are_refused(self, tmp_path, value, said):
-        wanted = np.full(N, 8.0)
-        wanted[[5, 17]] = value
-        np.save(tmp_path / "k.npy", wanted)
+    def test_numbers_that_do_not_fit_are_refused(self, tmp_path, value, message):
+        k_per_point = np.full(N, 8.0)
+        k_per_point[[5, 17]] = value
+        np.save(tmp_path / "k.npy", k_per_point)
         text = refusal(tmp_path, roll(), {"k_per_point": str(tmp_path / "k.npy")}, "--set", "method=hessian")
-        assert said in text
+        assert message in text
         assert "hessian needs at least 6" in text
 
     def test_text_and_other_lengths_are_refused(self, tmp_path):
@@ -376,11 +376,11 @@ class TestPrecomputed:
         (tmp_path / "searched").mkdir()
         searched, _ = run_on(tmp_path / "searched", X, {"n_neighbors": 10}, "--set", f"method={method}")
         lists = np.column_stack([np.arange(N), exact_neighbors(X, 10)[0][:, ::-1]])  # self first, the farthest next
-        given = {"precomputed": self.graph(tmp_path, lists)}
-        store, result = run_on(tmp_path, X, given, "--set", f"method={method}")
+        neighbors = {"precomputed": self.graph(tmp_path, lists)}
+        store, result = run_on(tmp_path, X, neighbors, "--set", f"method={method}")
         assert result["metrics"]["recall"] is None
-        wanted, actual = listed_rows(searched, "neighbor_indices"), listed_rows(store, "neighbor_indices")
-        assert actual == wanted
+        expected, actual = listed_rows(searched, "neighbor_indices"), listed_rows(store, "neighbor_indices")
+        assert actual == expected
         assert largest_angle(store.read_all("embedding"), searched.read_all("embedding")) < 1e-4
 
     @pytest.mark.parametrize("dtype", [
@@ -399,9 +399,9 @@ class TestPrecomputed:
     @pytest.mark.slow
     def test_rules_truncate_a_precomputed_graph(self, tmp_path):
         X = roll()
-        given = self.graph(tmp_path, exact_neighbors(X, 20)[0])
+        graph = self.graph(tmp_path, exact_neighbors(X, 20)[0])
         for rule in ({"radius": RADIUS}, {"eta": 0.05}):
-            store, _ = run_on(tmp_path, X, {"precomputed": given, "k_max": 15, **rule})
+            store, _ = run_on(tmp_path, X, {"precomputed": graph, "k_max": 15, **rule})
             cut = listed_rows(store)
             store, _ = run_on(tmp_path, X, {"k_max": 15, **rule}, "--fresh")
             assert cut == listed_rows(store)
@@ -416,36 +416,36 @@ class TestPrecomputed:
         store, _ = run_on(tmp_path, X, {"precomputed": self.graph(tmp_path, lists)}, preprocess={"invalid": "drop"})
         original = store.read_all("original_index")
         for row, ids in zip(original, store.read_all("_work/knn_indices"), strict=True):
-            wanted = set(lists[row, :8].tolist()) | {5}
-            assert set(original[ids[ids >= 0]].tolist()) == wanted - {row}
+            expected = set(lists[row, :8].tolist()) | {5}
+            assert set(original[ids[ids >= 0]].tolist()) == expected - {row}
         Y = store.read_all("embedding")
         np.testing.assert_array_equal(Y[-1], Y[5])
         assert np.isnan(Y[N]).all()
 
-    @pytest.mark.parametrize(("bad", "said"), [
+    @pytest.mark.parametrize(("bad", "message"), [
         (N, "in 1 rows (17, counted from 0)"), (-2, "-1 in empty slots"), (0.5, "expected row numbers from 0 to 699"),
         (np.nan, "in 1 rows (17"),
     ])  # fmt: skip
-    def test_ids_beyond_the_rows_are_refused(self, tmp_path, bad, said):
+    def test_ids_beyond_the_rows_are_refused(self, tmp_path, bad, message):
         lists = exact_neighbors(roll(), 8)[0].astype(float)
         lists[17, 3] = bad
-        assert said in refusal(tmp_path, roll(), {"precomputed": self.graph(tmp_path, lists)})
+        assert message in refusal(tmp_path, roll(), {"precomputed": self.graph(tmp_path, lists)})
 
     def test_too_few_neighbors_and_other_lengths_are_refused(self, tmp_path):
         lists = exact_neighbors(roll(), 8)[0]
         lists[[4, 9], 5:] = -1
-        given = {"precomputed": self.graph(tmp_path, lists)}
-        text = refusal(tmp_path, roll(), given, "--set", "method=hessian")
+        neighbors = {"precomputed": self.graph(tmp_path, lists)}
+        text = refusal(tmp_path, roll(), neighbors, "--set", "method=hessian")
         assert "2 points have fewer than 6 neighbours" in text
         assert "input rows 4, 9" in text
-        given = {"precomputed": self.graph(tmp_path, lists[:-1])}
-        assert "a row for each of the 700 input rows, found 699" in refusal(tmp_path, roll(), given)
-        given = {"precomputed": {"kind": "npy", "path": str(tmp_path / "none.npy")}}
-        assert "none.npy" in refusal(tmp_path, roll(), given)
+        neighbors = {"precomputed": self.graph(tmp_path, lists[:-1])}
+        assert "a row for each of the 700 input rows, found 699" in refusal(tmp_path, roll(), neighbors)
+        neighbors = {"precomputed": {"kind": "npy", "path": str(tmp_path / "none.npy")}}
+        assert "none.npy" in refusal(tmp_path, roll(), neighbors)
 
 
 @pytest.mark.parametrize(
-    ("neighbors", "overrides", "said"),
+    ("neighbors", "overrides", "message"),
     [
         ({"precomputed": {"kind": "npy", "path": "x", "key": 3}}, [], "allowed: kind, path"),
         ({"precomputed": {"kind": "npy", "path": "x"}, "method": "brute"}, [], "need no search"),
@@ -461,9 +461,9 @@ class TestPrecomputed:
         ({"k_per_point": "k"}, ["input={kind: csv, path: x.csv}"], "list the features in input.columns"),
     ],
 )
-def test_settings_that_contradict_are_refused(tmp_path, neighbors, overrides, said):
+def test_settings_that_contradict_are_refused(tmp_path, neighbors, overrides, message):
     arguments = [part for override in overrides for part in ("--set", override)]
-    assert said in refusal(tmp_path, roll(), neighbors, *arguments)
+    assert message in refusal(tmp_path, roll(), neighbors, *arguments)
     assert not (tmp_path / "run.zarr").exists()
 
 

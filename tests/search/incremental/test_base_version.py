@@ -93,8 +93,8 @@ def test_changed_n_components_keeps_weights_and_matrix(night, keep):
     result = lle("run", *config)
     computed = {stage for stage, blocks in result["blocks_computed"].items() if blocks}
     assert computed == {"solve_embedding", "measure_quality", "write_report"}
-    after = Store(result["store"])
-    np.testing.assert_array_equal(after.read_all("weights"), weights)
+    store = Store(result["store"])
+    np.testing.assert_array_equal(store.read_all("weights"), weights)
     assert "keep_cells" in steps(night(N + 2 * MORE, *settings))
 
 
@@ -103,10 +103,10 @@ def test_changed_value_in_an_appended_row_gives_exact_lists(night, points):
     """The version that the rows were appended to may have been deleted."""
     for n in (N, N + MORE):
         night(n, "output.keep=1")
-    other = points.copy()
-    other[N + 3] += 0.01
-    store = night(N + MORE, "output.keep=1", rows=other)
-    np.testing.assert_array_equal(lists(store), exact(other[: N + MORE]))
+    changed = points.copy()
+    changed[N + 3] += 0.01
+    store = night(N + MORE, "output.keep=1", rows=changed)
+    np.testing.assert_array_equal(lists(store), exact(changed[: N + MORE]))
 
 
 @pytest.mark.slow
@@ -120,8 +120,8 @@ def test_dropped_rows_among_old_and_new_rows(tmp_path, points, method):
     for n in (N + MORE, N + 2 * MORE):
         store = night(n, "preprocess.invalid=drop")
         assert "keep_cells" in steps(store)
-        left = np.setdiff1d(np.arange(n), invalid)
-        np.testing.assert_array_equal(lists(store), left[exact(rows[left].astype(float))])
+        valid = np.setdiff1d(np.arange(n), invalid)
+        np.testing.assert_array_equal(lists(store), valid[exact(rows[valid].astype(float))])
         dropped = np.flatnonzero(np.isnan(store.read_all("embedding")).any(axis=1))
         assert dropped.tolist() == [row for row in invalid if row < n]
         assert store.array("points").dtype == np.float32
@@ -159,8 +159,8 @@ def test_group_without_searched_points(tmp_path):
     sizes = {"kept": 10, "searched": 10, "blocks": Blocks(12, 20)}
     new = {"members": np.array([10, 11]), "points": X[10:], "visits": np.array([True, True]),
            "reach": np.full(2, 9.0)}  # fmt: skip
-    for group, own in enumerate((np.array([False, False]), np.array([True, True]))):
-        store.write_bundle(update_groups.APPENDED.members(group, 0), own=own, **new)
+    for group, is_member in enumerate((np.array([False, False]), np.array([True, True]))):
+        store.write_bundle(update_groups.APPENDED.members(group, 0), own=is_member, **new)
         actual = update_groups.search_new(store, group, k, **sizes, earlier=store.url, lists="_work")
         assert actual["new"] == 2
     parts = [store.read_bundle(update_groups.APPENDED.neighbors(0, group)) for group in (0, 1)]
@@ -194,7 +194,7 @@ def test_plan_counts_the_boxes_of_all_versions(night, monkeypatch):
         store = night(n, "output.max_appended=0.5")
         assert ("keep_cells" in steps(store)) == (n > N)
         names = store.objects.names("_work/boxes")
-        there = sum(len(store.read_bundle(name.removesuffix(".npz"))["start"]) for name in names)
+        n_boxes = sum(len(store.read_bundle(name.removesuffix(".npz"))["start"]) for name in names)
         n_blocks = -(-store.array("points").shape[0] // night.block)
-        for most in (planned[-1], transform.most_boxes(store, n_blocks)):
-            assert there <= most <= 4 * there
+        for predicted in (planned[-1], transform.most_boxes(store, n_blocks)):
+            assert n_boxes <= predicted <= 4 * n_boxes

@@ -66,8 +66,12 @@ def test_block_size_of_a_single_block_is_kept_after_an_append(search_only, tmp_p
 def test_old_blocks_are_the_same_files_and_only_new_points_are_searched(search_only, night):
     first, second = night(N), night(N + MORE)
     for name in ("points", "original_index", "_work/nearest_cells"):
-        mine, theirs = (sorted(Path(store.url, name, "c").rglob("*")) for store in (second, first))
-        same = [path for path, other in zip(mine, theirs, strict=False) if path.is_file() and path.samefile(other)]
+        new_paths, old_paths = (sorted(Path(store.url, name, "c").rglob("*")) for store in (second, first))
+        same = [
+            path
+            for path, old_path in zip(new_paths, old_paths, strict=False)
+            if path.is_file() and path.samefile(old_path)
+        ]
         assert len(same) == N // BLOCK
     assert sum(report.get("kept", 0) for report in reports(second, "order_points", "gather")) == N
     assert [report.get("kept", 0) for report in reports(second, "find_neighbors", "update")] == [BLOCK] * 4 + [0]
@@ -80,7 +84,7 @@ def test_old_blocks_are_the_same_files_and_only_new_points_are_searched(search_o
 def test_lists_are_kept_only_if_their_settings_are_unchanged(search_only, night):
     night(N)
     config = night.config(N + MORE)
-    for settings, kept in (
+    for settings, is_kept in (
         (("weights.reg=0.01", "neighbors.max_overlap=4", "eigensolver.n_components=3"), True),
         (("neighbors.n_neighbors=9",), False), (("neighbors.seed=4",), False), (("preprocess.scale=standard",), False),
         (("neighbors.method=brute",), False), (("neighbors.radius=2.0",), False), (("method=pca",), False),
@@ -88,7 +92,7 @@ def test_lists_are_kept_only_if_their_settings_are_unchanged(search_only, night)
         (("execution.block_points=100",), False),
     ):  # fmt: skip
         planned = {step["step"] for step in lle("plan", config, *flags(settings))["steps"]}
-        assert ("keep_cells" in planned) == kept, settings
+        assert ("keep_cells" in planned) == is_kept, settings
 
 
 @pytest.mark.slow
@@ -125,16 +129,16 @@ def test_brute_force_says_that_it_searches_all_points(tmp_path, points):
 @pytest.mark.parametrize("row", [pytest.param(0, marks=pytest.mark.slow), N - 1])
 def test_changed_row_computes_everything_again(search_only, night, points, row):
     night(N)
-    other = points.copy()
-    other[row] += 0.01
-    command = ["run", str(night.config(N + MORE, other)), "--store", str(night.root), "--json"]
+    changed = points.copy()
+    changed[row] += 0.01
+    command = ["run", str(night.config(N + MORE, changed)), "--store", str(night.root), "--json"]
     result = CliRunner().invoke(app, command)
     first = row // BLOCK * BLOCK
     text = f"rows were not only appended (among {first} to {min(first + BLOCK, N) - 1}, counted from 0"
     assert text in " ".join(result.stderr.split())
     store = Store(json.loads(result.stdout)["store"])
     assert "keep_cells" not in steps(store)
-    np.testing.assert_array_equal(lists(store), exact(other[: N + MORE]))
+    np.testing.assert_array_equal(lists(store), exact(changed[: N + MORE]))
 
 
 @pytest.mark.slow
@@ -149,11 +153,11 @@ def test_fewer_rows_compute_everything_again(search_only, night, points):
 @pytest.mark.slow
 def test_other_weights_after_rows_were_appended_search_nothing(night):
     night(N)
-    before, after = night(N + MORE), night(N + MORE, "weights.reg=0.01")
+    first, second = night(N + MORE), night(N + MORE, "weights.reg=0.01")
     for name in ("points", "original_index", "_work/knn_indices", "_work/knn_distances"):
-        [mine, theirs] = (sorted(path for path in Path(store.url, name, "c").rglob("*") if path.is_file())
-                          for store in (after, before))  # fmt: skip
-        assert all(path.samefile(other) for path, other in zip(mine, theirs, strict=True))
+        [second_paths, first_paths] = (sorted(path for path in Path(store.url, name, "c").rglob("*") if path.is_file())
+                          for store in (second, first))  # fmt: skip
+        assert all(path.samefile(first_path) for path, first_path in zip(second_paths, first_paths, strict=True))
 
 
 @pytest.mark.slow
