@@ -99,15 +99,15 @@ class TestEmbed:
             embed(roll)
 
 
-@pytest.mark.parametrize(("keep", "left"), [(None, 1), (2, 2)])
-def test_array_files_without_a_version_are_deleted(roll, tmp_path, toy_stages, keep, left):
+@pytest.mark.parametrize(("keep", "n_files"), [(None, 1), (2, 2)])
+def test_array_files_without_a_version_are_deleted(roll, tmp_path, toy_stages, keep, n_files):
     output = {"store": str(tmp_path / "run.zarr")} | ({} if keep is None else {"keep": keep})
-    found = []
+    files_of_runs = []
     for n in (200, 210, 220, 200):
         embed(roll[:n], output=output, **QUICK)
-        found.append({str(path) for path in (tmp_path / "run.zarr" / "_run").glob("input-*")})
-        assert open_run(output["store"]).config["input"]["path"] in found[-1]
-    assert [len(paths) for paths in found] == [min(number, left) for number in (1, 2, 3, 3)]
+        files_of_runs.append({str(path) for path in (tmp_path / "run.zarr" / "_run").glob("input-*")})
+        assert open_run(output["store"]).config["input"]["path"] in files_of_runs[-1]
+    assert [len(paths) for paths in files_of_runs] == [min(number, n_files) for number in (1, 2, 3, 3)]
 
 
 def test_embed_resumes_with_an_equal_array_only(roll, tmp_path, toy_stages):
@@ -131,18 +131,18 @@ class TestArraysAsInput:
         assert len({section["path"] for section in sections}) == 1
         np.testing.assert_array_equal(np.load(sections[0]["path"]), X)
         assert len(list(tmp_path.iterdir())) == 1
-        other = X.copy()
-        other[7, 1] = not other[7, 1]
-        assert input_section(other, tmp_path) != sections[0]
+        changed = X.copy()
+        changed[7, 1] = not changed[7, 1]
+        assert input_section(changed, tmp_path) != sections[0]
 
     def test_chunks_are_computed_once_and_one_at_a_time(self, tmp_path):
-        held, most, done = [0], [0], []
+        held, largest, locations = [0], [0], []
 
         def make(block_info=None):
             held[0] += 1
-            most[0] = max(most[0], held[0])
-            done.append(block_info[None]["chunk-location"])
-            block = np.full(block_info[None]["chunk-shape"], float(len(done)))
+            largest[0] = max(largest[0], held[0])
+            locations.append(block_info[None]["chunk-location"])
+            block = np.full(block_info[None]["chunk-shape"], float(len(locations)))
             held[0] -= 1
             return block
 
@@ -150,9 +150,9 @@ class TestArraysAsInput:
         with dask.config.set(scheduler="synchronous"):
             sizes = [len(block) for _, block in row_blocks(lazy)]
             assert sizes == [50] * 8
-            done.clear()
+            locations.clear()
             input_section(lazy, tmp_path)
-        assert sorted(done) == [(i, 0) for i in range(8)]
+        assert sorted(locations) == [(i, 0) for i in range(8)]
 
     def test_local_zarr_array_is_read_without_a_copy(self, roll, tmp_path):
         group = zarr.open_group(tmp_path / "data.zarr", mode="w")
@@ -207,23 +207,23 @@ class TestOpenRun:
             run["degree"]
 
     def test_dataset(self, store):
-        found = open_run(store).dataset()
-        assert isinstance(found, xarray.Dataset)
-        assert found["embedding"].dims == ("input row", "coordinate")
-        assert found["eigenvalues"].dims == ("component number", "coordinate")
-        assert "internal ids" in found["neighbor_indices"].attrs["meaning"]
-        np.testing.assert_array_equal(found["component"], Store(store).read_all("component"))
+        dataset = open_run(store).dataset()
+        assert isinstance(dataset, xarray.Dataset)
+        assert dataset["embedding"].dims == ("input row", "coordinate")
+        assert dataset["eigenvalues"].dims == ("component number", "coordinate")
+        assert "internal ids" in dataset["neighbor_indices"].attrs["meaning"]
+        np.testing.assert_array_equal(dataset["component"], Store(store).read_all("component"))
 
     def test_reading_a_damaged_array_raises(self, store, tmp_path):
         chunk = Path(store) / "embedding" / "c" / "1" / "0"
-        whole = chunk.read_bytes()
+        undamaged = chunk.read_bytes()
         try:
-            chunk.write_bytes(whole[:-9] + bytes(9))
+            chunk.write_bytes(undamaged[:-9] + bytes(9))
             with pytest.raises(CorruptChunk, match="embedding"):
                 open_run(store)["embedding"].compute(scheduler="synchronous")
             np.testing.assert_array_equal(open_run(store)["embedding"][:150], Store(store).read("embedding", 0, 150))
         finally:
-            chunk.write_bytes(whole)
+            chunk.write_bytes(undamaged)
 
     def test_open_run_reads_the_published_version_after_each_run(self, roll, tmp_path):
         output = {"store": str(tmp_path / "kept"), "keep": 2}
@@ -264,8 +264,8 @@ def test_warnings_of_the_report_are_python_warnings_issued_once() -> None:
         warnings.simplefilter("always")
         embed(X, weights={"reg": 1e-3})
         model = LocallyLinearEmbedding(reg=1e-3).fit(X)
-    texts = [str(one.message) for one in issued if one.category is EmbeddingWarning]
-    assert {one.filename for one in issued if one.category is EmbeddingWarning} == {__file__}
+    texts = [str(warning.message) for warning in issued if warning.category is EmbeddingWarning]
+    assert {warning.filename for warning in issued if warning.category is EmbeddingWarning} == {__file__}
     assert any("trustworthiness is low" in text for text in texts)
     assert texts == 2 * model.metrics_["warnings"]
     assert issubclass(EmbeddingWarning, UserWarning)

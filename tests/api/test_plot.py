@@ -121,10 +121,10 @@ class TestDisplay:
         assert "embedding 300x3" in repr(run)
 
     def test_notebook_shows_tiles_and_a_picture(self, run):
-        shown = run._repr_html_()
+        html = run._repr_html_()
         value = f"{run.metrics['trustworthiness']['value']:.3f}"
-        assert re.search(rf"Trustworthiness<br><b>{value}</b>", shown)
-        [data] = re.findall(r"data:image/png;base64,([^\"]+)", shown)
+        assert re.search(rf"Trustworthiness<br><b>{value}</b>", html)
+        [data] = re.findall(r"data:image/png;base64,([^\"]+)", html)
         assert base64.b64decode(data).startswith(b"\x89PNG")
 
     def test_run_without_embedding_has_no_picture(self, run):

@@ -38,10 +38,10 @@ def store_of(job) -> Store:
 
 @pytest.mark.parametrize("command", ["validate", "plan"])
 def test_the_roles_of_columns_are_listed_before_a_run(job, command):
-    told = lle(command, job[0])
-    assert told["columns"]["features"] == ["x", "y", "z", "number"]
-    assert told["columns"]["left_out"] == {"note": "text"}
-    assert told["warnings"][0].endswith("list the features in input.columns, or set input.id: number")
+    output = lle(command, job[0])
+    assert output["columns"]["features"] == ["x", "y", "z", "number"]
+    assert output["columns"]["left_out"] == {"note": "text"}
+    assert output["warnings"][0].endswith("list the features in input.columns, or set input.id: number")
     lines = CliRunner().invoke(app, [command, str(job[0])]).output.splitlines()
     assert {"features: x, y, z, number", "label: kind", "left out: note (text)"} <= set(lines)
     assert any(line.startswith("warning: column 'number' is a feature but looks like a row number") for line in lines)

@@ -70,21 +70,21 @@ def test_no_writable_temporary_folder_is_refused_with_the_cure(tmp_path):
 @pytest.fixture
 def control_group():
     """`make(n_bytes)`: the folder of a new control group with a memory limit, of either version."""
-    made: list[Path] = []
+    folders: list[Path] = []
 
     def make(n_bytes: int) -> Path:
         old = (GROUPS / "memory").is_dir()
         folder = (GROUPS / "memory" if old else GROUPS) / f"lle-test-{os.getpid()}"
         try:
             folder.mkdir()
-            made.append(folder)
+            folders.append(folder)
             (folder / ("memory.limit_in_bytes" if old else "memory.max")).write_text(str(n_bytes))
         except OSError as error:
             pytest.skip(f"NOT CHECKED: no control group with a memory limit can be made: {error}")
         return folder
 
     yield make
-    for folder in made:
+    for folder in folders:
         folder.rmdir()
 
 

@@ -162,9 +162,9 @@ def with_cure(config: dict[str, Any], cure: dict[str, Any]) -> dict[str, Any]:
 )
 def test_cure_improves_the_measure(name: str) -> None:
     case = CASES[name]
-    before = metrics_of(case.data, case.config)
-    sentences = [text for text in before["warnings"] if case.finding in text]
+    metrics = metrics_of(case.data, case.config)
+    sentences = [text for text in metrics["warnings"] if case.finding in text]
     assert sentences
     assert all(case.key in sentence for sentence in sentences)
-    after = metrics_of(case.data, with_cure(case.config, case.cure))
-    assert case.measure(after) > case.measure(before) + 1e-3 * abs(case.measure(before))
+    metrics_with_cure = metrics_of(case.data, with_cure(case.config, case.cure))
+    assert case.measure(metrics_with_cure) > case.measure(metrics) + 1e-3 * abs(case.measure(metrics))

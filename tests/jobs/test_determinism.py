@@ -47,10 +47,10 @@ def serial(tmp_path_factory):
     return functools.cache(lambda name: run(tmp_path_factory.mktemp(name), None, name))
 
 
-def check(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
-    assert found.keys() == expected.keys()
-    assert [name for name in found if found[name] != expected[name]] == []
-    assert len(found) > 100
+def check(actual: dict[str, bytes], expected: dict[str, bytes]) -> None:
+    assert actual.keys() == expected.keys()
+    assert [name for name in actual if actual[name] != expected[name]] == []
+    assert len(actual) > 100
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 4])

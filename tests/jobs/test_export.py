@@ -47,9 +47,9 @@ def names_in(folder: Path) -> set[str]:
 
 def test_npy_equals_the_stored_embedding(store, tmp_path, embedding):
     assert export_embedding(store, tmp_path / "y.npy") == ROWS
-    found = np.load(tmp_path / "y.npy")
-    np.testing.assert_array_equal(found, embedding)
-    assert (found.dtype, found.flags.c_contiguous) == (np.dtype("<f8"), True)
+    exported = np.load(tmp_path / "y.npy")
+    np.testing.assert_array_equal(exported, embedding)
+    assert (exported.dtype, exported.flags.c_contiguous) == (np.dtype("<f8"), True)
 
 
 def read_csv(path: Path) -> pd.DataFrame:
@@ -65,11 +65,11 @@ def read_arrow(path: Path) -> pd.DataFrame:
 )
 def test_tables_equal_the_stored_embedding(store, tmp_path, embedding, component, suffix, read):
     assert export_embedding(store, tmp_path / f"y{suffix}") == ROWS
-    found = read(tmp_path / f"y{suffix}")
-    assert list(found.columns) == ["row", "component", "y1", "y2", "y3"]
-    np.testing.assert_array_equal(found["row"], np.arange(ROWS))
-    np.testing.assert_array_equal(found["component"], component)
-    np.testing.assert_array_equal(found[["y1", "y2", "y3"]], embedding)
+    table = read(tmp_path / f"y{suffix}")
+    assert list(table.columns) == ["row", "component", "y1", "y2", "y3"]
+    np.testing.assert_array_equal(table["row"], np.arange(ROWS))
+    np.testing.assert_array_equal(table["component"], component)
+    np.testing.assert_array_equal(table[["y1", "y2", "y3"]], embedding)
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".parquet", ".arrow", ".csv"])

@@ -99,18 +99,18 @@ def test_damage_of_the_fit_is_found(tmp_path, points):
 
 def test_a_finished_run_computes_nothing_again(placed):
     config, store, _ = placed
-    before = store.read_all("embedding")
+    embedding = store.read_all("embedding")
     plan = lle("plan", config)
     assert [step["reused"] for step in plan["steps"]] == [step["tasks"] for step in plan["steps"]]
     assert sum(lle("run", config)["blocks_computed"].values()) == 0
-    np.testing.assert_array_equal(store.read_all("embedding"), before)
+    np.testing.assert_array_equal(store.read_all("embedding"), embedding)
 
 
 def test_plan_before_the_run_has_all_steps_and_counts(tmp_path, points, placed):
     planned = lle("plan", job(tmp_path / "job", points, output={"report": True}))
-    done = lle("plan", placed[0])
+    plan_of_finished = lle("plan", placed[0])
     assert [(step["stage"], step["step"], step["tasks"]) for step in planned["steps"]] == [
-        (step["stage"], step["step"], step["tasks"]) for step in done["steps"]
+        (step["stage"], step["step"], step["tasks"]) for step in plan_of_finished["steps"]
     ]
     assert planned["fit_sample"] == {"rows_fitted": SAMPLE, "rows_placed": N - SAMPLE}
     assert lle("validate", placed[0])["n_input"] == N

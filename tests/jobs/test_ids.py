@@ -76,9 +76,9 @@ def test_the_explorer_holds_the_ids(named):
 
 def test_the_id_is_no_feature(tmp_path):
     config = job(tmp_path / "job", table().drop(columns="name"), columns=None, id="number")
-    told = lle("validate", config)
-    assert (told["columns"]["features"], told["columns"]["id"]) == (["x", "y", "z"], "number")
-    assert told["warnings"] == []
+    output = lle("validate", config)
+    assert (output["columns"]["features"], output["columns"]["id"]) == (["x", "y", "z"], "number")
+    assert output["warnings"] == []
     assert "found the column of input.id" in refused(2, "validate", config, "--set", "input.columns=[x,number]")
 
 

@@ -77,11 +77,11 @@ def test_killed_job_resumes_with_the_same_bytes(tmp_path, undisturbed, stages):
     store = config.parent / "run.zarr"
     modified: dict[str, int] = {}
     for stage in stages:
-        left = kill_in(config, stage, signal.SIGKILL)
-        assert any(name.startswith(f"{stage}/") for name in left)
-        now = {name: (store / "_done" / name).stat().st_mtime_ns for name in left}
-        assert {name: now[name] for name in modified} == modified, "a finished block was computed again"
-        modified = now
+        finished_blocks = kill_in(config, stage, signal.SIGKILL)
+        assert any(name.startswith(f"{stage}/") for name in finished_blocks)
+        times = {name: (store / "_done" / name).stat().st_mtime_ns for name in finished_blocks}
+        assert {name: times[name] for name in modified} == modified, "a finished block was computed again"
+        modified = times
     finished = sum(1 for name in modified if not name.startswith("write_report"))
     result = lle("run", config)
     assert sum(result["blocks_reused"].values()) == finished
@@ -91,12 +91,12 @@ def test_killed_job_resumes_with_the_same_bytes(tmp_path, undisturbed, stages):
 @pytest.mark.slow
 def test_workers_give_the_same_bytes_as_one_process(tmp_path, undisturbed):
     config = job(tmp_path / "workers", "local")
-    left = kill_in(config, "solve_weights", signal.SIGKILL)
+    finished_blocks = kill_in(config, "solve_weights", signal.SIGKILL)
     process = start(config)
     out, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
     reused = sum(json.loads(out)["blocks_reused"].values())
-    assert reused >= len(left) > 0
+    assert reused >= len(finished_blocks) > 0
     assert digests(config.parent / "run.zarr") == undisturbed
 
 

@@ -27,11 +27,11 @@ SEEDS = seeds(11, 23, 37)
 def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections) -> tuple[Store, dict]:
     if not (folder / "x.npy").exists():  # a new file would be a new input
         np.save(folder / "x.npy", X)
-    given = {
+    defaults = {
         "neighbors": {"n_neighbors": K}, "execution": {"block_points": 700}, "output": {"report": False},
         "quality": {"sample": 300},
     }  # fmt: skip
-    config = write_config(folder, input={"kind": "npy", "path": str(folder / "x.npy")}, **{**given, **sections})
+    config = write_config(folder, input={"kind": "npy", "path": str(folder / "x.npy")}, **{**defaults, **sections})
     result = lle("run", config, "--set", f"method={method}", *overrides)
     return Store(str(folder / "run.zarr")), result
 
@@ -126,12 +126,12 @@ class TestLaplacian:
             gram = Y[part].T @ (degree[part, None] * Y[part]) / degree[part].sum()
             np.testing.assert_allclose(gram, np.eye(2), atol=1e-6)
 
-    @pytest.mark.parametrize(("t", "said"), [("1e-9", "exp(-d^2 / t) is zero"), ("1e-3", "raise weights.t")])
-    def test_too_small_scale_of_the_heat_kernel_is_refused(self, tmp_path, t, said):
+    @pytest.mark.parametrize(("t", "message"), [("1e-9", "exp(-d^2 / t) is zero"), ("1e-3", "raise weights.t")])
+    def test_too_small_scale_of_the_heat_kernel_is_refused(self, tmp_path, t, message):
         config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 500})
         result = CliRunner().invoke(app, ["run", str(config), "--set", "method=laplacian", "--set", f"weights.t={t}"])
         assert result.exit_code == 2, result.output
-        assert said in " ".join(result.output.split())
+        assert message in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize("method", [pytest.param("hessian", marks=pytest.mark.slow), "ltsa"])
@@ -155,7 +155,7 @@ class TestEachMethod:
         X = sample("s_curve", 0, 900, 5, 0.0, 0.0).points
         store, first = run_on(tmp_path, X, method, output={"report": True}, execution={"block_points": 300})
         metrics = first["metrics"]
-        before = store.read_all("embedding").tobytes()
+        embedding = store.read_all("embedding").tobytes()
         assert metrics["trustworthiness"]["value"] > 0.9
         assert metrics["solver"]["converged"]
         assert metrics["method"] == method
@@ -169,13 +169,13 @@ class TestEachMethod:
         for stage, entry in status["stages"].items():
             tasks = sum(row["tasks"] for row in planned["steps"] if row["stage"] == stage)
             assert entry["done"] == entry["blocks"] == tasks
-        again = lle("run", config, "--set", f"method={method}")
-        assert not again["blocks_computed"]
+        repeated = lle("run", config, "--set", f"method={method}")
+        assert not repeated["blocks_computed"]
         for marker in (tmp_path / "run.zarr" / "_done").rglob("*.00001.json"):
             marker.unlink()  # as if killed with one block of every step undone
         resumed = lle("run", config, "--set", f"method={method}")
         assert 0 < sum(resumed["blocks_computed"].values()) < sum(first["blocks_computed"].values())
-        assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == before
+        assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == embedding
 
     @pytest.mark.slow
     def test_block_size_changes_nothing(self, tmp_path, method):
@@ -259,9 +259,9 @@ def test_changed_method_keeps_the_neighbors_and_deletes_arrays_of_the_old_one(tm
         _, result = run_on(tmp_path, X, method)
         assert not {"ingest", "order_points", "find_neighbors"} & set(result["blocks_computed"])
         rows = {"local_factors", "cost_matrix"}
-        here = {name for name in ("weights", "degree", *rows) if (tmp_path / "run.zarr" / name).exists()}
+        stored = {name for name in ("weights", "degree", *rows) if (tmp_path / "run.zarr" / name).exists()}
         expected = {"lle": {"weights", "cost_matrix"}, "pca": set(), "laplacian": {"degree", *rows}}.get(method, rows)
-        assert here == expected
+        assert stored == expected
     run_on(tmp_path, X, "ltsa")
     assert Store(store.url).read_all("embedding").tobytes() == first
 
@@ -318,17 +318,17 @@ def test_auto_scale_of_coincident_points_is_refused(tmp_path):
 def test_modified_uses_reg_unlike_scikit_learn(tmp_path):
     X = sample("swiss_roll", 0, 700, 9, 0.0, 0.0).points
     small, _ = run_on(tmp_path, X, "modified")
-    before = small.read_all("embedding")
+    embedding = small.read_all("embedding")
     _, result = run_on(tmp_path, X, "modified", "--set", "weights.reg=0.5")
     assert "local_factors" in result["blocks_computed"]
-    assert largest_angle(Store(small.url).read_all("embedding"), before) > 0.01
+    assert largest_angle(Store(small.url).read_all("embedding"), embedding) > 0.01
     _, result = run_on(tmp_path, X, "ltsa")
     _, result = run_on(tmp_path, X, "ltsa", "--set", "weights.reg=0.5")  # which has no weights to regularise
     assert not result["blocks_computed"].keys() - {"write_report"}
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "parts"),
     [
         (["method=hessian", "neighbors.n_neighbors=5"], ["method is hessian", "n_neighbors 5", "at least 6"]),
         (["method=hessian", "eigensolver.n_components=4"], ["method is hessian", "at least 15", "lower n_components"]),
@@ -338,12 +338,12 @@ def test_modified_uses_reg_unlike_scikit_learn(tmp_path):
         (["method=pca", "eigensolver.n_components=4"], ["eigensolver.n_components is 4", "3 features"]),
     ],
 )
-def test_parameters_that_do_not_fit_the_method_are_refused(tmp_path, overrides, said):
+def test_parameters_that_do_not_fit_the_method_are_refused(tmp_path, overrides, parts):
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 300})
     arguments = [part for override in overrides for part in ("--set", override)]
     result = CliRunner().invoke(app, ["run", str(config), *arguments])
     assert result.exit_code == 2
-    assert all(part in " ".join(result.output.split()) for part in said), result.output
+    assert all(part in " ".join(result.output.split()) for part in parts), result.output
     assert not (tmp_path / "run.zarr").exists()
 
 

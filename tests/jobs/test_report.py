@@ -44,8 +44,8 @@ def test_stopped_run_is_reported_as_stopped(tmp_path, run_until, metrics_of, sta
     assert metrics_of()["verdict"].startswith(f"The run has not finished: it stopped in {stage}. {state} coordinates")
     assert metrics_of()["verdict"] in page
     assert "Every row has coordinates; bound: all rows." not in page or stage == "measure_quality"
-    for wrong in ("Finished", ">no warnings"):
-        assert wrong not in page
+    for phrase in ("Finished", ">no warnings"):
+        assert phrase not in page
     lle("run", config)
     assert metrics_of()["stopped"] is None
     lle("report", tmp_path / "run.zarr")

@@ -28,8 +28,8 @@ OTHER_QUALITY = ("--set", "quality.sample=60")
 def test_polynomial_iteration_continues_in_a_new_version(real_job, tmp_path, monkeypatch):
     refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=60")
     root = Versions(str(tmp_path / "run.zarr"))
-    [left] = root.unpublished()
-    [head] = solver_checkpoint.saved_heads(root.open(left), "_work/eigen")
+    [version] = root.unpublished()
+    [head] = solver_checkpoint.saved_heads(root.open(version), "_work/eigen")
     results = []
 
     def listening(*arguments):
@@ -39,7 +39,7 @@ def test_polynomial_iteration_continues_in_a_new_version(real_job, tmp_path, mon
     monkeypatch.setattr(solve_embedding, "read_state", listening)
     refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=90")
     [next_one, _] = root.unpublished()
-    assert next_one != left
+    assert next_one != version
     assert [state.n_degrees for state in results] == [head["n_degrees"]]
 
 
@@ -156,12 +156,21 @@ class TestOtherFiles:
         assert result["blocks_computed"]["find_neighbors"] == 1
 
     def test_changed_run_to_align_with_gives_a_new_version(self, real_job, tmp_path):
-        other = str(tmp_path / "other.zarr")
+        other_store = str(tmp_path / "other.zarr")
 
         def run_other(turn: int) -> None:
-            lle("run", real_job(), "--set", "output.keep=null", "--store", other, "--set", f"weights.reg=0.{turn + 1}")
+            lle(
+                "run",
+                real_job(),
+                "--set",
+                "output.keep=null",
+                "--store",
+                other_store,
+                "--set",
+                f"weights.reg=0.{turn + 1}",
+            )
 
-        self.twice(run_other, real_job, "--set", f"embedding.align={other}")
+        self.twice(run_other, real_job, "--set", f"embedding.align={other_store}")
 
 
 class TestIncompleteVersions:
@@ -216,8 +225,8 @@ class TestDamage:
     def test_unfinished_or_unconverged_steps_are_not_reported_as_damage(self, real_job, tmp_path):
         refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=5")
         root = Versions(str(tmp_path / "run.zarr"))
-        [left] = root.unpublished()
-        store = root.open(left)
+        [version] = root.unpublished()
+        store = root.open(version)
         actual = lle("status", root.url)["unpublished"]
         assert (actual["state"], actual["stopped_in"]["step"]) == ("stopped", "solve")
         assert "stopped in solve_embedding.solve" in CliRunner().invoke(app, ["status", root.url]).output
@@ -258,13 +267,13 @@ class TestDamage:
         more = ("--set", "embedding.align=previous")
         lle("run", real_job(keep=keep), *more)
         second = lle("run", real_job(keep=keep), *more, *OTHER_QUALITY)
-        before = Store(second["store"]).read_all("embedding")
+        undamaged = Store(second["store"]).read_all("embedding")
         damage(second["store"], "embedding")
         refused(1, "verify", tmp_path / "run.zarr")
         third = lle("run", real_job(keep=keep), *more, *OTHER_QUALITY)
         assert third["published"] > second["published"]
         if keep > 1:
-            np.testing.assert_allclose(Store(third["store"]).read_all("embedding"), before, atol=1e-9)
+            np.testing.assert_allclose(Store(third["store"]).read_all("embedding"), undamaged, atol=1e-9)
 
     @pytest.mark.slow
     def test_damaged_longer_lists_are_replaced_by_a_search(self, real_job, tmp_path):

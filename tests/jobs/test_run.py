@@ -23,7 +23,7 @@ from tests.support.points import swiss_roll
 
 
 @pytest.mark.parametrize(
-    ("asked", "n", "kind"),
+    ("configured", "n", "kind"),
     [
         (Cluster(kind="local"), 500, "serial"),
         (Cluster(kind="local"), 501, "local"),
@@ -31,8 +31,8 @@ from tests.support.points import swiss_roll
         (Cluster(kind="address", address="tcp://scheduler:8786"), 500, "address"),
     ],
 )
-def test_single_block_runs_without_workers_unless_configured(asked, n, kind):
-    assert worthwhile(asked, Layout(n, 3, "float64", 500)).kind == kind
+def test_single_block_runs_without_workers_unless_configured(configured, n, kind):
+    assert worthwhile(configured, Layout(n, 3, "float64", 500)).kind == kind
 
 
 def test_whole_data_steps_run_on_the_driver_or_high_memory_worker():

@@ -77,9 +77,9 @@ def counted():
     counts: Counter = Counter()
     original = execute.run_task
 
-    def run_task(url, step, mark, block):
-        counts[step.stage, step.name, mark, block] += 1
-        return original(url, step, mark, block)
+    def run_task(url, step, fingerprint, block):
+        counts[step.stage, step.name, fingerprint, block] += 1
+        return original(url, step, fingerprint, block)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute, "run_task", run_task)
@@ -188,24 +188,26 @@ def test_longer_lists_are_truncated_without_a_search(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_shared_files_are_linked_and_kept_when_the_source_store_changes(tmp_path):
     path = write(tmp_path / "grid.yaml", {"grid": {"weights.reg": [1e-1, 1e-3]}})
-    url, actual = load_sweep([path], (), None)
-    run_sweep(url, actual, False, Quiet())
-    source_store, taker = (Path(experiment.config.output.store) for experiment in actual)
-    chunk = next(name for name in LocalObjects(str(taker)).names("neighbor_indices") if not name.endswith("json"))
-    assert (source_store / chunk).stat().st_ino == (taker / chunk).stat().st_ino
-    before = contents(str(taker))
-    neighbors = actual[0].config.neighbors.model_copy(update={"n_neighbors": 9})
-    other = actual[0].config.model_copy(update={"neighbors": neighbors})
-    runs.run(other, False, Quiet())
-    assert contents(str(source_store)) != before
-    assert contents(str(taker)) == before
+    url, experiments = load_sweep([path], (), None)
+    run_sweep(url, experiments, False, Quiet())
+    source_store, target_store = (Path(experiment.config.output.store) for experiment in experiments)
+    chunk = next(
+        name for name in LocalObjects(str(target_store)).names("neighbor_indices") if not name.endswith("json")
+    )
+    assert (source_store / chunk).stat().st_ino == (target_store / chunk).stat().st_ino
+    expected = contents(str(target_store))
+    neighbors = experiments[0].config.neighbors.model_copy(update={"n_neighbors": 9})
+    changed_config = experiments[0].config.model_copy(update={"neighbors": neighbors})
+    runs.run(changed_config, False, Quiet())
+    assert contents(str(source_store)) != expected
+    assert contents(str(target_store)) == expected
 
 
 def test_failed_experiment_is_reported_and_others_run(tmp_path):
     path = write(tmp_path / "n.yaml", {"grid": {"input.n_points": [40, 200], "neighbors.n_neighbors": [50, 8]}})
-    url, actual = load_sweep([path], (), None)
+    url, experiments = load_sweep([path], (), None)
     with pytest.raises(ExperimentsFailed, match="1 of 4 experiments") as failure:
-        run_sweep(url, actual, False, Quiet())
+        run_sweep(url, experiments, False, Quiet())
     assert "n_neighbors is 50, but the input has 40 rows" in str(failure.value)
     assert failure.value.exit_code == 2
     table = pd.read_parquet(f"{url}/sweep.parquet").set_index("experiment")
@@ -218,9 +220,9 @@ def test_failed_experiment_is_reported_and_others_run(tmp_path):
 
 def test_experiment_that_misses_a_bound_keeps_its_metrics(tmp_path):
     apart = {"graph.components": "error", "neighbors.n_neighbors": 3}  # too few for one component
-    url, actual = load_sweep([write(tmp_path / "tol.yaml", {"list": [{"method": "lle"}, apart]})], (), None)
+    url, experiments = load_sweep([write(tmp_path / "tol.yaml", {"list": [{"method": "lle"}, apart]})], (), None)
     with pytest.raises(ExperimentsFailed) as failure:
-        run_sweep(url, actual, False, Quiet())
+        run_sweep(url, experiments, False, Quiet())
     assert failure.value.exit_code == 3
     table = pd.read_parquet(f"{url}/sweep.parquet")
     assert list(table["state"]) == ["done", "bound not met"]
@@ -273,10 +275,10 @@ def test_several_files_are_one_sweep(tmp_path):
     paths = [write(tmp_path / "plain.yaml", None), write(tmp_path / "more.yaml", {"list": [{"method": "ltsa"}]})]
     with pytest.raises(ConfigError, match="--store URL"):
         load_sweep(paths, (), None)
-    url, actual = load_sweep(paths, ("weights.reg=1e-2",), str(tmp_path / "both"))
-    assert [experiment.name for experiment in actual] == ["config=plain", "config=more,method=ltsa"]
-    assert {experiment.config.weights.reg for experiment in actual} == {0.01}
-    result = run_sweep(url, actual, False, Quiet())
+    url, experiments = load_sweep(paths, ("weights.reg=1e-2",), str(tmp_path / "both"))
+    assert [experiment.name for experiment in experiments] == ["config=plain", "config=more,method=ltsa"]
+    assert {experiment.config.weights.reg for experiment in experiments} == {0.01}
+    result = run_sweep(url, experiments, False, Quiet())
     shared = recorded_steps(Store(f"{url}/config=plain.zarr"))["mend_graph", "measure_recall"]["fingerprint"]
     assert recorded_steps(Store(f"{url}/config=more,method=ltsa.zarr"))["mend_graph", "measure_recall"][
         "fingerprint"] == shared  # fmt: skip
@@ -300,10 +302,10 @@ def test_invalid_sweeps_are_refused_with_a_reason(tmp_path, sweep, words):
 
 def test_sweep_into_the_store_of_a_run_is_refused(tmp_path):
     path = write(tmp_path / "a.yaml", {"grid": {"weights.reg": [0.1]}})
-    url, actual = load_sweep([path], (), None)
+    url, experiments = load_sweep([path], (), None)
     Store(url).create_group({})
     with pytest.raises(ConfigError, match="found the store of a run"):
-        run_sweep(url, actual, False, Quiet())
+        run_sweep(url, experiments, False, Quiet())
 
 
 def test_command_line(toy_stages, tmp_path):
@@ -314,17 +316,17 @@ def test_command_line(toy_stages, tmp_path):
     dry = runner.invoke(app, ["sweep", str(path), "--dry-run"])
     assert "2 experiments" in dry.output
     assert not (tmp_path / "a").exists()
-    done = runner.invoke(app, ["sweep", str(path), "--json"])
-    assert done.exit_code == 0, done.output
-    last = json.loads(done.stdout.splitlines()[-1])
+    swept = runner.invoke(app, ["sweep", str(path), "--json"])
+    assert swept.exit_code == 0, swept.output
+    last = json.loads(swept.stdout.splitlines()[-1])
     assert last["experiments"] == 2
     assert last["steps"]["reused"] == 3
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda path: path.name)
 def test_the_shipped_experiments_load(path):
-    _, actual = load_sweep([path], (), None)
-    assert [experiment.error for experiment in actual] == [""] * len(actual)
+    _, experiments = load_sweep([path], (), None)
+    assert [experiment.error for experiment in experiments] == [""] * len(experiments)
     assert path.read_text().splitlines()[0] == "# yaml-language-server: $schema=../schema.json"
 
 
@@ -367,7 +369,7 @@ class TestWorkerOfAnotherVersion:
 
     def test_row_of_a_version_conflict_has_a_permanent_exit_code(self, monkeypatch):
         experiment = sweep_plan.Experiment("one", {}, None)
-        monkeypatch.setattr(sweep, "run_tree", lambda *given: [("one", ConfigError("numpy"))])
+        monkeypatch.setattr(sweep, "run_tree", lambda *arguments: [("one", ConfigError("numpy"))])
         executor = SimpleNamespace(client=None, memory=None)
         [row] = sweep._on_workers(executor, [experiment], {}, False)
         assert (row["state"], row["exit_code"], row["message"]) == ("failed", 2, "ConfigError: numpy")

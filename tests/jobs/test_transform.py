@@ -76,9 +76,9 @@ def test_new_points_between_lists_of_varying_length_are_not_far(tmp_path, rule):
 
 
 def refusal(*arguments: str) -> str:
-    found = CliRunner().invoke(app, ["transform", *map(str, arguments)])
-    assert found.exit_code == 2, found.output
-    return found.output
+    result = CliRunner().invoke(app, ["transform", *map(str, arguments)])
+    assert result.exit_code == 2, result.output
+    return result.output
 
 
 @pytest.mark.parametrize("name", ["roll", "scaled"])
@@ -101,17 +101,17 @@ def test_equals_dense_search_and_scikit_learns_weights(request, tmp_path, name, 
     new = swiss_roll(500, rng) if name == "roll" else curved(500, rng).astype(np.float32)
     table, printed = embed(job, tmp_path, new)
     points, original = job.store.read_all("points"), job.store.read_all("original_index")
-    seen = new.astype(np.float64)
+    queries = new.astype(np.float64)
     if name == "scaled":
         fitted = job.store.read_bundle("_work/transform")
-        seen = ((seen - fitted["mean"]) / fitted["scale"] - fitted["center"]) @ fitted["components"].T
-    distances = cdist(seen, points)
+        queries = ((queries - fitted["mean"]) / fitted["scale"] - fitted["center"]) @ fitted["components"].T
+    distances = cdist(queries, points)
     order = np.argsort(distances, axis=1)[:, :K]
-    weights = barycenter_weights(seen, points.astype(np.float64), order, reg=1e-3)
+    weights = barycenter_weights(queries, points.astype(np.float64), order, reg=1e-3)
     expected = np.einsum("bk,bkm->bm", weights, job.embedding()[original][order])
     np.testing.assert_allclose(coordinates(table), expected, atol=1e-9)
-    own = np.sort(cdist(points, points), axis=1)[:, K]
-    ratio = np.take_along_axis(distances, order, axis=1)[:, -1] / own[order].mean(axis=1)
+    reach = np.sort(cdist(points, points), axis=1)[:, K]
+    ratio = np.take_along_axis(distances, order, axis=1)[:, -1] / reach[order].mean(axis=1)
     np.testing.assert_allclose(table["distance_ratio"], ratio, rtol=1e-5)
     assert printed["far"] == (ratio > printed["max_ratio"]).sum() < 15
 
@@ -144,15 +144,15 @@ def test_far_points_are_counted_and_can_be_nan(roll, tmp_path):
 
 def test_rows_that_are_not_finite_are_counted(roll, tmp_path):
     new = swiss_roll(900, np.random.default_rng(8))
-    whole, _ = embed(roll, tmp_path, new)
-    bad = [3, 401, 402, 899]
-    new[bad, [0, 1, 2, 0]] = [np.nan, np.inf, -np.inf, 1e200]
+    expected, _ = embed(roll, tmp_path, new)
+    invalid = [3, 401, 402, 899]
+    new[invalid, [0, 1, 2, 0]] = [np.nan, np.inf, -np.inf, 1e200]
     table, printed = embed(roll, tmp_path, new)
-    assert (printed["invalid"], printed["first_invalid"]) == (4, bad)
-    assert np.isnan(table.loc[bad, ["y1", "y2", "distance_ratio"]].to_numpy()).all()
+    assert (printed["invalid"], printed["first_invalid"]) == (4, invalid)
+    assert np.isnan(table.loc[invalid, ["y1", "y2", "distance_ratio"]].to_numpy()).all()
     assert (table["component"].to_numpy() == -1).sum() == 4
-    rest = np.setdiff1d(np.arange(900), bad)
-    np.testing.assert_array_equal(coordinates(table)[rest], coordinates(whole)[rest])
+    finite = np.setdiff1d(np.arange(900), invalid)
+    np.testing.assert_array_equal(coordinates(table)[finite], coordinates(expected)[finite])
     with np.errstate(all="raise"):
         assert embed(roll, tmp_path, np.full((2, 3), np.nan))[1]["invalid"] == 2
 
@@ -162,14 +162,14 @@ def test_rows_that_are_not_finite_are_counted(roll, tmp_path):
 def test_new_points_land_near_a_run_with_them(tmp_path, method):
     """The larger run is rotated onto the smaller one over their common points; the new points are then close too."""
     points = swiss_roll(1230, np.random.default_rng(12))
-    part = Job(tmp_path / "part", points[:1200])
-    whole = Job(tmp_path / "whole", points)
-    part.run(f"method={method}")
-    whole.run(f"method={method}")
-    table, _ = embed(part, tmp_path, points[1200:])
-    full = whole.embedding()
-    turned = full @ align(full[:1200], part.embedding()).rotation
-    changed = rms(turned[:1200] - part.embedding()) / rms(turned)
+    partial_run = Job(tmp_path / "part", points[:1200])
+    full_run = Job(tmp_path / "whole", points)
+    partial_run.run(f"method={method}")
+    full_run.run(f"method={method}")
+    table, _ = embed(partial_run, tmp_path, points[1200:])
+    full_embedding = full_run.embedding()
+    turned = full_embedding @ align(full_embedding[:1200], partial_run.embedding()).rotation
+    changed = rms(turned[:1200] - partial_run.embedding()) / rms(turned)
     assert rms(coordinates(table) - turned[1200:]) / rms(turned) < changed + 0.03
     assert changed < 0.2  # of so few points the coordinates themselves move (lle 0.14), else nothing would be compared
 
@@ -188,9 +188,9 @@ def test_neighbors_of_two_components_do_not_mix(tmp_path, rng):
     assert len(embedded) == 700
     for row, place in enumerate(new):
         near = embedded[np.argsort(np.linalg.norm(points[embedded] - place, axis=1))[:K]]
-        kept = near[component[near] == component[near[0]]]
-        weights = barycenter_weights(place[None], points, kept[None], reg=1e-3)[0]
-        np.testing.assert_allclose(coordinates(table)[row], weights @ job.embedding()[kept], atol=1e-9)
+        members = near[component[near] == component[near[0]]]
+        weights = barycenter_weights(place[None], points, members[None], reg=1e-3)[0]
+        np.testing.assert_allclose(coordinates(table)[row], weights @ job.embedding()[members], atol=1e-9)
         assert table["component"][row] == component[near[0]]
     assert set(table["component"][:2]) <= {0, 1}
     assert printed["mixed_components"] >= 1
@@ -199,20 +199,20 @@ def test_neighbors_of_two_components_do_not_mix(tmp_path, rng):
 
 def test_block_size_does_not_change_coordinates(roll, tmp_path):
     new = swiss_roll(1300, np.random.default_rng(21))
-    whole, _ = embed(roll, tmp_path, new)
+    in_one_block, _ = embed(roll, tmp_path, new)
     (tmp_path / "c.yaml").write_text(
         "input: {kind: npy, path: x}\noutput: {store: y}\nexecution: {block_points: 400, cluster: {kind: serial}}\n"
     )
-    parts, _ = embed(roll, tmp_path, new, "--config", str(tmp_path / "c.yaml"))
-    pd.testing.assert_frame_equal(whole, parts, check_exact=True)
+    in_blocks, _ = embed(roll, tmp_path, new, "--config", str(tmp_path / "c.yaml"))
+    pd.testing.assert_frame_equal(in_one_block, in_blocks, check_exact=True)
 
 
 @pytest.mark.slow
 def test_workers_give_the_same_bytes(roll, tmp_path):
     new = swiss_roll(3000, np.random.default_rng(22))
-    whole, _ = embed(roll, tmp_path, new)
-    parts, _ = embed(roll, tmp_path, new, "--workers", "2")
-    pd.testing.assert_frame_equal(whole, parts, check_exact=True)
+    serial, _ = embed(roll, tmp_path, new)
+    parallel, _ = embed(roll, tmp_path, new, "--workers", "2")
+    pd.testing.assert_frame_equal(serial, parallel, check_exact=True)
 
 
 def test_interrupted_transform_resumes(roll, tmp_path, monkeypatch):
@@ -262,8 +262,8 @@ def test_run_changed_during_the_transform_is_detected(roll, tmp_path, monkeypatc
     np.save(tmp_path / "new.npy", swiss_roll(5, np.random.default_rng(24)))
     states = iter([{"fingerprint": "a", "begun": 1.0}, {"fingerprint": "b", "begun": 2.0}])
     monkeypatch.setattr(transforms, "_state_of", lambda run: next(states))
-    found = CliRunner().invoke(app, ["transform", roll.store.url, f"{tmp_path}/new.npy", f"{tmp_path}/y.csv"])
-    assert (found.exit_code, "computed again during the transform" in found.output) == (1, True)
+    result = CliRunner().invoke(app, ["transform", roll.store.url, f"{tmp_path}/new.npy", f"{tmp_path}/y.csv"])
+    assert (result.exit_code, "computed again during the transform" in result.output) == (1, True)
     assert not (tmp_path / "y.csv").exists()
 
 
@@ -290,13 +290,13 @@ def test_cosine_run_compares_directions_of_new_points(tmp_path):
 
 def test_damage_of_the_run_is_named(tmp_path):
     job = trained(tmp_path / "job", swiss_roll(400, np.random.default_rng(25)))
-    before = job.embedding()
+    embedding = job.embedding()
     job.store.objects.delete("points/c/0/0")
-    np.save(tmp_path / "new.npy", before[:, [0, 0, 0]])
-    found = CliRunner().invoke(app, ["transform", job.store.url, f"{tmp_path}/new.npy", f"{tmp_path}/y.csv"])
-    assert found.exit_code == 1
-    assert f"{job.store.url}: array 'points', chunk 0" in found.output
-    np.testing.assert_array_equal(job.embedding(), before)
+    np.save(tmp_path / "new.npy", embedding[:, [0, 0, 0]])
+    result = CliRunner().invoke(app, ["transform", job.store.url, f"{tmp_path}/new.npy", f"{tmp_path}/y.csv"])
+    assert result.exit_code == 1
+    assert f"{job.store.url}: array 'points', chunk 0" in result.output
+    np.testing.assert_array_equal(job.embedding(), embedding)
 
 
 class TestInputs:
@@ -377,9 +377,9 @@ class TestInputs:
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], roll.embedding()[:30])
 
     def test_generated_points(self, roll, tmp_path):
-        found = lle("transform", roll.store.url, "swiss_roll", str(tmp_path / "y.csv"), "--input", "kind=synthetic",
+        result = lle("transform", roll.store.url, "swiss_roll", str(tmp_path / "y.csv"), "--input", "kind=synthetic",
                     "--input", "n_points=20")  # fmt: skip
-        assert found["rows"] == len(pd.read_csv(tmp_path / "y.csv")) == 20
+        assert result["rows"] == len(pd.read_csv(tmp_path / "y.csv")) == 20
 
 
 class TestRefusals:
@@ -390,9 +390,9 @@ class TestRefusals:
 
     def test_wrong_number_of_columns(self, roll, tmp_path):
         np.save(tmp_path / "new.npy", np.zeros((4, 5)))
-        found = refusal(roll.store.url, tmp_path / "new.npy", tmp_path / "y.csv")
-        assert "expected 3 columns" in found
-        assert "found 5" in found
+        message = refusal(roll.store.url, tmp_path / "new.npy", tmp_path / "y.csv")
+        assert "expected 3 columns" in message
+        assert "found 5" in message
 
     def test_no_rows(self, roll, tmp_path):
         np.save(tmp_path / "new.npy", np.zeros((0, 3)))
@@ -404,19 +404,19 @@ class TestRefusals:
         refusal(roll.store.url, tmp_path / name, tmp_path / out)
         assert [path.name for path in tmp_path.iterdir()] == ["new.npy"]
 
-    @pytest.mark.parametrize(("setting", "said"), [
+    @pytest.mark.parametrize(("setting", "message"), [
         ("colums=[0]", "allowed"), ("columns", "expected a.b=value"), ("columns=[0,1,9]", "columns"),
         ("kind=tables", "kind"),
     ])  # fmt: skip
-    def test_invalid_settings_are_refused(self, roll, new, tmp_path, setting, said):
-        assert said in refusal(roll.store.url, new, tmp_path / "y.csv", "--input", setting)
+    def test_invalid_settings_are_refused(self, roll, new, tmp_path, setting, message):
+        assert message in refusal(roll.store.url, new, tmp_path / "y.csv", "--input", setting)
 
     def test_run_without_embedding_is_refused(self, new, tmp_path):
         assert "no run has been started" in refusal(tmp_path / "none.zarr", new, tmp_path / "y.csv")
 
     def test_work_store_that_is_a_run_is_refused(self, roll, new, tmp_path):
-        found = refusal(roll.store.url, new, tmp_path / "y.csv", "--work", roll.store.url)
-        assert "is the store of a run" in found
+        message = refusal(roll.store.url, new, tmp_path / "y.csv", "--work", roll.store.url)
+        assert "is the store of a run" in message
         assert roll.embedding().shape == (1500, 2)
 
     def test_workers_option_with_a_config_is_refused(self, roll, new, tmp_path):

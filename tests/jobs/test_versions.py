@@ -48,11 +48,11 @@ class TestNothingChanged:
         assert not first["unchanged"]
         root = Versions(str(tmp_path / "run.zarr"))
         pointer, files = root.pointer(), contents(root.url)
-        again = lle("run", job())
-        assert again["unchanged"]
-        assert again["blocks_computed"] == {}
-        assert (again["published"], again["store"]) == (first["published"], first["store"])
-        assert again["metrics"] == first["metrics"]
+        second = lle("run", job())
+        assert second["unchanged"]
+        assert second["blocks_computed"] == {}
+        assert (second["published"], second["store"]) == (first["published"], first["store"])
+        assert second["metrics"] == first["metrics"]
         assert (root.pointer(), contents(root.url)) == (pointer, files)
 
     def test_changed_date_alone_gives_no_new_version(self, job, tmp_path):
@@ -75,20 +75,20 @@ class TestNothingChanged:
         assert 'lle_run_unchanged{store="' in text
 
     def test_fresh_computes_a_new_version(self, job):
-        first, again = lle("run", job()), lle("run", job(), "--fresh")
-        assert again["published"] > first["published"]
-        assert not any(again["blocks_reused"].values())
-        same_arrays(first["store"], again["store"])
+        first, second = lle("run", job()), lle("run", job(), "--fresh")
+        assert second["published"] > first["published"]
+        assert not any(second["blocks_reused"].values())
+        same_arrays(first["store"], second["store"])
 
 
 class TestReuse:
     def test_changed_eigensolver_reuses_the_matrix(self, real_job):
         first = lle("run", real_job())
-        before = contents(first["store"])
+        published = contents(first["store"])
         second = lle("run", real_job(), "--set", "eigensolver.n_components=3")
         assert set(second["blocks_computed"]) == LATE
         assert second["blocks_reused"]["assemble_cost"] == first["blocks_computed"]["assemble_cost"]
-        assert contents(first["store"]) == before, "a later version changed a published one"
+        assert contents(first["store"]) == published, "a later version changed a published one"
         chunk = "cost_matrix/00000/data/c/0"
         assert Path(first["store"], chunk).samefile(Path(second["store"], chunk))
         assert Store(second["store"]).read_all("embedding").shape == (N, 3)
@@ -177,14 +177,14 @@ class TestPublishing:
         assert lle("export", root.url, tmp_path / "y.npy")["store"] == first["store"]
         result = lle("status", root.url)
         assert (result["state"], result["published"]["version"]) == ("done", first["published"])
-        left = result["unpublished"]["store"]
+        unpublished = result["unpublished"]["store"]
         assert result["unpublished"]["state"] == "stopped"
         at = result["unpublished"]["stopped_in"]
         message = CliRunner().invoke(app, ["status", root.url]).output
         assert f"not published, stopped {'in' if at['done'] < at['blocks'] else 'after'} {at['stage']}." in message
         assert "blocks begun" not in message
         second = lle("run", config, "--set", "neighbors.n_neighbors=9")
-        assert second["store"] == left
+        assert second["store"] == unpublished
         assert second["blocks_reused"]["find_neighbors"] == 3
         assert root.ids() == [first["published"], second["published"]]
 
@@ -198,8 +198,8 @@ class TestPublishing:
             patch.setattr(Versions, "publish", killed)
             CliRunner().invoke(app, ["run", str(job()), "--set", "weights.reg=0.1"])
         assert published_url(str(tmp_path / "run.zarr")) == first["store"]
-        again = lle("run", job(), "--set", "weights.reg=0.1")
-        assert not again["blocks_computed"]
+        second = lle("run", job(), "--set", "weights.reg=0.1")
+        assert not second["blocks_computed"]
 
     def test_bounds_not_met_are_not_published(self, job, tmp_path):
         config = job(prometheus=str(tmp_path / "a.prom"))
@@ -252,12 +252,12 @@ class TestReaders:
     def test_reader_of_a_version_being_deleted_gets_the_next(self, job, tmp_path, monkeypatch):
         root = Versions(str(tmp_path / "run.zarr"))
         first, second = lle("run", job()), lle("run", job(), "--set", "weights.reg=0.1")
-        asked = [first["store"], second["store"]]
+        published = [first["store"], second["store"]]
         Store(first["store"]).put_json(RETIRED, {})
-        monkeypatch.setattr(Versions, "published", lambda self: Store(asked.pop(0)))
+        monkeypatch.setattr(Versions, "published", lambda self: Store(published.pop(0)))
         with reading(root.url) as store:
             assert store.url == second["store"]
-        assert not asked
+        assert not published
         assert not Store(first["store"]).objects.names("_run/readers")
 
     def test_open_run_reads_the_published_version(self, job, tmp_path):
@@ -342,9 +342,9 @@ def test_plan_names_the_steps_that_are_kept(job):
     assert all(row["reused"] == row["tasks"] for row in planned["steps"])
     planned = lle("plan", job(), "--set", "embedding.scale=unit_norm")
     assert planned["from"] == first["published"]
-    kept = {f"{row['stage']}.{row['step']}" for row in planned["steps"] if row["reused"] == row["tasks"]}
-    assert {"solve_weights.solve", "solve_embedding.solve"} <= kept
-    assert "solve_embedding.write" not in kept
+    reused = {f"{row['stage']}.{row['step']}" for row in planned["steps"] if row["reused"] == row["tasks"]}
+    assert {"solve_weights.solve", "solve_embedding.solve"} <= reused
+    assert "solve_embedding.write" not in reused
     computed = lle("run", job(), "--set", "embedding.scale=unit_norm")["blocks_computed"]
     expected: dict[str, int] = {}
     for row in planned["steps"]:
@@ -379,12 +379,14 @@ def test_versions_on_an_object_store(job, tmp_path, monkeypatch):
 def test_versions_that_cannot_be_deleted_do_not_stop_publishing(job, tmp_path, monkeypatch):
     root = Versions(str(tmp_path / "run.zarr"))
     published = [lle("run", job(keep=2), "--set", f"weights.reg={reg}")["published"] for reg in (0.1, 0.2)]
-    left = []
+    unpublished = []
     for _ in range(2):  # killed before they began
-        left.append(root.new_id())
-        root.open(left[-1]).put_json("_run/lock.json", {"host": "elsewhere", "pid": 1, "started": 0, "token": "0"})
-        os.utime(tmp_path / "run.zarr/versions" / left[-1] / "_run/lock.json", (0, 0))
-    stuck, drop = (published[0], left[0]), Versions.drop
+        unpublished.append(root.new_id())
+        root.open(unpublished[-1]).put_json(
+            "_run/lock.json", {"host": "elsewhere", "pid": 1, "started": 0, "token": "0"}
+        )
+        os.utime(tmp_path / "run.zarr/versions" / unpublished[-1] / "_run/lock.json", (0, 0))
+    stuck, drop = (published[0], unpublished[0]), Versions.drop
 
     def refuse(self, version):
         if version in stuck:
@@ -411,35 +413,35 @@ class TestCopies:
         return [RemoteObjects(f"file://{url}") if remote else open_objects(url) for url in urls]
 
     def test_copied_files_are_independent(self, tmp_path, remote):
-        here, there = self.places(tmp_path, remote)
+        target, source = self.places(tmp_path, remote)
         for name in ("x", "deep/er/y"):
-            there.put(name, name.encode())
-        here.put("x", b"old")
-        here.copy(["x", "deep/er/y"], there)
-        assert [here.get(name) for name in here.names("")] == [b"deep/er/y", b"x"]
-        here.put("x", b"new")
-        assert there.get("x") == b"x"
-        there.delete("deep")
-        assert here.get("deep/er/y") == b"deep/er/y"
+            source.put(name, name.encode())
+        target.put("x", b"old")
+        target.copy(["x", "deep/er/y"], source)
+        assert [target.get(name) for name in target.names("")] == [b"deep/er/y", b"x"]
+        target.put("x", b"new")
+        assert source.get("x") == b"x"
+        source.delete("deep")
+        assert target.get("deep/er/y") == b"deep/er/y"
 
     def test_folders_are_copied(self, tmp_path, remote):
-        here, _ = self.places(tmp_path, remote)
+        objects, _ = self.places(tmp_path, remote)
         for name in ("versions/2/a/b", "versions/1/z", "versions/file"):
-            here.put(name, b"")
-        assert here.folders("versions") == ["1", "2"]
-        assert here.folders("nothing") == []
+            objects.put(name, b"")
+        assert objects.folders("versions") == ["1", "2"]
+        assert objects.folders("nothing") == []
 
 
 def test_without_links_the_file_is_copied(tmp_path, monkeypatch):
-    here, there = open_objects(str(tmp_path / "a")), open_objects(str(tmp_path / "b"))
-    there.put("x", b"content")
+    target, source = open_objects(str(tmp_path / "a")), open_objects(str(tmp_path / "b"))
+    source.put("x", b"content")
 
     def refuse(*arguments):
         raise OSError(errno.EXDEV, "other file system")
 
     monkeypatch.setattr(os, "link", refuse)
-    here.copy(["x"], there)
-    assert here.get("x") == b"content"
+    target.copy(["x"], source)
+    assert target.get("x") == b"content"
     assert not (tmp_path / "a/x").samefile(tmp_path / "b/x")
 
 

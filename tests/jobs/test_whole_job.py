@@ -81,10 +81,10 @@ def test_changed_config_reuses_unaffected_steps(tmp_path):
     )
     first = lle("run", config)
     assert not any(first["blocks_reused"].values())
-    again = lle("run", config)
-    assert not again["blocks_computed"]
-    assert again["blocks_reused"] == first["blocks_computed"]
-    assert again["metrics"] == first["metrics"]
+    second = lle("run", config)
+    assert not second["blocks_computed"]
+    assert second["blocks_reused"] == first["blocks_computed"]
+    assert second["metrics"] == first["metrics"]
 
     computed = set(lle("run", config, "--set", "weights.reg=0.01")["blocks_computed"])
     assert computed == {"solve_weights", "assemble_cost", "solve_embedding", "measure_quality", "write_report"}
@@ -105,13 +105,13 @@ def test_a_change_back_and_forth_gives_the_same_bytes(tmp_path):
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 900})
     lle("run", config)
     store = Store(str(tmp_path / "run.zarr"))
-    before = store.read_all("embedding").tobytes()
+    embedding = store.read_all("embedding").tobytes()
     lle("run", config, "--set", "preprocess.scale=standard", "--set", "preprocess.pca=2")
     store = Store(str(tmp_path / "run.zarr"))
     assert store.array("points").shape == (900, 2)
-    assert store.read_all("embedding").tobytes() != before
+    assert store.read_all("embedding").tobytes() != embedding
     lle("run", config)
-    assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == before
+    assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == embedding
 
 
 def test_duplicates_invalid_rows_and_components_are_in_input_order(tmp_path):
@@ -209,13 +209,13 @@ def test_arrays_of_another_search_method_are_not_reused(tmp_path):
         tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 1200}, execution={"block_points": 500}
     )
     lle("run", config)
-    before = Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes()
-    other = ["--set", "neighbors.method=pynndescent", "--set", "input.seed=8"]
-    lle("run", config, *other)
+    embedding = Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes()
+    changes = ["--set", "neighbors.method=pynndescent", "--set", "input.seed=8"]
+    lle("run", config, *changes)
     status = lle("status", tmp_path / "run.zarr")["stages"]["find_neighbors"]["steps"]
     assert set(status) == {"group_cells", "send_members", "search_cells", "merge"}
     lle("run", config)
-    assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == before
+    assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == embedding
 
 
 def test_small_data_are_embedded_for_any_min_component(tmp_path):

@@ -91,8 +91,8 @@ def test_dropped_rows_are_not_shown(figures: list[Figure]) -> None:
     component = one_component(50)
     embedding[:7], component[7:10] = np.nan, -1
     draw_embedding(embedding, component, None, "t")
-    shown = np.asarray(figures[0].axes[0].collections[0].get_offsets())
-    np.testing.assert_allclose(np.sort(shown[:, 0]), np.sort(embedding[10:, 0]))
+    drawn_points = np.asarray(figures[0].axes[0].collections[0].get_offsets())
+    np.testing.assert_allclose(np.sort(drawn_points[:, 0]), np.sort(embedding[10:, 0]))
     assert figures[0].axes[0].get_title(loc="left") == "40 rows"
 
 
@@ -121,19 +121,19 @@ class TestComponentsSideBySide:
         for ax, pair in zip(figures[0].axes[: len(pairs)], pairs, strict=True):
             points = ax.collections[0]
             rows = np.asarray(points.get_array()).astype(int)
-            shown = np.asarray(points.get_offsets())[np.argsort(rows)]
-            assert len(shown) == 108
-            shift = shown - embedding[:, pair]
+            drawn_points = np.asarray(points.get_offsets())[np.argsort(rows)]
+            assert len(drawn_points) == 108
+            shift = drawn_points - embedding[:, pair]
             boxes = []
             for label in range(6):
                 part = component == label
                 np.testing.assert_allclose(shift[part] - shift[part][0], 0, atol=1e-9)
-                boxes.append((shown[part].min(axis=0), shown[part].max(axis=0)))
+                boxes.append((drawn_points[part].min(axis=0), drawn_points[part].max(axis=0)))
             for i, (low, high) in enumerate(boxes):
                 assert not any(((low < b) & (a < high)).all() for a, b in boxes[:i])
             (x_low, x_high), (y_low, y_high) = ax.get_xlim(), ax.get_ylim()
-            assert (shown > [x_low, y_low]).all()
-            assert (shown < [x_high, y_high]).all()
+            assert (drawn_points > [x_low, y_low]).all()
+            assert (drawn_points < [x_high, y_high]).all()
             assert ax.get_aspect() == 1.0
 
     def test_labels_name_component_and_number_of_points(self, figures: list[Figure]) -> None:
@@ -163,9 +163,9 @@ class TestComponentsSideBySide:
         embedding[:4] = 80.0
         draw_embedding(embedding, np.repeat(np.arange(2, dtype=np.int32), [6000, 3000]), None, "t")
         ax = figures[0].axes[0]
-        shown = len(ax.collections[0].get_offsets())
-        assert ax.get_title(loc="right") == f"{9000 - shown} outside the view"
-        assert 4 <= 9000 - shown < 60
+        n_drawn = len(ax.collections[0].get_offsets())
+        assert ax.get_title(loc="right") == f"{9000 - n_drawn} outside the view"
+        assert 4 <= 9000 - n_drawn < 60
         assert ax.get_xlim()[1] < 3
 
     @pytest.mark.parametrize("seed", seeds(3, 11, 29))
@@ -302,8 +302,8 @@ class TestAggregation:
         return raster
 
     def test_mean_of_the_value(self, figures: list[Figure]) -> None:
-        left = np.random.default_rng(79).uniform(size=(40_000, 2))[:, 0] < 0.5
-        raster = self.draw(figures, ColorSource(np.where(left, -2.0, 4.0), "continuous", None, "v"))
+        in_left_half = np.random.default_rng(79).uniform(size=(40_000, 2))[:, 0] < 0.5
+        raster = self.draw(figures, ColorSource(np.where(in_left_half, -2.0, 4.0), "continuous", None, "v"))
         third = raster.shape[1] // 3
         np.testing.assert_allclose(raster[:, :third][np.isfinite(raster[:, :third])], -2.0)
         np.testing.assert_allclose(raster[:, -third:][np.isfinite(raster[:, -third:])], 4.0)

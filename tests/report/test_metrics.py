@@ -69,9 +69,9 @@ class TestCollect:
         assert collected()[key] == pytest.approx(value) if isinstance(value, float) else collected()[key] == value
 
     def test_solver_is_that_of_the_largest_component_but_all_must_converge(self):
-        found = collected()
-        assert found["solver"] == {**SOLVED[0]["stats"], "converged": False}
-        assert [solver["converged"] for solver in found["solvers"]] == [True, False]
+        metrics = collected()
+        assert metrics["solver"] == {**SOLVED[0]["stats"], "converged": False}
+        assert [solver["converged"] for solver in metrics["solvers"]] == [True, False]
         assert collected({**STEPS, ("solve_embedding", "solve"): SOLVED[:1]})["solver"]["converged"] is True
 
     def test_closed_classes_of_components_that_are_embedded(self):
@@ -82,19 +82,19 @@ class TestCollect:
         assert collected(before_the_solve)["closed_classes_embedded"] == {"components": 3, "classes": 16}
 
     def test_costs_by_stage(self):
-        found = collected()
-        assert found["seconds"] == {"ingest": 2.5, "mend_graph": 2.5, "solve_weights": 1.25, "assemble_cost": 1.25,
+        metrics = collected()
+        assert metrics["seconds"] == {"ingest": 2.5, "mend_graph": 2.5, "solve_weights": 1.25, "assemble_cost": 1.25,
                                     "solve_embedding": 2.5, "measure_quality": 3.75}  # fmt: skip
-        assert found["peak_bytes"]["ingest"] == 11 * 11
-        assert found["peak_bytes"]["assemble_cost"] == 6 * 12
-        assert found["blocks"] == {"ingest": 3, "mend_graph": 2, "solve_weights": 2, "assemble_cost": 3,
+        assert metrics["peak_bytes"]["ingest"] == 11 * 11
+        assert metrics["peak_bytes"]["assemble_cost"] == 6 * 12
+        assert metrics["blocks"] == {"ingest": 3, "mend_graph": 2, "solve_weights": 2, "assemble_cost": 3,
                                    "solve_embedding": 3, "measure_quality": 3}  # fmt: skip
 
     def test_cost_of_the_report_itself_is_not_included(self):
         reports, key = reports_of(STEPS) | {("write_report", "write"): []}, ("write_report", "write")
-        found = collect(reports, {step: {} for step in reports}, 84, 6)
-        assert key[0] in found["seconds"]
-        assert key[0] not in found["peak_bytes"].keys() | found["blocks"].keys()
+        metrics = collect(reports, {step: {} for step in reports}, 84, 6)
+        assert key[0] in metrics["seconds"]
+        assert key[0] not in metrics["peak_bytes"].keys() | metrics["blocks"].keys()
 
     def test_the_documented_keys_are_there_from_the_start(self):
         promised = {
@@ -107,11 +107,11 @@ class TestCollect:
         assert set(collect({}, {}, 0, None)) == set(collected())
 
     def test_metrics_of_missing_steps_are_none(self):
-        found = collect({}, {}, 84, None)
+        metrics = collect({}, {}, 84, None)
         empty = {"n_input", "seconds", "peak_bytes", "blocks", "dropped"}
-        assert {key for key, value in found.items() if value is not None} == empty
+        assert {key for key, value in metrics.items() if value is not None} == empty
 
     @pytest.mark.parametrize("n_steps", range(len(STEPS) + 1))
     def test_metrics_of_an_unfinished_run_can_be_written(self, n_steps):
-        found = collected(dict(list(STEPS.items())[:n_steps]))
-        assert json.loads(json.dumps(found)) == found
+        metrics = collected(dict(list(STEPS.items())[:n_steps]))
+        assert json.loads(json.dumps(metrics)) == metrics

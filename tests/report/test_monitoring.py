@@ -31,8 +31,8 @@ def written(tmp_path_factory) -> dict[str, dict[str, set[str]]]:
     """Values of each label of each metric in the file of a complete run of a store with versions."""
     path = tmp_path_factory.mktemp("textfile") / "lle.prom"
     pointer = {"version": "v1", "when": "2026-01-02T03:05:00+00:00"}
-    with reported(str(path), "runs/x.zarr", lambda: pointer) as done:
-        done(SimpleNamespace(metrics=METRICS, computed={"ingest": 3}, reused={}, unchanged=False))
+    with reported(str(path), "runs/x.zarr", lambda: pointer) as report_result:
+        report_result(SimpleNamespace(metrics=METRICS, computed={"ingest": 3}, reused={}, unchanged=False))
     labels: dict[str, dict[str, set[str]]] = {}
     for family in parser.text_string_to_metric_families(path.read_text()):
         for sample in family.samples:
@@ -73,10 +73,10 @@ def test_every_alert_says_what_happened_and_what_to_do():
 
 def test_panels_do_not_overlap_and_choose_data_source_and_store():
     cells = [
-        (place["x"] + right, place["y"] + down)
+        (place["x"] + column, place["y"] + row)
         for place in (panel["gridPos"] for panel in DASHBOARD["panels"])
-        for right in range(place["w"])
-        for down in range(place["h"])
+        for column in range(place["w"])
+        for row in range(place["h"])
     ]
     assert len(set(cells)) == len(cells)
     assert max(x for x, _ in cells) < 24
@@ -105,8 +105,8 @@ class TestByPromtool:
     def test_each_outcome_raises_its_alert_only(self, tmp_path, error, metrics, alert):
         with_values = SimpleNamespace(metrics={**METRICS, **metrics}, computed={}, reused={}, unchanged=False)
         path = tmp_path / "lle.prom"
-        with reported(str(path), "s") as done:
-            done(with_values)
+        with reported(str(path), "s") as report_result:
+            report_result(with_values)
         if error is not None:
             try:
                 with reported(str(path), "s"):

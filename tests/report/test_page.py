@@ -113,20 +113,20 @@ class Reader(HTMLParser):
 
 
 def tile(metrics: dict[str, Any], label: str) -> Tile:
-    (found,) = [tile for tile in headline({**METRICS, **metrics}, CONFIG) if tile.label == label]
-    return found
+    (match,) = [tile for tile in headline({**METRICS, **metrics}, CONFIG) if tile.label == label]
+    return match
 
 
 def test_page_shows_the_numbers() -> None:
     text = Reader(render_page(METRICS, CONFIG, None, ARRAYS)).text
-    shown = [
+    expected = [
         "roll.zarr", "300,000 rows · 3 features · 12 neighbours · 2 coordinates", "no warnings", "299,876", "0.9963",
         "0.9948 to 0.9974", "3.7012e-13", "4.4e-11", "169,050", "56.4 %", "0.03", "1 min 10 s", "1 h 02 min", "3.0 GiB",
         "1.0 MiB", "factored", "LU of A fits", "31,200,001", "1.5 GiB", "12,912,345", "43.1 for each point", "0.00231",
         "77", "small component", "100", "0.033 %", "equal to an earlier row", "299,876 × 3", "input unit", "a < b & c",
         "0.9984", "numpy 2.4.6", "min_recall: 0.9",
     ]  # fmt: skip
-    assert [word for word in shown if word not in text] == []
+    assert [word for word in expected if word not in text] == []
     assert "not measured" not in text
 
 
@@ -254,10 +254,10 @@ def test_everything_is_escaped() -> None:
 
 
 def test_page_shows_time_and_version() -> None:
-    told = {**METRICS, "finished": "2026-01-02T03:04:05+00:00", "version": "20260102T030405Z-9f3e"}
-    text = Reader(render_page(told, CONFIG, None, [])).text
+    metrics = {**METRICS, "finished": "2026-01-02T03:04:05+00:00", "version": "20260102T030405Z-9f3e"}
+    text = Reader(render_page(metrics, CONFIG, None, [])).text
     assert "Version 20260102T030405Z-9f3e · finished 2026-01-02 03:04 UTC · published if" in text
-    text = Reader(render_page({**told, "version": None}, CONFIG, None, [])).text
+    text = Reader(render_page({**metrics, "version": None}, CONFIG, None, [])).text
     assert "Finished 2026-01-02 03:04 UTC" in text
     assert "published" not in text
 
@@ -275,8 +275,10 @@ def test_picture_with_a_remark_has_a_caption() -> None:
 
 
 def test_alignment_is_shown_with_its_residual() -> None:
-    one = {"component": 0, "rows_shared": 41_234, "residual_before": 1.431, "residual_after": 0.0123}
-    text = Reader(render_page({**METRICS, "alignment": {"components": [one], "reason": ""}}, CONFIG, None, [])).text
+    component = {"component": 0, "rows_shared": 41_234, "residual_before": 1.431, "residual_after": 0.0123}
+    text = Reader(
+        render_page({**METRICS, "alignment": {"components": [component], "reason": ""}}, CONFIG, None, [])
+    ).text
     assert "Change before Change after 0 41,234 1.4 0.012" in text
     first = {"components": [], "reason": "no earlier embedding"}
     assert "Nothing was aligned: no earlier" in Reader(render_page({**METRICS, "alignment": first}, "", None, [])).text
@@ -290,19 +292,19 @@ def test_warnings_are_shown_first() -> None:
 
 
 def test_verdict_is_the_first_sentence() -> None:
-    told = {**METRICS, "verdict": "Neighbours fell from 98 % to 72 %.", "finished": "2026-01-02T03:04:05+00:00"}
-    text = Reader(render_page(told, CONFIG, None, [])).text
+    metrics = {**METRICS, "verdict": "Neighbours fell from 98 % to 72 %.", "finished": "2026-01-02T03:04:05+00:00"}
+    text = Reader(render_page(metrics, CONFIG, None, [])).text
     assert "2 coordinates Neighbours fell from 98 % to 72 %. Finished 2026-01-02" in text
-    assert 'class="verdict"' in render_page(told, CONFIG, None, [])
-    assert 'class="verdict warning"' in render_page({**told, "warnings": ["hit"]}, CONFIG, None, [])
+    assert 'class="verdict"' in render_page(metrics, CONFIG, None, [])
+    assert 'class="verdict warning"' in render_page({**metrics, "warnings": ["hit"]}, CONFIG, None, [])
 
 
 def test_stopped_run_is_not_called_finished() -> None:
     stopped = {**METRICS, "stopped": {"stage": "solve_embedding", "running": False}, "finished": None}
     text = Reader(render_page({**stopped, "dropped": {}, "rows_placed": None}, CONFIG, None, [])).text
     assert "not finished" in text
-    for wrong in ("Finished", "no warnings", "Every row has"):
-        assert wrong not in text
+    for phrase in ("Finished", "no warnings", "Every row has"):
+        assert phrase not in text
     assert "running" in Reader(render_page({**stopped, "stopped": {"running": True}}, CONFIG, None, [])).text
 
 
@@ -370,9 +372,9 @@ def test_badge_counts_warnings_and_not_tiles() -> None:
     ],
 )
 def test_verdicts(metrics: dict[str, Any], label: str, value: str, state: str, words: str) -> None:
-    found = tile(metrics, label)
-    assert (found.value, found.state) == (value, state)
-    assert words in found.sentence
+    actual = tile(metrics, label)
+    assert (actual.value, actual.state) == (value, state)
+    assert words in actual.sentence
 
 
 def test_no_verdict_without_a_bound() -> None:
@@ -401,9 +403,9 @@ def test_coordinates_with_problems_are_marked() -> None:
 
 
 def test_spectra_of_one_component_given_as_plain_list() -> None:
-    (found,) = spectra({"eigenvalues": [1e-9, 2e-9], "redundancy": [None, 0.5], "n_points": 10}, None)
-    assert found.n_points == 10
-    assert [row.redundancy for row in found.coordinates] == [None, 0.5]
+    (spectrum,) = spectra({"eigenvalues": [1e-9, 2e-9], "redundancy": [None, 0.5], "n_points": 10}, None)
+    assert spectrum.n_points == 10
+    assert [row.redundancy for row in spectrum.coordinates] == [None, 0.5]
 
 
 def test_many_components_are_folded() -> None:
@@ -477,13 +479,13 @@ def test_quality_is_shown_with_intervals():
     assert "from 37 points" in plain
     assert "neighbourhood hit" not in plain
     assert "residual variance, affine" not in plain
-    known = {
+    metrics = {
         "neighborhood_hit": measured,
         "neighborhood_hit_input": None,
         "residual_variance_truth": measured,
         "residual_variance_affine": measured,
         "regression_residual": [measured, {**measured, "value": 0.0123}],
     }
-    page = render_page({**METRICS, **known}, CONFIG, None, ARRAYS)
-    for said in ("neighbourhood hit in the data", "residual variance, affine", "coordinate 2: new", "0.0123 (0.4012"):
-        assert said in page
+    page = render_page({**METRICS, **metrics}, CONFIG, None, ARRAYS)
+    for phrase in ("neighbourhood hit in the data", "residual variance, affine", "coordinate 2: new", "0.0123 (0.4012"):
+        assert phrase in page

@@ -32,8 +32,8 @@ def lab(colors: list[str], vision: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("vision", [np.eye(3), PROTAN, DEUTAN], ids=["all cones", "no red cones", "no green cones"])
 def test_eight_classes_differ_for_every_common_vision(vision: np.ndarray) -> None:
     """Orange and green of tab10 are 5 apart without red cones."""
-    seen = lab(class_colors(8), vision)
-    distances = np.linalg.norm(seen[:, None] - seen, axis=2) + 1e3 * np.eye(8)
+    perceived_colors = lab(class_colors(8), vision)
+    distances = np.linalg.norm(perceived_colors[:, None] - perceived_colors, axis=2) + 1e3 * np.eye(8)
     assert distances.min() > 9.0
 
 

@@ -32,22 +32,22 @@ METRICS = {
 
 def read(path) -> dict[tuple, float]:
     """Value by name and labels but for the store; every sample must carry that."""
-    found = {}
+    samples = {}
     for family in parser.text_string_to_metric_families(path.read_text()):
         assert family.documentation == HELP[family.name]
         for sample in family.samples:
             labels = dict(sample.labels)
             assert labels.pop("store")
-            found[sample.name, *sorted(labels.values())] = sample.value
-    return found
+            samples[sample.name, *sorted(labels.values())] = sample.value
+    return samples
 
 
 def report(path, result=None, error=None) -> dict[tuple, float]:
     try:
-        with reported(str(path), "runs/x.zarr") as done:
+        with reported(str(path), "runs/x.zarr") as report_result:
             if error is not None:
                 raise error
-            done(result)
+            report_result(result)
     except LleError:
         pass
     return read(path)
@@ -55,7 +55,7 @@ def report(path, result=None, error=None) -> dict[tuple, float]:
 
 class TestFile:
     def test_file_has_the_values_of_the_metrics(self, tmp_path):
-        found = report(tmp_path / "lle.prom", Result(METRICS, {"ingest": 3, "solve": 2}, {"ingest": 11}))
+        samples = report(tmp_path / "lle.prom", Result(METRICS, {"ingest": 3, "solve": 2}, {"ingest": 11}))
         expected = {
             ("lle_run_success",): 1, ("lle_run_exit_code",): 0, ("lle_rows", "input"): 101, ("lle_rows", "points"): 97,
             ("lle_blocks", "computed"): 5, ("lle_blocks", "reused"): 11, ("lle_recall", "value"): 0.93,
@@ -63,8 +63,8 @@ class TestFile:
             ("lle_converged",): 1, ("lle_warnings",): 3, ("lle_stage_seconds", "ingest"): 1.5,
             ("lle_stage_seconds", "solve"): 2.5, ("lle_stage_peak_bytes", "ingest"): 7,
         }  # fmt: skip
-        assert {key: found[key] for key in expected} == expected
-        assert found["lle_run_timestamp_seconds",] == found[LAST_SUCCESS,] == pytest.approx(time.time(), abs=60)
+        assert {key: samples[key] for key in expected} == expected
+        assert samples["lle_run_timestamp_seconds",] == samples[LAST_SUCCESS,] == pytest.approx(time.time(), abs=60)
 
     @pytest.mark.parametrize(("error", "code"), [(ConfigError("a"), 2), (BoundsNotMet("b"), 3), (LleError("c"), 1),
                                                  (Interrupted(15), 143)])  # fmt: skip
@@ -80,8 +80,12 @@ class TestFile:
     def test_missed_bound_shows_the_value_that_was_reached(self, tmp_path):
         missed = BoundsNotMet("the recall is too low")
         missed.result = Result(METRICS, {"ingest": 3})
-        found = report(tmp_path / "lle.prom", error=missed)
-        assert (found["lle_run_exit_code",], found["lle_recall", "value"], found["lle_rows", "input"]) == (3, 0.93, 101)
+        samples = report(tmp_path / "lle.prom", error=missed)
+        assert (samples["lle_run_exit_code",], samples["lle_recall", "value"], samples["lle_rows", "input"]) == (
+            3,
+            0.93,
+            101,
+        )
 
     def test_unexpected_error_has_exit_code_one(self, tmp_path):
         path = tmp_path / "lle.prom"
@@ -91,8 +95,8 @@ class TestFile:
         assert (LAST_SUCCESS,) not in read(path)
 
     def test_unknown_values_have_no_samples(self, tmp_path):
-        found = report(tmp_path / "lle.prom", Result({"recall": None, "residuals": None, "n_points": None}))
-        assert {key[0] for key in found} == {
+        samples = report(tmp_path / "lle.prom", Result({"recall": None, "residuals": None, "n_points": None}))
+        assert {key[0] for key in samples} == {
             "lle_run_success", "lle_run_exit_code", "lle_run_timestamp_seconds", LAST_SUCCESS, "lle_run_seconds",
             "lle_blocks", "lle_warnings",
         }  # fmt: skip
@@ -100,8 +104,8 @@ class TestFile:
     def test_values_of_an_alignment(self, tmp_path):
         components = [{"component": 0, "rows_shared": 41, "residual_after": 0.02},
                       {"component": 1, "rows_shared": 3, "residual_after": None}]  # fmt: skip
-        found = report(tmp_path / "lle.prom", Result({**METRICS, "alignment": {"components": components}}))
-        assert {key: value for key, value in found.items() if "alignment" in key[0]} == {
+        samples = report(tmp_path / "lle.prom", Result({**METRICS, "alignment": {"components": components}}))
+        assert {key: value for key, value in samples.items() if "alignment" in key[0]} == {
             ("lle_alignment_rows",): 44, ("lle_alignment_residual", "0"): 0.02,
         }  # fmt: skip
 
@@ -114,23 +118,23 @@ class TestFile:
         def down():
             raise StoreError("the store is down")
 
-        def after(published, error=None, store='runs/"x".zarr') -> dict:
-            with contextlib.suppress(LleError), reported(str(path), store, published) as done:
+        def samples_of_run(published, error=None, store='runs/"x".zarr') -> dict:
+            with contextlib.suppress(LleError), reported(str(path), store, published) as report_result:
                 if error is not None:
                     raise error
-                done(Result(METRICS, unchanged=True))
+                report_result(Result(METRICS, unchanged=True))
             return read(path)
 
-        good = after(up)
+        good = samples_of_run(up)
         assert good["lle_run_unchanged",] == 1
         for _ in range(2):
-            found = after(down, StoreError("refused"))
+            samples = samples_of_run(down, StoreError("refused"))
             for name in (("lle_published", "20260102T030405Z-9f3e"), ("lle_published_timestamp_seconds",)):
-                assert found[name] == good[name]
-            assert found["lle_run_unchanged",] == 0, "a run that failed has not found that nothing changed"
-        assert ("lle_published_timestamp_seconds",) not in after(down, StoreError("refused"), store="another")
-        after(up)
-        assert ("lle_published_timestamp_seconds",) not in after(lambda: None, StoreError("none is published"))
+                assert samples[name] == good[name]
+            assert samples["lle_run_unchanged",] == 0, "a run that failed has not found that nothing changed"
+        assert ("lle_published_timestamp_seconds",) not in samples_of_run(down, StoreError("refused"), store="another")
+        samples_of_run(up)
+        assert ("lle_published_timestamp_seconds",) not in samples_of_run(lambda: None, StoreError("none is published"))
 
     def test_labels_are_escaped(self):
         registry = registry_of({"lle_rows": [({"store": 'a"b\\c\nd'}, 1.0)]})
@@ -141,18 +145,18 @@ class TestFile:
         report(tmp_path / "lle.prom", Result(METRICS))
         assert os.listdir(tmp_path) == ["lle.prom"]
 
-    @pytest.mark.parametrize(("name", "said"), [("nowhere/lle.prom", "does not exist"), ("lle.txt", "end in .prom")])
-    def test_unwritable_file_is_detected_before_the_run(self, tmp_path, name, said):
+    @pytest.mark.parametrize(("name", "message"), [("nowhere/lle.prom", "does not exist"), ("lle.txt", "end in .prom")])
+    def test_unwritable_file_is_detected_before_the_run(self, tmp_path, name, message):
         ran = []
-        with pytest.raises(ConfigError, match=said), reported(str(tmp_path / name), "s"):
+        with pytest.raises(ConfigError, match=message), reported(str(tmp_path / name), "s"):
             ran.append(1)
         assert ran == []
 
     def test_folder_deleted_during_the_run_does_not_lose_the_result(self, tmp_path, capsys):
         folder = tmp_path / "later"
         folder.mkdir()
-        with reported(str(folder / "lle.prom"), "s") as done:
-            done(Result())
+        with reported(str(folder / "lle.prom"), "s") as report_result:
+            report_result(Result())
             folder.rmdir()
         assert "could not be written" in capsys.readouterr().err
 
@@ -164,11 +168,11 @@ def test_file_after_a_run_and_after_a_refused_run(tmp_path):
         output={"prometheus": str(path)},
     )  # fmt: skip
     metrics = lle("run", config)["metrics"]
-    found = read(path)
-    assert found["lle_rows", "points"] == metrics["n_points"] == 700
-    assert found["lle_residual_max",] == max(max(row) for row in metrics["residuals"])
-    assert found["lle_recall", "value"] == metrics["recall"]["value"]
+    samples = read(path)
+    assert samples["lle_rows", "points"] == metrics["n_points"] == 700
+    assert samples["lle_residual_max",] == max(max(row) for row in metrics["residuals"])
+    assert samples["lle_recall", "value"] == metrics["recall"]["value"]
     refused = CliRunner().invoke(app, ["run", str(config), "--json", "--set", "neighbors.n_neighbors=900"])
     assert refused.exit_code == 2
     assert read(path)["lle_run_exit_code",] == 2
-    assert read(path)[LAST_SUCCESS,] == found[LAST_SUCCESS,]
+    assert read(path)[LAST_SUCCESS,] == samples[LAST_SUCCESS,]

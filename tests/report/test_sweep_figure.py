@@ -49,13 +49,15 @@ def drawn(monkeypatch):
 
 def texts(figure: matplotlib.figure.Figure) -> list:
     renderer = FigureCanvasAgg(figure).get_renderer()
-    found = [text for text in figure.findobj(matplotlib.text.Text) if text.get_text().strip() and text.get_visible()]
-    return [(text.get_text(), text.get_window_extent(renderer)) for text in found]
+    visible = [text for text in figure.findobj(matplotlib.text.Text) if text.get_text().strip() and text.get_visible()]
+    return [(text.get_text(), text.get_window_extent(renderer)) for text in visible]
 
 
 def overlaps(figure) -> list[tuple[str, str]]:
-    found = texts(figure)
-    return [(a, b) for number, (a, here) in enumerate(found) for b, there in found[:number] if here.overlaps(there)]
+    labels = texts(figure)
+    return [
+        (a, b) for number, (a, box) in enumerate(labels) for b, other_box in labels[:number] if box.overlaps(other_box)
+    ]
 
 
 LISTS = [
@@ -75,7 +77,7 @@ GRIDS = [
 @pytest.mark.parametrize("one_range", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("values", [*LISTS, *GRIDS], ids=["alone", "parts", "one key", "many", "two keys", "four keys"])
 def test_labels_do_not_overlap_points_edges_or_each_other(drawn, values, one_range):
-    cells = [cell(one, rising(1 if one_range else number + 1)) for number, one in enumerate(values)]
+    cells = [cell(label, rising(1 if one_range else number + 1)) for number, label in enumerate(values)]
     draw_contact_sheet(cells, "sheet: some experiments; and what their axes are, in a line")
     [figure] = drawn
     assert overlaps(figure) == []

@@ -71,12 +71,12 @@ def test_gravest_finding_comes_first(grave: int) -> None:
 
 
 def test_good_embedding_says_what_was_kept() -> None:
-    kept = "Neighbours in the embedding are neighbours in the data (trustworthiness 0.971, continuity 0.980)"
-    assert verdict(GOOD, CONFIG) == f"{kept}, and 95 % of them have the same species (98 % in the data)."
+    sentence = "Neighbours in the embedding are neighbours in the data (trustworthiness 0.971, continuity 0.980)"
+    assert verdict(GOOD, CONFIG) == f"{sentence}, and 95 % of them have the same species (98 % in the data)."
     unlabelled = {**GOOD, "neighborhood_hit": None, "neighborhood_hit_input": None}
-    assert verdict(unlabelled, CONFIG) == f"{kept}."
+    assert verdict(unlabelled, CONFIG) == f"{sentence}."
     far = {**unlabelled, "residual_variance": {"value": 0.44}}
-    assert verdict(far, CONFIG) == f"{kept}. Long distances are not those along the data (residual variance 0.44)."
+    assert verdict(far, CONFIG) == f"{sentence}. Long distances are not those along the data (residual variance 0.44)."
 
 
 def test_most_neighbors_between_the_bounds() -> None:

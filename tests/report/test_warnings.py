@@ -157,9 +157,15 @@ class TestAlignment:
 
     @staticmethod
     def said(reason="", scale="unit_covariance", **component):
-        one = {"component": 0, "rows_shared": 41, "residual_before": 1.43, "residual_after": 0.1, "size_ratio": 1.0}
+        defaults = {
+            "component": 0,
+            "rows_shared": 41,
+            "residual_before": 1.43,
+            "residual_after": 0.1,
+            "size_ratio": 1.0,
+        }
         report = {"previous": "this store", "scale": scale, "reason": reason,
-                  "components": [] if reason else [{**one, **component}]}  # fmt: skip
+                  "components": [] if reason else [{**defaults, **component}]}  # fmt: skip
         return warnings({**METRICS, "alignment": report}, CONFIG)
 
     def test_no_warning_for_stable_coordinates_or_a_first_run(self):
@@ -173,8 +179,8 @@ class TestAlignment:
     @pytest.mark.parametrize(("ratio", "angle", "moved"), [(0.5, 0.1, False), (0.5, 1.0, True), (0.1, 0.2, False)])
     def test_change_of_size_by_the_number_of_points_is_no_warning_at_unit_norm(self, ratio, angle, moved):
         """Half as large coordinates, turned in a direction that no rotation takes back."""
-        left = abs(ratio * complex(math.cos(angle), math.sin(angle)) - 1.0)
-        assert bool(self.said(scale="unit_norm", residual_after=left, size_ratio=ratio)) is moved
+        residual = abs(ratio * complex(math.cos(angle), math.sin(angle)) - 1.0)
+        assert bool(self.said(scale="unit_norm", residual_after=residual, size_ratio=ratio)) is moved
 
     def test_components_without_alignment_are_a_warning(self):
         [sentence] = self.said(rows_shared=0, residual_after=None, size_ratio=None)
