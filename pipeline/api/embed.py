@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import sys
@@ -20,7 +19,7 @@ from ..config.models import Config, check_config
 from ..core.errors import ConfigError, StoreError
 from ..core.machine import reproducible_environment
 from ..engine.plan import RunResult
-from ..engine.progress import RunProgress
+from ..engine.progress import RunProgress, SilentProgress
 from ..inputs import ColumnRoles
 from ..jobs.layout import fits_memory
 from ..jobs.run import run
@@ -167,7 +166,7 @@ def column_names(X: Any) -> list[str] | None:
 def _progress(verbose: bool, config: Config) -> RunProgress:
     if verbose and in_notebook():
         return NotebookProgress(list(stages_of(config.method)))
-    return RunProgress(sys.stderr if verbose else io.StringIO())
+    return RunProgress(sys.stderr) if verbose else SilentProgress()
 
 
 def _complete_config(X: Any, sections: dict[str, Any], folder: Path, labels: Any) -> Config:

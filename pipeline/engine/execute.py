@@ -5,11 +5,10 @@ The task itself writes the block's marker after its data, so a block that finish
 
 import contextlib
 import math
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,13 +17,13 @@ import psutil
 from distributed import Client, as_completed
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
-from threadpoolctl import ThreadpoolController
 
 from ..clusters.version_check import check_versions, require_versions, required_versions
 from ..core import stage_caches
 from ..core.address_space import explained
 from ..core.errors import CorruptChunk, LleError, StageIncomplete, StoreError, gib
 from ..core.machine import available_memory, peak_bytes
+from ..core.threads import forget_pools, limited_threads
 from ..storage.store import Store
 from . import checkpoint, subprocess_call, task_costs
 from .plan import DRIVER, WHOLE_DATA, WORKER, BlockReport, Step
@@ -237,11 +236,11 @@ def run_task(url: str, step: Step, fingerprint: str, block: int) -> BlockReport:
     stage_caches.begin_stage(step.stage)
     base_bytes = _reset_peak()
     started = time.perf_counter()
-    limits: Any = contextlib.nullcontext() if step.runs.all_cores else _pools(len(sys.modules)).limit(limits=1)
+    limits: Any = contextlib.nullcontext() if step.runs.all_cores else limited_threads(1)
     with limits:
         report = step.function(store, block, **step.decides.parameters, **step.runs.resources)
     if step.runs.all_cores:
-        _pools.cache_clear()  # the step has loaded MKL, which does not change the number of Python modules
+        forget_pools()  # the step has loaded MKL, which does not change the number of Python modules
     seconds = time.perf_counter() - started
     peak = max(peak_bytes(), report.pop("peak_bytes", 0))  # the step may have used a subprocess
     result = BlockReport(block, round(seconds, 4), peak, report, base_bytes, tuple(sorted(store.bundles_written)))
@@ -327,12 +326,6 @@ def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:
     more = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
     head = f"{step.stage}.{step.name}: {len(failures)} of {step.n_blocks} blocks failed; finished blocks are kept:"
     return "\n".join([head, *shown, *more, "Run the same command again to retry the failed blocks."])
-
-
-@lru_cache(maxsize=1)
-def _pools(n_modules: int) -> ThreadpoolController:
-    """Controller of the thread pools of all loaded libraries; a new one if more modules were loaded."""
-    return ThreadpoolController()
 
 
 def _reset_peak() -> int:

@@ -1,5 +1,6 @@
 """Progress of a run on stderr: bars on a terminal, lines in a log, or JSON."""
 
+import io
 import json
 import sys
 import threading
@@ -158,6 +159,22 @@ def _counted(count: int, noun: str) -> str:
     ('1 block', '1,200 blocks')
     """
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+class SilentProgress(RunProgress):
+    """Counts blocks and prints nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(io.StringIO())
+
+    def say(self, text: str) -> None:
+        """Nothing is printed."""
+
+    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
+        self.reused[step.stage] = self.reused.get(step.stage, 0) + done
+
+    def end(self, step: Step, seconds: float, computed: int) -> None:
+        """Nothing is printed."""
 
 
 class JsonProgress(RunProgress):

@@ -14,7 +14,16 @@ from scipy.sparse import csr_array
 
 from ..core.errors import LleError
 from .eigensolver.solve import bottom_eigenpairs
-from .factors.choose_reg import TRIAL_REGS, LocalVariance, RegChoice, choose_by_trial, choose_reg, local_variance
+from .factors.choose_reg import (
+    TRIAL_REGS,
+    LocalVariance,
+    RegChoice,
+    choose_by_trial,
+    choose_reg,
+    local_variance,
+    same_neighborhoods,
+    sufficient_quality,
+)
 from .factors.cost_matrix import local_factor
 from .factors.lle_weights import barycenter_weights
 from .graph.connectivity import Edges, neighbor_graph, weak_components
@@ -76,8 +85,11 @@ def reg_by_trial(points: Float64, local: RegChoice, k: int, n_components: int, r
         for part in _batches(len(inside), k, points.shape[1])
     ]
     variance = LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    quality = trial_trustworthiness(component, lists, TRIAL_REGS, rule, n_components)
-    return choose_by_trial(local, choose_reg(variance, n_components), quality, len(inside))
+    sample = choose_reg(variance, n_components)
+    if not same_neighborhoods(local, sample):
+        return local
+    quality = trial_trustworthiness(component, lists, TRIAL_REGS, rule, n_components, sufficient_quality(local))
+    return choose_by_trial(local, sample, quality, len(inside))
 
 
 def _trial_lists(points: Float64, k: int) -> tuple[npt.NDArray[np.int64], NeighborLists]:
@@ -94,9 +106,12 @@ def _trial_lists(points: Float64, k: int) -> tuple[npt.NDArray[np.int64], Neighb
 
 
 def trial_trustworthiness(
-    points: Float64, lists: NeighborLists, regs: Sequence[float], rule: str, n_components: int
-) -> Float64:
+    points: Float64, lists: NeighborLists, regs: Sequence[float], rule: str, n_components: int,
+    sufficient: float = np.inf,
+) -> Float64:  # fmt: skip
     """Trustworthiness of the LLE of (n, d) points with each of `regs`: (len(regs),); NaN where the solver fails.
+
+    The values after the first `sufficient` one are not tried; they are NaN too.
 
     Args:
         points: (n, d), one weak component.
@@ -113,6 +128,8 @@ def trial_trustworthiness(
         except LleError:
             continue
         values[position] = _mean_trustworthiness(points, embedding, lists.ids.shape[1])
+        if values[position] >= sufficient:
+            break
     return values
 
 

@@ -18,8 +18,8 @@ from pipeline.config.models import load_config
 from pipeline.core.errors import StoreError
 from pipeline.engine import progress
 from pipeline.engine.checkpoint import marker_name, recorded_steps
-from pipeline.engine.plan import Decides, Runs, Step
-from pipeline.engine.progress import JsonProgress, RunProgress
+from pipeline.engine.plan import BlockReport, Decides, Runs, Step
+from pipeline.engine.progress import JsonProgress, RunProgress, SilentProgress
 from pipeline.jobs import run as runs
 from pipeline.stages.registry import STAGES
 from pipeline.storage.store import Store
@@ -257,3 +257,16 @@ def test_performance_report_is_saved(config, tmp_path):
     content = page.read_text()
     assert "assemble_cost.merge" in content
     assert not re.search(r'<script[^>]*src="http', content)  # opens offline
+
+
+def test_silent_progress_counts_blocks_and_starts_no_thread(capsys):
+    step, threads = Step("ingest", "read", lambda store, block: {}, 3, Decides({}), Runs(0)), threading.active_count()
+    message = SilentProgress()
+    message.begin(step, 1, lambda: "state")
+    assert threading.active_count() == threads
+    message.advance(step, BlockReport(1, 0.1, 1, {}))
+    message.end(step, 0.1, 1)
+    message.end_stage("ingest", 0.1, 1)
+    message.stop()
+    assert (message.computed, message.reused) == ({"ingest": 1}, {"ingest": 1})
+    assert capsys.readouterr() == ("", "")

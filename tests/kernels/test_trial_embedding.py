@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from sklearn.manifold import LocallyLinearEmbedding, trustworthiness
 
-from pipeline.kernels.factors.choose_reg import SURFACE_REG, RegChoice
+from pipeline.kernels import trial_embedding
+from pipeline.kernels.factors import choose_reg
+from pipeline.kernels.factors.choose_reg import SURFACE_REG, TRIAL_REGS, RegChoice
 from pipeline.kernels.trial_embedding import (
     TRIAL_POINTS,
     _trial_lists,
@@ -73,3 +75,23 @@ def test_result_depends_on_the_points_only():
 def test_number_of_points_bounds_the_work():
     assert trial_points(3) == TRIAL_POINTS
     assert trial_points(784) ** 2 * 784 <= 4e9
+
+
+@pytest.mark.parametrize(("noise", "tried"), [(0.0, 1), (0.6, 4)])
+def test_values_after_a_sufficient_one_are_not_tried_unless_there_is_much_noise(monkeypatch, noise, tried):
+    regs = []
+    embed = trial_embedding._embed
+    monkeypatch.setattr(
+        trial_embedding, "_embed", lambda p, ids, reg, *more: regs.append(reg) or embed(p, ids, reg, *more)
+    )
+    monkeypatch.setattr(trial_embedding, "same_neighborhoods", lambda local, sample: True)
+    monkeypatch.setattr(choose_reg, "SAME_NEIGHBORHOODS", 1.0)
+    local = RegChoice(SURFACE_REG, noise, 0.0, "local")
+    reg_by_trial(swiss_roll(1800, np.random.default_rng(5)), local, K, M, "trace")
+    assert regs == list(TRIAL_REGS[:tried])
+
+
+def test_sample_with_other_neighborhoods_is_not_embedded(monkeypatch):
+    monkeypatch.setattr(trial_embedding, "_embed", None)
+    local = RegChoice(SURFACE_REG, 0.9, 0.0, "local")
+    assert reg_by_trial(swiss_roll(900, np.random.default_rng(5)), local, K, M, "trace") is local

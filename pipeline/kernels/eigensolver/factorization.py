@@ -30,6 +30,10 @@ from .pardiso import FactorizationError, FactorSize
 
 F64 = npt.NDArray[np.float64]
 
+ONE_THREAD_ROWS, ONE_THREAD_GFLOP = 100_000, 2.0
+"""A factorization below both is computed by one thread. Two threads took twice the processor time for a Swiss roll of
+100,000 points (1.3 GFlop), and no less time: a solve is too short to be divided."""
+
 SUPERLU_FILL = 30
 """SuperLU first reserves this many entries for each entry of the matrix; it counts them with 32-bit integers."""
 
@@ -92,7 +96,8 @@ def analyse(
 ) -> Factorization:
     """Analyse a square CSR matrix (n, n) with sorted rows and both triangles; PARDISO, or SuperLU without MKL.
 
-    With the key of the matrix, an analysis in ``analyses`` is used, or a new one is kept there.
+    With the key of the matrix, an analysis in ``analyses`` is used, or a new one is kept there. A small factorization
+    takes one thread, whatever ``n_threads``: the number follows from the matrix, so equal matrices give equal bytes.
     """
     if not pardiso.is_available():
         return SuperLU(matrix)
@@ -100,7 +105,12 @@ def analyse(
     if known is not None and len(known.permutation) != matrix.shape[0]:
         known = None
     triangle = matrix if matrix_type == pardiso.GENERAL else _upper(matrix)
-    factorization = pardiso.Pardiso(triangle, matrix_type, n_threads, known)
+    few_rows = matrix.shape[0] < ONE_THREAD_ROWS
+    is_small = few_rows and (known is None or known.size.gflop < ONE_THREAD_GFLOP)
+    factorization = pardiso.Pardiso(triangle, matrix_type, 1 if is_small else n_threads, known)
+    if is_small and n_threads > 1 and factorization.size.gflop >= ONE_THREAD_GFLOP:
+        factorization.release()  # PARDISO cannot change the number of threads after its analysis
+        factorization = pardiso.Pardiso(triangle, matrix_type, n_threads, known)
     if key and known is None:
         analyses.keep(key, Analysis(factorization.size, factorization.wide, factorization.permutation))
     return factorization

@@ -29,9 +29,9 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
 from ...core.errors import ConfigError, InputError, NotEnoughMemory
+from ...core.threads import limited_threads
 from ..graph.connectivity import closed_point
 from . import methods
 from .davidson import block_width
@@ -46,6 +46,8 @@ F64 = npt.NDArray[np.float64]
 
 DENSE_POINTS = 400
 """Up to this number of points the dense method takes less time than the analysis of a sparse factorization."""
+ONE_THREAD_POINTS = 20_000
+"""Below this number of points, dense algebra with the vectors is too short to be divided between threads."""
 ROUTES: dict[str, Callable[[Problem], Outcome]] = {
     "factored": methods.factored,
     "shift_invert": methods.shift_invert,
@@ -144,7 +146,7 @@ def bottom_eigenpairs(
     """
     factor = canonical(factor)
     _check(factor, n_vectors, method)
-    with threadpool_limits(n_threads):
+    with limited_threads(n_threads if factor.shape[1] >= ONE_THREAD_POINTS else 1):
         tolerances = Tolerances(tol, largest_eigenvalue(factor, methods.SEED))
         if pin is None:  # M without any row and column is regular if A is not square
             pin = closed_point(factor) if _is_square(factor) else 0

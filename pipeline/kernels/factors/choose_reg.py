@@ -42,7 +42,7 @@ SURFACE_REG_LOSS = 0.01
 for noise: M then has eigenvalues so small, and so many, that the eigenproblem of a million points cannot be solved."""
 
 SAME_NEIGHBORHOODS = 0.1
-"""A trial stands for all points if noise and variance outside differ by at most this."""
+"""A trial stands for all points if noise and variance outside differ by at most this from those of its points."""
 
 BLURRED_OUTSIDE = 0.2
 """Mean variance outside the leading directions at and above which BLURRED_REG is chosen.
@@ -147,6 +147,20 @@ def choose_reg(variance: LocalVariance, n_components: int) -> RegChoice:
     return RegChoice(reg, noise, outside, reason)
 
 
+def same_neighborhoods(local: RegChoice, sample: RegChoice) -> bool:
+    """Whether a trial with a sample stands for all points: its neighbourhoods have the same noise and dimensions."""
+    return max(abs(local.noise - sample.noise), abs(local.outside - sample.outside)) <= SAME_NEIGHBORHOODS
+
+
+def sufficient_quality(local: RegChoice) -> float:
+    """The trustworthiness at which ``choose_by_trial`` takes a value of TRIAL_REGS whatever the larger ones have.
+
+    It is at most 1, so a value within SURFACE_LOSS of 1 is within SURFACE_LOSS of the best. With much noise all values
+    are needed.
+    """
+    return 1 - SURFACE_LOSS if local.noise < NOISY_NOISE else np.inf
+
+
 def choose_by_trial(local: RegChoice, sample: RegChoice, quality: Float64, n_points: int) -> RegChoice:
     """The value of TRIAL_REGS whose embedding of the sample keeps neighbours best; `local` where that shows nothing.
 
@@ -156,15 +170,16 @@ def choose_by_trial(local: RegChoice, sample: RegChoice, quality: Float64, n_poi
     Args:
         local: choice from neighbourhoods among all points.
         sample: choice from neighbourhoods among the points of the trial.
-        quality: (len(TRIAL_REGS),) trustworthiness of the trial embeddings, NaN where there is none.
+        quality: (len(TRIAL_REGS),) trustworthiness of the trial embeddings, NaN for values that failed or were not
+            tried.
         n_points: points of the trial.
 
     >>> clean = RegChoice(1e-3, 0.0, 0.0, "no noise")
     >>> choose_by_trial(clean, clean, np.array([0.85, 0.99, 0.99, 0.98]), 900).reg
     0.01
     """
-    differences = abs(local.noise - sample.noise), abs(local.outside - sample.outside)
-    if max(differences) > SAME_NEIGHBORHOODS or np.isnan(quality).all():
+    tried = np.isfinite(quality)
+    if not same_neighborhoods(local, sample) or not tried.any():
         return local
     best = np.nanmax(quality)
     if local.noise < NOISY_NOISE:
@@ -173,7 +188,7 @@ def choose_by_trial(local: RegChoice, sample: RegChoice, quality: Float64, n_poi
         good = quality >= (1 - NOISY_LOSS) * best
         better = good & (quality >= (1 - SURFACE_REG_LOSS) * quality[0]) & (np.array(TRIAL_REGS) > SURFACE_REG)
         chosen = int(np.flatnonzero(better if better.any() else good)[-1])
-    values = ", ".join(f"{value:.3f}" for value in quality)
-    regs = ", ".join(f"{reg:g}" for reg in TRIAL_REGS)
+    values = ", ".join(f"{value:.3f}" for value in quality[tried])
+    regs = ", ".join(f"{reg:g}" for reg in np.array(TRIAL_REGS)[tried])
     reason = f"{local.reason}; {n_points:,} points embedded with {regs} have trustworthiness {values}"
     return local._replace(reg=TRIAL_REGS[chosen], reason=reason)

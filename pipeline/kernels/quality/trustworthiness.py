@@ -3,17 +3,25 @@
 All distances are squared Euclidean distances, in squared units of the space.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import InputError
 from ..neighbors.distances import typical_point
 
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
+
 PAIRS_AT_ONCE = 1 << 19
 """Distances in memory at one time in ``count_closer`` (8 bytes each); does not affect results."""
 
 POINTS_AT_ONCE = 1 << 13
 """Points of a block in one matrix product of ``count_closer``; does not affect results."""
+
+NEAREST_LISTED = 3
+"""Nearest points that are listed for each threshold; does not affect results."""
 
 TREE_FEATURES = 3
 """Up to this number of features a k-d tree counts balls faster than a matrix product; in ten it is 20 times slower."""
@@ -136,16 +144,31 @@ def _count_by_tree(
 
     if not (np.isfinite(sample).all() and np.isfinite(block).all()):
         raise InputError("expected finite coordinates, found others; exclude dropped rows from the quality measures")
-    tree, radii = cKDTree(block.astype(np.float64)), np.sqrt(limits)
-    counts = np.empty(limits.shape, np.int64)
+    # a ball includes its surface, so the radius is reduced to the next smaller number
+    tree, radii = cKDTree(block.astype(np.float64)), np.nextafter(np.sqrt(limits), -1.0)
+    counts, unknown = _count_among_nearest(tree, sample, radii)
     for column in range(limits.shape[1]):
-        # a ball includes its surface, so the radius is reduced to the next smaller number
-        inside = np.nextafter(radii[:, column], -1.0)
-        counts[:, column] = np.where(inside >= 0.0, tree.query_ball_point(sample, inside, return_length=True), 0)
+        rows = np.flatnonzero(unknown[:, column])
+        counts[rows, column] = tree.query_ball_point(sample[rows], radii[rows, column], return_length=True)
     rows = np.flatnonzero((sample_ids >= first_row) & (sample_ids < first_row + len(block)))
     own = np.square(block[sample_ids[rows] - first_row].astype(np.float64) - sample[rows]).sum(axis=1)
     counts[rows] -= own[:, None] < limits[rows]
     return counts
+
+
+def _count_among_nearest(
+    tree: "cKDTree", sample: npt.NDArray[np.floating], radii: Float64
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Points of a tree within radii (s, q) of the sample (s, d), and where the count (s, q) is unknown.
+
+    Most radii are small if the embedding is good. A list of nearest points then gives all counts of a point at once.
+    """
+    listed = min(NEAREST_LISTED * radii.shape[1], tree.n)
+    nearest = np.atleast_2d(tree.query(sample, np.arange(1, listed + 1))[0])
+    counts = np.empty(radii.shape, np.int64)
+    for row, (distances, own) in enumerate(zip(nearest, radii, strict=True)):
+        counts[row] = np.searchsorted(distances, own, side="right")
+    return counts, (counts == listed) & (listed < tree.n)
 
 
 def _count_tile(

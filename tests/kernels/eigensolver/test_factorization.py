@@ -9,6 +9,7 @@ from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
 from pipeline.kernels.eigensolver import block_lanczos, factor_cost, factorization, pardiso
 from pipeline.kernels.eigensolver.factorization import PinnedCholesky, PinnedLU, ShiftedFactor, SuperLU, canonical
 from pipeline.kernels.eigensolver.pardiso import FactorizationError, Pardiso
+from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
 from tests.support.oracle import largest_angle
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor, roll_with_outliers
 from tests.support.seeds import seeds
@@ -257,3 +258,46 @@ def test_dependent_columns_become_orthonormal():
     np.testing.assert_allclose(against.T @ Q, 0, atol=1e-13)
     np.testing.assert_allclose(Q.sum(axis=0), 0, atol=1e-12)
     assert largest_angle(np.column_stack([Q, against]), np.column_stack([Q, against, block[:, :2]])) < 1e-5
+
+
+@needs_mkl
+class TestThreads:
+    def threads_of(self, monkeypatch, rows, gflop):
+        """Threads of each analysis by which a matrix of 300 rows is factored."""
+        monkeypatch.setattr(factorization, "ONE_THREAD_ROWS", rows)
+        monkeypatch.setattr(factorization, "ONE_THREAD_GFLOP", gflop)
+        threads, analyse = [], pardiso.Pardiso
+
+        def recorded(matrix, matrix_type, n_threads, known=None):
+            threads.append(n_threads)
+            return analyse(matrix, matrix_type, n_threads, known)
+
+        monkeypatch.setattr(pardiso, "Pardiso", recorded)
+        A = roll_factor(300, 19)
+        A.setdiag(3.0)
+        factor = factorization.analyse(A, pardiso.GENERAL, 2)
+        factor.factor()
+        right = mean_free(300, 2, 19)
+        np.testing.assert_allclose(A @ factor.solve(right, False), right, atol=1e-10)
+        factor.release()
+        return threads
+
+    @pytest.mark.parametrize(
+        ("rows", "gflop", "threads"), [(301, 1.0, [1]), (300, 1.0, [2]), (301, -1.0, [1, 2])],
+        ids=["small", "many rows", "much work"],
+    )  # fmt: skip
+    def test_one_thread_computes_a_small_factorization(self, monkeypatch, rows, gflop, threads):
+        assert self.threads_of(monkeypatch, rows, gflop) == threads
+
+
+@needs_mkl
+def test_small_problem_gives_equal_bytes_for_any_number_of_threads():
+    A = roll_factor(600, 19)
+    one, two = (
+        bottom_eigenpairs(
+            A, 2, method="factored", pin=None, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=2**30, sigma=0.0,
+            n_threads=n_threads, initial=None, max_degrees=1,
+        ).vectors
+        for n_threads in (1, 2)
+    )  # fmt: skip
+    assert one.tobytes() == two.tobytes()

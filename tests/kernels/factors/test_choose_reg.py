@@ -13,6 +13,7 @@ from pipeline.kernels.factors.choose_reg import (
     choose_by_trial,
     choose_reg,
     local_variance,
+    sufficient_quality,
 )
 
 M = 2
@@ -148,3 +149,15 @@ class TestTrial:
         assert chosen.reason == (
             "few; 1,234 points embedded with 0.001, 0.01, 0.03, 0.1 have trustworthiness 0.500, 0.900, 0.910, 0.800"
         )
+
+    @pytest.mark.parametrize("rest", [(1.0, 1.0, 1.0), (0.9, 1.0, 0.9), (0.1, 0.1, 0.1)])
+    def test_sufficient_quality_decides_whatever_larger_values_have(self, rest):
+        quality = np.array([sufficient_quality(self.CLEAN), *rest])
+        untried = np.array([quality[0], np.nan, np.nan, np.nan])
+        assert choose_by_trial(self.CLEAN, self.CLEAN, quality, 900).reg == 1e-3
+        chosen = choose_by_trial(self.CLEAN, self.CLEAN, untried, 900)
+        assert chosen.reg == 1e-3
+        assert chosen.reason == "few; 900 points embedded with 0.001 have trustworthiness 0.995"
+
+    def test_noise_needs_all_values(self):
+        assert sufficient_quality(self.NOISY) == np.inf
