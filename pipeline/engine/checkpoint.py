@@ -17,6 +17,7 @@ from typing import Any
 
 from ..core.errors import StageIncomplete, StoreError
 from ..storage import records
+from ..storage.locate import identify
 from ..storage.store import Store
 from . import damage
 from .markers import pack, unpack
@@ -211,13 +212,13 @@ def mark_done(store: Store, step: Step, fingerprint: str, report: BlockReport) -
 
 
 def is_whole(store: Store) -> bool:
-    """Whether it is a store in which every block of every begun step has a marker. Markers are listed, not read."""
+    """Whether it is a readable run in which every block of every begun step has a marker. Markers are listed only."""
+    if identify(store.objects).kind != "run":
+        return False
     done = Counter(name.removesuffix(".json").rpartition(".")[0] for name in store.objects.names("_done"))
     steps = recorded_steps(store)
-    return (
-        bool(steps)
-        and store.objects.exists("zarr.json")
-        and all(done[f"_done/{stage}/{step}"] >= record["n_blocks"] for (stage, step), record in steps.items())
+    return bool(steps) and all(
+        done[f"_done/{stage}/{step}"] >= record["n_blocks"] for (stage, step), record in steps.items()
     )
 
 

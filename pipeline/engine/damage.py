@@ -70,16 +70,7 @@ def _readings(store: Store, record: Record, done: Done) -> Iterator[Callable[[],
         yield partial(store.read_bundle, name)
     for folder in MATRICES.intersection(record["bundles"]):
         for block in sorted(done):
-            yield partial(_read_rows, store, folder, block)
-
-
-def _read_rows(store: Store, folder: str, block: int) -> None:
-    try:
-        store.read_rows(folder, block)
-    except CorruptChunk:
-        raise
-    except (StoreError, ValueError, OSError) as error:
-        raise CorruptChunk(f"{folder}/{block:05d}", "zarr.json", str(error)) from None
+            yield partial(store.read_rows, folder, block)
 
 
 def _error_of(read: Callable[[], Any]) -> CorruptChunk | None:

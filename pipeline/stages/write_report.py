@@ -167,7 +167,9 @@ def figure_title(config: dict[str, Any], collected: dict[str, Any]) -> str:
     sizes = collected["list_sizes"]
     k = f"{sizes['least']} to {sizes['most']}" if sizes else config["neighbors"]["n_neighbors"]
     placed = f", {collected['fit_sample']['rows_placed']:,} rows placed" if collected.get("fit_sample") else ""
-    return f"{TITLES[collected['method']]} of {collected['n_points']:,} points, k = {k}{placed}"
+    n_points = collected["n_points"]
+    points = "" if n_points is None else f" of {n_points:,} points"  # the record of its step may be damaged
+    return f"{TITLES[collected['method']]}{points}, k = {k}{placed}"
 
 
 def draw(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> "PagePictures":

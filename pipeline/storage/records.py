@@ -7,7 +7,7 @@ from typing import Any
 NUMBER = (int, float)
 OPTIONAL = (int, float, type(None))
 
-STEP = {"fingerprint": str, "n_blocks": int, "arrays": [str], "bundles": [str], "begun": NUMBER}
+STEP = {"fingerprint": str, "n_blocks": int, "arrays": [str], "bundles": [str], "begun": NUMBER, "seconds?": NUMBER}
 CURRENT = {"steps": [[str]], "arrays": [str], "metrics": bool}
 INPUT = {"reads": str, "size": int, "stamps": []}
 LOCK = {"token": str, "pid": int, "host": str, "started": NUMBER, "alive": NUMBER}
@@ -24,11 +24,16 @@ CHECKED = "lle_crc32"
 def has_shape(value: Any, shape: Any) -> bool:
     """Whether a JSON value has a shape: a type, types, [shape of all items], or {key: shape of its value}.
 
+    A key that ends in "?" may be missing.
+
     >>> has_shape({"a": [1, 2], "b": None}, {"a": [int]}), has_shape([1, "x"], [int]), has_shape(True, int)
     (True, False, False)
     """
     if isinstance(shape, dict):
-        return isinstance(value, dict) and all(key in value and has_shape(value[key], shape[key]) for key in shape)
+        return isinstance(value, dict) and all(
+            has_shape(value[key.rstrip("?")], shape[key]) if key.rstrip("?") in value else key.endswith("?")
+            for key in shape
+        )
     if isinstance(shape, list):
         return isinstance(value, list) and (not shape or all(has_shape(item, shape[0]) for item in value))
     return isinstance(value, shape) and (isinstance(value, bool) == (shape is bool))

@@ -7,7 +7,8 @@ would return the fill value).
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from .array_specs import FORMAT_VERSION, PlannedArray
 from .bundles import Bundles
 from .locate import Kind, has_versions, identify
 from .memory_objects import is_in_memory
-from .records import CHECKED, FORMAT, are_as_written, with_checksums
+from .records import CHECKED, FORMAT, are_as_written, has_shape, with_checksums
 from .storage_errors import explain_remote, persist, storage_errors
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ else:
 
 Array = npt.NDArray[Any]
 
+GROUP = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
 WRITE_ALL: Any = {"write_empty_chunks": True}  # also store chunks that equal the fill value
 
 
@@ -170,7 +172,25 @@ class Store(Bundles):
                 config=WRITE_ALL, overwrite=True,
             )  # fmt: skip
 
-        persist(create, f"{self.url}/{spec.name}")
+        self._create_node(spec.name, create)
+
+    def _create_node(self, name: str, create: Callable[[], Any]) -> None:
+        """Create an array or a group. If zarr cannot read the metadata of a group above it, they are written anew."""
+        where = f"{self.url}/{name}"
+        try:
+            persist(create, where)
+        except StoreError:
+            raise
+        except Exception as error:  # zarr has no one error for damaged metadata
+            parts = name.split("/")[:-1]
+            above = ["/".join(parts[: depth + 1]) + "/zarr.json" for depth in range(len(parts))]
+            damaged = [path for path in above if self.get_record(path, {"node_type": str, "attributes": {}}) != GROUP]
+            if not damaged:
+                raise
+            print(f"lle: warning: {where}: damaged metadata above it are written anew ({error})", file=sys.stderr)
+            for path in damaged:
+                self.objects.delete(path)
+            persist(create, where)
 
     def array(self, name: str) -> "zarr.Array[Any]":
         """The zarr array of a name. Raises StoreError if it does not exist."""
@@ -190,6 +210,8 @@ class Store(Bundles):
             raise CorruptChunk(name, "zarr.json", f"{type(error).__name__}: {error}") from None
         if array.ndim == 0 or not array.chunks[0]:
             raise CorruptChunk(name, "zarr.json", f"an array of shape {array.shape} in chunks of {array.chunks}")
+        if not has_shape(array.metadata.attributes, {"block?": int}):  # zarr does not check them
+            raise CorruptChunk(name, "zarr.json", "its attributes are damaged")
         return array.with_config(WRITE_ALL)
 
     def holds(self, planned: PlannedArray) -> bool:
@@ -288,15 +310,19 @@ class Store(Bundles):
                 )  # fmt: skip
                 stored_array[:] = values
 
-        persist(write, f"{self.url}/{name}")
+        self._create_node(name, write)
 
     def read_rows(self, group: str, block: int) -> "csr_array":
         """A block of CSR rows. Raises CorruptChunk."""
         name = f"{group}/{block:05d}"
         parts = [self.read_all(f"{name}/{part}") for part in ("data", "indices", "indptr")]
-        with storage_errors(f"{self.url}/{name}"):
-            shape = zarr.open_group(self._zarr_store(), path=name, mode="r").attrs["shape"]
-        return scipy.sparse.csr_array(tuple(parts), shape=tuple(shape))  # type: ignore[arg-type]
+        group = self.get_record(f"{name}/zarr.json", {"attributes": {"shape": [int]}})
+        if group is None:
+            raise CorruptChunk(name, "zarr.json", "it is missing or damaged")
+        try:
+            return scipy.sparse.csr_array(tuple(parts), shape=tuple(group["attributes"]["shape"]))  # type: ignore[arg-type]
+        except ValueError as error:
+            raise CorruptChunk(name, "zarr.json", str(error)) from None
 
 
 @contextlib.contextmanager

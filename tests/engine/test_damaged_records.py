@@ -74,6 +74,15 @@ def test_verify_finds_a_deleted_bundle(tmp_path):
     assert checkpoint.invalidate(store, error.array, error.chunk) == "block 1 of make.fill"
 
 
+def test_record_with_a_field_of_another_type_is_damaged(tmp_path):
+    store = finished(tmp_path / "run.zarr")
+    record = checkpoint.step_record(store, "make", "fill")
+    assert "seconds" not in record
+    for seconds, is_valid in ((1.5, True), ("1.5", False), (None, False), ([], False)):
+        store.put_json("_run/steps/make.fill.json", {**record, "seconds": seconds})
+        assert (checkpoint.step_record(store, "make", "fill") is not None) == is_valid
+
+
 class TestGroup:
     def test_group_is_created_with_its_attributes_in_one_write(self, tmp_path, monkeypatch):
         store, written = Store(str(tmp_path / "run.zarr")), []

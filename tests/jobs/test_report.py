@@ -94,3 +94,10 @@ def test_verdict_counts_neighbors_of_the_named_label(tmp_path, metrics_of):
         f"Neighbours of the same species fell from {100 * before:.3g} % in the data to {100 * after:.3g} %"
     )
     assert "One coordinate is too few" in metrics["verdict"]
+
+
+def test_report_without_the_record_of_a_step_shows_the_others(tmp_path):
+    lle("run", write_config(tmp_path, input=CURVE, **FEW))
+    (tmp_path / "run.zarr/_run/steps/ingest.merge_duplicates.json").unlink()
+    lle("report", tmp_path / "run.zarr")
+    assert "of 300 points" not in (tmp_path / "run.zarr/report/index.html").read_text()

@@ -190,11 +190,17 @@ class TestIncompleteVersions:
         assert not lle("plan", job(), *more)["unchanged"]
         assert not lle("run", job(), *more)["unchanged"]
 
-    def test_published_version_without_metadata_is_reported_and_replaced(self, job, tmp_path):
+    @pytest.mark.parametrize("is_deleted", [True, False])
+    def test_published_version_with_damaged_metadata_is_reported_and_replaced(self, job, tmp_path, is_deleted):
         first = lle("run", job())
-        Path(first["store"], "zarr.json").unlink()
-        assert "Run the job again" in refused(1, "export", tmp_path / "run.zarr", tmp_path / "y.npy")
-        assert "is published, but cannot be read" in refused(1, "status", tmp_path / "run.zarr")
+        path = Path(first["store"], "zarr.json")
+        content = path.read_text()
+        path.unlink()
+        if not is_deleted:
+            path.write_text(content.replace('"method": "lle"', '"method": "lla"'))
+        message = "is published, but cannot be read" if is_deleted else "zarr.json cannot be read"
+        assert message in refused(1, "export", tmp_path / "run.zarr", tmp_path / "y.npy")
+        assert message in refused(1, "status", tmp_path / "run.zarr")
         assert not lle("run", job())["unchanged"]
         assert lle("export", tmp_path / "run.zarr", tmp_path / "y.npy")["rows"] == N
 

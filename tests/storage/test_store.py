@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import tempfile
 import threading
@@ -276,6 +277,35 @@ class TestArrays:
             Store(store.url).read_all("x")
         assert (caught.value.array, caught.value.chunk) == ("x", "zarr.json")
 
+    @pytest.mark.parametrize("attributes", ["[[1]]", "[]", '{"block": "x"}', '{"block": null}'])
+    def test_damaged_array_attributes(self, store, attributes):
+        array = planned("x", (4,), "float64", 2)
+        store.create(array)
+        path = Path(store.url, "x", "zarr.json")
+        content = {**json.loads(path.read_text()), "attributes": json.loads(attributes)}
+        path.write_text(json.dumps(content))
+        with pytest.raises(CorruptChunk, match="attributes"):
+            Store(store.url).read_all("x")
+        assert not Store(store.url).holds(array)
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # zarr leaves tasks unawaited
+    @pytest.mark.parametrize("text", ["\x80", "[" * 100_000, "array"])
+    def test_damaged_metadata_of_a_group_above_are_replaced(self, store, text, capfd):
+        store.create(planned("work/x", (4,), "float64", 2))
+        above = Path(store.url, "work", "zarr.json")
+        whole = above.read_bytes()
+        above.write_bytes(
+            Path(store.url, "work/x/zarr.json").read_bytes() if text == "array" else text.encode("latin1")
+        )
+        store.create(planned("work/y", (4,), "float64", 2))
+        store.write("work/y", 0, numbers((4,), "float64"))
+        assert json.loads(above.read_bytes()) == json.loads(whole)
+        assert "metadata above it are written anew" in capfd.readouterr().err
+        np.testing.assert_array_equal(Store(store.url).read_all("work/y"), numbers((4,), "float64"))
+        above.write_bytes(b"\x80")
+        store.write_rows("work/m", 0, 0, csr_array(np.eye(3)))
+        np.testing.assert_array_equal(store.read_rows("work/m", 0).toarray(), np.eye(3))
+
     @pytest.mark.parametrize("parts", [0, 4])
     @pytest.mark.parametrize(("start", "n"), [(1, 8), (4, 4), (0, 7), (8, 4), (8, 11), (0, 21), (16, 8), (24, 1)])
     def test_partial_blocks_are_refused(self, store, parts, start, n):
@@ -486,6 +516,17 @@ class TestSparseRows:
         with pytest.raises(CorruptChunk) as caught:
             Store(store.url).read_rows("m", 1)
         assert caught.value.array == f"m/00001/{part}"
+
+    @pytest.mark.parametrize("text", [
+        "[" * 100_000, "[]", "{}", '{"attributes": {"shape": "x"}}', '{"attributes": {"shape": [5, 6]}}', None,
+    ])  # fmt: skip
+    def test_damaged_metadata_of_rows_are_named(self, store, text):
+        store.write_rows("m", 1, 0, csr_array(np.eye(6)))
+        path = Path(store.url, "m", "00001", "zarr.json")
+        path.unlink() if text is None else path.write_text(text)
+        with pytest.raises(CorruptChunk) as caught:
+            Store(store.url).read_rows("m", 1)
+        assert (caught.value.array, caught.value.chunk) == ("m/00001", "zarr.json")
 
 
 class TestJson:
