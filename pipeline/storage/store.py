@@ -316,11 +316,11 @@ class Store(Bundles):
         """A block of CSR rows. Raises CorruptChunk."""
         name = f"{group}/{block:05d}"
         parts = [self.read_all(f"{name}/{part}") for part in ("data", "indices", "indptr")]
-        group = self.get_record(f"{name}/zarr.json", {"attributes": {"shape": [int]}})
-        if group is None:
+        head = self.get_record(f"{name}/zarr.json", {"attributes": {"shape": [int]}})
+        if head is None:
             raise CorruptChunk(name, "zarr.json", "it is missing or damaged")
         try:
-            return scipy.sparse.csr_array(tuple(parts), shape=tuple(group["attributes"]["shape"]))  # type: ignore[arg-type]
+            return scipy.sparse.csr_array(tuple(parts), shape=tuple(head["attributes"]["shape"]))  # type: ignore[arg-type]
         except ValueError as error:
             raise CorruptChunk(name, "zarr.json", str(error)) from None
 
