@@ -320,7 +320,7 @@ class Store(Bundles):
         if head is None:
             raise CorruptChunk(name, "zarr.json", "it is missing or damaged")
         try:
-            return scipy.sparse.csr_array(tuple(parts), shape=tuple(head["attributes"]["shape"]))  # type: ignore[arg-type]
+            return scipy.sparse.csr_array(tuple(parts), shape=tuple(head["attributes"]["shape"]))
         except ValueError as error:
             raise CorruptChunk(name, "zarr.json", str(error)) from None
 
