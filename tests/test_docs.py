@@ -133,7 +133,7 @@ def test_every_config_key_has_a_description() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
-@pytest.mark.parametrize("name", ["embed", "estimator", "open_run"])
+@pytest.mark.parametrize("name", ["embed", "estimator", "open_run", "plot", "plot_method"])
 def test_examples_of_api_run(name: str) -> None:
     result = doctest.testmod(import_module(f"pipeline.api.{name}"))
     assert result.attempted > 3

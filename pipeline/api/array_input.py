@@ -17,6 +17,7 @@ import numpy.typing as npt
 from numpy.lib.format import open_memmap
 
 from ..core.errors import InputError
+from .array_checks import refuse_other_types
 
 BLOCK_BYTES = 64 * 2**20
 FIT = "{fit}"
@@ -36,21 +37,6 @@ def is_zarr(X: Any) -> bool:
 def is_chunked(X: Any) -> bool:
     """Whether X is a Dask or Zarr array, which must be read by blocks."""
     return is_dask(X) or is_zarr(X)
-
-
-def refuse_other_types(X: Any) -> None:
-    """Raises InputError for sparse matrices and AnnData objects, with what to pass instead."""
-    if "anndata" in sys.modules and isinstance(X, sys.modules["anndata"].AnnData):
-        raise InputError(
-            f"input: found an AnnData object; pass one of its matrices, such as adata.obsm['X_pca'] (there are "
-            f"{', '.join(X.obsm) or 'none'}), or call lle.scanpy.lle(adata, use_rep='X_pca')"
-        )
-    if "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(X):
-        gib = math.prod(X.shape) * max(4, X.dtype.itemsize) / 2**30
-        raise InputError(
-            f"input: expected dense rows, found a sparse matrix of shape {X.shape}; reduce it first, "
-            f"make_pipeline(TruncatedSVD(50), LocallyLinearEmbedding()), or pass X.toarray() ({gib:.2g} GiB)"
-        )
 
 
 def input_section(X: Any, folder: Path, labels: Any = None) -> dict[str, Any]:

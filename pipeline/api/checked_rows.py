@@ -4,7 +4,8 @@ from typing import Any
 
 from sklearn.utils.validation import validate_data
 
-from .array_input import is_chunked, refuse_other_types
+from .array_checks import refuse_other_types
+from .array_input import is_chunked
 from .python_errors import python_errors
 
 
@@ -20,7 +21,9 @@ def checked_rows(estimator: Any, X: Any, reset: bool) -> Any:
     if not is_chunked(X):
         with python_errors():
             refuse_other_types(X)
-        return validate_data(estimator, X, reset=reset, dtype="numeric", ensure_min_samples=3 if reset else 1)
+        return validate_data(
+            estimator, X, reset=reset, dtype="numeric", ensure_min_samples=3 if reset else 1, ensure_all_finite=False
+        )  # the run and what places rows look for NaN, and name its place
     if X.ndim != 2:
         raise ValueError(f"expected a 2-D array of (rows, features), found shape {X.shape}")
     name, d = type(estimator).__name__, X.shape[1]

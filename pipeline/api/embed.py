@@ -30,7 +30,8 @@ from ..storage.lock import RunLock
 from ..storage.memory_objects import memory_root
 from ..storage.store import Store
 from ..storage.versions import Versions
-from .array_input import FIT, digest_of, input_section, remove_unnamed
+from .array_checks import refuse_invalid
+from .array_input import FIT, digest_of, input_section, is_chunked, remove_unnamed
 from .notebook_progress import NotebookProgress, in_notebook
 from .parameters import PARAMETERS, sections_of, unknown_parameter
 from .python_errors import python_errors
@@ -144,7 +145,7 @@ def finished_run(
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
     with python_errors(), tempfile.TemporaryDirectory(prefix="lle-") as folder, memory_root() as url:
-        config = _complete_config(X, sections, Path(folder), labels)
+        config = _complete_config(X, sections, Path(folder), labels, names)
         if config.output.store == _temporary_store(Path(folder)) and fits_memory(config):
             config = config.model_copy(update={"output": config.output.model_copy(update={"store": url})})
         progress = _progress(verbose, config)
@@ -169,7 +170,9 @@ def _progress(verbose: bool, config: Config) -> RunProgress:
     return RunProgress(sys.stderr) if verbose else SilentProgress()
 
 
-def _complete_config(X: Any, sections: dict[str, Any], folder: Path, labels: Any) -> Config:
+def _complete_config(
+    X: Any, sections: dict[str, Any], folder: Path, labels: Any, names: Sequence[str] | None
+) -> Config:
     """The config of the sections with X as their input, checked before anything is written."""
     if "input" in sections:
         raise ConfigError("config: input is what X is; remove the section, or pass it as X")
@@ -193,6 +196,8 @@ def _complete_config(X: Any, sections: dict[str, Any], folder: Path, labels: Any
         store.is_run()
     else:
         Versions(store.url).check_place()
+    if config.preprocess.invalid == "error" and type(X) is not dict and not is_chunked(X):
+        refuse_invalid(np.asarray(X), names)
     folder_of_input = folder if urlparse(store.url).scheme else _place(store)
     input_settings = input_section(X, folder_of_input, labels)
     config = check_config({**data, "input": input_settings}, "config")

@@ -17,6 +17,7 @@ from ..storage import array_specs
 from .array_input import is_chunked, is_dask, row_blocks
 from .checked_rows import checked_rows
 from .parameters import CONFIG_KEYS, refuse_unknown, sections_of
+from .plot_method import PlotMixin
 from .python_errors import python_errors
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 
-class LocallyLinearEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class LocallyLinearEmbedding(
+    PlotMixin,
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Locally linear embedding and related methods, as a scikit-learn transformer.
 
     `fit` runs the stages of `lle run`. Errors of parameters and data are ValueErrors that name the config key.

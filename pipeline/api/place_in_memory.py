@@ -83,11 +83,12 @@ class Training:
 
 
 def _require_finite(rows: npt.NDArray[np.float64]) -> None:
-    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    finite = np.isfinite(rows)
+    bad = np.flatnonzero(~finite.all(axis=1))
     if bad.size:
         raise InputError(
-            f"input: {bad.size} of {len(rows)} rows to embed hold NaN or infinity (first: row {bad[0]}); correct "
-            f"or remove them"
+            f"input: {bad.size} of {len(rows)} rows to embed hold NaN or infinity (first: row {bad[0]}, column "
+            f"{np.argmin(finite[bad[0]])}, counted from 0); correct or remove them"
         )
 
 

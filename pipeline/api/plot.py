@@ -82,6 +82,8 @@ def _coordinates(run: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int3
 
 def _color_source(run: Any, color: Any, n_rows: int) -> "ColorSource | None":
     if color is None or isinstance(color, str):
+        if isinstance(color, str) and getattr(run, "store_", None):
+            run = open_run(run.store_)
         columns: Mapping[str, Any] = run.columns() if isinstance(run, OpenedRun) else {}
         if color is None:
             color = columns["label"].rename("label") if "label" in columns else None

@@ -54,6 +54,18 @@ class TestPlot:
         model = LocallyLinearEmbedding(method="pca", n_components=3, config={"quality": {"sample": 50}}).fit(Y)
         for drawn in (run.store, model, Y, Y[:, :1]):
             assert plot(drawn).get_xlabel() == "coordinate 1"
+        _, ax = plt.subplots()
+        assert model.plot(color=Y[:, 2], ax=ax) is ax
+        assert len(ax.collections[0].get_array()) == len(Y)
+        with pytest.raises(ValueError, match="only a run has columns"):
+            model.plot("component")
+
+    def test_estimator_with_a_kept_store_is_coloured_by_its_columns(self, tmp_path):
+        rows = np.random.default_rng(4).normal(size=(60, 3))
+        model = LocallyLinearEmbedding(
+            method="pca", store=str(tmp_path / "run.zarr"), config={"quality": {"sample": 50}}
+        )
+        assert model.fit(rows).plot("component").get_xlabel() == "coordinate 1"
 
     @pytest.mark.parametrize("color", [None, "value", "class"])
     def test_many_points_are_aggregated_on_pixels(self, color):

@@ -1,0 +1,92 @@
+"""Refusals of data in memory that cannot be embedded: other types, text columns, NaN. Each names a place and a cure."""
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import InputError
+
+NAMED_COLUMNS = 5
+
+
+def refuse_other_types(X: Any) -> None:
+    """Raises InputError for sparse matrices and AnnData objects, with what to pass instead."""
+    if "anndata" in sys.modules and isinstance(X, sys.modules["anndata"].AnnData):
+        raise InputError(
+            f"input: found an AnnData object; pass one of its matrices, such as adata.obsm['X_pca'] (there are "
+            f"{', '.join(X.obsm) or 'none'}), or call lle.scanpy.lle(adata, use_rep='X_pca')"
+        )
+    if "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(X):
+        gib = math.prod(X.shape) * max(4, X.dtype.itemsize) / 2**30
+        raise InputError(
+            f"input: expected dense rows, found a sparse matrix of shape {X.shape}; reduce it first, "
+            f"make_pipeline(TruncatedSVD(50), LocallyLinearEmbedding()), or pass X.toarray() ({gib:.2g} GiB)"
+        )
+    if columns := _other_columns(X):
+        named = ", ".join(f"{name!r} ({content})" for name, content in list(columns.items())[:NAMED_COLUMNS])
+        raise InputError(
+            f"input: expected numbers in every column, found none in {len(columns)} of {X.shape[1]} columns: {named}; "
+            f"{_cure_of_columns(X, list(columns))}"
+        )
+
+
+def _other_columns(X: Any) -> dict[Any, str]:
+    """The columns of a table, or of a 2-D array of objects or text, that hold no numbers, with what they hold."""
+    if isinstance(X, np.ndarray):
+        is_matrix = X.ndim == 2 and X.dtype.kind in "OUST"
+        columns = {number: X[:, number] for number in range(X.shape[1])} if is_matrix else {}
+    elif hasattr(X, "columns") and len(getattr(X, "shape", ())) == 2:
+        kinds = {name: getattr(getattr(X[name], "dtype", None), "kind", "O") for name in X.columns}
+        columns = {name: np.asarray(X[name]) for name, kind in kinds.items() if kind not in "biuf"}
+    else:
+        return {}
+    return {name: _content(values) for name, values in columns.items() if values.ndim == 1 and not _are_numbers(values)}
+
+
+def _are_numbers(values: Any) -> bool:
+    if values.dtype.kind in "Mm":
+        return False
+    try:
+        values.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _content(values: Any) -> str:
+    """The first text of a column, else its type."""
+    text = next((value for value in values.tolist() if isinstance(value, str)), None)
+    return str(values.dtype) if text is None else f"text such as {text[:30]!r}"
+
+
+def _cure_of_columns(X: Any, columns: list[Any]) -> str:
+    shown = columns if len(columns) <= NAMED_COLUMNS else [*columns[:NAMED_COLUMNS], ...]
+    listed = f"[{', '.join('...' if name is ... else repr(name) for name in shown)}]"
+    if isinstance(X, np.ndarray):
+        return f"drop them, np.delete(X, {listed}, axis=1).astype(float), or encode them as numbers"
+    if type(X).__module__.startswith("pandas"):
+        dummies = f"pandas.get_dummies(X, columns={listed}, dtype=float)"
+        return f"drop them, X.drop(columns={listed}), or encode them, {dummies}"
+    return f"drop them, X.drop({listed}), or encode them as numbers"
+
+
+def refuse_invalid(X: Any, names: Sequence[str] | None) -> None:
+    """Raises InputError for NaN and infinity in an array of numbers (n, d), with the first place."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if X.ndim != 2 or X.dtype.kind != "f" or np.isfinite(X.sum(dtype=np.float64)):
+            return
+    finite = np.isfinite(X)
+    bad = np.flatnonzero(~finite.all(axis=1))
+    if not len(bad):
+        return
+    row, column = int(bad[0]), int(np.argmin(finite[bad[0]]))
+    name = f"column {column}" if names is None else f"column {names[column]!r}"
+    raise InputError(
+        f"input: {len(bad)} of {len(X)} rows hold NaN or infinity; the first is row {row}, {name}, counted from 0 "
+        f"({X[row, column]}). Leave such rows out with preprocess={{'invalid': 'drop'}} (of the estimator: "
+        f"config={{'preprocess': {{'invalid': 'drop'}}}}), which gives them NaN as coordinates; or fill them in first, "
+        f"such as sklearn.impute.SimpleImputer().fit_transform(X)"
+    )

@@ -1,0 +1,102 @@
+"""What cannot be embedded from memory is refused with the place and the cure, by embed and by the estimator."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import make_s_curve
+from sklearn.impute import SimpleImputer
+
+from pipeline import EmbeddingWarning, LocallyLinearEmbedding, embed
+
+pytestmark = pytest.mark.filterwarnings("ignore::pipeline.EmbeddingWarning")
+X = make_s_curve(400, random_state=31)[0]
+QUICK = {"quality": {"sample": 50}}
+BOTH = pytest.mark.parametrize("call", [embed, lambda rows: LocallyLinearEmbedding().fit(rows)], ids=["embed", "fit"])
+
+
+def table(**columns) -> pd.DataFrame:
+    return pd.DataFrame(X, columns=["a", "b", "c"]).assign(**columns)
+
+
+def message_of(call, rows) -> str:
+    with pytest.raises(ValueError, match=r"^input: ") as refused:
+        call(rows)
+    return str(refused.value)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("column", "content"),
+    [
+        (np.where(X[:, 0] > 0, "north", "south"), "text such as '(north|south)'"),
+        (pd.Categorical(np.where(X[:, 0] > 0, "north", "south")), "text such as"),
+        (pd.date_range("2026-01-01", periods=400), "datetime64"),
+    ],
+    ids=["text", "categories", "times"],
+)
+def test_columns_without_numbers_are_named_with_cures_that_work(call, column, content):
+    rows = table(site=column)
+    message = message_of(call, rows)
+    assert re.search(rf"none in 1 of 4 columns: 'site' \({content}", message)
+    for cure in re.findall(r"X\.drop\(.*?\)|pandas\.get_dummies\(.*?\)", message):
+        cured = eval(cure, {"X": rows, "pandas": pd})
+        if content != "datetime64":  # a column for each time is no useful encoding
+            assert np.isfinite(embed(cured, method="pca", quality={"sample": 50})).all()
+
+
+@BOTH
+def test_text_in_an_array_is_named_by_its_column(call):
+    message = message_of(call, table(site="n").to_numpy())
+    assert "3 (text such as 'n')" in message
+    cure = re.search(r"np\.delete.*astype\(float\)", message)[0]
+    np.testing.assert_array_equal(eval(cure, {"np": np, "X": table(site="n").to_numpy()}), X)
+
+
+def test_at_most_five_columns_are_named():
+    message = message_of(embed, table(**{f"t{i}": "x" for i in range(9)}))
+    assert "none in 9 of 12 columns" in message
+    assert "t4" in message
+    assert "t5" not in message
+
+
+def test_numbers_as_objects_are_no_text():
+    rows = table().astype(object)
+    assert LocallyLinearEmbedding(config=QUICK).fit(rows).embedding_.shape == (400, 2)
+
+
+@BOTH
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_missing_values_are_located(call, value):
+    rows = table()
+    rows.loc[[7, 9], "b"] = value
+    message = message_of(call, rows)
+    assert f"2 of 400 rows hold NaN or infinity; the first is row 7, column 'b', counted from 0 ({value})" in message
+    assert "the first is row 7, column 1," in message_of(call, rows.to_numpy())
+
+
+def test_cures_of_missing_values_work():
+    rows = X.copy()
+    rows[7, 1] = np.nan
+    drop = {"preprocess": {"invalid": "drop"}}
+    with pytest.warns(EmbeddingWarning, match="1 of 400 rows hold NaN"):
+        Y = embed(rows, **QUICK, **drop)
+    with pytest.warns(EmbeddingWarning, match="1 of 400 rows hold NaN"):
+        model = LocallyLinearEmbedding(config={**QUICK, **drop}).fit(rows)
+    for coordinates in (Y, model.embedding_):
+        assert np.flatnonzero(np.isnan(coordinates).any(axis=1)).tolist() == [7]
+    assert np.isfinite(embed(SimpleImputer().fit_transform(rows), **QUICK)).all()
+
+
+def test_sums_that_overflow_are_no_missing_values():
+    rows = X.copy()
+    rows[:2] = np.array([[1e308], [-1e308]])
+    with pytest.raises(ValueError, match="squares overflow"):
+        embed(rows, **QUICK)
+
+
+def test_missing_values_of_rows_to_transform_are_located():
+    model = LocallyLinearEmbedding(config=QUICK).fit(X)
+    with pytest.raises(ValueError, match=r"1 of 3 rows to embed hold NaN or infinity \(first: row 2, column 1"):
+        model.transform(np.vstack([X[:2], [[0.0, np.nan, 0.0]]]))
