@@ -43,9 +43,11 @@ def code_blocks(page: str, language: str) -> list[str]:
 def run_python(code: str, folder: Path) -> str:
     """Run code as a script of a new process in `folder`; return what it prints."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def test_readme_is_short() -> None:
@@ -67,12 +69,12 @@ def test_first_yaml_of_page_is_a_valid_config(page: str) -> None:
 
 
 def test_parts_of_configs_in_how_to_pages_are_valid() -> None:
-    whole = {"input": {"kind": "npy", "path": "x.npy"}, "output": {"store": "runs/x.zarr"}}
+    required_sections = {"input": {"kind": "npy", "path": "x.npy"}, "output": {"store": "runs/x.zarr"}}
     parts = [part for page in DOCS.glob("how_to/*.md") for block in code_blocks(f"docs/how_to/{page.name}", "yaml")
              for part in re.split(r"\n(?=neighbors:)", block) if "sweep:" not in part]  # fmt: skip
     assert len(parts) >= 8
     for part in parts:
-        check_config({**whole, **yaml.safe_load(part)}, part)
+        check_config({**required_sections, **yaml.safe_load(part)}, part)
 
 
 @pytest.mark.slow
@@ -97,9 +99,9 @@ def test_notebook_runs_and_shows_one_bar_tiles_and_a_picture(tmp_path: Path, mon
     script = tmp_path / "execute.py"
     script.write_text(EXECUTE)
     command = [sys.executable, str(script), str(DOCS / "tutorials" / "notebook.ipynb"), str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    fit, run, picture, table, rows = json.loads(done.stdout)
+    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr
+    fit, run, picture, table, rows = json.loads(completed.stdout)
     assert [sorted(data) for data in fit] == [["text/html", "text/plain"]]
     assert "100%  done" in fit[0]["text/plain"]
     assert "Trustworthiness" in run[0]["text/html"]
@@ -151,8 +153,8 @@ def test_version_is_that_of_the_project() -> None:
 @pytest.mark.slow
 def test_site_builds_without_warnings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", str(DOCS), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr
     pages = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.html")]
     assert len(pages) > 50
     remote = re.compile(r'<(?:script|link|img)[^>]+(?:src|href)="https?://')

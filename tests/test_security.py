@@ -85,11 +85,11 @@ class TestStores:
     def test_every_use_of_a_stored_name_is_checked(self, tmp_path, precious):
         (tmp_path / "store").mkdir()
         objects = LocalObjects(str(tmp_path / "store"))
-        other = LocalObjects(str(tmp_path / "other"))
+        destination = LocalObjects(str(tmp_path / "other"))
         for name in ("../precious/file.json", str(precious / "file.json"), "a/../../precious/file.json"):
             for use in (objects.get, objects.names, objects.folders, objects.exists, objects.size, objects.delete,
                         objects.age, lambda n: objects.put(n, b""), lambda n: objects.create(n, b""),
-                        lambda n: objects.copy([n], other)):  # fmt: skip
+                        lambda n: objects.copy([n], destination)):  # fmt: skip
                 with pytest.raises(StoreError):
                     use(name)
 
@@ -110,11 +110,11 @@ class TestSource:
     def test_source_has_no_call_that_executes_data(self, path):
         for call in calls(path):
             name = ast.unparse(call.func)
-            given = {word.arg: ast.unparse(word.value) for word in call.keywords}
+            keywords = {word.arg: ast.unparse(word.value) for word in call.keywords}
             assert name not in CALLS_NEVER, f"line {call.lineno}"
-            assert given.get("shell") != "True", f"line {call.lineno}"
+            assert keywords.get("shell") != "True", f"line {call.lineno}"
             if name in {"np.load", "numpy.load"}:
-                assert given.get("allow_pickle") == "False", f"line {call.lineno}"
+                assert keywords.get("allow_pickle") == "False", f"line {call.lineno}"
 
     def test_rule_detects_such_calls(self):
         assert "np.load" in {ast.unparse(call.func) for call in calls(PACKAGE / "storage" / "bundles.py")}
@@ -140,8 +140,8 @@ class TestPickles:
     def test_pickle_codecs_of_zarr_are_refused(self, tmp_path, trap, metadata, name):
         url = str(tmp_path / "x.zarr")
         group = zarr.open_group(url, mode="w", zarr_format=2)
-        for each in ("points", "labels"):
-            group.create_array(each, data=np.ones((4, 2)), chunks=(4, 2), compressors=None)
+        for array_name in ("points", "labels"):
+            group.create_array(array_name, data=np.ones((4, 2)), chunks=(4, 2), compressors=None)
         described = tmp_path / "x.zarr" / name / ".zarray"
         described.write_text(json.dumps(json.loads(described.read_text()) | metadata))
         (tmp_path / "x.zarr" / name / "0.0").write_bytes(pickle.dumps(trap))
@@ -189,20 +189,20 @@ def read_all(url: str) -> None:
 
 class TestListening:
     def test_local_cluster_listens_on_this_machine_only(self, monkeypatch):
-        asked = {}
+        received = {}
 
         class Asked(Exception):
             pass
 
-        def local_cluster(**given):
-            asked.update(given)
+        def local_cluster(**keywords):
+            received.update(keywords)
             raise Asked
 
         monkeypatch.setattr(clusters, "LocalCluster", local_cluster)
         with pytest.raises(Asked), clusters.connect(Cluster(kind="local", workers=1, memory=2**30)):
             pass
-        assert asked["host"] == "127.0.0.1"
-        assert asked["dashboard_address"].startswith("127.0.0.1:")
+        assert received["host"] == "127.0.0.1"
+        assert received["dashboard_address"].startswith("127.0.0.1:")
 
 
 class TestPins:
@@ -211,10 +211,12 @@ class TestPins:
         pins = dict(line.split("==") for line in text.splitlines() if line[:1] not in ("", "#"))
         assert all(re.fullmatch(r"[0-9][0-9A-Za-z.]*", version) for version in pins.values())
         project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-        wanted = {name_of(each) for each in project["dependencies"]}
-        wanted |= {name_of(each) for extra in project["optional-dependencies"].values() for each in extra}
+        required = {name_of(requirement) for requirement in project["dependencies"]}
+        required |= {
+            name_of(requirement) for extra in project["optional-dependencies"].values() for requirement in extra
+        }
         # No release of anndata works with the pandas that is pinned, so its extra is installed without the constraints.
-        assert wanted - {"lle-pipeline", "anndata"} <= {name_of(name) for name in pins}
+        assert required - {"lle-pipeline", "anndata"} <= {name_of(name) for name in pins}
         servers = (REPOSITORY / "tests/servers/requirements.txt").read_text().splitlines()
         assert all(re.fullmatch(r"#.*|[\w-]+==[\w.]+", line) for line in servers)
 

@@ -49,8 +49,8 @@ def loaded_by(code: str, modules: tuple[str, ...], folder: Path | None = None) -
     """Which of the modules a new process has loaded after running the code."""
     report = f"lambda: print(*(name for name in {modules} if name in sys.modules), sep=chr(10))"
     code = f"import atexit, sys; atexit.register({report})\n{code}"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
-    return [line for line in done.stdout.splitlines() if line in modules]
+    completed = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    return [line for line in completed.stdout.splitlines() if line in modules]
 
 
 @pytest.mark.parametrize("module", ["pipeline.cli.commands", "pipeline"])

@@ -44,9 +44,9 @@ def main() -> None:
     parser.add_argument("path")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--n-components", type=int, default=5)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     print("| lle: seconds, GB | umap-learn: seconds, GB | time ratio | memory ratio |\n|---|---|---|---|")
-    for ours, theirs in compare(given.path, given.n_components, given.repeat):
+    for ours, theirs in compare(arguments.path, arguments.n_components, arguments.repeat):
         print(
             f"| {ours.seconds:.0f}, {ours.peak_bytes / 1e9:.2f} | {theirs.seconds:.0f}, {theirs.peak_bytes / 1e9:.2f} "
             f"| {ours.seconds / theirs.seconds:.2f} | {ours.peak_bytes / theirs.peak_bytes:.2f} |", flush=True,

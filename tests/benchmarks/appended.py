@@ -41,7 +41,7 @@ class Night(NamedTuple):
 
     seconds: dict[str, float]
     computed: dict[str, int]
-    kept: dict[str, int]
+    n_kept: dict[str, int]
     recall: float
     residual: float | None
 
@@ -92,15 +92,19 @@ def night(data: str, folder: Path, root: str, workers: int) -> Night:
         result = runs.run(config, False, progress)
     store = Store(result.store)
     reports = checkpoint.read_reports(store)
-    kept: dict[str, int] = {}
-    for (stage, _), found in reports.items():
+    n_kept: dict[str, int] = {}
+    for (stage, _), block_reports in reports.items():
         if stage == "ingest":  # rows are read or taken over, which is told elsewhere
             continue
-        kept[stage] = max(kept.get(stage, 0), sum(report.report.get("kept", 0) for report in found))
+        n_kept[stage] = max(n_kept.get(stage, 0), sum(report.report.get("kept", 0) for report in block_reports))
     [recall] = reports["mend_graph", "measure_recall"]
-    aligned = [part for found in reports.get(("solve_embedding", "align"), []) for part in found.report["components"]]
+    aligned = [
+        part
+        for block_reports in reports.get(("solve_embedding", "align"), [])
+        for part in block_reports.report["components"]
+    ]
     residual = aligned[0]["residual_after"] if aligned else None
-    return Night(progress.seconds, result.computed, kept, recall.report["value"], residual)
+    return Night(progress.seconds, result.computed, n_kept, recall.report["value"], residual)
 
 
 def apart(*arguments: Any) -> Night:
@@ -119,18 +123,18 @@ def compare(data: str, n: int, share: float, folder: Path, workers: int) -> list
     lines = []
     for stage in grown.seconds:
         short, full = grown.seconds[stage], afresh.seconds[stage]
-        kept = f"{grown.kept[stage]:,}" if grown.kept.get(stage) else ""
-        blocks = [str(found.computed.get(stage, 0)) for found in (grown, afresh)]
+        n_kept = f"{grown.n_kept[stage]:,}" if grown.n_kept.get(stage) else ""
+        blocks = [str(job.computed.get(stage, 0)) for job in (grown, afresh)]
         times = f"{full / max(short, 0.05):.1f}"
-        lines.append((data, f"{total:,}", stage, f"{short:.1f}", f"{full:.1f}", times, *blocks, kept))
-    both = [sum(found.seconds.values()) for found in (grown, afresh)]
-    blocks = [str(sum(found.computed.values())) for found in (grown, afresh)]
+        lines.append((data, f"{total:,}", stage, f"{short:.1f}", f"{full:.1f}", times, *blocks, n_kept))
+    both = [sum(job.seconds.values()) for job in (grown, afresh)]
+    blocks = [str(sum(job.computed.values())) for job in (grown, afresh)]
     spent = [f"{seconds:.1f}" for seconds in both]
     lines.append((data, f"{total:,}", "all", *spent, f"{both[1] / both[0]:.1f}", *blocks, ""))
-    said = f"recall {grown.recall:.4f}, afresh {afresh.recall:.4f}"
+    summary = f"recall {grown.recall:.4f}, afresh {afresh.recall:.4f}"
     if grown.residual is not None:
-        said += f"; residual of the alignment {grown.residual:.2g}"
-    return [*(f"| {' | '.join(cells)} |" for cells in lines), f"\n{data}: {said}\n"]
+        summary += f"; residual of the alignment {grown.residual:.2g}"
+    return [*(f"| {' | '.join(cells)} |" for cells in lines), f"\n{data}: {summary}\n"]
 
 
 def main() -> None:
@@ -140,12 +144,14 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
     parser.add_argument("--workers", type=int, default=2, help="0: in one process")
     parser.add_argument("--folder", type=Path)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     for cells in (HEADER, ("---",) * len(HEADER)):
         print(f"| {' | '.join(cells)} |", flush=True)
-    for data in asked.data:
-        with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-            print("\n".join(compare(data, asked.points, asked.share, Path(folder), asked.workers)), flush=True)
+    for data in arguments.data:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+            print(
+                "\n".join(compare(data, arguments.points, arguments.share, Path(folder), arguments.workers)), flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -30,11 +30,13 @@ def neighbor_factor(points: npt.NDArray[np.float64]) -> csr_array:
     points = points[cKDTree(points, leafsize=32).indices]
     tree, blocks = cKDTree(points), []
     for start in range(0, n_points, BLOCK):
-        own = np.arange(start, min(start + BLOCK, n_points))
-        found = tree.query(points[own], 13, workers=-1)[1]
-        found = found[found != own[:, None]].reshape(len(own), 12)
-        weights = barycenter_weights(points[own], points[found], np.ones(found.shape, bool), 1e-3, "trace").weights
-        blocks.append(local_factor(found, weights, start, n_points))
+        ids = np.arange(start, min(start + BLOCK, n_points))
+        neighbors = tree.query(points[ids], 13, workers=-1)[1]
+        neighbors = neighbors[neighbors != ids[:, None]].reshape(len(ids), 12)
+        weights = barycenter_weights(
+            points[ids], points[neighbors], np.ones(neighbors.shape, bool), 1e-3, "trace"
+        ).weights
+        blocks.append(local_factor(neighbors, weights, start, n_points))
     return csr_array(vstack(blocks, format="csr"))
 
 

@@ -50,13 +50,13 @@ PATIENCE = 120.0
 
 
 class Row(NamedTuple):
-    """A line of the table; `said` is the error of the disturbed run, empty if it continued."""
+    """A line of the table; `message` is the error of the disturbed run, empty if it continued."""
 
     fault: str
     stage: str
     redone: int
     equal: bool
-    said: str = ""
+    message: str = ""
 
 
 class Job:
@@ -125,10 +125,10 @@ class Job:
             total.update(str(path.relative_to(root)).encode() + path.read_bytes())
         return total.hexdigest()
 
-    def row(self, fault: str, stage: str, said: str = "") -> Row:
+    def row(self, fault: str, stage: str, message: str = "") -> Row:
         blocks = sum(entry["blocks"] for entry in status.status(self.store)["stages"].values())
         assert len(self.starts()) == blocks, "the log does not see every block"
-        return Row(fault, stage, self.redone(), self.digest() == undisturbed(), said)
+        return Row(fault, stage, self.redone(), self.digest() == undisturbed(), message)
 
 
 class Quiet(RunProgress):
@@ -143,8 +143,8 @@ class Quiet(RunProgress):
 
     def advance(self, step: Step, report: BlockReport) -> None:
         super().advance(step, report)
-        here = step.stage == self.stage and self.step in ("", step.name) and step.n_blocks > 1
-        if here and self.left and step.runs.place == WORKER:
+        is_chosen = step.stage == self.stage and self.step in ("", step.name) and step.n_blocks > 1
+        if is_chosen and self.left and step.runs.place == WORKER:
             self.left = False
             self.act()
 
@@ -158,8 +158,8 @@ class KillInEach(Quiet):
 
     def advance(self, step: Step, report: BlockReport) -> None:
         RunProgress.advance(self, step, report)
-        wanted = step.stage in self.stages and step.stage not in self.killed
-        if wanted and step.n_blocks > 1 and step.runs.place == WORKER:
+        is_chosen = step.stage in self.stages and step.stage not in self.killed
+        if is_chosen and step.n_blocks > 1 and step.runs.place == WORKER:
             self.killed.append(step.stage)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.job.last_worker(step.stage), signal.SIGKILL)
@@ -206,10 +206,10 @@ def logged_starts(log: Path) -> Iterator[None]:
     """
     run_task = execute.run_task
 
-    def logged(url: str, step: Step, mark: str, block: int) -> BlockReport:
+    def logged(url: str, step: Step, fingerprint: str, block: int) -> BlockReport:
         with log.open("a") as file:
             file.write(f"{step.stage}.{step.name}-{block} {os.getpid()}\n")
-        return run_task(url, step, mark, block)
+        return run_task(url, step, fingerprint, block)
 
     with (
         mock.patch.object(execute, "run_task", logged),
@@ -256,17 +256,17 @@ def worker_killed(folder: Path, client: Client, stages: Collection[str] = ON_WOR
     job = Job(folder, client.scheduler.address)
     client.register_plugin(LogStarts(str(job.log)))
     kills = KillInEach(job, stages)
-    said = job.run(kills)
-    assert kills.killed == list(stages), said
+    message = job.run(kills)
+    assert kills.killed == list(stages), message
     equal = job.digest() == undisturbed()
-    return [Row("worker SIGKILLed", stage, job.redone(stage), equal, said) for stage in kills.killed]
+    return [Row("worker SIGKILLed", stage, job.redone(stage), equal, message) for stage in kills.killed]
 
 
 def all_workers_restarted(folder: Path, client: Client) -> list[Row]:
     job = Job(folder, client.scheduler.address)
     client.register_plugin(LogStarts(str(job.log)))
-    said = job.run(Quiet("solve_weights", lambda: kill_workers(client), "solve"))
-    return [job.row("all workers killed at once", "solve_weights", said)]
+    message = job.run(Quiet("solve_weights", lambda: kill_workers(client), "solve"))
+    return [job.row("all workers killed at once", "solve_weights", message)]
 
 
 def poisoned_block(folder: Path, client: Client) -> list[Row]:
@@ -274,13 +274,13 @@ def poisoned_block(folder: Path, client: Client) -> list[Row]:
     job = Job(folder, client.scheduler.address)
     client.register_plugin(LogStarts(str(job.log)))
     client.register_plugin(Poison())
-    said = job.run()
+    message = job.run()
     client.unregister_worker_plugin("poison")
     solved = sorted(report.block for report in checkpoint.read_reports(job.store)["solve_weights", "solve"])
     assert solved == [0, 1, 3, 4, 5], solved
-    after = job.run()
-    assert after == "", after
-    return [job.row("a block that kills its worker", "solve_weights", said)]
+    second_message = job.run()
+    assert second_message == "", second_message
+    return [job.row("a block that kills its worker", "solve_weights", message)]
 
 
 def scheduler_lost(folder: Path) -> list[Row]:
@@ -303,14 +303,14 @@ def scheduler_lost(folder: Path) -> list[Row]:
             job = Job(folder / "job", client.scheduler.address)
             client.register_plugin(LogStarts(str(job.log)))
         with contextlib.suppress(OSError):
-            said = job.run(Quiet("solve_weights", scheduler.kill, "solve"))
+            message = job.run(Quiet("solve_weights", scheduler.kill, "solve"))
     finally:
         for process in (worker, scheduler):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     assert Job(folder / "job").run() == ""
-    return [job.row("scheduler lost", "solve_weights", said)]
+    return [job.row("scheduler lost", "solve_weights", message)]
 
 
 def driver_killed(folder: Path, stage: str = "assemble_cost") -> list[Row]:
@@ -347,22 +347,22 @@ def disk_full(folder: Path) -> list[Row]:
         {drive} || exit 97
         cp -r "{place}/run.zarr" "{folder}/run.zarr"; exit $first
     """
-    done = subprocess.run(["unshare", "-Urm", "sh", "-c", script], capture_output=True, text=True, timeout=PATIENCE,
-                          check=False)  # fmt: skip
-    if done.returncode == 99 or "unshare" in done.stderr:
-        raise OSError(errno.EPERM, f"no tmpfs can be mounted here: {done.stderr}")
-    assert done.returncode == 1, done.stderr
-    said = next(line for line in done.stderr.splitlines() if "disk is full" in line)
-    again = [key.split(".")[0] for key, n in job.starts().items() if n > 1]
-    return [job.row("disk full", again[0], said)]
+    command = ["unshare", "-Urm", "sh", "-c", script]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    if completed.returncode == 99 or "unshare" in completed.stderr:
+        raise OSError(errno.EPERM, f"no tmpfs can be mounted here: {completed.stderr}")
+    assert completed.returncode == 1, completed.stderr
+    message = next(line for line in completed.stderr.splitlines() if "disk is full" in line)
+    repeated = [key.split(".")[0] for key, n in job.starts().items() if n > 1]
+    return [job.row("disk full", repeated[0], message)]
 
 
 def one_write_in_twenty_fails(folder: Path) -> list[Row]:
     job = Job(folder)
     with failing_writes(seed=7) as failed:
-        said = job.run()
+        message = job.run()
     assert len(failed) > 10, failed
-    return [job.row(f"one write in twenty fails ({len(failed)} did)", "all", said)]
+    return [job.row(f"one write in twenty fails ({len(failed)} did)", "all", message)]
 
 
 @contextlib.contextmanager
@@ -388,11 +388,11 @@ def clock_skew(folder: Path) -> list[Row]:
         raise Interrupted(signal.SIGTERM)
 
     with shifted_clock(86_400.0):
-        said = job.run(Quiet("find_neighbors", stop))
-    assert said
+        message = job.run(Quiet("find_neighbors", stop))
+    assert message
     with shifted_clock(-86_400.0):
         assert job.run() == ""
-    return [job.row("clock a day ahead, then a day behind", "find_neighbors", said)]
+    return [job.row("clock a day ahead, then a day behind", "find_neighbors", message)]
 
 
 @contextlib.contextmanager
@@ -404,30 +404,30 @@ def shifted_clock(seconds: float) -> Iterator[None]:
 
 def damaged(folder: Path, every: int = 1, offset: int = 0) -> Iterator[Row]:
     """Every array and bundle, truncated or with a flipped bit, is never used and is computed again on request."""
-    whole = Job(folder / "whole", n_points=N_POINTS // 2)
-    assert whole.run() == ""
-    names = list(objects_by_array(whole.store).values())
+    finished_job = Job(folder / "whole", n_points=N_POINTS // 2)
+    assert finished_job.run() == ""
+    names = list(objects_by_array(finished_job.store).values())
     for number, name in enumerate(names):
         if number % every == offset % every:
-            yield _damage_one(folder / str(number), whole, name, ("bit flipped", "truncated")[number % 2])
+            yield _damage_one(folder / str(number), finished_job, name, ("bit flipped", "truncated")[number % 2])
 
 
 def objects_by_array(store: Store) -> dict[str, str]:
     """One stored object of each array and of each kind of bundle: the last."""
-    found = {}
+    names = {}
     for name in store.objects.names(""):
         array = name.split("/c/")[0]
         is_chunk = "/c/" in name
         if name.startswith(("_run", "_done", "report")) or not (is_chunk or name.endswith(".npz")):
             continue
         parts = [part for part in array.removesuffix(".npz").split("/") if not part.isdigit()]
-        found["/".join(parts)] = name
-    return found
+        names["/".join(parts)] = name
+    return names
 
 
-def _damage_one(folder: Path, whole: Job, name: str, how: str) -> Row:
+def _damage_one(folder: Path, finished_job: Job, name: str, how: str) -> Row:
     job = Job(folder, n_points=N_POINTS // 2)
-    shutil.copytree(whole.store.url, job.store.url)
+    shutil.copytree(finished_job.store.url, job.store.url)
     path = Path(job.store.url, name)
     data = bytearray(path.read_bytes())
     if how == "truncated":
@@ -436,17 +436,17 @@ def _damage_one(folder: Path, whole: Job, name: str, how: str) -> Row:
         data[len(data) // 3] ^= 16
     path.write_bytes(bytes(data))
     forget_what_follows(job.store, name)
-    said = job.run()  # it is read, and refused; or nothing reads it
+    message = job.run()  # it is read, and refused; or nothing reads it
     damage = find_damage(job.store)
-    assert damage or said, name
+    assert damage or message, name
     if damage:
         forget_damage(job.store, damage)
-    after = job.run()
-    assert after == "", f"{name}: {after}"
+    second_message = job.run()
+    assert second_message == "", f"{name}: {second_message}"
     assert find_damage(job.store) == []
     wrote = writer(job.store, name)
     redone = sum(n for key, n in job.starts().items() if key.startswith(f"{'.'.join(wrote)}-"))
-    return Row(f"{how}: {name}", wrote[0], redone, job.digest() == whole.digest(), said)
+    return Row(f"{how}: {name}", wrote[0], redone, job.digest() == finished_job.digest(), message)
 
 
 def writer(store: Store, name: str) -> tuple[str, str]:
@@ -492,10 +492,10 @@ def main() -> None:
         return
     print("| fault | stage | blocks redone | result equal |\n|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        wanted = {name: fault for name, fault in WITH_WORKERS.items() if arguments.part in name}
-        if wanted:
+        chosen = {name: fault for name, fault in WITH_WORKERS.items() if arguments.part in name}
+        if chosen:
             with workers() as client:
-                for name, fault in wanted.items():
+                for name, fault in chosen.items():
                     show(fault(Path(folder, name), client))
         for name, fault in ALONE.items():
             if arguments.part in name:

@@ -44,11 +44,11 @@ def cost(n_points: int, dimension: int, solve: bool, n_components: int = 2) -> C
         size = inverse.size
     products = float("nan")
     if solve:
-        found = bottom_eigenpairs(
+        spectrum = bottom_eigenpairs(
             factor, n_components, method="auto", pin=pin, cost_matrix=lambda: csr_array(factor.T @ factor), tol=1e-6,
             max_memory=memory_limit("auto"), sigma=0.0, n_threads=threads, initial=None, max_degrees=20_000,
         )  # fmt: skip
-        ratio = largest_eigenvalue(factor, methods.SEED) / found.eigenvalues[-1]
+        ratio = largest_eigenvalue(factor, methods.SEED) / spectrum.eigenvalues[-1]
         products = PRODUCTS_PER_ROOT * float(np.sqrt(ratio))
     n_bytes = methods.krylov_size(factor, n_components, size)[2]
     return Cost(size.nnz, max(size.gflop, factor_cost.LEAST_GFLOP), n_bytes, products)
@@ -63,20 +63,20 @@ def fit(sizes: list[int], values: list[float]) -> tuple[float, float]:
 def study(dimension: int, sizes: list[int], check: int, targets: tuple[int, ...]) -> list[str]:
     """Table rows of one dimension."""
     costs = [cost(n, dimension, solve=True) for n in sizes]
-    beside = (costs[-1].n_bytes - factor_cost.BYTES_PER_ENTRY * costs[-1].nnz) / sizes[-1]  # grows with the rows
+    bytes_per_row = (costs[-1].n_bytes - factor_cost.BYTES_PER_ENTRY * costs[-1].nnz) / sizes[-1]  # grows with the rows
     lines = []
     laws = {name: fit(sizes, [getattr(c, name) for c in costs]) for name in Cost._fields}
     powers = [f"{laws[name][0]:.2f}" for name in ("nnz", "gflop")] + ["", f"{laws['products'][0]:.2f}"]
     lines.append(f"| {dimension} | power of n | {' | '.join(powers)} | |")
     if check:
-        found = cost(check, dimension, solve=False)
-        told = [laws[name][1] * check ** laws[name][0] for name in ("nnz", "gflop")]
-        told.append(factor_cost.BYTES_PER_ENTRY * told[0] + beside * check)
-        off = " | ".join(f"{value / actual:.2f}" for value, actual in zip(told, found[:3], strict=True))
+        measured = cost(check, dimension, solve=False)
+        predicted = [laws[name][1] * check ** laws[name][0] for name in ("nnz", "gflop")]
+        predicted.append(factor_cost.BYTES_PER_ENTRY * predicted[0] + bytes_per_row * check)
+        off = " | ".join(f"{value / actual:.2f}" for value, actual in zip(predicted, measured[:3], strict=True))
         lines.append(f"| {dimension} | forecast / found at {check:,} | {off} | | |")
     for n in targets:
         nnz, gflop, _, products = (laws[name][1] * n ** laws[name][0] for name in Cost._fields)
-        n_bytes = factor_cost.BYTES_PER_ENTRY * nnz + beside * n
+        n_bytes = factor_cost.BYTES_PER_ENTRY * nnz + bytes_per_row * n
         width = davidson.block_width(2)
         size = FactorSize(int(nnz), int(n_bytes), gflop)
         by_factor = factor_cost.factor_seconds(size, 13 * n, methods.TYPICAL_BLOCKS, 2)

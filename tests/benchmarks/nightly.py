@@ -38,18 +38,18 @@ def points(surface: str, n: int, seed: int) -> np.ndarray[Any, Any]:
 
 def row(surface: str, n: int, seed: int, folder: Path) -> tuple[str, ...]:
     """One row of the table."""
-    whole, old = points(surface, n + round(SHARE * n), seed), folder / "old.npy"
-    np.save(old, whole[:n])
-    np.save(folder / "new.npy", whole[n:])
-    np.save(folder / "all.npy", whole)
-    before = embedding(folder / "before.zarr", old, None)
+    all_points, old = points(surface, n + round(SHARE * n), seed), folder / "old.npy"
+    np.save(old, all_points[:n])
+    np.save(folder / "new.npy", all_points[n:])
+    np.save(folder / "all.npy", all_points)
+    previous = embedding(folder / "before.zarr", old, None)
     free = embedding(folder / "free.zarr", folder / "all.npy", None)
     aligned = embedding(folder / "aligned.zarr", folder / "all.npy", str(folder / "before.zarr"))
     transform(str(folder / "before.zarr"), str(folder / "new.npy"), (), folder / "y.npy", None, None, False, None,
               RunProgress(sys.stderr))  # fmt: skip
     placed = np.load(folder / "y.npy")[:, :2]
-    size = float(np.sqrt(np.square(before).mean()))
-    changes = [float(np.sqrt(np.square(after[:n] - before).mean())) / size for after in (free, aligned)]
+    size = float(np.sqrt(np.square(previous).mean()))
+    changes = [float(np.sqrt(np.square(current[:n] - previous).mean())) / size for current in (free, aligned)]
     near = np.linalg.norm(placed - aligned[n:], axis=1) < NEAR * size
     return surface, f"{n:,}", str(seed), *(f"{change:.2g}" for change in changes), f"{near.mean():.1%}"
 
@@ -68,13 +68,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("points", type=int)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     for cells in (HEADER, ("---",) * len(HEADER)):
         print(f"| {' | '.join(cells)} |", flush=True)
     for surface in SURFACES:
-        for seed in asked.seeds:
+        for seed in arguments.seeds:
             with tempfile.TemporaryDirectory() as folder:
-                print(f"| {' | '.join(row(surface, asked.points, seed, Path(folder)))} |", flush=True)
+                print(f"| {' | '.join(row(surface, arguments.points, seed, Path(folder)))} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,19 +27,22 @@ Array = npt.NDArray[np.float64]
 
 def unexplained(embedding: Array, truth: Array) -> Array:
     """Share (q,) of the variance of each true coordinate (n, q) that no affine map of the embedding (n, m) gives."""
-    known = np.isfinite(embedding).all(axis=1)
-    design = np.column_stack([np.ones(int(known.sum())), embedding[known]])
+    is_finite = np.isfinite(embedding).all(axis=1)
+    design = np.column_stack([np.ones(int(is_finite.sum())), embedding[is_finite]])
     centred = truth - truth.mean(axis=0)
     missed = centred.copy()
-    missed[known] -= design @ np.linalg.lstsq(design, centred[known])[0]
+    missed[is_finite] -= design @ np.linalg.lstsq(design, centred[is_finite])[0]
     return np.asarray(np.square(missed).sum(axis=0) / np.square(centred).sum(axis=0))
 
 
 def measure(folder: Path, seed: int) -> dict[tuple[str, float], Array]:
     """(method, noise) -> what is left unexplained of length and height."""
-    url, found = load_sweep([CONFIG], (f"input.seed={seed}",), str(folder / f"noise-{seed}"))
-    run_sweep(url, found, False, RunProgress())
-    stores = {(one.values["method"], one.values["noise"]): Store(f"{url}/{one.name}.zarr") for one in found}
+    url, experiments = load_sweep([CONFIG], (f"input.seed={seed}",), str(folder / f"noise-{seed}"))
+    run_sweep(url, experiments, False, RunProgress())
+    stores = {
+        (experiment.values["method"], experiment.values["noise"]): Store(f"{url}/{experiment.name}.zarr")
+        for experiment in experiments
+    }
     return {key: unexplained(store.read_all("embedding"), store.read_all("label")) for key, store in stores.items()}
 
 
@@ -50,9 +53,9 @@ def print_table(title: str, values: dict[tuple[str, float], list[float]]) -> Non
     print("|---" * (len(levels) + 1) + "|")
     for method in methods:
         cells = []
-        for found in (values[method, level] for level in levels):
-            text = f"{np.median(found):.2f}"
-            cells.append(f"**{text}**" if max(found) < UNROLLED else text)
+        for shares in (values[method, level] for level in levels):
+            text = f"{np.median(shares):.2f}"
+            cells.append(f"**{text}**" if max(shares) < UNROLLED else text)
         print(f"| {method} | " + " | ".join(cells) + " |")
 
 

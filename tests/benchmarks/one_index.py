@@ -44,20 +44,20 @@ np.savez(sys.argv[2], ids=found, seconds=[compiled - started, done - compiled])
 """
 
 
-class Found(NamedTuple):
+class Search(NamedTuple):
     """Cost and lists of one of the two searches."""
 
     cost: Cost
     ids: npt.NDArray[np.int64]
     """(sample, k) neighbours of the sampled rows, -1 where none was found."""
-    said: str
+    details: str
 
 
 class Pair(NamedTuple):
     """Both, and the share of each sampled point's neighbours that are right: (sample,), in [0, 1]."""
 
-    ours: Found
-    index: Found
+    ours: Search
+    index: Search
     recalls: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
@@ -69,7 +69,7 @@ def search_up_to(config: Path) -> None:
     runs.run(load_config(config), True, RunProgress())
 
 
-def ours(folder: Path, sample: npt.NDArray[np.int64], k: int, n_workers: int, memory: str) -> Found:
+def ours(folder: Path, sample: npt.NDArray[np.int64], k: int, n_workers: int, memory: str) -> Search:
     """Neighbours by the pipeline of folder/x.npy; `n_workers` 0 is serial."""
     cluster = {"kind": "local", "workers": n_workers, "memory": memory} if n_workers else {"kind": "serial"}
     config, store = folder / "job.yaml", Store(str(folder / "run.zarr"))
@@ -94,23 +94,25 @@ def ours(folder: Path, sample: npt.NDArray[np.int64], k: int, n_workers: int, me
     took = {stage: sum(record.get("seconds", 0.0) for (name, _), record in records.items() if name == stage)
             for stage in ("order_points", "find_neighbors")}  # fmt: skip
     seconds = [f"{stage} {value:.1f}" for stage, value in took.items()]
-    peak = max(report.peak_bytes for (stage, _), done in reports.items() for report in done if stage in took)
+    peak = max(
+        report.peak_bytes for (stage, _), block_reports in reports.items() for report in block_reports if stage in took
+    )
     [recall] = reports["mend_graph", "measure_recall"]
     groups = len(reports["find_neighbors", "search_cells"])
-    return Found(cost, ids, f"{', '.join(seconds)} s; {groups} groups; a worker {peak / 2**30:.2f} GiB; "
+    return Search(cost, ids, f"{', '.join(seconds)} s; {groups} groups; a worker {peak / 2**30:.2f} GiB; "
                             f"reported {recall.report['value']:.4f}")  # fmt: skip
 
 
-def one_index(folder: Path, sample: npt.NDArray[np.int64], k: int, n_jobs: int) -> Found:
+def one_index(folder: Path, sample: npt.NDArray[np.int64], k: int, n_jobs: int) -> Search:
     """Neighbours by one index over folder/x.npy."""
     arguments = [str(folder / "x.npy"), str(folder / "index.npz"), str(k), str(max(1, n_jobs))]
     cost = run_measured([sys.executable, "-c", INDEX, *arguments])
     with np.load(folder / "index.npz") as saved:
         listed, (compiling, building) = saved["ids"][sample], saved["seconds"]
-    others = listed != sample[:, None]
-    others[others.all(axis=1), -1] = False  # a row that does not list itself has one too many
-    ids = listed[others].reshape(len(sample), k).astype(np.int64)
-    return Found(cost, ids, f"compiling {compiling:.1f}, building {building:.1f} s")
+    is_other = listed != sample[:, None]
+    is_other[is_other.all(axis=1), -1] = False  # a row that does not list itself has one too many
+    ids = listed[is_other].reshape(len(sample), k).astype(np.int64)
+    return Search(cost, ids, f"compiling {compiling:.1f}, building {building:.1f} s")
 
 
 def recall(
@@ -133,17 +135,17 @@ def compare(points: npt.NDArray[np.floating], k: int, n_workers: int, memory: st
     parts = [brute_neighbors(points[rows], rows, points, np.arange(len(points)), k).distances[:, -1]
              for rows in np.array_split(sample, max(1, len(sample) // 200))]  # fmt: skip
     kth = np.concatenate(parts)
-    first, second = (recall(points, sample, found.ids, kth) for found in both)
+    first, second = (recall(points, sample, search.ids, kth) for search in both)
     return Pair(*both, (first, second))
 
 
 def rows(pair: Pair) -> list[str]:
     """Table rows of both, and the difference."""
     lines = []
-    for name, found, shares in zip(("ours", "one index"), pair[:2], pair.recalls, strict=True):
-        cost = found.cost
+    for name, search, shares in zip(("ours", "one index"), pair[:2], pair.recalls, strict=True):
+        cost = search.cost
         lines.append(f"| {name} | {shares.mean():.4f} | {cost.seconds:.1f} | {cost.peak_bytes / 2**30:.2f} | "
-                     f"{found.said} |")  # fmt: skip
+                     f"{search.details} |")  # fmt: skip
     more = pair.recalls[0] - pair.recalls[1]
     half = 1.96 * more.std(ddof=1) / np.sqrt(len(more))
     factor = pair.ours.cost.seconds / pair.index.cost.seconds

@@ -46,8 +46,8 @@ def draw_points(
     ax: Axes, points: Array, color: Array, title: str, angles: tuple[float, float] = (8.0, -80.0), zoom: float = 1.35
 ) -> None:
     """Points (n, 2) or (n, 3), coloured by `color` (n,), far points first."""
-    shown = np.isfinite(points).all(axis=1)
-    points, color = points[shown], color[shown]
+    is_finite = np.isfinite(points).all(axis=1)
+    points, color = points[is_finite], color[is_finite]
     style: dict[str, Any] = {"c": color, "cmap": "viridis", "s": 700.0 / max(200, len(points)) ** 0.7, "linewidths": 0}
     if points.shape[1] == 3:
         any_ax: Any = ax
@@ -118,9 +118,9 @@ def draw_spirals(folder: Path) -> None:
     top = row_of_axes(figure, 0, 2, "222")
     draw_points(top[0], flat.points, along, "the data: a plane spiral, 9,000 points")
     section = {"kind": "synthetic", "name": "spiral_2d", "n_points": 9000, "seed": SEED}
-    one = {"n_components": 1}
-    curves = (("lle, K = 20", embed(section, neighbors={"n_neighbors": 20}, eigensolver=one)),
-              ("pca", embed(section, method="pca", eigensolver=one)))  # fmt: skip
+    one_coordinate = {"n_components": 1}
+    curves = (("lle, K = 20", embed(section, neighbors={"n_neighbors": 20}, eigensolver=one_coordinate)),
+              ("pca", embed(section, method="pca", eigensolver=one_coordinate)))  # fmt: skip
     for ax, (method, embedding) in zip(top[1:], curves, strict=True):
         draw_points(ax, np.column_stack([along, embedding[:, 0]]), along, f"method: {method}, one coordinate")
         ax.set_xlabel("length along the spiral", fontsize=9, color=FAINT)

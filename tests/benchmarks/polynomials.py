@@ -48,20 +48,20 @@ def product_rows(factor: csr_array, widths: tuple[int, ...] = (1, 4, 8, 16, 32),
 def solved(factor: csr_array, m: int, tol: float, method: str, start: F64 | None) -> tuple[Spectrum, str]:
     """(pairs, table cells: products of A or A', seconds, processor seconds, converged, residual)."""
     clock, processor = time.perf_counter(), time.process_time()
-    found = bottom_eigenpairs(
+    spectrum = bottom_eigenpairs(
         factor, m, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=tol,
         max_memory=memory_limit("auto"), sigma=0.0, n_threads=available_cores(), initial=start, max_degrees=20_000,
     )  # fmt: skip
     seconds = f"{time.perf_counter() - clock:.1f} | {time.process_time() - processor:.1f}"
-    converged = "yes" if found.converged else "no"
-    return found, f"{2 * found.stats.n_degrees:,} | {seconds} | {converged} | {found.residuals.max():.0e}"
+    converged = "yes" if spectrum.converged else "no"
+    return spectrum, f"{2 * spectrum.stats.n_degrees:,} | {seconds} | {converged} | {spectrum.residuals.max():.0e}"
 
 
-def solve_rows(source: str, other: str | None, m: int, tols: list[float], *, factored: bool) -> Iterator[str]:
+def solve_rows(source: str, other_store: str | None, m: int, tols: list[float], *, factored: bool) -> Iterator[str]:
     """One row for each tolerance and start."""
     factor, starts = load(source), {"random": None}
     if not source.endswith(".npz"):
-        for name, store in (("its own embedding", source), ("another graph's embedding", other)):
+        for name, store in (("its own embedding", source), ("another graph's embedding", other_store)):
             if store is not None:
                 order = Store(source).read_all("original_index")
                 starts[name] = Store(store).read_all("embedding")[order][:, :m]
@@ -71,8 +71,8 @@ def solve_rows(source: str, other: str | None, m: int, tols: list[float], *, fac
         yield f"| {source} | {min(tols):g} | LU of A | {cells} | |"
     for tol in tols:
         for name, start in starts.items():
-            found, cells = solved(factor, m, tol, "polynomial", start)
-            angle = "" if exact is None else f"{np.rad2deg(subspace_angles(found.vectors, exact.vectors).max()):.0e}"
+            spectrum, cells = solved(factor, m, tol, "polynomial", start)
+            angle = "" if exact is None else f"{np.rad2deg(subspace_angles(spectrum.vectors, exact.vectors).max()):.0e}"
             yield f"| {source} | {tol:g} | {name} | {cells} | {angle} |"
 
 
@@ -89,14 +89,16 @@ def main() -> None:
     parser.add_argument("--n-components", type=int, default=5)
     parser.add_argument("--tols", type=float, nargs="+", default=[1e-8])
     parser.add_argument("--factored", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     os.environ.update(reproducible_environment())
     print("| columns | ms a product | ms a column | GB/s |\n|---|---|---|---|")
-    print("\n".join(product_rows(load(given.sources[0]))), flush=True)
+    print("\n".join(product_rows(load(arguments.sources[0]))), flush=True)
     print("\n| source | tolerance | start | products of A | seconds | processor s | converged | residual | degrees |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for source in given.sources:
-        for row in solve_rows(source, given.other, given.n_components, given.tols, factored=given.factored):
+    for source in arguments.sources:
+        for row in solve_rows(
+            source, arguments.other, arguments.n_components, arguments.tols, factored=arguments.factored
+        ):
             print(row, flush=True)
 
 

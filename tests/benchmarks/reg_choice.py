@@ -66,8 +66,10 @@ def images(n: int, noise: float) -> Data:
 
 
 def bundled(loader: Callable[[], Any]) -> Data:
-    found = loader()
-    return (found.data - found.data.mean(0)) / np.where(found.data.std(0) > 0, found.data.std(0), 1), found.target
+    dataset = loader()
+    return (dataset.data - dataset.data.mean(0)) / np.where(
+        dataset.data.std(0) > 0, dataset.data.std(0), 1
+    ), dataset.target
 
 
 def shared(name: str, n: int) -> Data:
@@ -143,8 +145,8 @@ def compare(name: str, data: Data, n_components: int) -> str:
     for key in ("trustworthiness", "hit"):
         best = max(every, key=lambda outcome: getattr(outcome, key))
         values = (getattr(outcome, key) for outcome in (plain, auto, best))
-        known = not np.isnan(getattr(auto, key))
-        cells.append(", ".join(f"{value:.3f}" for value in values) + f" ({best.reg:g})" if known else "")
+        is_known = not np.isnan(getattr(auto, key))
+        cells.append(", ".join(f"{value:.3f}" for value in values) + f" ({best.reg:g})" if is_known else "")
     cells.append(f"{plain.participation:.2f}, {auto.participation:.2f}")
     cells.append(f"{plain.seconds:.1f}, {auto.seconds:.1f}")
     return "| " + " | ".join(map(str, cells)) + " |"

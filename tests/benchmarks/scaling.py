@@ -82,8 +82,8 @@ class Meter(RunProgress):
 
     def say(self, text: str) -> None: ...
 
-    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
-        super().begin(step, done, state)
+    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+        super().begin(step, n_done, state)
         self._tasks: list[float] = []
         self._before = bytes_moved()
 
@@ -103,8 +103,8 @@ class Meter(RunProgress):
 
 def bytes_moved() -> np.ndarray:
     """(read, written) by this process and its children, since they began."""
-    here = psutil.Process()
-    counts = [process.io_counters() for process in (here, *here.children(recursive=True))]
+    this_process = psutil.Process()
+    counts = [process.io_counters() for process in (this_process, *this_process.children(recursive=True))]
     return np.array([sum(c.read_chars for c in counts), sum(c.write_chars for c in counts)])
 
 
@@ -161,7 +161,11 @@ def measure(job: Job, folder: Path) -> tuple[dict[str, Cost], float]:
     with mock.patch.object(registry, "STAGES", stages):
         runs.run(load_config(config), True, meter)
     reports = checkpoint.read_reports(Store(str(folder / "run.zarr")))
-    measured = [found[0].report["value"] for (_, step), found in reports.items() if step.startswith("measure_recall")]
+    measured = [
+        block_reports[0].report["value"]
+        for (_, step), block_reports in reports.items()
+        if step.startswith("measure_recall")
+    ]
     return meter.stages, measured[-1]  # that of the last round
 
 
@@ -178,8 +182,8 @@ def rows(job: Job, stages: dict[str, Cost], recall: float) -> list[str]:
     for name, cost in {**stages, "all": total(stages)}.items():
         mib = [f"{size / 2**20:,.0f}" if size else "" for size in cost[1:5]]
         modelled = " / ".join(f"{seconds:.1f}" for seconds in cost.modelled)
-        said = f"{recall:.4f}" if name == "find_neighbors" else ""
-        lines.append(f"{named} | {name} | {cost.seconds:.1f} | {' | '.join(mib)} | {modelled} | {said} |")
+        recall_cell = f"{recall:.4f}" if name == "find_neighbors" else ""
+        lines.append(f"{named} | {name} | {cost.seconds:.1f} | {' | '.join(mib)} | {modelled} | {recall_cell} |")
     return lines
 
 
@@ -190,26 +194,28 @@ def total(stages: dict[str, Cost]) -> Cost:
     return Cost(sum(seconds), max(worker), max(driver), sum(read), sum(written), summed)
 
 
-def powers(found: dict[Job, dict[str, Cost]], data: str, n_workers: int) -> list[str]:
+def powers(costs_of_jobs: dict[Job, dict[str, Cost]], data: str, n_workers: int) -> list[str]:
     """Fitted powers of n of each stage's cost, over the sizes measured."""
-    jobs = [job for job in found if (job.data, job.n_workers) == (data, n_workers)]
+    jobs = [job for job in costs_of_jobs if (job.data, job.n_workers) == (data, n_workers)]
     lines = []
-    for name in (*found[jobs[0]], "all"):
-        costs = [total(found[job]) if name == "all" else found[job][name] for job in jobs]
+    for name in (*costs_of_jobs[jobs[0]], "all"):
+        costs = [total(costs_of_jobs[job]) if name == "all" else costs_of_jobs[job][name] for job in jobs]
         columns = [[cost[i] for cost in costs] for i in range(5)]
         fitted = [f"{fit([j.n_points for j in jobs], c)[0]:.2f}" if min(c) > 0 else "" for c in columns]
         lines.append(f"| {data} | {n_workers} | {name} | {' | '.join(fitted)} |")
     return lines
 
 
-def speedups(found: dict[Job, dict[str, Cost]], data: str, n_points: int) -> list[str]:
+def speedups(costs_of_jobs: dict[Job, dict[str, Cost]], data: str, n_points: int) -> list[str]:
     """Seconds of each stage by the number of workers, and how many times faster the last is than the first."""
-    jobs = sorted((job for job in found if (job.data, job.n_points) == (data, n_points)), key=lambda j: j.n_workers)
+    jobs = sorted(
+        (job for job in costs_of_jobs if (job.data, job.n_points) == (data, n_points)), key=lambda j: j.n_workers
+    )
     lines = []
-    for name in (*found[jobs[0]], "all"):
-        seconds = [(total(found[job]) if name == "all" else found[job][name]).seconds for job in jobs]
-        shown = " / ".join(f"{value:.1f}" for value in seconds)
-        lines.append(f"| {data} | {n_points:,} | {name} | {shown} | {seconds[0] / seconds[-1]:.2f} |")
+    for name in (*costs_of_jobs[jobs[0]], "all"):
+        seconds = [(total(costs_of_jobs[job]) if name == "all" else costs_of_jobs[job][name]).seconds for job in jobs]
+        values = " / ".join(f"{value:.1f}" for value in seconds)
+        lines.append(f"| {data} | {n_points:,} | {name} | {values} | {seconds[0] / seconds[-1]:.2f} |")
     return lines
 
 
@@ -227,7 +233,7 @@ def main() -> None:
     print("| data | n | workers | stage | seconds | MiB: a worker's peak | driver's peak | read | written "
           f"| model: these workers / {' / '.join(map(str, MODEL_WORKERS))} | recall |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|---|---|")
-    found: dict[Job, dict[str, Cost]] = {}
+    costs_of_jobs: dict[Job, dict[str, Cost]] = {}
     for data in arguments.data:
         for n_points in arguments.sizes:
             with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
@@ -235,21 +241,21 @@ def main() -> None:
                     write_wide(Path(name), n_points)
                 for n_workers in arguments.workers:
                     job = Job(data, n_points, n_workers, arguments.memory, min_recall=arguments.min_recall)
-                    found[job], recall = measure_apart(job, Path(name))
-                    print("\n".join(rows(job, found[job], recall)), flush=True)
+                    costs_of_jobs[job], recall = measure_apart(job, Path(name))
+                    print("\n".join(rows(job, costs_of_jobs[job], recall)), flush=True)
     if len(arguments.sizes) > 1:
         print("\n| data | workers | stage | power of n: seconds | worker's peak | driver's peak | read | written |")
         print("|---|---|---|---|---|---|---|---|")
         for data in arguments.data:
             for n_workers in arguments.workers:
-                print("\n".join(powers(found, data, n_workers)))
+                print("\n".join(powers(costs_of_jobs, data, n_workers)))
     if len(arguments.workers) > 1:
         print(f"\n| data | n | stage | seconds on {arguments.workers} workers | times faster |\n|---|---|---|---|---|")
         for data in arguments.data:
-            print("\n".join(speedups(found, data, max(arguments.sizes))))
+            print("\n".join(speedups(costs_of_jobs, data, max(arguments.sizes))))
     if arguments.json:
         costs = [{**job._asdict(), "stages": {name: cost._asdict() for name, cost in stages.items()}}
-                 for job, stages in found.items()]  # fmt: skip
+                 for job, stages in costs_of_jobs.items()]  # fmt: skip
         arguments.json.write_text(json.dumps(costs, indent=1))
 
 

@@ -42,18 +42,19 @@ def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, A
     cost_matrix = csr_array(factor.T @ factor) if route == "shift_invert" else None
     formed = time.perf_counter() - started
     predicted = predict(factor, cost_matrix, [route], n_components, pin, allowed, threads)[0]
-    before, started = subprocess_call.peak_bytes(), time.perf_counter()
-    found = bottom_eigenpairs(
+    bytes_before, started = subprocess_call.peak_bytes(), time.perf_counter()
+    spectrum = bottom_eigenpairs(
         factor, n_components, method=route, pin=pin, cost_matrix=lambda: cost_matrix, tol=1e-8, max_memory=allowed,
         sigma=0.0, n_threads=threads, initial=None, max_degrees=200_000,
     )  # fmt: skip
     seconds = time.perf_counter() - started
     return {
         "predicted_nnz": predicted.factor_nnz, "predicted_bytes": predicted.predicted_bytes,
-        "predicted_seconds": float(predicted.seconds), "basis": predicted.basis, "nnz": found.stats.factor_nnz,
-        "bytes": subprocess_call.peak_bytes(), "bytes_before": before, "seconds": seconds, "seconds_of_m": formed,
-        "values": found.eigenvalues.tolist(), "residual": float(found.residuals.max()),
-        "converged": bool(found.converged), "n_degrees": found.stats.n_degrees, "n_solves": found.stats.n_solves,
+        "predicted_seconds": float(predicted.seconds), "basis": predicted.basis, "nnz": spectrum.stats.factor_nnz,
+        "bytes": subprocess_call.peak_bytes(), "bytes_before": bytes_before, "seconds": seconds, "seconds_of_m": formed,
+        "values": spectrum.eigenvalues.tolist(), "residual": float(spectrum.residuals.max()),
+        "converged": bool(spectrum.converged), "n_degrees": spectrum.stats.n_degrees,
+        "n_solves": spectrum.stats.n_solves,
     }  # fmt: skip
 
 
@@ -96,26 +97,26 @@ def _pyamg(M: csr_array, m: int, start: Any) -> Any:
     return lobpcg(M, block, M=solver.aspreconditioner(), tol=1e-10, maxiter=400, largest=False)[1][:, 1:]
 
 
-def measure(source: str, what: str, n_components: int, max_seconds: float) -> dict[str, Any] | None:
+def measure(source: str, method: str, n_components: int, max_seconds: float) -> dict[str, Any] | None:
     """One row in a separate process; None if it failed or took too long."""
-    command = [sys.executable, "-m", "tests.benchmarks.solvers", "--one", what, source, "--n-components"]
+    command = [sys.executable, "-m", "tests.benchmarks.solvers", "--one", method, source, "--n-components"]
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [*command, str(n_components)], capture_output=True, text=True, timeout=max_seconds, check=True
         )  # fmt: skip
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
-        said = (getattr(error, "stderr", None) or "").strip().splitlines()
-        print(f"{what}: {said[-1] if said else 'longer than ' + str(max_seconds) + ' s'}", file=sys.stderr)
+        lines = (getattr(error, "stderr", None) or "").strip().splitlines()
+        print(f"{method}: {lines[-1] if lines else 'longer than ' + str(max_seconds) + ' s'}", file=sys.stderr)
         return None
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(completed.stdout.splitlines()[-1])
+    return result
 
 
-def one(source: str, what: str, n_components: int) -> dict[str, Any]:
+def solve_one(source: str, method: str, n_components: int) -> dict[str, Any]:
     """The function that `measure` runs."""
     factor = load_npz(source) if source.endswith(".npz") else stored_factor(source)
     factor = csr_array(factor)
-    return solve_peer(factor, what, n_components) if what in PEERS else solve_route(factor, what, n_components)
+    return solve_peer(factor, method, n_components) if method in PEERS else solve_route(factor, method, n_components)
 
 
 def rows(source: str, names: list[str], n_components: int, max_seconds: float) -> list[str]:
@@ -127,27 +128,27 @@ def rows(source: str, names: list[str], n_components: int, max_seconds: float) -
             save_npz(path, roll_factor(int(source)), compressed=False)
         lines, first = [], None
         for name in names:
-            found = measure(path, name, n_components, max_seconds)
-            first = first or found
-            lines.append(f"| {label} | {name} | {_cells(found, first)} |")
+            result = measure(path, name, n_components, max_seconds)
+            first = first or result
+            lines.append(f"| {label} | {name} | {_cells(result, first)} |")
     return lines
 
 
-def _cells(found: dict[str, Any] | None, first: dict[str, Any] | None) -> str:
-    if found is None or first is None:
+def _cells(result: dict[str, Any] | None, first: dict[str, Any] | None) -> str:
+    if result is None or first is None:
         return "did not finish | | | | | | |"
-    off = max(abs(a / b - 1) for a, b in zip(found["values"], first["values"], strict=True))
-    ratios = f"{found['seconds'] / first['seconds']:.2f} | {found['bytes'] / first['bytes']:.2f} | {off:.0e}"
-    if "basis" not in found:
-        return f"| | {found['seconds']:.1f} | {found['bytes'] / 1e9:.2f} | {ratios}"
-    nnz = f"{found['predicted_nnz'] / 1e6:.1f} / {found['nnz'] / 1e6:.1f}"
-    seconds = f"{found['predicted_seconds']:.1f} / {found['seconds']:.1f}"
-    if found["n_degrees"]:
-        nnz = f"{found['n_degrees']:,} products"
-        seconds = f"{found['predicted_seconds'] * found['n_degrees'] / 1000:.1f} / {found['seconds']:.1f}"
-    done = "" if found["converged"] else " (not converged)"
-    size = f"{found['predicted_bytes'] / 1e9:.2f} / {found['bytes'] / 1e9:.2f}"
-    return f"{nnz} | {found['residual']:.0e}{done} | {seconds} | {size} | {ratios}"
+    off = max(abs(a / b - 1) for a, b in zip(result["values"], first["values"], strict=True))
+    ratios = f"{result['seconds'] / first['seconds']:.2f} | {result['bytes'] / first['bytes']:.2f} | {off:.0e}"
+    if "basis" not in result:
+        return f"| | {result['seconds']:.1f} | {result['bytes'] / 1e9:.2f} | {ratios}"
+    nnz = f"{result['predicted_nnz'] / 1e6:.1f} / {result['nnz'] / 1e6:.1f}"
+    seconds = f"{result['predicted_seconds']:.1f} / {result['seconds']:.1f}"
+    if result["n_degrees"]:
+        nnz = f"{result['n_degrees']:,} products"
+        seconds = f"{result['predicted_seconds'] * result['n_degrees'] / 1000:.1f} / {result['seconds']:.1f}"
+    suffix = "" if result["converged"] else " (not converged)"
+    size = f"{result['predicted_bytes'] / 1e9:.2f} / {result['bytes'] / 1e9:.2f}"
+    return f"{nnz} | {result['residual']:.0e}{suffix} | {seconds} | {size} | {ratios}"
 
 
 HEAD = (
@@ -168,7 +169,7 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(one(arguments.sources[0], arguments.one, arguments.n_components)))
+        print(json.dumps(solve_one(arguments.sources[0], arguments.one, arguments.n_components)))
         return
     print(HEAD, flush=True)
     names = [*arguments.routes, *(PEERS if arguments.peers else ())]

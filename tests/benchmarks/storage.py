@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
     def __str__(self) -> str:
         named = ", ".join(f"{number} {kind}" for kind, number in self.requests.most_common())
-        written, read = (f"{each / 1e6:.1f}" if named else "" for each in (self.bytes_written, self.bytes_read))
+        written, read = (f"{n_bytes / 1e6:.1f}" if named else "" for n_bytes in (self.bytes_written, self.bytes_read))
         return f"| {self.place} | {self.seconds:.1f} | {named} | {written} | {read} |"
 
 

@@ -49,11 +49,11 @@ def slant_rows(embedding: Array, images: Array, digits: Array) -> list[str]:
     """A row of the table for each digit."""
     total, rows = np.square(embedding - embedding.mean(axis=0)).sum(axis=0), []
     for digit in np.unique(digits):
-        own, slants = embedding[digits == digit], slant(images[digits == digit])
-        share = np.square(own - embedding.mean(axis=0)).sum(axis=0) / total
-        found = [f"{own[:, j].mean():.2f} | {share[j]:.0%} | {np.corrcoef(own[:, j], slants)[0, 1]:.2f}"
-                 for j in range(own.shape[1])]  # fmt: skip
-        rows.append(f"| {digit:g} | {len(own):,} | " + " | ".join(found) + " |")
+        members, slants = embedding[digits == digit], slant(images[digits == digit])
+        share = np.square(members - embedding.mean(axis=0)).sum(axis=0) / total
+        cells = [f"{members[:, j].mean():.2f} | {share[j]:.0%} | {np.corrcoef(members[:, j], slants)[0, 1]:.2f}"
+                 for j in range(members.shape[1])]  # fmt: skip
+        rows.append(f"| {digit:g} | {len(members):,} | " + " | ".join(cells) + " |")
     return rows
 
 
@@ -75,9 +75,9 @@ def scaled(embedding: Array) -> Array:
 def draw_styles(ax: Axes, embedding: Array, images: Array, name: str) -> None:
     """The points, and images over some of them."""
     places = scaled(embedding[:, :2])
-    seen = np.flatnonzero(((places >= 0) & (places <= 1)).all(axis=1))
-    ax.scatter(*places[seen].T, s=0.5, color=POINT, alpha=0.5, linewidths=0)
-    for row in seen[spread_out(places[seen], PATCH)]:
+    in_view = np.flatnonzero(((places >= 0) & (places <= 1)).all(axis=1))
+    ax.scatter(*places[in_view].T, s=0.5, color=POINT, alpha=0.5, linewidths=0)
+    for row in in_view[spread_out(places[in_view], PATCH)]:
         x, y = places[row]
         patch = np.dstack([np.zeros((SIDE, SIDE, 3)), images[row].reshape(SIDE, SIDE) / images.max()])
         ax.imshow(patch, extent=(x - PATCH / 2, x + PATCH / 2, y - PATCH / 2, y + PATCH / 2), zorder=3)

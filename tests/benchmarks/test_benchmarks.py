@@ -60,14 +60,14 @@ def test_solvers():
 
 @pytest.mark.parametrize("data", ["swiss_roll", "wide"])
 def test_appended(data, tmp_path):
-    *stages, total, said = appended.compare(data, 1200, 0.02, tmp_path, workers=0)
+    *stages, total, summary = appended.compare(data, 1200, 0.02, tmp_path, workers=0)
     cells = {row.split("|")[3].strip(): [cell.strip() for cell in row.split("|")[1:]] for row in stages}
     assert cells["order_points"][8] == "1,200"
     assert min(int(cells["solve_weights"][6]), int(cells["solve_weights"][7])) > 0
     assert min(int(cells["ingest"][6]), int(cells["ingest"][7])) > 0
     assert " 1,224 | all |" in total
-    assert "recall" in said
-    assert ("residual" in said) == (data == "swiss_roll")
+    assert "recall" in summary
+    assert ("residual" in summary) == (data == "swiss_roll")
 
 
 def test_growth():
@@ -94,8 +94,8 @@ def test_polynomials(tmp_path):
     store = str(tmp_path / "run.zarr")
     assert len(list(polynomials.product_rows(stored_factor(store), (1, 8), degree=2))) == 2
     rows = list(polynomials.solve_rows(store, store, 2, [1e-4], factored=True))
-    _, cold, warm, other = (int(row.split("|")[4].replace(",", "")) for row in rows)
-    assert warm == other < cold  # its own embedding, as this and as the other run
+    _, cold, warm, of_other_run = (int(row.split("|")[4].replace(",", "")) for row in rows)
+    assert warm == of_other_run < cold  # its own embedding, as this and as the other run
     assert all(float(row.split("|")[9]) < 0.1 for row in rows[1:])
 
 
@@ -150,22 +150,22 @@ def test_storage(tmp_path):
 
 def test_scaling(tmp_path):
     jobs = [scaling.Job("wide", n, 1, "2GiB", block_points=500) for n in (600, 1200)]
-    found = {}
+    costs = {}
     for job in jobs:
         folder = tmp_path / str(job.n_points)
         folder.mkdir()
         scaling.write_wide(folder, job.n_points)
-        found[job], recall = scaling.measure(job, folder)
+        costs[job], recall = scaling.measure(job, folder)
         assert recall == 1.0  # so few points are compared with all
-        assert len(scaling.rows(job, found[job], recall)) == 7
-    for name, cost in found[jobs[1]].items():
+        assert len(scaling.rows(job, costs[job], recall)) == 7
+    for name, cost in costs[jobs[1]].items():
         assert cost.worker_peak > 10**8, name
         assert 0 < cost.modelled[2] <= cost.modelled[1] <= cost.modelled[0] <= cost.seconds, name
     sizes = [4 * n * scaling.WIDE_FEATURES for n in (600, 1200)]
-    written = [found[job]["order_points"].written for job in jobs]  # sorted, then gathered
+    written = [costs[job]["order_points"].written for job in jobs]  # sorted, then gathered
     assert written[1] - written[0] > 2 * (sizes[1] - sizes[0])
-    assert 0 < float(scaling.powers(found, "wide", 1)[-1].split("|")[-2]) < 1.3
-    assert scaling.speedups(found, "wide", 1200)[-1].endswith("| 1.00 |")
+    assert 0 < float(scaling.powers(costs, "wide", 1)[-1].split("|")[-2]) < 1.3
+    assert scaling.speedups(costs, "wide", 1200)[-1].endswith("| 1.00 |")
 
 
 def test_wide_manifold_has_ten_dimensions(tmp_path):
@@ -186,9 +186,9 @@ def test_one_index(tmp_path):
     assert len(ours) == len(index) == 1500
     assert ours.min() == 1.0  # so few points are compared with all
     assert 0.8 < index.mean() <= 1.0
-    assert "reported 1.0000" in pair.ours.said
+    assert "reported 1.0000" in pair.ours.details
     assert one_index.rows(pair)[2].startswith("| ours - one index | +")
     ids, distinct = pair.ours.ids, points[::2]
     kth = exact_distances(distinct, distinct, ids).max(axis=1)
-    for listed, least, most in ((ids, 1.0, 1.0), (np.roll(ids, 1, axis=0), 0.0, 0.1)):
-        assert least <= one_index.recall(distinct, np.arange(1500), listed, kth).mean() <= most
+    for listed, lowest, highest in ((ids, 1.0, 1.0), (np.roll(ids, 1, axis=0), 0.0, 0.1)):
+        assert lowest <= one_index.recall(distinct, np.arange(1500), listed, kth).mean() <= highest

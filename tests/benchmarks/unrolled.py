@@ -26,9 +26,9 @@ def outcome(experiment: Experiment) -> str:
     store = Store(experiment.config.output.store) if experiment.config else None
     if store is None or not store.is_run() or not store.has_array("embedding"):
         return "-"
-    left = float(unexplained(store.read_all("embedding"), store.read_all("label")).max())
+    share = float(unexplained(store.read_all("embedding"), store.read_all("label")).max())
     n_components = int(store.read_all("component").max()) + 1
-    text = f"**{left:.2f}**" if left < UNROLLED else f"{left:.2f}"
+    text = f"**{share:.2f}**" if share < UNROLLED else f"{share:.2f}"
     return f"{text} ({n_components})" if n_components > 1 else text
 
 
@@ -36,17 +36,17 @@ def word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def print_tables(found: list[Experiment]) -> None:
+def print_tables(experiments: list[Experiment]) -> None:
     """A table for each combination of all parameters but the last two."""
-    *others, rows, columns = found[0].values
+    *fixed_names, rows, columns = experiments[0].values
 
     def group(experiment: Experiment) -> list[Any]:
-        return [experiment.values[name] for name in others]
+        return [experiment.values[name] for name in fixed_names]
 
-    for fixed, members in groupby(found, group):
-        cells = {(one.values[rows], one.values[columns]): outcome(one) for one in members}
+    for fixed, members in groupby(experiments, group):
+        cells = {(experiment.values[rows], experiment.values[columns]): outcome(experiment) for experiment in members}
         across, down = (list(dict.fromkeys(place[end] for place in cells)) for end in (1, 0))
-        title = "".join(f"{name} {word(value)}, " for name, value in zip(others, fixed, strict=True))
+        title = "".join(f"{name} {word(value)}, " for name, value in zip(fixed_names, fixed, strict=True))
         print(f"\n| {title}{rows} / {columns} | " + " | ".join(map(word, across)) + " |")
         print("|---" * (len(across) + 1) + "|")
         for row in down:
@@ -59,10 +59,10 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--store", help="where the runs are, output.store of the config if left out")
     arguments = parser.parse_args()
-    url, found = load_sweep([arguments.config], tuple(arguments.set), arguments.store)
+    url, experiments = load_sweep([arguments.config], tuple(arguments.set), arguments.store)
     with contextlib.suppress(ExperimentsFailed):
-        run_sweep(url, found, False, RunProgress())
-    print_tables(found)
+        run_sweep(url, experiments, False, RunProgress())
+    print_tables(experiments)
 
 
 if __name__ == "__main__":

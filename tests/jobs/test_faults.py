@@ -26,32 +26,32 @@ def client():
 class TestWorkers:
     def test_killed_worker_loses_only_its_current_blocks(self, tmp_path, client):
         [row] = faults.worker_killed(tmp_path, client, ("solve_weights",))
-        assert (row.equal, row.said) == (True, "")
+        assert (row.equal, row.message) == (True, "")
         assert row.redone <= IN_FLIGHT
 
     def test_worker_killed_in_every_stage_changes_no_byte(self, tmp_path, client):
         rows = faults.worker_killed(tmp_path, client)
         assert [row.stage for row in rows] == list(faults.ON_WORKERS)
-        assert all(row.equal and not row.said for row in rows)
+        assert all(row.equal and not row.message for row in rows)
         assert max(row.redone for row in rows) <= IN_FLIGHT
 
     def test_all_workers_killed_at_once_changes_no_byte(self, tmp_path, client):
         [row] = faults.all_workers_restarted(tmp_path, client)
-        assert (row.equal, row.said) == (True, "")
+        assert (row.equal, row.message) == (True, "")
         assert row.redone <= IN_FLIGHT
 
     def test_block_that_kills_its_worker_is_named_and_others_finish(self, tmp_path, client):
         [row] = faults.poisoned_block(tmp_path, client)
         assert row.equal
-        assert "solve_weights.solve: 1 of 6 blocks failed" in row.said
-        assert "block 2: StageIncomplete: its worker was killed at each try" in row.said
+        assert "solve_weights.solve: 1 of 6 blocks failed" in row.message
+        assert "block 2: StageIncomplete: its worker was killed at each try" in row.message
         assert 1 <= row.redone <= 10  # its own deaths, and those that were queued with it
 
     def test_lost_scheduler_is_a_temporary_error(self, tmp_path):
         [row] = faults.scheduler_lost(tmp_path)
         assert row.equal
-        assert "scheduler" in row.said
-        assert "run again to resume" in row.said
+        assert "scheduler" in row.message
+        assert "run again to resume" in row.message
         assert row.redone <= IN_FLIGHT
 
 
@@ -64,7 +64,7 @@ class TestDrivers:
     def test_second_driver_is_refused(self, tmp_path):
         [row] = faults.two_drivers(tmp_path)
         assert row.equal
-        assert "another run holds this store" in row.said
+        assert "another run holds this store" in row.message
         assert row.redone == 0
 
     def test_changes_of_the_clock_do_not_matter(self, tmp_path):
@@ -83,12 +83,12 @@ class TestStorage:
         assert row.equal
         assert row.redone == 1
         for part in ("the disk is full", "What is finished is kept", "run the same command again"):
-            assert part in row.said
+            assert part in row.message
 
     def test_random_write_failures_are_retried(self, tmp_path):
         """The store retries each write; no block is computed again."""
         [row] = faults.one_write_in_twenty_fails(tmp_path)
-        assert (row.equal, row.said, row.redone) == (True, "", 0)
+        assert (row.equal, row.message, row.redone) == (True, "", 0)
 
     def test_damaged_data_are_never_used_but_computed_again(self, tmp_path):
         """Only some arrays and bundles; the slow test covers all of them."""
@@ -139,5 +139,5 @@ class TestStorage:
 
 def check_damage(rows: list[faults.Row]) -> None:
     assert [row.fault for row in rows if not row.equal or not row.redone] == []
-    assert sum(bool(row.said) for row in rows) >= len(rows) // 2  # read by a step of the run, and refused
-    assert all("do not match their checksum" in row.said for row in rows if row.said)
+    assert sum(bool(row.message) for row in rows) >= len(rows) // 2  # read by a step of the run, and refused
+    assert all("do not match their checksum" in row.message for row in rows if row.message)

@@ -156,7 +156,7 @@ class TestAlignment:
     """embedding.align was asked for, and the coordinates did not stay."""
 
     @staticmethod
-    def said(reason="", scale="unit_covariance", **component):
+    def warnings_of(reason="", scale="unit_covariance", **component):
         defaults = {
             "component": 0,
             "rows_shared": 41,
@@ -169,23 +169,23 @@ class TestAlignment:
         return warnings({**METRICS, "alignment": report}, CONFIG)
 
     def test_no_warning_for_stable_coordinates_or_a_first_run(self):
-        assert self.said() == self.said(reason="no earlier embedding") == []
+        assert self.warnings_of() == self.warnings_of(reason="no earlier embedding") == []
 
     def test_residual_after_alignment_is_a_warning(self):
-        [sentence] = self.said(residual_after=1.24)
+        [sentence] = self.warnings_of(residual_after=1.24)
         assert "41 shared rows of component 0 changed: 1.24 of their size" in sentence
-        assert self.said(residual_after=bounds.MOVED) == []
+        assert self.warnings_of(residual_after=bounds.MOVED) == []
 
     @pytest.mark.parametrize(("ratio", "angle", "moved"), [(0.5, 0.1, False), (0.5, 1.0, True), (0.1, 0.2, False)])
     def test_change_of_size_by_the_number_of_points_is_no_warning_at_unit_norm(self, ratio, angle, moved):
         """Half as large coordinates, turned in a direction that no rotation takes back."""
         residual = abs(ratio * complex(math.cos(angle), math.sin(angle)) - 1.0)
-        assert bool(self.said(scale="unit_norm", residual_after=residual, size_ratio=ratio)) is moved
+        assert bool(self.warnings_of(scale="unit_norm", residual_after=residual, size_ratio=ratio)) is moved
 
     def test_components_without_alignment_are_a_warning(self):
-        [sentence] = self.said(rows_shared=0, residual_after=None, size_ratio=None)
+        [sentence] = self.warnings_of(rows_shared=0, residual_after=None, size_ratio=None)
         assert "no rows are shared" in sentence
-        [sentence] = self.said(residual_after=None, size_ratio=None)
+        [sentence] = self.warnings_of(residual_after=None, size_ratio=None)
         assert "do not determine a rotation" in sentence
-        [sentence] = self.said(reason="the earlier embedding has 2 coordinates, this one 3")
+        [sentence] = self.warnings_of(reason="the earlier embedding has 2 coordinates, this one 3")
         assert "nothing was aligned: the earlier embedding has 2" in sentence

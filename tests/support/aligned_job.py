@@ -24,8 +24,8 @@ class Job:
         self.path, self.store = folder / "x.npy", Store(str(folder / "run.zarr"))
         self.put(points)
         source = {"kind": "npy", "path": str(self.path)}
-        given = {name: {**SECTIONS.get(name, {}), **sections.get(name, {})} for name in {*SECTIONS, *sections}}
-        self.config = write_config(folder, input=source, **given)
+        merged = {name: {**SECTIONS.get(name, {}), **sections.get(name, {})} for name in {*SECTIONS, *sections}}
+        self.config = write_config(folder, input=source, **merged)
 
     def put(self, points) -> None:
         np.save(self.path, points)
@@ -36,9 +36,9 @@ class Job:
 
     def fails(self, code: int, *overrides: str) -> str:
         sets = [part for text in overrides for part in ("--set", text)]
-        found = CliRunner().invoke(app, ["run", str(self.config), *sets])
-        assert found.exit_code == code, found.output
-        return found.output
+        result = CliRunner().invoke(app, ["run", str(self.config), *sets])
+        assert result.exit_code == code, result.output
+        return result.output
 
     def embedding(self) -> np.ndarray:
         return Store(self.store.url).read_all("embedding")

@@ -26,9 +26,9 @@ class Night:
 
     def __call__(self, n, *settings, rows=None):
         """Run the job on more rows; returns the store of the new version."""
-        found = lle("run", self.config(n, rows), *flags(settings), "--store", self.root)
-        assert not found["unchanged"]
-        return Store(found["store"])
+        result = lle("run", self.config(n, rows), *flags(settings), "--store", self.root)
+        assert not result["unchanged"]
+        return Store(result["store"])
 
 
 def flags(settings):

@@ -26,9 +26,9 @@ def dask_processes(
                 running.append(subprocess.Popen(program, stdout=out, stderr=out, env=environments.get(name)))
         deadline = time.monotonic() + 60
         while not file.exists() or not file.read_text() or not ready():
-            said = "".join(log.read_text() for log in logs)
-            assert running[0].poll() is None, said
-            assert time.monotonic() < deadline, said
+            output = "".join(log.read_text() for log in logs)
+            assert running[0].poll() is None, output
+            assert time.monotonic() < deadline, output
             time.sleep(0.05)
         yield json.loads(file.read_text())["address"]
     finally:

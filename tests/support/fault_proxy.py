@@ -35,9 +35,9 @@ def first(fault: str, method: str, part: str, times: int = 1) -> Choose:
     """One fault for the first requests of a method whose target holds `part`."""
     remaining, lock = [times], threading.Lock()
 
-    def choose(asked: str, target: str) -> str | None:
+    def choose(requested: str, target: str) -> str | None:
         with lock:
-            if asked == method and part in target and remaining[0]:
+            if requested == method and part in target and remaining[0]:
                 remaining[0] -= 1
                 return fault
         return None
@@ -82,15 +82,15 @@ def _handler(endpoint: str, choose: Choose, counts: Counter[str]) -> type[BaseHT
             self.reply(status, headers, data, len(data) // 2 if fault == "cut" else len(data))
 
         def forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-            other = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=60)
-            other.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=60)
+            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
                 if name.lower() != "connection":
-                    other.putheader(name, value)
-            other.endheaders(body or None)
-            response = other.getresponse()
+                    connection.putheader(name, value)
+            connection.endheaders(body or None)
+            response = connection.getresponse()
             data = response.read()
-            other.close()
+            connection.close()
             self.length = response.getheader("Content-Length")  # of a HEAD
             return response.status, response.getheaders(), data
 

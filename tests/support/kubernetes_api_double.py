@@ -85,10 +85,10 @@ class ApiDouble:
 
     def answer(self, method: str, path: str, token: str | None, body: dict[str, Any] | None) -> tuple[int, Any]:
         """Status and content of a request, in the order a real server decides: who, may they, what."""
-        found = PATHS.match(path)
-        if found is None or found["namespace"] != self.namespace:
+        match = PATHS.match(path)
+        if match is None or match["namespace"] != self.namespace:
             return refusal(404, "NotFound", "the server could not find the requested resource")
-        plural, name, group = found["plural"], found["name"], found["group"] or ""
+        plural, name, group = match["plural"], match["name"], match["group"] or ""
         verb = "list" if method == "GET" and name is None else VERBS.get(method, method)
         with self.lock:
             self.requests.append((verb, plural, name or (body or {}).get("metadata", {}).get("name", "")))
@@ -111,7 +111,7 @@ class ApiDouble:
 
     def _act(self, verb: str, plural: str, name: str | None, body: dict[str, Any] | None) -> tuple[int, Any]:
         if verb == "list":
-            return 200, {"kind": "List", "items": [each for (kind, _), each in self.objects.items() if kind == plural]}
+            return 200, {"kind": "List", "items": [item for (kind, _), item in self.objects.items() if kind == plural]}
         if verb == "create":
             assert body is not None
             return self._create(plural, body)
@@ -159,8 +159,8 @@ class ApiDouble:
                 return
             uid = removed["metadata"]["uid"]
             self.objects.pop(("services", f"{name}-scheduler"), None)
-            owned = [key for key, each in self.objects.items()
-                     if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", ()))]  # fmt: skip
+            owned = [key for key, item in self.objects.items()
+                     if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences", ()))]  # fmt: skip
             for key in owned:
                 del self.objects[key]
 

@@ -22,15 +22,19 @@ APPLIED_FIRST = {"overlays/local-path": "volume", "overlays/s3": "namespace"}
 def by_name(folder: str) -> dict[tuple[str, str], Any]:
     """A rendered folder below k8s/ by (kind, name), for an overlay with the folder that is applied before it."""
     folders = [folder, *([APPLIED_FIRST[folder]] if folder in APPLIED_FIRST else [])]
-    return {(each["kind"], each["metadata"]["name"]): each for folder in folders for each in rendered(folder)}
+    return {
+        (manifest["kind"], manifest["metadata"]["name"]): manifest
+        for folder in folders
+        for manifest in rendered(folder)
+    }
 
 
 def with_components(folder: Path, *names: str) -> dict[tuple[str, str], Any]:
     """The overlay s3 with some of k8s/components, rendered in a folder of the test's own."""
     overlay, *components = (os.path.relpath(K8S / path, folder) for path in ("overlays/s3", *names))
-    said = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
-    said |= {"namespace": "lle", "resources": [overlay], "components": components}
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(said))
+    kustomization = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    kustomization |= {"namespace": "lle", "resources": [overlay], "components": components}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return by_name(str(folder))
 
 
@@ -40,14 +44,14 @@ def driver_pod(objects):
 
 def pods(objects):
     """{component: pod template} of all pods."""
-    found = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
-    return {"driver": driver_pod(objects), **found}
+    templates = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
+    return {"driver": driver_pod(objects), **templates}
 
 
 def allowed_places(objects) -> list[str]:
     """The places that a config may name, from the driver's environment."""
-    [given] = [each for each in container(driver_pod(objects))["env"] if each["name"] == VARIABLE]
-    return str(given.get("value", "")).split()
+    [allowed] = [variable for variable in container(driver_pod(objects))["env"] if variable["name"] == VARIABLE]
+    return str(allowed.get("value", "")).split()
 
 
 def config_of(objects, *overrides: str) -> tuple[KubernetesCluster, Config]:
@@ -72,8 +76,10 @@ def custom_resources(objects, name="lle-29041235"):
 
 
 def selects(selector, labels) -> bool:
-    assert {each["operator"] for each in selector.get("matchExpressions", ())} <= {"NotIn"}
-    refused = any(labels.get(each["key"]) in each["values"] for each in selector.get("matchExpressions", ()))
+    assert {expression["operator"] for expression in selector.get("matchExpressions", ())} <= {"NotIn"}
+    refused = any(
+        labels.get(expression["key"]) in expression["values"] for expression in selector.get("matchExpressions", ())
+    )
     return not refused and all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
 
 

@@ -23,12 +23,12 @@ OPERATOR_GROUP = "kubernetes.dask.org/v1"
 def rendered(folder: str) -> tuple[dict[str, Any], ...]:
     """The output of kustomize for a folder below k8s/. Skips the test if kubectl and kustomize are missing."""
     commands = {"kubectl": ["kubectl", "kustomize"], "kustomize": ["kustomize", "build"]}
-    found = next((command for name, command in commands.items() if shutil.which(name)), None)
-    if found is None:
+    renderer = next((command for name, command in commands.items() if shutil.which(name)), None)
+    if renderer is None:
         pytest.skip("NOT CHECKED: the manifests cannot be rendered, neither kubectl nor kustomize is installed")
-    done = subprocess.run([*found, str(K8S / folder)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return tuple(yaml.safe_load_all(done.stdout))
+    completed = subprocess.run([*renderer, str(K8S / folder)], capture_output=True, text=True, timeout=60)
+    assert completed.returncode == 0, completed.stderr
+    return tuple(yaml.safe_load_all(completed.stdout))
 
 
 @cache
@@ -54,17 +54,17 @@ def operator_schemas() -> dict[str, Any]:
 def strict(schema: Any) -> Any:
     """A structural schema as a JSON schema that also refuses unknown fields, which the API server drops silently."""
     if isinstance(schema, list):
-        return [strict(each) for each in schema]
+        return [strict(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: strict(value) for key, value in schema.items()}
-    if made.pop("x-kubernetes-int-or-string", False):
-        made.pop("type", None)
-        made["anyOf"] = [{"type": "integer"}, {"type": "string"}]
-    open_ended = made.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in made
-    if isinstance(made.get("properties"), dict) and made.get("type") == "object" and not open_ended:
-        made["additionalProperties"] = False
-    return made
+    result = {key: strict(value) for key, value in schema.items()}
+    if result.pop("x-kubernetes-int-or-string", False):
+        result.pop("type", None)
+        result["anyOf"] = [{"type": "integer"}, {"type": "string"}]
+    open_ended = result.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in result
+    if isinstance(result.get("properties"), dict) and result.get("type") == "object" and not open_ended:
+        result["additionalProperties"] = False
+    return result
 
 
 def check_custom_resource(resource: dict[str, Any]) -> None:

@@ -20,11 +20,11 @@ def hessian_matrix(points: Array, m: int) -> Array:
     columns = [np.ones(len(points)), *U.T, *(U[:, a] * U[:, b] for a in range(m) for b in range(a, m))]
     basis: list[Array] = []
     for column in columns:
-        rest = column.copy()
+        remainder = column.copy()
         for _ in range(2):
             for q in basis:
-                rest -= (q @ rest) * q
-        basis.append(rest / np.linalg.norm(rest))
+                remainder -= (q @ remainder) * q
+        basis.append(remainder / np.linalg.norm(remainder))
     H = np.array(basis[1 + m :])
     return H.T @ H
 

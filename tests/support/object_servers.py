@@ -107,10 +107,10 @@ class AzureServer(Server):
 
 def program(name: str, folder: Path = PROGRAMS, target: str = "servers") -> str:
     """Path of a server's program; the test is skipped with a message if it is not installed."""
-    found = folder / name
-    if not found.is_file():
+    path = folder / name
+    if not path.is_file():
         pytest.skip(f"NOT CHECKED: {name} is not installed; `make {target}` installs it for the tests")
-    return str(found)
+    return str(path)
 
 
 @contextlib.contextmanager
@@ -162,9 +162,9 @@ def free_ports(number: int) -> list[int]:
     """Ports that were free a moment ago."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in sockets]
 
 
 @contextlib.contextmanager

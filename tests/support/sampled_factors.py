@@ -37,9 +37,9 @@ def lle_factor(X: Array, k: int, reg: float) -> csr_array:
     n = len(X)
     X = X[order(X)]
     neighbors = cKDTree(X).query(X, k + 1)[1]
-    own = neighbors == np.arange(n)[:, None]
-    own[~own.any(axis=1), -1] = True
-    neighbors = neighbors[~own].reshape(n, k)
+    is_self = neighbors == np.arange(n)[:, None]
+    is_self[~is_self.any(axis=1), -1] = True
+    neighbors = neighbors[~is_self].reshape(n, k)
     Z = X[neighbors] - X[:, None]
     G = Z @ Z.transpose(0, 2, 1)
     trace = np.trace(G, axis1=1, axis2=2)

@@ -5,6 +5,6 @@ from typing import Any
 import pytest
 
 
-def seeds(first: int, *others: int) -> list[Any]:
+def seeds(first: int, *further: int) -> list[Any]:
     """Parameters for `parametrize`: all seeds but the first are marked slow."""
-    return [first, *(pytest.param(seed, marks=pytest.mark.slow) for seed in others)]
+    return [first, *(pytest.param(seed, marks=pytest.mark.slow) for seed in further)]

@@ -93,14 +93,14 @@ def wait_until_idle(environment: dict[str, str], folder: Path, running: list[sub
     """Until the node takes jobs."""
     deadline = time.monotonic() + 60
     while True:
-        ask = ["sinfo", "-h", "-o", "%t"]
-        shown = subprocess.run(ask, env=environment, capture_output=True, text=True, check=False)
-        if shown.stdout.strip() == "idle":
+        command = ["sinfo", "-h", "-o", "%t"]
+        completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if completed.stdout.strip() == "idle":
             return
         dead = [process.args[0] for process in running if process.poll() is not None]
         logs = "\n".join(path.read_text()[-1500:] for path in folder.glob("*.out"))
         assert not dead, f"{dead} ended: {logs}"
-        assert time.monotonic() < deadline, f"{shown.stdout}{shown.stderr}{logs}"
+        assert time.monotonic() < deadline, f"{completed.stdout}{completed.stderr}{logs}"
         time.sleep(0.2)
 
 

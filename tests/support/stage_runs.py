@@ -27,8 +27,8 @@ class Progress:
         self.advanced: list[int] = []
         self.ended: list[tuple[str, int]] = []
 
-    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
-        self.begun.append((step.name, done))
+    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+        self.begun.append((step.name, n_done))
 
     def advance(self, step: Step, report: BlockReport) -> None:
         self.advanced.append(report.block)
@@ -46,7 +46,7 @@ class StagesRun(NamedTuple):
 
 
 def drive_stage(name: str, config: Config, layout: Layout, store: Store, executor: Executor, upstream: str,
-                before: set[tuple[str, str]] | None) -> tuple[StagesRun, str]:  # fmt: skip
+                finished_steps: set[tuple[str, str]] | None) -> tuple[StagesRun, str]:  # fmt: skip
     """Run the steps of one stage on a store as a run does; also returns the fingerprint for the next stage."""
     steps = import_module(f"pipeline.stages.{name}").steps(config, layout)
     reports: dict[tuple[str, str], list[Report]] = {}
@@ -54,10 +54,10 @@ def drive_stage(name: str, config: Config, layout: Layout, store: Store, executo
     def run(step: Step) -> list[Report]:
         nonlocal upstream
         with dask.config.set(scheduler="synchronous" if executor.client is None else "distributed"):
-            done = run_step(step, upstream, store, executor, Progress(), before)
-        if before is not None:
-            before.add(step.key)
-        reports[step.key] = [report.report for report in done]
+            block_reports = run_step(step, upstream, store, executor, Progress(), finished_steps)
+        if finished_steps is not None:
+            finished_steps.add(step.key)
+        reports[step.key] = [report.report for report in block_reports]
         if step.feeds:
             upstream = checkpoint.fingerprint_of(upstream, step)
         return reports[step.key]
@@ -72,8 +72,8 @@ def drive_stages(config: Config, upto: str, executor: Executor | None = None) ->
     store.create_group({})
     layout = ingest.first_layout(config, ingest.open_input(config))
     reports: dict[tuple[str, str], list[Report]] = {}
-    upstream, before = "", set[tuple[str, str]]()
+    upstream, finished_steps = "", set[tuple[str, str]]()
     for name in STAGES[: STAGES.index(upto) + 1]:
-        run, upstream = drive_stage(name, config, layout, store, executor or Executor(None), upstream, before)
+        run, upstream = drive_stage(name, config, layout, store, executor or Executor(None), upstream, finished_steps)
         layout, reports = run.layout, reports | run.reports
     return StagesRun(store, layout, reports)

@@ -40,10 +40,10 @@ def counted(server: Any) -> Iterator[tuple[Any, Traffic]]:
 
     class Forward(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            with socket.create_connection((host, int(port))) as other:
-                back = threading.Thread(target=pump, args=(other, self.request, traffic.down), daemon=True)
+            with socket.create_connection((host, int(port))) as target:
+                back = threading.Thread(target=pump, args=(target, self.request, traffic.down), daemon=True)
                 back.start()
-                pump(self.request, other, traffic.up)
+                pump(self.request, target, traffic.up)
                 back.join()
 
     class Listener(socketserver.ThreadingTCPServer):
