@@ -108,7 +108,7 @@ class OpenedRun:
         """
         from .run_columns import columns_of  # noqa: PLC0415
 
-        return columns_of(self)
+        return columns_of(self.store, self.arrays)
 
     def to_frame(self) -> "pd.DataFrame":
         """Return the columns as a table.

@@ -1,5 +1,6 @@
 """The columns of a run: what it has for each row of its input."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,19 +9,21 @@ from ..stages.report_columns import page_columns
 from ..storage.store import Store
 
 if TYPE_CHECKING:
+    import dask.array as da
     import pandas as pd
 
-    from .open_run import OpenedRun
 
+def columns_of(url: str, arrays: "Mapping[str, da.Array]") -> "dict[str, pd.Series[Any]]":
+    """component, coordinates, labels and the reconstruction error by name; {} if the run has no embedding.
 
-def columns_of(run: "OpenedRun") -> "dict[str, pd.Series[Any]]":
-    """component, coordinates, labels and the reconstruction error by name; {} if the run has no embedding."""
+    `arrays` are the arrays of the store at `url` that belong to its config.
+    """
     import pandas as pd  # noqa: PLC0415
 
-    if "embedding" not in run.arrays:
+    if "embedding" not in arrays:
         return {}
-    columns = {"component": pd.Series(run["component"].compute())}
-    for column in page_columns(Store(run.store), np.arange(len(columns["component"]))):
+    columns = {"component": pd.Series(arrays["component"].compute())}
+    for column in page_columns(Store(url), np.arange(len(columns["component"]))):
         if column.name in {"component", "placed"}:
             continue
         values = column.values

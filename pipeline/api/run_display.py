@@ -2,7 +2,8 @@
 
 import base64
 import html
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -11,15 +12,29 @@ from ..report.page import headline
 from ..storage.store import Store
 
 if TYPE_CHECKING:
+    import dask.array as da
+
     from ..report.page_tiles import Tile
-    from .open_run import OpenedRun
 
 MAX_LINE, GREY = 100, "#6b7280"
 TILE = "display:inline-block;vertical-align:top;width:11em;margin:0 .6em .6em 0;padding:.2em .6em;border-left:3px solid"
 BORDERS = {"good": "#2e7d32", "warning": "#b45309"}
 
 
-def as_text(run: "OpenedRun") -> str:
+class Results(Protocol):
+    """The attributes of an `OpenedRun` that are shown."""
+
+    @property
+    def store(self) -> str: ...
+    @property
+    def config(self) -> dict[str, Any]: ...
+    @property
+    def metrics(self) -> dict[str, Any] | None: ...
+    @property
+    def arrays(self) -> "Mapping[str, da.Array]": ...
+
+
+def as_text(run: Results) -> str:
     """Some lines: the store, the method and its sizes, the quality, the arrays."""
     lines = [f"OpenedRun({run.store!r})", f"  method {run.config['method']}, input {run.config['input']['kind']}"]
     if run.metrics is None:
@@ -33,7 +48,7 @@ def as_text(run: "OpenedRun") -> str:
     )
 
 
-def as_html(run: "OpenedRun") -> str:
+def as_html(run: Results) -> str:
     """The verdict, the tiles of the report, and the picture, which is drawn if the run has no report."""
     metrics: dict[str, Any] = run.metrics or {}
     parts = [f"<p><b>{html.escape(run.store)}</b></p>"]
@@ -53,7 +68,7 @@ def _tile(tile: "Tile") -> str:
     return f'<div style="{TILE} {border}" title="{sentence}">{text}</div>'
 
 
-def picture_of(run: "OpenedRun") -> bytes | None:
+def picture_of(run: Results) -> bytes | None:
     """The picture of the report, or a new one; None if the run has no embedding."""
     if "embedding" not in run.arrays:
         return None
@@ -63,8 +78,8 @@ def picture_of(run: "OpenedRun") -> bytes | None:
     from ..report.embedding_figure import draw_embedding  # noqa: PLC0415 (matplotlib)
     from ..stages.report_columns import color_source  # noqa: PLC0415
 
-    title = f"{run.config['method']}, {run['embedding'].shape[0]:,} rows"
-    embedding, component = run["embedding"].compute(), run["component"].compute()
+    title = f"{run.config['method']}, {run.arrays['embedding'].shape[0]:,} rows"
+    embedding, component = run.arrays["embedding"].compute(), run.arrays["component"].compute()
     return draw_embedding(embedding, component, color_source(Store(run.store), np.arange(len(component))), title)
 
 

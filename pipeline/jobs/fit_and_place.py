@@ -26,7 +26,7 @@ from ..storage.lock import RunLock
 from ..storage.store import Store, block_of
 from .layout import check_layout, layout_of
 from .reprocess import History
-from .run import Shared, begin_store, executing, result_of, run_store, save_profile, worthwhile
+from .run_stages import Shared, begin_store, executing, result_of, run_store, save_profile, worthwhile
 from .transform import new_rows_job, new_rows_layout
 
 STAGES = ("ingest", "transform", "write_report")

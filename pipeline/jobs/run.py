@@ -1,43 +1,20 @@
-"""A run from its config to its report: all stages in order; finished blocks are reused."""
+"""A run from its config to its report: in a store, as a new version, or as a fit and new points."""
 
 import contextlib
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..clusters.connect import connect, performance
-from ..clusters.limits import Section, memory_of_high_memory, memory_of_workers, memory_resource
-from ..config.models import Cluster, Config
-from ..core.errors import BoundsNotMet, InputChanged
+from ..config.models import Config
 from ..core.signals import interruptible
-from ..engine import checkpoint, current_config
-from ..engine.execute import Executor, run_step
-from ..engine.plan import BlockReport, Layout, Report, RunResult, Step, drive
+from ..engine.plan import RunResult
 from ..engine.progress import RunProgress
-from ..inputs import Source
 from ..report.prometheus import reported
-from ..search.shorter_lists import truncated_step
-from ..stages import ingest, write_report
-from ..stages.registry import METHOD_ARRAYS, stages_of
-from ..storage.fitted import FIT, has_fit
-from ..storage.lock import RunLock, wait_for_lock
+from ..stages import ingest
+from ..storage.lock import wait_for_lock
 from ..storage.store import Store
 from ..storage.versions import Versions
-from .layout import check_layout, layout_of, run_attributes
+from .fit_and_place import fit_and_place
 from .reprocess import History, reprocess
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What the sweep passes to each of its runs: an executor, so that the run starts no cluster, and its sizes.
-
-    Steps that are finished in one of the `source_stores` under the same fingerprint are copied from there.
-    """
-
-    executor: Executor
-    layout: Layout
-    source_stores: tuple[Store, ...] = ()
+from .run_stages import Shared, run_store
 
 
 def run(
@@ -54,8 +31,6 @@ def run(
 
     def once() -> RunResult:
         if config.input.fit_sample is not None:
-            from .fit_and_place import fit_and_place  # noqa: PLC0415 (it calls this module)
-
             return fit_and_place(config, fresh, progress, profile)
         if versioned:
             return _run_version(config, fresh, progress, profile, closing)
@@ -80,189 +55,3 @@ def _run_version(
 
     with interruptible():
         return reprocess(config, ingest.open_input(config), fresh, work, progress.say)
-
-
-def run_store(
-    config: Config, store: Store, fresh: bool, progress: RunProgress, profile: bool, history: History,
-    closing: contextlib.ExitStack, shared: Shared | None = None,
-) -> RunResult:  # fmt: skip
-    """Run every stage in one store. `closing` receives the cluster if the run succeeds."""
-    started = time.perf_counter()
-    source = ingest.open_input(config)
-    if fresh:
-        store.may_erase()
-    resumed = not fresh and store.is_run()
-    earlier = next(iter([*([store] if resumed else []), *history.source_stores]), None)
-    layout = history.begun(shared.layout if shared else layout_of(config, source, earlier), progress.say)
-    if not resumed and not shared:
-        check_layout(config, layout)
-    with interruptible(), RunLock(store):
-        begin_store(store, config, source, fresh, history)
-        done = set[tuple[str, str]]()
-        try:
-            cluster = worthwhile(config.execution.cluster, layout)
-            with contextlib.ExitStack() as opened:
-                executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
-                with performance(executor.client if profile else None) as profiled:
-                    unmet = _run_stages(config, layout, _StageRun(store, executor, progress, history, done))
-                closing.push(opened.pop_all())
-            if profile:
-                save_profile(store, profiled, progress)
-        except BoundsNotMet as error:
-            current_config.got_to(store, done)
-            write_report.write_metrics(store, time.perf_counter() - started, done, str(error))
-            error.result = result_of(store, progress, started)
-            raise
-        finally:
-            progress.stop()
-        result = result_of(store, progress, started)
-    if unmet:
-        unmet_bounds = BoundsNotMet(unmet)
-        unmet_bounds.result = result
-        raise unmet_bounds
-    return replace(result, unchanged=unmet is None)
-
-
-def begin_store(store: Store, config: Config, source: Source, fresh: bool, history: History) -> None:
-    """Prepare the store: erase it if `fresh`, remove partial files, write the group with the resolved config."""
-    if fresh or (store.is_run() and has_fit(store) != (FIT in history.attributes)):
-        store.erase()
-    store.objects.sweep()
-    identity = run_attributes(config, source)
-    if not fresh and store.is_run():
-        current_config.begin_run(store, identity["config"], identity["input_fingerprint"])
-    store.create_group({**identity, **history.attributes})
-
-
-def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:
-    """The result of a run that began at `started` (perf_counter), from its metrics.json."""
-    metrics = store.get_record("report/metrics.json", {}) or {}
-    return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
-
-
-@contextlib.contextmanager
-def executing(cluster: Section, progress: RunProgress) -> Iterator[Executor]:
-    """An executor on the cluster of a config, which is closed at the end."""
-    with connect(cluster) as client:
-        if client is not None:
-            progress.say(f"dashboard: {client.dashboard_link}")
-        yield Executor(client, memory_resource(cluster), memory_of_workers(cluster), memory_of_high_memory(cluster))
-
-
-def save_profile(store: Store, profiled: list[bytes], progress: RunProgress) -> None:
-    """Save Dask's performance report. Called after the report of the run, which replaces the folder."""
-    for page in profiled:
-        store.objects.put("report/performance.html", page)
-        progress.say(f"performance: {store.url}/report/performance.html")
-    if not profiled:
-        progress.say("performance: the run had no workers (kind: serial, or one block), so there is nothing to show")
-
-
-def worthwhile(cluster: Section, layout: Layout) -> Section:
-    """Serial execution instead of a local cluster for a single block: starting workers takes longer than the work."""
-    single_block = cluster.kind == "local" and cluster.workers == "auto" and layout.input_blocks() == 1
-    return Cluster(kind="serial") if single_block else cluster
-
-
-@dataclass
-class _StageRun:
-    """The state of a run between steps.
-
-    `done` are the finished steps, `upstream` is the fingerprint that the next step depends on, `unmet` describes bounds
-    that were not met. `retry` are markers to delete at the end, so that the next run computes these blocks again.
-    """
-
-    store: Store
-    executor: Executor
-    progress: RunProgress
-    history: History
-    done: set[tuple[str, str]]
-    upstream: str = ""
-    unmet: str = ""
-    last_step: tuple[str, str] = ("", "")
-    peak_bytes: int = 0
-    used: set[str] = field(default_factory=set)
-    digests: list[str] = field(default_factory=list)
-    retry: list[str] = field(default_factory=list)
-
-    def begin_stage(self) -> None:
-        self.used, self.peak_bytes = set(), 0
-
-    def run(self, step: Step) -> list[Report]:
-        """Run one step, or take its blocks from the store; returns the reports of its blocks."""
-        self.used.add(step.name)
-        self.last_step = step.key
-        step = checkpoint.with_records(self.store, self.history.prepared(step))
-        step = truncated_step(step, self.upstream, self.history.source_stores)
-        computed_before = self.progress.computed.get(step.stage, 0)
-        results = run_step(
-            step, self.upstream, self.store, self.executor, self.progress, self.done, self.history.source_stores
-        )
-        self.done.add(step.key)
-        self.peak_bytes = max([self.peak_bytes, *(result.peak_bytes for result in results)])
-        reports = [result.report for result in results]
-        if self.progress.computed.get(step.stage, 0) > computed_before:
-            for text in filter(None, (report.get("says") for report in reports)):
-                self.progress.say(text)
-        if step.decides.digested:
-            self.digests += [report["digest"] for report in reports if "digest" in report]
-        if step.feeds:
-            self.upstream = self.history.chained(self.upstream, step, reports)
-        self._note_convergence(step, results)
-        return reports
-
-    def _note_convergence(self, step: Step, results: list[BlockReport]) -> None:
-        if text := _unmet(step, results):
-            self.unmet = text
-            self.retry = [
-                checkpoint.marker_name(step.stage, step.name, result.block)
-                for result in results
-                if not result.report["converged"]
-            ]
-            self.upstream = f"{self.upstream}-{time.time_ns()}"  # later steps are computed again as well
-
-
-def _run_stages(config: Config, layout: Layout, run: _StageRun) -> str | None:
-    """Run every stage; returns a text about bounds that were not met, empty if all were.
-
-    Returns None, without running the later stages, if the input equals that of the published version.
-    """
-    for name, stage in stages_of(config.method).items():
-        run.begin_stage()
-        started = time.perf_counter()
-        try:
-            layout = drive(stage(config, layout), run.run)
-        except InputChanged:  # raised by a task or the stage: blocks of this step come from two states of the input
-            checkpoint.forget_step(run.store, *run.last_step)
-            raise
-        checkpoint.forget_unused(run.store, name, run.used)
-        current_config.got_to(run.store, run.done)
-        run.progress.end_stage(name, time.perf_counter() - started, run.peak_bytes)
-        if run.history.is_known(run.store, name, run.digests):
-            return None
-    for marker in run.retry:  # only after the report, which shows the residuals of these blocks
-        run.store.objects.delete(marker)
-    checkpoint.delete_unrecorded(run.store, METHOD_ARRAYS)
-    current_config.end_run(run.store)
-    return run.unmet
-
-
-def _unmet(step: Step, reports: list[BlockReport]) -> str:
-    """A message for each component whose eigenpairs did not converge: its residuals, and what to change."""
-    if (step.stage, step.name) != ("solve_embedding", "solve"):
-        return ""
-    lines = []
-    for number, report in enumerate(report.report for report in reports):
-        if not report["converged"]:
-            residuals = ", ".join(f"{residual:.2e}" for residual in report["residuals"])
-            advice = "Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
-            if report["stats"]["method"] == "polynomial":
-                advice = (
-                    f"Raise eigensolver.max_degrees (now {step.runs.resources['max_degrees']:,}): the next run "
-                    f"continues where this one stopped; or raise eigensolver.tol or max_memory"
-                )
-            lines.append(
-                f"eigensolver: component {number} did not reach eigensolver.tol {step.decides.parameters['tol']:g}: "
-                f"residuals {residuals} ({report['stats']['reason']}). The best vectors are stored. {advice}"
-            )
-    return "\n".join(lines)

@@ -29,7 +29,8 @@ from ..stages.report_columns import color_source
 from ..storage import array_specs
 from ..storage.lock import RunLock, wait_for_lock
 from ..storage.store import Store
-from . import run as runs
+from .run import run
+from .run_stages import Shared, executing
 from .sweep_plan import Experiment, Row, plan_sweep, worker_limit
 from .task_tree import run_tree
 
@@ -167,7 +168,7 @@ def _rows(ordered: list[Experiment], limit: int | None, fresh: bool, progress: R
     cluster = ready[0].config.execution.cluster if ready and ready[0].config else Cluster(kind="serial")
     if isinstance(cluster, Cluster) and cluster.kind == "local" and min(n_workers(cluster), len(ready)) == 1:
         cluster = Cluster(kind="serial")
-    with runs.executing(cluster, progress) as executor:
+    with executing(cluster, progress) as executor:
         executor.memory = limit
         small = all(experiment.layout.n_input <= SMALL_POINTS for experiment in ready if experiment.layout)
         if executor.client is not None and small:
@@ -209,7 +210,7 @@ def run_experiment(experiment: Experiment, source_store: str | None, fresh: bool
         source_stores = tuple(
             store for store in (Store(source_store) if source_store else None,) if store is not None and store.is_run()
         )
-        runs.run(experiment.config, fresh, counts, shared=runs.Shared(executor, experiment.layout, source_stores))
+        run(experiment.config, fresh, counts, shared=Shared(executor, experiment.layout, source_stores))
     except Interrupted:
         raise
     except LleError as error:

@@ -12,8 +12,9 @@ from pipeline.core.errors import BoundsNotMet
 from pipeline.engine.placement import where
 from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Layout, Runs, Step
 from pipeline.engine.progress import RunProgress
-from pipeline.jobs import run as run_module
-from pipeline.jobs.run import run, worthwhile
+from pipeline.jobs import run_stages
+from pipeline.jobs.run import run
+from pipeline.jobs.run_stages import worthwhile
 from pipeline.linalg.solver_checkpoint import saved_heads
 from pipeline.storage import lock
 from pipeline.storage.lock import RunLock
@@ -109,7 +110,7 @@ def test_waits_for_the_lock_and_publishes_before_its_cluster_closes(tmp_path, mo
         yield None
         pointers.append(root.pointer())
 
-    monkeypatch.setattr(run_module, "connect", cluster)
+    monkeypatch.setattr(run_stages, "connect", cluster)
     holder, log = RunLock(root.store), io.StringIO()
     holder.__enter__()
     timer = threading.Timer(0.5, holder.__exit__)
