@@ -16,6 +16,7 @@ NO_IDENTITY = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")
 DENIED = re.compile(r"status code: 40[13] ")  # obstore has no error class for a refused listing
 PLAIN = re.compile(r"Generic (S3|MicrosoftAzure) error: .*?(http://[^/\s]+)")  # refused by the client: not https
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
+UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP}
 WRITE_PAUSES = (0.02, 0.1, 0.5, 2.0)  # seconds between attempts
 
 
@@ -44,7 +45,7 @@ def persist(write: Callable[[], Any], where: str) -> None:
 
 def _is_passing(error: BaseException) -> bool:
     """Whether a write may succeed a moment later. Requests to object stores are repeated in retries.py."""
-    return isinstance(error, OSError) and error.errno not in FULL | FORBIDDEN and not _is_remote(error)
+    return isinstance(error, OSError) and error.errno not in FULL | FORBIDDEN | UNUSABLE and not _is_remote(error)
 
 
 def _explain(error: OSError, where: str) -> StoreError:
@@ -59,6 +60,10 @@ def _explain(error: OSError, where: str) -> StoreError:
         )
         denied.exit_code = 2
         return denied
+    if error.errno in UNUSABLE:
+        unusable = StoreError(f"{where}: the path cannot be used: {error.strerror}. Choose another place")
+        unusable.exit_code = 2
+        return unusable
     return StoreError(f"{where}: {type(error).__name__}: {error}")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from pipeline.config.models import json_schema, load_config, resolved, to_yaml
+from pipeline.config.models import Config, json_schema, load_config, resolved, to_yaml
 from tests.fuzz.campaign import BrokenRule, Limits
 from tests.fuzz.commands import call, write
 from tests.fuzz.inputs import write_inputs
@@ -27,11 +27,12 @@ def run(rng: np.random.Generator, shared: Path, own: Path) -> str:
     """Validate or plan one config; sometimes with an override."""
     path = write(own / "config.yaml", config_text(rng, shared, own))
     command = choose(rng, ["validate", "validate", "plan"])
-    ended = call(command, path, *overrides(rng), codes=(0, 1, 2))
+    override = override_of(rng)
+    ended = call(command, path, *(["--set", override] if override else []), codes=(0, 1, 2))
     if ended.code == 1 and ended.answer["error"] != "NotEnoughMemory":
         raise BrokenRule(f"a retry cures no config, but the exit code is 1: {ended.answer}\n{path.read_text()[:3000]}")
     if ended.code == 0 and command == "validate":
-        _check_round_trip(path, own)
+        _check_round_trip(load_config(path, (override,) if override else ()), own)
     return f"{command} {ended.outcome}"
 
 
@@ -101,10 +102,10 @@ def _value_for(rng: np.random.Generator, schema: dict[str, Any], entry: dict[str
     return entry.get("type") == "boolean" if rng.random() < 0.2 else random_value(rng)
 
 
-def overrides(rng: np.random.Generator) -> list[str]:
-    """Sometimes a hostile --set."""
+def override_of(rng: np.random.Generator) -> str:
+    """Sometimes a hostile KEY=VALUE for --set, else an empty text."""
     if rng.random() < 0.85:
-        return []
+        return ""
     keys = [
         "input.path",
         "output.store",
@@ -116,11 +117,10 @@ def overrides(rng: np.random.Generator) -> list[str]:
         "..",
         "sweep",
     ]
-    return ["--set", f"{choose(rng, keys)}={random_value(rng)}".replace("\0", "")]
+    return f"{choose(rng, keys)}={random_value(rng)}".replace("\0", "")
 
 
-def _check_round_trip(path: Path, own: Path) -> None:
-    config = load_config(path)
+def _check_round_trip(config: Config, own: Path) -> None:
     again = load_config(write(own / "again.yaml", to_yaml(resolved(config))))
     if not _equal(resolved(config), resolved(again)):
         raise BrokenRule(f"the resolved config reads back differently:\n{resolved(config)}\n{resolved(again)}")

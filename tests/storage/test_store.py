@@ -221,6 +221,7 @@ class TestStorageErrors:
     @pytest.mark.parametrize(
         ("number", "message", "code"),
         [(errno.ENOSPC, "disk is full", 1), (errno.EDQUOT, "disk is full", 1), (errno.EACCES, "access was refused", 2),
+         (errno.ENAMETOOLONG, "path cannot be used", 2), (errno.ELOOP, "path cannot be used", 2),
          (errno.EROFS, "access was refused", 2), (errno.EIO, "OSError", 1)],
     )  # fmt: skip
     def test_storage_errors_name_operation_and_place(self, number, message, code):
