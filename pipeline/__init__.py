@@ -8,7 +8,9 @@ The name of the package is `lle`. Imports inside it are relative, so a user's ow
 `import pipeline` gives the same modules.
 """
 
+import sys
 from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,4 +46,10 @@ def __dir__() -> list[str]:
 
 
 if __name__ == "pipeline":
+    if (spec := find_spec("lle")) is None or spec.origin is None:  # hidden by a folder `lle` in the working directory
+        spec = spec_from_file_location("lle", __file__, submodule_search_locations=__path__)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules["lle"] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["lle"])
     import_module("lle.core.alias").Alias("pipeline", "lle").install()

@@ -63,6 +63,11 @@ def test_both_names_are_one_module(tmp_path):
     assert run_python(tmp_path, "-m", "pipeline", "--version").startswith("lle ")
 
 
+def test_folder_named_lle_does_not_hide_the_package(tmp_path):
+    (tmp_path / "lle").mkdir()
+    assert run_python(tmp_path, "-c", "from pipeline import embed; print(embed.__module__)") == "lle.api.embed"
+
+
 def test_unknown_submodule_of_other_name_is_an_import_error(tmp_path):
     code = "try: import pipeline.nothing\nexcept ModuleNotFoundError as error: print(error)"
     assert run_python(tmp_path, "-c", code) == "No module named 'pipeline.nothing'"
