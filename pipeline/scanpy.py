@@ -105,9 +105,9 @@ def _representation(adata: Any, use_rep: str) -> Any:
             raise ValueError("use_rep: 'X' is empty; choose a matrix of adata.obsm")
         return adata.X
     if use_rep not in adata.obsm:
-        there = ", ".join(adata.obsm) or "none"
+        keys = ", ".join(adata.obsm) or "none"
         cure = "; run scanpy.pp.pca(adata) first" if use_rep == "X_pca" else ""
-        raise ValueError(f"use_rep: adata.obsm has no {use_rep!r} (there are: {there}){cure}")
+        raise ValueError(f"use_rep: adata.obsm has no {use_rep!r} (there are: {keys}){cure}")
     return np.asarray(adata.obsm[use_rep])
 
 

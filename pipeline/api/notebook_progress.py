@@ -34,10 +34,10 @@ class NotebookProgress(RunProgress):
         self._message = text
         self._show()
 
-    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
-        self.reused[step.stage] = self.reused.get(step.stage, 0) + done
-        self._done, self._stage, self._step = done, step.stage, step.name
-        self._share = done / max(step.n_blocks, 1)
+    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+        self.reused[step.stage] = self.reused.get(step.stage, 0) + n_done
+        self._done, self._stage, self._step = n_done, step.stage, step.name
+        self._share = n_done / max(step.n_blocks, 1)
         self._message = step.runs.remark or self._message
         self._show()
 

@@ -43,12 +43,12 @@ REFUSED_PARAMETERS = {
 
 def refuse_unknown(initialize: Callable[..., None]) -> Callable[..., None]:
     """The initializer of an estimator, with a TypeError that names the config section of an unknown keyword."""
-    known = inspect.signature(initialize).parameters
+    accepted = inspect.signature(initialize).parameters
 
     @functools.wraps(initialize)
     def checked(self: Any, *arguments: Any, **keywords: Any) -> None:
         for name, value in keywords.items():
-            if name not in known:
+            if name not in accepted:
                 raise TypeError(unknown_parameter(type(self).__name__, name, value))
         initialize(self, *arguments, **keywords)
 
@@ -83,14 +83,16 @@ def unknown_parameter(owner: str, name: str, value: Any) -> str:
 
     if name in REFUSED_PARAMETERS:
         return f"{owner}: {name} has no counterpart here: {REFUSED_PARAMETERS[name]}"
-    found = f"{owner}: there is no parameter {name!r}"
+    message = f"{owner}: there is no parameter {name!r}"
     if sections := sections_with_key(name):
-        own = dict.fromkeys(sections, f"{{{name!r}: {value!r}}}")
-        ways = [f"{s}={keys}" if owner == "embed" else f"config={{{s!r}: {keys}}}" for s, keys in own.items()]
+        keys_by_section = dict.fromkeys(sections, f"{{{name!r}: {value!r}}}")
+        ways = [
+            f"{s}={keys}" if owner == "embed" else f"config={{{s!r}: {keys}}}" for s, keys in keys_by_section.items()
+        ]
         choices = " or ".join(ways)
-        return f"{found}; it is a key of a section of the config: {choices}"
+        return f"{message}; it is a key of a section of the config: {choices}"
     similar = get_close_matches(name[:100], PARAMETERS, n=1)
-    return f"{found}{f'; did you mean {similar[0]}?' if similar else ''} (parameters: {', '.join(PARAMETERS)})"
+    return f"{message}{f'; did you mean {similar[0]}?' if similar else ''} (parameters: {', '.join(PARAMETERS)})"
 
 
 def _value_of(name: str, value: Any) -> Any:

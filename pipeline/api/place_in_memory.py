@@ -59,8 +59,8 @@ class Training:
         Raises InputError for another number of columns, NaN and infinity.
         """
         if coordinates.ndim != 2 or coordinates.shape[1] != self.embedding.shape[1]:
-            m, found = self.embedding.shape[1], coordinates.shape
-            raise InputError(f"input: expected coordinates of shape (b, {m}), found shape {found}")
+            m, shape = self.embedding.shape[1], coordinates.shape
+            raise InputError(f"input: expected coordinates of shape (b, {m}), found shape {shape}")
         _require_finite(coordinates)
         solved = np.isfinite(self.embedding).all(axis=1)
         embedding, rows, component = self.embedding[solved], self.rows[solved], self.component[solved]

@@ -109,12 +109,12 @@ def colors_of(values: Any, n_rows: int) -> "ColorSource":
     is_number = array.dtype.kind in "iuf"
     if array.dtype.kind == "f" or (is_number and len(np.unique(array)) > MAX_INTEGER_CLASSES):
         return ColorSource(array.astype(np.float64), "continuous", None, label)
-    known = np.array([value == value and value is not None for value in array.tolist()], bool)
-    names, codes = np.unique(array[known].astype(np.int64 if is_number else str), return_inverse=True)
+    is_known = np.array([value == value and value is not None for value in array.tolist()], bool)
+    names, codes = np.unique(array[is_known].astype(np.int64 if is_number else str), return_inverse=True)
     if len(names) > MAX_TEXT_CLASSES:
         raise ValueError(f"color: expected numbers or at most {MAX_TEXT_CLASSES} different texts, found {len(names)}")
     numbers = np.full(n_rows, np.nan)
-    numbers[known] = codes
+    numbers[is_known] = codes
     return ColorSource(numbers, "categorical", tuple(map(str, names)), label)
 
 

@@ -77,11 +77,11 @@ def _places_of(text: str) -> Iterator[str]:
 
 def _links_below(folder: str) -> Iterator[str]:
     """Targets of the links in a folder, and of the links in the folders they lead to; empty for a file."""
-    folders_to_read, seen = [folder], set[str]()
+    folders_to_read, visited = [folder], set[str]()
     while folders_to_read:
-        if (current := folders_to_read.pop()) in seen:
+        if (current := folders_to_read.pop()) in visited:
             continue
-        seen.add(current)
+        visited.add(current)
         for top, folders, files in os.walk(current):
             links = [path for name in (*folders, *files) if os.path.islink(path := os.path.join(top, name))]
             for target in map(os.path.realpath, links):

@@ -35,8 +35,8 @@ def describe(error: ValidationError, model: Any) -> list[str]:
     for part in error.errors():
         key, message, ending = _described(part, model)
         if key in lines:
-            first, known = lines[key]
-            message, ending = f"{first} or {message.removeprefix('should be ')}", max(known, ending, key=len)
+            first, first_ending = lines[key]
+            message, ending = f"{first} or {message.removeprefix('should be ')}", max(first_ending, ending, key=len)
         lines[key] = message, ending
     return [f"{key}: {message}{ending}" for key, (message, ending) in lines.items()]
 

@@ -47,8 +47,8 @@ def apply_value(data: dict[str, Any], key: str, value: Any, where: str) -> None:
         if child is None:
             child = data[parent] = {}
         if not isinstance(child, dict):
-            shown = repr(child) if find_secret(str(child)) is None else HIDDEN
-            raise ConfigError(f"{where}: {parent} is {shown}, not a section with keys of its own")
+            quoted = repr(child) if find_secret(str(child)) is None else HIDDEN
+            raise ConfigError(f"{where}: {parent} is {quoted}, not a section with keys of its own")
         data = child
     data[last] = value
 

@@ -55,9 +55,11 @@ class _Loader(yaml.SafeLoader):
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         value = super().construct_scalar(node)
-        if found := FORBIDDEN.search(str(value)):
+        if forbidden := FORBIDDEN.search(str(value)):
             line = node.start_mark.line + 1
-            raise yaml.YAMLError(f"line {line}: character U+{ord(found[0]):04X} is not allowed in a value; remove it")
+            raise yaml.YAMLError(
+                f"line {line}: character U+{ord(forbidden[0]):04X} is not allowed in a value; remove it"
+            )
         return value
 
     def construct_yaml_int(self, node: Any) -> int:
@@ -95,28 +97,28 @@ def parse(text: str) -> Any:
         loader.dispose()
 
 
-def _check_size(node: yaml.Node, known: dict[int, tuple[int, int]], parents: set[int]) -> tuple[int, int]:
+def _check_size(node: yaml.Node, sizes: dict[int, tuple[int, int]], parents: set[int]) -> tuple[int, int]:
     """(values, levels) of a node, each alias counted with what it stands for.
 
     Raises yaml.YAMLError beyond the limits and for an alias inside of what it names.
     """
-    if id(node) in known:
-        return known[id(node)]
+    if id(node) in sizes:
+        return sizes[id(node)]
     if id(node) in parents:
         raise yaml.YAMLError(f"line {node.start_mark.line + 1}: an alias inside of what it names; write the value out")
     values, levels = 1, 0
     if isinstance(node, yaml.CollectionNode):
         children = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
         for child in children:
-            child_values, child_levels = _check_size(child, known, parents | {id(node)})
+            child_values, child_levels = _check_size(child, sizes, parents | {id(node)})
             values, levels = values + child_values, max(levels, child_levels)
     if values > MAX_VALUES or levels + 1 > MAX_DEPTH:
         raise yaml.YAMLError(
             f"more than {MAX_VALUES} values or {MAX_DEPTH} levels, each alias counted with what it stands for; write "
             f"fewer aliases"
         )
-    known[id(node)] = values, levels + 1
-    return known[id(node)]
+    sizes[id(node)] = values, levels + 1
+    return sizes[id(node)]
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

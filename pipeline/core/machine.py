@@ -120,7 +120,7 @@ def process_location() -> dict[str, Any]:
 
 def ids_valid_here(place: dict[str, Any]) -> bool:
     """Whether process ids of this place are valid here. A place without `numbers` is compared by host only."""
-    return all(place.get(key, own) == own for key, own in process_location().items())
+    return all(place.get(key, value) == value for key, value in process_location().items())
 
 
 @cache

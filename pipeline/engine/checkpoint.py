@@ -23,7 +23,7 @@ from . import damage
 from .markers import pack, unpack
 from .plan import BlockReport, Step
 
-Before = Collection[tuple[str, str]] | None
+FinishedSteps = Collection[tuple[str, str]] | None
 
 
 def fingerprint_of(upstream: str, step: Step) -> str:
@@ -56,20 +56,26 @@ def marker_name(stage: str, step: str, block: int) -> str:
 
 
 def begin_step(
-    store: Store, step: Step, fingerprint: str, before: Before = None, source_stores: Sequence[Store] = ()
+    store: Store,
+    step: Step,
+    fingerprint: str,
+    finished_steps: FinishedSteps = None,
+    source_stores: Sequence[Store] = (),
 ) -> dict[int, BlockReport]:
     """Prepare the store for a step; returns the reports of its finished blocks.
 
     A step recorded under another fingerprint is removed: first its markers, then its arrays, so a kill in between
-    leaves no marker without data. Steps computed from it are removed as well, except those in `before`, which this run
-    has finished (None: all are kept). Blocks that a source store has finished under the same fingerprint are copied.
+    leaves no marker without data. Steps computed from it are removed as well, except the `finished_steps` of this run
+    (None: all are kept). Blocks that a source store has finished under the same fingerprint are copied.
     """
     record = step_record(store, step.stage, step.name)
     if record is not None and record.get("fingerprint") == fingerprint and _is_there(store, step):
         return finished_blocks(store, step.stage, step.name, fingerprint)
     forget_step(store, step.stage, step.name)
-    others = begun_steps(store) - set(before or ())
-    for stage, name in others if step.feeds and before is not None else _steps_to_replace(store, step, others):
+    other_steps = begun_steps(store) - set(finished_steps or ())
+    for stage, name in (
+        other_steps if step.feeds and finished_steps is not None else _steps_to_replace(store, step, other_steps)
+    ):
         forget_step(store, stage, name)
     adopted = _take_over(store, step, fingerprint, source_stores)
     if adopted is None:
@@ -98,14 +104,14 @@ def _take_over(
     state of an iteration.
     """
     offers = [
-        (len(done), source_store, done)
+        (len(reports), source_store, reports)
         for source_store in source_stores
-        if (done := _undamaged(source_store, step, fingerprint)) is not None
+        if (reports := _undamaged(source_store, step, fingerprint)) is not None
     ]
     if not offers:
         return None
-    _, source_store, done = max(offers, key=lambda offer: offer[0])
-    return _adopt(store, source_store, step, done)
+    _, source_store, reports = max(offers, key=lambda offer: offer[0])
+    return _adopt(store, source_store, step, reports)
 
 
 def _undamaged(source_store: Store, step: Step, fingerprint: str) -> dict[int, BlockReport] | None:
@@ -113,16 +119,16 @@ def _undamaged(source_store: Store, step: Step, fingerprint: str) -> dict[int, B
     record = step_record(source_store, step.stage, step.name)
     if record is None or record["fingerprint"] != fingerprint or not all(map(source_store.holds, step.writes.arrays)):
         return None
-    done = finished_blocks(source_store, step.stage, step.name, fingerprint)
+    reports = finished_blocks(source_store, step.stage, step.name, fingerprint)
     try:
-        errors = damage.damage_of_step(source_store, record, done)
+        errors = damage.damage_of_step(source_store, record, reports)
     except StoreError:
         return None
     blocks = {damage.block_of_damage(record, error.array, error.chunk) for error in errors}
-    return None if None in blocks else {block: report for block, report in done.items() if block not in blocks}
+    return None if None in blocks else {block: report for block, report in reports.items() if block not in blocks}
 
 
-def _adopt(store: Store, source_store: Store, step: Step, done: dict[int, BlockReport]) -> dict[int, BlockReport]:
+def _adopt(store: Store, source_store: Store, step: Step, reports: dict[int, BlockReport]) -> dict[int, BlockReport]:
     """Copy a step from another store: data, markers, then the record; returns the reports of its finished blocks.
 
     A step without a record does not count, so after a kill the copy begins again.
@@ -130,9 +136,9 @@ def _adopt(store: Store, source_store: Store, step: Step, done: dict[int, BlockR
     record = step_record(source_store, step.stage, step.name)
     assert record is not None
     store.take(source_store, [*record["arrays"], *record["bundles"]])
-    store.objects.copy([marker_name(step.stage, step.name, block) for block in sorted(done)], source_store.objects)
+    store.objects.copy([marker_name(step.stage, step.name, block) for block in sorted(reports)], source_store.objects)
     store.put_json(_record_name(step.stage, step.name), {**record, "begun": time.time()})
-    return done
+    return reports
 
 
 def _is_there(store: Store, step: Step) -> bool:
@@ -142,22 +148,22 @@ def _is_there(store: Store, step: Step) -> bool:
     )
 
 
-def _steps_to_replace(store: Store, step: Step, others: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The steps among `others` with arrays that this step writes too. They belong to another method."""
+def _steps_to_replace(store: Store, step: Step, candidates: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The steps among `candidates` with arrays that this step writes too. They belong to another method."""
     names = {array.spec.name for array in step.writes.arrays} | set(step.writes.bundles)
-    steps = recorded_steps(store) if others else {}
-    return [key for key in others if key in steps and names & {*steps[key]["arrays"], *steps[key]["bundles"]}]
+    steps = recorded_steps(store) if candidates else {}
+    return [key for key in candidates if key in steps and names & {*steps[key]["arrays"], *steps[key]["bundles"]}]
 
 
 def forget_unused(store: Store, stage: str, used: set[str]) -> None:
     """Remove the steps of a stage that this run does not use, and the data that only they wrote."""
-    if all(other != stage or name in used for other, name in begun_steps(store)):
+    if all(recorded_stage != stage or name in used for recorded_stage, name in begun_steps(store)):
         return
     steps = recorded_steps(store)
     used_names = {name for key, record in steps.items() if key[0] != stage or key[1] in used
             for name in (*record["arrays"], *record["bundles"])}  # fmt: skip
-    for (other, name), record in steps.items():
-        if other == stage and name not in used:
+    for (recorded_stage, name), record in steps.items():
+        if recorded_stage == stage and name not in used:
             forget_step(store, stage, name)
             for written in {*record["arrays"], *record["bundles"]} - used_names:
                 store.objects.delete(written)
@@ -185,12 +191,12 @@ def forget_markers(store: Store, stage: str, name: str) -> None:
 
 def finished_blocks(store: Store, stage: str, name: str, fingerprint: str) -> dict[int, BlockReport]:
     """Reports of the blocks whose marker carries this fingerprint."""
-    done = {}
+    reports = {}
     for marker in store.objects.names(f"_done/{stage}"):
         named = marker.rsplit("/", 1)[1].startswith(f"{name}.")
         if named and (report := unpack(store.get_json(marker), fingerprint)) is not None:
-            done[report.block] = report
-    return done
+            reports[report.block] = report
+    return reports
 
 
 def read_marker(store: Store, step: Step, fingerprint: str, block: int) -> BlockReport | None:
@@ -215,10 +221,10 @@ def is_whole(store: Store) -> bool:
     """Whether it is a readable run in which every block of every begun step has a marker. Markers are listed only."""
     if identify(store.objects).kind != "run":
         return False
-    done = Counter(name.removesuffix(".json").rpartition(".")[0] for name in store.objects.names("_done"))
+    n_done = Counter(name.removesuffix(".json").rpartition(".")[0] for name in store.objects.names("_done"))
     steps = recorded_steps(store)
     return bool(steps) and all(
-        done[f"_done/{stage}/{step}"] >= record["n_blocks"] for (stage, step), record in steps.items()
+        n_done[f"_done/{stage}/{step}"] >= record["n_blocks"] for (stage, step), record in steps.items()
     )
 
 
@@ -260,8 +266,8 @@ def read_reports(store: Store) -> dict[tuple[str, str], list[BlockReport]]:
 def reports_of_step(store: Store, stage: str, name: str) -> list[BlockReport]:
     """Reports of a step's finished blocks in block order; empty if it was not begun."""
     record = step_record(store, stage, name)
-    done = {} if record is None else finished_blocks(store, stage, name, record["fingerprint"])
-    return [done[block] for block in sorted(done)]
+    reports = {} if record is None else finished_blocks(store, stage, name, record["fingerprint"])
+    return [reports[block] for block in sorted(reports)]
 
 
 def invalidate(store: Store, array: str, chunk: str) -> str:

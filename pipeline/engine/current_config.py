@@ -37,13 +37,13 @@ def _current(store: Store) -> dict[str, Any] | None:
     return NOTHING if current is None and store.objects.exists(CURRENT) else current
 
 
-def got_to(store: Store, done: Collection[tuple[str, str]]) -> None:
+def add_finished_steps(store: Store, finished_steps: Collection[tuple[str, str]]) -> None:
     """Add finished steps to the list of current steps; does nothing if there is no list, as all steps are current."""
     if (current := _current(store)) is not None:
-        before, arrays = set(map(tuple, current["steps"])), set(current["arrays"])
-        for stage, name in set(done) - before:
+        listed, arrays = set(map(tuple, current["steps"])), set(current["arrays"])
+        for stage, name in set(finished_steps) - listed:
             arrays |= set((step_record(store, stage, name) or {"arrays": []})["arrays"])
-        store.put_json(CURRENT, {**current, "steps": sorted(before | set(done)), "arrays": sorted(arrays)})
+        store.put_json(CURRENT, {**current, "steps": sorted(listed | set(finished_steps)), "arrays": sorted(arrays)})
 
 
 def end_run(store: Store) -> None:
@@ -68,8 +68,8 @@ def current_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     recorded, current = recorded_steps(store), _current(store)
     if current is None:
         return recorded
-    known = set(map(tuple, current["steps"]))
-    return {key: record for key, record in recorded.items() if key in known}
+    current_keys = set(map(tuple, current["steps"]))
+    return {key: record for key, record in recorded.items() if key in current_keys}
 
 
 def current_record(store: Store, stage: str, name: str) -> dict[str, Any] | None:

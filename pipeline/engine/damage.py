@@ -11,17 +11,17 @@ from ..storage.store import Store, block_of
 from .plan import BlockReport
 
 Record = Mapping[str, Any]
-Done = Mapping[int, BlockReport]
+BlockReports = Mapping[int, BlockReport]
 
 MATRICES = {array_specs.COST_MATRIX, array_specs.LOCAL_FACTORS}
 """Folders of blocks of CSR rows."""
 READERS = 4
 
 
-def damage_of_step(store: Store, record: Record, done: Done) -> list[CorruptChunk]:
+def damage_of_step(store: Store, record: Record, reports: BlockReports) -> list[CorruptChunk]:
     """Every chunk and bundle of a step's finished blocks that is missing or does not match its checksum."""
     with ThreadPoolExecutor(READERS) as pool:
-        return [error for error in pool.map(_error_of, _readings(store, record, done)) if error is not None]
+        return [error for error in pool.map(_error_of, _readings(store, record, reports)) if error is not None]
 
 
 def block_of_damage(record: Record, array: str, chunk: str) -> int | None:
@@ -50,7 +50,7 @@ def _path_in_bundle(record: Record, array: str) -> list[str] | None:
     return None
 
 
-def _readings(store: Store, record: Record, done: Done) -> Iterator[Callable[[], Any]]:
+def _readings(store: Store, record: Record, reports: BlockReports) -> Iterator[Callable[[], Any]]:
     """A call for each object of a step's finished blocks."""
     for name in record["arrays"]:
         try:
@@ -60,16 +60,16 @@ def _readings(store: Store, record: Record, done: Done) -> Iterator[Callable[[],
             continue
         rows, size = array.shape[0], block_of(array)
         for block in range(-(-rows // size)):
-            if block in done or (done and record["n_blocks"] == 1):
+            if block in reports or (reports and record["n_blocks"] == 1):
                 yield partial(store.read, name, block * size, min((block + 1) * size, rows))
-    written = {name for report in done.values() for name in report.bundles}
+    written = {name for report in reports.values() for name in report.bundles}
     for bundle in record["bundles"]:
-        names = [bundle] if bundle.endswith(".npz") and done else store.objects.names(bundle)
+        names = [bundle] if bundle.endswith(".npz") and reports else store.objects.names(bundle)
         written |= {name.removesuffix(".npz") for name in names if name.endswith(".npz")}
     for name in sorted(written):
         yield partial(store.read_bundle, name)
     for folder in MATRICES.intersection(record["bundles"]):
-        for block in sorted(done):
+        for block in sorted(reports):
             yield partial(store.read_rows, folder, block)
 
 

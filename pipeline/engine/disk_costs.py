@@ -101,8 +101,8 @@ def contributions(*, blocks: int, parts: int, entries: int, n: int) -> int:
 
 
 def quality_sample(*, n: int, blocks: int, sample: int, row: int, m: int, k: int) -> int:
-    own = sample * (row + NUMBER * (m + 8) + 4 * NUMBER * (k + 1))
-    return files(blocks + 1, own + n * (ID + NUMBER * m))
+    sample_bytes = sample * (row + NUMBER * (m + 8) + 4 * NUMBER * (k + 1))
+    return files(blocks + 1, sample_bytes + n * (ID + NUMBER * m))
 
 
 def closer(*, blocks: int, sample: int, k: int) -> int:

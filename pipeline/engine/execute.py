@@ -41,7 +41,7 @@ Outcome = tuple[int, BlockReport | BaseException]
 class Progress(Protocol):
     """Receives the progress of a step."""
 
-    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None: ...
+    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None: ...
 
     def advance(self, step: Step, report: BlockReport) -> None: ...
 
@@ -194,7 +194,7 @@ def run_step(
     store: Store,
     executor: Executor,
     progress: Progress,
-    before: checkpoint.Before = None,
+    finished_steps: checkpoint.FinishedSteps = None,
     source_stores: Sequence[Store] = (),
 ) -> list[BlockReport]:
     """Compute the unfinished blocks of a step; returns the reports of all its blocks in block order.
@@ -205,16 +205,16 @@ def run_step(
             chunk, whose block the next run computes again.
     """
     fingerprint = checkpoint.fingerprint_of(upstream, step)
-    done = checkpoint.begin_step(store, step, fingerprint, before, source_stores)
-    missing = [block for block in range(step.n_blocks) if block not in done]
+    reports = checkpoint.begin_step(store, step, fingerprint, finished_steps, source_stores)
+    missing = [block for block in range(step.n_blocks) if block not in reports]
     if missing:
         executor.require_memory(step)
-    progress.begin(step, len(done), partial(step.runs.state, store) if step.runs.state else None)
+    progress.begin(step, len(reports), partial(step.runs.state, store) if step.runs.state else None)
     started = time.perf_counter()
     failures: dict[int, BaseException] = {}
     for block, outcome in executor.outcomes(step, store.url, fingerprint, missing):
         if isinstance(outcome, BlockReport):
-            done[block] = outcome
+            reports[block] = outcome
             progress.advance(step, outcome)
         else:
             _raise_if_final(outcome, store)
@@ -224,7 +224,7 @@ def run_step(
     seconds = time.perf_counter() - started
     checkpoint.add_seconds(store, step, seconds if missing else 0.0)
     progress.end(step, seconds, len(missing))
-    return [done[block] for block in range(step.n_blocks)]
+    return [reports[block] for block in range(step.n_blocks)]
 
 
 def run_task(url: str, step: Step, fingerprint: str, block: int) -> BlockReport:
@@ -322,10 +322,10 @@ def _is_final(error: BaseException) -> bool:
 
 
 def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:
-    shown = [f"  block {block}: {explained(error)}" for block, error in sorted(failures.items())[:5]]
+    lines = [f"  block {block}: {explained(error)}" for block, error in sorted(failures.items())[:5]]
     more = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
     head = f"{step.stage}.{step.name}: {len(failures)} of {step.n_blocks} blocks failed; finished blocks are kept:"
-    return "\n".join([head, *shown, *more, "Run the same command again to retry the failed blocks."])
+    return "\n".join([head, *lines, *more, "Run the same command again to retry the failed blocks."])
 
 
 def _reset_peak() -> int:

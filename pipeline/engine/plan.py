@@ -59,7 +59,7 @@ class Layout:
     dtype: str
     block_points: int
     label_width: int = 0
-    beside: int = 0  # bytes held while a block of the input is read, besides its rows
+    bytes_beside: int = 0  # bytes held while a block of the input is read, besides its rows
     n_points: int = 0
     n_features: int = 0
     n_cells: int = 0
@@ -318,14 +318,17 @@ def drive(steps: Steps, run_step: Callable[[Step], list[Report]]) -> Layout:
 
 
 def walk(
-    stages: Mapping[str, Stage], config: Any, layout: Layout, known: Callable[[Step], list[Report] | None] | None = None
+    stages: Mapping[str, Stage],
+    config: Any,
+    layout: Layout,
+    finished_reports: Callable[[Step], list[Report] | None] | None = None,
 ) -> tuple[list[Step], Layout]:
-    """All steps of a run and its last layout, from the reports that are `known`, else expected; computes nothing."""
+    """All steps of a run and its last layout, from `finished_reports` if known, else expected; computes nothing."""
     steps: list[Step] = []
 
     def assume(step: Step) -> list[Report]:
         steps.append(step)
-        reports = known(step) if known is not None else None
+        reports = finished_reports(step) if finished_reports is not None else None
         return reports or [step.expected(block_index) for block_index in range(step.n_blocks)]
 
     for stage in stages.values():

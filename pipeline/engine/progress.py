@@ -52,12 +52,12 @@ class RunProgress:
         """Print one line of text."""
         self.console.print(text, markup=False)
 
-    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
+    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
         """A step begins, with some blocks done; `state` returns a line on what its tasks do now."""
-        self._done, self._fresh = done, 0
+        self._done, self._fresh = n_done, 0
         self._started = self._last_line = time.perf_counter()
-        self.reused[step.stage] = self.reused.get(step.stage, 0) + done
-        if done == step.n_blocks:
+        self.reused[step.stage] = self.reused.get(step.stage, 0) + n_done
+        if n_done == step.n_blocks:
             return
         self._end_waiting()  # of a step that failed
         self._print_reused()
@@ -65,7 +65,9 @@ class RunProgress:
             self.say(step.runs.remark)
         if self.console.is_terminal:
             self._bars.start()
-            self._task = self._bars.add_task(f"{step.stage}.{step.name}", total=step.n_blocks, completed=done, rate="")
+            self._task = self._bars.add_task(
+                f"{step.stage}.{step.name}", total=step.n_blocks, completed=n_done, rate=""
+            )
         if state is not None or not self.console.is_terminal:
             self._ended = threading.Event()
             threading.Thread(target=self._print_waiting, args=(step, state, self._ended), daemon=True).start()
@@ -188,11 +190,11 @@ class JsonProgress(RunProgress):
     def say(self, text: str) -> None:
         self._print_event("message", text=text)
 
-    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
-        super().begin(step, done, state)
-        if step.runs.remark and done == step.n_blocks:
+    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+        super().begin(step, n_done, state)
+        if step.runs.remark and n_done == step.n_blocks:
             self.say(step.runs.remark)
-        self._print_event("step_begun", stage=step.stage, step=step.name, blocks=step.n_blocks, done=done)
+        self._print_event("step_begun", stage=step.stage, step=step.name, blocks=step.n_blocks, done=n_done)
 
     def advance(self, step: Step, report: BlockReport) -> None:
         self._done += 1

@@ -31,8 +31,8 @@ def folders(lists: str) -> tuple[str, str]:
     >>> folders("neighbor_indices"), folders("_work/found")
     (('_work/row_requests', '_work/sent_rows'), ('_work/row_requests_found', '_work/sent_rows_found'))
     """
-    own = "" if lists == LISTS else f"_{lists.rsplit('/', 1)[-1]}"
-    return REQUESTS + own, SENT + own
+    suffix = "" if lists == LISTS else f"_{lists.rsplit('/', 1)[-1]}"
+    return REQUESTS + suffix, SENT + suffix
 
 
 def exchange(
@@ -80,11 +80,11 @@ def foreign_rows(indices: Ids, start: int, stop: int) -> Ids:
 def request_rows(store: Store, block_index: int, blocks: Blocks, lists: str = LISTS) -> Report:
     """Write the ids of the neighbours of a block of points, one bundle for each block that holds them."""
     start, stop = blocks.rows(block_index)
-    wanted = foreign_rows(store.read(lists, start, stop), start, stop)
-    sources, first = np.unique(wanted // blocks.size, return_index=True)
-    for source, low, high in zip(sources.tolist(), first, [*first[1:], len(wanted)], strict=False):
-        store.write_bundle(f"{folders(lists)[0]}/{source:05d}/{block_index:05d}", rows=wanted[low:high])
-    return {"rows": len(wanted), "blocks": len(sources)}
+    needed = foreign_rows(store.read(lists, start, stop), start, stop)
+    sources, first = np.unique(needed // blocks.size, return_index=True)
+    for source, low, high in zip(sources.tolist(), first, [*first[1:], len(needed)], strict=False):
+        store.write_bundle(f"{folders(lists)[0]}/{source:05d}/{block_index:05d}", rows=needed[low:high])
+    return {"rows": len(needed), "blocks": len(sources)}
 
 
 def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, lists: str = LISTS) -> Report:
@@ -107,12 +107,12 @@ def receive_rows(
     store: Store, block_index: int, array: str, start: int, stop: int, indices: Ids, lists: str = LISTS
 ) -> tuple[Ids, npt.NDArray[Any]]:
     """(ids ascending, rows of the array) of the points [start, stop) and of all their neighbours in other blocks."""
-    wanted = foreign_rows(indices, start, stop)
-    before = int(np.searchsorted(wanted, start))
-    rows = np.concatenate([wanted[:before], np.arange(start, stop), wanted[before:]])
+    needed = foreign_rows(indices, start, stop)
+    n_before = int(np.searchsorted(needed, start))
+    rows = np.concatenate([needed[:n_before], np.arange(start, stop), needed[n_before:]])
     stored = store.array(array)
     values = np.empty((len(rows), stored.shape[1]), stored.dtype)
-    values[before : before + stop - start] = store.read(array, start, stop)
+    values[n_before : n_before + stop - start] = store.read(array, start, stop)
     for name in store.objects.names(f"{folders(lists)[1]}/{block_index:05d}"):
         part = store.read_bundle(name.removesuffix(".npz"))
         values[np.searchsorted(rows, part["rows"])] = part["values"]

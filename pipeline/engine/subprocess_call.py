@@ -17,7 +17,7 @@ from typing import Any
 from ..core.errors import LleError, NotEnoughMemory
 from ..core.machine import peak_bytes, status_bytes
 
-Say = Callable[[str], None]
+SendProgress = Callable[[str], None]
 
 SLACK_BYTES = 512 * 2**20
 """Allowance for stacks of threads and for libraries that are loaded during the call."""
@@ -26,20 +26,20 @@ _running: set[Any] = set()
 
 
 class ProcessDied(LleError):
-    """The process ended without a result. ``said`` is the last message of the function, ``how`` the exit status."""
+    """The process ended without a result. ``last_message`` is that of the function, ``how`` the exit status."""
 
-    def __init__(self, said: str, how: str) -> None:
-        super().__init__(f"a process of the eigensolver ended {how}" + (f" in {said}" if said else ""))
-        self.said, self.how = said, how
+    def __init__(self, last_message: str, how: str) -> None:
+        super().__init__(f"a process of the eigensolver ended {how}" + (f" in {last_message}" if last_message else ""))
+        self.last_message, self.how = last_message, how
 
 
 def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: int | None) -> tuple[Any, int]:
-    """Call ``function(say, *arguments)`` in a new process: (its result, peak memory of the process in bytes).
+    """Call ``function(send_progress, *arguments)`` in a new process: (its result, peak memory of the process in bytes).
 
     A daemonic process makes the call itself, without a limit.
 
     Args:
-        function: importable by name; ``say(text)`` sends a progress message to the caller.
+        function: importable by name; ``send_progress(text)`` sends a progress message to the caller.
         arguments: further arguments, which are pickled.
         max_bytes: memory that the process may allocate in addition to that at its start; None for no limit.
 
@@ -55,13 +55,13 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: in
     process.start()
     _running.add(process)
     theirs.close()
-    said, answer = "", None
+    last_message, answer = "", None
     try:
         with contextlib.suppress(EOFError, ConnectionResetError):
             while answer is None:
                 kind, value = ours.recv()
-                if kind == "said":
-                    said = value
+                if kind == "progress":
+                    last_message = value
                 else:
                     answer = kind, value
         process.join()
@@ -69,7 +69,7 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: in
         _running.discard(process)
         ours.close()
     if answer is None:
-        raise ProcessDied(said, _how(process.exitcode))
+        raise ProcessDied(last_message, _how(process.exitcode))
     if answer[0] == "error":
         raise answer[1]
     result: tuple[Any, int] = answer[1]
@@ -90,7 +90,7 @@ def _serve(
     if max_bytes is not None:
         _limit(max_bytes)
     try:
-        result = function(lambda text: connection.send(("said", text)), *arguments)
+        result = function(lambda text: connection.send(("progress", text)), *arguments)
         connection.send(("result", (result, peak_bytes())))
     except MemoryError as error:
         connection.send(("error", NotEnoughMemory(f"out of memory ({error}); raise eigensolver.max_memory")))
@@ -116,8 +116,8 @@ def _limit(max_bytes: int) -> None:
     if held:
         resource: Any = importlib.import_module("resource")  # missing on Windows, where VmData is not reported either
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        wanted = held + max_bytes + SLACK_BYTES
-        resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard < 0 else min(wanted, hard), hard))
+        limit = held + max_bytes + SLACK_BYTES
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
 
 
 def _how(exit_code: int | None) -> str:

@@ -3,7 +3,7 @@
 A formula gives the peak memory of a task, without that of its process (`PROCESS_BYTES`): the data it reads and writes
 (up to three copies of a chunk while it is decoded or encoded) and its work arrays. tests/engine/test_task_costs.py
 runs every step and compares the measured peak. Sizes: `block_size` rows of a block, `row` bytes of a stored point,
-`d` features, `k` neighbour slots, `n` points, `beside` bytes of the reader of the input, without the rows.
+`d` features, `k` neighbour slots, `n` points, `bytes_beside` bytes of the reader of the input, without the rows.
 """
 
 from collections.abc import Iterable, Mapping

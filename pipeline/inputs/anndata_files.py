@@ -135,7 +135,7 @@ class Element(Rows):
 
 
 def _files(path: str) -> Sequence[H5adFile | ZarrFile]:
-    if "://" not in path and all(os.path.isdir(found) for found in find_paths(path, "path")):
+    if "://" not in path and all(os.path.isdir(folder) for folder in find_paths(path, "path")):
         return [ZarrFile(location) for location in locate(path)]
     if path.rstrip("/").endswith(".zarr"):
         return [ZarrFile(location) for location in locate(path)]
@@ -245,8 +245,8 @@ def _member(file: H5adFile | ZarrFile, group: Any, name: str) -> Any:
         return group[name]
     parent = name.rpartition("/")[0]
     holder = None if isinstance(group, zarr.Array) or (parent and parent not in group) else group
-    there = [] if holder is None else list(holder[parent] if parent else holder)
-    listed = ", ".join(sorted(key for key in there if key != "_index")) or "nothing"
+    names = [] if holder is None else list(holder[parent] if parent else holder)
+    listed = ", ".join(sorted(key for key in names if key != "_index")) or "nothing"
     key = {"obsm": "input.obsm", "obs": "input.label", "obsp": "neighbors.precomputed.obsp"}.get(parent, "input.obsm")
-    found = f"{parent or 'the file'} holds {listed}"
-    raise InputError(f"{file.where}: there is no {name}; {found}; set {key} to one of them")
+    content = f"{parent or 'the file'} holds {listed}"
+    raise InputError(f"{file.where}: there is no {name}; {content}; set {key} to one of them")

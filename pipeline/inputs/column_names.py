@@ -55,8 +55,8 @@ def choose_columns(
         features = _numeric_everywhere(tables, special)
     else:
         features = _requested(tables, columns, label, id_column)
-    first, taken = tables[0], {*features, *special}
-    left_out = {name: _why(first, name) for name in first.names if name not in taken}
+    first, used = tables[0], {*features, *special}
+    left_out = {name: _why(first, name) for name in first.names if name not in used}
     return ColumnRoles(features, label, id_column, left_out)
 
 

@@ -78,17 +78,17 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
 def _numeric(name: str, values: AnyArray, look: str) -> Column:
     present = values[np.isfinite(values)]
     distinct = len(np.unique(present))
-    whole = bool((present == np.rint(present)).all())
+    is_integral = bool((present == np.rint(present)).all())
     few = 2 <= distinct <= MAX_NUMBERED_CATEGORIES and distinct * LEAST_REPEATS <= len(present)
-    return Column(name, False, distinct, len(values) - len(present), " id" in look, whole and few and not look)
+    return Column(name, False, distinct, len(values) - len(present), " id" in look, is_integral and few and not look)
 
 
 def _without_wrong_ids(source: Source, columns: Sequence[Column]) -> list[Column]:
     """Parquet columns of floating-point numbers are no ids, whatever values they hold."""
     ids = [column.name for column in columns if column.is_id]
     kinds = source.column_types(ids) if ids else {}
-    whole = {name for name, kind in kinds.items() if pa.types.is_integer(kind)}
-    return [column._replace(is_id=column.name in whole) for column in columns]
+    integer_columns = {name for name, kind in kinds.items() if pa.types.is_integer(kind)}
+    return [column._replace(is_id=column.name in integer_columns) for column in columns]
 
 
 def _text_columns(source: Source, names: Sequence[str], windows: Sequence[tuple[int, int]]) -> list[Column]:

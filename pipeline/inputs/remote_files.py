@@ -107,11 +107,11 @@ class RangeFile(io.RawIOBase):
 
 def _split(url: str) -> tuple[str, str]:
     """The root of a client (the bucket; for a web server the folder), and the name below it."""
-    scheme, _, rest = url.partition("://")
+    scheme, _, location = url.partition("://")
     if scheme.lower() in {"http", "https"}:
         root, _, name = url.rpartition("/")
         return root, unquote(name)
-    bucket, _, name = rest.partition("/")
+    bucket, _, name = location.partition("/")
     return f"{scheme}://{bucket}", unquote(name)
 
 
@@ -160,8 +160,8 @@ def _matching(root: str, pattern: str, where: str) -> list[Any]:
     except ValueError as error:
         raise InputError(f"{where}: {error}; write it as /**/") from None
     folder = _folder(pattern)
-    rest = pattern[len(folder) :].lstrip("/")
-    entries = _list(root, folder, deep="/" in rest or "**" in rest)
+    pattern_in_folder = pattern[len(folder) :].lstrip("/")
+    entries = _list(root, folder, deep="/" in pattern_in_folder or "**" in pattern_in_folder)
     if exact := [entry for entry in entries if entry["path"] == pattern]:
         return exact
     hidden = re.compile(r"(^|/)\.")  # as on disk, names that begin with a dot need a pattern with that dot

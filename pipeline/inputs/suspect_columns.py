@@ -55,14 +55,14 @@ def look_of(values: AnyArray, n_rows: int) -> str:
     for unit, per_second in EPOCH_UNITS.items():
         if EPOCH_RANGE[0] * per_second <= values.min() and values.max() < EPOCH_RANGE[1] * per_second:
             return f"a time: {unit} since 1970"
-    whole = bool((values == np.rint(values)).all())
+    is_integral = bool((values == np.rint(values)).all())
     steps = np.diff(values)
     if (steps > 0).all() or (steps < 0).all():
         direction = "rise" if steps[0] > 0 else "fall"
-        if whole:
+        if is_integral:
             return f"a row number or an id: whole numbers that {direction} from row to row"
         return f"a time: numbers that {direction} from row to row"
     numbering = values.max() - values.min() < 2 * n_rows  # a small table may hold different measurements by chance
-    if whole and len(np.unique(values)) == len(values) and (len(values) >= MANY_ROWS or numbering):
+    if is_integral and len(np.unique(values)) == len(values) and (len(values) >= MANY_ROWS or numbering):
         return "an id: a different whole number in each row"
     return ""

@@ -81,10 +81,10 @@ def columns_of_input(source: Source, names: Sequence[str], out: str) -> list[Row
         raise ConfigError(f"{out}: --with needs a table; choose a name that ends in .parquet, .arrow or .csv")
     if source.roles is None:
         raise ConfigError("--with: the input has no named columns; only those of Parquet and CSV files can be copied")
-    known = list(_all_names(source))
-    if missing := [name for name in names if name not in known]:
+    all_names = list(_all_names(source))
+    if missing := [name for name in names if name not in all_names]:
         cure = "; give --with once for each column: --with a --with b" if any("," in name for name in missing) else ""
-        raise ConfigError(f"--with: the input has no column {missing}; its columns are {listed(known)}{cure}")
+        raise ConfigError(f"--with: the input has no column {missing}; its columns are {listed(all_names)}{cure}")
     return [InputColumns(source, names)]
 
 

@@ -55,7 +55,7 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
             if profile:
                 save_profile(store, profiled, progress)
         except BoundsNotMet as error:
-            write_report.write_metrics(store, time.perf_counter() - started, placing.done, str(error))
+            write_report.write_metrics(store, time.perf_counter() - started, placing.finished_steps, str(error))
             error.result = result_of(store, progress, started)
             raise
         finally:
@@ -104,7 +104,7 @@ class _Placing:
     def __init__(self, config: Config, store: Store, source: Source, progress: RunProgress) -> None:
         self.config, self.store, self.source, self.progress = config, store, source, progress
         self.fitted = fitted_store(store)
-        self.done = set[tuple[str, str]]()
+        self.finished_steps = set[tuple[str, str]]()
         self._upstream, self._peak_bytes = "", 0
 
     def run(self, executor: Executor) -> None:
@@ -119,16 +119,16 @@ class _Placing:
         for name, part in parts.items():
             started = time.perf_counter()
             drive(part, lambda step: self._run_step(step, executor))
-            current_config.got_to(self.store, self.done)
+            current_config.add_finished_steps(self.store, self.finished_steps)
             self.progress.end_stage(name, time.perf_counter() - started, self._peak_bytes)
         for stage in STAGES:
-            checkpoint.forget_unused(self.store, stage, {name for used, name in self.done if used == stage})
+            checkpoint.forget_unused(self.store, stage, {name for used, name in self.finished_steps if used == stage})
         current_config.end_run(self.store)
 
     def _run_step(self, step: Step, executor: Executor) -> list[Report]:
         step = checkpoint.with_records(self.store, step)
-        results = run_step(step, self._upstream, self.store, executor, self.progress, self.done)
-        self.done.add(step.key)
+        results = run_step(step, self._upstream, self.store, executor, self.progress, self.finished_steps)
+        self.finished_steps.add(step.key)
         self._peak_bytes = max(result.peak_bytes for result in results)
         reports = [result.report for result in results]
         if step.feeds:
@@ -158,8 +158,8 @@ def steps(config: Config, job: embed_new.Job, layout: Layout, source: Source) ->
     if source.label_width:
         kind, parameters = ingest.all_rows(config)
         blocks = Blocks(layout.n_input, layout.block_points)
-        beside = source.bytes_beside(min(blocks.size, blocks.n))
-        yield ingest.labels_step(kind, parameters, blocks, source.label_width, beside)
+        bytes_beside = source.bytes_beside(min(blocks.size, blocks.n))
+        yield ingest.labels_step(kind, parameters, blocks, source.label_width, bytes_beside)
     if config.input.model_dump().get("id") is not None:
         kind, parameters = ingest.all_rows(config)
         blocks = Blocks(layout.n_input, layout.block_points)

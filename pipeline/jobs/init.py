@@ -69,8 +69,8 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path) -> str
     lines += [f"  # left out: {quoted(name)} ({why})" for name, why in list(proposal.left_out.items())[:LISTED]]
     lines += ["preprocess:", _line("scale", *scale)]
     if proposal.incomplete:
-        found = f"{proposal.incomplete:,} of {proposal.rows:,} rows looked at hold NaN or infinity"
-        lines.append(_line("invalid", "drop", f"{found}; error: end the run instead"))
+        counted = f"{proposal.incomplete:,} of {proposal.rows:,} rows looked at hold NaN or infinity"
+        lines.append(_line("invalid", "drop", f"{counted}; error: end the run instead"))
     lines += [
         "neighbors:",
         _line("n_neighbors", max(m + 1, min(NEIGHBORS, n - 1)), f"lle suggest {config} proposes values"),

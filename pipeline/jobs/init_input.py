@@ -56,8 +56,8 @@ def _reason(role: str, roles: Roles) -> str:
     if role == "id":
         return f"different in all {roles.rows:,} rows looked at; names the rows and is no feature"
     assert roles.label is not None
-    others = f"; others with few: {listed(roles.other_labels)}" if roles.other_labels else ""
-    return f"{roles.label.distinct} categories in {roles.rows:,} rows; colours the picture and is no feature{others}"
+    remark = f"; others with few: {listed(roles.other_labels)}" if roles.other_labels else ""
+    return f"{roles.label.distinct} categories in {roles.rows:,} rows; colours the picture and is no feature{remark}"
 
 
 def _of_arrays(detected: Detected) -> Proposal:
@@ -67,8 +67,8 @@ def _of_arrays(detected: Detected) -> Proposal:
     keys: dict[str, tuple[Any, str]] = {"kind": (kind, ""), "url" if kind == "zarr" else "path": (path, "")}
     if name := _matrix(kind, shapes):
         key = {"npz": "key", "zarr": "array", "anndata": "obsm"}[kind]
-        others = [other for other, shape in shapes.items() if len(shape) == 2 and other != name]
-        keys[key] = (name.removeprefix("obsm/"), f"others: {listed(others)}" if others else "")
+        other_arrays = [array_name for array_name, shape in shapes.items() if len(shape) == 2 and array_name != name]
+        keys[key] = (name.removeprefix("obsm/"), f"others: {listed(other_arrays)}" if other_arrays else "")
     section = {key: value for key, (value, _) in keys.items()}
     source = open_section(parse_input(section, ()))
     role = "label" if kind == "anndata" else "labels"
@@ -93,10 +93,10 @@ def _label_candidates(detected: Detected, shapes: dict[str, tuple[int, ...]], so
     if kind in {"npy", "idx"}:
         folder, name = os.path.split(path)
         stem = Path(name).stem
-        beside = [name.replace("X", "y"), f"{stem}_labels.npy", f"{stem}_y.npy", "labels.npy", "y.npy"]
+        candidates = [name.replace("X", "y"), f"{stem}_labels.npy", f"{stem}_y.npy", "labels.npy", "y.npy"]
         if kind == "idx":  # as the files of MNIST are named
-            beside = [name.replace("images", "labels").replace("idx3", "idx1")]
-        paths = [os.path.join(folder, other) for other in beside if other != name]
+            candidates = [name.replace("images", "labels").replace("idx3", "idx1")]
+        paths = [os.path.join(folder, candidate) for candidate in candidates if candidate != name]
         yield from filter(os.path.isfile, paths)
         return
     vectors = [name.removeprefix("obs/") for name, shape in shapes.items() if shape == (source.n_rows,)]

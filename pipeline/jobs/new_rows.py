@@ -52,10 +52,10 @@ def open_new(
 
 def _check_columns(tables: list[TableColumns], roles: Json, takes_all: bool) -> None:
     """Raises InputError if a table lacks a feature of the run, or has others although the run used all columns."""
-    others = {*roles["left_out"], roles.get("label"), roles.get("id")}
+    unused = {*roles["left_out"], roles.get("label"), roles.get("id")}
     for table in tables:
         missing = [name for name in roles["features"] if name not in table.names]
-        extra = [name for name in table.features(()) if name not in roles["features"] and name not in others]
+        extra = [name for name in table.features(()) if name not in roles["features"] and name not in unused]
         if not missing and not (extra and takes_all):
             continue
         raise InputError(

@@ -38,29 +38,29 @@ def forecast_placing(config: Config, layout: Layout, fit_is_done: bool) -> Placi
         "transform": lambda _, layout: steps(config, job, layout, source),
         "write_report": lambda _, layout: write_report.steps(config, layout),
     }
-    planned, _ = walk(stages, job, sizes, None if reuse is None else reuse.known)
-    return PlacingForecast([(step, reuse.done[step.key] if reuse else 0) for step in planned], counts)
+    planned, _ = walk(stages, job, sizes, None if reuse is None else reuse.finished_reports)
+    return PlacingForecast([(step, reuse.n_done[step.key] if reuse else 0) for step in planned], counts)
 
 
 class _Reuse:
     """The blocks of each step that an earlier run has finished."""
 
     def __init__(self, config: Config, store: Store, source: Source) -> None:
-        self.store, self.done = store, dict[tuple[str, str], int]()
+        self.store, self.n_done = store, dict[tuple[str, str], int]()
         self._attributes = {**store.attributes(), **run_attributes(config, source)}
         self._upstream, self._all_done = "", True
 
-    def known(self, step: Step) -> list[Report] | None:
+    def finished_reports(self, step: Step) -> list[Report] | None:
         """The reports of a finished step, None if a block is missing."""
         if self._all_done:
             step = checkpoint.with_records(self.store, step, self._attributes)
-        mark = checkpoint.fingerprint_of(self._upstream, step)
-        done = checkpoint.finished_blocks(self.store, step.stage, step.name, mark)
-        self.done[step.key] = len(done)
-        self._all_done &= len(done) == step.n_blocks
+        fingerprint = checkpoint.fingerprint_of(self._upstream, step)
+        reports = checkpoint.finished_blocks(self.store, step.stage, step.name, fingerprint)
+        self.n_done[step.key] = len(reports)
+        self._all_done &= len(reports) == step.n_blocks
         if step.feeds:
-            self._upstream = mark
-        return [done[block].report for block in sorted(done)] if len(done) == step.n_blocks else None
+            self._upstream = fingerprint
+        return [reports[block].report for block in sorted(reports)] if len(reports) == step.n_blocks else None
 
 
 def _planned_job(config: Config, layout: Layout, source: Source) -> embed_new.Job:

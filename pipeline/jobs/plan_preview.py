@@ -67,7 +67,7 @@ class Forecast:
         self._why = "".join(messages)
         return layout
 
-    def known(self, step: Step) -> list[Report] | None:
+    def finished_reports(self, step: Step) -> list[Report] | None:
         """The reports of a step if all its blocks are done under the fingerprint it would have now, else None."""
         step = self._history.prepared(step)
         if step.decides.shows_records and self._own and self._all_done:
@@ -76,9 +76,9 @@ class Forecast:
         fingerprint, best = checkpoint.fingerprint_of(self._upstream, step), dict[int, BlockReport]()
         holder: Store | None = None
         for store in self.stores:
-            done = checkpoint.finished_blocks(store, step.stage, step.name, fingerprint)
-            if len(done) > len(best):
-                best, holder = done, store
+            finished = checkpoint.finished_blocks(store, step.stage, step.name, fingerprint)
+            if len(finished) > len(best):
+                best, holder = finished, store
         if (step.stage, step.name) == ("ingest", "read") and len(best) < step.n_blocks:
             best |= self._unread_blocks(step)
             self._unread = step.n_blocks - len(best)
@@ -105,8 +105,8 @@ class Forecast:
             return {}
         source_store = Store(earlier["url"])
         record = checkpoint.step_record(source_store, "ingest", "read") or {"fingerprint": ""}
-        done = checkpoint.finished_blocks(source_store, "ingest", "read", record["fingerprint"])
-        return {block: done[block] for block in earlier["blocks"] if block < step.n_blocks}
+        reports = checkpoint.finished_blocks(source_store, "ingest", "read", record["fingerprint"])
+        return {block: reports[block] for block in earlier["blocks"] if block < step.n_blocks}
 
     def summary(self) -> dict[str, Any]:
         """The version to build on, whether nothing would be computed, and a text about both."""
@@ -142,7 +142,7 @@ def forecast(config: Config) -> Forecast:
     source = ingest.open_input(config)
     preview = Forecast(config, source)
     layout = preview.begun(layout_of(config, source, preview.stores[0] if preview.stores else None))
-    preview.steps, preview.layout = walk(stages_of(config.method), config, layout, preview.known)
+    preview.steps, preview.layout = walk(stages_of(config.method), config, layout, preview.finished_reports)
     chosen = next((preview.reports[stage, STEP][0] for stage in STAGES if (stage, STEP) in preview.reports), None)
     preview.reg = describe_reg(config.method, config.weights.reg, chosen)
     if (solved := preview.reports.get(("solve_embedding", "solve"))) is not None:

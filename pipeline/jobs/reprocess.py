@@ -45,7 +45,7 @@ class History:
         """The step with information about earlier runs."""
         return step
 
-    def begun(self, layout: Layout, say: Callable[[str], None]) -> Layout:
+    def begun(self, layout: Layout, log: Callable[[str], None]) -> Layout:
         """The layout with the earlier version that the run may build on."""
         return layout
 
@@ -74,14 +74,14 @@ class VersionHistory(History):
         self._config, self._source, self._content = config, source, content
         self._input: dict[str, Any] = {}
 
-    def begun(self, layout: Layout, say: Callable[[str], None]) -> Layout:
+    def begun(self, layout: Layout, log: Callable[[str], None]) -> Layout:
         if not self.source_stores:
             self.attributes["built_on"] = None
             return layout
         layout, why = base_version.extended_layout(self._config, layout, self.source_stores[0])
         self.attributes["built_on"] = None if layout.earlier is None else asdict(layout.earlier)
         if why:
-            say(why)
+            log(why)
         return layout
 
     def prepared(self, step: Step) -> Step:
@@ -166,7 +166,7 @@ def is_current(root: Versions, fingerprint: str, source: Source) -> bool:
 
 def reprocess(
     config: Config, source: Source, fresh: bool, work: Callable[[Store, History], RunResult],
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> RunResult:  # fmt: skip
     """Run a job whose store is a root of versions, and publish its result.
 
@@ -179,25 +179,25 @@ def reprocess(
         if fresh:
             root.delete_damaged_pointer()
         if not fresh and is_current(root, fingerprint, source):
-            say("nothing has changed: the files of the input and the config are those of the published version")
-            _prune(root, config, say)
+            log("nothing has changed: the files of the input and the config are those of the published version")
+            _prune(root, config, log)
             return _unchanged(root, {}, {}, started)
         store, history = begin(root, config, source, fingerprint, fresh)
         base = f", built on {version_id(history.source_stores[0])}" if history.source_stores else ""
-        say(f"version {version_id(store)}{base}")
+        log(f"version {version_id(store)}{base}")
         result = work(store, history)
         if not lock.held():
             raise StoreError(f"{root.url}: another run has taken over; version {version_id(store)} is not published")
         if result.unchanged:
             _same_bytes(root, store, fingerprint)
-            say("nothing has changed: the input has other files or dates, but the same bytes")
-            _prune(root, config, say)
+            log("nothing has changed: the input has other files or dates, but the same bytes")
+            _prune(root, config, log)
             return _unchanged(root, result.computed, result.reused, started)
         content = store.get_record(INPUT, {"content": str}) or {"content": ""}
         facts = {"fingerprint": fingerprint, **content, "rows": result.metrics.get("n_input")}
         root.publish(version_id(store), **facts)
-        say(f"published: {version_id(store)}")
-        _prune(root, config, say)
+        log(f"published: {version_id(store)}")
+        _prune(root, config, log)
     return replace(result, version=version_id(store), seconds=time.perf_counter() - started)
 
 
@@ -215,15 +215,21 @@ def begin(
     resumed = None
     if not fresh and source.detects_changes:
         resumed = next((version for version in interrupted if _fingerprint(root.open(version)) == fingerprint), None)
-    other = next((version for version in interrupted if version != resumed and _is_run(root.open(version))), None)
+    newest_interrupted = next(
+        (version for version in interrupted if version != resumed and _is_run(root.open(version))), None
+    )
     if not forecast:
         for version in interrupted:
-            if version != resumed and (fresh or version != other) and not _worth_keeping(root, version):
+            if version != resumed and (fresh or version != newest_interrupted) and not _worth_keeping(root, version):
                 with contextlib.suppress(StoreError):  # pruning tries again and reports the reason
                     root.drop(version)
     older = (root.pointer() or {}).get("history", [])[1:]
-    others = [root.open(version) for version in [*([] if other is None else [other]), *older]]
-    source_stores = () if fresh else tuple(filter(_is_run, [*([] if published is None else [published]), *others]))
+    further_stores = [
+        root.open(version) for version in [*([] if newest_interrupted is None else [newest_interrupted]), *older]
+    ]
+    source_stores = (
+        () if fresh else tuple(filter(_is_run, [*([] if published is None else [published]), *further_stores]))
+    )
     compared = not fresh and published is not None and checkpoint.is_whole(published)
     content = (root.pointer() or {}).get("content", "") if compared else ""
     version = resumed or root.new_id()
@@ -264,16 +270,16 @@ def _unchanged(root: Versions, computed: dict[str, int], reused: dict[str, int],
     return RunResult(store.url, metrics, computed, reused, seconds, version=version_id(store), unchanged=True)
 
 
-def _prune(root: Versions, config: Config, say: Callable[[str], None]) -> None:
+def _prune(root: Versions, config: Config, log: Callable[[str], None]) -> None:
     """Delete old versions. A version that cannot be deleted is reported; the next run tries again."""
     try:
         deleted, failures = root.prune(config.output.keep or 1)
     except StoreError as error:
         deleted, failures = [], [str(error)]
     if deleted:
-        say(f"pruned: {', '.join(deleted)}")
+        log(f"pruned: {', '.join(deleted)}")
     for failure in failures:
-        say(f"not pruned: {failure}")
+        log(f"not pruned: {failure}")
 
 
 def version_id(store: Store) -> str:

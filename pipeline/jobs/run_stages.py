@@ -53,19 +53,19 @@ def run_store(
         check_layout(config, layout)
     with interruptible(), RunLock(store):
         begin_store(store, config, source, fresh, history)
-        done = set[tuple[str, str]]()
+        finished_steps = set[tuple[str, str]]()
         try:
             cluster = worthwhile(config.execution.cluster, layout)
             with contextlib.ExitStack() as opened:
                 executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
                 with performance(executor.client if profile else None) as profiled:
-                    unmet = _run_stages(config, layout, _StageRun(store, executor, progress, history, done))
+                    unmet = _run_stages(config, layout, _StageRun(store, executor, progress, history, finished_steps))
                 closing.push(opened.pop_all())
             if profile:
                 save_profile(store, profiled, progress)
         except BoundsNotMet as error:
-            current_config.got_to(store, done)
-            write_report.write_metrics(store, time.perf_counter() - started, done, str(error))
+            current_config.add_finished_steps(store, finished_steps)
+            write_report.write_metrics(store, time.perf_counter() - started, finished_steps, str(error))
             error.result = result_of(store, progress, started)
             raise
         finally:
@@ -123,7 +123,7 @@ def worthwhile(cluster: Section, layout: Layout) -> Section:
 class _StageRun:
     """The state of a run between steps.
 
-    `done` are the finished steps, `upstream` is the fingerprint that the next step depends on, `unmet` describes bounds
+    `upstream` is the fingerprint that the next step depends on, `unmet` describes bounds
     that were not met. `retry` are markers to delete at the end, so that the next run computes these blocks again.
     """
 
@@ -131,7 +131,7 @@ class _StageRun:
     executor: Executor
     progress: RunProgress
     history: History
-    done: set[tuple[str, str]]
+    finished_steps: set[tuple[str, str]]
     upstream: str = ""
     unmet: str = ""
     last_step: tuple[str, str] = ("", "")
@@ -151,9 +151,15 @@ class _StageRun:
         step = truncated_step(step, self.upstream, self.history.source_stores)
         computed_before = self.progress.computed.get(step.stage, 0)
         results = run_step(
-            step, self.upstream, self.store, self.executor, self.progress, self.done, self.history.source_stores
+            step,
+            self.upstream,
+            self.store,
+            self.executor,
+            self.progress,
+            self.finished_steps,
+            self.history.source_stores,
         )
-        self.done.add(step.key)
+        self.finished_steps.add(step.key)
         self.peak_bytes = max([self.peak_bytes, *(result.peak_bytes for result in results)])
         reports = [result.report for result in results]
         if self.progress.computed.get(step.stage, 0) > computed_before:
@@ -191,7 +197,7 @@ def _run_stages(config: Config, layout: Layout, run: _StageRun) -> str | None:
             checkpoint.forget_step(run.store, *run.last_step)
             raise
         checkpoint.forget_unused(run.store, name, run.used)
-        current_config.got_to(run.store, run.done)
+        current_config.add_finished_steps(run.store, run.finished_steps)
         run.progress.end_stage(name, time.perf_counter() - started, run.peak_bytes)
         if run.history.is_known(run.store, name, run.digests):
             return None

@@ -19,14 +19,14 @@ def status(store: Store) -> dict[str, Any]:
     now: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
     for holder, stage, step, record in _recorded_steps(store):
-        done = len(checkpoint.finished_blocks(holder, stage, step, record["fingerprint"]))
+        n_done = len(checkpoint.finished_blocks(holder, stage, step, record["fingerprint"]))
         entry = stages.setdefault(stage, {"done": 0, "blocks": 0, "seconds": 0.0, "steps": {}})
-        entry["done"] += done
+        entry["done"] += n_done
         entry["blocks"] += record["n_blocks"]
         entry["seconds"] = round(entry["seconds"] + record.get("seconds", 0.0), 3)
-        entry["steps"][step] = {"done": done, "blocks": record["n_blocks"]}
-        last = {"stage": stage, "step": step, "done": done, "blocks": record["n_blocks"]}
-        now = last if done < record["n_blocks"] else now
+        entry["steps"][step] = {"done": n_done, "blocks": record["n_blocks"]}
+        last = {"stage": stage, "step": step, "done": n_done, "blocks": record["n_blocks"]}
+        now = last if n_done < record["n_blocks"] else now
     from ..linalg.solver_checkpoint import saved_heads  # noqa: PLC0415 (loads the eigensolver)
     from ..linalg.solver_progress import recorded_progress  # noqa: PLC0415
 
@@ -72,8 +72,8 @@ def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> di
     is_deleted, busy = pointer is not None and not root.published().objects.exists("zarr.json"), running(root.store)
     if is_deleted and not (busy and work):  # a version that is being computed is shown instead
         raise unreadable(root.published())
-    shown = work or {} if pointer is None or is_deleted else status(root.published())
-    state = "running" if busy else shown["state"]
+    described = work or {} if pointer is None or is_deleted else status(root.published())
+    state = "running" if busy else described["state"]
     now = work["now"] if work and state == "running" else None
-    return {**shown, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,
+    return {**described, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,
             "versions": root.ids()}  # fmt: skip

@@ -149,8 +149,8 @@ def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
     members = np.flatnonzero(component == 0)
     rows = members[sampled_rows(len(members), n_cells)]
     if embedding.shape[1] == 1:  # a curve: plot its coordinate against the true one
-        other = np.zeros(len(embedding)) if color is None else color.values
-        embedding = np.column_stack([other, embedding[:, 0]])
+        x_values = np.zeros(len(embedding)) if color is None else color.values
+        embedding = np.column_stack([x_values, embedding[:, 0]])
     note = f"1 of {component.max() + 1} components" if component.max() > 0 else ""
     (colors, key), pairs = color_points(color, rows), list(combinations(range(min(3, embedding.shape[1])), 2))
     named = [{"coordinates": f"{x + 1} and {y + 1}"} if len(pairs) > 1 else {} for x, y in pairs]
@@ -221,9 +221,9 @@ def run_experiment(experiment: Experiment, source_store: str | None, fresh: bool
 
 
 def _row(experiment: Experiment, counts: StepCounts, state: str, code: int, message: str, seconds: float) -> Row:
-    asked = max(experiment.n_steps, sum(counts.steps.values()))
+    n_steps = max(experiment.n_steps, sum(counts.steps.values()))
     row = {"experiment": experiment.name, **experiment.values, "state": state, "exit_code": code, "message": message,
-           "seconds": round(seconds, 3), "steps_asked": asked}  # fmt: skip
+           "seconds": round(seconds, 3), "steps_asked": n_steps}  # fmt: skip
     row |= {f"steps_{kind}": counts.steps[kind] for kind in StepCounts.KINDS}
     if experiment.config is not None and state != "failed":
         row |= flat_metrics(Store(experiment.config.output.store).get_record("report/metrics.json", {}) or {})

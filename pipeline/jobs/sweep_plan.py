@@ -51,11 +51,11 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
             raise ConfigError(
                 "sweep: no store for the results: set output.store in a single config, or give --store URL"
             )
-        own: dict[str, Any] = {} if len(paths) == 1 else {"config": path.stem}
+        file_values: dict[str, Any] = {} if len(paths) == 1 else {"config": path.stem}
         for values in [{}] if sweep is None else experiments(sweep):
             short = short_names(list(values))
-            shown = own | {short[key]: value for key, value in values.items()}
-            planned.append(_experiment(data, values, shown, path, url))
+            row = file_values | {short[key]: value for key, value in values.items()}
+            planned.append(_experiment(data, values, row, path, url))
     if len({experiment.name for experiment in planned}) < len(planned):
         raise ConfigError("sweep: two experiments have the same name; remove repeated values and file names")
     if all(experiment.config is None for experiment in planned):
@@ -77,15 +77,15 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
     return url.rstrip("/"), planned
 
 
-def _experiment(data: dict[str, Any], values: Row, shown: Row, path: Path, url: str) -> Experiment:
-    settings, name = copy.deepcopy(data), experiment_name(shown)
+def _experiment(data: dict[str, Any], values: Row, row: Row, path: Path, url: str) -> Experiment:
+    settings, name = copy.deepcopy(data), experiment_name(row)
     try:
         for key, value in values.items():
             apply_value(settings, key, value, f"config {path}: sweep: {key}")
         apply_value(settings, "output.store", f"{url.rstrip('/')}/{name}.zarr", f"config {path}: output")
-        return Experiment(name, shown, check_config(settings, f"config {path}, experiment {name}"))
+        return Experiment(name, row, check_config(settings, f"config {path}, experiment {name}"))
     except ConfigError as error:
-        return Experiment(name, shown, None, str(error))
+        return Experiment(name, row, None, str(error))
 
 
 def plan_sweep(experiments: list[Experiment], limit: int | None) -> list[Experiment]:
@@ -98,7 +98,7 @@ def plan_sweep(experiments: list[Experiment], limit: int | None) -> list[Experim
     ready.sort(key=lambda experiment: -experiment.config.neighbors.n_neighbors if experiment.config else 0)
     ordered: list[Experiment] = [experiment for experiment in planned if experiment.layout is None]
     for number, experiment in enumerate(ready):
-        shared = [len(experiment.fingerprints & other.fingerprints) for other in ready[:number]]
+        shared = [len(experiment.fingerprints & earlier.fingerprints) for earlier in ready[:number]]
         n_shared = max(shared, default=0)
         parent = ready[shared.index(n_shared)].name if n_shared else ""
         ordered.append(replace(experiment, parent=parent))
@@ -168,6 +168,6 @@ def count_steps(planned: list[Experiment]) -> dict[str, Any]:
         for fingerprint in experiment.fingerprints
         if not fingerprint.startswith(ANY_K)
     }
-    asked = sum(experiment.n_steps for experiment in planned)
+    n_steps = sum(experiment.n_steps for experiment in planned)
     cannot = sum(experiment.config is None for experiment in planned)
-    return {"experiments": len(planned), "cannot_run": cannot, "steps": {"asked": asked, "to_do": len(distinct)}}
+    return {"experiments": len(planned), "cannot_run": cannot, "steps": {"asked": n_steps, "to_do": len(distinct)}}

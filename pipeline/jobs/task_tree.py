@@ -26,9 +26,9 @@ def run_tree(
     """
     running: dict[Any, str] = {}
 
-    def submit(after: str) -> list[Any]:
+    def submit(parent: str) -> list[Any]:
         futures = []
-        for name in children.get(after, ()):
+        for name in children.get(parent, ()):
             waiting = len(children.get(name, ()))
             future = client.submit(_serially, call, arguments[name], pure=False, retries=RETRIES, priority=waiting)
             running[future] = name

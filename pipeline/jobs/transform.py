@@ -211,7 +211,7 @@ def _run_steps(
 
     def run(step: Step) -> list[Report]:
         nonlocal upstream, reports
-        reports = [done.report for done in run_step(step, upstream, work, executor, progress)]
+        reports = [block_report.report for block_report in run_step(step, upstream, work, executor, progress)]
         upstream = checkpoint.fingerprint_of(upstream, step)
         return reports
 

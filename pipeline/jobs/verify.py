@@ -54,26 +54,26 @@ def forgotten_blocks(store: Store) -> dict[str, int]:
     metrics = store.get_record("report/metrics.json", {"solvers": [{"converged": bool}]}) or {"solvers": []}
     unmet = {block for block, solver in enumerate(metrics["solvers"]) if not solver["converged"]}
     for (stage, step), record in records.items():
-        done = set(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
+        finished = set(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
         not_converged = unmet if (stage, step) == ("solve_embedding", "solve") else set[int]()
-        missing = set(range(record["n_blocks"])) - done - not_converged
+        missing = set(range(record["n_blocks"])) - finished - not_converged
         if missing and record["begun"] <= report["begun"]:
             counts[f"{stage}.{step}"] = len(missing)
     return counts
 
 
-def check(store: Store, others: Callable[[], list[Store]]) -> dict[str, Any]:
+def check(store: Store, other_stores: Callable[[], list[Store]]) -> dict[str, Any]:
     """Find damage, delete the markers of damaged blocks, and return the number of unfinished blocks of each step.
 
-    `others` are stores that may share files with this one. Their damaged blocks are treated in the same way, because
-    the next run would copy from them. Raises StoreError if something is damaged, or was found damaged earlier.
+    `other_stores` returns stores that may share files with this one. Their damaged blocks are treated in the same way,
+    because the next run would copy from them. Raises StoreError if something is damaged, or was found damaged earlier.
     """
     if has_fit(store):
         check(fitted_store(store), lambda: [])
     earlier, damage, lines = forgotten_blocks(store), find_damage(store), []
     if damage:
-        for other in others():
-            forget_damage(other, find_damage(other))
+        for other_store in other_stores():
+            forget_damage(other_store, find_damage(other_store))
         forgotten = forget_damage(store, damage)
         lines = [f"{len(damage)} damaged:", *map(str, damage[:10]), *(["..."] if len(damage) > 10 else []),
                  f"forgotten: {', '.join(forgotten)}; run the job again to compute this anew"]  # fmt: skip

@@ -86,8 +86,8 @@ def _written(store: Store) -> Json | None:
         record = current_config.current_record(store, "solve_embedding", name) if store.is_run() else None
         if record is None:
             return None
-        done = checkpoint.finished_blocks(store, "solve_embedding", name, record["fingerprint"])
-        if len(done) < record["n_blocks"]:  # a component that did not converge has no marker
+        finished = checkpoint.finished_blocks(store, "solve_embedding", name, record["fingerprint"])
+        if len(finished) < record["n_blocks"]:  # a component that did not converge has no marker
             return None
         step_records.append(record)
     return step_records[-1]
@@ -139,12 +139,12 @@ def _align_component(
     """
     part = store.read_bundle(f"_work/eigen/{number:05d}")
     original = store.gather(array_specs.ORIGINAL_INDEX.name, part["rows"])
-    known = np.flatnonzero(original < len(earlier.embedding))
-    known = known[earlier.component[original[known]] >= 0]
+    shared_rows = np.flatnonzero(original < len(earlier.embedding))
+    shared_rows = shared_rows[earlier.component[original[shared_rows]] >= 0]
     if len(earlier.hashes):
         hashes = store.read_all(array_specs.ROW_HASH.name)
-        known = known[(hashes[original[known]] == earlier.hashes[original[known]]).all(axis=1)]
-    shared = earlier.component[original[known]]
+        shared_rows = shared_rows[(hashes[original[shared_rows]] == earlier.hashes[original[shared_rows]]).all(axis=1)]
+    shared = earlier.component[original[shared_rows]]
     report: dict[str, Any] = {"component": number, "previous_component": None, "rows_shared": 0,
                               "size_ratio": None, "residual_before": None, "residual_after": None,
                               "rotation": None}  # fmt: skip
@@ -152,7 +152,7 @@ def _align_component(
     if not len(shared):
         return report, identity
     common = int(np.bincount(shared).argmax())
-    rows = known[shared == common]
+    rows = shared_rows[shared == common]
     report |= {"previous_component": common, "rows_shared": len(rows)}
     new = part["vectors"][rows] * coordinate_scale(scale, len(part["rows"]))
     previous = earlier.embedding[original[rows]]
@@ -174,9 +174,9 @@ def rotations(store: Store) -> npt.NDArray[np.float64]:
     return store.read_bundle(ROTATION)["rotations"]
 
 
-def _held_elsewhere(other: Store) -> EarlierEmbedding | None:
-    with read_elsewhere(other):
-        return _read(other, array_specs.ROW_HASH)
+def _held_elsewhere(store: Store) -> EarlierEmbedding | None:
+    with read_elsewhere(store):
+        return _read(store, array_specs.ROW_HASH)
 
 
 def _held_before(store: Store) -> EarlierEmbedding | None:

@@ -78,29 +78,31 @@ class RowBlocks:
     def _approximate_inverse(self, block: F64, roots: C128, matrix: Matrix) -> tuple[F64, F64]:
         forward, backward, places = self._send()
         last, layout = (forward, self._forward) if matrix == "factor" else (backward, self._backward)
-        rest = [self._place(block[a:b], places, i) for i, (a, b) in enumerate(pairwise(self._columns))]
-        total: list[Any] = [None] * len(rest)
-        auxiliary = rest
+        residual = [self._place(block[a:b], places, i) for i, (a, b) in enumerate(pairwise(self._columns))]
+        total: list[Any] = [None] * len(residual)
+        auxiliary = residual
         for number, product in enumerate(products(roots)):
-            x = auxiliary if product.from_auxiliary else rest
+            x = auxiliary if product.from_auxiliary else residual
             if matrix == "normal":
                 x = [
                     self._submit(_half, places, i, part, *(x[t] for t in self._forward[i].touched))
                     for i, part in enumerate(forward)
                 ]
             out = [
-                self._submit(_advance, places, i, part, product, rest[i], *(x[t] for t in layout[i].touched))
+                self._submit(_advance, places, i, part, product, residual[i], *(x[t] for t in layout[i].touched))
                 for i, part in enumerate(last)
             ]
             if any(product.factors[2:]):
-                total = [self._submit(_add, places, i, product, total[i], out[i], rest[i]) for i in range(len(rest))]
+                total = [
+                    self._submit(_add, places, i, product, total[i], out[i], residual[i]) for i in range(len(residual))
+                ]
             if product.to_auxiliary:
                 auxiliary = out
             else:
-                rest = out
+                residual = out
             if number % PRODUCTS_IN_FLIGHT == PRODUCTS_IN_FLIGHT - 1:
                 wait([*out, *total])
-        return np.concatenate(self._client.gather(total)), np.concatenate(self._client.gather(rest))
+        return np.concatenate(self._client.gather(total)), np.concatenate(self._client.gather(residual))
 
     def _send(self) -> tuple[list[Any], list[Any], list[str]]:
         if self._sent is None:
@@ -132,21 +134,21 @@ def _half(matrix: RowBlock, *vectors: F64) -> F64:
     return out
 
 
-def _advance(matrix: RowBlock, product: Product, rest: F64, *vectors: F64) -> F64:
+def _advance(matrix: RowBlock, product: Product, residual: F64, *vectors: F64) -> F64:
     """The rows of this block after the product."""
-    stacked, rest = np.concatenate(vectors), np.ascontiguousarray(rest)
-    out, factors = np.empty_like(rest), np.array(product.factors)
-    unused = np.zeros_like(rest)
+    stacked, residual = np.concatenate(vectors), np.ascontiguousarray(residual)
+    out, factors = np.empty_like(residual), np.array(product.factors)
+    unused = np.zeros_like(residual)
     advance_rows(
-        matrix.indptr, matrix.indices, matrix.data, stacked, rest, out, unused, factors, 0, len(out)
+        matrix.indptr, matrix.indices, matrix.data, stacked, residual, out, unused, factors, 0, len(out)
     )  # fmt: skip
     return out
 
 
-def _add(product: Product, total: F64 | None, out: F64, rest: F64) -> F64:
+def _add(product: Product, total: F64 | None, out: F64, residual: F64) -> F64:
     """The rows of the running total after the product."""
-    _, _, of_out, of_rest = product.factors
-    return np.asarray((0.0 if total is None else total) + (of_out * out + of_rest * rest))
+    _, _, of_out, of_residual = product.factors
+    return np.asarray((0.0 if total is None else total) + (of_out * out + of_residual * residual))
 
 
 def _cut(matrix: csr_array, row_cuts: npt.NDArray[np.int64], column_cuts: npt.NDArray[np.int64]) -> list[RowBlock]:

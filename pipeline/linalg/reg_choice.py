@@ -89,11 +89,11 @@ def choose_from_sample(
     ids = store.gather(array_specs.NEIGHBOR_INDICES.name, rows)[order, :n_neighbors].astype(np.int64)
     needed = np.union1d(rows, ids[ids >= 0])
     points = store.gather(array_specs.POINTS.name, needed)
-    own, neighbors = np.searchsorted(needed, rows[order]), np.searchsorted(needed, np.maximum(ids, needed[0]))
+    own_positions, neighbors = np.searchsorted(needed, rows[order]), np.searchsorted(needed, np.maximum(ids, needed[0]))
     batch = max(1, BATCH_BYTES // (8 * ids.shape[1] * (points.shape[1] + ids.shape[1])))
     parts = [
-        local_variance(points[own[part]], points[neighbors[part]], ids[part] >= 0, n_components)
-        for part in (slice(first, first + batch) for first in range(0, len(own), batch))
+        local_variance(points[own_positions[part]], points[neighbors[part]], ids[part] >= 0, n_components)
+        for part in (slice(first, first + batch) for first in range(0, len(own_positions), batch))
     ]
     chosen = choose_reg(LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True))), n_components)
     if trial:
@@ -129,8 +129,8 @@ def reg_of_run(store: Store, config: Json) -> float:
         return float(reg)
     for stage in STAGES:
         record = current_config.current_record(store, stage, STEP)
-        if record is not None and (done := finished_blocks(store, stage, STEP, record["fingerprint"])):
-            return float(done[0].report["reg"])
+        if record is not None and (reports := finished_blocks(store, stage, STEP, record["fingerprint"])):
+            return float(reports[0].report["reg"])
     return SURFACE_REG
 
 

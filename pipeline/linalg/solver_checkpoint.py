@@ -36,7 +36,7 @@ def state_saver(store: Store, name: str) -> Callable[["SubspaceState", bool], No
 
 def write_state(store: Store, name: str, state: "SubspaceState") -> None:
     """Write the blocks of rows, then the head that names them; without its head a state does not count."""
-    before = store.get_record(f"{name}/head.json", SOLVER_HEAD)
+    previous_head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
     n_blocks = math.ceil(len(state.vectors) / ROWS)
     for block in range(n_blocks):
         rows = state.vectors[block * ROWS : (block + 1) * ROWS]
@@ -48,8 +48,8 @@ def write_state(store: Store, name: str, state: "SubspaceState") -> None:
     head = {"n_degrees": state.n_degrees, "n_steps": state.n_steps, "n_blocks": n_blocks,
             "values": state.values[: len(state.errors)].tolist()}  # fmt: skip
     store.put_json(f"{name}/head.json", head)
-    if before and before["n_steps"] != state.n_steps:
-        _remove(store, name, before)
+    if previous_head and previous_head["n_steps"] != state.n_steps:
+        _remove(store, name, previous_head)
 
 
 def read_state(store: Store, name: str, n_points: int) -> "SubspaceState | None":

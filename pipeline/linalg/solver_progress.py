@@ -58,6 +58,10 @@ def describe(record: dict[str, Any]) -> str:
     if record["residual"] is not None:
         text += f", residual {record['residual']:.1e} (to reach: {record['bound']:.1e})"
     if record["seconds_left"] is not None:
-        left = record["seconds_left"] - max(time.time() - record["time"], 0.0)
-        text += f", about {max(left, 1.0):,.0f} s left" if left > -OVERDUE_SECONDS else ", longer than predicted"
+        seconds_left = record["seconds_left"] - max(time.time() - record["time"], 0.0)
+        text += (
+            f", about {max(seconds_left, 1.0):,.0f} s left"
+            if seconds_left > -OVERDUE_SECONDS
+            else ", longer than predicted"
+        )
     return text

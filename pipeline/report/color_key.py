@@ -40,10 +40,10 @@ def color_points(color: ColorSource | None, rows: npt.NDArray[np.int64]) -> tupl
     if classes is not None:
         entries = zip(classes.names, map(tuple, classes.colors.tolist()), strict=True)
         return np.asarray(classes.colors[classes.codes[rows]]), Key(color.label, tuple(entries))
-    known = color.values[np.isfinite(color.values)]
-    lowest, highest = robust_range(known) if known.size else (0.0, 1.0)
+    finite = color.values[np.isfinite(color.values)]
+    lowest, highest = robust_range(finite) if finite.size else (0.0, 1.0)
     rgba = colormaps[COLOR_MAP].with_extremes(bad=MISSING)(Normalize(lowest, highest)(color.values[rows]))
-    return np.asarray(rgba), Key(color.label, (), lowest, highest) if known.size else None
+    return np.asarray(rgba), Key(color.label, (), lowest, highest) if finite.size else None
 
 
 def common_key(keys: Sequence[Key | None]) -> Key | None:
@@ -70,13 +70,13 @@ def draw_key(ax: Axes, key: Key, extent: tuple[float, float]) -> None:
         for text in (*legend.get_texts(), legend.get_title()):
             text.set(fontsize=8, color=INK)
         return
-    own = not np.isfinite(key.lowest)
-    scale = Normalize(0.0, 1.0) if own or key.lowest == key.highest else Normalize(key.lowest, key.highest)
+    per_cell = not np.isfinite(key.lowest)
+    scale = Normalize(0.0, 1.0) if per_cell or key.lowest == key.highest else Normalize(key.lowest, key.highest)
     length = min(BAR[1], high)
-    beside = ax.inset_axes((left, 1 - length / high, BAR[0] / wide, length / high))
-    bar = Colorbar(beside, ScalarMappable(scale, COLOR_MAP))
-    if own:
+    bar_axes = ax.inset_axes((left, 1 - length / high, BAR[0] / wide, length / high))
+    bar = Colorbar(bar_axes, ScalarMappable(scale, COLOR_MAP))
+    if per_cell:
         bar.set_ticks([0.0, 1.0], labels=["lowest", "highest"])
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, labelcolor=INK, length=0)
-    bar.set_label(plain_text(key.label + (" in each cell" if own else ""), 40), fontsize=8, color=INK)
+    bar.set_label(plain_text(key.label + (" in each cell" if per_cell else ""), 40), fontsize=8, color=INK)

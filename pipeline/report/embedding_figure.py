@@ -40,7 +40,7 @@ def draw_embedding(
     drawn = "1 row" if content.n_rows == 1 else f"{content.n_rows:,} rows"
     parts = f" in {len(groups)} components, side by side" if len(groups) > 1 else ""
     axes[0].set_title(drawn + parts, loc="left", fontsize=10, color=INK)
-    draw_content(figure, axes, panels, content, lambda shown: _add_key(figure, axes, shown))
+    draw_content(figure, axes, panels, content, lambda paint: _add_key(figure, axes, paint))
     return to_png(figure)
 
 

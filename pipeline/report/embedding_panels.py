@@ -80,15 +80,15 @@ def content_of(embedding: FloatArray, component: npt.NDArray[np.int32], color: C
     One coordinate is paired with the colour value, or with itself if there is none; of several coordinates the first
     three are paired with each other.
     """
-    shown = np.isfinite(embedding).all(axis=1) & (component >= 0)
-    paint = paint_points(color, shown)
+    is_drawn = np.isfinite(embedding).all(axis=1) & (component >= 0)
+    paint = paint_points(color, is_drawn)
     columns = [Column(f"coordinate {j + 1}", embedding[:, j]) for j in range(min(3, embedding.shape[1]))]
     if len(columns) == 1 and paint is not PLAIN:
         columns.append(_color_column(paint))
-        shown &= np.isfinite(columns[1].values)
-    groups = largest_components(component, shown, MAX_EMBEDDED_COMPONENTS)
+        is_drawn &= np.isfinite(columns[1].values)
+    groups = largest_components(component, is_drawn, MAX_EMBEDDED_COMPONENTS)
     pairs = [(columns[0], columns[0])] if len(columns) == 1 else list(combinations(columns, 2))
-    return Content(component[shown], groups, pairs, paint, embedding.shape[1])
+    return Content(component[is_drawn], groups, pairs, paint, embedding.shape[1])
 
 
 def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
@@ -99,11 +99,11 @@ def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
     return _plain_panel(ax, rows, *pair)
 
 
-def largest_components(component: npt.NDArray[np.int32], shown: BoolArray, limit: int) -> dict[int, IntArray]:
+def largest_components(component: npt.NDArray[np.int32], is_drawn: BoolArray, limit: int) -> dict[int, IntArray]:
     """The shown rows of the `limit` components with most shown rows, largest first."""
-    labels, counts = np.unique(component[shown], return_counts=True)
+    labels, counts = np.unique(component[is_drawn], return_counts=True)
     order = np.lexsort((labels, -counts))[:limit]
-    return {int(label): np.flatnonzero(shown & (component == label)) for label in labels[order]}
+    return {int(label): np.flatnonzero(is_drawn & (component == label)) for label in labels[order]}
 
 
 def count_outside(x: FloatArray, y: FloatArray, x_range: Range, y_range: Range) -> int:

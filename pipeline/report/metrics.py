@@ -72,19 +72,19 @@ def _appended(reports: Reports) -> dict[str, Any] | None:
     return {"points_kept": n_kept, "points_searched_together": cells["searched_together"]}
 
 
-def with_placed_rows(fit: dict[str, Any], own: dict[str, Any], n_input: int, reports: Reports) -> dict[str, Any]:
-    """The metrics of a fit, with those of all n_input rows where these differ; `own` are those of the placing."""
-    merged = {key: {**fit[key], **own[key]} for key in ("seconds", "peak_bytes", "blocks")}
-    found = {**fit, **merged, "n_input": n_input, "version": own["version"]}
+def with_placed_rows(fit: dict[str, Any], placing: dict[str, Any], n_input: int, reports: Reports) -> dict[str, Any]:
+    """The metrics of a fit, with those of all n_input rows where these differ; `placing`: of the placing."""
+    merged = {key: {**fit[key], **placing[key]} for key in ("seconds", "peak_bytes", "blocks")}
+    combined = {**fit, **merged, "n_input": n_input, "version": placing["version"]}
     placed = {"rows_fitted": fit["n_input"], "rows_placed": None, "far": None, "max_ratio": None, "mixed": None}
     if blocks := reports.get(("transform", "embed")):
         invalid, far, mixed = (_total(reports, "transform", "embed", key) for key in ("invalid", "far", "mixed"))
         without = invalid - (fit["invalid_dropped"] or 0)
         n_placed = n_input - fit["n_input"] - without
-        found |= {"invalid_dropped": invalid, "dropped": {"invalid": invalid} if invalid else {}}
-        found["rows_placed"] = n_placed + (fit["rows_placed"] or 0)
+        combined |= {"invalid_dropped": invalid, "dropped": {"invalid": invalid} if invalid else {}}
+        combined["rows_placed"] = n_placed + (fit["rows_placed"] or 0)
         placed |= {"rows_placed": n_placed, "far": far, "max_ratio": blocks[0].report["limit"], "mixed": mixed}
-    return {**found, "fit_sample": placed}
+    return {**combined, "fit_sample": placed}
 
 
 def column_metrics(columns: dict[str, Any] | None) -> dict[str, Any]:
@@ -159,12 +159,12 @@ def _costs(reports: Reports, records: Records) -> dict[str, Any]:
     seconds: dict[str, float] = {}
     peak_bytes: dict[str, int] = {}
     blocks: dict[str, int] = {}
-    for (stage, step), done in reports.items():
+    for (stage, step), block_reports in reports.items():
         seconds[stage] = round(seconds.get(stage, 0.0) + records[stage, step].get("seconds", 0.0), 3)
-        if not done:  # the report itself, not yet finished
+        if not block_reports:  # the report itself, not yet finished
             continue
-        peak_bytes[stage] = max([peak_bytes.get(stage, 0), *(report.peak_bytes for report in done)])
-        blocks[stage] = blocks.get(stage, 0) + len(done)
+        peak_bytes[stage] = max([peak_bytes.get(stage, 0), *(report.peak_bytes for report in block_reports)])
+        blocks[stage] = blocks.get(stage, 0) + len(block_reports)
     return {"seconds": seconds, "peak_bytes": peak_bytes, "blocks": blocks}
 
 

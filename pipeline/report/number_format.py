@@ -90,15 +90,15 @@ def text(value: Any) -> str:
     return NOT_MEASURED if value is None or isinstance(value, jinja2.Undefined) else str(value)
 
 
-def share_of(part: Any, whole: Any) -> float | None:
+def share_of(part: Any, total: Any) -> float | None:
     """part / whole, None if one of them is unknown."""
-    return float(part / whole) if is_known(part) and is_known(whole) and whole > 0 else None
+    return float(part / total) if is_known(part) and is_known(total) and total > 0 else None
 
 
 def known_sum(values: Mapping[str, Any] | None) -> float | None:
     """Sum of the known numbers of a mapping, None if there are none."""
-    known = [value for value in (values or {}).values() if is_known(value)]
-    return sum(known) if known else None
+    numbers = [value for value in (values or {}).values() if is_known(value)]
+    return sum(numbers) if numbers else None
 
 
 def is_known(value: Any) -> TypeGuard[float]:

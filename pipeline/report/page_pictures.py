@@ -87,11 +87,11 @@ def _scatter(content: Content, pair: tuple[Column, Column], width: float) -> tup
     paint = draw_content(figure, [ax], [panel], content, lambda paint: None)
     histogram = pair[0] is pair[1]
     kind = "Histogram" if histogram else "Scatter plot"
-    what = pair[0].label if histogram else f"{pair[0].label} (across) and {pair[1].label} (up)"
+    subject = pair[0].label if histogram else f"{pair[0].label} (across) and {pair[1].label} (up)"
     colored = f", coloured by {plain_text(paint.label, 60)}" if paint.label else ""
     parts = f" in {len(content.groups)} components side by side" if len(content.groups) > 1 else ""
     rows = "1 row" if content.n_rows == 1 else f"{content.n_rows:,} rows"
-    alternative = f"{kind} of {what}: {rows}{parts}{colored}{'; ' + outside if outside else ''}."
+    alternative = f"{kind} of {subject}: {rows}{parts}{colored}{'; ' + outside if outside else ''}."
     return PagePicture(to_pair(figure), "", alternative), paint
 
 
@@ -113,14 +113,14 @@ def _each_class(content: Content, classes: Classes) -> PagePicture:
     panel = _sample(panel_of(cells[0], content, content.pairs[0]))
     codes = classes.codes[panel.rows]
     grid = Grid((64, 76), panel.x_range, panel.y_range)
-    others = np.zeros((*grid.shape, 4))
-    others[count_points(grid, panel.x, panel.y) > 0.0] = OTHERS
+    background = np.zeros((*grid.shape, 4))
+    background[count_points(grid, panel.x, panel.y) > 0.0] = OTHERS
     for ax in cells:
         ax.clear()
         ax.set_axis_off()
     for code, (ax, name) in enumerate(zip(cells, classes.names, strict=False)):
         inside = codes == code
-        image = others.copy()
+        image = background.copy()
         painted = count_points(grid, panel.x[inside], panel.y[inside]) > 0.0
         image[painted] = (*to_rgb(classes.colors[code]), 1.0)
         ax.set_axis_on()

@@ -62,17 +62,17 @@ def robust_range(values: FloatArray) -> Range:
 
 def classify(color: ColorSource) -> Classes | None:
     """Classes of a categorical source; None for numbers and for over 20 classes, which use a continuous scale."""
-    known = np.isfinite(color.values)
-    labels, codes = np.unique(color.values[known], return_inverse=True)
+    is_known = np.isfinite(color.values)
+    labels, codes = np.unique(color.values[is_known], return_inverse=True)
     if color.kind != "categorical" or labels.size > MAX_CLASSES:
         return None
     names = [_class_name(label, color.names) for label in labels.tolist()]
     palette = to_rgba_array(class_colors(labels.size)).reshape(-1, 4)
-    if not known.all():
+    if not is_known.all():
         names.append("unknown")
         palette = np.vstack((palette, to_rgba_array(MISSING)))
     all_codes = np.full(color.values.size, labels.size, dtype=np.int64)
-    all_codes[known] = codes
+    all_codes[is_known] = codes
     return Classes(all_codes, names, palette)
 
 
@@ -82,12 +82,12 @@ def _class_name(label: float, names: tuple[str, ...] | None) -> str:
     return f"{label:g}"
 
 
-def paint_points(color: ColorSource | None, shown: BoolArray) -> Paint:
-    """The colours of the points; the scale of values depends only on the `shown` (n,) points."""
+def paint_points(color: ColorSource | None, is_drawn: BoolArray) -> Paint:
+    """The colours of the points; the scale of values depends only on the points drawn, `is_drawn` (n,)."""
     if color is None:
         return PLAIN
     classes = classify(color)
     if classes is not None:
         return Paint(classes, None, PLAIN.norm, color.label)
-    known = color.values[shown & np.isfinite(color.values)]
-    return Paint(None, color.values, Normalize(*robust_range(known)), color.label) if known.size else PLAIN
+    finite = color.values[is_drawn & np.isfinite(color.values)]
+    return Paint(None, color.values, Normalize(*robust_range(finite)), color.label) if finite.size else PLAIN

@@ -36,10 +36,10 @@ def count_points(grid: Grid, x: Array, y: Array, values: Array | None = None) ->
 
 def mean_values(grid: Grid, x: Array, y: Array, values: Array) -> Float64:
     """Mean of the finite values in the 3 x 3 pixels around each pixel; NaN if there are none."""
-    known = np.isfinite(values)
-    x, y = x[known], y[known]
+    is_finite = np.isfinite(values)
+    x, y = x[is_finite], y[is_finite]
     counts = count_points(grid, x, y)
-    return count_points(grid, x, y, values[known]) / np.where(counts > 0.0, counts, np.nan)
+    return count_points(grid, x, y, values[is_finite]) / np.where(counts > 0.0, counts, np.nan)
 
 
 def shade_classes(grid: Grid, x: Array, y: Array, codes: Array, colors: Sequence[str]) -> npt.NDArray[np.uint8]:

@@ -230,8 +230,8 @@ def _label_rows(ax: Axes, grid: Grid) -> None:
     inner = [_word(place[-1]) for place in down]
     outer = [", ".join(f"{name} {_word(value)}" for name, value in zip(grid.rows[:-1], place[:-1], strict=True))
              for place in down]  # fmt: skip
-    labels = [f"{group}\n{value}" if group and group != before else value
-              for group, value, before in zip(outer, inner, ["", *outer], strict=False)]  # fmt: skip
+    labels = [f"{group}\n{value}" if group and group != previous else value
+              for group, value, previous in zip(outer, inner, ["", *outer], strict=False)]  # fmt: skip
     ax.set_yticks(np.arange(len(down)) + 0.5, labels)
     ax.tick_params(axis="y", length=0, labelsize=8, labelcolor=INK)
     ax.set_ylabel(grid.rows[-1], fontsize=9, color=INK)

@@ -65,11 +65,11 @@ def render_sweep(
     picture: bytes | None,
 ) -> str:  # fmt: skip
     """Self-contained HTML: the counts, the contact sheet, and the table of parameters and metrics."""
-    known = {name for row in rows for name in row}
-    measures = [name for name in SHOWN if name in known]
-    others = sorted(name.removesuffix("_low") for name in known if name.endswith("_low"))
+    names = {name for row in rows for name in row}
+    measures = [name for name in SHOWN if name in names]
+    with_interval = sorted(name.removesuffix("_low") for name in names if name.endswith("_low"))
     position = measures.index("continuity") + 1 if "continuity" in measures else len(measures)
-    measures[position:position] = [name for name in others if name not in measures]
+    measures[position:position] = [name for name in with_interval if name not in measures]
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = resources.files(__package__).joinpath("sweep.html.j2").read_text()
     return environment.from_string(template).render(

@@ -115,11 +115,11 @@ def _of_redundancy(metrics: Metrics, config: Config) -> str:
     redundant = [j for j, value in enumerate(metrics.get("redundancy") or [], start=1) if value > bounds.REDUNDANT]
     if not redundant:
         return ""
-    one = len(redundant) == 1
-    which = f"Coordinate {redundant[0]} repeats" if one else f"Coordinates {_listed(redundant)} repeat"
+    is_single = len(redundant) == 1
+    which = f"Coordinate {redundant[0]} repeats" if is_single else f"Coordinates {_listed(redundant)} repeat"
     trust = value_of(metrics, "trustworthiness")
-    kept = "" if trust is None else f"Neighbours are kept (trustworthiness {trust:.3f}{_scope(metrics, ', ')}). "
-    return f"{which} what earlier coordinates show. {kept}{cure_of_redundancy(metrics, config)}."
+    remark = "" if trust is None else f"Neighbours are kept (trustworthiness {trust:.3f}{_scope(metrics, ', ')}). "
+    return f"{which} what earlier coordinates show. {remark}{cure_of_redundancy(metrics, config)}."
 
 
 def _listed(numbers: list[int]) -> str:
@@ -146,9 +146,9 @@ def _of_good_embedding(metrics: Metrics) -> str:
     return f"{sentence}."
 
 
-def _scope(metrics: Metrics, before: str = " ") -> str:
+def _scope(metrics: Metrics, prefix: str = " ") -> str:
     """Where the quality was measured, if the embedding has several components."""
-    return f"{before}of the largest piece" if len(metrics.get("component_points") or []) > 1 else ""
+    return f"{prefix}of the largest piece" if len(metrics.get("component_points") or []) > 1 else ""
 
 
 FINDINGS: tuple[Callable[[Metrics, Config], str], ...] = (

@@ -182,12 +182,12 @@ def _of_eigenpairs(metrics: Metrics, config: Config) -> list[str]:
         return []
     component, coordinate, value, residual = lost[0]
     errors = [error for errors in metrics.get("vector_errors") or [] for error in errors or []]
-    known = f"The coordinates themselves have errors of about {max(errors):.0e}. " if errors else ""
+    remark = f"The coordinates themselves have errors of about {max(errors):.0e}. " if errors else ""
     reg = "a larger weights.reg, such as 0.1, or " if (metrics.get("reg") or {}).get("value") is not None else ""
     return [
         f"{len(lost)} eigenvalue{'s are' if len(lost) > 1 else ' is'} not above the rounding errors of float64 "
         f"(coordinate {coordinate} of component {component}: eigenvalue {value:.1e}, rounding errors {floor:.1e}, "
-        f"residual {residual:.2g}). {known}To raise the eigenvalues, set {reg}a larger neighbors.n_neighbors"
+        f"residual {residual:.2g}). {remark}To raise the eigenvalues, set {reg}a larger neighbors.n_neighbors"
     ]
 
 

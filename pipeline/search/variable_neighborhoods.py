@@ -141,7 +141,7 @@ def _read_k(config: Config, layout: Layout) -> Steps:
             version=2,
             digested=("kind", "source"),
         ),
-        Runs(read_k_bytes(n=layout.n_input, block_size=layout.block_points) + layout.beside, place=WHOLE_DATA),
+        Runs(read_k_bytes(n=layout.n_input, block_size=layout.block_points) + layout.bytes_beside, place=WHOLE_DATA),
         Writes(arrays=(PlannedArray(array_specs.K_PER_POINT, (layout.n_points,), "int32", layout.block_points),)),
     )
     return layout

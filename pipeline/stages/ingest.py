@@ -78,8 +78,8 @@ def first_layout(config: Config, source: Source) -> Layout:
             f"input: {n} rows make {-(-n // size)} blocks of {size} rows (execution.block_points); at most "
             f"{MAX_BLOCKS} are possible. Check the number of rows in the input's header, or raise block_points"
         )
-    beside = source.bytes_beside(min(size, n))
-    return Layout(n, d, source.dtype.name, size, label_width=source.label_width, beside=beside)
+    bytes_beside = source.bytes_beside(min(size, n))
+    return Layout(n, d, source.dtype.name, size, label_width=source.label_width, bytes_beside=bytes_beside)
 
 
 def stored_block(store: Store, layout: Layout) -> int | None:
@@ -98,7 +98,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     plain = without_labels(source)
     row = d * np.dtype(layout.dtype).itemsize
     blocks = Blocks(n, block_size)
-    cure = "write the input in smaller chunks or row groups" if layout.beside > block_size * row else Runs.cure
+    cure = "write the input in smaller chunks or row groups" if layout.bytes_beside > block_size * row else Runs.cure
 
     opened = open_source(kind, **plain)
     reports = yield read_step(kind, plain, opened, layout, cure)
@@ -106,11 +106,11 @@ def steps(config: Config, layout: Layout) -> Steps:
         require_unchanged_input(opened, open_source(kind, **plain), blocks, reports)
     _check_invalid(reports, config, opened)
     if layout.label_width:
-        labelled = yield labels_step(kind, source, blocks, layout.label_width, layout.beside, cure)
+        labelled = yield labels_step(kind, source, blocks, layout.label_width, layout.bytes_beside, cure)
         if any("digest" in report for report in labelled):  # a new file would shift the labels against their rows
             require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
     if "id" in source:
-        read = yield read_ids_step(kind, source, blocks, layout.beside)
+        read = yield read_ids_step(kind, source, blocks, layout.bytes_beside)
         if any("digest" in report for report in read):
             require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
         yield check_ids_step(blocks)
@@ -142,7 +142,7 @@ def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str
     n, block_size, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
     row, sample = d * np.dtype(layout.dtype).itemsize, sampled_per_block(layout)
     parameters = {"kind": kind, "source": source, "sample": sample_size(n), "blocks": Blocks(n, block_size)}
-    n_bytes = read_input_bytes(block_size=block_size, row=row, d=d, sample=sample, beside=layout.beside)
+    n_bytes = read_input_bytes(block_size=block_size, row=row, d=d, sample=sample, bytes_beside=layout.bytes_beside)
     arrays = (
         PlannedArray(array_specs.RAW, (n, d), layout.dtype, block_size),
         PlannedArray(array_specs.ROW_HASH, (n, 2), "uint64", block_size),
@@ -168,7 +168,7 @@ def fit_step(scale: str, pca: int | None, counts: list[int], layout: Layout) -> 
     return Step("ingest", "fit", fit_preprocess, 1, Decides(parameters, version=2), Runs(n_bytes, place=DRIVER), writes)
 
 
-def labels_step(kind: str, source: Json, blocks: Blocks, width: int, beside: int, cure: str = Runs.cure) -> Step:
+def labels_step(kind: str, source: Json, blocks: Blocks, width: int, bytes_beside: int, cure: str = Runs.cure) -> Step:
     """Copy the labels of an input, `width` per row, into the store."""
     return Step(
         "ingest",
@@ -180,7 +180,7 @@ def labels_step(kind: str, source: Json, blocks: Blocks, width: int, beside: int
             open_source(kind, **source).fingerprint(),
             digested=("kind", "source"),
         ),
-        Runs(read_labels_bytes(block_size=blocks.size, width=width, beside=beside), cure=cure),
+        Runs(read_labels_bytes(block_size=blocks.size, width=width, bytes_beside=bytes_beside), cure=cure),
         Writes(arrays=(PlannedArray(array_specs.LABEL, (blocks.n, width), "float64", blocks.size),)),
         feeds=False,
     )
@@ -314,12 +314,12 @@ def _width_key(config: Config) -> str:
 # --- bytes of a task (engine/task_costs.py explains the terms)
 
 
-def read_input_bytes(*, block_size: int, row: int, d: int, sample: int, beside: int) -> int:
-    return task_costs.TASK_BYTES + block_size * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row + beside
+def read_input_bytes(*, block_size: int, row: int, d: int, sample: int, bytes_beside: int) -> int:
+    return task_costs.TASK_BYTES + block_size * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row + bytes_beside
 
 
-def read_labels_bytes(*, block_size: int, width: int, beside: int) -> int:
-    return task_costs.TASK_BYTES + block_size * (64 * width + 128) + beside
+def read_labels_bytes(*, block_size: int, width: int, bytes_beside: int) -> int:
+    return task_costs.TASK_BYTES + block_size * (64 * width + 128) + bytes_beside
 
 
 def merge_duplicates_bytes(*, n: int) -> int:

@@ -23,7 +23,7 @@ ID_BYTES = 64
 HASH_KEYS = ("first key of ids", "other key of ids")
 
 
-def read_ids_step(kind: str, source: Json, blocks: Blocks, beside: int) -> Step:
+def read_ids_step(kind: str, source: Json, blocks: Blocks, bytes_beside: int) -> Step:
     """Copy the ids of an input, its column `source["id"]`, into the store."""
     return Step(
         "ingest",
@@ -35,7 +35,7 @@ def read_ids_step(kind: str, source: Json, blocks: Blocks, beside: int) -> Step:
             open_source(kind, **source).fingerprint(),
             digested=("kind", "source"),
         ),
-        Runs(task_costs.TASK_BYTES + 4 * ID_BYTES * blocks.size + beside),
+        Runs(task_costs.TASK_BYTES + 4 * ID_BYTES * blocks.size + bytes_beside),
         Writes(bundles=(ROW_IDS,), bundle_bytes=ID_BYTES * blocks.n),
         feeds=False,
     )
@@ -85,24 +85,24 @@ def check_ids(store: Store, block_index: int, blocks: Blocks) -> Report:
     import pandas as pd  # noqa: PLC0415 (`lle validate` loads this module)
 
     hashes = np.empty((blocks.n, 2), np.uint64)
-    known = np.empty(blocks.n, bool)
+    is_valid = np.empty(blocks.n, bool)
     for block in range(blocks.count):
         start, stop = blocks.rows(block)
         ids = read_ids(store, block)
-        known[start:stop] = ids.is_valid().to_numpy(zero_copy_only=False)
+        is_valid[start:stop] = ids.is_valid().to_numpy(zero_copy_only=False)
         texts = np.asarray(ids.fill_null("").to_pylist(), object)
         for half, key in enumerate(HASH_KEYS):
             hashes[start:stop, half] = pd.util.hash_array(texts, hash_key=key, categorize=False)
-    first_rows = merge_duplicates(hashes, known)
-    repeated = np.flatnonzero(known & (first_rows != np.arange(blocks.n)))
+    first_rows = merge_duplicates(hashes, is_valid)
+    repeated = np.flatnonzero(is_valid & (first_rows != np.arange(blocks.n)))
     return {"duplicates": len(repeated), "first": gather_ids(store, repeated[:NAMED_IDS], blocks.size)}
 
 
 class StoredIds:
     """The ids of a run for exports and the explorer, under the name of their column."""
 
-    def __init__(self, store: Store, name: str, whole: bool, block_size: int) -> None:
-        self._store, self.name, self._whole, self._block_size = store, name, whole, block_size
+    def __init__(self, store: Store, name: str, is_integer: bool, block_size: int) -> None:
+        self._store, self.name, self._whole, self._block_size = store, name, is_integer, block_size
 
     def read(self, start: int, stop: int) -> Any:
         """The ids of rows [start, stop) as an Arrow array of int64 or text, null where one is missing."""
@@ -121,6 +121,6 @@ def stored_ids(store: Store) -> StoredIds | None:
     record = current_config.current_record(store, "ingest", "read_ids")
     if record is None:
         return None
-    reports = [done.report for done in checkpoint.reports_of_step(store, "ingest", "read_ids")]
-    whole = all(report["whole"] for report in reports)
-    return StoredIds(store, reports[0]["name"], whole, reports[0]["block_size"]) if reports else None
+    reports = [block_report.report for block_report in checkpoint.reports_of_step(store, "ingest", "read_ids")]
+    is_integer = all(report["whole"] for report in reports)
+    return StoredIds(store, reports[0]["name"], is_integer, reports[0]["block_size"]) if reports else None

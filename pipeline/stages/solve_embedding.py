@@ -192,17 +192,18 @@ def _solve_isolated(arguments: tuple[Any, ...], method: str, max_bytes: int) -> 
         try:
             report, peak = subprocess_call.call(_solve, (*arguments, died), max_bytes)
         except subprocess_call.ProcessDied as death:
-            if method != "auto" or death.said in {"", "polynomial", *died}:
+            if method != "auto" or death.last_message in {"", "polynomial", *died}:
                 raise NotEnoughMemory(f"{death}, most likely because memory ran out; {_ADVICE}") from None
-            died = {**died, death.said: f"{death.said} was tried and its process ended {death.how}"}
+            died = {**died, death.last_message: f"{death.last_message} was tried and its process ended {death.how}"}
             continue
         with_peak: Report = {**report, "peak_bytes": peak}
         return with_peak
 
 
 def _solve(
-    say: subprocess_call.Say, url: str, block_index: int, family: str, n_components: int, method: str, tol: float,
-    sigma: float, blocks: Blocks, max_bytes: int, max_degrees: int, distributed: bool, skip: dict[str, str],
+    send_progress: subprocess_call.SendProgress, url: str, block_index: int, family: str, n_components: int,
+    method: str, tol: float, sigma: float, blocks: Blocks, max_bytes: int, max_degrees: int, distributed: bool,
+    skip: dict[str, str],
 ) -> Report:  # fmt: skip
     store, state = Store(url), f"_work/eigen/state-{block_index:05d}"
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == block_index)
@@ -211,8 +212,9 @@ def _solve(
     pin = closed_point(factor, f"component {block_index}") if family == "lle" else None
     with recorded(store, block_index) as progress:
         hooks = Hooks(
-            begin=say, keep_state=state_saver(store, state), load_state=lambda: read_state(store, state, len(rows)),
-            progress=progress, analyses=StoredAnalyses(store, block_index),
+            begin=send_progress, keep_state=state_saver(store, state),
+            load_state=lambda: read_state(store, state, len(rows)), progress=progress,
+            analyses=StoredAnalyses(store, block_index),
             operator=_operator_on_workers() if distributed else NormalOperator,
         )  # fmt: skip
         spectrum = bottom_eigenpairs(
@@ -254,7 +256,13 @@ def predict_solver(config: Config, store: Store, layout: Layout) -> Report | Non
 
 
 def _predict(
-    say: subprocess_call.Say, url: str, family: str, method: str, n_components: int, blocks: Blocks, allowed: int
+    send_progress: subprocess_call.SendProgress,
+    url: str,
+    family: str,
+    method: str,
+    n_components: int,
+    blocks: Blocks,
+    allowed: int,
 ) -> Report:
     store = Store(url)
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == 0)

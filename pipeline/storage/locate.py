@@ -42,8 +42,8 @@ def identify(objects: Objects) -> Place:
             return Place("damaged", "an unreadable zarr.json")
         if attributes == {} and not any(name != "zarr.json" and not name.startswith("_run/") for name in names):
             return Place("empty", "nothing but an empty zarr group")  # a run of an earlier release was killed there
-        what = "an unreadable zarr.json beside" if attributes is None else "zarr data of another program:"
-        return Place("foreign", f"{what} {_shown(names)}")
+        description = "an unreadable zarr.json beside" if attributes is None else "zarr data of another program:"
+        return Place("foreign", f"{description} {_shown(names)}")
     if (version := attributes[FORMAT]) != FORMAT_VERSION:
         return Place("other version", f"store format {version}")
     if not are_as_written(attributes):

@@ -122,7 +122,7 @@ def _of_my_job(holder: dict[str, Any]) -> bool:
     return bool(holder.get("job")) and holder["job"] == os.environ.get(JOB_UID)
 
 
-def wait_for_lock(act: Callable[[], T], seconds: float, say: Callable[[str], None]) -> T:
+def wait_for_lock(act: Callable[[], T], seconds: float, log: Callable[[str], None]) -> T:
     """Call `act`; repeat it while another run holds the lock, for at most `seconds`.
 
     `act` starts from the beginning each time, so it sees the results of the other run. Raises StoreHeld after that
@@ -136,7 +136,7 @@ def wait_for_lock(act: Callable[[], T], seconds: float, say: Callable[[str], Non
             except StoreHeld as error:
                 held = error
             if seconds and not announced:
-                say(f"{held}. Waiting for at most {seconds:.0f} s")
+                log(f"{held}. Waiting for at most {seconds:.0f} s")
             announced, is_held = True, True
             while is_held:
                 if (remaining := deadline - time.monotonic()) <= 0:

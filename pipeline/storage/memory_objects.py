@@ -74,8 +74,8 @@ class MemoryObjects:
         return len(content) if isinstance(content, bytes) else int(getattr(content, "nbytes", 0))
 
     def delete(self, name: str) -> None:
-        for found in [name, *self.names(name)]:
-            self.contents.pop(found, None)
+        for key in [name, *self.names(name)]:
+            self.contents.pop(key, None)
 
     def delete_empty_folders(self) -> None:
         """There are no folders."""

@@ -96,7 +96,11 @@ class Versions:
 
     def publish(self, version: str, **facts: Any) -> Pointer:
         """Publish a finished version."""
-        earlier = [other for other in (self.pointer() or {}).get("history", []) if other != version]
+        earlier = [
+            earlier_version
+            for earlier_version in (self.pointer() or {}).get("history", [])
+            if earlier_version != version
+        ]
         when = datetime.now(UTC).isoformat(timespec="seconds")
         pointer = {"version": version, "when": when, **facts, "history": [version, *earlier]}
         self.store.put_json(POINTER, pointer)
@@ -158,7 +162,11 @@ def other_versions(url: str, store: Store) -> list[Store]:
     """The other versions under a root, which may share files with this one; empty for the store of one run."""
     root = Versions(url)
     ids = root.ids() if root.store.has_versions() else []
-    return [other for other in map(root.open, ids) if other.url != store.url and other.objects.exists("zarr.json")]
+    return [
+        candidate
+        for candidate in map(root.open, ids)
+        if candidate.url != store.url and candidate.objects.exists("zarr.json")
+    ]
 
 
 def unreadable(store: Store) -> StoreError:

@@ -315,11 +315,11 @@ class TestChanges:
         later = replace(STEP, name="later", writes=Writes())
         measure = replace(STEP, name="measure", writes=Writes(), feeds=False)
         for step in (STEP, later, measure):
-            begin_step(store, step, "a1", before=None)
+            begin_step(store, step, "a1", finished_steps=None)
             mark_done(store, step, "a1", BlockReport(0, 0.5, 7, {}))
-        begin_step(store, measure, "b2", before={("make", "fill")})
+        begin_step(store, measure, "b2", finished_steps={("make", "fill")})
         assert read_reports(store)["make", "later"]
-        begin_step(store, STEP, "b2", before=())
+        begin_step(store, STEP, "b2", finished_steps=())
         assert set(recorded_steps(store)) == {("make", "fill")}
 
     def test_late_task_of_an_older_run_gets_no_marker(self, store):

@@ -51,7 +51,7 @@ def test_call_returns_the_result_and_the_peak_memory():
 def test_death_of_the_process_reports_its_last_message(number):
     with pytest.raises(subprocess_call.ProcessDied, match=number.name) as died:
         subprocess_call.call(say_and_end, (number,), None)
-    assert died.value.said == "two"
+    assert died.value.last_message == "two"
     assert subprocess_call.call(add, (1, 2), None)[0] == 3
 
 

@@ -55,7 +55,7 @@ PRIMES = {
     "nearest": 5, "width": 2, "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "members": 4001, "lists": 23,
     "foreign": 3001, "batch": 70001, "entries": 90001, "rows": 20011, "tall": 47, "transform": True,
     "factor": 37, "links": 80021, "k_max": 41, "stored": 1511, "products": 50021,
-    "trial": 1301, "old": 5003, "late": 151, "d_in": 43, "beside": 60013, "hits": 70009, "outside": 4999,
+    "trial": 1301, "old": 5003, "late": 151, "d_in": 43, "bytes_beside": 60013, "hits": 70009, "outside": 4999,
 }  # fmt: skip
 EXPECTED = {
     "read_input": 1009 * (2 * 53 + 106 + 128) + 5 * 211 * 53 + 60013,
