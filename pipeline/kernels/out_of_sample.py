@@ -54,12 +54,12 @@ def reach_of(points: F64, boxes: Boxes, counts: Ids, k: int) -> F64:
     """
     best = np.full(len(points), np.inf)
     # Buffers are reused: workers of Dask return freed memory at once, so new ones for each box cost page faults.
-    away, other, squared = np.empty_like(points), np.empty_like(points), np.empty(len(points))
+    away_from_low, away_from_high, squared = np.empty_like(points), np.empty_like(points), np.empty(len(points))
     for box in np.flatnonzero(counts >= k):
-        np.abs(np.subtract(points, boxes.low[box], out=away), out=away)
-        np.abs(np.subtract(boxes.high[box], points, out=other), out=other)
-        np.maximum(away, other, out=away)
-        np.minimum(best, np.einsum("bd,bd->b", away, away, out=squared), out=best)
+        np.abs(np.subtract(points, boxes.low[box], out=away_from_low), out=away_from_low)
+        np.abs(np.subtract(boxes.high[box], points, out=away_from_high), out=away_from_high)
+        np.maximum(away_from_low, away_from_high, out=away_from_low)
+        np.minimum(best, np.einsum("bd,bd->b", away_from_low, away_from_low, out=squared), out=best)
     return np.asarray(np.sqrt(best) * (1 + 1e-12))
 
 
@@ -67,10 +67,10 @@ def reached(points: F64, reach: F64, boxes: Boxes, chosen: Ids) -> Bools:
     """(b, chosen) whether each chosen box is within the reach (b,) of each point (b, d), or equally near."""
     out = np.empty((len(points), len(chosen)), bool)
     limit = np.square((1 + TIE) * reach)
-    gap, other, squared = np.empty_like(points), np.empty_like(points), np.empty(len(points))
+    gap, gap_above, squared = np.empty_like(points), np.empty_like(points), np.empty(len(points))
     for column, box in enumerate(chosen):
         np.subtract(boxes.low[box], points, out=gap)
-        np.maximum(gap, np.subtract(points, boxes.high[box], out=other), out=gap)
+        np.maximum(gap, np.subtract(points, boxes.high[box], out=gap_above), out=gap)
         np.maximum(0.0, gap, out=gap)
         out[:, column] = np.einsum("bd,bd->b", gap, gap, out=squared) <= limit
     return out
@@ -118,37 +118,37 @@ def place(
 
 
 def of_equal_rank(
-    distances: npt.NDArray[np.floating], own: npt.NDArray[np.floating], positions: Ids, valid: Bools
+    distances: npt.NDArray[np.floating], listed_distances: npt.NDArray[np.floating], positions: Ids, valid: Bools
 ) -> tuple[F64, F64]:
-    """The distances for ``distance_ratio``, all of one rank although lists vary in length: (farthest (b,), own (b, k)).
+    """The distances for ``distance_ratio``, all of one rank although lists vary in length: farthest (b,), radii (b, k).
 
     A list that ends at a radius is shorter than that of a new point. So the rank is the length, at least 1, of the
     shortest list involved: that of the new point or of one of its neighbours.
 
     Args:
         distances: (b, k) to the neighbours, ascending; inf in empty slots, at least one slot is filled.
-        own: (w, k) the same for the points that ``positions`` (b, k) refers to, the neighbours.
+        listed_distances: (w, k) the same for the points that ``positions`` (b, k) refers to, the neighbours.
         valid: (b, k) mask of the slots with a neighbour.
 
-    >>> farthest, own = of_equal_rank(np.array([[1.0, 2.0]]), np.array([[3.0, np.inf]]), np.array([[0, 0]]),
+    >>> farthest, radii = of_equal_rank(np.array([[1.0, 2.0]]), np.array([[3.0, np.inf]]), np.array([[0, 0]]),
     ...                               np.array([[True, True]]))
-    >>> farthest.tolist(), own.tolist()
+    >>> farthest.tolist(), radii.tolist()
     ([1.0], [[3.0, 3.0]])
     """
-    listed, k = np.isfinite(own).sum(axis=1), distances.shape[1]
+    listed, k = np.isfinite(listed_distances).sum(axis=1), distances.shape[1]
     shortest = np.where(valid, listed[positions], k).min(axis=1)
     last = np.maximum(np.minimum(shortest, np.isfinite(distances).sum(axis=1)), 1)[:, None] - 1
     farthest = np.take_along_axis(distances, last, axis=1)[:, 0]
-    return farthest.astype(np.float64), np.asarray(own[positions, last], np.float64)
+    return farthest.astype(np.float64), np.asarray(listed_distances[positions, last], np.float64)
 
 
-def distance_ratio(farthest: F64, own: F64, valid: Bools) -> F64:
+def distance_ratio(farthest: F64, neighbor_radii: F64, valid: Bools) -> F64:
     """(b,) distance to the k-th neighbour divided by the mean of the neighbours' distances to their k-th neighbours.
 
-    farthest (b,), own (b, k), valid (b, k). About 1 for a point of the same sample, for any density and dimension; r
-    for a point r times as far away as nearby training points are from each other. De Ridder, Tax & Duin 1998 (An
-    experimental comparison of one-class classification methods, ASCI) accept a point by this quotient with k = 1. The
-    k-th distances vary less, and are averaged as in the local outlier factor (Breunig et al. 2000, SIGMOD).
+    farthest (b,), neighbor_radii (b, k), valid (b, k). About 1 for a point of the same sample, for any density and
+    dimension; r for a point r times as far away as nearby training points are from each other. De Ridder, Tax & Duin
+    1998 (An experimental comparison of one-class classification methods, ASCI) accept a point by this quotient with
+    k = 1. The k-th distances vary less, and are averaged as in the local outlier factor (Breunig et al. 2000, SIGMOD).
     """
-    mean = np.where(valid, own, 0.0).sum(axis=1) / np.maximum(valid.sum(axis=1), 1)
+    mean = np.where(valid, neighbor_radii, 0.0).sum(axis=1) / np.maximum(valid.sum(axis=1), 1)
     return np.asarray(farthest / np.maximum(mean, np.finfo(np.float64).tiny))

@@ -42,7 +42,7 @@ def write_state(store: Store, name: str, state: "SubspaceState") -> None:
         rows = state.vectors[block * ROWS : (block + 1) * ROWS]
         store.write_bundle(f"{name}/{state.n_steps}-{block}", rows=rows)
     store.write_bundle(
-        f"{name}/{state.n_steps}-values", values=state.values, errors=state.errors, before=state.before,
+        f"{name}/{state.n_steps}-values", values=state.values, errors=state.errors, before=state.previous_values,
         hessenberg=state.hessenberg,
     )  # fmt: skip
     head = {"n_degrees": state.n_degrees, "n_steps": state.n_steps, "n_blocks": n_blocks,

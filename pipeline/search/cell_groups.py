@@ -52,9 +52,9 @@ class Round(NamedTuple):
         """The name of one of its steps, unique to the round."""
         return f"{step}_{self.overlap}" if self.previous else step
 
-    def parameters(self, **own: Any) -> dict[str, Any]:
+    def parameters(self, **parameters: Any) -> dict[str, Any]:
         """A step's parameters; later rounds add their folder."""
-        return {**own, "place": self.place} if self.previous else own
+        return {**parameters, "place": self.place} if self.previous else parameters
 
 
 def first_round(layout: Layout, k: int, seed: int) -> Round:
@@ -68,13 +68,13 @@ def first_target(layout: Layout, k: int) -> int:
     return max(10 * k, min(GROUP_POINTS, GROUP_BYTES // row, GROUP_BLOCKS * layout.block_points))
 
 
-def next_round(before: Round, most: int, layout: Layout, k: int, seed: int, remark: str) -> Round:
-    """A round with twice the overlap, up to `most`, in groups with as many members as in the first round."""
-    overlap = min(2 * before.overlap, most)
+def next_round(previous: Round, max_overlap: int, layout: Layout, k: int, seed: int, remark: str) -> Round:
+    """A round with twice the overlap, up to `max_overlap`, in groups with as many members as in the first round."""
+    overlap = min(2 * previous.overlap, max_overlap)
     members = min(layout.n_points, N_GROUPS_EACH * first_target(layout, k))
     next_seed = (seed + 7919 * overlap) % 2**32  # another seed gives other random trees even if the groups are the same
     place = f"{FIRST}/overlap_{overlap}"
-    return Round(overlap, max(2 * k, members // overlap), next_seed, place, before.place, remark)
+    return Round(overlap, max(2 * k, members // overlap), next_seed, place, previous.place, remark)
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ class Folder:
 
 
 def search_groups(
-    stage: str, layout: Layout, k: int, searched: Round, found: Lists | None = None
+    stage: str, layout: Layout, k: int, searched: Round, output: Lists | None = None
 ) -> Generator[Step, list[Report], None]:
-    """group_cells -> send_members -> search_cells -> merge. Writes the arrays `found`; None: those of the round."""
+    """group_cells -> send_members -> search_cells -> merge. Writes the arrays `output`; None: those of the round."""
     n, d, block_size, folder = layout.n_points, layout.n_features, layout.block_points, Folder(searched.place)
     row, overlap, target = d * np.dtype(layout.dtype).itemsize, searched.overlap, searched.target
     blocks = Blocks(n, block_size)
@@ -148,8 +148,8 @@ def search_groups(
         Runs(search_cells_bytes(members=members, row=row, d=d, k=k)),
         Writes(bundles=(folder.neighbors(),), bundle_bytes=disk_costs.lists(k=k, **visits)),
     )
-    ids, distances = found or folder.lists
-    into = {"into": [ids.name, distances.name]} if found else {}
+    ids, distances = output or folder.lists
+    into = {"into": [ids.name, distances.name]} if output else {}
     merged = searched.parameters(n_neighbors=k, n_groups_each=overlap, **into, blocks=blocks)
     yield Step(
         stage,

@@ -27,7 +27,7 @@ def link_steps(config: Config, layout: Layout) -> Generator[Step, list[Report], 
     n, k, m = layout.n_points, layout.k_max, config.eigensolver.n_components
     place = {"place": layout.lists} if layout.lists != FIRST else {}
     blocks = Blocks(n, layout.block_points)
-    [found] = yield Step(
+    [components] = yield Step(
         "mend_graph",
         "components",
         label_components,
@@ -37,9 +37,9 @@ def link_steps(config: Config, layout: Layout) -> Generator[Step, list[Report], 
         Writes(bundles=(f"{LABELS}.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1, numbers=1)),
         expected=lambda b: {"components": 1, "outside": 0},
     )
-    if found["components"] == 1:
+    if components["components"] == 1:
         return False
-    outside = found["outside"]
+    outside = components["outside"]
     yield Step(
         "mend_graph",
         "connect",

@@ -29,18 +29,24 @@ def search_by_tree(
     store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int, n_points: int
 ) -> tuple[NeighborLists, int]:
     """Search the block's own points first, then the cells within the reach that these neighbours give."""
-    own, ids = store.read(array_specs.POINTS.name, start, stop), np.arange(start, stop)
-    boxes, near_ids, points = read_boxes(store, n_blocks), ids, own
-    if len(own) <= n_neighbors < n_points:
+    block_points, ids = store.read(array_specs.POINTS.name, start, stop), np.arange(start, stop)
+    boxes, near_ids, points = read_boxes(store, n_blocks), ids, block_points
+    if len(block_points) <= n_neighbors < n_points:
         near_ids = np.sort(np.concatenate([ids, nearest_rows(boxes, start, stop, n_neighbors + 1)]))
         points = store.gather(array_specs.POINTS.name, near_ids)
-    lists = kdtree_neighbors(own, ids, points, near_ids, n_neighbors)
-    chosen = boxes_within_reach(boxes, start, stop, own, (1 + TIE) * lists.distances[:, -1])
-    return lists, len(near_ids) + merge_from_boxes(store, boxes, chosen, own, ids, lists)
+    lists = kdtree_neighbors(block_points, ids, points, near_ids, n_neighbors)
+    chosen = boxes_within_reach(boxes, start, stop, block_points, (1 + TIE) * lists.distances[:, -1])
+    return lists, len(near_ids) + merge_from_boxes(store, boxes, chosen, block_points, ids, lists)
 
 
 def merge_from_boxes(
-    store: Store, boxes: Boxes, chosen: Ids, own: Floats, ids: Ids, lists: NeighborLists, slack: float | None = None
+    store: Store,
+    boxes: Boxes,
+    chosen: Ids,
+    block_points: Floats,
+    ids: Ids,
+    lists: NeighborLists,
+    slack: float | None = None,
 ) -> int:
     """Merge points of the chosen boxes into the lists (b, k) of a block's points (b, d), in place; returns rows read.
 
@@ -50,17 +56,19 @@ def merge_from_boxes(
     n_read, k = 0, lists.ids.shape[1]
     for batch in batches_of(boxes, chosen, HALO_ROWS):
         halo = rows_of(boxes, batch)
-        gap = np.maximum(0.0, np.maximum(boxes.low[batch].min(axis=0) - own, own - boxes.high[batch].max(axis=0)))
+        gap = np.maximum(
+            0.0, np.maximum(boxes.low[batch].min(axis=0) - block_points, block_points - boxes.high[batch].max(axis=0))
+        )
         reach = (1 + (slack or TIE)) * lists.distances[:, -1]
         rows = np.flatnonzero(np.einsum("bd,bd->b", gap, gap) <= reach**2)
-        others = store.gather(array_specs.POINTS.name, halo)
+        halo_points = store.gather(array_specs.POINTS.name, halo)
         if slack is not None:
-            rows = rows[nearest_distances(own[rows], others) <= reach[rows]]
+            rows = rows[nearest_distances(block_points[rows], halo_points) <= reach[rows]]
         # The tree includes the block's own points: without near points a query would visit all far ones.
-        points = np.concatenate([own, others])
-        new_lists = kdtree_neighbors(own[rows], ids[rows], points, np.concatenate([ids, halo]), k)
+        points = np.concatenate([block_points, halo_points])
+        new_lists = kdtree_neighbors(block_points[rows], ids[rows], points, np.concatenate([ids, halo]), k)
         if slack is not None:
-            restore_distances(store, own, lists, rows[_equal_when_stored(lists, rows, new_lists)])
+            restore_distances(store, block_points, lists, rows[_equal_when_stored(lists, rows, new_lists)])
         merged = (np.hstack([lists.ids[rows], new_lists.ids]), np.hstack([lists.distances[rows], new_lists.distances]))
         for column, new_column in zip(lists, select_nearest(*merged, ids[rows], k), strict=True):
             column[rows] = new_column
@@ -76,13 +84,13 @@ def _equal_when_stored(lists: NeighborLists, rows: Ids, new_lists: NeighborLists
     return np.asarray(((distances[:, 1:] == distances[:, :-1]) & np.isfinite(distances[:, 1:])).any(axis=1))
 
 
-def restore_distances(store: Store, own: Floats, lists: NeighborLists, rows: Ids) -> None:
+def restore_distances(store: Store, block_points: Floats, lists: NeighborLists, rows: Ids) -> None:
     """Recompute the distances in some rows of the lists (b, k) of a block's points (b, d) in float64, in place."""
     n_rows = max(1, HALO_ROWS // lists.ids.shape[1])
     for part in np.split(rows, range(n_rows, len(rows), n_rows)):
         ids, positions = np.unique(lists.ids[part], return_inverse=True)
         neighbors = store.gather(array_specs.POINTS.name, ids)
-        lists.distances[part] = exact_distances(own[part], neighbors, positions.reshape(lists.ids[part].shape))
+        lists.distances[part] = exact_distances(block_points[part], neighbors, positions.reshape(lists.ids[part].shape))
 
 
 def read_boxes(store: Store, n_blocks: int) -> Boxes:
@@ -95,12 +103,12 @@ def boxes_within_reach(
     boxes: Boxes, start: int, stop: int, points: npt.NDArray[np.floating], reach: npt.NDArray[np.float64]
 ) -> Ids:
     """Boxes of rows outside [start, stop) within reach (b,) of one of the block's points (b, d)."""
-    own = (boxes.start >= start) & (boxes.start < stop)
+    in_block = (boxes.start >= start) & (boxes.start < stop)
     points = points.astype(np.float64)
-    is_chosen = np.zeros(len(own), bool)
-    for i in np.flatnonzero(own):
+    is_chosen = np.zeros(len(in_block), bool)
+    for i in np.flatnonzero(in_block):
         part = slice(int(boxes.start[i]) - start, int(boxes.stop[i]) - start)
-        is_near = boxes_within(boxes, boxes.low[i], boxes.high[i], float(reach[part].max())) & ~own & ~is_chosen
+        is_near = boxes_within(boxes, boxes.low[i], boxes.high[i], float(reach[part].max())) & ~in_block & ~is_chosen
         for j in np.flatnonzero(is_near):
             gap = np.maximum(0.0, np.maximum(boxes.low[j] - points[part], points[part] - boxes.high[j]))
             is_chosen[j] = bool((np.einsum("bd,bd->b", gap, gap) <= reach[part] ** 2).any())
@@ -115,10 +123,10 @@ def batches_of(boxes: Boxes, chosen: Ids, n_rows: int) -> list[Ids]:
 
 def nearest_rows(boxes: Boxes, start: int, stop: int, n_wanted: int) -> Ids:
     """At least n_wanted rows of the cells nearest to a block that has too few points to bound the search."""
-    own = (boxes.start >= start) & (boxes.start < stop)
-    middle = (boxes.low[own] + boxes.high[own]).mean(axis=0)
-    others = np.flatnonzero(~own)
-    order = others[np.argsort(np.square(boxes.low[others] + boxes.high[others] - middle).sum(axis=1), kind="stable")]
+    in_block = (boxes.start >= start) & (boxes.start < stop)
+    middle = (boxes.low[in_block] + boxes.high[in_block]).mean(axis=0)
+    outside = np.flatnonzero(~in_block)
+    order = outside[np.argsort(np.square(boxes.low[outside] + boxes.high[outside] - middle).sum(axis=1), kind="stable")]
     n_boxes = int(np.searchsorted(np.cumsum((boxes.stop - boxes.start)[order]), n_wanted)) + 1
     return rows_of(boxes, order[:n_boxes])
 

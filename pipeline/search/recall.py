@@ -93,9 +93,11 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step,
 def below_bound(recall: Report, values: list[float], config: Config) -> str:
     """The message for a recall below neighbors.min_recall; `values` are the recalls of all rounds."""
     overlap = config.neighbors.max_overlap
-    before = ", ".join(f"{value:.4f}" for value in values[:-1])
-    raised = f" in {overlap} groups a point (neighbors.max_overlap) after {before} with less overlap" if before else ""
-    advice = "Raise neighbors.max_overlap, use" if before else "Use"
+    earlier = ", ".join(f"{value:.4f}" for value in values[:-1])
+    raised = (
+        f" in {overlap} groups a point (neighbors.max_overlap) after {earlier} with less overlap" if earlier else ""
+    )
+    advice = "Raise neighbors.max_overlap, use" if earlier else "Use"
     return (
         f"recall: neighbors.min_recall is {config.neighbors.min_recall}, measured {recall['value']:.4f} "
         f"(95 % interval {recall['low']:.4f} to {recall['high']:.4f}, {recall['sample']} points against exact "
@@ -123,9 +125,9 @@ def choose_sample(
     points = store.gather(array_specs.POINTS.name, rows)
     listed, lengths = Folder(place).lists
     stored = store.gather(lengths.name, rows).astype(np.float64)
-    wanted = wanted_counts(store, rows, stored, lists)
+    n_required = wanted_counts(store, rows, stored, lists)
     radii = exact_reach(stored, lists["radius"] if lists else None)
-    short = np.isfinite(stored).sum(axis=1) < wanted  # a list with empty slots gives no radius
+    short = np.isfinite(stored).sum(axis=1) < n_required  # a list with empty slots gives no radius
     radii[short] = radii[~short].max(initial=0.0)
     with np.errstate(over="ignore"):  # a radius beyond float32 becomes infinite
         radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
@@ -134,7 +136,7 @@ def choose_sample(
     neighbors = store.gather(array_specs.POINTS.name, unique[unique >= 0])
     positions = positions.reshape(listed_ids.shape) - int((unique < 0).sum())
     distances = exact_distances(points, neighbors, positions)
-    counts = {"wanted": wanted} if lists else {}
+    counts = {"wanted": n_required} if lists else {}
     name = f"{place}/recall_sample"
     store.write_bundle(name, rows=rows, points=points, radii=radii, distances=distances, **counts)
     return {"sample": len(rows)}
@@ -175,12 +177,12 @@ def measure_recall(
     """
     chosen = store.read_bundle(f"{place}/recall_sample")
     distances = chosen["distances"]
-    wanted = chosen.get("wanted", np.array(distances.shape[1]))
+    n_required = chosen.get("wanted", np.array(distances.shape[1]))
     parts = [store.read_bundle(f"{place}/exact/{b:05d}") for b in range(n_blocks)]
     hits = Hits(*(np.concatenate([part[key] for part in parts]) for key in Hits._fields))
     if lists and lists["radius"] is not None:
-        wanted = true_counts(hits, lists["radius"], lists["k_min"], distances.shape[1], len(distances))
-    value, low, high = mean_interval(recall_per_point(hits, distances, len(distances), wanted))
+        n_required = true_counts(hits, lists["radius"], lists["k_min"], distances.shape[1], len(distances))
+    value, low, high = mean_interval(recall_per_point(hits, distances, len(distances), n_required))
     return {"value": float(value), "low": float(low), "high": float(high), "sample": len(distances)}
 
 

@@ -43,11 +43,11 @@ def place_block(store: Store, block_index: int, n_graph: int, n_neighbors: int, 
     if len(rows):
         points = store.gather(array_specs.POINTS.name, rows).astype(np.float64)
         lists = nearest_points(store, points, n_neighbors, n_graph)
-        wanted, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
+        needed, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
         positions = positions.reshape(lists.ids.shape)
-        component = store.gather(array_specs.POINT_COMPONENT.name, wanted)
+        component = store.gather(array_specs.POINT_COMPONENT.name, needed)
         valid = of_one_component(lists.ids, component[positions])
-        neighbors = store.gather(array_specs.POINTS.name, wanted)[positions]
+        neighbors = store.gather(array_specs.POINTS.name, needed)[positions]
         weights = barycenter_weights(points, neighbors, valid, PLACE_REG, "trace").weights
         store.write_bundle(f"{PLACED}/{block_index:05d}", rows=rows, neighbors=lists.ids, weights=weights)
     return {"placed": len(rows)}

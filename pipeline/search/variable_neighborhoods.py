@@ -240,10 +240,10 @@ def read_k(
     is_wrong = ~((values >= k_min) & (values <= k_max) & (values == np.floor(values)))
     rows = np.sort(original[is_wrong[original]])
     if len(rows):
-        shown = ", ".join(f"{values[row]:g} in row {row}" for row in rows[:NAMED_ROWS])
+        examples = ", ".join(f"{values[row]:g} in row {row}" for row in rows[:NAMED_ROWS])
         raise InputError(
             f"neighbors.k_per_point: expected whole numbers from {k_min} to {k_max} (neighbors.k_min and k_max; "
-            f"{needed}), found others for {len(rows)} of {len(original)} points: {shown}, counted from 0. Correct "
+            f"{needed}), found others for {len(rows)} of {len(original)} points: {examples}, counted from 0. Correct "
             f"them, or change k_min or k_max"
         )
     requested = values[original].astype(np.int32)
@@ -285,8 +285,8 @@ def cut_block(
     if measured or rule == "eta":
         rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, ids, LONG)
     if measured:
-        own = points[np.searchsorted(rows, np.arange(start, stop))]
-        distances = exact_distances(own, points, np.where(ids >= 0, np.searchsorted(rows, ids), -1))
+        block_points = points[np.searchsorted(rows, np.arange(start, stop))]
+        distances = exact_distances(block_points, points, np.where(ids >= 0, np.searchsorted(rows, ids), -1))
         lists = select_nearest(ids, distances, np.arange(start, stop), k_max)
     else:
         lists = NeighborLists(ids, store.read(array_specs.SEARCHED_DISTANCES.name, start, stop))

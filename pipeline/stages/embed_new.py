@@ -120,8 +120,10 @@ def _ratios_of_training(trained: Store, k: int, sample: int, seed: int, n_embedd
     ids = trained.gather(array_specs.NEIGHBOR_INDICES.name, chosen)[:, :k].astype(np.int64)
     distances = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, chosen)[:, :k]
     listed, positions = np.unique(np.maximum(ids, 0), return_inverse=True)
-    own = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, listed)[:, :k]
-    return distance_ratio(*of_equal_rank(distances, own, positions.reshape(ids.shape), ids >= 0), ids >= 0)
+    training_distances = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, listed)[:, :k]
+    return distance_ratio(
+        *of_equal_rank(distances, training_distances, positions.reshape(ids.shape), ids >= 0), ids >= 0
+    )
 
 
 def embed_block(
@@ -196,8 +198,10 @@ def _embed(
     component = np.empty(len(listed), np.int64)
     embedded[order] = trained.gather(array_specs.EMBEDDING.name, original[order])
     component[order] = trained.gather(array_specs.COMPONENT.name, original[order])
-    own = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, listed)[:, :k]
-    ratio = distance_ratio(*of_equal_rank(lists.distances, own, positions, lists.ids >= 0), lists.ids >= 0)
+    training_distances = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, listed)[:, :k]
+    ratio = distance_ratio(
+        *of_equal_rank(lists.distances, training_distances, positions, lists.ids >= 0), lists.ids >= 0
+    )
     placed = place(points, lists, Neighborhood(neighbors, embedded, component, positions), reg, rule)
     mixed = int((placed.used != (lists.ids >= 0)).any(axis=1).sum())
     counts = {"mixed": mixed, "coincident": int(placed.coincident.sum())}

@@ -249,8 +249,8 @@ def merge_rows(store: Store, block_index: int, invalid: str) -> Report:
     valid = store.read_all(array_specs.VALID.name) > 0
     representative = merge_duplicates(store.read_all(array_specs.ROW_HASH.name), valid)
     store.write(array_specs.REPRESENTATIVE.name, 0, representative)
-    own = representative == np.arange(len(representative))
-    return {"n_valid": int(valid.sum()), "n_points": int(own.sum())}
+    is_representative = representative == np.arange(len(representative))
+    return {"n_valid": int(valid.sum()), "n_points": int(is_representative.sum())}
 
 
 def fit_preprocess(
@@ -293,8 +293,8 @@ def _location_of_invalid(opened: Source, row: int) -> str:
     """The file, the row, and the columns that are not finite in that row."""
     columns = np.flatnonzero(~np.isfinite(opened.read(row, row + 1)[0])).tolist()[:NAMED_ROWS]
     names = opened.feature_names
-    shown = ", ".join(str(column) if names is None else f"'{names[column]}'" for column in columns)
-    return opened.locate(row) + (f", column {shown}" if shown else "")
+    listed = ", ".join(str(column) if names is None else f"'{names[column]}'" for column in columns)
+    return opened.locate(row) + (f", column {listed}" if listed else "")
 
 
 def _check_size(merged: Report, config: Config) -> None:

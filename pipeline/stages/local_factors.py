@@ -130,7 +130,7 @@ def spread_block(store: Store, block_index: int, n_components: int, blocks: Bloc
     start, stop = blocks.rows(block_index)
     values = np.full(stop - start, np.nan)
     for batch in neighborhoods(store, block_index, start, stop, None):
-        values[batch.at] = spread(principal_directions(batch.points - batch.own[:, None]).values, n_components)
+        values[batch.at] = spread(principal_directions(batch.points - batch.centers[:, None]).values, n_components)
     store.write_bundle(f"_work/spread/{block_index:05d}", values=values)
     return {}
 
@@ -138,13 +138,13 @@ def spread_block(store: Store, block_index: int, n_components: int, blocks: Bloc
 def find_threshold(store: Store, block_index: int, n_blocks: int) -> Report:
     """eta, the median of rho over all points. Raises InputError if no point has a value."""
     values = np.concatenate([store.read_bundle(f"_work/spread/{b:05d}")["values"] for b in range(n_blocks)])
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         raise InputError(
             "modified: all neighbours of every point coincide with it in float64, so there are no principal "
             "directions; scale the data (preprocess.scale: standard)"
         )
-    return {"threshold": float(np.median(known))}
+    return {"threshold": float(np.median(finite))}
 
 
 def modified_block(store: Store, block_index: int, threshold: float, reg: float, rule: str, blocks: Blocks) -> Report:
@@ -155,7 +155,7 @@ def modified_block(store: Store, block_index: int, threshold: float, reg: float,
         if batch.ids.shape[1] < 2:
             skipped += len(batch.ids)
             continue
-        rows = modified_rows(batch.points - batch.own[:, None], threshold, reg, rule)
+        rows = modified_rows(batch.points - batch.centers[:, None], threshold, reg, rule)
         parts.append(LocalRows(batch.at, np.column_stack([batch.ids, start + batch.at]), rows.values, rows.used))
     return _write(store, block_index, start, parts, stop - start, blocks.n, skipped)
 
@@ -169,7 +169,7 @@ class Batch(NamedTuple):
     """(b, C) global ids of the neighbourhood."""
     points: npt.NDArray[np.float64]
     """(b, C, d) their coordinates."""
-    own: npt.NDArray[np.float64]
+    centers: npt.NDArray[np.float64]
     """(b, d) the points themselves."""
 
 
@@ -177,9 +177,9 @@ def neighborhoods(store: Store, block_index: int, start: int, stop: int, joined:
     """Batches of neighbourhoods of equal size; points in ``joined`` (ascending) are members of their own."""
     ids = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop).astype(np.int64)
     rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, ids)
-    own = np.arange(start, stop)
+    own_ids = np.arange(start, stop)
     if joined is not None:
-        ids = np.column_stack([ids, np.where(np.isin(own, joined), own, -1)])
+        ids = np.column_stack([ids, np.where(np.isin(own_ids, joined), own_ids, -1)])
     ids = np.take_along_axis(ids, np.argsort(ids < 0, axis=1, kind="stable"), axis=1)
     counts = (ids >= 0).sum(axis=1)
     for count in np.unique(counts).tolist():
@@ -189,7 +189,7 @@ def neighborhoods(store: Store, block_index: int, start: int, stop: int, joined:
             at = members[first : first + batch]
             chosen = ids[at, :count]
             coordinates: Any = points[np.searchsorted(rows, chosen)].astype(np.float64)
-            yield Batch(at, chosen, coordinates, points[np.searchsorted(rows, own[at])].astype(np.float64))
+            yield Batch(at, chosen, coordinates, points[np.searchsorted(rows, own_ids[at])].astype(np.float64))
 
 
 def _write(

@@ -151,20 +151,20 @@ def choose_sample(
 
 def intrinsic_dimension(distances: npt.NDArray[np.float64]) -> Report | None:
     """The dimension of the data around sampled points, from (s, k) distances to neighbours; None if they have none."""
-    whole = distances[(np.isfinite(distances) & (distances > 0)).all(axis=1)]
-    if distances.shape[1] < 2 or len(whole) < LEAST_POINTS:
+    complete = distances[(np.isfinite(distances) & (distances > 0)).all(axis=1)]
+    if distances.shape[1] < 2 or len(complete) < LEAST_POINTS:
         return None
     try:
-        value, low, high = maximum_likelihood(whole)
+        value, low, high = maximum_likelihood(complete)
     except InputError:  # the neighbours of every point are equally far
         return None
     top = high if np.isfinite(high) else None
-    return {"value": value, "low": low, "high": top, "sample": len(whole), "n_neighbors": distances.shape[1]}
+    return {"value": value, "low": low, "high": top, "sample": len(complete), "n_neighbors": distances.shape[1]}
 
 
-def _without_self(ids: npt.NDArray[np.integer], own: npt.NDArray[np.integer]) -> Ids:
+def _without_self(ids: npt.NDArray[np.integer], own_ids: npt.NDArray[np.integer]) -> Ids:
     """Remove each row's own id from (s, k + 1) ids; if equal points displaced it, remove the farthest id."""
-    keep = ids != own[:, None]
+    keep = ids != own_ids[:, None]
     keep[keep.all(axis=1), -1] = False
     return np.asarray(ids[keep].reshape(len(ids), -1), np.int64)
 

@@ -86,8 +86,8 @@ def one_row_each(config: Config) -> bool:
     each class. With more rows M has one null vector for each component (tests/stages/test_null_spaces.py).
     """
     m, least = config.eigensolver.n_components, config.k_bounds[0]
-    one = {"lle": True, "hessian": m == 1, "ltsa": least == m + 2, "modified": least <= m + 1}
-    return one.get(config.method, False)
+    has_one_row = {"lle": True, "hessian": m == 1, "ltsa": least == m + 2, "modified": least <= m + 1}
+    return has_one_row.get(config.method, False)
 
 
 def analyse_graph(
@@ -116,10 +116,10 @@ def analyse_graph(
     additions = Edges(*(np.concatenate(parts) for parts in zip(*added, strict=True)))
     order = np.argsort(additions.rows, kind="stable")
     for target in range(-(-blocks.n // blocks.size)):
-        own = order[slice(*np.searchsorted(additions.rows[order], blocks.rows(target)))]
+        of_block = order[slice(*np.searchsorted(additions.rows[order], blocks.rows(target)))]
         store.write_bundle(
-            f"_work/additions/{target:05d}", rows=additions.rows[own], neighbors=additions.neighbors[own],
-            distances=additions.distances[own],
+            f"_work/additions/{target:05d}", rows=additions.rows[of_block], neighbors=additions.neighbors[of_block],
+            distances=additions.distances[of_block],
         )  # fmt: skip
     return {
         "k_max": max(repair.max_neighbors, indices.shape[1]),

@@ -68,7 +68,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     else:
         [cells] = yield update_lists.keep_cells(earlier, layout, transform, method)
         n_nearest = earlier.n_nearest
-    n_cells_fitted, kept = cells["n_cells"], {} if earlier is None else {"kept": earlier.n_input}
+    n_cells_fitted, kept_parameter = cells["n_cells"], {} if earlier is None else {"kept": earlier.n_input}
     shard_bytes = partial(
         sort_bytes,
         row_in=row_in,
@@ -80,7 +80,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     )
     together = blocks_together(layout, shard_bytes)
     shard = together * block_size
-    first = kept.get("kept", 0) // shard  # earlier shards would hold no new rows
+    first = kept_parameter.get("kept", 0) // shard  # earlier shards would hold no new rows
     n_shards, rows_sorted = -(-n // shard) - first, n - first * shard
 
     if n_shards:
@@ -90,7 +90,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             "sort",
             sort_block,
             n_shards,
-            Decides({"n_nearest": n_nearest, "blocks": Blocks(n, shard), **prepared, **kept}),
+            Decides({"n_nearest": n_nearest, "blocks": Blocks(n, shard), **prepared, **kept_parameter}),
             Runs(shard_bytes(block_size=shard)),
             Writes(arrays=(*planned(SORTED, rows_sorted, shard, layout, dtype, n_nearest), counts)),
         )
@@ -100,7 +100,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def find_cells_step(config: Config, layout: Layout, prepared: Json) -> Step:
-    wanted, widest = n_cells(layout.n_points), max(layout.n_features, layout.n_features_input)
+    n_wanted, widest = n_cells(layout.n_points), max(layout.n_features, layout.n_features_input)
     row = layout.n_features_input * np.dtype(layout.dtype).itemsize
     n_bytes = find_cells_bytes(sample=layout.input_blocks() * sampled_per_block(layout), row=row, d=widest)
     seed = config.neighbors.seed
@@ -109,10 +109,10 @@ def find_cells_step(config: Config, layout: Layout, prepared: Json) -> Step:
         "find_cells",
         find_cells,
         1,
-        Decides({"n_cells": wanted, "n_blocks": layout.input_blocks(), "seed": seed, **prepared}),
+        Decides({"n_cells": n_wanted, "n_blocks": layout.input_blocks(), "seed": seed, **prepared}),
         Runs(n_bytes, place=WHOLE_DATA),
-        Writes((), ("_work/cells.npz",), disk_costs.cells(n_cells=wanted, d=layout.n_features)),
-        expected=lambda b: {"n_cells": wanted},
+        Writes((), ("_work/cells.npz",), disk_costs.cells(n_cells=n_wanted, d=layout.n_features)),
+        expected=lambda b: {"n_cells": n_wanted},
     )
 
 
@@ -220,10 +220,10 @@ def gather_block(store: Store, block_index: int, blocks: Blocks, kept: int = 0, 
     cells = cells_between(store, first - kept, stop - kept)
     block_size = int(store.array(array_specs.SORTED_INDEX.name).attrs["block"])  # type: ignore[arg-type]
     moves = []
-    for b, before in enumerate(cells.before.tolist()):
+    for b, n_earlier in enumerate(cells.n_earlier.tolist()):
         move = slice_of_shard(cells.counts, b, first - kept - cells.first_row, stop - kept - cells.first_row)
         if move is not None:
-            moves.append(move._replace(first=move.first + before, past=move.past + before))
+            moves.append(move._replace(first=move.first + n_earlier, past=move.past + n_earlier))
     for spec, source in zip(GATHERED, SORTED, strict=True):
         array = store.array(source.name)
         rows = np.empty((stop - start, *array.shape[1:]), array.dtype)
@@ -267,7 +267,7 @@ class Cells(NamedTuple):
     """Row of the internal order at which the first of these cells begins."""
     counts: npt.NDArray[np.int64]
     """(input blocks, c) points of each of these cells in each input block."""
-    before: npt.NDArray[np.int64]
+    n_earlier: npt.NDArray[np.int64]
     """(input blocks,) points of earlier cells in each input block."""
 
 
@@ -278,12 +278,12 @@ def cells_between(store: Store, start: int, stop: int) -> Cells:
                for first in range(0, n_blocks, task_costs.COUNTED_BLOCKS)]  # fmt: skip
     ends = np.cumsum(sum(store.read(array_specs.CELL_COUNTS.name, *batch).sum(axis=0) for batch in batches))
     first, past = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(ends, stop)) + 1
-    counts, before = [], []
+    counts, n_earlier = [], []
     for batch in batches:
         read = store.read(array_specs.CELL_COUNTS.name, *batch)
         counts.append(read[:, first:past].copy())
-        before.append(read[:, :first].sum(axis=1))
-    return Cells(int(ends[first - 1]) if first else 0, np.concatenate(counts), np.concatenate(before))
+        n_earlier.append(read[:, :first].sum(axis=1))
+    return Cells(int(ends[first - 1]) if first else 0, np.concatenate(counts), np.concatenate(n_earlier))
 
 
 class Move(NamedTuple):
@@ -301,18 +301,18 @@ def slice_of_shard(counts: npt.NDArray[np.int64], source_block: int, start: int,
     Internal order is by cell, then by input block, then by input row. A shard is sorted by cell. None if the block has
     no rows of this shard.
     """
-    own = counts[source_block]
+    own_counts = counts[source_block]
     cell_start = np.cumsum(counts.sum(axis=0)) - counts.sum(axis=0)
     target = cell_start + counts[:source_block].sum(axis=0)
-    low, high = np.maximum(target, start), np.minimum(target + own, stop)
-    taken = np.maximum(high - low, 0)
-    if not taken.any():
+    low, high = np.maximum(target, start), np.minimum(target + own_counts, stop)
+    n_taken = np.maximum(high - low, 0)
+    if not n_taken.any():
         return None
-    cell = int(np.flatnonzero(taken)[0])
-    first = int(own[:cell].sum() + low[cell] - target[cell])
-    total = int(taken.sum())
-    within = np.arange(total) - np.repeat(np.cumsum(taken) - taken, taken)
-    return Move(source_block, first, first + total, np.repeat(low - start, taken) + within)
+    cell = int(np.flatnonzero(n_taken)[0])
+    first = int(own_counts[:cell].sum() + low[cell] - target[cell])
+    total = int(n_taken.sum())
+    within = np.arange(total) - np.repeat(np.cumsum(n_taken) - n_taken, n_taken)
+    return Move(source_block, first, first + total, np.repeat(low - start, n_taken) + within)
 
 
 def _prepared(store: Store, fitted: bool, unit: bool, points: Array) -> tuple[Array, npt.NDArray[np.bool_]]:

@@ -76,7 +76,7 @@ def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
         return []
     described = reports[0].report
     label = label_name(store.attributes()["config"]["input"], described["kind"])
-    first, *others = store.gather(array_specs.LABEL.name, rows).T
+    first, *further = store.gather(array_specs.LABEL.name, rows).T
     columns = [Column("label", label, first)]
     if described["kind"] == "categorical":
         names = described["names"]
@@ -86,7 +86,7 @@ def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
         else:
             codes = np.nan_to_num(first, nan=-1.0).astype(np.int64)
         columns = [Column("label", label, np.where(codes < len(names), codes, -1), names)]
-    return columns + [Column(f"label{j}", f"{label} {j}", values) for j, values in enumerate(others, 2)]
+    return columns + [Column(f"label{j}", f"{label} {j}", values) for j, values in enumerate(further, 2)]
 
 
 def _reconstruction_error(store: Store, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

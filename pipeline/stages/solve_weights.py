@@ -49,14 +49,14 @@ def solve_block(store: Store, block_index: int, reg: float, rule: str, blocks: B
     start, stop = blocks.rows(block_index)
     indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
     rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, indices)
-    own = np.searchsorted(rows, np.arange(start, stop))
+    own_positions = np.searchsorted(rows, np.arange(start, stop))
     weights = np.empty(indices.shape, np.float64)
     squared_error, zero_trace = 0.0, 0
     batch = max(1, BATCH_BYTES // (8 * indices.shape[1] * (points.shape[1] + indices.shape[1])))
-    for first in range(0, len(own), batch):
+    for first in range(0, len(own_positions), batch):
         part = slice(first, first + batch)
         neighbors = np.searchsorted(rows, indices[part])  # empty slots get position 0; they are not valid
-        solved = barycenter_weights(points[own[part]], points[neighbors], indices[part] >= 0, reg, rule)
+        solved = barycenter_weights(points[own_positions[part]], points[neighbors], indices[part] >= 0, reg, rule)
         weights[part] = solved.weights
         squared_error += float(solved.squared_error.sum())
         zero_trace += int(solved.zero_trace.sum())
@@ -74,13 +74,13 @@ def measure_block(store: Store, block_index: int, blocks: Blocks) -> Report:
         store.read(spec.name, start, stop) for spec in (array_specs.NEIGHBOR_INDICES, array_specs.WEIGHTS)
     )
     rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, indices)
-    own = np.searchsorted(rows, np.arange(start, stop))
-    errors = np.empty(len(own))
+    own_positions = np.searchsorted(rows, np.arange(start, stop))
+    errors = np.empty(len(own_positions))
     batch = max(1, BATCH_BYTES // (8 * indices.shape[1] * points.shape[1]))
-    for first in range(0, len(own), batch):
+    for first in range(0, len(own_positions), batch):
         part = slice(first, first + batch)
         neighbors = np.searchsorted(rows, indices[part])  # empty slots get position 0; their weight is 0
-        offsets = np.subtract(points[neighbors], points[own[part], None, :], dtype=np.float64)
+        offsets = np.subtract(points[neighbors], points[own_positions[part], None, :], dtype=np.float64)
         residuals = (weights[part, None, :] @ offsets)[:, 0, :]  # residual, as the weights of a point sum to 1
         errors[part] = np.einsum("bd,bd->b", residuals, residuals)
     store.write(array_specs.RECONSTRUCTION_ERROR.name, start, errors)

@@ -83,11 +83,11 @@ def write_report(store: Store, block_index: int, pictures: bool = True, stopped:
     return {}
 
 
-def write_metrics(store: Store, seconds: float, done: Collection[tuple[str, str]], reason: str) -> None:
+def write_metrics(store: Store, seconds: float, finished_steps: Collection[tuple[str, str]], reason: str) -> None:
     """Write metrics.json of a run that ended before its report, from the finished steps; delete an earlier report."""
     checkpoint.forget_step(store, "write_report", "write")
     store.objects.delete("report")
-    collected = gather_metrics(store, done, {"stage": None, "running": False, "reason": reason})
+    collected = gather_metrics(store, finished_steps, {"stage": None, "running": False, "reason": reason})
     store.put_json("report/metrics.json", {**collected, "seconds_of_this_run": round(seconds, 3)})
     current_config.metrics_written(store)
 
@@ -110,7 +110,7 @@ def gather_metrics(
 def _reports(store: Store, among: Collection[tuple[str, str]] | None) -> metrics.Reports:
     """Reports of the steps that belong to the store's config; only those in `among`, if given."""
     current = current_config.current_steps(store)
-    return {key: done for key, done in checkpoint.read_reports(store).items()
+    return {key: block_reports for key, block_reports in checkpoint.read_reports(store).items()
             if key in current and (among is None or key in among)}  # fmt: skip
 
 
@@ -151,12 +151,12 @@ def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> 
 
     rows = _shown_rows(store, MAX_POINTS)
     component = store.gather(array_specs.COMPONENT.name, rows)
-    shown = np.isfinite(store.gather(array_specs.EMBEDDING.name, rows)).all(axis=1)
+    is_shown = np.isfinite(store.gather(array_specs.EMBEDDING.name, rows)).all(axis=1)
     if component.max(initial=-1) > 0:
-        shown &= component >= 0  # for placed rows (-2) the store does not record the component of their coordinates
+        is_shown &= component >= 0  # for placed rows (-2) the store does not record the component of their coordinates
     n_rows = store.array(array_specs.COMPONENT.name).shape[0]
-    n_shown = int(shown.sum()) if len(rows) == n_rows else n_rows - collected["invalid_dropped"]
-    sample = even_sample(rows[shown])
+    n_shown = int(is_shown.sum()) if len(rows) == n_rows else n_rows - collected["invalid_dropped"]
+    sample = even_sample(rows[is_shown])
     ids = stored_ids(store)
     texts = None if ids is None else RowTexts(ids.name, ids.gather(sample))
     page = ExplorerPage(figure_title(config, collected), sample, page_columns(store, sample), n_rows, n_shown, texts)

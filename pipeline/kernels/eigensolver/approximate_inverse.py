@@ -114,8 +114,10 @@ class ApproximateInverse:
     def efficiency(self, value: float, vector: F64) -> float:
         """Approximate eigenvalue of T M for a Ritz vector (n,) and its value; 1 if T is the exact inverse of M."""
         if self.form == "normal":
-            rest = polynomial.residual_at(self._roots, np.array([value / float(np.square(vector) @ self._diagonal)]))
-            return float(abs(1 - rest[0]))
+            residual = polynomial.residual_at(
+                self._roots, np.array([value / float(np.square(vector) @ self._diagonal)])
+            )
+            return float(abs(1 - residual[0]))
         return float((1 - polynomial.residual_at(self._roots, np.array([np.sqrt(max(value, 0.0))]))[0]) ** 2)
 
     def least_products(self, values: F64, n_wanted: int) -> float:
@@ -198,9 +200,9 @@ class ApproximateInverse:
                 roots = polynomial.stable_roots(polynomial.harmonic_ritz_values(part))
                 start = self._factor @ (self._start - self._start.mean())
                 start /= np.linalg.norm(start)
-                rest = self._operator.approximate_inverse(start[:, None], roots, "factor")[1]
+                remainder = self._operator.approximate_inverse(start[:, None], roots, "factor")[1]
                 residual = polynomial.gmres_residual(part)
-                if not np.linalg.norm(rest) <= UNSTABLE * max(residual, polynomial.SOLVED):
+                if not np.linalg.norm(remainder) <= UNSTABLE * max(residual, polynomial.SOLVED):
                     roots = roots[:0]
             self._polynomials[degree] = roots
         cached = self._polynomials[degree]
@@ -208,11 +210,11 @@ class ApproximateInverse:
 
     def _left_null_vector(self) -> F64:
         """Left null vector u (n,) of A, A' u = 0 approximately: r(A') applied twice to the constant."""
-        left = np.ones((self._factor.shape[0], 1))
+        null_vector = np.ones((self._factor.shape[0], 1))
         for _ in range(2):
-            left = self._operator.approximate_inverse(left, self._roots, "transposed")[1]
-            left /= np.linalg.norm(left)
-        return np.asarray(left[:, 0])
+            null_vector = self._operator.approximate_inverse(null_vector, self._roots, "transposed")[1]
+            null_vector /= np.linalg.norm(null_vector)
+        return np.asarray(null_vector[:, 0])
 
     def _adapt_normal(self, low: float) -> None:
         low = max(low, self._largest * (GROWTH / 2 / MAX_DEGREE) ** 2)

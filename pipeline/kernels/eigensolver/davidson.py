@@ -36,7 +36,7 @@ class SubspaceState(NamedTuple):
     """Steps, each of which adds a block to the basis."""
     errors: F64
     """(m,) ``Davidson.errors`` after the last step; ones before the first step."""
-    before: F64
+    previous_values: F64
     """(m,) Ritz values one step earlier."""
     hessenberg: F64
     """``ApproximateInverse.hessenberg``."""
@@ -97,8 +97,8 @@ class _Basis:
         """
         turn = self._turn[:, :n_pairs]
         images = self._images[:, : self.used] @ turn
-        right = np.linalg.svd(np.linalg.qr(images, mode="r"))[2][::-1].T
-        vectors, images = self.columns @ (turn @ right), images @ right
+        right_vectors = np.linalg.svd(np.linalg.qr(images, mode="r"))[2][::-1].T
+        vectors, images = self.columns @ (turn @ right_vectors), images @ right_vectors
         values = np.einsum("ij,ij->j", images, images)
         return RitzPairs(values, vectors), multiply(self._factor.T, images) - vectors * values
 
@@ -180,34 +180,34 @@ def lowest_pairs(
     """
     width = min(block_width(n_wanted), len(state.values))
     basis = _Basis(factor, max_columns, state.values, state.vectors)
-    before, errors, n_degrees, n_steps = state.before, state.errors, state.n_degrees, state.n_steps
+    previous_values, errors, n_degrees, n_steps = state.previous_values, state.errors, state.n_degrees, state.n_steps
     guard, restarted = min(n_wanted, width - 1), True
     while True:
         inverse.adapt(basis.values, basis.vector, n_wanted, width, n_degrees)
         if restarted:
             counts = n_degrees, n_steps
-            state = SubspaceState(basis.values, basis.columns, *counts, errors, before, inverse.hessenberg)
+            state = SubspaceState(basis.values, basis.columns, *counts, errors, previous_values, inverse.hessenberg)
             steps = 1 + (max_columns - basis.used) // width
             each_restart(state, n_degrees + steps * inverse.degree > max_degrees)
         pairs, residuals = basis.lowest(width)
-        wanted = pairs.lowest(n_wanted)
-        settled = tolerances.settled(before, wanted.values)
+        values = pairs.lowest(n_wanted).values
+        settled = tolerances.settled(previous_values, values)
         norms = np.linalg.norm(residuals[:, :n_wanted], axis=0)
-        relative = norms / np.maximum(wanted.values, TINY)
+        relative = norms / np.maximum(values, TINY)
         hopeless = impatient and inverse.least_products(basis.values, n_wanted) > max_degrees
         at_limit = n_degrees + inverse.degree > max_degrees or hopeless
-        if at_limit or (not flat and tolerances.has_null_vector(wanted.values)):
+        if at_limit or (not flat and tolerances.has_null_vector(values)):
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit)
         corrections = inverse.apply(residuals)
         n_degrees += inverse.degree
         # residuals are orthogonal to the basis, so errors point to eigenvectors above the requested ones
         efficiency = inverse.efficiency(pairs.values[guard], pairs.vectors[:, guard])
         errors = np.linalg.norm(corrections[:, :n_wanted], axis=0) / np.clip(efficiency, TINY, 1.0)
-        each_step(n_degrees, wanted.values, relative, errors)
-        good = tolerances.met_by_vectors(errors, wanted.values) and tolerances.met_by_residuals(relative, wanted.values)
+        each_step(n_degrees, values, relative, errors)
+        good = tolerances.met_by_vectors(errors, values) and tolerances.met_by_residuals(relative, values)
         if good and settled:
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit=False)
-        before, n_steps = wanted.values, n_steps + 1
+        previous_values, n_steps = values, n_steps + 1
         lengths = np.linalg.norm(corrections, axis=0)
         basis.grow(orthonormalise(corrections / np.maximum(lengths, TINY), basis.columns, null))
         restarted = basis.used + width > max_columns

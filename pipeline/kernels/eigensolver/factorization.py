@@ -46,8 +46,8 @@ class Factorization(Protocol):
     def factor(self) -> None:
         """Compute the factor. Raises: NotEnoughMemory, FactorizationError."""
 
-    def solve(self, right: F64, transposed: bool) -> F64:
-        """Solve for all columns of ``right`` (n, m) at once."""
+    def solve(self, rhs: F64, transposed: bool) -> F64:
+        """Solve for all columns of ``rhs`` (n, m) at once."""
 
     def release(self) -> None:
         """Free the memory."""
@@ -81,9 +81,9 @@ class SuperLU:
         except RuntimeError as error:
             raise FactorizationError(f"SuperLU on {self._matrix.shape[0]:,} rows: {error}") from error
 
-    def solve(self, right: F64, transposed: bool) -> F64:
-        """Solve for all columns of ``right`` (n, m) at once."""
-        solution: F64 = self._factor.solve(np.asarray(right), "T" if transposed else "N")
+    def solve(self, rhs: F64, transposed: bool) -> F64:
+        """Solve for all columns of ``rhs`` (n, m) at once."""
+        solution: F64 = self._factor.solve(np.asarray(rhs), "T" if transposed else "N")
         return solution
 
     def release(self) -> None:
@@ -101,17 +101,17 @@ def analyse(
     """
     if not pardiso.is_available():
         return SuperLU(matrix)
-    known = analyses.load(key) if key else None
-    if known is not None and len(known.permutation) != matrix.shape[0]:
-        known = None
+    earlier_analysis = analyses.load(key) if key else None
+    if earlier_analysis is not None and len(earlier_analysis.permutation) != matrix.shape[0]:
+        earlier_analysis = None
     triangle = matrix if matrix_type == pardiso.GENERAL else _upper(matrix)
     few_rows = matrix.shape[0] < ONE_THREAD_ROWS
-    is_small = few_rows and (known is None or known.size.gflop < ONE_THREAD_GFLOP)
-    factorization = pardiso.Pardiso(triangle, matrix_type, 1 if is_small else n_threads, known)
+    is_small = few_rows and (earlier_analysis is None or earlier_analysis.size.gflop < ONE_THREAD_GFLOP)
+    factorization = pardiso.Pardiso(triangle, matrix_type, 1 if is_small else n_threads, earlier_analysis)
     if is_small and n_threads > 1 and factorization.size.gflop >= ONE_THREAD_GFLOP:
         factorization.release()  # PARDISO cannot change the number of threads after its analysis
-        factorization = pardiso.Pardiso(triangle, matrix_type, n_threads, known)
-    if key and known is None:
+        factorization = pardiso.Pardiso(triangle, matrix_type, n_threads, earlier_analysis)
+    if key and earlier_analysis is None:
         analyses.keep(key, Analysis(factorization.size, factorization.wide, factorization.permutation))
     return factorization
 
@@ -140,8 +140,8 @@ class PseudoInverse(ABC):
         self._factorization.factor()
 
     @abstractmethod
-    def apply(self, right: F64) -> F64:
-        """M^+ applied to all columns of ``right`` (n, m), after projection onto the complement of the null vector."""
+    def apply(self, rhs: F64) -> F64:
+        """M^+ applied to all columns of ``rhs`` (n, m), after projection onto the complement of the null vector."""
 
 
 class PinnedLU(PseudoInverse):
@@ -174,20 +174,20 @@ class PinnedLU(PseudoInverse):
             FactorizationError: A_p is singular: the pin is outside the closed class, or there are several classes.
         """
         self._factorization.factor()
-        left = -self._factorization.solve(self._pinned_row[:, None], transposed=True)[:, 0]
-        left[self._pin] += 1.0
-        length = float(np.linalg.norm(left))
+        left_null = -self._factorization.solve(self._pinned_row[:, None], transposed=True)[:, 0]
+        left_null[self._pin] += 1.0
+        length = float(np.linalg.norm(left_null))
         # before scaling u is exactly 1 at the pin; a singular A_p makes the other entries very large
         if not np.isfinite(length) or length > 1e-2 / np.finfo(np.float64).eps:
             raise FactorizationError(
                 f"I - W pinned at point {self._pin} is singular: the pin must lie in the one closed class of the "
                 "neighbour graph; set neighbors.reverse to auto so that there is only one"
             )
-        self._left = left / length
+        self._left = left_null / length
 
-    def apply(self, right: F64) -> F64:
-        """M^+ applied to all columns of ``right`` (n, m), after projection onto the complement of the null vector."""
-        half = self._factorization.solve(right - right.mean(axis=0), transposed=True)
+    def apply(self, rhs: F64) -> F64:
+        """M^+ applied to all columns of ``rhs`` (n, m), after projection onto the complement of the null vector."""
+        half = self._factorization.solve(rhs - rhs.mean(axis=0), transposed=True)
         half -= np.outer(self._left, self._left @ half)
         # row p of A_p only determines the mean of the solution, which is subtracted below
         solution = self._factorization.solve(half, transposed=False)
@@ -233,11 +233,11 @@ class PinnedCholesky(PseudoInverse):
                 "rounding errors (1e-16 of the largest), or the neighbour graph has several closed classes"
             ) from error
 
-    def apply(self, right: F64) -> F64:
-        """M^+ applied to all columns of ``right`` (n, m), after projection onto the complement of the null vector."""
-        right = off_null(right, self._null)
-        right[self._pin] = 0.0
-        return take_off_null(self._factorization.solve(right, transposed=False), self._null)
+    def apply(self, rhs: F64) -> F64:
+        """M^+ applied to all columns of ``rhs`` (n, m), after projection onto the complement of the null vector."""
+        rhs = off_null(rhs, self._null)
+        rhs[self._pin] = 0.0
+        return take_off_null(self._factorization.solve(rhs, transposed=False), self._null)
 
 
 class ShiftedFactor(PseudoInverse):
@@ -269,9 +269,9 @@ class ShiftedFactor(PseudoInverse):
                 "below all of them: set it to 0, which pins one point instead of shifting"
             )
 
-    def apply(self, right: F64) -> F64:
-        """(M - sigma I)^-1 applied to all columns of ``right`` (n, m), after projection off the null vector."""
-        solution = self._factorization.solve(off_null(right, self._null), transposed=False)
+    def apply(self, rhs: F64) -> F64:
+        """(M - sigma I)^-1 applied to all columns of ``rhs`` (n, m), after projection off the null vector."""
+        solution = self._factorization.solve(off_null(rhs, self._null), transposed=False)
         return take_off_null(solution, self._null)
 
 

@@ -78,8 +78,8 @@ def _of_factor(
 
 
 def _square_size(factor: csr_array, pin: int, n_threads: int, analyses: Analyses) -> tuple[FactorSize, str]:
-    if (known := analyses.load(analysis_key(factor, pardiso.GENERAL, pin, n_threads))) is not None:
-        return known.size, "an earlier analysis"
+    if (earlier := analyses.load(analysis_key(factor, pardiso.GENERAL, pin, n_threads))) is not None:
+        return earlier.size, "an earlier analysis"
     size = factor_cost.extrapolated(factor, pardiso.GENERAL, pin, n_threads)
     if size is not None:
         return size, "pieces"
@@ -88,8 +88,8 @@ def _square_size(factor: csr_array, pin: int, n_threads: int, analyses: Analyses
 
 
 def _symmetric_size(cost_matrix: csr_array, pin: int, n_threads: int, analyses: Analyses) -> tuple[FactorSize, str]:
-    if (known := analyses.load(analysis_key(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads))) is not None:
-        return known.size, "an earlier analysis"
+    if (earlier := analyses.load(analysis_key(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads))) is not None:
+        return earlier.size, "an earlier analysis"
     size = factor_cost.extrapolated(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads)
     if size is not None:
         return size, "pieces"

@@ -212,7 +212,7 @@ def krylov_size(factor: csr_array, m: int, size: FactorSize) -> tuple[int, int, 
     return width, columns, _bytes(factor) + size.n_bytes + 8 * (columns * (n + rows) + 12 * width * n)
 
 
-def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
+def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
     """Build the Krylov space of the inverse, take the singular values of A on it, and correct the vectors."""
     m = problem.n_vectors
     width, columns, predicted = krylov_size(problem.factor, m, inverse.size)
@@ -221,11 +221,11 @@ def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) 
     if seconds > problem.max_factor_seconds:
         raise LongFactorization(name, seconds)
     watch, size = Watch(name, problem.hooks.progress), f"{inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop"
-    watch.begin(f"{what}, {size}, {gib(predicted)}", seconds=seconds)
+    watch.begin(f"{factor_name}, {size}, {gib(predicted)}", seconds=seconds)
     inverse.factor()
     apply = _finite(inverse.apply)
     limit, tol = MAX_CYCLES * width * (1 + m // 8), problem.tolerances.tol
-    watch.begin(f"solves with the {what} for {width} vectors", limit // width)
+    watch.begin(f"solves with the {factor_name} for {width} vectors", limit // width)
     space = block_lanczos(
         apply, _start_block(problem, width), m, columns, tol, limit, problem.null,
         lambda n_applied, errors: watch.step(n_applied // width, errors, np.full(len(errors), tol)),
@@ -233,10 +233,10 @@ def _by_inverse(name: str, what: str, inverse: PseudoInverse, problem: Problem) 
     pairs, errors, n_refinements = _corrected(
         inverse, problem, rayleigh_ritz(problem.factor, space.basis, min(m, space.basis.shape[1]))
     )
-    own = 1 / np.maximum(np.abs(space.values), TINY) + inverse.sigma
-    lost = float(np.abs(own / np.maximum(pairs.values, TINY) - 1).max())
+    krylov_values = 1 / np.maximum(np.abs(space.values), TINY) + inverse.sigma
+    lost = float(np.abs(krylov_values / np.maximum(pairs.values, TINY) - 1).max())
     reason = (
-        f"{name}: {what}, {size}, about {seconds:.0f} s, "
+        f"{name}: {factor_name}, {size}, about {seconds:.0f} s, "
         f"{gib(predicted)} of {gib(problem.max_memory)} allowed; "
         f"the eigenvalues of the Krylov space differ from ||A v||^2 by {lost:.0e}"
     )
@@ -249,17 +249,17 @@ def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tu
 
     Each correction is a step of inverse iteration, in a form where rounding errors are relative to the correction.
     """
-    tolerances, before = problem.tolerances, np.full_like(pairs.values, np.inf)
+    tolerances, previous_values = problem.tolerances, np.full_like(pairs.values, np.inf)
     for n_done in range(MAX_REFINEMENTS + 1):
         residuals = residual_vectors(problem.factor, pairs)
         correction = inverse.apply(residuals)
         values = np.maximum(pairs.values, TINY)
         errors = np.linalg.norm(correction, axis=0) * np.maximum(1.0 - inverse.sigma / values, 1.0)
         small = tolerances.met_by_residuals(np.linalg.norm(residuals, axis=0) / values, values)
-        good = small and tolerances.met_by_vectors(errors, values) and tolerances.settled(before, values)
+        good = small and tolerances.met_by_vectors(errors, values) and tolerances.settled(previous_values, values)
         if good or n_done == MAX_REFINEMENTS:
             break
-        before = values
+        previous_values = values
         basis = orthonormalise(pairs.vectors - correction, correction[:, :0], problem.null)
         pairs = rayleigh_ritz(problem.factor, basis, problem.n_vectors)
     return pairs, errors, n_done
@@ -295,8 +295,8 @@ def _start_block(problem: Problem, width: int) -> F64:
     """The given approximations, filled up with random columns that are the same in every run: (n, width)."""
     block = np.random.default_rng(SEED).standard_normal((problem.n, width))
     if problem.start is not None:
-        given = problem.start[:, :width]
-        block[:, : given.shape[1]] = given
+        start_columns = problem.start[:, :width]
+        block[:, : start_columns.shape[1]] = start_columns
     return block
 
 

@@ -53,24 +53,24 @@ class NormalOperator:
         """See ``Operator``."""
         from .row_products import advance_rows, multiply_rows  # noqa: PLC0415 (numba, a quarter of a second)
 
-        rest = np.array(block, order="C")
-        total, auxiliary, spare = np.zeros_like(rest), np.empty_like(rest), np.empty_like(rest)
+        residual = np.array(block, order="C")
+        total, auxiliary, spare = np.zeros_like(residual), np.empty_like(residual), np.empty_like(residual)
         half = np.empty((self.shape[0] if matrix == "normal" else 0, block.shape[1]))
         last, cuts = (
             (self._forward, self._forward_cuts) if matrix == "factor" else (self._backward, self._backward_cuts)
         )
         for product in products(roots):
-            x = auxiliary if product.from_auxiliary else rest
+            x = auxiliary if product.from_auxiliary else residual
             if matrix == "normal":
                 a = self._forward
                 self._run(multiply_rows, self._forward_cuts, (a.indptr, a.indices, a.data, x, half))
                 x = half
             out = auxiliary if product.to_auxiliary else spare
-            arguments = (last.indptr, last.indices, last.data, x, rest, out, total, np.array(product.factors))
+            arguments = (last.indptr, last.indices, last.data, x, residual, out, total, np.array(product.factors))
             self._run(advance_rows, cuts, arguments)
             if not product.to_auxiliary:
-                rest, spare = spare, rest
-        return total, rest
+                residual, spare = spare, residual
+        return total, residual
 
     def _run(self, kernel: Callable[..., None], cuts: npt.NDArray[np.int64], arguments: tuple[Any, ...]) -> None:
         parts = [self._pool.submit(kernel, *arguments, first, past) for first, past in pairwise(cuts)]

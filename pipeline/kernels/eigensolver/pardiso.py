@@ -96,11 +96,11 @@ def is_available() -> bool:
 @contextmanager
 def _mkl_threads(library: Any, n_threads: int) -> Iterator[None]:
     # sets the count for this thread only: it overrides the environment (workers have one thread), not other threads
-    before = library.MKL_Set_Num_Threads_Local(n_threads)
+    n_before = library.MKL_Set_Num_Threads_Local(n_threads)
     try:
         yield
     finally:
-        library.MKL_Set_Num_Threads_Local(before)
+        library.MKL_Set_Num_Threads_Local(n_before)
 
 
 def _iparm(matrix_type: int, n_threads: int, dtype: type[np.signedinteger[Any]]) -> npt.NDArray[Any]:
@@ -124,12 +124,12 @@ class Pardiso:
 
     def __init__(
         self, matrix: csr_array, matrix_type: int, n_threads: int,
-        known: tuple[FactorSize, bool, npt.NDArray[np.integer[Any]]] | None = None,
+        earlier_analysis: tuple[FactorSize, bool, npt.NDArray[np.integer[Any]]] | None = None,
     ) -> None:  # fmt: skip
         """Analyse a square canonical CSR matrix, float64 (n, n); symmetric types need the upper triangle only.
 
-        The data array is shared, not copied: it must not change until ``release``. ``known`` is the size, ``wide`` and
-        ``permutation`` of an earlier analysis of the same matrix; ``factor`` then does the rest of the analysis.
+        The data array is shared, not copied: it must not change until ``release``. ``earlier_analysis`` is the size,
+        ``wide`` and ``permutation`` of an analysis of the same matrix; ``factor`` then does the rest of the analysis.
 
         Raises: NotEnoughMemory, FactorizationError.
         """
@@ -140,10 +140,10 @@ class Pardiso:
             raise FactorizationError("the matrix is singular: a row has no entries")
         self._n, self._type, self._n_threads = matrix.shape[0], matrix_type, n_threads
         self._data = np.ascontiguousarray(matrix.data, dtype=np.float64)
-        self._handle, self._matrix = np.zeros(64, np.int64), None if known is None else matrix
+        self._handle, self._matrix = np.zeros(64, np.int64), None if earlier_analysis is None else matrix
         self._int: type[np.signedinteger[Any]] = np.int32
-        if known is not None:
-            self.size, wide, self.permutation = known
+        if earlier_analysis is not None:
+            self.size, wide, self.permutation = earlier_analysis
             self._int = np.int64 if wide else np.int32
             return
         self.size = self._analyse(matrix, np.int64 if matrix.nnz >= 2**31 else np.int32)
@@ -163,15 +163,15 @@ class Pardiso:
             self._matrix = None
         self._call(FACTOR)
 
-    def solve(self, right: F64, transposed: bool) -> F64:
-        """Solve for all columns of ``right`` (n, m) at once, with the matrix or its transpose.
+    def solve(self, rhs: F64, transposed: bool) -> F64:
+        """Solve for all columns of ``rhs`` (n, m) at once, with the matrix or its transpose.
 
         Eight columns take about twice the time of one, because the factor is read once for all of them.
         """
-        right = np.asfortranarray(right)
-        solution = np.empty_like(right, order="F")
+        rhs = np.asfortranarray(rhs)
+        solution = np.empty_like(rhs, order="F")
         self._iparm[11] = 2 if transposed else 0
-        self._call(SOLVE, right, solution)
+        self._call(SOLVE, rhs, solution)
         return solution
 
     @property
@@ -216,14 +216,14 @@ class Pardiso:
         # a 32-bit count is negative above 2^31 and positive again above 2^32, when the factor needs at least 16 GiB
         return self.size.nnz < 0 or self.size.n_bytes >= 2**34
 
-    def _call(self, phase: int, right: F64 | None = None, solution: F64 | None = None) -> None:
-        n_right = 1 if right is None else right.shape[1]
-        numbers = [np.array([v], self._int) for v in (1, 1, self._type, phase, self._n, n_right, 0, 0)]
+    def _call(self, phase: int, rhs: F64 | None = None, solution: F64 | None = None) -> None:
+        n_rhs = 1 if rhs is None else rhs.shape[1]
+        numbers = [np.array([v], self._int) for v in (1, 1, self._type, phase, self._n, n_rhs, 0, 0)]
         maxfct, mnum, mtype, phase_, n, nrhs, silent, error = numbers
         arguments = [self._handle, maxfct, mnum, mtype, phase_, n, self._data, self._indptr, self._indices]
         arguments += [self.permutation, nrhs, self._iparm, silent]
         addresses = [ctypes.c_void_p(a.ctypes.data) for a in arguments]
-        vectors = [ctypes.c_void_p(None if a is None else a.ctypes.data) for a in (right, solution)]
+        vectors = [ctypes.c_void_p(None if a is None else a.ctypes.data) for a in (rhs, solution)]
         with _mkl_threads(self._mkl, self._n_threads):
             self._function(*addresses, *vectors, ctypes.c_void_p(error.ctypes.data))
         if error[0] != 0 and phase != RELEASE:

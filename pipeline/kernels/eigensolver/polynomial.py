@@ -29,16 +29,16 @@ REAL = 1e-10
 
 
 class Product(NamedTuple):
-    """One product with B: out = f0 B x + f1 rest, total += f2 out + f3 rest, where x is ``rest`` or ``auxiliary``."""
+    """One product with B: out = f0 B x + f1 r, total += f2 out + f3 r, where x is the residual r or the auxiliary."""
 
     from_auxiliary: bool
     to_auxiliary: bool
-    """Whether ``out`` is the new ``auxiliary`` or the new ``rest``."""
+    """Whether ``out`` is the new auxiliary or the new residual."""
     factors: tuple[float, float, float, float]
 
 
 def products(roots: C128) -> Iterator[Product]:
-    """The products that map rest = x, total = 0 to rest = r(B) x, total = p(B) x; a complex pair needs two products."""
+    """The products that map residual = x, total = 0 to r(B) x and p(B) x; a complex pair needs two products."""
     for root in roots:
         if abs(root.imag) <= REAL:
             inverse = 1 / float(root.real)

@@ -67,12 +67,12 @@ class Tolerances(NamedTuple):
         """Whether the residuals ||M v - lambda v|| / lambda are small enough."""
         return bool((residuals <= self.residual_bounds(values)).all())
 
-    def settled(self, before: F64, values: F64) -> bool:
+    def settled(self, previous_values: F64, values: F64) -> bool:
         """Whether the last step changed no eigenvalue, or one has become zero.
 
         The eigenvalue of a second null vector decreases step by step, so it would be plausible before it reaches zero.
         """
-        unchanged = np.abs(before - values) <= UNSETTLED * values
+        unchanged = np.abs(previous_values - values) <= UNSETTLED * values
         return bool(unchanged.all()) or self.has_null_vector(values)
 
     def has_null_vector(self, values: F64) -> bool:
@@ -87,17 +87,17 @@ def largest_eigenvalue(factor: csr_array, seed: int) -> float:
     """
     vector = np.random.default_rng(seed).standard_normal(factor.shape[1])
     vector /= np.linalg.norm(vector)
-    before, length = np.zeros_like(vector), 0.0
+    previous, length = np.zeros_like(vector), 0.0
     diagonal, off = [], []
     for _ in range(min(BOUND_STEPS, factor.shape[1])):
-        image = factor.T @ (factor @ vector) - length * before
+        image = factor.T @ (factor @ vector) - length * previous
         diagonal.append(float(vector @ image))
         image -= diagonal[-1] * vector
         length = float(np.linalg.norm(image))
         off.append(length)
         if length <= EPS * diagonal[0]:
             break
-        before, vector = vector, image / length
+        previous, vector = vector, image / length
     tridiagonal = np.diag(diagonal) + np.diag(off[:-1], 1) + np.diag(off[:-1], -1)
     return float(np.linalg.eigvalsh(tridiagonal)[-1] + off[-1])
 
@@ -113,8 +113,8 @@ def rayleigh_ritz(factor: csr_array, basis: F64, n_wanted: int) -> RitzPairs:
     n_columns = basis.shape[1]
     # qr of scipy and numpy would copy the tall matrix several times; only the small triangle is needed
     reflections, _, _, _ = dgeqrf(multiply(factor, basis), overwrite_a=True)
-    _, singular, right = np.linalg.svd(np.triu(reflections[:n_columns]))
-    lowest = right[::-1][:n_wanted]
+    _, singular, right_vectors = np.linalg.svd(np.triu(reflections[:n_columns]))
+    lowest = right_vectors[::-1][:n_wanted]
     return RitzPairs(singular[::-1][:n_wanted] ** 2, np.ascontiguousarray(basis @ lowest.T))
 
 

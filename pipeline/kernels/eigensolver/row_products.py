@@ -25,9 +25,18 @@ def multiply_rows(indptr: Ids, indices: Ids, data: F64, x: F64, out: F64, start:
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def advance_rows(
-    indptr: Ids, indices: Ids, data: F64, x: F64, rest: F64, out: F64, total: F64, factors: F64, start: int, stop: int
+    indptr: Ids,
+    indices: Ids,
+    data: F64,
+    x: F64,
+    residual: F64,
+    out: F64,
+    total: F64,
+    factors: F64,
+    start: int,
+    stop: int,
 ) -> None:
-    """out = factors[0] matrix x + factors[1] rest; total += factors[2] out + factors[3] rest; rows start to stop."""
+    """Rows start to stop of out = f0 matrix x + f1 residual and total += f2 out + f3 residual, f = ``factors``."""
     n_columns = x.shape[1]
     row = np.empty(n_columns)
     for i in range(start, stop):
@@ -37,6 +46,6 @@ def advance_rows(
             for c in range(n_columns):
                 row[c] += value * x[j, c]
         for c in range(n_columns):
-            new = factors[0] * row[c] + factors[1] * rest[i, c]
-            total[i, c] += factors[2] * new + factors[3] * rest[i, c]
+            new = factors[0] * row[c] + factors[1] * residual[i, c]
+            total[i, c] += factors[2] * new + factors[3] * residual[i, c]
             out[i, c] = new

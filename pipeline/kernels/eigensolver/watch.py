@@ -49,11 +49,11 @@ class Watch:
         self._steps.clear()
         self._report(SolverProgress(self._method, phase, 0, None, None, seconds))
 
-    def step(self, n_products: int, residuals: F64, bounds: F64, others: float = 0.0) -> None:
-        """Report a step: residuals and their bounds (m,); ``others`` is the largest ratio of other errors to bounds."""
+    def step(self, n_products: int, residuals: F64, bounds: F64, other_ratio: float = 0.0) -> None:
+        """Report a step: residuals and bounds (m,); ``other_ratio`` is the largest ratio of other errors to bounds."""
         ratios = residuals / bounds
         worst = int(np.argmax(ratios))
-        self._steps.append((time.monotonic(), n_products, float(max(ratios[worst], others))))
+        self._steps.append((time.monotonic(), n_products, float(max(ratios[worst], other_ratio))))
         self._report(
             SolverProgress(
                 self._method, self._phase, n_products, float(residuals[worst]), float(bounds[worst]), self._left()
@@ -62,10 +62,10 @@ class Watch:
 
     def _left(self) -> float | None:
         """Seconds until the bounds or the limit of products are reached; None if the errors do not decrease."""
-        (began, before, first), (now, products, last) = self._steps[0], self._steps[-1]
+        (began, products_before, first), (now, products, last) = self._steps[0], self._steps[-1]
         if len(self._steps) < 2 or not 0.0 < last < math.inf:
             return None
-        seconds = (now - began) / max(products - before, 1) * max(self._limit - products, 0)
+        seconds = (now - began) / max(products - products_before, 1) * max(self._limit - products, 0)
         if last < first:
             return min(seconds, max(math.log(last), 0.0) * (now - began) / math.log(first / last))
         return seconds if len(self._steps) == WINDOW else None

@@ -61,9 +61,9 @@ def local_factor(
     """
     n_rows, n_slots = indices.shape
     dtype = index_dtype(n_points, n_rows * (n_slots + 1))
-    own = np.arange(first_row, first_row + n_rows, dtype=dtype)[:, None]
+    own_ids = np.arange(first_row, first_row + n_rows, dtype=dtype)[:, None]
     # Empty slots get the column n_points, which is sorted after all real columns.
-    columns = np.hstack([own, np.where(indices < 0, n_points, indices).astype(dtype)])
+    columns = np.hstack([own_ids, np.where(indices < 0, n_points, indices).astype(dtype)])
     values = np.hstack([np.ones((n_rows, 1)), -weights])
     order = np.argsort(columns, axis=1)
     columns = np.take_along_axis(columns, order, axis=1)
@@ -101,8 +101,8 @@ def _cuts(transposed: csr_array, lengths: npt.NDArray[np.integer], max_entries: 
     if transposed.nnz:
         bound = np.add.reduceat(lengths.astype(np.int64)[transposed.indices], transposed.indptr[:-1]).cumsum()
         while cuts[-1] < len(bound):
-            before = int(bound[cuts[-1] - 1]) if cuts[-1] else 0
-            cuts.append(max(cuts[-1] + 1, int(np.searchsorted(bound, before + max_entries, side="right"))))
+            n_before = int(bound[cuts[-1] - 1]) if cuts[-1] else 0
+            cuts.append(max(cuts[-1] + 1, int(np.searchsorted(bound, n_before + max_entries, side="right"))))
     return cuts
 
 

@@ -57,10 +57,10 @@ def stack_rows(parts: Sequence[LocalRows], n_block: int, n_points: int) -> csr_a
 
 def _require_distinct(columns: Ids, n_points: int) -> None:
     ordered = np.sort(columns, axis=1)
-    wrong = (ordered[:, 0] < 0) | (ordered[:, -1] >= n_points) | (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
+    is_invalid = (ordered[:, 0] < 0) | (ordered[:, -1] >= n_points) | (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    if is_invalid.any():
+        row = int(np.flatnonzero(is_invalid)[0])
         raise InputError(
             f"expected distinct ids in [0, {n_points}) in each neighbourhood, found {columns[row].tolist()} "
-            f"({wrong.sum()} such neighbourhoods); search neighbours again"
+            f"({is_invalid.sum()} such neighbourhoods); search neighbours again"
         )

@@ -151,8 +151,8 @@ def all_but_largest(closed: Ids, condensed: Condensation, large: npt.NDArray[np.
     closed = closed[large[condensed.component[closed]]]
     component = condensed.component[closed]
     order = np.lexsort((condensed.lowest[closed], -condensed.size[closed], component))
-    others: Ids = closed[order[rank_in_row(component[order]) > 0]]
-    return others
+    smaller: Ids = closed[order[rank_in_row(component[order]) > 0]]
+    return smaller
 
 
 def shortest_entering(condensed: Condensation, nodes: Ids) -> Ids:

@@ -167,14 +167,14 @@ def _open_small_classes(indices: Ids, distances: Float32, component: npt.NDArray
     while True:
         classes = closed_classes(neighbor_graph(lists))
         is_small = _members_of_small_classes(classes, component) & is_large[component]
-        wanted = is_small & ~is_repaired
-        if not wanted.any():
+        is_target = is_small & ~is_repaired
+        if not is_target.any():
             return added
         avoid = np.where(is_small, classes.class_of_point, -1)
-        found = _reverse_neighbors(indices, distances, wanted, avoid, AUTO_REVERSE)
-        added = _concatenate([added, found])
+        new_edges = _reverse_neighbors(indices, distances, is_target, avoid, AUTO_REVERSE)
+        added = _concatenate([added, new_edges])
         added = _take(added, np.argsort(added.rows, kind="stable"))
-        is_repaired |= wanted
+        is_repaired |= is_target
         lists = np.hstack([indices, _as_columns(indices, added)])
 
 
@@ -192,11 +192,11 @@ def _component_of_class(classes: ClosedClasses, component: Ids) -> Ids:
     return component_of_class
 
 
-def _reverse_neighbors(indices: Ids, distances: Float32, wanted: Bools, avoid: Ids, limit: int) -> Edges:
+def _reverse_neighbors(indices: Ids, distances: Float32, is_target: Bools, avoid: Ids, limit: int) -> Edges:
     """Up to ``limit`` reverse neighbours of each wanted point: those outside its class ``avoid`` first, by distance."""
     candidates = _concatenate(
         [
-            _one_way_edges(indices, distances, wanted, start, min(start + ROWS_AT_ONCE, len(indices)))
+            _one_way_edges(indices, distances, is_target, start, min(start + ROWS_AT_ONCE, len(indices)))
             for start in range(0, len(indices), ROWS_AT_ONCE)
         ]
     )
@@ -212,11 +212,11 @@ def _reverse_neighbors(indices: Ids, distances: Float32, wanted: Bools, avoid: I
     return Edges(rows[selected], neighbors[selected], lengths[selected])
 
 
-def _one_way_edges(indices: Ids, distances: Float32, wanted: Bools, start: int, stop: int) -> Edges:
+def _one_way_edges(indices: Ids, distances: Float32, is_target: Bools, start: int, stop: int) -> Edges:
     """Reverses i -> j of the edges j -> i of rows j in [start, stop) that have no reverse yet, for wanted i."""
     block, lengths = indices[start:stop], distances[start:stop]
-    own = np.arange(start, stop, dtype=indices.dtype)
-    is_wanted = (block >= 0) & wanted[block]
+    own_ids = np.arange(start, stop, dtype=indices.dtype)
+    is_wanted = (block >= 0) & is_target[block]
     if not (lengths[block >= 0] >= 0).all():
         raise InputError(
             f"expected distances that are zero or positive, found others in rows {start} to {stop - 1}; "
@@ -227,8 +227,8 @@ def _one_way_edges(indices: Ids, distances: Float32, wanted: Bools, start: int, 
     is_new = np.empty(len(rows), np.bool_)
     for first in range(0, len(rows), ROWS_AT_ONCE):
         part = slice(first, first + ROWS_AT_ONCE)
-        is_new[part] = (indices[ends[part]] != own[rows[part], None]).all(axis=1)
-    return Edges(ends[is_new], own[rows[is_new]], lengths[rows[is_new], slots[is_new]])
+        is_new[part] = (indices[ends[part]] != own_ids[rows[part], None]).all(axis=1)
+    return Edges(ends[is_new], own_ids[rows[is_new]], lengths[rows[is_new], slots[is_new]])
 
 
 def _bridges(indices: Ids, distances: Float32, added: Edges, component: Ids, large: Bools) -> tuple[Edges, Ids]:

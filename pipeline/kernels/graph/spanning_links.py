@@ -44,11 +44,11 @@ def spanning_links(
     ends, lengths = nearest_ids.copy(), nearest_distances.copy()
     links = np.empty((0, 2), np.int64), np.empty(0)
     while len(outside := np.flatnonzero(group)):
-        own, other, distances = _candidates(points[outside], group[outside])
+        start, end, distances = _candidates(points[outside], group[outside])
         candidates = (
-            np.concatenate([group[outside], group[outside][own]]),
-            np.concatenate([np.zeros(len(outside), np.int64), group[outside][other]]),
-            np.column_stack([np.r_[ids[outside], ids[outside][own]], np.r_[ends[outside], ids[outside][other]]]),
+            np.concatenate([group[outside], group[outside][start]]),
+            np.concatenate([np.zeros(len(outside), np.int64), group[outside][end]]),
+            np.column_stack([np.r_[ids[outside], ids[outside][start]], np.r_[ends[outside], ids[outside][end]]]),
             np.r_[lengths[outside], distances],
         )
         chosen = _shortest_of_each_group(*candidates)
@@ -56,11 +56,13 @@ def spanning_links(
         joined = _joined(candidates[0][chosen], candidates[1][chosen], int(group.max()) + 1)[group]
         absorbed = outside[joined[outside] == 0]
         group = joined
-        rest = np.flatnonzero(group)
-        if len(absorbed) and len(rest):
-            near, at = (np.asarray(values) for values in cKDTree(points[absorbed]).query(points[rest]))
-            closer = (near < lengths[rest]) | ((near == lengths[rest]) & (ids[absorbed][at] < ends[rest]))
-            lengths[rest[closer]], ends[rest[closer]] = near[closer], ids[absorbed][at[closer]]
+        remaining = np.flatnonzero(group)
+        if len(absorbed) and len(remaining):
+            near, at = (np.asarray(values) for values in cKDTree(points[absorbed]).query(points[remaining]))
+            closer = (near < lengths[remaining]) | (
+                (near == lengths[remaining]) & (ids[absorbed][at] < ends[remaining])
+            )
+            lengths[remaining[closer]], ends[remaining[closer]] = near[closer], ids[absorbed][at[closer]]
     return _as_edges(*links)
 
 
@@ -84,21 +86,21 @@ def _candidates(points: npt.NDArray[np.floating], group: Ids) -> tuple[Ids, Ids,
             rows = np.flatnonzero(has_foreign)
             parts.append((part[rows], near[rows, slot].astype(np.int64), distances[rows, slot]))
     for label in np.flatnonzero(sizes > TREE_POINTS).tolist():
-        members, others = np.flatnonzero(group == label), np.flatnonzero(group != label)
-        if len(others):
-            distances, near = (np.asarray(values) for values in cKDTree(points[members]).query(points[others]))
-            parts.append((others, members[near], distances))
-    own, other, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return np.r_[own, other], np.r_[other, own], np.r_[lengths, lengths]
+        members, outside = np.flatnonzero(group == label), np.flatnonzero(group != label)
+        if len(outside):
+            distances, near = (np.asarray(values) for values in cKDTree(points[members]).query(points[outside]))
+            parts.append((outside, members[near], distances))
+    start, end, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return np.r_[start, end], np.r_[end, start], np.r_[lengths, lengths]
 
 
-def _shortest_of_each_group(own: Ids, other: Ids, pairs: Ids, lengths: Float64) -> Ids:
+def _shortest_of_each_group(group: Ids, other_group: Ids, pairs: Ids, lengths: Float64) -> Ids:
     """Positions of the links to add: the shortest of each group, without those that would close a cycle."""
     low, high = pairs.min(axis=1), pairs.max(axis=1)
-    order = np.lexsort((high, low, lengths, own))
-    first = order[rank_in_row(own[order]) == 0]
+    order = np.lexsort((high, low, lengths, group))
+    first = order[rank_in_row(group[order]) == 0]
     first = first[np.lexsort((high[first], low[first], lengths[first]))]
-    parent = np.arange(int(max(own.max(), other.max())) + 1)
+    parent = np.arange(int(max(group.max(), other_group.max())) + 1)
 
     def root(node: int) -> int:
         while parent[node] != node:
@@ -108,16 +110,16 @@ def _shortest_of_each_group(own: Ids, other: Ids, pairs: Ids, lengths: Float64) 
 
     chosen = []
     for position in first.tolist():
-        one, two = root(int(own[position])), root(int(other[position]))
-        if one != two:
-            parent[max(one, two)] = min(one, two)
+        first_root, second_root = root(int(group[position])), root(int(other_group[position]))
+        if first_root != second_root:
+            parent[max(first_root, second_root)] = min(first_root, second_root)
             chosen.append(position)
     return np.array(chosen, np.int64)
 
 
-def _joined(own: Ids, other: Ids, n_groups: int) -> Ids:
+def _joined(group: Ids, other_group: Ids, n_groups: int) -> Ids:
     """The new group of each group; 0 for those that are joined with group 0."""
-    graph = csr_array((np.ones(len(own), np.int8), (own, other)), shape=(n_groups, n_groups))
+    graph = csr_array((np.ones(len(group), np.int8), (group, other_group)), shape=(n_groups, n_groups))
     label = connected_components(graph, directed=False)[1].astype(np.int64)
     return np.where(label == label[0], 0, label + 1)
 

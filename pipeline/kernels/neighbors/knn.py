@@ -105,20 +105,20 @@ def _brute_batch(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids
     """The products give a lower bound of each squared distance, with the rounding error subtracted. If a discarded
     point can be as near as the k-th nearest neighbour, the query is searched again by differences."""
     rounding, middle = square_rounding(points.shape[1]), typical_point(points)
-    left = queries.astype(np.float64) - middle
-    bound_squares = (1 - rounding) * np.einsum("bd,bd->b", left, left)
-    left *= -2.0
+    shifted_queries = queries.astype(np.float64) - middle
+    bound_squares = (1 - rounding) * np.einsum("bd,bd->b", shifted_queries, shifted_queries)
+    shifted_queries *= -2.0
     n_candidates = min(k + 1 + SPARE, len(points))
     candidates = np.full((len(queries), 0), 0, np.int64)
     scores = np.empty((len(queries), 0))
     step = max(n_candidates, min(TILE_POINTS, CHUNK_ELEMENTS // max(1, len(queries))))
     for start in range(0, len(points), step):
-        right = points[start : start + step].astype(np.float64) - middle
-        new_scores = left @ right.T
-        new_scores += (1 - rounding) * np.einsum("cd,cd->c", right, right)
+        shifted_points = points[start : start + step].astype(np.float64) - middle
+        new_scores = shifted_queries @ shifted_points.T
+        new_scores += (1 - rounding) * np.einsum("cd,cd->c", shifted_points, shifted_points)
         scores = np.concatenate([scores, new_scores], axis=1)
         candidates = np.concatenate(
-            [candidates, np.broadcast_to(np.arange(start, start + len(right)), new_scores.shape)], axis=1
+            [candidates, np.broadcast_to(np.arange(start, start + len(shifted_points)), new_scores.shape)], axis=1
         )
         if scores.shape[1] > n_candidates:
             lowest = np.argpartition(scores, n_candidates - 1, axis=1)[:, :n_candidates]
@@ -146,11 +146,11 @@ def _search_again(
     lists = NeighborLists(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
     for sample, positions, distances in _pairs_within(queries, reach, points):
         ids = point_ids[positions].astype(np.int64)
-        other = ids != query_ids[sample]
-        if not other.any():
+        is_other = ids != query_ids[sample]
+        if not is_other.any():
             continue
         first, stop = int(sample[0]), int(sample[-1]) + 1
-        new_lists = nearest_hits(Hits(sample[other] - first, ids[other], distances[other]), stop - first, k)
+        new_lists = nearest_hits(Hits(sample[is_other] - first, ids[is_other], distances[is_other]), stop - first, k)
         merged = [np.hstack([old[first:stop], new]) for old, new in zip(lists, new_lists, strict=True)]
         lists.ids[first:stop], lists.distances[first:stop] = select_nearest(
             merged[0], merged[1], query_ids[first:stop], k
@@ -220,11 +220,11 @@ def points_within(
     """
     if block.shape[1] <= TREE_FEATURES:
         return _points_within_by_tree(sample, sample_ids, radii, block, first_row)
-    own = np.asarray(sample_ids) - first_row
+    own_positions = np.asarray(sample_ids) - first_row
     all_hits = [Hits(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
     for hits in _pairs_within(sample, radii * (1 + AS_NEAR), block):
-        other = hits.ids != own[hits.sample]
-        all_hits.append(Hits(hits.sample[other], hits.ids[other] + first_row, hits.distances[other]))
+        is_other = hits.ids != own_positions[hits.sample]
+        all_hits.append(Hits(hits.sample[is_other], hits.ids[is_other] + first_row, hits.distances[is_other]))
     return Hits(*(np.concatenate(parts) for parts in zip(*all_hits, strict=True)))
 
 
@@ -236,20 +236,20 @@ def _pairs_within(queries: Floats, reach: npt.NDArray[np.float64], points: Float
     Only queries far from most others have many unneeded pairs.
     """
     rounding, middle = square_rounding(points.shape[1]), typical_point(queries)
-    left = queries.astype(np.float64) - middle
-    limits = (1 + 2 * rounding) * reach**2 - (1 - rounding) * np.einsum("bd,bd->b", left, left)
-    left *= -2.0
+    shifted_queries = queries.astype(np.float64) - middle
+    limits = (1 + 2 * rounding) * reach**2 - (1 - rounding) * np.einsum("bd,bd->b", shifted_queries, shifted_queries)
+    shifted_queries *= -2.0
     step = max(1, min(TILE_POINTS, CHUNK_ELEMENTS // max(1, points.shape[1])))
     for start in range(0, len(points), step):
         part = points[start : start + step]
-        right = part.astype(np.float64) - middle
-        squares = (1 - rounding) * np.einsum("cd,cd->c", right, right)
-        n_rows = max(1, TILE_PAIRS // len(right))
-        for top in range(0, len(left), n_rows):
-            scores = left[top : top + n_rows] @ right.T
+        shifted_points = part.astype(np.float64) - middle
+        squares = (1 - rounding) * np.einsum("cd,cd->c", shifted_points, shifted_points)
+        n_rows = max(1, TILE_PAIRS // len(shifted_points))
+        for top in range(0, len(shifted_queries), n_rows):
+            scores = shifted_queries[top : top + n_rows] @ shifted_points.T
             scores += squares
             near = np.flatnonzero(~(scores > limits[top : top + n_rows, None]))  # ~ includes NaN
-            rows, columns = near // len(right) + top, near % len(right)
+            rows, columns = near // len(shifted_points) + top, near % len(shifted_points)
             distances = pair_distances(queries, rows, part, columns)
             within = distances <= reach[rows]
             yield Hits(rows[within], columns[within] + start, distances[within])
@@ -281,10 +281,10 @@ def _points_within_by_tree(
 ) -> Hits:
     from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
 
-    left, right = sample.astype(np.float64), block.astype(np.float64)
-    reach = radii * (1 + AS_NEAR) + 1e-12 * np.abs(left).max(axis=1)  # allows for the rounding of the tree
-    listed = cKDTree(right).query_ball_point(left, reach)
-    rows = np.repeat(np.arange(len(left)), [len(ids) for ids in listed])
+    queries, points = sample.astype(np.float64), block.astype(np.float64)
+    reach = radii * (1 + AS_NEAR) + 1e-12 * np.abs(queries).max(axis=1)  # allows for the rounding of the tree
+    listed = cKDTree(points).query_ball_point(queries, reach)
+    rows = np.repeat(np.arange(len(queries)), [len(ids) for ids in listed])
     columns = np.concatenate([np.sort(np.asarray(ids, np.int64)) for ids in listed])
     is_other = columns + first_row != np.asarray(sample_ids)[rows]
     rows, columns = rows[is_other], columns[is_other]
@@ -294,13 +294,13 @@ def _points_within_by_tree(
 
 
 def recall_per_point(
-    hits: Hits, found: npt.NDArray[np.float64], n_sample: int, k: int | npt.NDArray[np.integer]
+    hits: Hits, found_distances: npt.NDArray[np.float64], n_sample: int, k: int | npt.NDArray[np.integer]
 ) -> npt.NDArray[np.float64]:
     """Share (n_sample,) of each sample point's k nearest neighbours that the search found, in [0, 1].
 
-    hits: all points within the distance of the k-th neighbour found, from all blocks. found (n_sample, any): distances
-    of the neighbours found. k: the required number, one for all or (n_sample,), at least 1. A neighbour as near as the
-    k-th nearest counts as correct, so ties do not lower the recall.
+    hits: all points within the distance of the k-th neighbour found, from all blocks. found_distances (n_sample, any):
+    distances of the neighbours found. k: the required number, one for all or (n_sample,), at least 1. A neighbour as
+    near as the k-th nearest counts as correct, so ties do not lower the recall.
     """
     order = np.lexsort((hits.distances, hits.sample))
     sample, distances = hits.sample[order], hits.distances[order]
@@ -309,6 +309,6 @@ def recall_per_point(
     kth = np.full(n_sample, np.inf)
     has_k = count >= k
     kth[has_k] = distances[(first + k - 1)[has_k]]
-    is_correct = found <= (kth * (1 + AS_NEAR))[:, None]
-    is_correct &= np.isfinite(found)
+    is_correct = found_distances <= (kth * (1 + AS_NEAR))[:, None]
+    is_correct &= np.isfinite(found_distances)
     return np.asarray(np.minimum(is_correct.sum(axis=1) / k, 1.0))

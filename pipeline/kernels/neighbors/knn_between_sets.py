@@ -46,31 +46,37 @@ def _mutual_of_some(
     if not len(points):  # empty cells
         return _no_lists(len(queries), k), _no_lists(0, k)
     rounding, middle = square_rounding(points.shape[1]), typical_point(points)
-    left = queries.astype(np.float64) - middle
-    squares = (1 - rounding) * np.einsum("bd,bd->b", left, left)
-    extended = np.column_stack([-2.0 * left, squares, np.ones(len(left))])
+    shifted_queries = queries.astype(np.float64) - middle
+    squares = (1 - rounding) * np.einsum("bd,bd->b", shifted_queries, shifted_queries)
+    extended = np.column_stack([-2.0 * shifted_queries, squares, np.ones(len(shifted_queries))])
     forward, backward = [], [_no_lists(0, k)]
     for start in range(0, len(points), TILE_POINTS):
         rows = slice(start, start + TILE_POINTS)
-        right = points[rows].astype(np.float64) - middle
-        columns = np.vstack([right.T, np.ones(len(right)), (1 - rounding) * np.einsum("cd,cd->c", right, right)])
+        shifted_points = points[rows].astype(np.float64) - middle
+        columns = np.vstack(
+            [
+                shifted_points.T,
+                np.ones(len(shifted_points)),
+                (1 - rounding) * np.einsum("cd,cd->c", shifted_points, shifted_points),
+            ]
+        )
         hits = _near(queries, extended, query_reach, points[rows], columns, reach[rows])
-        other = query_ids[hits.sample] != ids[rows][hits.ids]
-        sample, positions, distances = (part[other] for part in hits)
+        is_other = query_ids[hits.sample] != ids[rows][hits.ids]
+        sample, positions, distances = (part[is_other] for part in hits)
         in_query_reach, in_point_reach = (
             distances <= (1 + ROUNDING) * far for far in (query_reach[sample], reach[rows][positions])
         )
         forward.append(
             nearest_hits(
                 Hits(sample[in_query_reach], ids[rows][positions[in_query_reach]], distances[in_query_reach]),
-                len(left),
+                len(shifted_queries),
                 k,
             )
         )
         point_hits = Hits(positions[in_point_reach], query_ids[sample[in_point_reach]], distances[in_point_reach])
-        backward.append(nearest_hits(point_hits, len(right), k))
+        backward.append(nearest_hits(point_hits, len(shifted_points), k))
     parts = [np.concatenate(columns, axis=1) for columns in zip(*forward, strict=True)]
-    lists = select_nearest(parts[0], parts[1], np.full(len(left), -1), k)
+    lists = select_nearest(parts[0], parts[1], np.full(len(shifted_queries), -1), k)
     return lists, NeighborLists(*(np.concatenate(columns) for columns in zip(*backward, strict=True)))
 
 

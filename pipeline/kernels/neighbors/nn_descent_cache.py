@@ -84,12 +84,12 @@ def cached_search(release: str) -> Any:
     return search
 
 
-def _in_one_thread(function: Any, **others: Any) -> Any:
-    """A pynndescent function, not yet compiled, with a fixed number of threads and with `others` as its callees."""
+def _in_one_thread(function: Any, **callees: Any) -> Any:
+    """A pynndescent function, not yet compiled, with a fixed number of threads and with these callees."""
     threads = ModuleType("numba")
     threads.get_num_threads = _one  # type: ignore[attr-defined]
     original = function.py_func
-    names = {**original.__globals__, "numba": threads, **others}
+    names = {**original.__globals__, "numba": threads, **callees}
     return numba.njit(FunctionType(original.__code__, names, original.__name__, original.__defaults__))
 
 

@@ -65,10 +65,10 @@ def local_linear(earlier: Float64, values: Float64, ids: npt.NDArray[np.integer]
         weights = (1 - (distances / np.where(reach > 0, reach, 1.0)) ** 3) ** 3
         design = np.concatenate([np.ones((*distances.shape, 1)), offsets], axis=2)
         weighted = (design * weights[:, :, None]).transpose(0, 2, 1)
-        gram, right = weighted @ design, weighted @ values[ids[rows], None]
+        gram, rhs = weighted @ design, weighted @ values[ids[rows], None]
         diagonal = np.einsum("bpp->bp", gram)
         diagonal[:, 1:] += RIDGE * diagonal[:, 1:].sum(axis=1, keepdims=True) + np.finfo(np.float64).tiny
-        out[rows] = np.linalg.solve(gram, right)[:, 0, 0]
+        out[rows] = np.linalg.solve(gram, rhs)[:, 0, 0]
     return out
 
 
@@ -77,6 +77,6 @@ def nearest_others(points: Float64, n_wanted: int) -> npt.NDArray[np.int64]:
     from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
 
     ids = np.asarray(cKDTree(points).query(points, n_wanted + 1)[1]).reshape(len(points), -1)
-    others = ids != np.arange(len(points))[:, None]
-    others[others.all(axis=1), -1] = False  # with many equal points the point itself may be missing from its list
-    return np.asarray(ids[others].reshape(len(points), n_wanted), np.int64)
+    is_other = ids != np.arange(len(points))[:, None]
+    is_other[is_other.all(axis=1), -1] = False  # with many equal points the point itself may be missing from its list
+    return np.asarray(ids[is_other].reshape(len(points), n_wanted), np.int64)

@@ -72,15 +72,15 @@ def participation(vectors: Float64) -> Float64:
     return ratio
 
 
-def recall_at_k(found: npt.NDArray[np.integer], exact: npt.NDArray[np.integer]) -> Float64:
-    """Share of the exact k nearest ids (s, k) that are among the ids found (s, f), for each of s points.
+def recall_at_k(found_ids: npt.NDArray[np.integer], exact: npt.NDArray[np.integer]) -> Float64:
+    """Share of the exact k nearest ids (s, k) that are among the found ids (s, f), for each of s points.
 
-    Ids of -1 in ``found`` are empty slots and match nothing.
+    Ids of -1 in ``found_ids`` are empty slots and match nothing.
 
     >>> recall_at_k(np.array([[3, 5, -1]]), np.array([[5, 9]]))
     array([0.5])
     """
-    hits = (found[:, :, None] == exact[:, None, :]) & (exact >= 0)[:, None, :]
+    hits = (found_ids[:, :, None] == exact[:, None, :]) & (exact >= 0)[:, None, :]
     recall: Float64 = hits.any(axis=1).mean(axis=1)
     return recall
 
@@ -124,11 +124,13 @@ def count_closer(
         points = block[start : start + POINTS_AT_ONCE]
         shifted = points - center
         augmented = np.vstack([shifted.T, np.square(shifted).sum(axis=1)])
-        own = sample_ids - (first_row + start)
+        own_positions = sample_ids - (first_row + start)
         n_rows = max(1, PAIRS_AT_ONCE // len(points))
         for top in range(0, len(sample), n_rows):
             rows = slice(top, top + n_rows)
-            counts[rows] += _count_tile(sample[rows] - center, augmented, own[rows], sample[rows], points, limits[rows])
+            counts[rows] += _count_tile(
+                sample[rows] - center, augmented, own_positions[rows], sample[rows], points, limits[rows]
+            )
     return counts
 
 
@@ -151,8 +153,8 @@ def _count_by_tree(
         rows = np.flatnonzero(unknown[:, column])
         counts[rows, column] = tree.query_ball_point(sample[rows], radii[rows, column], return_length=True)
     rows = np.flatnonzero((sample_ids >= first_row) & (sample_ids < first_row + len(block)))
-    own = np.square(block[sample_ids[rows] - first_row].astype(np.float64) - sample[rows]).sum(axis=1)
-    counts[rows] -= own[:, None] < limits[rows]
+    own_squares = np.square(block[sample_ids[rows] - first_row].astype(np.float64) - sample[rows]).sum(axis=1)
+    counts[rows] -= own_squares[:, None] < limits[rows]
     return counts
 
 
@@ -174,7 +176,7 @@ def _count_among_nearest(
 def _count_tile(
     shifted: Float64,
     augmented: Float64,
-    own: npt.NDArray[np.integer],
+    own_positions: npt.NDArray[np.integer],
     sample: npt.NDArray[np.floating],
     points: npt.NDArray[np.floating],
     limits: Float64,
@@ -182,7 +184,7 @@ def _count_tile(
     """Counts (s, q) of the points (p, d) below the limits (s, q) of a few sample points (s, d).
 
     ``shifted`` is the sample minus the centre. ``augmented`` (d + 1, p) has columns of the shifted points y and |y|^2.
-    ``own`` (s,) is the position of each sample point among the points; it may be outside their range.
+    ``own_positions`` (s,) is the position of each sample point among the points; it may be outside their range.
     """
     squares = np.square(shifted).sum(axis=1)
     reach = np.sqrt(squares) + np.sqrt(augmented[-1].max())
@@ -191,8 +193,8 @@ def _count_tile(
     # Twice the bound on the rounding of the shift and of |y|^2 - 2 x.y, d + 1 terms (Higham 2002, section 3.1).
     slack = (2 * (shifted.shape[1] + 5) * np.finfo(np.float64).eps * reach**2)[:, None]
     products = np.column_stack([-2 * shifted, np.ones(len(shifted))]) @ augmented
-    inside = np.flatnonzero((own >= 0) & (own < len(points)))
-    products[inside, own[inside]] = np.inf
+    inside = np.flatnonzero((own_positions >= 0) & (own_positions < len(points)))
+    products[inside, own_positions[inside]] = np.inf
     lowest, highest = limits - squares[:, None] - slack, limits - squares[:, None] + slack
     is_near = products < highest[:, -1:]
     stops = np.cumsum(np.count_nonzero(is_near, axis=1))

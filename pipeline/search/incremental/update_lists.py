@@ -164,14 +164,14 @@ def update_block(
         write_lists(store, start, neighbor_lists, FOUND)
         return {"rows_read": n_read}
     neighbor_lists = earlier_lists(earlier, lists, start, stop)
-    own, ids, boxes = (
+    points, ids, boxes = (
         store.read(array_specs.POINTS.name, start, stop),
         np.arange(start, stop),
         read_boxes(store, n_blocks),
     )
-    chosen = boxes_within_reach(boxes, start, stop, own, (1 + FLOAT32_ERROR) * neighbor_lists.distances[:, -1])
+    chosen = boxes_within_reach(boxes, start, stop, points, (1 + FLOAT32_ERROR) * neighbor_lists.distances[:, -1])
     n_read = merge_from_boxes(
-        store, boxes, chosen[boxes.start[chosen] >= kept], own, ids, neighbor_lists, FLOAT32_ERROR
+        store, boxes, chosen[boxes.start[chosen] >= kept], points, ids, neighbor_lists, FLOAT32_ERROR
     )
     write_lists(store, start, neighbor_lists, FOUND)
     return {"rows_read": n_read, "kept": stop - start}
