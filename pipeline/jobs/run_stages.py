@@ -123,8 +123,8 @@ def worthwhile(cluster: Section, layout: Layout) -> Section:
 class _StageRun:
     """The state of a run between steps.
 
-    `upstream` is the fingerprint that the next step depends on, `unmet` describes bounds
-    that were not met. `retry` are markers to delete at the end, so that the next run computes these blocks again.
+    `upstream` is the fingerprint that the next step depends on, `unmet` describes bounds that were not met. `retry` are
+    markers to delete at the end, so that the next run computes these blocks again.
     """
 
     store: Store
