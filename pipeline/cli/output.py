@@ -56,6 +56,8 @@ def describe_plan(plan: dict[str, Any]) -> str:
         f"total on disk: {gib(plan['array_bytes'])} of arrays; with M and intermediate results at most "
         f"{gib(plan['disk_bytes'])}"
     )
+    if plan["expected"]:
+        lines.append(f"expected time on this machine without other load: {plan['expected']['says']}")
     if sample := plan["fit_sample"]:
         lines.append(f"{sample['rows_fitted']} rows are fitted; {sample['rows_placed']} rows are placed, by blocks")
     lines += describe_columns(plan["columns"])

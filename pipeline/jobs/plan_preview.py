@@ -1,5 +1,6 @@
 """Preview of a run: the steps already done in the store or in earlier versions. Nothing is computed or changed."""
 
+from collections import Counter
 from typing import Any
 
 from ..clusters.limits import memory_of_workers
@@ -15,6 +16,7 @@ from ..stages import ingest, solve_embedding
 from ..stages.registry import stages_of
 from ..storage.store import Store
 from ..storage.versions import Versions
+from .expected_time import expected_seconds
 from .fit_and_place import config_of_fit
 from .layout import layout_of, run_attributes
 from .placing_preview import forecast_placing
@@ -108,6 +110,13 @@ class Forecast:
         reports = checkpoint.finished_blocks(source_store, "ingest", "read", record["fingerprint"])
         return {block: reports[block] for block in earlier["blocks"] if block < step.n_blocks}
 
+    def expected(self, config: Config) -> dict[str, Any] | None:
+        """Expected seconds of the stages that are not finished; None if all are."""
+        n_steps = Counter(step.stage for step in self.steps if self.reused.get(step.key, 0) < step.n_blocks)
+        if self.layout is None or self.unchanged or not n_steps:
+            return None
+        return expected_seconds(config, self.layout, n_steps)
+
     def summary(self) -> dict[str, Any]:
         """The version to build on, whether nothing would be computed, and a text about both."""
         says = ""
@@ -179,6 +188,7 @@ def plan_summary(config: Config) -> dict[str, Any]:
         "worker_room": None if limit is None else task_costs.task_room(limit),
         "columns": preview.columns,
         "warnings": warnings_of_columns(preview.columns),
+        "expected": None if placing is not None else preview.expected(config),
         "fit_sample": None if placing is None else placing.counts,
         **preview.summary(),
     }

@@ -21,6 +21,7 @@ from ..stages.registry import METHOD_ARRAYS, stages_of
 from ..storage.fitted import FIT, has_fit
 from ..storage.lock import RunLock
 from ..storage.store import Store
+from .expected_time import announced_seconds
 from .layout import check_layout, layout_of, run_attributes
 from .reprocess import History
 
@@ -50,7 +51,7 @@ def run_store(
     earlier = next(iter([*([store] if resumed else []), *history.source_stores]), None)
     layout = history.begun(shared.layout if shared else layout_of(config, source, earlier), progress.say)
     if not resumed and not shared:
-        check_layout(config, layout)
+        _check_new_run(config, layout, progress)
     with interruptible(), RunLock(store):
         begin_store(store, config, source, fresh, history)
         finished_steps = set[tuple[str, str]]()
@@ -76,6 +77,13 @@ def run_store(
         unmet_bounds.result = result
         raise unmet_bounds
     return replace(result, unchanged=unmet is None)
+
+
+def _check_new_run(config: Config, layout: Layout, progress: RunProgress) -> None:
+    """Log the expected seconds. Raises NotEnoughMemory if a step of the plan does not fit its workers."""
+    check_layout(config, layout)
+    if text := announced_seconds(config, layout):
+        progress.say(text)
 
 
 def begin_store(store: Store, config: Config, source: Source, fresh: bool, history: History) -> None:

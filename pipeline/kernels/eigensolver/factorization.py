@@ -30,7 +30,7 @@ from .pardiso import FactorizationError, FactorSize
 
 F64 = npt.NDArray[np.float64]
 
-ONE_THREAD_ROWS, ONE_THREAD_GFLOP = 100_000, 2.0
+ONE_THREAD_ROWS, ONE_THREAD_GFLOP = 150_000, 2.0
 """A factorization below both is computed by one thread. Two threads took twice the processor time for a Swiss roll of
 100,000 points (1.3 GFlop), and no less time: a solve is too short to be divided."""
 

@@ -1,0 +1,239 @@
+"""Expected seconds of each stage of a run, from counted work and a quick measurement of the machine.
+
+A law gives the processor seconds of a stage on the reference core, from the sizes of the run: n points, d features, k
+neighbours. Its coefficients were measured by `python -m tests.benchmarks.expected_time`, which prints the ratio of
+expected to measured seconds. They hold within a factor of two for stages that take longer than a second. Two things
+depend on the data and not only on its sizes: the fill of a factor, and the number of values of `reg` that are tried.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..clusters.limits import expected_workers
+from ..config.models import Config
+from ..core.threads import limited_threads
+from ..engine.plan import Layout, n_cells, neighbor_method, walk
+from ..kernels.eigensolver.davidson import block_width
+from ..kernels.eigensolver.factor_cost import product_seconds
+from ..kernels.neighbors.knn import kdtree_neighbors
+from ..kernels.trial_embedding import trial_points
+from ..search.cell_groups import N_GROUPS_EACH, first_target
+from ..stages.measure_quality import geodesic_sources
+from ..stages.registry import stages_of
+
+REFERENCE_SECONDS = 0.024
+"""Processor seconds of `_probe` on the reference core."""
+
+PARALLEL_EFFICIENCY = 0.75
+"""Share of the time of all workers that their tasks use: blocks are read, written and assigned meanwhile."""
+
+WORKER_STEP_SECONDS = 0.1
+"""Time of a step with workers beside its tasks."""
+
+LONG_SECONDS = 5.0
+"""A run that is expected to end sooner does not measure the machine."""
+
+TYPICAL_PRODUCTS = 600
+"""Products of M in which polynomial converges on data of many dimensions."""
+
+SURFACE_FEATURES = 3
+"""Data of up to this number of features are taken for surfaces: a factor has little fill, and M few entries."""
+
+
+class Work(NamedTuple):
+    """Processor seconds on the reference core: in tasks that run one after the other, and in blocks side by side."""
+
+    serial: float
+    parallel: float = 0.0
+
+
+class Sizes(NamedTuple):
+    """The sizes of a run that its laws use."""
+
+    n: int
+    d: int
+    k: int
+    m: int
+    n_blocks: int
+    sample: int
+    layout: Layout
+    config: Config
+
+
+def expected_seconds(
+    config: Config, layout: Layout, n_steps: Mapping[str, int], speed: float | None = None
+) -> dict[str, Any]:
+    """Expected wall-clock seconds of a run on this machine without other load.
+
+    Args:
+        config: the config of a run of all rows, without `input.fit_sample`.
+        layout: the layout at the end of its plan.
+        n_steps: number of steps of each stage that have blocks to compute; finished stages are left out.
+        speed: of a core relative to the reference core; None measures it.
+
+    Returns:
+        `seconds` in all, `stages` with the seconds of each stage, the number of `workers` (1: this process), and a
+        line about them, `says`.
+    """
+    n_workers = 1 if config.execution.cluster.kind == "serial" else expected_workers(config.execution.cluster) or 1
+    sizes = Sizes(
+        layout.n_points, layout.n_features, config.k_bounds[1], config.eigensolver.n_components, layout.point_blocks(),
+        min(config.quality.sample, layout.n_points), layout, config,
+    )  # fmt: skip
+    width, speed = min(n_workers, sizes.n_blocks), machine_speed() if speed is None else speed
+    stages = {}
+    for stage in stages_of(config.method):
+        if stage not in n_steps:
+            continue
+        work = LAWS[stage](sizes)
+        parallel = work.parallel / (PARALLEL_EFFICIENCY * width if width > 1 else 1)
+        overhead = WORKER_STEP_SECONDS * n_steps[stage] if width > 1 else 0.0
+        stages[stage] = round((work.serial + parallel) / speed + overhead, 3)
+    total = round(sum(stages.values()), 3)
+    return {"seconds": total, "stages": stages, "workers": width, "says": _described(total, stages, width)}
+
+
+def announced_seconds(config: Config, first_layout: Layout) -> str:
+    """A line for the log of a new run that would take LONG_SECONDS on the reference core, else an empty text."""
+    steps, layout = walk(stages_of(config.method), config, first_layout)
+    n_steps = Counter(step.stage for step in steps)
+    if expected_seconds(config, layout, n_steps, speed=1.0)["seconds"] < LONG_SECONDS:
+        return ""
+    return f"expected: {expected_seconds(config, layout, n_steps)['says']}"
+
+
+@cache
+def machine_speed() -> float:
+    """Speed of a core of this machine relative to the reference core. Takes an eighth of a second of one core.
+
+    Processor time is measured, so other programs hardly change it, and the best of three: they cannot make it smaller.
+    """
+    with limited_threads(1):
+        return REFERENCE_SECONDS / min(_probe() for _ in range(3))
+
+
+def _probe() -> float:
+    """Processor seconds of a small search in a k-d tree, of small linear systems and of a product of matrices."""
+    rng = np.random.default_rng(0)
+    points, ids = rng.random((6000, 3)), np.arange(6000)
+    systems, right = rng.random((3000, 12, 12)) + 12 * np.eye(12), rng.random((3000, 12, 1))
+    square = rng.random((400, 400))
+    started = time.process_time()
+    kdtree_neighbors(points, ids, points, ids, 12)
+    np.linalg.solve(systems, right)
+    _ = square @ square
+    return max(time.process_time() - started, 1e-9)
+
+
+# --- processor seconds of each stage on the reference core
+
+
+def ingest(s: Sizes) -> Work:
+    return Work(2e-7 * s.n, s.n * (3e-7 + 1.2e-8 * s.d))
+
+
+def order_points(s: Sizes) -> Work:
+    cells = n_cells(s.n)
+    return Work(0.3 + 1.5e-4 * cells, s.n * (1.4e-6 + 2.8e-8 * s.d + 2.5e-10 * cells * s.d))
+
+
+def find_neighbors(s: Sizes) -> Work:
+    method = neighbor_method(s.config.neighbors.method, s.n, s.d)
+    if s.config.neighbors.precomputed is not None:
+        return Work(0.0, 1e-6 * s.n * s.k)
+    if method == "kdtree":
+        return Work(0.0, s.n * 2.8e-7 * (s.k + 1) * 1.6 ** (s.d - 3) * (s.n / 40_000) ** 0.3)
+    if method == "brute":
+        return Work(0.0, 1e-5 * s.n + s.n**2 * (4e-9 + 5e-11 * s.d))
+    groups_each = N_GROUPS_EACH if s.n > 1.5 * first_target(s.layout, s.k) else 1
+    return Work(0.0, s.n * (2e-5 + 5e-8 * s.d) * groups_each)
+
+
+def mend_graph(s: Sizes) -> Work:
+    return Work(0.03 + 1.05e-7 * s.n * s.k, s.n * (9e-7 + 1.1e-7 * s.d))
+
+
+def solve_weights(s: Sizes) -> Work:
+    trial = 0.0
+    if s.config.weights.reg == "auto":
+        t = min(s.n, trial_points(s.d))
+        trial = 3e-7 * s.n + t * (3e-5 if s.d <= SURFACE_FEATURES else 2.8e-4 + 7e-7 * s.d)
+    exchange = s.n * (3e-7 + 1.5e-8 * s.d) if s.n_blocks > 1 else 0.0
+    measured = s.n * (1.5e-6 + 2.3e-9 * s.k * s.d)
+    return Work(trial, s.n * s.k**2 * (1.6e-8 + 2.6e-10 * s.d) + measured + exchange)
+
+
+def local_factors(s: Sizes) -> Work:
+    return Work(0.0, s.n * s.k**2 * (8e-8 + 3e-10 * s.d))
+
+
+def assemble_cost(s: Sizes) -> Work:
+    fill = 1 + 0.45 * min(max(s.d - SURFACE_FEATURES, 0), 4)  # neighbours of neighbours are few on a surface
+    rows = 1 if s.config.method in ("lle", "laplacian") else 2
+    return Work(0.0, s.n * (s.k + 1) ** 1.7 * 6.9e-8 * fill * rows)
+
+
+def solve_embedding(s: Sizes) -> Work:
+    """The factor of I - W, or as many products as polynomial takes if that is faster; more for other methods.
+
+    The fill of a factor was measured on Swiss rolls of 1,000 to 1,000,000 points and on ten-dimensional data.
+    """
+    if s.config.method == "pca":
+        return Work(0.4 + 1e-9 * s.n * s.d**2)
+    entries = s.n * (s.k + 1)
+    products = TYPICAL_PRODUCTS * product_seconds(entries, block_width(s.m), 1)
+    if s.d <= SURFACE_FEATURES:
+        fill, gflop = s.n * 3.8 * s.k * (s.n / 1000) ** 0.17, 1.3 * (s.n / 1e5) ** 1.53 * (s.k / 12) ** 2
+        seconds = entries / 2.8e6 + gflop / 17 + 2e-7 * fill
+    else:
+        fill, gflop = 2.2e6 * (s.n / 3000) ** 1.9, 1.5 * (s.n / 3000) ** 2.85
+        seconds = min(entries / 2.8e6 + gflop / 17 + 3e-8 * fill, products)
+    return Work(0.01 + seconds * (1 + s.m / 20) * (1 if s.config.method == "lle" else 1.6))
+
+
+def measure_quality(s: Sizes) -> Work:
+    of_sample = s.sample * (1e-5 + 7.6e-7 * s.d)
+    geodesics = 1.6e-8 * geodesic_sources(s.config, s.n) * s.n * s.k
+    if s.d <= SURFACE_FEATURES:
+        return Work(0.05 + of_sample + geodesics, 6e-7 * s.n)
+    return Work(0.02 + of_sample + geodesics, s.sample * s.n * (9e-9 + 7.5e-11 * s.d))
+
+
+def write_report(s: Sizes) -> Work:
+    return Work(0.8 + 4e-6 * min(s.n, 1_000_000) if s.config.output.report else 0.01)
+
+
+LAWS = {
+    law.__name__: law
+    for law in (
+        ingest, order_points, find_neighbors, mend_graph, solve_weights, local_factors, assemble_cost, solve_embedding,
+        measure_quality, write_report,
+    )
+}  # fmt: skip
+
+
+def _described(total: float, stages: Mapping[str, float], n_workers: int) -> str:
+    """The total, and the stages that take a tenth of it or more.
+
+    >>> _described(12.4, {"ingest": 0.2, "solve_weights": 12.2}, 2)
+    'about 12 s with 2 workers (solve_weights 12)'
+    """
+    long = [f"{name} {shown(seconds)}" for name, seconds in stages.items() if seconds >= total / 10]
+    where = f"{n_workers} workers" if n_workers > 1 else "one process"
+    return f"about {shown(total)} s with {where}" + (f" ({', '.join(long)})" if long else "")
+
+
+def shown(seconds: float) -> str:
+    """Seconds with two digits.
+
+    >>> shown(0.034), shown(2.345), shown(98.7), shown(1234.5)
+    ('0.034', '2.3', '99', '1,200')
+    """
+    digits = 1 - math.floor(math.log10(max(seconds, 1e-3)))
+    return f"{round(seconds, digits):,.{max(digits, 0)}f}"

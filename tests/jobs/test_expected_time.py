@@ -1,0 +1,113 @@
+"""Expected seconds of a run: what they depend on, and runs that take at most twice or at least half of them."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli import commands
+from pipeline.config.models import check_config
+from pipeline.engine.plan import Layout, walk
+from pipeline.jobs import expected_time
+from pipeline.jobs.expected_time import announced_seconds, expected_seconds, machine_speed
+from pipeline.stages.registry import stages_of
+from tests.benchmarks.expected_time import JOBS, Job, compare, roll, total, wide
+
+SMALL_JOBS = {
+    "roll": Job(lambda: roll(12_000), {"output": {"report": False}}),
+    "wide": Job(lambda: wide(3_000, 50, 10), {"output": {"report": False}}),
+}
+
+
+def config(workers=1, **sections):
+    cluster = {"kind": "serial"} if workers == 1 else {"kind": "local", "workers": workers}
+    plain = {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 5_000}, "output": {"store": "x.zarr"}}
+    return check_config({**plain, "execution": {"cluster": cluster}, **sections}, "test")
+
+
+def expected(n=50_000, d=3, block=5_000, speed=1.0, finished=(), **changes):
+    settings = config(**changes)
+    layout = Layout(n, d, "float64", block, n_points=n, n_features=d)
+    steps, layout = walk(stages_of(settings.method), settings, layout)
+    n_steps = Counter(step.stage for step in steps if step.stage not in finished)
+    return expected_seconds(settings, layout, n_steps, speed)
+
+
+@pytest.mark.parametrize("method", ["lle", "ltsa", "laplacian", "pca"])
+@pytest.mark.parametrize("change", [{"n": 100_000}, {"d": 6}, {"neighbors": {"n_neighbors": 24}}])
+def test_no_stage_gets_faster_with_more_work(method, change):
+    less, more = expected(method=method)["stages"], expected(method=method, **change)["stages"]
+    assert less.keys() == more.keys() == stages_of(method).keys()
+    assert sum(more.values()) >= sum(less.values())
+    assert all(more[stage] >= 0.99 * less[stage] for stage in less)
+
+
+def test_workers_share_blocks_only():
+    one, four, one_block = expected(), expected(workers=4), expected(workers=4, block=50_000)
+    assert four["stages"]["find_neighbors"] < one["stages"]["find_neighbors"]
+    assert four["stages"]["write_report"] >= one["stages"]["write_report"]
+    assert one_block["stages"] == expected(block=50_000)["stages"]
+    assert (one["workers"], four["workers"], one_block["workers"]) == (1, 4, 1)
+
+
+def test_half_the_speed_takes_twice_the_time():
+    fast, slow = expected(n=10**6), expected(n=10**6, speed=0.5)
+    assert slow["seconds"] == pytest.approx(2 * fast["seconds"], rel=1e-3)
+
+
+def test_finished_stages_are_left_out():
+    rest = expected(finished=("ingest", "find_neighbors"))["stages"]
+    assert {"ingest", "find_neighbors"}.isdisjoint(rest)
+    assert "order_points" in rest
+
+
+def test_speed_of_this_machine_is_measured_once(monkeypatch):
+    probes = iter([0.2, 0.1, 0.4])
+    monkeypatch.setattr(expected_time, "_probe", lambda: next(probes))
+    machine_speed.cache_clear()
+    try:
+        assert machine_speed() == machine_speed() == expected_time.REFERENCE_SECONDS / 0.1
+    finally:
+        machine_speed.cache_clear()
+
+
+def test_only_long_runs_are_announced():
+    def text(n):
+        return announced_seconds(config(), Layout(n, 3, "float64", 5_000))
+
+    assert text(5_000) == ""
+    assert text(2_000_000).startswith("expected: about ")
+
+
+def test_plan_shows_expected_seconds_until_the_run_is_finished(tmp_path, toy_stages, monkeypatch):
+    monkeypatch.setattr(expected_time, "LAWS", dict.fromkeys(stages_of("lle"), lambda sizes: expected_time.Work(3.0)))
+    np.save(tmp_path / "x.npy", roll(60))
+    path = tmp_path / "job.yaml"
+    path.write_text(json.dumps({
+        "input": {"kind": "npy", "path": str(tmp_path / "x.npy")}, "output": {"store": str(tmp_path / "run.zarr")},
+        "execution": {"cluster": {"kind": "serial"}},
+    }))  # fmt: skip
+    runner = CliRunner()
+    before = json.loads(runner.invoke(commands.app, ["plan", str(path), "--json"]).stdout)
+    assert before["expected"]["stages"].keys() == stages_of("lle").keys()
+    lines = runner.invoke(commands.app, ["plan", str(path)]).stdout
+    assert "expected time on this machine without other load: about " in lines
+    assert runner.invoke(commands.app, ["run", str(path)]).exit_code == 0
+    assert json.loads(runner.invoke(commands.app, ["plan", str(path), "--json"]).stdout)["expected"] is None
+
+
+@pytest.mark.parametrize("name", SMALL_JOBS)
+def test_small_job_takes_the_expected_time_within_a_factor_of_two(name):
+    times = total(compare(SMALL_JOBS[name]))
+    assert times.expected / 2 <= times.measured <= 2 * times.expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", JOBS)
+def test_long_stages_take_the_expected_time_within_a_factor_of_two(name):
+    times = compare(JOBS[name])
+    long = {stage: each for stage, each in times.items() if max(each) > 1.0}
+    ratios = {stage: each.expected / each.measured for stage, each in {**long, "all": total(times)}.items()}
+    assert all(0.5 <= ratio <= 2.0 for ratio in ratios.values()), ratios
