@@ -4,6 +4,7 @@ The colour key is text of the page. If classes can cover each other, there is al
 with a cell for each class.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -30,10 +31,13 @@ from .rasterize import Grid, count_points
 
 WIDTH, SINGLE_WIDTH = 3.9, 4.6
 """Width in inches of one picture of several, and of a single one: 9-point text has at least 10 pixels at 420 pixels."""
+ASPECT = 0.82
 DPI = 180
 DENSITY_POINTS = 2_000
 CLASS_POINTS = 200_000
 CLASS_COLUMNS = 4
+CLASS_PIXELS = 300
+"""Columns of pixels of all cells in a row."""
 OTHERS = (0.5, 0.5, 0.5, 0.3)
 
 
@@ -76,7 +80,7 @@ def draw_page_pictures(
 
 
 def _figure(width: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, 0.82 * width), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=(width, ASPECT * width), dpi=DPI, layout="constrained")
     return figure, figure.subplots()
 
 
@@ -107,12 +111,15 @@ def _density(content: Content) -> PagePicture:
 
 def _each_class(content: Content, classes: Classes) -> PagePicture:
     """One cell per class: its points in colour, all others in grey."""
-    n_rows = -(-len(classes.names) // CLASS_COLUMNS)
-    figure = Figure(figsize=(WIDTH, 0.95 * n_rows + 0.1), dpi=DPI, layout="constrained")
-    cells = list(figure.subplots(n_rows, CLASS_COLUMNS, squeeze=False).flat)
+    n_columns = min(CLASS_COLUMNS, math.ceil(math.sqrt(len(classes.names))))
+    n_rows = -(-len(classes.names) // n_columns)
+    height = max(ASPECT * WIDTH, 0.95 * n_rows + 0.1)  # as high as the pictures beside it, or higher
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
+    cells = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
     panel = _sample(panel_of(cells[0], content, content.pairs[0]))
     codes = classes.codes[panel.rows]
-    grid = Grid((64, 76), panel.x_range, panel.y_range)
+    width = CLASS_PIXELS // n_columns
+    grid = Grid((round(width * height * n_columns / (WIDTH * n_rows)), width), panel.x_range, panel.y_range)
     background = np.zeros((*grid.shape, 4))
     background[count_points(grid, panel.x, panel.y) > 0.0] = OTHERS
     for ax in cells:

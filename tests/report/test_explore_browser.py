@@ -246,6 +246,41 @@ def axe_problems(page: Any) -> list[Any]:
     return page.evaluate("axe.run().then((result) => result.violations.map((v) => [v.id, v.nodes[0].html]))")
 
 
+@pytest.mark.parametrize(("width", "height", "screen"), [(1200, 900, (1280, 1000)), (420, 800, (420, 800)),
+                                                         (2600, 2000, (1280, 720))])  # fmt: skip
+def test_first_picture_is_whole_and_its_ticks_stand_at_their_values(browser, address, width, height, screen):
+    """With scroll bars, and in a window that is larger than the screen. The ticks move by nothing after Fit."""
+    size = {"width": screen[0], "height": screen[1]}
+    with_bars = browser.browser_type.launch(
+        executable_path=CHROMIUM, args=ARGUMENTS, ignore_default_args=["--hide-scrollbars"]
+    )
+    page, heard = opened(with_bars, address, viewport={"width": width, "height": height}, screen=size)
+    places = page.evaluate(
+        "[0, 100, 399].map((i) => [explorer.plot.place(i)[0], explorer.plot.scales.x(explorer.plot.positions.x[i])])"
+    )
+    ticks = "[...document.querySelectorAll('#x-ticks span')].map((tick) => parseFloat(tick.style.left))"
+    first = page.evaluate(ticks)
+    drawn, shown = page.evaluate(
+        "[explorer.plot.library.get('renderer').canvas, explorer.plot.canvas].map((c) => [c.width, c.height])"
+    )
+    check, text = page.evaluate(
+        "[document.querySelector('#show-names'), document.querySelector('#legend-help label')]"
+        ".map((e) => e.getBoundingClientRect()).map((box) => [box.top + box.height / 2, box.height])"
+    )
+    page.click("#fit")
+    page.wait_for_timeout(300)
+    after_fit = page.evaluate(ticks)
+    with_bars.close()
+    assert heard == []
+    assert len(first) >= 2
+    assert all(place == pytest.approx(scaled, abs=0.5) for place, scaled in places)
+    assert after_fit == pytest.approx(first, abs=0.5)
+    assert drawn[0] >= shown[0] - 1
+    assert drawn[1] >= shown[1] - 1
+    assert check[0] == pytest.approx(text[0], abs=2)
+    assert text[1] < 30  # one line: the box stands beside its text
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 400])
 def test_text_has_contrast_and_nothing_is_cut_off(browser, address, scheme, width):

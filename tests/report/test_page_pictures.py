@@ -126,3 +126,17 @@ def test_each_cell_shows_its_class_in_colour_and_the_others_in_grey(figures: lis
         assert len(solid) == 9  # 3 x 3 pixels
         np.testing.assert_allclose(solid[0, :3], to_rgb(OKABE_ITO[code]))
         assert (image[..., 3] > 0).sum() == 27
+
+
+@pytest.mark.parametrize(("n_classes", "rows", "columns"), [(2, 1, 2), (3, 2, 2), (5, 2, 3), (10, 3, 4), (13, 4, 4)])
+def test_cells_of_few_classes_fill_a_picture_as_high_as_the_others(figures, n_classes, rows, columns) -> None:
+    draw_page_pictures(cloud(600), one_component(600), classes(600, n_classes))
+    grid = figures[-1].axes[0].get_subplotspec().get_gridspec()
+    assert (grid.nrows, grid.ncols) == (rows, columns)
+    scatter, apart = (figure.get_size_inches() for figure in (figures[0], figures[-1]))
+    assert apart[1] >= scatter[1] - 1e-9
+    used = [ax for ax in figures[-1].axes if ax.axison]
+    shapes = {ax.images[0].get_array().shape[:2] for ax in used}
+    boxes = [ax.get_window_extent() for ax in used]
+    [(height, width)] = shapes
+    assert height / width == pytest.approx(boxes[0].height / boxes[0].width, rel=0.4)  # pixels are about square

@@ -52,10 +52,14 @@ class Explorer {
     this.plot.on("deselect", () => showSelection(this.page, []));
     this.plot.on("view", () => { byId("tip").hidden = true; this.drawAxes(); });
     this.dark.addEventListener("change", () => { this.plot.setTheme(this.dark.matches); this.recolor(); });
-    addEventListener("resize", () => {
-      clearTimeout(this.resizing);
-      this.resizing = setTimeout(() => this.redraw(), 200);
-    });
+    new ResizeObserver(() => this.resize()).observe(byId("canvas"));  // also where a scroll bar takes its share
+    addEventListener("resize", () => this.resize());
+  }
+
+  resize() {
+    this.plot.fitBuffer();
+    clearTimeout(this.resizing);
+    if (this.placed && this.plot.size() !== this.drawnSize) this.resizing = setTimeout(() => this.redraw(), 200);
   }
 
   column(id) { return this.page.columns[Number(byId(id).value)] ?? null; }
@@ -73,10 +77,11 @@ class Explorer {
   }
 
   async redraw() {
+    byId("x-name").textContent = this.column("x").label;
+    byId("y-name").textContent = this.column("y").label;  // before drawing, because it takes a share of the width
+    this.drawnSize = this.plot.size();
     this.placed = this.positions();
     await this.recolor(false);
-    byId("x-name").textContent = this.column("x").label;
-    byId("y-name").textContent = this.column("y").label;
   }
 
   async recolor(keepIndex = true) {

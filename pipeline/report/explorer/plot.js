@@ -31,8 +31,17 @@ class Plot {
       actionKeyMap: {lasso: "shift", merge: "ctrl", remove: "alt"},
     });
     this.library.set({actionKeyMap: {lasso: "shift", merge: "ctrl", remove: "alt"}});  // no rotation
+    this.fitBuffer();
     translateTouch(canvas, (factor, x, y) => this.zoomAt(factor, x, y));
   }
+
+  /** The library draws into a buffer of at most the size of the screen, which would cut the picture of a larger window. */
+  fitBuffer() {
+    const box = this.canvas.getBoundingClientRect();
+    this.library.get("renderer").resize(Math.ceil(box.width), Math.ceil(box.height));
+  }
+
+  size() { return `${this.canvas.clientWidth} ${this.canvas.clientHeight}`; }
 
   aspect() {
     const box = this.canvas.getBoundingClientRect();
@@ -60,6 +69,7 @@ class Plot {
       await this.library.draw({x: positions.x, y: positions.y, z},
         {zDataType: "categorical", spatialIndex: index ?? undefined, select: selected});
       this.library.set({pointOrder: this.order});
+      this.library.set({cameraView: this.library.get("cameraView")});  // the scales follow a new aspect only with a view
       this.positions = positions;
     });
     return this.drawing;
