@@ -48,8 +48,10 @@ def one_worker(folder: Path, *options: str, worker: tuple[str, ...] = (), enviro
         "worker": ["worker", *common, "--nthreads", "1", "--no-nanny", "--no-dashboard",
                    "--memory-limit", "0", *worker],
     }  # fmt: skip
-    given = {"worker": {**os.environ, **(environment or {})}}
-    return dask_processes(folder, commands, given, lambda: "Registered to" in (folder / "worker.log").read_text())
+    environments = {"worker": {**os.environ, **(environment or {})}}
+    return dask_processes(
+        folder, commands, environments, lambda: "Registered to" in (folder / "worker.log").read_text()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +95,8 @@ def hang_up(server: socket.socket) -> None:
             server.accept()[0].close()
 
 
-def refused(expected, **given) -> str:
-    with pytest.raises(LleError) as caught, connect(Cluster(kind="address", **given)):
+def refused(expected, **settings) -> str:
+    with pytest.raises(LleError) as caught, connect(Cluster(kind="address", **settings)):
         pass
     assert type(caught.value) is expected
     return str(caught.value)
@@ -131,8 +133,10 @@ class TestTls:
         assert "does not accept the certificate of execution.cluster.tls.cert and tls.key" in message
 
     def test_client_without_tls_gets_the_advice_to_use_tls(self, encrypted):
-        there = encrypted.removeprefix("tls://")
-        assert f"uses TLS; write tls://{there} and give" in refused(ConfigError, address=f"tcp://{there}")
+        host_and_port = encrypted.removeprefix("tls://")
+        assert f"uses TLS; write tls://{host_and_port} and give" in refused(
+            ConfigError, address=f"tcp://{host_and_port}"
+        )
 
     @pytest.mark.parametrize("cause", [
         ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"),
@@ -141,14 +145,14 @@ class TestTls:
     def test_client_with_tls_is_informed_that_the_scheduler_has_none(self, plain, certificates, monkeypatch, cause):
         """Dask's error depends on which side sends first, and Dask would leave a socket open; so it is not called."""
 
-        def connect_in_vain(*given, **options):
+        def connect_in_vain(*arguments, **options):
             if isinstance(cause, ValueError):
                 raise cause
             raise FatalCommClosedError from cause
 
         monkeypatch.setattr(existing_scheduler, "Client", connect_in_vain)
-        there = plain.replace("tcp://", "tls://")
-        message = refused(ConfigError, address=there, tls=Tls(**certificates["ours"]))
+        tls_address = plain.replace("tcp://", "tls://")
+        message = refused(ConfigError, address=tls_address, tls=Tls(**certificates["ours"]))
         assert "does not use TLS" in message
         assert "write tcp://" in message
 
@@ -160,13 +164,13 @@ class TestTls:
         assert f"execution.cluster.tls.key: {key}: the key is encrypted" in message
 
     def test_missing_or_wrong_certificate_files_are_named(self, certificates, tmp_path):
-        ours, other = certificates["ours"], certificates["other"]
+        ours, theirs = certificates["ours"], certificates["other"]
         text = tmp_path / "text.pem"
         text.write_text("not a certificate")
         for files, message in (
             ({**ours, "ca": "/nowhere/ca.pem"}, "tls.ca: /nowhere/ca.pem: no such file"),
             ({**ours, "ca": str(text)}, "tls.ca"),
-            ({**ours, "key": other["key"]}, f"{ours['cert']} and {other['key']} are not"),
+            ({**ours, "key": theirs["key"]}, f"{ours['cert']} and {theirs['key']} are not"),
         ):
             assert message in refused(ConfigError, address="tls://127.0.0.1:1", tls=Tls(**files))
 
@@ -240,10 +244,10 @@ class TestAddress:
 
 def with_other_numpy(folder: Path) -> str:
     """PYTHONPATH of a worker that begins with another numpy's metadata, as after a half-done upgrade."""
-    other = folder / "site" / "numpy-1.2.3.dist-info"
-    other.mkdir(parents=True)
-    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.2.3\n")
-    return os.pathsep.join(filter(None, [str(other.parent), os.environ.get("PYTHONPATH", "")]))
+    metadata = folder / "site" / "numpy-1.2.3.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.2.3\n")
+    return os.pathsep.join(filter(None, [str(metadata.parent), os.environ.get("PYTHONPATH", "")]))
 
 
 @contextlib.contextmanager
@@ -252,8 +256,8 @@ def late_worker(folder: Path, environment: dict[str, str]):
     file, log = str(folder / "scheduler.json"), folder / "late.log"
     command = ["worker", "--scheduler-file", file, "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny",
                "--no-dashboard", "--memory-limit", "0", "--resources", "LATE=1"]  # fmt: skip
-    given = {"late": {**os.environ, **environment}}
-    with dask_processes(folder, {"late": command}, given, lambda: "Registered to" in log.read_text()):
+    environments = {"late": {**os.environ, **environment}}
+    with dask_processes(folder, {"late": command}, environments, lambda: "Registered to" in log.read_text()):
         yield
 
 

@@ -50,8 +50,8 @@ class TestImage:
         linter = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
         if linter is None:
             pytest.skip("NOT CHECKED: hadolint is not installed")
-        done = subprocess.run([linter, str(K8S / "Dockerfile")], capture_output=True, text=True, timeout=60)
-        assert (done.returncode, done.stdout) == (0, "")
+        completed = subprocess.run([linter, str(K8S / "Dockerfile")], capture_output=True, text=True, timeout=60)
+        assert (completed.returncode, completed.stdout) == (0, "")
 
     def test_python_version_is_supported(self):
         [version] = re.findall(r"python:(\d+\.\d+)-slim", (K8S / "Dockerfile").read_text())
@@ -63,11 +63,11 @@ class TestStart:
 
     def start(self, folder: Path) -> str:
         places = {"LLE_BAKED_CACHE": str(folder / "baked"), "NUMBA_CACHE_DIR": str(folder / "cache/n")}
-        done = subprocess.run(
+        completed = subprocess.run(
             ["sh", str(K8S / "start.sh"), "sh", "-c", 'echo "$1"', "sh", "a b"], env={**os.environ, **places},
             capture_output=True, text=True, timeout=30, check=True,
         )  # fmt: skip
-        return done.stdout
+        return completed.stdout
 
     def test_entry_copies_the_cache_once_and_runs_the_command(self, tmp_path):
         (tmp_path / "baked").mkdir()

@@ -32,34 +32,34 @@ class TestText:
     """Checks of a linter for Dockerfiles, in case none is installed."""
 
     def test_base_images_have_tags_other_than_latest(self):
-        [image] = [rest for kind, rest in instructions() if kind == "ARG"]
+        [image] = [arguments for kind, arguments in instructions() if kind == "ARG"]
         assert re.fullmatch(r"PYTHON_IMAGE=python:3\.\d+-slim-[a-z]+", image)
-        assert {rest.split()[0] for kind, rest in instructions() if kind == "FROM"} == {"${PYTHON_IMAGE}"}
+        assert {arguments.split()[0] for kind, arguments in instructions() if kind == "FROM"} == {"${PYTHON_IMAGE}"}
 
     def test_last_user_is_not_root(self):
-        users = [rest for kind, rest in instructions() if kind == "USER"]
+        users = [arguments for kind, arguments in instructions() if kind == "USER"]
         assert users
         assert all(int(part) > 0 for part in users[-1].split(":"))
         last_run = max(n for n, (kind, _) in enumerate(instructions()) if kind == "RUN")
         assert [kind for kind, _ in instructions()].index("USER") > last_run
 
     def test_every_installation_is_pinned_and_leaves_no_cache(self):
-        commands = [each for kind, rest in instructions() if kind == "RUN" for each in rest.split("&&")]
-        installs = [each for each in commands if "pip install" in each]
+        commands = [command for kind, arguments in instructions() if kind == "RUN" for command in arguments.split("&&")]
+        installs = [command for command in commands if "pip install" in command]
         assert len(installs) == 2
-        for each in installs:
-            assert "--no-cache-dir" in each
-            assert "--constraint constraints.txt" in each or "--no-deps ." in each
-        assert not [each for each in commands if re.search(r"\b(curl|wget|sudo|ADD)\b", each)]
-        for each in (each for each in commands if "apt-get install" in each):
-            assert re.search(r"--no-install-recommends '\w+=[\w.*-]+' $", each)
-        [packages] = [rest for kind, rest in instructions() if kind == "RUN" and "apt-get" in rest]
+        for command in installs:
+            assert "--no-cache-dir" in command
+            assert "--constraint constraints.txt" in command or "--no-deps ." in command
+        assert not [command for command in commands if re.search(r"\b(curl|wget|sudo|ADD)\b", command)]
+        for command in (command for command in commands if "apt-get install" in command):
+            assert re.search(r"--no-install-recommends '\w+=[\w.*-]+' $", command)
+        [packages] = [arguments for kind, arguments in instructions() if kind == "RUN" and "apt-get" in arguments]
         assert packages.endswith("rm -rf /var/lib/apt/lists/*")
 
     def test_process_1_is_an_init(self):
-        [entry] = [json.loads(rest) for kind, rest in instructions() if kind == "ENTRYPOINT"]
+        [entry] = [json.loads(arguments) for kind, arguments in instructions() if kind == "ENTRYPOINT"]
         assert entry == ["tini", "--", "start"]
-        assert any("'tini=" in rest for kind, rest in instructions() if kind == "RUN")
+        assert any("'tini=" in arguments for kind, arguments in instructions() if kind == "RUN")
 
     def test_no_secrets_and_shell_form_only_for_shell_commands(self):
         from pipeline.core.credentials import find_secret  # noqa: PLC0415
@@ -67,27 +67,27 @@ class TestText:
         text = DOCKERFILE.read_text()
         assert find_secret(text) is None
         assert "--mount=type=secret" not in text
-        for kind, rest in instructions():
+        for kind, arguments in instructions():
             if kind in {"ENTRYPOINT", "CMD", "SHELL"}:
-                assert isinstance(json.loads(rest), list)
+                assert isinstance(json.loads(arguments), list)
 
 
 def test_installed_python_files_are_not_compiled_again(tmp_path):
     """Covers files that pip compiled before their times were set, and files that the base image did not compile."""
     venv.create(tmp_path / "opt/lle")
-    installed, own = tmp_path / "opt/lle/lib/installed.py", tmp_path / "usr/local/lib/own.py"
-    own.parent.mkdir(parents=True)
-    for path in (installed, own):
+    installed, of_base_image = tmp_path / "opt/lle/lib/installed.py", tmp_path / "usr/local/lib/own.py"
+    of_base_image.parent.mkdir(parents=True)
+    for path in (installed, of_base_image):
         path.write_text("x = 1\n")
     py_compile.compile(str(installed), doraise=True)
-    commands = [each for kind, rest in instructions() if kind == "RUN" for each in rest.split("&&")]
+    commands = [command for kind, arguments in instructions() if kind == "RUN" for command in arguments.split("&&")]
     environment = {**os.environ, "PATH": f"{tmp_path}/opt/lle/bin:/usr/bin:/bin"}
-    for command in (each for each in commands if "touch --no-dereference" in each or "compileall" in each):
+    for command in (command for command in commands if "touch --no-dereference" in command or "compileall" in command):
         step(PATHS.sub(rf"{tmp_path}/\1", command), tmp_path, environment)
     assert installed.stat().st_mtime == 10**9  # numba's key
     imported = subprocess.run(
         [str(tmp_path / "opt/lle/bin/python"), "-v", "-c", "import installed, own"],
-        env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{installed.parent}:{own.parent}"},
+        env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{installed.parent}:{of_base_image.parent}"},
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert compiled_anew(imported.stderr, tmp_path) == []
@@ -109,8 +109,8 @@ def test_all_steps_of_the_dockerfile_run(tmp_path):
     for name in ("opt", "cache", "tmp", "usr/local/bin", "usr/local/lib"):
         (tmp_path / name).mkdir(parents=True)
     folder = tmp_path
-    for kind, rest in instructions():
-        text = PATHS.sub(rf"{root}/\1", rest)
+    for kind, arguments in instructions():
+        text = PATHS.sub(rf"{root}/\1", arguments)
         if kind == "WORKDIR":
             folder = Path(text)
             folder.mkdir(exist_ok=True)
@@ -119,18 +119,18 @@ def test_all_steps_of_the_dockerfile_run(tmp_path):
             environment |= {name: value.strip('"').replace("$PATH", environment["PATH"]) for name, value in words}
         elif kind == "COPY" and "--from" not in text:
             copy(text.split(), folder)
-        elif kind == "RUN" and "apt-get" not in rest:  # Debian's packages would go to this machine
+        elif kind == "RUN" and "apt-get" not in arguments:  # Debian's packages would go to this machine
             step(text if os.geteuid() == 0 else re.sub(r"-[og] \d+ ", "", text), folder, environment)
     assert list((tmp_path / "opt/numba-cache").rglob("*.nbi"))
-    [command] = [json.loads(rest) for kind, rest in instructions() if kind == "CMD"]
+    [command] = [json.loads(arguments) for kind, arguments in instructions() if kind == "CMD"]
     start = ["sh", f"{root}/usr/local/bin/start", *command]
     baked = {**environment, "LLE_BAKED_CACHE": f"{root}/opt/numba-cache"}
-    shown = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
-    assert "Usage: lle" in shown.stdout
+    completed = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
+    assert "Usage: lle" in completed.stdout
     assert list((tmp_path / "cache/numba").rglob("*.nbi"))
     start = [f"{root}/opt/lle/bin/python", "-v", "-c", "import distributed, pipeline.cli.commands"]
-    shown = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
-    assert compiled_anew(shown.stderr, tmp_path) == []
+    completed = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
+    assert compiled_anew(completed.stderr, tmp_path) == []
 
 
 def copy(words: list[str], folder: Path) -> None:
@@ -145,8 +145,8 @@ def copy(words: list[str], folder: Path) -> None:
 
 
 def step(command: str, folder: Path, environment: dict[str, str]) -> None:
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=folder, env=environment, check=False,
+    completed = subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=folder, env=environment, check=False,
                           capture_output=True, text=True)  # fmt: skip
-    if "No matching distribution found" in done.stderr:
+    if "No matching distribution found" in completed.stderr:
         pytest.skip("NOT CHECKED: no package index answers here")
-    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert completed.returncode == 0, f"{command}\n{completed.stdout[-2000:]}\n{completed.stderr[-4000:]}"

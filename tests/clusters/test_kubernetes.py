@@ -77,8 +77,8 @@ def api(scheduler, tmp_path, monkeypatch):
         yield double
 
 
-def section(**given) -> KubernetesCluster:
-    return KubernetesCluster(kind="kubernetes", **{"workers": 2, "start_timeout": 120, **given})
+def section(**settings) -> KubernetesCluster:
+    return KubernetesCluster(kind="kubernetes", **{"workers": 2, "start_timeout": 120, **settings})
 
 
 def where(store, block):
@@ -110,16 +110,16 @@ class TestLife:
         cluster = section()
         with connect(cluster) as client:
             executor = Executor(client, memory_resource(cluster))
-            [whole] = run_step(
+            [whole_data] = run_step(
                 Step("t", "whole", where, 1, Decides({}), Runs(1, place=WHOLE_DATA)), "", store, executor, Progress()
             )
             [fit] = run_step(
                 Step("t", "fit", where, 1, Decides({}), Runs(1, place=DRIVER)), "", store, executor, Progress()
             )
             process_of = client.run(os.getpid)
-            owners = {process_of[address]: each["resources"]
-                      for address, each in client.scheduler_info()["workers"].items()}  # fmt: skip
-        assert owners[whole.report["pid"]] == {"MEMORY": 1.0}
+            owners = {process_of[address]: worker["resources"]
+                      for address, worker in client.scheduler_info()["workers"].items()}  # fmt: skip
+        assert owners[whole_data.report["pid"]] == {"MEMORY": 1.0}
         assert fit.report["pid"] == os.getpid()
 
     def test_deleted_when_the_run_fails(self, api):
@@ -129,36 +129,36 @@ class TestLife:
 
     def test_existing_cluster_of_the_same_job_is_adopted(self, api):
         with connect(section()):
-            left = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
+            existing = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
             group = json.loads(json.dumps(api.objects["daskworkergroups", "lle-29041235-memory"]))
             service = api.objects["services", "lle-29041235-scheduler"]
-        api.objects["daskclusters", "lle-29041235"] = left
+        api.objects["daskclusters", "lle-29041235"] = existing
         api.objects["daskworkergroups", "lle-29041235-memory"] = group
         api.objects["services", "lle-29041235-scheduler"] = service
         with connect(section()):
-            assert api.objects["daskclusters", "lle-29041235"]["metadata"]["uid"] == left["metadata"]["uid"]
+            assert api.objects["daskclusters", "lle-29041235"]["metadata"]["uid"] == existing["metadata"]["uid"]
         assert api.count("create", "daskclusters") == api.count("create", "daskworkergroups") == 1
         assert api.names("daskclusters") == api.names("daskworkergroups") == []
 
     def test_existing_cluster_with_another_configuration_is_replaced(self, api):
         with connect(section()):
-            left = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
-        api.objects["daskclusters", "lle-29041235"] = left
+            existing = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
+        api.objects["daskclusters", "lle-29041235"] = existing
         with connect(section(workers=3)):
             now = api.objects["daskclusters", "lle-29041235"]
-            assert now["metadata"]["uid"] != left["metadata"]["uid"]
+            assert now["metadata"]["uid"] != existing["metadata"]["uid"]
             assert now["spec"]["worker"]["replicas"] == 3
         assert api.count("create", "daskclusters") == 2
 
     def test_waits_for_a_cluster_that_is_being_deleted(self, api):
         api.delete_seconds = 0.5
         with connect(section()):
-            left = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
-        left["metadata"].pop("deletionTimestamp", None)
-        api.objects["daskclusters", "lle-29041235"] = left
+            existing = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
+        existing["metadata"].pop("deletionTimestamp", None)
+        api.objects["daskclusters", "lle-29041235"] = existing
         api._start_deleting("daskclusters", "lle-29041235")
         with connect(section()):
-            assert api.objects["daskclusters", "lle-29041235"]["metadata"]["uid"] != left["metadata"]["uid"]
+            assert api.objects["daskclusters", "lle-29041235"]["metadata"]["uid"] != existing["metadata"]["uid"]
 
     def test_request_is_repeated_if_the_server_is_busy(self, api):
         api.faults = [("get", 503), ("get", 429), ("create", 500), ("delete", 503), ("delete", 504)]
@@ -197,8 +197,8 @@ def test_service_account_is_used_inside_a_pod(tmp_path, monkeypatch):
 
 
 class TestRefusals:
-    def refused(self, expected, **given) -> str:
-        with pytest.raises(LleError) as caught, connect(section(**given)):
+    def refused(self, expected, **settings) -> str:
+        with pytest.raises(LleError) as caught, connect(section(**settings)):
             pass
         assert type(caught.value) is expected
         return str(caught.value)
@@ -290,11 +290,11 @@ class TestRefusals:
 
     def test_cluster_of_a_deleted_job_with_the_same_name_is_replaced(self, api):
         with connect(section()):
-            left = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
-        left["metadata"]["ownerReferences"][0]["uid"] = "of-the-deleted-job"
-        api.objects["daskclusters", "lle-29041235"] = left
+            existing = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
+        existing["metadata"]["ownerReferences"][0]["uid"] = "of-the-deleted-job"
+        api.objects["daskclusters", "lle-29041235"] = existing
         with connect(section()):
-            assert api.objects["daskclusters", "lle-29041235"]["metadata"]["uid"] != left["metadata"]["uid"]
+            assert api.objects["daskclusters", "lle-29041235"]["metadata"]["uid"] != existing["metadata"]["uid"]
 
     def test_worker_group_of_another_owner_is_refused_and_kept(self, api):
         theirs = {"metadata": {"name": "lle-29041235-memory", "uid": "x", "labels": {"team": "other"}}}

@@ -24,31 +24,31 @@ def objects(request):
 
 class TestPolicies:
     def test_every_pod_is_under_the_network_policy_and_only_the_scheduler_open_to_the_operator(self, objects):
-        policies = {name: each["spec"] for (kind, name), each in objects.items() if kind == "NetworkPolicy"}
+        policies = {name: policy["spec"] for (kind, name), policy in objects.items() if kind == "NetworkPolicy"}
         labels = {part: pod["metadata"]["labels"] for part, pod in pods(objects).items()}
-        assert all(selects(policies["lle"]["podSelector"], each) for each in labels.values())
+        assert all(selects(policies["lle"]["podSelector"], pod_labels) for pod_labels in labels.values())
         assert set(policies["lle"]["policyTypes"]) == {"Ingress", "Egress"}
         chosen = {name: {part for part in labels if selects(spec["podSelector"], labels[part])}
                   for name, spec in policies.items()}  # fmt: skip
         assert chosen["lle-operator"] == {"scheduler"}
         assert chosen["lle-api"] == {"driver"}
-        opened = {each["port"] for each in policies["lle-operator"]["ingress"][0]["ports"]}
+        opened = {port["port"] for port in policies["lle-operator"]["ingress"][0]["ports"]}
         assert opened == set(kubernetes_manifests.PORTS.values())
 
 
 def may_reach(objects, address: str, port: int, protocol: str = "TCP") -> set[str]:
     """The parts whose pods some policy lets go to an address outside the cluster's selectors."""
-    actual, wanted = set(), {"protocol": protocol, "port": port}
+    actual, target = set(), {"protocol": protocol, "port": port}
     for part, pod in pods(objects).items():
         for (kind, _), policy in objects.items():
             if kind == "NetworkPolicy" and selects(policy["spec"]["podSelector"], pod["metadata"]["labels"]):
                 rules = policy["spec"].get("egress", ())
-                actual |= {part for rule in rules if allows(rule, ip_address(address), wanted)}
+                actual |= {part for rule in rules if allows(rule, ip_address(address), target)}
     return actual
 
 
 def allows(rule, address, port) -> bool:
-    blocks = [ip_network(each["ipBlock"]["cidr"]) for each in rule.get("to", ()) if "ipBlock" in each]
+    blocks = [ip_network(peer["ipBlock"]["cidr"]) for peer in rule.get("to", ()) if "ipBlock" in peer]
     return port in rule.get("ports", [port]) and ("to" not in rule or any(address in block for block in blocks))
 
 
@@ -76,7 +76,7 @@ class TestEgress:
         [rule] = objects["NetworkPolicy", "lle-metrics"]["spec"]["ingress"]
         [source] = rule["from"]
         assert source == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
-        assert {each["port"] for each in rule["ports"]} == {8787, 8788}
+        assert {port["port"] for port in rule["ports"]} == {8787, 8788}
 
     def test_only_the_driver_reaches_the_api_where_data_lies_on_a_volume(self):
         assert may_reach(by_name("overlays/local-path"), "192.0.2.1", 443) == {"driver"}
@@ -92,15 +92,15 @@ class TestEgress:
         assert may_reach(objects, "169.254.169.254", 80) == set()
 
     def test_metadata_server_is_reachable_on_gke(self, tmp_path):
-        made = with_components(tmp_path, "components/gke-identity")
+        objects = with_components(tmp_path, "components/gke-identity")
         reached = {"169.254.169.252": (987, 988), "169.254.169.254": (80, 8080)}
         for address, ports in reached.items():
             for port in ports:
-                assert may_reach(made, address, port) == WITH_DATA
+                assert may_reach(objects, address, port) == WITH_DATA
 
     def test_pods_request_a_token_on_azure(self, tmp_path):
-        made = with_components(tmp_path, "components/azure-identity")
-        asking = {part for part, pod in pods(made).items()
+        objects = with_components(tmp_path, "components/azure-identity")
+        asking = {part for part, pod in pods(objects).items()
                   if pod["metadata"]["labels"].get("azure.workload.identity/use") == "true"}  # fmt: skip
         assert asking == WITH_DATA
 
@@ -110,9 +110,9 @@ class TestIdle:
 
     @pytest.fixture
     def routes(self, objects) -> list[str]:
-        given = {each["name"]: each["value"] for each in container(pods(objects)["scheduler"])["env"]}
-        made = dask.config.collect_env(given)
-        return list(made["distributed"]["scheduler"]["http"]["routes"])
+        environment = {variable["name"]: variable["value"] for variable in container(pods(objects)["scheduler"])["env"]}
+        settings = dask.config.collect_env(environment)
+        return list(settings["distributed"]["scheduler"]["http"]["routes"])
 
     def test_scheduler_has_the_default_routes_and_that_of_the_operator(self, routes):
         text = (Path(distributed.__file__).parent / "distributed.yaml").read_text()

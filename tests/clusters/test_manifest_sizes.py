@@ -45,9 +45,9 @@ class TestTotals:
         """A node of this size reserves up to a fifth for itself, and system pods need nearly one processor."""
         text = (REPOSITORY / "k8s/overlays/local-path/kustomization.yaml").read_text()
         gib, cores = map(int, re.search(r"node of (\d+) GiB and (\d+) processors", text).groups())
-        _, memory, asked = asked_in_all(by_name("overlays/local-path"))
+        _, memory, requested_cores = asked_in_all(by_name("overlays/local-path"))
         assert memory <= 0.75 * gib
-        assert asked <= 0.75 * cores
+        assert requested_cores <= 0.75 * cores
 
     def test_volume_uses_the_default_storage_class(self):
         """The default storage class has different names in k3s, kind and minikube."""
@@ -65,29 +65,31 @@ class TestSizes:
 
     def test_the_config_agrees_with_the_templates(self, objects):
         cluster, _ = config_of(objects)
-        for part, asked in (("worker", cluster.memory), ("memory", cluster.high_memory)):
-            assert parse_size(f"{container(pods(objects)[part])['resources']['limits']['memory']}B") == asked
+        for part, n_bytes in (("worker", cluster.memory), ("memory", cluster.high_memory)):
+            assert parse_size(f"{container(pods(objects)[part])['resources']['limits']['memory']}B") == n_bytes
 
     def test_the_config_decides_the_resources(self, objects):
         cluster, group = custom_resources(objects)
-        asked, _ = config_of(objects)
-        for resource, size in ((cluster, asked.memory), (group, asked.high_memory)):
+        cluster_config, _ = config_of(objects)
+        for resource, size in ((cluster, cluster_config.memory), (group, cluster_config.high_memory)):
             bounds = resource["spec"]["worker"]["spec"]["containers"][0]["resources"]
             assert int(bounds["requests"]["memory"]) == int(bounds["limits"]["memory"]) == size
-        assert cluster["spec"]["worker"]["replicas"] == asked.workers
+        assert cluster["spec"]["worker"]["replicas"] == cluster_config.workers
 
     def test_the_planned_tasks_fit(self, objects, tmp_path):
         _, config = config_of(objects)
         if config.input.kind != "synthetic":
-            given = "input={kind: synthetic, name: swiss_roll, n_points: 2000000}"
-            _, config = config_of(objects, given, f"output.store={tmp_path}/run.zarr", "eigensolver.n_components=2")
+            synthetic = "input={kind: synthetic, name: swiss_roll, n_points: 2000000}"
+            _, config = config_of(objects, synthetic, f"output.store={tmp_path}/run.zarr", "eigensolver.n_components=2")
         cluster = config.execution.cluster
         for step in plan_preview.forecast(config).steps:
             bound = cluster.high_memory if (step.runs.place != WORKER) else 0.9 * cluster.memory
             assert step.runs.bytes_per_task < 0.8 * bound, f"{step.stage}.{step.name}"
 
     def test_solver_threads_are_the_processors_asked_for(self, objects):
-        [cores] = [each for each in container(pods(objects)["memory"])["env"] if each["name"] == "LLE_CORES"]
+        [cores] = [
+            variable for variable in container(pods(objects)["memory"])["env"] if variable["name"] == "LLE_CORES"
+        ]
         assert cores["valueFrom"]["resourceFieldRef"]["resource"] == "requests.cpu"
         assert int(container(pods(objects)["memory"])["resources"]["requests"]["cpu"]) >= 1
 

@@ -46,13 +46,13 @@ def objects(request):
 class TestSchemas:
     @pytest.mark.parametrize("folder", ROOTS)
     def test_everything_is_valid_strictly(self, folder):
-        for each in rendered(folder):
-            check_native(each)
+        for manifest in rendered(folder):
+            check_native(manifest)
 
     @pytest.mark.parametrize("component", COMPONENTS)
     def test_components_are_valid(self, component, tmp_path):
-        for each in with_components(tmp_path, component).values():
-            check_native(each)
+        for manifest in with_components(tmp_path, component).values():
+            check_native(manifest)
 
     def test_the_overlay_names_every_component(self):
         """The lines only need their comment sign removed."""
@@ -61,13 +61,13 @@ class TestSchemas:
         assert sorted(message["components"]) == [f"../../{component}" for component in COMPONENTS]
 
     def test_secret_is_given_to_pods_that_read_and_write(self, tmp_path):
-        made = with_components(tmp_path, "components/s3-secret")
-        given = {part for part, pod in pods(made).items() if container(pod).get("envFrom")}
-        assert given == {"driver", "worker", "memory"}
+        objects = with_components(tmp_path, "components/s3-secret")
+        with_secret = {part for part, pod in pods(objects).items() if container(pod).get("envFrom")}
+        assert with_secret == {"driver", "worker", "memory"}
 
     def test_the_custom_resources_are_valid_strictly(self, objects):
-        for each in custom_resources(objects):
-            check_custom_resource(each)
+        for resource in custom_resources(objects):
+            check_custom_resource(resource)
 
     @pytest.mark.parametrize("path", [("spec", "wokers"), ("spec", "worker", "spec", "containers", 0, "imagee"),
                                       ("spec", "scheduler", "service", "port")])  # fmt: skip
@@ -83,10 +83,10 @@ class TestSchemas:
             check_custom_resource(resource)
 
     def test_misspelt_field_of_a_native_resource_is_detected(self, objects):
-        wrong = copy.deepcopy(objects["CronJob", "lle"])
-        wrong["spec"]["jobTemplate"]["spec"]["backofLimit"] = 3
+        misspelt = copy.deepcopy(objects["CronJob", "lle"])
+        misspelt["spec"]["jobTemplate"]["spec"]["backofLimit"] = 3
         with pytest.raises(Exception, match="backofLimit"):
-            check_native(wrong)
+            check_native(misspelt)
 
 
 class TestNames:
@@ -113,13 +113,15 @@ class TestNames:
         assert tokens == {"driver"}
 
     def test_everything_is_in_one_namespace(self, objects):
-        actual = {each["metadata"].get("namespace") for each in objects.values() if each["kind"] != "Namespace"}
+        actual = {
+            manifest["metadata"].get("namespace") for manifest in objects.values() if manifest["kind"] != "Namespace"
+        }
         assert actual == {name for kind, name in objects if kind == "Namespace"}
 
     def test_config_of_the_driver_is_in_the_config_map(self, objects):
         pod = driver_pod(objects)
-        [volume] = [each for each in pod["spec"]["volumes"] if "configMap" in each]
-        [mount] = [each for each in container(pod)["volumeMounts"] if each["name"] == volume["name"]]
+        [volume] = [item for item in pod["spec"]["volumes"] if "configMap" in item]
+        [mount] = [item for item in container(pod)["volumeMounts"] if item["name"] == volume["name"]]
         path = Path(container(pod)["args"][2])
         data = objects["ConfigMap", volume["configMap"]["name"]]["data"]
         assert path.parent == Path(mount["mountPath"])
@@ -173,12 +175,16 @@ class TestArguments:
     def test_ports_are_named_as_the_service_targets_them(self, objects):
         cluster, _ = custom_resources(objects)
         ports = {p["name"]: p["containerPort"] for p in container(pods(objects)["scheduler"])["ports"]}
-        assert {each["targetPort"]: each["port"] for each in cluster["spec"]["scheduler"]["service"]["ports"]} == ports
+        assert {port["targetPort"]: port["port"] for port in cluster["spec"]["scheduler"]["service"]["ports"]} == ports
         assert ports == kubernetes_manifests.PORTS
 
     def test_the_cluster_is_named_after_the_job_and_owned_by_it(self, objects):
-        given = container(driver_pod(objects))["env"]
-        named = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in given if "valueFrom" in each}
+        environment = container(driver_pod(objects))["env"]
+        named = {
+            variable["name"]: variable["valueFrom"]["fieldRef"]["fieldPath"]
+            for variable in environment
+            if "valueFrom" in variable
+        }
         assert named == {
             "LLE_CLUSTER_NAME": "metadata.labels['batch.kubernetes.io/job-name']",
             "LLE_JOB_NAME": "metadata.labels['batch.kubernetes.io/job-name']",
@@ -199,13 +205,13 @@ class TestSafety:
     def test_config_may_only_name_data_places(self, objects, monkeypatch):
         """Allowed are the mounted data volume or the bucket of the overlay, not the driver's files and token."""
         name, data = Path(container(driver_pod(objects))["args"][2]).name, allowed_places(objects)
-        own = {mount["mountPath"] for mount in container(driver_pod(objects))["volumeMounts"]} - {"/data"}
+        own_mounts = {mount["mountPath"] for mount in container(driver_pod(objects))["volumeMounts"]} - {"/data"}
         assert data
         assert all(place.startswith("s3://") or place == "/data" for place in data)
         monkeypatch.setenv(VARIABLE, " ".join(data))
         load_config(REPOSITORY / "configs" / name)
         secrets = "/var/run/secrets/kubernetes.io/serviceaccount"
-        for place in (*own, secrets, "s3://another/rows.zarr", "/data/../etc", f"{data[0]}-of-others/rows.zarr"):
+        for place in (*own_mounts, secrets, "s3://another/rows.zarr", "/data/../etc", f"{data[0]}-of-others/rows.zarr"):
             for key in ("input={kind: zarr, url: %s}", "input={kind: npy, path: %s}", "output.store=%s"):
                 with pytest.raises(ConfigError, match=f"outside the places.*{VARIABLE}"):
                     load_config(REPOSITORY / "configs" / name, (key % place,))
@@ -224,7 +230,7 @@ class TestSafety:
                 assert pod["spec"]["tolerations"]
             else:
                 [term] = node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-                assert {each["operator"] for each in term["matchExpressions"]} == {"DoesNotExist", "NotIn"}
+                assert {expression["operator"] for expression in term["matchExpressions"]} == {"DoesNotExist", "NotIn"}
                 assert "tolerations" not in pod["spec"]
 
     def test_pods_are_not_evicted_by_autoscalers_and_do_not_block_drains(self, objects):
@@ -239,10 +245,12 @@ class TestSafety:
 
     def test_deleting_an_overlay_keeps_the_data(self):
         for folder in (f"overlays/{name}" for name in OVERLAYS):
-            assert {each["kind"] for each in rendered(folder)}.isdisjoint({"Namespace", "PersistentVolumeClaim"})
+            assert {manifest["kind"] for manifest in rendered(folder)}.isdisjoint(
+                {"Namespace", "PersistentVolumeClaim"}
+            )
 
     def test_the_namespace_enforces_warns_and_audits(self, objects):
-        [namespace] = [each for (kind, _), each in objects.items() if kind == "Namespace"]
+        [namespace] = [manifest for (kind, _), manifest in objects.items() if kind == "Namespace"]
         labels = namespace["metadata"]["labels"]
         for mode in ("enforce", "warn", "audit"):
             assert labels[f"pod-security.kubernetes.io/{mode}"] == "restricted"
@@ -253,20 +261,24 @@ class TestSafety:
             annotations = pods(objects)[part]["metadata"]["annotations"]
             assert annotations["prometheus.io/scrape"] == "true"
             assert annotations["prometheus.io/port"] == port
-            assert int(port) in {each["containerPort"] for each in container(pods(objects)[part])["ports"]}
+            assert int(port) in {
+                container_port["containerPort"] for container_port in container(pods(objects)[part])["ports"]
+            }
 
     def test_workers_wait_for_a_late_scheduler_as_long_as_they_live_without_one(self, objects):
         for part in ("worker", "memory"):
-            given = {each["name"]: each.get("value") for each in container(pods(objects)[part])["env"]}
-            [death] = [each for each in container(pods(objects)[part])["args"] if each.startswith("--death-timeout=")]
-            settings = dask.config.collect_env({key: value for key, value in given.items() if value is not None})
+            environment = {item["name"]: item.get("value") for item in container(pods(objects)[part])["env"]}
+            [death] = [item for item in container(pods(objects)[part])["args"] if item.startswith("--death-timeout=")]
+            settings = dask.config.collect_env({key: value for key, value in environment.items() if value is not None})
             seconds = dask.utils.parse_timedelta(settings["distributed"]["comm"]["timeouts"]["connect"])
             assert seconds == float(death.partition("=")[2]) >= 300
 
     def test_workers_have_no_profiler_which_can_stop_python_3_11(self, objects):
         for part in ("worker", "memory"):
-            given = {each["name"]: each.get("value") for each in container(pods(objects)[part])["env"]}
-            settings = dask.config.collect_env({key: value for key, value in given.items() if value is not None})
+            environment = {
+                variable["name"]: variable.get("value") for variable in container(pods(objects)[part])["env"]
+            }
+            settings = dask.config.collect_env({key: value for key, value in environment.items() if value is not None})
             assert settings["distributed"]["worker"]["profile"]["enabled"] is False
 
     def test_the_operator_adds_its_labels_to_ours(self, objects):
@@ -300,7 +312,7 @@ class TestJob:
         job = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]
         assert job["podReplacementPolicy"] == "Failed"
         assert (job.get("parallelism", 1), job.get("completions", 1)) == (1, 1)
-        assert JOB_UID in {each["name"] for each in container(driver_pod(objects))["env"]}
+        assert JOB_UID in {variable["name"] for variable in container(driver_pod(objects))["env"]}
 
     def test_lock_wait_exceeds_the_lifetime_of_a_dead_pods_lock(self, objects):
         _, config = config_of(objects)
@@ -321,34 +333,34 @@ class TestTemplates:
     """Templates that the operator would change incorrectly are refused before anything is created."""
 
     @pytest.mark.parametrize(
-        ("change", "said"),
+        ("change", "message"),
         [({"restartPolicy": "Never"}, "restartPolicy must be Always"), ({"hostUsers": False}, "hostUsers"),
          ({"initContainers": [{"name": "side", "restartPolicy": "Always"}]}, r"side\.restartPolicy"),
          ({"containers": [{"name": "dask"}]}, "container named worker"), ({"containers": []}, "named worker")],
     )  # fmt: skip
-    def test_templates_that_the_operator_would_change_are_refused(self, objects, change, said):
+    def test_templates_that_the_operator_would_change_are_refused(self, objects, change, message):
         templates = {part: copy.deepcopy(objects["PodTemplate", f"lle-{part}"]["template"]) for part in PARTS}
         templates["worker"]["spec"] |= change
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             dask_cluster("x", Pods(**templates), Size(2, None, None, 60), None)
 
     def test_templates_keep_their_sizes_without_a_config(self, objects):
         templates = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
-        before = copy.deepcopy(templates)
-        made = dask_cluster("x", Pods(**templates), Size(2, None, None, 60), None)
-        assert made["spec"]["worker"]["spec"] == before["worker"]["spec"]
+        original = copy.deepcopy(templates)
+        resource = dask_cluster("x", Pods(**templates), Size(2, None, None, 60), None)
+        assert resource["spec"]["worker"]["spec"] == original["worker"]["spec"]
         dask_cluster("x", Pods(**templates), Size(2, 12345, None, 60), None)
-        assert templates == before
+        assert templates == original
 
     def test_any_changed_template_or_size_is_a_different_spec(self, objects):
         templates = Pods(**{part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS})
-        made = dask_cluster("x", templates, Size(2, None, None, 60), None)
-        assert kubernetes_manifests.same_spec(made, dask_cluster("x", templates, Size(2, None, None, 60), None))
-        other = dask_cluster("x", templates, Size(2, None, None, 60), {"uid": "of another job"})
-        assert not kubernetes_manifests.same_spec(made, other)
-        assert kubernetes_manifests.same_spec(other, made)
+        resource = dask_cluster("x", templates, Size(2, None, None, 60), None)
+        assert kubernetes_manifests.same_spec(resource, dask_cluster("x", templates, Size(2, None, None, 60), None))
+        of_another_job = dask_cluster("x", templates, Size(2, None, None, 60), {"uid": "of another job"})
+        assert not kubernetes_manifests.same_spec(resource, of_another_job)
+        assert kubernetes_manifests.same_spec(of_another_job, resource)
         for size in (Size(3, None, None, 60), Size(2, 10**9, None, 60), Size(2, None, None, 61)):
-            assert not kubernetes_manifests.same_spec(made, dask_cluster("x", templates, size, None))
+            assert not kubernetes_manifests.same_spec(resource, dask_cluster("x", templates, size, None))
 
 
 class TestReadme:
@@ -379,12 +391,12 @@ class TestReadme:
         [command] = re.findall(r"kubectl run (\S+) .*--override-type=strategic", text)
         assert (command, "image" in only) == (only["name"], False)
         assert "get podtemplate -n lle lle-worker" in text
-        claims = {each["persistentVolumeClaim"]["claimName"] for each in look["spec"]["volumes"] if len(each) == 2
-                  and "persistentVolumeClaim" in each}  # fmt: skip
+        claims = {volume["persistentVolumeClaim"]["claimName"] for volume in look["spec"]["volumes"] if len(volume) == 2
+                  and "persistentVolumeClaim" in volume}  # fmt: skip
         assert claims == {name for kind, name in objects if kind == "PersistentVolumeClaim"}
 
 
 def test_config_map_contains_the_files_of_its_generator(objects):
     files = yaml.safe_load((REPOSITORY / "configs" / "Kustomization").read_text())["configMapGenerator"][0]["files"]
-    [data] = [each["data"] for (kind, _), each in objects.items() if kind == "ConfigMap"]
+    [data] = [manifest["data"] for (kind, _), manifest in objects.items() if kind == "ConfigMap"]
     assert set(files) == set(data)

@@ -52,10 +52,10 @@ def job(folder: Path, **cluster) -> Path:
 
 def queue(environment) -> dict[str, tuple[str, str]]:
     """{job id: (name, state)} of what waits or runs."""
-    shown = subprocess.run(
+    completed = subprocess.run(
         ["squeue", "-h", "-o", "%i %j %T"], env=environment, capture_output=True, text=True, check=True, timeout=30
     )
-    return {words[0]: (words[1], words[2]) for words in map(str.split, shown.stdout.splitlines())}
+    return {words[0]: (words[1], words[2]) for words in map(str.split, completed.stdout.splitlines())}
 
 
 def stored(folder: Path) -> dict[str, bytes]:
@@ -69,10 +69,10 @@ def blocks(store: Path, stage: str) -> int:
     return len(list((store / "_done" / stage).glob("*.json")))
 
 
-def wait_for(condition, seconds: float, what) -> None:
+def wait_for(condition, seconds: float, describe) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, what()
+        assert time.monotonic() < deadline, describe()
         time.sleep(0.02)
 
 
@@ -88,7 +88,11 @@ def undisturbed(tmp_path_factory) -> dict[str, bytes]:
 
 
 def cancel_a_worker(environment) -> None:
-    running = [number for number, shown in queue(environment).items() if shown == (slurm_module.JOB_NAME, "RUNNING")]
+    running = [
+        number
+        for number, name_and_state in queue(environment).items()
+        if name_and_state == (slurm_module.JOB_NAME, "RUNNING")
+    ]
     subprocess.run(["scancel", running[0]], env=environment, check=True, timeout=30)
 
 
@@ -149,9 +153,11 @@ class TestOnSlurm:
         monkeypatch.chdir(tmp_path)
         with slurm_cluster(SlurmCluster(kind="slurm", workers=2, memory="1GiB", start_timeout=60)) as client:
             client.wait_for_workers(2, timeout=60)
-            before = set(client.scheduler_info(n_workers=-1)["workers"])
+            workers_before = set(client.scheduler_info(n_workers=-1)["workers"])
             cancel_a_worker(slurm)
-            wait_for(lambda: set(client.scheduler_info(n_workers=-1)["workers"]) - before, 60, lambda: queue(slurm))
+            wait_for(
+                lambda: set(client.scheduler_info(n_workers=-1)["workers"]) - workers_before, 60, lambda: queue(slurm)
+            )
             assert client.submit(sum, [1, 2]).result(30) == 3
         wait_for(lambda: not queue(slurm), 30, lambda: queue(slurm))
 
@@ -199,29 +205,29 @@ class TestOptions:
 
     def test_names_and_folders_cannot_add_lines_to_the_script(self, tmp_path):
         """Each value is one word on its own line; the other lines do not change."""
-        given = {"partition": "a-1,b", "account": "lab_2.x", "interface": "ib0:1", "log_directory": f"{tmp_path}/logs",
-                 "local_directory": "${TMPDIR}/x"}  # fmt: skip
-        plain, full = (script_of(SlurmCluster(kind="slurm", **each)).splitlines() for each in ({}, given))
+        settings = {"partition": "a-1,b", "account": "lab_2.x", "interface": "ib0:1",
+                    "log_directory": f"{tmp_path}/logs", "local_directory": "${TMPDIR}/x"}  # fmt: skip
+        plain, full = (script_of(SlurmCluster(kind="slurm", **options)).splitlines() for options in ({}, settings))
         added = [f"#SBATCH -e {tmp_path}/logs/lle-worker-%J.err", f"#SBATCH -o {tmp_path}/logs/lle-worker-%J.out",
                  "#SBATCH -p a-1,b", "#SBATCH -A lab_2.x"]  # fmt: skip
         assert [line for line in full[:-1] if line not in plain] == added
         assert [line for line in full if line not in added][:-1] == plain[:-1]
-        words, before = full[-1].split(), plain[-1].split()
-        assert len(words) == len(before) + 4
-        assert set(words) - set(before) == {"--local-directory", "${TMPDIR}/x", "--interface", "ib0:1"}
+        words, plain_words = full[-1].split(), plain[-1].split()
+        assert len(words) == len(plain_words) + 4
+        assert set(words) - set(plain_words) == {"--local-directory", "${TMPDIR}/x", "--interface", "ib0:1"}
 
     def test_the_folder_of_the_logs_may_be_below_the_home_folder(self, tmp_path, monkeypatch):
         monkeypatch.setenv("HOME", str(tmp_path))
         options = job_options(SlurmCluster(kind="slurm", log_directory="~/logs"))
         assert options["log_directory"] == f"{tmp_path}/logs"
 
-    @pytest.mark.parametrize(("key", "wrong", "said"), [
+    @pytest.mark.parametrize(("key", "value", "message"), [
         ("interface", "none0", r"'none0' is not a valid network interface.*execution\.cluster\.interface"),
         ("log_directory", "/proc/none", r"execution\.cluster\.log_directory: /proc/none: "),
     ])  # fmt: skip
-    def test_interface_or_folder_that_this_machine_lacks_is_a_config_error(self, monkeypatch, key, wrong, said):
+    def test_interface_or_folder_that_this_machine_lacks_is_a_config_error(self, monkeypatch, key, value, message):
         monkeypatch.setattr(slurm_module.shutil, "which", lambda command: command)
-        with pytest.raises(ConfigError, match=said), slurm_cluster(SlurmCluster(kind="slurm", **{key: wrong})):
+        with pytest.raises(ConfigError, match=message), slurm_cluster(SlurmCluster(kind="slurm", **{key: value})):
             pass
         gc.collect()  # a scheduler that was left half open would warn here
 
