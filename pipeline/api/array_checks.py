@@ -63,8 +63,8 @@ def _content(values: Any) -> str:
 
 
 def _cure_of_columns(X: Any, columns: list[Any]) -> str:
-    shown = columns if len(columns) <= NAMED_COLUMNS else [*columns[:NAMED_COLUMNS], ...]
-    listed = f"[{', '.join('...' if name is ... else repr(name) for name in shown)}]"
+    named = columns if len(columns) <= NAMED_COLUMNS else [*columns[:NAMED_COLUMNS], ...]
+    listed = f"[{', '.join('...' if name is ... else repr(name) for name in named)}]"
     if isinstance(X, np.ndarray):
         return f"drop them, np.delete(X, {listed}, axis=1).astype(float), or encode them as numbers"
     if type(X).__module__.startswith("pandas"):

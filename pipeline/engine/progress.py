@@ -172,8 +172,8 @@ class SilentProgress(RunProgress):
     def say(self, text: str) -> None:
         """Nothing is printed."""
 
-    def begin(self, step: Step, done: int, state: Callable[[], str] | None = None) -> None:
-        self.reused[step.stage] = self.reused.get(step.stage, 0) + done
+    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+        self.reused[step.stage] = self.reused.get(step.stage, 0) + n_done
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
         """Nothing is printed."""

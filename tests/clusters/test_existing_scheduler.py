@@ -313,7 +313,7 @@ class TestVersions:
             actual = client.get_versions(packages=COMPUTING)
         assert {"numpy", "zarr", "lle-pipeline"} <= set(actual["client"]["packages"])
 
-    def test_another_python_is_named(self, plain, monkeypatch):
+    def test_error_names_the_python_versions_of_scheduler_and_client(self, plain, monkeypatch):
         versions = existing_scheduler.check_versions.__globals__["_versions"]
         calls = []
 

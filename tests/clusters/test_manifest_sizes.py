@@ -101,7 +101,7 @@ class TestSizes:
                 path = Path(environment[name])
                 assert any(path == place or place in path.parents for place in writable), (part, name)
 
-    def test_data_paths_of_the_config_are_mounted_where_it_is_read_and_written(self, objects):
+    def test_output_store_and_input_are_mounted_in_the_pods_that_use_them(self, objects):
         _, config = config_of(objects)
         store = config.output.store
         for part in ("driver", "worker", "memory"):

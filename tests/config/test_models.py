@@ -294,7 +294,7 @@ class TestRefusals:
          ("neighbors: {n_neighbors: 12, 'n_neighbors': 13}", "n_neighbors is given twice, in line 3;"),
          ("execution:\n  cluster:\n    workers: 2\n    workers: 2", "workers is given twice, in lines 5 and 6;")],
     )  # fmt: skip
-    def test_a_key_given_twice(self, load, text, message):
+    def test_repeated_key_is_refused(self, load, text, message):
         """YAML forbids repeated keys; PyYAML would use the last one and lose the rest of the first section."""
         assert message in refusal(load, text)
 
@@ -342,7 +342,7 @@ class TestOverrides:
     def test_value_must_be_yaml(self, load):
         assert "not valid YAML" in refusal(load, "", "neighbors.n_neighbors=[")
 
-    def test_a_key_given_twice(self, load):
+    def test_repeated_key_is_refused(self, load):
         message = refusal(load, "", "neighbors={k_min: 3, k_min: 4}")
         assert "--set neighbors={k_min: 3, k_min: 4}: k_min is given twice" in message
 
@@ -363,7 +363,7 @@ class TestOverrides:
 
 class TestNumbers:
     @pytest.mark.parametrize("text", ["1e-3", "1.0e-3", "0.001", "1E-3"])
-    def test_reg_is_a_number_however_it_is_written(self, load, text):
+    def test_reg_accepts_every_notation_of_a_number(self, load, text):
         for config in (load(f"weights: {{reg: {text}}}"), load("", f"weights.reg={text}")):
             assert config.weights.reg == 0.001
             assert isinstance(config.weights.reg, float)

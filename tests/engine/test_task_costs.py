@@ -137,7 +137,7 @@ class TestFigures:
         sizes = {key: PRIMES[key] for key in inspect.signature(figure).parameters}
         assert figure(**sizes) == TASK_BYTES + EXPECTED[name]
 
-    def test_largest_total_is_that_of_one_target(self):
+    def test_largest_total_adds_the_values_of_each_target(self):
         assert largest_total([{"0": 5, "1": 3}, {"1": 4}, {"0": 1}]) == 7
         assert largest_total([]) == 0
 

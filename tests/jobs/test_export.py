@@ -164,7 +164,7 @@ def test_a_url_gets_the_bytes_of_a_local_file(store, tmp_path, bucket, suffix):
     assert bytes(obstore.get(bucket, f"y{suffix}").bytes()) == (tmp_path / f"y{suffix}").read_bytes()
 
 
-def test_a_failed_export_leaves_the_object_at_its_url_as_it_was(store, bucket):
+def test_failed_export_does_not_change_the_object_at_its_url(store, bucket):
     obstore.put(bucket, "y.npy", b"old")
     chunk = Path(store.url, "embedding", "c", "2", "0")
     chunk.write_bytes(chunk.read_bytes()[:-1])

@@ -203,7 +203,7 @@ class TestEachMethod:
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("modified", "hessian")), "ltsa",
 ])  # fmt: skip
 class TestFactor:
-    def test_stored_matrix_is_that_of_the_stored_rows(self, tmp_path, method):
+    def test_stored_matrix_equals_product_of_the_stored_rows(self, tmp_path, method):
         X = sample("swiss_roll", 0, 700, 9, 0.0, 0.0).points
         store, result = run_on(tmp_path, X, method, execution={"block_points": 256})
         rows = [store.read_rows("local_factors", block) for block in range(3)]

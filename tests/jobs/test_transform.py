@@ -159,7 +159,7 @@ def test_rows_that_are_not_finite_are_counted(roll, tmp_path):
 
 @pytest.mark.parametrize("method", ["lle", "ltsa", "pca"])
 @pytest.mark.slow
-def test_new_points_land_near_a_run_with_them(tmp_path, method):
+def test_new_points_are_placed_near_their_coordinates_in_a_run_that_includes_them(tmp_path, method):
     """The larger run is rotated onto the smaller one over their common points; the new points are then close too."""
     points = swiss_roll(1230, np.random.default_rng(12))
     partial_run = Job(tmp_path / "part", points[:1200])

@@ -70,7 +70,7 @@ def test_gravest_finding_comes_first(grave: int) -> None:
     assert FINDINGS[grave][1][0] in verdict(both, CONFIG)
 
 
-def test_good_embedding_says_what_was_kept() -> None:
+def test_verdict_of_a_good_embedding_states_its_quality() -> None:
     sentence = "Neighbours in the embedding are neighbours in the data (trustworthiness 0.971, continuity 0.980)"
     assert verdict(GOOD, CONFIG) == f"{sentence}, and 95 % of them have the same species (98 % in the data)."
     unlabelled = {**GOOD, "neighborhood_hit": None, "neighborhood_hit_input": None}

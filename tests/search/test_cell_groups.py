@@ -118,7 +118,7 @@ class TestRaisedRecall:
         for name in ("neighbor_indices", "neighbor_distances"):
             assert resumed.store.read_all(name).tobytes() == uninterrupted.store.read_all(name).tobytes()
 
-    def test_lower_bound_uses_the_first_lists_again(self, search):
+    def test_lower_recall_bound_reuses_the_lists_of_the_first_round(self, search):
         raised, first = search(0.95), search(0.5)
         assert measured(raised)["recall_raised"] != measured(first)["recall_raised"] == []
         actual = first.store.read_all(Folder("_work").lists[0].name)

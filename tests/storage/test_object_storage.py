@@ -413,7 +413,7 @@ class TestAzure:
 
     @pytest.mark.timeout(1800)
     @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
-    def test_a_whole_job(self, container, tmp_path):
+    def test_complete_job_gives_the_results_of_a_local_run(self, container, tmp_path):
         points = swiss_roll(N_POINTS, np.random.default_rng(59))
         source, folder = open_objects(container.url("in")), tmp_path / "in"
         folder.mkdir()

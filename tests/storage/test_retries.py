@@ -36,7 +36,7 @@ def failing(error, n_times):
     return request, calls
 
 
-def test_temporary_failure_is_repeated_until_it_passes(repeated, monkeypatch):
+def test_request_is_retried_until_the_temporary_failure_ends(repeated, monkeypatch):
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.001)
     request, calls = failing(TEMPORARY, 5)
     assert repeated(request) == "answer"

@@ -295,13 +295,13 @@ class TestArrays:
     def test_damaged_metadata_of_a_group_above_are_replaced(self, store, text, capfd):
         store.create(planned("work/x", (4,), "float64", 2))
         above = Path(store.url, "work", "zarr.json")
-        whole = above.read_bytes()
+        undamaged = above.read_bytes()
         above.write_bytes(
             Path(store.url, "work/x/zarr.json").read_bytes() if text == "array" else text.encode("latin1")
         )
         store.create(planned("work/y", (4,), "float64", 2))
         store.write("work/y", 0, numbers((4,), "float64"))
-        assert json.loads(above.read_bytes()) == json.loads(whole)
+        assert json.loads(above.read_bytes()) == json.loads(undamaged)
         assert "metadata above it are written anew" in capfd.readouterr().err
         np.testing.assert_array_equal(Store(store.url).read_all("work/y"), numbers((4,), "float64"))
         above.write_bytes(b"\x80")
@@ -506,7 +506,7 @@ class TestSparseRows:
         store.write_rows("m", 3, 24, csr_array((8, 50)))
         assert dict(zarr.open_group(f"{store.url}/m/00003", mode="r").attrs) == {"first_row": 24, "shape": [8, 50]}
 
-    def test_writing_again_removes_the_old_rows(self, store):
+    def test_second_write_removes_the_rows_of_the_first(self, store):
         store.write_rows("m", 0, 0, csr_array(np.eye(6)))
         store.write_rows("m", 0, 0, csr_array(np.array([[0.0, 2.0]])))
         np.testing.assert_array_equal(Store(store.url).read_rows("m", 0).toarray(), [[0, 2]])

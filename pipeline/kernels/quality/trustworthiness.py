@@ -168,8 +168,8 @@ def _count_among_nearest(
     listed = min(NEAREST_LISTED * radii.shape[1], tree.n)
     nearest = np.atleast_2d(tree.query(sample, np.arange(1, listed + 1))[0])
     counts = np.empty(radii.shape, np.int64)
-    for row, (distances, own) in enumerate(zip(nearest, radii, strict=True)):
-        counts[row] = np.searchsorted(distances, own, side="right")
+    for row, (distances, row_radii) in enumerate(zip(nearest, radii, strict=True)):
+        counts[row] = np.searchsorted(distances, row_radii, side="right")
     return counts, (counts == listed) & (listed < tree.n)
 
 

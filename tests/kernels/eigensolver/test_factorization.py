@@ -45,7 +45,7 @@ def mean_free(n, m, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("transposed", [False, True])
-def test_a_factor_solves_for_several_columns(back_end, seed, transposed):
+def test_factor_solves_for_several_columns(back_end, seed, transposed):
     A = roll_factor(250, seed)
     A.setdiag(3.0)
     expected = np.linalg.solve(A.toarray().T if transposed else A.toarray(), right_sides := mean_free(250, 3, seed))
@@ -268,17 +268,17 @@ class TestThreads:
         monkeypatch.setattr(factorization, "ONE_THREAD_GFLOP", gflop)
         threads, analyse = [], pardiso.Pardiso
 
-        def recorded(matrix, matrix_type, n_threads, known=None):
+        def recorded(matrix, matrix_type, n_threads, earlier_analysis=None):
             threads.append(n_threads)
-            return analyse(matrix, matrix_type, n_threads, known)
+            return analyse(matrix, matrix_type, n_threads, earlier_analysis)
 
         monkeypatch.setattr(pardiso, "Pardiso", recorded)
         A = roll_factor(300, 19)
         A.setdiag(3.0)
         factor = factorization.analyse(A, pardiso.GENERAL, 2)
         factor.factor()
-        right = mean_free(300, 2, 19)
-        np.testing.assert_allclose(A @ factor.solve(right, False), right, atol=1e-10)
+        rhs = mean_free(300, 2, 19)
+        np.testing.assert_allclose(A @ factor.solve(rhs, False), rhs, atol=1e-10)
         factor.release()
         return threads
 
@@ -293,11 +293,11 @@ class TestThreads:
 @needs_mkl
 def test_small_problem_gives_equal_bytes_for_any_number_of_threads():
     A = roll_factor(600, 19)
-    one, two = (
+    by_one_thread, by_two_threads = (
         bottom_eigenpairs(
             A, 2, method="factored", pin=None, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=2**30, sigma=0.0,
             n_threads=n_threads, initial=None, max_degrees=1,
         ).vectors
         for n_threads in (1, 2)
     )  # fmt: skip
-    assert one.tobytes() == two.tobytes()
+    assert by_one_thread.tobytes() == by_two_threads.tobytes()

@@ -49,7 +49,7 @@ class TestTangentRows:
         expected = grams(ROWS[method](points, m))
         np.testing.assert_allclose(grams(ROWS[method](1e-3 * turned + 7.0, m)), expected, atol=1e-8)
 
-    def test_float32_points_are_taken_in_float64(self, rng, method, K, d, m):
+    def test_float32_points_are_converted_to_float64(self, rng, method, K, d, m):
         points = clouds(rng, K, d).astype(np.float32)
         rows = ROWS[method](points, m)
         assert rows.dtype == np.float64

@@ -125,7 +125,7 @@ def test_reverse__rows_neighbours_and_distances(seed: int, reverse: int | None) 
     np.testing.assert_array_equal(order, np.arange(len(order)))
 
 
-def test_auto__class_that_is_still_small_after_it_was_opened_is_opened_again() -> None:
+def test_auto__small_closed_classes_are_repaired_until_none_is_left() -> None:
     # {0, 1, 2} is entered from 3 only, {0, ..., 5} from 6 only; 6, ..., 19 form a chain of transient points.
     edges = [(0, 1, 1.0), (1, 2, 1.0), (2, 0, 1.0), (3, 0, 2.0), (3, 4, 1.0), (4, 5, 1.0), (5, 3, 1.0), (6, 4, 3.0)]
     edges += [(i, i - 1, 1.0) for i in range(7, 20)]

@@ -345,6 +345,6 @@ class TestRecall:
         recall = recall_per_point(hits, np.array([[1.0, 2.0, np.inf]]), 1, 3)
         np.testing.assert_array_equal(recall, [2 / 3])
 
-    def test_all_wrong_is_zero(self):
+    def test_recall_of_wrong_lists_is_zero(self):
         points = np.arange(10.0)[:, None]
         assert self.check(points, np.array([0]), np.array([[8, 9]])).tolist() == [0.0]
