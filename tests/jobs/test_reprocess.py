@@ -12,7 +12,9 @@ import yaml
 from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
+from pipeline.config.models import load_config
 from pipeline.engine import checkpoint
+from pipeline.jobs import reprocess
 from pipeline.linalg import solver_checkpoint
 from pipeline.stages import solve_embedding
 from pipeline.storage.store import Store
@@ -52,6 +54,36 @@ def test_blocks_are_copied_from_the_store_with_most_of_them(job, tmp_path):
     assert lle("plan", job(), *OTHER_QUALITY)["unchanged"]
     assert "solve_weights" not in {stage for stage, blocks in third["blocks_computed"].items() if blocks}
     np.testing.assert_array_equal(Store(third["store"]).read_all("weights"), Store(first["store"]).read_all("weights"))
+
+
+class TestEarlierBlocks:
+    """Blocks of the input that are not read again."""
+
+    @pytest.fixture
+    def store(self, job):
+        return Store(lle("run", job())["store"])
+
+    def test_finished_blocks_with_equal_stamps_are_reused(self, store):
+        now = store.get_json(reprocess.INPUT)
+        n_blocks = len(now["stamps"])
+        assert n_blocks > 1
+        assert reprocess.earlier_blocks(store, now) == list(range(n_blocks))
+        other_stamp = {**now, "stamps": ["other", *now["stamps"][1:]]}
+        assert reprocess.earlier_blocks(store, other_stamp) == list(range(1, n_blocks))
+        Path(store.url, "_done/ingest/read.00001.json").unlink()
+        assert reprocess.earlier_blocks(store, now) == [block for block in range(n_blocks) if block != 1]
+
+    @pytest.mark.parametrize(("key", "value"), [("reads", "other settings"), ("size", 7)])
+    def test_blocks_of_other_sizes_or_settings_are_read_again(self, store, key, value):
+        now = store.get_json(reprocess.INPUT)
+        assert reprocess.earlier_blocks(store, {**now, key: value}) == []
+
+
+def test_new_release_of_the_program_computes_again(job, monkeypatch):
+    config = load_config(job())
+    key = reprocess.config_key(config, {})
+    monkeypatch.setattr(reprocess, "versions", lambda: {"lle-pipeline": "999.0"})
+    assert reprocess.config_key(config, {}) != key
 
 
 def same_lists(first: str, second: str) -> None:
