@@ -112,11 +112,11 @@ def _die_with_parent() -> None:
 
 def _limit(max_bytes: int) -> None:
     """Make malloc fail beyond the limit. There is no limit on systems that do not count data pages."""
-    held = status_bytes("VmData")
-    if held:
+    current_bytes = status_bytes("VmData")
+    if current_bytes:
         resource: Any = importlib.import_module("resource")  # missing on Windows, where VmData is not reported either
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        limit = held + max_bytes + SLACK_BYTES
+        limit = current_bytes + max_bytes + SLACK_BYTES
         resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
 
 

@@ -79,8 +79,10 @@ def _numeric(name: str, values: AnyArray, look: str) -> Column:
     present = values[np.isfinite(values)]
     distinct = len(np.unique(present))
     is_integral = bool((present == np.rint(present)).all())
-    few = 2 <= distinct <= MAX_NUMBERED_CATEGORIES and distinct * LEAST_REPEATS <= len(present)
-    return Column(name, False, distinct, len(values) - len(present), " id" in look, is_integral and few and not look)
+    is_category = 2 <= distinct <= MAX_NUMBERED_CATEGORIES and distinct * LEAST_REPEATS <= len(present)
+    return Column(
+        name, False, distinct, len(values) - len(present), " id" in look, is_integral and is_category and not look
+    )
 
 
 def _without_wrong_ids(source: Source, columns: Sequence[Column]) -> list[Column]:
@@ -103,8 +105,8 @@ def _text(name: str, values: Any) -> Column:
     present = present.filter(pc.not_equal(present, ""))
     distinct, n = pc.count_distinct(present).as_py(), len(present)
     is_id = n == len(values) > 1 and distinct == n and pc.max(pc.utf8_length(present)).as_py() <= LONGEST_ID
-    few = 2 <= distinct <= MAX_CATEGORIES and distinct * LEAST_REPEATS <= n
-    return Column(name, True, distinct, len(values) - n, is_id, few)
+    is_category = 2 <= distinct <= MAX_CATEGORIES and distinct * LEAST_REPEATS <= n
+    return Column(name, True, distinct, len(values) - n, is_id, is_category)
 
 
 def _label(candidates: Sequence[Column]) -> Column | None:

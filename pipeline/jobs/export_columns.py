@@ -61,8 +61,10 @@ def input_of_run(attributes: Json, n_rows: int) -> Source:
     """The input of a run with these attributes, opened for `--with`. Raises InputError if it has changed since."""
     parameters = {key: value for key, value in attributes["config"]["input"].items() if key != "fit_sample"}
     source = open_source(parameters.pop("kind"), **parameters)
-    then, now = (json.dumps(state, sort_keys=True) for state in (attributes["input_fingerprint"], source.fingerprint()))
-    if then != now or source.n_rows != n_rows:
+    recorded, current = (
+        json.dumps(state, sort_keys=True) for state in (attributes["input_fingerprint"], source.fingerprint())
+    )
+    if recorded != current or source.n_rows != n_rows:
         raise InputError(
             "--with: the input has changed since the run, so its rows may not be those of the embedding; run the job "
             "again, or export without --with"

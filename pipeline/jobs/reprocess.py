@@ -123,10 +123,15 @@ def describe_input(config: Config, source: Source, size: int) -> dict[str, Any]:
 
 def earlier_blocks(source_store: Store, now: dict[str, Any]) -> list[int]:
     """Finished blocks of the input in a store whose stamps have not changed."""
-    then, record = source_store.get_record(INPUT, records.INPUT), checkpoint.step_record(source_store, "ingest", "read")
-    if then is None or record is None or any(then[key] != now[key] for key in ("reads", "size")):
+    recorded, record = (
+        source_store.get_record(INPUT, records.INPUT),
+        checkpoint.step_record(source_store, "ingest", "read"),
+    )
+    if recorded is None or record is None or any(recorded[key] != now[key] for key in ("reads", "size")):
         return []
-    same = {block for block, (old, new) in enumerate(zip(then["stamps"], now["stamps"], strict=False)) if old == new}
+    same = {
+        block for block, (old, new) in enumerate(zip(recorded["stamps"], now["stamps"], strict=False)) if old == new
+    }
     return sorted(same & checkpoint.finished_blocks(source_store, "ingest", "read", record["fingerprint"]).keys())
 
 

@@ -47,8 +47,8 @@ def points_tile(metrics: Metrics) -> Tile:
         return Tile(label, thousands(n_points), "Every row has coordinates; bound: all rows.", "good")
     share = share_of(dropped, n_input)
     sentence = f"{thousands(dropped)} rows ({percent(share)}) were dropped and have no coordinates."
-    few = share is not None and share < bounds.DROPPED_SHARE
-    return Tile(label, thousands(n_points), sentence, "note" if few else "warning")
+    is_small_share = share is not None and share < bounds.DROPPED_SHARE
+    return Tile(label, thousands(n_points), sentence, "note" if is_small_share else "warning")
 
 
 def recall_tile(metrics: Metrics, bound: float | None) -> Tile:

@@ -116,10 +116,10 @@ def _of_redundancy(metrics: Metrics, config: Config) -> str:
     if not redundant:
         return ""
     is_single = len(redundant) == 1
-    which = f"Coordinate {redundant[0]} repeats" if is_single else f"Coordinates {_listed(redundant)} repeat"
+    subject = f"Coordinate {redundant[0]} repeats" if is_single else f"Coordinates {_listed(redundant)} repeat"
     trust = value_of(metrics, "trustworthiness")
     remark = "" if trust is None else f"Neighbours are kept (trustworthiness {trust:.3f}{_scope(metrics, ', ')}). "
-    return f"{which} what earlier coordinates show. {remark}{cure_of_redundancy(metrics, config)}."
+    return f"{subject} what earlier coordinates show. {remark}{cure_of_redundancy(metrics, config)}."
 
 
 def _listed(numbers: list[int]) -> str:

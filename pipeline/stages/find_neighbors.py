@@ -103,8 +103,8 @@ def search_by_brute_force(
     store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int, n_points: int
 ) -> tuple[NeighborLists, int]:
     """Search against all points: (neighbours of the points [start, stop), rows read)."""
-    everything, all_ids = store.read_all(array_specs.POINTS.name), np.arange(n_points)
-    return brute_neighbors(everything[start:stop], all_ids[start:stop], everything, all_ids, n_neighbors), n_points
+    all_points, all_ids = store.read_all(array_specs.POINTS.name), np.arange(n_points)
+    return brute_neighbors(all_points[start:stop], all_ids[start:stop], all_points, all_ids, n_neighbors), n_points
 
 
 # --- bytes of a task (engine/task_costs.py explains the terms)

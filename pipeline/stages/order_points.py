@@ -78,8 +78,8 @@ def steps(config: Config, layout: Layout) -> Steps:
         transform=transform or unit,
         n_cells=n_cells_fitted,
     )
-    together = blocks_together(layout, shard_bytes)
-    shard = together * block_size
+    blocks_per_shard = blocks_together(layout, shard_bytes)
+    shard = blocks_per_shard * block_size
     first = kept_parameter.get("kept", 0) // shard  # earlier shards would hold no new rows
     n_shards, rows_sorted = -(-n // shard) - first, n - first * shard
 
@@ -216,7 +216,7 @@ def gather_block(store: Store, block_index: int, blocks: Blocks, kept: int = 0, 
     if stop <= kept:
         _take_kept(store, Store(earlier), block_index, start, stop)
         return {"points": stop - start, "kept": stop - start}
-    first, then = max(start, kept), Store(earlier)
+    first, earlier_store = max(start, kept), Store(earlier)
     cells = cells_between(store, first - kept, stop - kept)
     block_size = int(store.array(array_specs.SORTED_INDEX.name).attrs["block"])  # type: ignore[arg-type]
     moves = []
@@ -228,8 +228,8 @@ def gather_block(store: Store, block_index: int, blocks: Blocks, kept: int = 0, 
         array = store.array(source.name)
         rows = np.empty((stop - start, *array.shape[1:]), array.dtype)
         if start < first:
-            with read_elsewhere(then):
-                rows[: first - start] = then.read(spec.name, start, first)
+            with read_elsewhere(earlier_store):
+                rows[: first - start] = earlier_store.read(spec.name, start, first)
         for move in moves:
             base = move.source_block * block_size
             rows[move.targets + first - start] = store.read(source.name, base + move.first, base + move.past)
@@ -237,26 +237,26 @@ def gather_block(store: Store, block_index: int, blocks: Blocks, kept: int = 0, 
         if spec is array_specs.POINTS:
             ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0)) + kept
             if start < first:  # the cells of the points of the earlier store
-                with read_elsewhere(then):
-                    ends = np.concatenate([then.read_bundle(f"_work/boxes/{block_index:05d}")["start"], ends])
+                with read_elsewhere(earlier_store):
+                    ends = np.concatenate([earlier_store.read_bundle(f"_work/boxes/{block_index:05d}")["start"], ends])
             bounds = np.unique(np.clip(np.concatenate([[start, first], ends, [stop]]), start, stop)) - start
             boxes = bounding_boxes(rows, bounds, start)
             store.write_bundle(f"_work/boxes/{block_index:05d}", **boxes._asdict())
     return {"points": stop - start, **({"kept": first - start} if kept else {})}
 
 
-def _take_kept(store: Store, then: Store, block_index: int, start: int, stop: int) -> None:
-    """Copy a block of points from the store `then`.
+def _take_kept(store: Store, earlier_store: Store, block_index: int, start: int, stop: int) -> None:
+    """Copy a block of points from the store `earlier_store`.
 
     The block is read first, so that a damaged block raises a StoreError that names that store.
     """
     arrays, boxes = [spec.name for spec in GATHERED], f"_work/boxes/{block_index:05d}"
-    with read_elsewhere(then):
+    with read_elsewhere(earlier_store):
         for name in arrays:
-            then.read(name, start, stop)
-        then.read_bundle(boxes)
-    store.take_block(then, arrays, block_index)
-    store.take(then, [f"{boxes}.npz"])
+            earlier_store.read(name, start, stop)
+        earlier_store.read_bundle(boxes)
+    store.take_block(earlier_store, arrays, block_index)
+    store.take(earlier_store, [f"{boxes}.npz"])
     store.bundles_written.add(boxes)
 
 

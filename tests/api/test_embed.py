@@ -136,14 +136,14 @@ class TestArraysAsInput:
         assert input_section(changed, tmp_path) != sections[0]
 
     def test_chunks_are_computed_once_and_one_at_a_time(self, tmp_path):
-        held, largest, locations = [0], [0], []
+        n_computing, most_computing, locations = [0], [0], []
 
         def make(block_info=None):
-            held[0] += 1
-            largest[0] = max(largest[0], held[0])
+            n_computing[0] += 1
+            most_computing[0] = max(most_computing[0], n_computing[0])
             locations.append(block_info[None]["chunk-location"])
             block = np.full(block_info[None]["chunk-shape"], float(len(locations)))
-            held[0] -= 1
+            n_computing[0] -= 1
             return block
 
         lazy = da.map_blocks(make, chunks=((50,) * 8, (3,)), dtype=float, meta=np.empty((0, 0)))

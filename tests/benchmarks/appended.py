@@ -122,15 +122,17 @@ def compare(data: str, n: int, share: float, folder: Path, workers: int) -> list
     grown, afresh = apart(data, folder, "grown", workers), apart(data, folder, "afresh", workers)
     lines = []
     for stage in grown.seconds:
-        short, full = grown.seconds[stage], afresh.seconds[stage]
+        seconds_grown, seconds_afresh = grown.seconds[stage], afresh.seconds[stage]
         n_kept = f"{grown.n_kept[stage]:,}" if grown.n_kept.get(stage) else ""
         blocks = [str(job.computed.get(stage, 0)) for job in (grown, afresh)]
-        times = f"{full / max(short, 0.05):.1f}"
-        lines.append((data, f"{total:,}", stage, f"{short:.1f}", f"{full:.1f}", times, *blocks, n_kept))
+        times = f"{seconds_afresh / max(seconds_grown, 0.05):.1f}"
+        lines.append(
+            (data, f"{total:,}", stage, f"{seconds_grown:.1f}", f"{seconds_afresh:.1f}", times, *blocks, n_kept)
+        )
     both = [sum(job.seconds.values()) for job in (grown, afresh)]
     blocks = [str(sum(job.computed.values())) for job in (grown, afresh)]
-    spent = [f"{seconds:.1f}" for seconds in both]
-    lines.append((data, f"{total:,}", "all", *spent, f"{both[1] / both[0]:.1f}", *blocks, ""))
+    total_cells = [f"{seconds:.1f}" for seconds in both]
+    lines.append((data, f"{total:,}", "all", *total_cells, f"{both[1] / both[0]:.1f}", *blocks, ""))
     summary = f"recall {grown.recall:.4f}, afresh {afresh.recall:.4f}"
     if grown.residual is not None:
         summary += f"; residual of the alignment {grown.residual:.2g}"

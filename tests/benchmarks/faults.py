@@ -402,13 +402,13 @@ def shifted_clock(seconds: float) -> Iterator[None]:
         yield
 
 
-def damaged(folder: Path, every: int = 1, offset: int = 0) -> Iterator[Row]:
+def damaged(folder: Path, stride: int = 1, offset: int = 0) -> Iterator[Row]:
     """Every array and bundle, truncated or with a flipped bit, is never used and is computed again on request."""
     finished_job = Job(folder / "whole", n_points=N_POINTS // 2)
     assert finished_job.run() == ""
     names = list(objects_by_array(finished_job.store).values())
     for number, name in enumerate(names):
-        if number % every == offset % every:
+        if number % stride == offset % stride:
             yield _damage_one(folder / str(number), finished_job, name, ("bit flipped", "truncated")[number % 2])
 
 
@@ -425,12 +425,12 @@ def objects_by_array(store: Store) -> dict[str, str]:
     return names
 
 
-def _damage_one(folder: Path, finished_job: Job, name: str, how: str) -> Row:
+def _damage_one(folder: Path, finished_job: Job, name: str, damage_kind: str) -> Row:
     job = Job(folder, n_points=N_POINTS // 2)
     shutil.copytree(finished_job.store.url, job.store.url)
     path = Path(job.store.url, name)
     data = bytearray(path.read_bytes())
-    if how == "truncated":
+    if damage_kind == "truncated":
         del data[len(data) // 2 :]
     else:
         data[len(data) // 3] ^= 16
@@ -444,9 +444,9 @@ def _damage_one(folder: Path, finished_job: Job, name: str, how: str) -> Row:
     second_message = job.run()
     assert second_message == "", f"{name}: {second_message}"
     assert find_damage(job.store) == []
-    wrote = writer(job.store, name)
-    redone = sum(n for key, n in job.starts().items() if key.startswith(f"{'.'.join(wrote)}-"))
-    return Row(f"{how}: {name}", wrote[0], redone, job.digest() == finished_job.digest(), message)
+    writing_step = writer(job.store, name)
+    redone = sum(n for key, n in job.starts().items() if key.startswith(f"{'.'.join(writing_step)}-"))
+    return Row(f"{damage_kind}: {name}", writing_step[0], redone, job.digest() == finished_job.digest(), message)
 
 
 def writer(store: Store, name: str) -> tuple[str, str]:

@@ -76,13 +76,13 @@ def reference(method: str, X: Array) -> Array:
         return np.asarray(PCA(n_components=M, svd_solver="full").fit_transform(X))
     if method == "laplacian":
         return np.asarray(spectral_embedding(or_graph(X, None), n_components=M, eigen_solver="arpack", random_state=4))
-    full, _locally_linear.qr = _locally_linear.qr, lambda Y: scipy.linalg.qr(Y, mode="economic")
+    original_qr, _locally_linear.qr = _locally_linear.qr, lambda Y: scipy.linalg.qr(Y, mode="economic")
     try:
         name = "standard" if method == "lle" else method
         model = LocallyLinearEmbedding(n_neighbors=K, n_components=M, method=name, eigen_solver="dense")
         return np.asarray(model.fit_transform(X))
     finally:
-        _locally_linear.qr = full
+        _locally_linear.qr = original_qr
 
 
 def command(folder: Path, method: str, source: dict[str, Any]) -> list[str]:

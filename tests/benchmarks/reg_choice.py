@@ -140,10 +140,10 @@ def compare(name: str, data: Data, n_components: int) -> str:
     """One line of the table."""
     outcomes = {reg: measure(data, reg, n_components)[0] for reg in GRID}
     auto, _ = measure(data, "auto", n_components)
-    plain, every = outcomes[1e-3], [*outcomes.values(), auto]
+    plain, all_outcomes = outcomes[1e-3], [*outcomes.values(), auto]
     cells = [name, f"{data[0].shape[0]:,} x {data[0].shape[1]}", n_components, f"{auto.reg:g}"]
     for key in ("trustworthiness", "hit"):
-        best = max(every, key=lambda outcome: getattr(outcome, key))
+        best = max(all_outcomes, key=lambda outcome: getattr(outcome, key))
         values = (getattr(outcome, key) for outcome in (plain, auto, best))
         is_known = not np.isnan(getattr(auto, key))
         cells.append(", ".join(f"{value:.3f}" for value in values) + f" ({best.reg:g})" if is_known else "")

@@ -24,11 +24,11 @@ def processors(quantity: str) -> float:
 
 def asked_in_all(objects) -> tuple[int, float, float]:
     """(pods, GiB, processors) that a run requests from the nodes together."""
-    many = dict.fromkeys(pods(objects), 1) | {"worker": config_of(objects)[0].workers}
+    n_pods = dict.fromkeys(pods(objects), 1) | {"worker": config_of(objects)[0].workers}
     requests = {part: container(pod)["resources"]["requests"] for part, pod in pods(objects).items()}
-    memory = sum(number * parse_size(f"{requests[part]['memory']}B") for part, number in many.items())
-    cores = sum(number * processors(requests[part]["cpu"]) for part, number in many.items())
-    return sum(many.values()), memory / 2**30, round(cores, 3)
+    memory = sum(number * parse_size(f"{requests[part]['memory']}B") for part, number in n_pods.items())
+    cores = sum(number * processors(requests[part]["cpu"]) for part, number in n_pods.items())
+    return sum(n_pods.values()), memory / 2**30, round(cores, 3)
 
 
 class TestTotals:

@@ -235,12 +235,12 @@ class TestSafety:
 
     def test_pods_are_not_evicted_by_autoscalers_and_do_not_block_drains(self, objects):
         """A disruption budget without evictions would block drains during a run and raise alarms without one."""
-        held = {
+        not_evicted = {
             part for part, pod in pods(objects).items()
             if pod["metadata"].get("annotations", {}).get("cluster-autoscaler.kubernetes.io/safe-to-evict") == "false"
             and pod["metadata"]["annotations"].get("karpenter.sh/do-not-disrupt") == "true"
         }  # fmt: skip
-        assert held == {"driver", "scheduler", "memory"}
+        assert not_evicted == {"driver", "scheduler", "memory"}
         assert "PodDisruptionBudget" not in {kind for kind, _ in objects}
 
     def test_deleting_an_overlay_keeps_the_data(self):

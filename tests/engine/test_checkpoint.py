@@ -312,9 +312,9 @@ class TestInvalidate:
 
 class TestChanges:
     def test_changed_step_forgets_all_steps_computed_from_it(self, store):
-        later = replace(STEP, name="later", writes=Writes())
+        next_step = replace(STEP, name="later", writes=Writes())
         measure = replace(STEP, name="measure", writes=Writes(), feeds=False)
-        for step in (STEP, later, measure):
+        for step in (STEP, next_step, measure):
             begin_step(store, step, "a1", finished_steps=None)
             mark_done(store, step, "a1", BlockReport(0, 0.5, 7, {}))
         begin_step(store, measure, "b2", finished_steps={("make", "fill")})

@@ -71,8 +71,8 @@ def test_run_that_stops_in_reused_steps_hides_the_earlier_embedding(job, tmp_pat
             assert Store(str(store)).has_array("embedding")
             assert open_run(str(store)).metrics["recall"]["value"] == 0.5
             nothing_of_before(store, tmp_path / "y")
-    back = lle("run", job)
-    assert not back["blocks_computed"].get("solve_embedding"), "the config of before still has its embedding"
+    resumed = lle("run", job)
+    assert not resumed["blocks_computed"].get("solve_embedding"), "the config of before still has its embedding"
     assert lle("export", store, tmp_path / "y.npy")["rows"] == N
 
 

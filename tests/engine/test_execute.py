@@ -215,10 +215,10 @@ class TestBothExecutors:
     @pytest.mark.parametrize(("kind", "code"), [("input", 2), ("bounds", 3), ("store", 1)])
     def test_permanent_errors_end_the_run_at_once(self, store, executor, kind, code):
         store.put_json("faults.json", {"1": [99, kind]})
-        many = Step("t", "produce", produce, 40, Decides({"value": 0.5}), Runs(1), Writes(arrays=()))
+        step = Step("t", "produce", produce, 40, Decides({"value": 0.5}), Runs(1), Writes(arrays=()))
         store.create(spec("x"))
         with pytest.raises(ERRORS[kind], match="of block 1") as caught:
-            run_step(many, "", store, executor, Progress())
+            run_step(step, "", store, executor, Progress())
         assert caught.value.exit_code == code
         assert len(calls(store)) < 30
 
@@ -427,14 +427,14 @@ class TestWorkerCount:
         monkeypatch.setattr(execute.time, "monotonic", lambda: now[0])
         n_workers = execute._WorkerCount(scheduler)
         sizes = []
-        for workers, later in (
+        for workers, seconds in (
             (1, 0.0),
             (9, 1.0),
             (9, execute.WORKER_COUNT_SECONDS),
             (0, execute.WORKER_COUNT_SECONDS + 1),
         ):
             scheduler.workers = workers
-            now[0] += later
+            now[0] += seconds
             sizes.append(n_workers.size())
         assert (sizes, scheduler.n_calls) == ([1, 1, 9, 1], 3)
 

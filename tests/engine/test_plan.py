@@ -172,24 +172,24 @@ class TestWalk:
 
 class TestWalkReports:
     def test_walk_sends_expected_reports_and_passes_on_the_layout(self):
-        heard = []
+        received = []
 
         def first(config, layout):
-            heard.append(
+            received.append(
                 (yield Step("a", "one", dict, 3, Decides({}), Runs(1), expected=lambda block: {"block": block}))
             )
-            heard.append((yield Step("a", "two", dict, 1, Decides({}), Runs(1))))
+            received.append((yield Step("a", "two", dict, 1, Decides({}), Runs(1))))
             return replace(layout, n_points=17)
 
         def second(config, layout):
-            heard.append((config, layout.n_points))
+            received.append((config, layout.n_points))
             yield Step("b", "three", dict, layout.n_points, Decides({}), Runs(1))
             return replace(layout, k_max=5)
 
         steps, layout = walk({"a": first, "b": second}, "config", Layout(19, 2, "float32", 5))
         assert layout.k_max == 5
         assert [step.name for step in steps] == ["one", "two", "three"]
-        assert heard == [[{"block": 0}, {"block": 1}, {"block": 2}], [{}], ("config", 17)]
+        assert received == [[{"block": 0}, {"block": 1}, {"block": 2}], [{}], ("config", 17)]
 
 
 def test_brute_force_counts_all_points_it_reads():

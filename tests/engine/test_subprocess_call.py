@@ -41,10 +41,10 @@ def sleep(send_progress):
 
 
 def test_call_returns_the_result_and_the_peak_memory():
-    small, little = subprocess_call.call(hold, (8,), None)
-    large, much = subprocess_call.call(hold, (300 * MIB,), None)
+    small, small_peak = subprocess_call.call(hold, (8,), None)
+    large, large_peak = subprocess_call.call(hold, (300 * MIB,), None)
     assert (small, large) == (1, 300 * MIB // 8)
-    assert much - little > 250 * MIB
+    assert large_peak - small_peak > 250 * MIB
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])

@@ -204,8 +204,8 @@ def test_column_of_neighbor_numbers_stays_with_its_rows(tmp_path, points, monkey
     save("b.parquet", points[:300])
     save("c.parquet", points[300:N])
     source = {"kind": "parquet", "path": str(tmp_path / "in" / "*.parquet"), "columns": ["x", "y", "z"]}
-    few = {**FEW, "neighbors": {"k_per_point": "k", "k_max": 10}}
-    job = write_config(tmp_path, input=source, output={"report": False}, execution={"block_points": BLOCK}, **few)
+    sections = {**FEW, "neighbors": {"k_per_point": "k", "k_max": 10}}
+    job = write_config(tmp_path, input=source, output={"report": False}, execution={"block_points": BLOCK}, **sections)
     read = variable_neighborhoods.read_k
     monkeypatch.setattr(variable_neighborhoods, "read_k", late)
     assert "k_per_point no longer matches them" in refused(1, "run", job)

@@ -464,10 +464,10 @@ class TestParquet:
         small = open_source("parquet", path=tmp_path / "x.parquet", columns=["byte", "truth", "half"])
         assert small.dtype == np.float32
         np.testing.assert_array_equal(small.read(0, 3), [[1, 1, 0.5], [np.nan, 0, 1], [3, np.nan, 2]])
-        every = open_source("parquet", path=tmp_path / "x.parquet", label="name")
-        assert (every.n_features, every.dtype) == (5, np.float64)
-        np.testing.assert_array_equal(every.read(0, 3)[:, 3:], [[2.0**53, 1], [np.nan, 2], [3, np.nan]])
-        assert every.label_names == ("a", "b", "c")
+        all_columns = open_source("parquet", path=tmp_path / "x.parquet", label="name")
+        assert (all_columns.n_features, all_columns.dtype) == (5, np.float64)
+        np.testing.assert_array_equal(all_columns.read(0, 3)[:, 3:], [[2.0**53, 1], [np.nan, 2], [3, np.nan]])
+        assert all_columns.label_names == ("a", "b", "c")
 
     def test_integer_labels_with_gaps(self, tmp_path):
         pq.write_table(pa.table({"a": [1.0, 2.0, 3.0], "y": pa.array([7, None, 5])}), tmp_path / "x.parquet")

@@ -65,8 +65,8 @@ class TestSameRows:
             np.testing.assert_array_equal(remote.read(start, stop), local.read(start, stop))
             np.testing.assert_array_equal(remote.read_labels(start, stop), local.read_labels(start, stop))
         columns = ["x4", "x0"] if kind in ("parquet", "csv") else [4, 0]
-        few = open_source(kind, **remote_params, columns=columns)
-        np.testing.assert_array_equal(few.read(100, 1400), data[0][100:1400][:, [4, 0]])
+        two_columns = open_source(kind, **remote_params, columns=columns)
+        np.testing.assert_array_equal(two_columns.read(100, 1400), data[0][100:1400][:, [4, 0]])
 
     def test_percent_encoded_names_are_read(self, folder):
         folder.put("a b/x%#1?.npy", saved(np.save, np.eye(3)))

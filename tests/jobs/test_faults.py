@@ -92,7 +92,7 @@ class TestStorage:
 
     def test_damaged_data_are_never_used_but_computed_again(self, tmp_path):
         """Only some arrays and bundles; the slow test covers all of them."""
-        rows = list(faults.damaged(tmp_path, every=7, offset=1))
+        rows = list(faults.damaged(tmp_path, stride=7, offset=1))
         assert len(rows) >= 5
         check_damage(rows)
 

@@ -128,8 +128,8 @@ def test_default_limit_is_a_quantile_of_training_points(roll, tmp_path):
 
 def test_far_points_are_counted_and_can_be_nan(roll, tmp_path):
     base = roll.store.read_all("points")[700]
-    away = np.array([0.0, 1.0, 3.0, 30.0, 1e6])
-    new = base + away[:, None] * [0.0, 21.0, 0.0]  # along the axis, past the end
+    offsets = np.array([0.0, 1.0, 3.0, 30.0, 1e6])
+    new = base + offsets[:, None] * [0.0, 21.0, 0.0]  # along the axis, past the end
     table, printed = embed(roll, tmp_path, new)
     ratio = table["distance_ratio"].to_numpy()
     assert ratio[0] <= 1.1

@@ -52,13 +52,13 @@ def test_run_is_aligned_with_the_last_embedding_of_its_store(job, scale):
 @pytest.mark.parametrize("rng", [83, 211], indirect=True)
 def test_appended_rows_do_not_rotate_earlier_rows(tmp_path, rng):
     points = bowl(1010, rng)
-    first, free = Job(tmp_path / "first", points[:1000]), Job(tmp_path / "free", points)
-    held = Job(tmp_path / "held", points)
-    first.run()
-    free.run()
-    held.run(f"embedding.align={first.store.url}")
-    earlier, unaligned, aligned = first.embedding(), free.embedding(), held.embedding()
-    [component] = held.alignment()["components"]
+    first_job, free_job = Job(tmp_path / "first", points[:1000]), Job(tmp_path / "free", points)
+    aligned_job = Job(tmp_path / "held", points)
+    first_job.run()
+    free_job.run()
+    aligned_job.run(f"embedding.align={first_job.store.url}")
+    earlier, unaligned, aligned = first_job.embedding(), free_job.embedding(), aligned_job.embedding()
+    [component] = aligned_job.alignment()["components"]
     assert component["rows_shared"] == 1000
     size = rms(earlier)
     assert component["residual_before"] == pytest.approx(rms(unaligned[:1000] - earlier) / size)

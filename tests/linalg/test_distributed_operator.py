@@ -96,8 +96,10 @@ def test_blocks_keep_every_entry_in_its_order():
     rows, columns = np.array([0, 10, 60, 97]), np.array([0, 33, 34, 97])
     stacked = []
     for number, block in enumerate(distributed_operator._cut(A, rows, columns)):
-        back = np.concatenate([np.arange(columns[t], columns[t + 1]) for t in block.touched])
-        part = csr_array((block.data, back[block.indices], block.indptr), shape=(rows[number + 1] - rows[number], 97))
+        global_columns = np.concatenate([np.arange(columns[t], columns[t + 1]) for t in block.touched])
+        part = csr_array(
+            (block.data, global_columns[block.indices], block.indptr), shape=(rows[number + 1] - rows[number], 97)
+        )
         assert (np.diff(block.touched) > 0).all()
         stacked.append(part.toarray())
     np.testing.assert_array_equal(np.concatenate(stacked), A.toarray())

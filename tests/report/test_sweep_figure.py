@@ -97,8 +97,8 @@ def test_many_values_of_one_key_have_no_single_row_grid():
 
 def test_reduced_palette_keeps_text_and_background_colours():
     rng = np.random.default_rng(3)
-    many = [cell({"n": n, "k": k})._replace(colors=rng.random((N_POINTS, 4))) for n in range(5) for k in range(8)]
-    with Image.open(io.BytesIO(draw_contact_sheet(many, "sheet"))) as image:
+    cells = [cell({"n": n, "k": k})._replace(colors=rng.random((N_POINTS, 4))) for n in range(5) for k in range(8)]
+    with Image.open(io.BytesIO(draw_contact_sheet(cells, "sheet"))) as image:
         assert len(image.getcolors(256)) <= 100
         pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
     ink, paper = (np.round(np.multiply(to_rgb(color), 255)) for color in (INK, "white"))

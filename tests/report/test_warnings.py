@@ -130,11 +130,11 @@ def test_reg_that_was_set_is_compared_with_auto() -> None:
 
 
 def test_clumps_of_many_components_are_one_sentence() -> None:
-    many = {"component_points": [490] * 5, "participation": [[9.0, 2.0]] * 5}
-    [sentence] = warnings({**METRICS, **many}, CONFIG)
+    five_components = {"component_points": [490] * 5, "participation": [[9.0, 2.0]] * 5}
+    [sentence] = warnings({**METRICS, **five_components}, CONFIG)
     assert sentence.count("of component") == 3
     assert "and 2 more" in sentence
-    [sentence] = warnings({**METRICS, **many}, config_of(method="ltsa"))
+    [sentence] = warnings({**METRICS, **five_components}, config_of(method="ltsa"))
     assert "method: lle" in sentence
 
 

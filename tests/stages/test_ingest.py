@@ -137,10 +137,10 @@ class TestDuplicates:
             take_in(np.ones((N, 3)), block_points)
         assert "n_neighbors is 12" in str(caught.value)
 
-    @pytest.mark.parametrize(("n_distinct", "enough"), [(12, False), (13, True)])
-    def test_more_distinct_points_than_neighbors(self, take_in, points, block_points, n_distinct, enough):
+    @pytest.mark.parametrize(("n_distinct", "is_sufficient"), [(12, False), (13, True)])
+    def test_more_distinct_points_than_neighbors(self, take_in, points, block_points, n_distinct, is_sufficient):
         points = points[np.arange(N) % n_distinct]
-        if enough:
+        if is_sufficient:
             assert take_in(points, block_points).layout.n_points == n_distinct
         else:
             with pytest.raises(InputError, match=f"{n_distinct} distinct points, but neighbors.n_neighbors is 12"):

@@ -64,11 +64,11 @@ def test_residual_variance_equals_that_of_all_shortest_paths(measure):
     run = measure(sample=N, geodesic_sources=N)
     X, Y, truth = tables(run)
     if run.reports["mend_graph", "analyse"][0]["reverse_added"] == 0:
-        ways = Isomap(n_neighbors=K).fit(X).dist_matrix_[np.triu_indices(N, 1)]
-        expected = 1 - np.corrcoef(ways, pdist(Y))[0, 1] ** 2
+        paths = Isomap(n_neighbors=K).fit(X).dist_matrix_[np.triu_indices(N, 1)]
+        expected = 1 - np.corrcoef(paths, pdist(Y))[0, 1] ** 2
         assert measured(run)["residual_variance"]["value"] == pytest.approx(expected, abs=1e-6)  # stored as float32
-    some = np.unique(np.linspace(0, N - 1, 500).astype(int))
-    expected = 1 - np.corrcoef(pdist(truth[some]), pdist(Y[some]))[0, 1] ** 2
+    sample = np.unique(np.linspace(0, N - 1, 500).astype(int))
+    expected = 1 - np.corrcoef(pdist(truth[sample]), pdist(Y[sample]))[0, 1] ** 2
     assert measured(run)["residual_variance_truth"]["value"] == pytest.approx(expected, abs=1e-10)
 
 

@@ -139,7 +139,7 @@ def test_points_that_coincide_after_preprocessing_are_counted(tmp_path, run_stag
     counted = sum(report["zero_trace"] for report in run.reports["solve_weights", "solve"])
     points, neighbors, weights = arrays_of(run)
     differences = points[np.where(neighbors < 0, 0, neighbors)] - points[:, None]
-    together = ((np.square(differences).sum(axis=2) == 0) | (neighbors < 0)).all(axis=1)
-    assert counted == together.sum()
+    is_coincident = ((np.square(differences).sum(axis=2) == 0) | (neighbors < 0)).all(axis=1)
+    assert counted == is_coincident.sum()
     assert counted > 100
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-12)

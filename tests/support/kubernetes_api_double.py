@@ -92,8 +92,8 @@ class ApiDouble:
         verb = "list" if method == "GET" and name is None else VERBS.get(method, method)
         with self.lock:
             self.requests.append((verb, plural, name or (body or {}).get("metadata", {}).get("name", "")))
-            for number, (which, status) in enumerate(self.faults):
-                if which in {"*", verb}:
+            for number, (faulty_verb, status) in enumerate(self.faults):
+                if faulty_verb in {"*", verb}:
                     del self.faults[number]
                     return refusal(status, "Trouble", "on purpose")
             if token is None or token.lower() != "bearer of-the-driver":

@@ -41,10 +41,10 @@ def counted(server: Any) -> Iterator[tuple[Any, Traffic]]:
     class Forward(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             with socket.create_connection((host, int(port))) as target:
-                back = threading.Thread(target=pump, args=(target, self.request, traffic.down), daemon=True)
-                back.start()
+                response_thread = threading.Thread(target=pump, args=(target, self.request, traffic.down), daemon=True)
+                response_thread.start()
                 pump(self.request, target, traffic.up)
-                back.join()
+                response_thread.join()
 
     class Listener(socketserver.ThreadingTCPServer):
         daemon_threads = True

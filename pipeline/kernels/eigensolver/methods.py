@@ -234,11 +234,11 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
         inverse, problem, rayleigh_ritz(problem.factor, space.basis, min(m, space.basis.shape[1]))
     )
     krylov_values = 1 / np.maximum(np.abs(space.values), TINY) + inverse.sigma
-    lost = float(np.abs(krylov_values / np.maximum(pairs.values, TINY) - 1).max())
+    relative_error = float(np.abs(krylov_values / np.maximum(pairs.values, TINY) - 1).max())
     reason = (
         f"{name}: {factor_name}, {size}, about {seconds:.0f} s, "
         f"{gib(predicted)} of {gib(problem.max_memory)} allowed; "
-        f"the eigenvalues of the Krylov space differ from ||A v||^2 by {lost:.0e}"
+        f"the eigenvalues of the Krylov space differ from ||A v||^2 by {relative_error:.0e}"
     )
     n_solves = space.n_applied + m * (n_refinements + 1)
     return Outcome(pairs, errors, name, reason, inverse.size.nnz, predicted, n_solves, 0, n_refinements)

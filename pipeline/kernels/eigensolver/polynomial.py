@@ -134,10 +134,10 @@ def leja_order(roots: C128) -> C128:
 
 def _copies(upper: C128) -> C128:
     """A root is repeated ceil((s - 4) / 14) times, s = log10 prod |1 - theta / other| over all other roots."""
-    every = np.concatenate([upper, np.conj(upper[upper.imag > REAL])])
+    all_roots = np.concatenate([upper, np.conj(upper[upper.imag > REAL])])
     copies = []
     for root in upper:
-        steepness = np.log10(np.maximum(np.abs(1 - root / every[every != root]), 1e-300)).sum()
+        steepness = np.log10(np.maximum(np.abs(1 - root / all_roots[all_roots != root]), 1e-300)).sum()
         n_copies = max(0, int(np.ceil((steepness - STEEP) / DIGITS)))
         # no two roots are equal: the logarithm of their distance orders them
         copies += [root * (1 + 1e-9 * (i + 1)) for i in range(n_copies)]

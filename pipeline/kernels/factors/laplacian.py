@@ -52,8 +52,8 @@ def edge_factor(edges: LaplacianEdges, row_degrees: F64, neighbor_degrees: F64, 
     length = np.sqrt(edges.weights)
     values = np.column_stack([length / np.sqrt(row_degrees), -length / np.sqrt(neighbor_degrees)])
     columns = np.column_stack([edges.rows, edges.neighbors])
-    later = columns[:, 0] > columns[:, 1]
-    columns[later], values[later] = columns[later, ::-1], values[later, ::-1]
+    is_descending = columns[:, 0] > columns[:, 1]
+    columns[is_descending], values[is_descending] = columns[is_descending, ::-1], values[is_descending, ::-1]
     dtype = index_dtype(n_points, columns.size)
     indptr = np.arange(0, columns.size + 1, 2, dtype=dtype)
     return csr_array((values.ravel(), columns.ravel().astype(dtype), indptr), shape=(len(columns), n_points))

@@ -70,7 +70,7 @@ def _candidates(points: npt.NDArray[np.floating], group: Ids) -> tuple[Ids, Ids,
     """Pairs of points of different groups, with the shortest of each group among them: (point, other, distance)."""
     sizes = np.bincount(group)
     parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
-    everything = cKDTree(points)
+    tree = cKDTree(points)
     # by powers of two, so that a point asks for at most twice the neighbours that it needs
     needed = np.where(sizes[group] <= TREE_POINTS, sizes[group] + 1, 0)
     classes = np.where(needed > 0, np.ceil(np.log2(np.maximum(needed, 1))).astype(np.int64), -1)
@@ -79,7 +79,7 @@ def _candidates(points: npt.NDArray[np.floating], group: Ids) -> tuple[Ids, Ids,
         for first in range(0, len(members), POINTS_AT_ONCE):
             part = members[first : first + POINTS_AT_ONCE]
             k = np.arange(1, min(2**power, len(points)) + 1)
-            distances, near = (np.asarray(values) for values in everything.query(points[part], k))
+            distances, near = (np.asarray(values) for values in tree.query(points[part], k))
             foreign = group[near] != group[part, None]
             has_foreign = foreign.any(axis=1)  # none: there is one group only
             slot = foreign.argmax(axis=1)[has_foreign]
@@ -126,8 +126,8 @@ def _joined(group: Ids, other_group: Ids, n_groups: int) -> Ids:
 
 def _as_edges(pairs: Ids, lengths: Float64) -> Edges:
     order = np.lexsort((pairs[:, 0], lengths, pairs[:, 1]))
-    back = order[rank_in_row(pairs[order, 1]) < REVERSED_LINKS]
-    rows, neighbors = np.r_[pairs[:, 0], pairs[back, 1]], np.r_[pairs[:, 1], pairs[back, 0]]
-    distances = np.r_[lengths, lengths[back]].astype(np.float32)
+    reversed_links = order[rank_in_row(pairs[order, 1]) < REVERSED_LINKS]
+    rows, neighbors = np.r_[pairs[:, 0], pairs[reversed_links, 1]], np.r_[pairs[:, 1], pairs[reversed_links, 0]]
+    distances = np.r_[lengths, lengths[reversed_links]].astype(np.float32)
     order = np.lexsort((neighbors, distances, rows))
     return Edges(rows[order], neighbors[order], distances[order])

@@ -23,9 +23,9 @@ def typical_point(points: Floats) -> F64:
     """
     if not len(points):
         return np.zeros(points.shape[1])
-    some = points[:: -(-len(points) // SAMPLED)]
-    half = len(some) // 2
-    return np.asarray(np.partition(some, half, axis=0)[half], np.float64)
+    sampled = points[:: -(-len(points) // SAMPLED)]
+    half = len(sampled) // 2
+    return np.asarray(np.partition(sampled, half, axis=0)[half], np.float64)
 
 
 def square_rounding(n_features: int) -> float:

@@ -9,9 +9,9 @@ from tests.support.seeds import seeds
 
 def polynomials_by_definition(B, X, roots):
     """p(B) X and r(B) X with r = prod (I - B / theta) over all roots, conjugates included, and B p(B) = I - r(B)."""
-    every = np.concatenate([roots, np.conj(roots[roots.imag > 1e-10])])
+    all_roots = np.concatenate([roots, np.conj(roots[roots.imag > 1e-10])])
     residual, total = X.astype(complex), np.zeros(X.shape, complex)
-    for root in every:
+    for root in all_roots:
         total, residual = total + residual / root, residual - B @ residual / root
     return total.real, residual.real
 

@@ -194,9 +194,9 @@ def test_split_by_rows__touched_blocks_only() -> None:
 def test_empty_contributions_give_empty_rows() -> None:
     assert list(gram_contributions(csr_array((3, 50)), 7)) == []
     ids = np.zeros(0, int)
-    nothing = RowContribution(ids, np.zeros(1, int), ids, np.zeros(0))
-    assert split_by_rows(nothing, 10, 50) == {}
-    for pieces in ([], [nothing]):
+    empty = RowContribution(ids, np.zeros(1, int), ids, np.zeros(0))
+    assert split_by_rows(empty, 10, 50) == {}
+    for pieces in ([], [empty]):
         M = merge_contributions(pieces, 20, 30, 50)
         assert (M.shape, M.nnz) == ((10, 50), 0)
 

@@ -172,9 +172,11 @@ class TestRules:
 
     def test_when_needed_adds_nothing_to_regular_matrices(self, seed: int) -> None:
         X = cloud(seed)
-        few, many = exact_neighbors(X, 4)[0], exact_neighbors(X, 6)[0]
-        np.testing.assert_allclose(weights_of(X, few, REG, "when_needed"), gram_weights(X, few, 0.0), atol=1e-7)
-        np.testing.assert_array_equal(weights_of(X, many, REG, "when_needed"), weights_of(X, many))
+        lists_of_4, lists_of_6 = exact_neighbors(X, 4)[0], exact_neighbors(X, 6)[0]
+        np.testing.assert_allclose(
+            weights_of(X, lists_of_4, REG, "when_needed"), gram_weights(X, lists_of_4, 0.0), atol=1e-7
+        )
+        np.testing.assert_array_equal(weights_of(X, lists_of_6, REG, "when_needed"), weights_of(X, lists_of_6))
 
     def test_when_needed_is_decided_point_by_point(self, seed: int) -> None:
         """Empty slots do not count as neighbours, and neighbours in a plane of fewer dimensions are singular."""

@@ -126,14 +126,14 @@ class TestModified:
         assert (modified_rows(offsets, 0.0, 1e-3, "trace").used.sum(axis=1) == 1).all()
 
     def test_rules(self, rng):
-        few, many = rng.normal(size=(10, 4, 9)), rng.normal(size=(10, 9, 4))
-        for offsets, changes in ((few, True), (many, False)):
+        regular, singular = rng.normal(size=(10, 4, 9)), rng.normal(size=(10, 9, 4))
+        for offsets, changes in ((regular, True), (singular, False)):
             trace = modified_rows(offsets, 0.05, 1e-2, "trace").values
             needed = modified_rows(offsets, 0.05, 1e-2, "when_needed").values
             assert (np.abs(trace - needed).max() > 1e-4) == changes
-        scaled = [modified_rows(c * many, 0.05, 1e-2 * c**2, "absolute").values for c in (1.0, 3.0)]
+        scaled = [modified_rows(c * singular, 0.05, 1e-2 * c**2, "absolute").values for c in (1.0, 3.0)]
         np.testing.assert_allclose(grams(scaled[0]), grams(scaled[1]), atol=1e-9)
-        assert np.abs(grams(modified_rows(3 * many, 0.05, 1e-2, "absolute").values) - grams(scaled[0])).max() > 1e-5
+        assert np.abs(grams(modified_rows(3 * singular, 0.05, 1e-2, "absolute").values) - grams(scaled[0])).max() > 1e-5
 
     def test_coinciding_neighbors_give_finite_rows_and_no_spread(self):
         offsets = np.zeros((2, 5, 3))

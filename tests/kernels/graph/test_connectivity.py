@@ -51,8 +51,8 @@ def test_neighbor_graph__lists_without_pads(dtype: type) -> None:
     expected[[0, 0, 2, 2, 2, 3], [3, 1, 0, 1, 3, 2]] = 1
     np.testing.assert_array_equal(graph.toarray(), expected)
     assert graph.dtype == np.int8
-    full = np.ascontiguousarray(indices[[2, 2, 2, 2]])
-    assert np.shares_memory(neighbor_graph(full).indices, full)
+    without_pads = np.ascontiguousarray(indices[[2, 2, 2, 2]])
+    assert np.shares_memory(neighbor_graph(without_pads).indices, without_pads)
 
 
 def test_weak_components__by_size_then_lowest_member() -> None:
@@ -132,7 +132,7 @@ def test_condensation__merges_what_a_reverse_connects() -> None:
 
 
 def test_condensation__no_edge_into_a_class() -> None:
-    nothing = np.zeros(0, dtype=np.int64)
-    condensed = condense(np.arange(2), 2, Edges(nothing, nothing, np.zeros(0, np.float32)), np.zeros(2, np.int32))
+    no_ids = np.zeros(0, dtype=np.int64)
+    condensed = condense(np.arange(2), 2, Edges(no_ids, no_ids, np.zeros(0, np.float32)), np.zeros(2, np.int32))
     with pytest.raises(InputError, match="labels are not the weak components"):
         shortest_entering(condensed, np.array([1]))

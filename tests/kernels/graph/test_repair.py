@@ -288,8 +288,8 @@ def test_apply__lists_of_any_blocks(seed: int, block_points: int) -> None:
     for i in range(300):
         pairs = set(zip(new_indices[i].tolist(), new_distances[i].tolist(), strict=True)) - {(-1, np.inf)}
         old = {(int(j), float(d)) for j, d in zip(indices[i], distances[i], strict=True) if j >= 0}
-        mine = plan.added_rows == i
-        new = set(zip(plan.added_neighbors[mine].tolist(), plan.added_distances[mine].tolist(), strict=True))
+        of_point = plan.added_rows == i
+        new = set(zip(plan.added_neighbors[of_point].tolist(), plan.added_distances[of_point].tolist(), strict=True))
         assert pairs == old | new
 
 

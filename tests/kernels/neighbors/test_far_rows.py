@@ -79,8 +79,8 @@ class TestBruteForce:
             slices = [slice(first, first + size) for first in range(0, 60, size)]
             parts = [brute_neighbors(points[part], ids[part], points, ids, 7) for part in slices]
             for column, expected in zip(zip(*parts, strict=True), lists, strict=True):
-                together = np.concatenate(column)
-                np.testing.assert_array_equal(together, expected[: len(together)])
+                joined = np.concatenate(column)
+                np.testing.assert_array_equal(joined, expected[: len(joined)])
 
     def test_far_row_is_found_at_distance_zero(self, seed, far, dtype):
         points = with_far_rows(seed, far, dtype)
@@ -177,8 +177,8 @@ class TestPointsWithin:
         listed = np.argsort(truth, axis=1, kind="stable")[:, :6]
         distances = exact_distances(points[rows], points, listed)
         hits = [points_within(points[rows], rows, distances[:, -1], points[a : a + 250], a) for a in (0, 250, 500)]
-        together = knn.Hits(*(np.concatenate(column) for column in zip(*hits, strict=True)))
-        np.testing.assert_array_equal(recall_per_point(together, distances, 200, 6), 1.0)
+        all_hits = knn.Hits(*(np.concatenate(column) for column in zip(*hits, strict=True)))
+        np.testing.assert_array_equal(recall_per_point(all_hits, distances, 200, 6), 1.0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -192,8 +192,8 @@ class TestOtherSearches:
         reach = np.sort(all_distances(new, points), axis=1)[:, k]
         actual, reached = mutual_neighbors(new, ids[450:], reach, old, ids[:450], old_reach, k)
         truth = all_distances(new, old)
-        for lists, away, far_out in ((actual, truth, reach), (reached, truth.T, old_reach)):
-            expected = np.sort(np.where(away <= far_out[:, None], away, np.inf), axis=1)[:, :k]
+        for lists, true_distances, far_out in ((actual, truth, reach), (reached, truth.T, old_reach)):
+            expected = np.sort(np.where(true_distances <= far_out[:, None], true_distances, np.inf), axis=1)[:, :k]
             listed = np.where(lists.distances <= far_out[:, None] * (1 - 1e-12), lists.distances, np.inf)
             np.testing.assert_allclose(
                 listed, np.where(expected <= far_out[:, None] * (1 - 1e-12), expected, np.inf), rtol=1e-12
@@ -230,8 +230,8 @@ class TestPairs:
         points = rng.normal(size=(n_points, 3)).astype(np.float32)
         middle = typical_point(points)
         assert middle.dtype == np.float64
-        some = points[:: -(-n_points // 256)]
-        np.testing.assert_array_equal((some < middle).sum(axis=0), len(some) // 2)
+        sampled = points[:: -(-n_points // 256)]
+        np.testing.assert_array_equal((sampled < middle).sum(axis=0), len(sampled) // 2)
 
     def test_typical_point_of_an_empty_set(self):
         np.testing.assert_array_equal(typical_point(np.empty((0, 3))), np.zeros(3))

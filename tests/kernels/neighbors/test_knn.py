@@ -283,10 +283,10 @@ class TestNearestOfEach:
         listed[::2, 5:] = rng.integers(0, len(points), listed[::2, 5:].shape)
         hits, distances = hits_of(points, rows, listed, 1)
         parts = [nearest_of_each(Hits(*(column[hits.ids % 4 == part] for column in hits)), 9) for part in range(4)]
-        few = Hits(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-        assert len(few.ids) < len(hits.ids)
-        of_few, of_all = (recall_per_point(subset, distances, len(rows), 9) for subset in (few, hits))
-        np.testing.assert_array_equal(of_few, of_all)
+        nearest_hits = Hits(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        assert len(nearest_hits.ids) < len(hits.ids)
+        of_nearest, of_all = (recall_per_point(subset, distances, len(rows), 9) for subset in (nearest_hits, hits))
+        np.testing.assert_array_equal(of_nearest, of_all)
 
 
 def recall_by_sets(points: np.ndarray, rows: np.ndarray, lists: np.ndarray) -> np.ndarray:

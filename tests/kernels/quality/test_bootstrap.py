@@ -57,8 +57,8 @@ def test_correlation__covers_the_value_of_the_population(sources: str) -> None:
     """Resampling pairs as if they were independent gives intervals that hold it in fewer than half of the samples."""
     rng = np.random.default_rng(17)
     population = tables(rng, 3000)
-    some = np.arange(0, 3000, 3)
-    first, second = (cdist(table[some], table) for table in population)
+    every_third = np.arange(0, 3000, 3)
+    first, second = (cdist(table[every_third], table) for table in population)
     truth = 1 - np.corrcoef(first.ravel(), second.ravel())[0, 1] ** 2
     covered = 0
     for number in range(60):
