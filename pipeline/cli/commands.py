@@ -221,15 +221,23 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def export(store: StoreUrl, out: OutFile, with_: WithColumns = None, as_json: AsJson = False) -> None:
-    """Write the embedding to one file, in input order."""
+def export(
+    store: StoreUrl,
+    out: Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv; or .h5ad")],
+    with_: WithColumns = None,
+    into: Annotated[str | None, typer.Option(
+        metavar="obsm/NAME", help="the matrix of OUT.h5ad; an existing file keeps the rest; default: obsm/X_lle"
+    )] = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Write the embedding to one file, in input order; or add it to an .h5ad file."""
 
     from ..jobs.export import export_run
     from ..storage.versions import reading
 
     def act() -> dict[str, Any]:
         with reading(_store_of(store)) as opened:
-            return {"rows": export_run(opened, out, tuple(with_ or ())), "path": out, "store": opened.url}
+            return {"rows": export_run(opened, out, tuple(with_ or ()), into), "path": out, "store": opened.url}
 
     finish(act, as_json, lambda result: f"{result['rows']} rows written to {result['path']}")
 

@@ -7,20 +7,30 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..core.errors import ConfigError
 from ..engine import current_config
 from ..stages.row_ids import stored_ids
 from ..storage import array_specs
 from ..storage.store import Store, block_of
+from . import export_anndata
 from .export_columns import IdColumn, RowColumns, columns_of_input, input_of_run
 from .output_file import PathOrUrl, check_out, suffix_of, written_whole
 
 
-def export_run(store: Store, out: str, names: Sequence[str] = ()) -> int:
+def export_run(store: Store, out: str, names: Sequence[str] = (), into: str | None = None) -> int:
     """As `export_embedding`, for the store of a run, with further columns of its input.
 
-    Raises ConfigError if it has no finished embedding of its config. The check is needed because arrays of an earlier
-    config stay in the store until steps of the new one replace them.
+    An .h5ad file gets the coordinates in the matrix `into`, obsm/X_lle by default.
+
+    Raises ConfigError if the store has no finished embedding of its config. The check is needed because arrays of an
+    earlier config stay in the store until steps of the new one replace them.
     """
+    if suffix_of(out) == export_anndata.SUFFIX:
+        if names:
+            raise ConfigError(f"{out}: --with is for tables; an .h5ad file has its own obs; remove --with")
+        return export_anndata.export_anndata(store, out, into or export_anndata.DEFAULT)
+    if into is not None:
+        raise ConfigError(f"--into {into}: expected OUT.h5ad, found {out}; remove --into, or choose another name")
     check_out(out)
     current_config.require_embedding(store)
     parts: list[RowColumns] = []

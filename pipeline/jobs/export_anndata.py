@@ -1,0 +1,202 @@
+"""Add the embedding of a run to an .h5ad file, or write a new one (`lle export STORE OUT.h5ad --into obsm/X_lle`).
+
+Elements are written as the format describes them (anndata.readthedocs.io, "On-disk format"); anndata is not needed.
+"""
+
+import re
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.errors import ConfigError
+from ..engine import current_config
+from ..engine.plan import Json
+from ..stages.row_ids import stored_ids
+from ..storage import array_specs
+from ..storage.storage_errors import storage_errors
+from ..storage.store import Store
+from .output_file import is_url, local_path
+
+SUFFIX, DEFAULT = ".h5ad", "obsm/X_lle"
+GROUPS = ("layers", "obsm", "obsp", "uns", "varm", "varp")
+
+Array = npt.NDArray[Any]
+
+
+def export_anndata(store: Store, out: str, into: str) -> int:
+    """Write the coordinates to `into` (obsm/NAME) of an .h5ad file; returns the rows written.
+
+    obs gets the component of each row, uns the eigenvalues, the quality and the parameters, both under NAME without
+    "X_". An existing file keeps everything else, and is replaced at the end only. Its rows are matched by obs_names if
+    the run has ids, else by their order.
+
+    Raises ConfigError if the rows do not match, or if `out` or `into` cannot be written.
+    """
+    name = _name_in_obsm(into)
+    path = _path_of(out)
+    current_config.require_embedding(store)
+    h5py = _h5py()
+    partial = path.with_name(f".{uuid.uuid4().hex}.partial")
+    with storage_errors(out):
+        try:
+            if path.exists():
+                shutil.copyfile(path, partial)
+            with _opened(h5py, partial, path) as file:
+                if not path.exists():
+                    _write_empty(h5py, file, _row_names(store))
+                n_rows = _write(h5py, file, store, name, out)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    return n_rows
+
+
+def _name_in_obsm(into: str) -> str:
+    if not re.fullmatch(r"obsm/[^/]+", into):
+        raise ConfigError(f"--into {into}: expected obsm/NAME, for instance {DEFAULT}")
+    return into.removeprefix("obsm/")
+
+
+def _path_of(out: str) -> Path:
+    if is_url(out):
+        raise ConfigError(f"{out}: expected a local file for .h5ad; copy it to this machine, and back afterwards")
+    path = local_path(out)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ConfigError(f"{out}: expected the name of a file in an existing folder; choose another name")
+    return path
+
+
+def _h5py() -> Any:
+    try:
+        import h5py  # noqa: PLC0415 (the extra anndata)
+    except ImportError:
+        raise ConfigError(".h5ad needs the package h5py: run pip install '.[anndata]' in the source folder") from None
+    return h5py
+
+
+def _opened(h5py: Any, partial: Path, path: Path) -> Any:
+    try:
+        file = h5py.File(partial, "a", locking="best-effort")
+    except OSError as error:
+        if error.errno:
+            raise
+        raise ConfigError(f"{path}: expected an .h5ad file (HDF5), found something else; choose another name") from None
+    if path.exists() and "obs" not in file:
+        file.close()
+        raise ConfigError(f"{path}: expected an .h5ad file with obs, found HDF5 of another kind; choose another name")
+    return file
+
+
+def _write(h5py: Any, file: Any, store: Store, name: str, out: str) -> int:
+    """Write obsm, obs and uns; returns the number of rows."""
+    order = _rows_in_order_of(file["obs"], store, out)
+    key = name.removeprefix("X_")
+    obsm, uns, obs = file.require_group("obsm"), file.require_group("uns"), file["obs"]
+    _put(obsm, name, store.read_all(array_specs.EMBEDDING.name)[order])
+    column = f"{key}_component"
+    _put_categories(h5py, obs, column, store.read_all(array_specs.COMPONENT.name)[order])
+    columns = [str(other) for other in obs.attrs.get("column-order", ())]
+    if column not in columns:
+        obs.attrs.create("column-order", [*columns, column], dtype=h5py.string_dtype())
+    if key in uns:
+        del uns[key]
+    _put_dict(h5py, uns.create_group(key), _summary(store))
+    return len(order)
+
+
+def _rows_in_order_of(obs: Any, store: Store, out: str) -> npt.NDArray[np.int64]:
+    """The row of the run for each row of the file."""
+    names = obs[obs.attrs.get("_index", "_index")]
+    n_rows = store.array(array_specs.EMBEDDING.name).shape[0]
+    if (ids := stored_ids(store)) is None:
+        if names.shape[0] != n_rows:
+            raise ConfigError(
+                f"{out}: expected the {n_rows} rows of the run, found {names.shape[0]}; choose the file of its input"
+            )
+        return np.arange(n_rows)
+    own = ids.read(0, n_rows).cast(pa.string())
+    order = pc.index_in(pa.array(names.asstr()[:], pa.string()), own).to_numpy(zero_copy_only=False)
+    if names.shape[0] != n_rows or np.isnan(order).any() or len(set(order.tolist())) != n_rows:
+        raise ConfigError(
+            f"{out}: expected obs_names that are the {n_rows} ids of the run (its column {ids.name}), each once, found "
+            f"{names.shape[0]} names of which {int(np.isfinite(order).sum())} are ids; choose the file of its input"
+        )
+    return np.asarray(order, np.int64)
+
+
+def _row_names(store: Store) -> list[str]:
+    """obs_names of a new file: the ids of the run, else row numbers. Raises ConfigError for missing or equal ids."""
+    n_rows = store.array(array_specs.EMBEDDING.name).shape[0]
+    if (ids := stored_ids(store)) is None:
+        return [str(row) for row in range(n_rows)]
+    names: list[str] = ids.read(0, n_rows).cast(pa.string()).to_pylist()
+    if None in names or len(set(names)) < n_rows:
+        raise ConfigError(f".h5ad: expected an id for each row, each once, in column {ids.name}; export to .parquet")
+    return names
+
+
+def _summary(store: Store) -> Json:
+    metrics, config = store.get_record("report/metrics.json", {}) or {}, store.attributes()["config"]
+    trustworthiness = (metrics.get("trustworthiness") or {}).get("value")
+    return {
+        "eigenvalues": store.read_all(array_specs.EIGENVALUES.name),
+        "trustworthiness": np.nan if trustworthiness is None else float(trustworthiness),
+        "verdict": str(metrics.get("verdict") or ""),
+        "params": {
+            "method": config["method"],
+            "n_neighbors": int(config["neighbors"]["n_neighbors"]),
+            "n_components": int(config["eigensolver"]["n_components"]),
+        },
+    }
+
+
+def _write_empty(h5py: Any, file: Any, names: list[str]) -> None:
+    """An AnnData of these rows without X and without variables."""
+    file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    for frame, index in (("obs", names), ("var", [])):
+        group = file.create_group(frame)
+        group.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"})
+        group.attrs.create("column-order", [], dtype=h5py.string_dtype())
+        dataset = group.create_dataset("_index", data=np.array(index, object), dtype=h5py.string_dtype())
+        dataset.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
+    for group in GROUPS:
+        file.create_group(group).attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
+
+
+def _put(group: Any, name: str, values: Array) -> None:
+    if name in group:
+        del group[name]
+    group.create_dataset(name, data=values).attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+
+
+def _put_categories(h5py: Any, group: Any, name: str, numbers: Array) -> None:
+    """Whole numbers as categories, as lle.scanpy stores them."""
+    if name in group:
+        del group[name]
+    values, codes = np.unique(numbers, return_inverse=True)
+    column = group.create_group(name)
+    column.attrs.update({"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False})
+    _put(column, "codes", codes.astype(np.int32))
+    texts = values.astype(str).astype(object)
+    categories = column.create_dataset("categories", data=texts, dtype=h5py.string_dtype())
+    categories.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
+
+
+def _put_dict(h5py: Any, group: Any, values: Json) -> None:
+    group.attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
+    for name, value in values.items():
+        if isinstance(value, dict):
+            _put_dict(h5py, group.create_group(name), value)
+        elif isinstance(value, np.ndarray):
+            _put(group, name, value)
+        else:
+            kind = "string" if isinstance(value, str) else "numeric-scalar"
+            dtype = h5py.string_dtype() if isinstance(value, str) else None
+            dataset = group.create_dataset(name, data=value, dtype=dtype)
+            dataset.attrs.update({"encoding-type": kind, "encoding-version": "0.2.0"})
