@@ -19,6 +19,7 @@ from ..core.errors import ConfigError
 from ..core.machine import reproducible_environment
 from .finish import finish
 from .output import (
+    StatusLine,
     describe_check,
     describe_init,
     describe_plan,
@@ -161,7 +162,7 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
 @app.command()
 def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: Overrides = None,
             as_json: AsJson = False) -> None:  # fmt: skip
-    """Estimate the intrinsic dimension from a sample; suggest n_components, n_neighbors and reg, with reasons."""
+    """Embed a sample with many settings; suggest method, n_components, n_neighbors and reg, with reasons."""
 
     from ..jobs import suggest as suggestions
 
@@ -169,7 +170,11 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
         loaded = _load(config, set_, None)
         if write is not None and write.exists():
             raise ConfigError(f"--write {write}: this file already exists; choose another name")
-        suggestion = suggestions.suggest(loaded, sample)
+        line = StatusLine()
+        try:
+            suggestion = suggestions.suggest(loaded, sample, line.show)
+        finally:
+            line.end()
         if write is not None:
             suggestions.write_config(loaded, suggestion["suggested"], write)
         return {**suggestion, "written": None if write is None else str(write)}

@@ -1,8 +1,13 @@
 """Text output of the commands: each function turns a result into lines."""
 
+import math
 import shlex
+import sys
+import time
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from ..core.errors import gib
 
@@ -77,27 +82,50 @@ def describe_suggestion(suggestion: dict[str, Any], config: Path) -> str:
     two_nearest, likelihood = (suggestion["dimension"][name] for name in ("two_nearest", "maximum_likelihood"))
     lines = [
         f"{suggestion['n_rows']:,} rows of {suggestion['n_features']} features; {suggestion['sample']:,} sampled, "
-        f"{suggestion['queries']:,} of them against all rows (dimension, error)",
+        f"{suggestion['queries']:,} of them against all rows (dimension, noise)",
         f"intrinsic dimension: TwoNN {_interval(two_nearest, '.2f')}; maximum likelihood with "
         f"{likelihood['n_neighbors']} neighbours {_interval(likelihood, '.2f')}",
     ]
     if suggestion["candidates"]:
-        lines.append(f"{'':<2}{'k':>4}{'reg':>8}  {'dimension':<22}{'error':<30}{'parts':>6}{'closed':>7}  "
-                     f"{'trustworthiness':<28}{'continuity'}")  # fmt: skip
+        lines.append(f"{'':<2}{'method':<10}{'k':>3}{'reg':>8}{'embedded':>10}  {'score':<9}{'trustworthiness':<25}"
+                     f"{'continuity':<25}{'kept':<8}hit")  # fmt: skip
     for trial in suggestion["candidates"]:
-        line = (f"{'*' if trial['chosen'] else '':<2}{trial['n_neighbors']:>4}{trial['reg']:>8.0e}  "
-                f"{_interval(trial['dimension'], '.2f'):<22}{_interval(trial['error'], '.1e'):<30}")  # fmt: skip
+        k = "" if trial["method"] == "pca" else trial["n_neighbors"]
+        reg = "" if trial["reg"] is None else f"{trial['reg']:.0e}"
+        line = f"{'*' if trial['chosen'] else '':<2}{trial['method']:<10}{k:>3}{reg:>8}"
         if "failed" in trial:
-            lines.append(line + trial["failed"].splitlines()[0][:80])
+            lines.append(f"{line}  {trial['failed'][:80]}")
             continue
-        scores = (_interval(trial[name], ".4f") for name in ("trustworthiness", "continuity"))
-        lines.append(
-            f"{line}{trial['n_components_weak']:>6}{trial['closed_classes']:>7}  {next(scores):<28}{next(scores)}"
-        )
+        measures = (_interval(trial[name], ".3f") for name in ("trustworthiness", "continuity"))
+        kept, hit = (f"{trial[name]['value']:.3f}" if name in trial else "" for name in ("kept", "hit"))
+        lines.append(f"{line}{trial['in_largest']:>10.1%}  {trial['score']['value']:<9.4f}"
+                     f"{next(measures):<25}{next(measures):<25}{kept:<8}{hit}")  # fmt: skip
     lines += [f"- {reason}" for reason in suggestion["reasons"]]
-    values = " ".join(f"--set {key}={value:g}" for key, value in suggestion["suggested"].items())
+    values = " ".join(
+        f"--set {key}={value if isinstance(value, str) else f'{value:g}'}"
+        for key, value in suggestion["suggested"].items()
+    )
     lines.append(f"written: {suggestion['written']}" if suggestion["written"] else f"lle run {config} {values}")
     return "\n".join(line.rstrip() for line in lines)
+
+
+class StatusLine:
+    """Texts on stderr: on a terminal each replaces the one before it, in a log one every few seconds is a line."""
+
+    def __init__(self, seconds: float = 2.0) -> None:
+        self._seconds, self._last, self._is_terminal = seconds, -math.inf, sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        now = time.monotonic()
+        if self._is_terminal:
+            typer.echo(f"\r\x1b[K{text}", err=True, nl=False)
+        elif now - self._last >= self._seconds:
+            self._last = now
+            typer.echo(text, err=True)
+
+    def end(self) -> None:
+        if self._is_terminal:
+            typer.echo("\r\x1b[K", err=True, nl=False)
 
 
 def describe_solver(solver: dict[str, Any]) -> str:

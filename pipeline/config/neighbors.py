@@ -96,6 +96,29 @@ def least_neighbors(method: str, n_components: int) -> int:
     return {"hessian": m * (m + 3) // 2 + 1, "ltsa": m + 2, "modified": 2}.get(method, 1)
 
 
+def reverse_neighbors(reverse: int | str, method: str, n_components: int, fewest: int) -> int | None:
+    """Reverse neighbours of each point for `neighbors.reverse`; None: only for closed classes, where these matter.
+
+    They matter if a point can have a single row of F. Such a point outside all closed classes can take values from any
+    class, so M has one null vector for each class. With more rows M has one null vector for each component
+    (tests/stages/test_null_spaces.py).
+
+    Args:
+        reverse: the value in the config, auto or a number.
+        method: the method.
+        n_components: coordinates m.
+        fewest: fewest neighbours of a point.
+
+    >>> reverse_neighbors("auto", "lle", 2, 12), reverse_neighbors("auto", "ltsa", 2, 12)
+    (None, 0)
+    """
+    if reverse != "auto":
+        return int(reverse)
+    single = {"lle": True, "hessian": n_components == 1, "ltsa": fewest == n_components + 2,
+              "modified": fewest <= n_components + 1}  # fmt: skip
+    return None if single.get(method, False) else 0
+
+
 def bounds_of_lists(neighbors: Neighbors, method: str, n_components: int) -> tuple[int, int]:
     """k_min and k_max of lists of varying length, with auto resolved."""
     n = neighbors

@@ -37,6 +37,8 @@ class NeighborSample(NamedTuple):
     """(p,) ids of all neighbours, ascending."""
     pool: Array
     """(p, d) their coordinates."""
+    labels: npt.NDArray[np.float64] | None = None
+    """(s,) category of each sampled point, NaN for none; None if the input has no labels that are categories."""
 
     def neighbors(self, first: int, past: int, k: int) -> Array:
         """Coordinates (past - first, k, d) of the k nearest neighbours of some of the first q points."""
@@ -51,10 +53,14 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
     """
     rng = np.random.default_rng([seed, 17])
     chosen = np.sort(rng.choice(source.n_rows, size=min(sample, source.n_rows), replace=False, shuffle=False))
-    parts, n_invalid = [], 0
+    has_categories = source.label_width == 1 and source.label_kind == "categorical"
+    parts, label_parts, n_invalid = [], [], 0
     for start, rows, valid in _blocks(source):
         own = chosen[np.searchsorted(chosen, start) : np.searchsorted(chosen, start + len(rows))] - start
-        parts.append(rows[own[valid[own]]])
+        own = own[valid[own]]
+        parts.append(rows[own])
+        if has_categories:
+            label_parts.append(np.asarray(source.read_labels(start, start + len(rows)))[own])
         n_invalid += int((~valid).sum())
     if n_invalid and config.preprocess.invalid == "error":
         raise InputError(
@@ -75,7 +81,9 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
     transform = _preparing(fitted, config.neighbors.metric == "cosine")
     points = transform(rows)
     n_queries = min(len(points), max(LEAST_POINTS, NEIGHBOR_BYTES // (points.itemsize * points.shape[1] * k)))
-    return _with_neighbors(source, transform, points, ids, n_queries, k)
+    sampled = _with_neighbors(source, transform, points, ids, n_queries, k)
+    labels = np.concatenate(label_parts)[first[order]] if has_categories else None
+    return sampled._replace(labels=labels)
 
 
 def _preparing(fitted: Transform | None, unit: bool) -> Callable[[Array], Array]:

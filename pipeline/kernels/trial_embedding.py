@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from ..core.errors import LleError
-from .eigensolver.solve import bottom_eigenpairs
+from .embed_in_memory import batches, embed_in_memory, repaired_lists
 from .factors.choose_reg import (
     TRIAL_REGS,
     LocalVariance,
@@ -24,10 +23,7 @@ from .factors.choose_reg import (
     same_neighborhoods,
     sufficient_quality,
 )
-from .factors.cost_matrix import local_factor
-from .factors.lle_weights import barycenter_weights
-from .graph.connectivity import Edges, neighbor_graph, weak_components
-from .graph.repair import apply_repair, plan_repair
+from .graph.connectivity import neighbor_graph, weak_components
 from .neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors
 from .quality.trustworthiness import count_closer, neighbor_thresholds, trustworthiness
 
@@ -45,12 +41,6 @@ TRIAL_WORK = 4 * 10**9
 
 LEAST_POINTS = 100
 """A smaller trial shows nothing: no trial is made."""
-
-BATCH_BYTES = 16 * 2**20
-"""Coordinates of neighbours in memory at one time; does not affect results."""
-
-TOL = 1e-4
-MAX_BYTES = 2**31
 
 Float64 = npt.NDArray[np.float64]
 
@@ -82,7 +72,7 @@ def reg_by_trial(points: Float64, local: RegChoice, k: int, n_components: int, r
     component = points[inside]
     parts = [
         local_variance(component[part], component[lists.ids[part]], lists.ids[part] >= 0, n_components)
-        for part in _batches(len(inside), k, points.shape[1])
+        for part in batches(len(inside), k, points.shape[1])
     ]
     variance = LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     sample = choose_reg(variance, n_components)
@@ -93,13 +83,14 @@ def reg_by_trial(points: Float64, local: RegChoice, k: int, n_components: int, r
 
 
 def _trial_lists(points: Float64, k: int) -> tuple[npt.NDArray[np.int64], NeighborLists]:
-    """The largest weak component of the k-nearest-neighbour graph of (n, d) points: (ids in it, its neighbour lists).
-
-    The lists count the points of the component from 0.
-    """
+    """``largest_component`` of the k-nearest-neighbour graph of (n, d) points."""
     exact = kdtree_neighbors if points.shape[1] <= TREE_FEATURES else brute_neighbors
     every = np.arange(len(points))
-    lists = exact(points, every, points, every, k)
+    return largest_component(exact(points, every, points, every, k))
+
+
+def largest_component(lists: NeighborLists) -> tuple[npt.NDArray[np.int64], NeighborLists]:
+    """The largest weak component of a graph: (ids in it, ascending; its lists, which count its points from 0)."""
     _, component = weak_components(neighbor_graph(lists.ids))  # component 0 is the largest
     inside = np.flatnonzero(component == 0)
     return inside, NeighborLists(np.searchsorted(inside, lists.ids[inside]), lists.distances[inside])
@@ -120,11 +111,11 @@ def trial_trustworthiness(
         rule: `weights.rule`.
         n_components: coordinates, at least 1 and below n - 1.
     """
-    repaired = _without_closed_classes(lists, len(points))
+    repaired = repaired_lists(lists, len(points))
     values = np.full(len(regs), np.nan)
     for position, reg in enumerate(regs):
         try:
-            embedding = _embed(points, repaired, reg, rule, n_components)
+            embedding = embed_in_memory("lle", points, repaired, n_components, reg, rule)
         except LleError:
             continue
         values[position] = _mean_trustworthiness(points, embedding, lists.ids.shape[1])
@@ -133,37 +124,12 @@ def trial_trustworthiness(
     return values
 
 
-def _without_closed_classes(lists: NeighborLists, n_points: int) -> npt.NDArray[np.int64]:
-    """(n, K or more) neighbour ids of a graph with one closed class, -1 in empty slots."""
-    distances = lists.distances.astype(np.float32)
-    repair = plan_repair(lists.ids, distances, np.zeros(n_points, np.int32), None, np.ones(1, bool))
-    added = Edges(repair.added_rows, repair.added_neighbors, repair.added_distances)
-    return apply_repair(lists.ids, distances, 0, added, repair.max_neighbors)[0].astype(np.int64)
-
-
-def _batches(n_points: int, k: int, n_features: int) -> list[slice]:
-    step = max(1, BATCH_BYTES // (8 * k * (n_features + k)))
-    return [slice(first, min(first + step, n_points)) for first in range(0, n_points, step)]
-
-
-def _embed(points: Float64, ids: npt.NDArray[np.int64], reg: float, rule: str, n_components: int) -> Float64:
-    weights = np.concatenate([
-        barycenter_weights(points[part], points[np.maximum(ids[part], 0)], ids[part] >= 0, reg, rule).weights
-        for part in _batches(len(points), ids.shape[1], points.shape[1])
-    ])  # fmt: skip
-    factor = local_factor(ids, weights, 0, len(points))
-    return bottom_eigenpairs(
-        factor, n_components, method="factored", pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=TOL,
-        max_memory=MAX_BYTES, sigma=0.0, n_threads=1, initial=None, max_degrees=1,
-    ).vectors  # fmt: skip
-
-
 def _mean_trustworthiness(points: Float64, embedding: Float64, k: int) -> float:
     """Mean over JUDGED_POINTS evenly spaced points."""
     judged = np.arange(0, len(points), -(-len(points) // JUDGED_POINTS))
     near = kdtree_neighbors(embedding[judged], judged, embedding, np.arange(len(points)), k).ids
     ranks = np.concatenate([
         count_closer(points[rows], rows, points, 0, neighbor_thresholds(points[rows], points[near[part]])) + 1
-        for part in _batches(len(judged), k, points.shape[1]) for rows in (judged[part],)
+        for part in batches(len(judged), k, points.shape[1]) for rows in (judged[part],)
     ])  # fmt: skip
     return float(trustworthiness(ranks, len(points)).mean())

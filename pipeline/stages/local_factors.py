@@ -18,7 +18,7 @@ from ..core.errors import InputError
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes, factor_entries
 from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
-from ..kernels.factors.factor_rows import LocalRows, stack_rows
+from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
 from ..kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
 from ..kernels.factors.modified_lle import modified_rows, principal_directions, spread
 from ..kernels.graph.connectivity import disconnected_from_own_list
@@ -180,14 +180,11 @@ def neighborhoods(store: Store, block_index: int, start: int, stop: int, joined:
     own_ids = np.arange(start, stop)
     if joined is not None:
         ids = np.column_stack([ids, np.where(np.isin(own_ids, joined), own_ids, -1)])
-    ids = np.take_along_axis(ids, np.argsort(ids < 0, axis=1, kind="stable"), axis=1)
-    counts = (ids >= 0).sum(axis=1)
-    for count in np.unique(counts).tolist():
-        members = np.flatnonzero(counts == count)
+    for members, member_ids in groups_of_equal_size(ids):
+        count = member_ids.shape[1]
         batch = max(1, BATCH_BYTES // (8 * max(count, 1) * (2 * points.shape[1] + 5 * count)))
         for first in range(0, len(members), batch):
-            at = members[first : first + batch]
-            chosen = ids[at, :count]
+            at, chosen = members[first : first + batch], member_ids[first : first + batch]
             coordinates: Any = points[np.searchsorted(rows, chosen)].astype(np.float64)
             yield Batch(at, chosen, coordinates, points[np.searchsorted(rows, own_ids[at])].astype(np.float64))
 

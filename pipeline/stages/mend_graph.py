@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
+from ..config.neighbors import reverse_neighbors
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype
 from ..kernels.graph.connectivity import Edges, neighbor_graph, weak_components
@@ -39,9 +40,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     place = {"place": layout.lists} if layout.lists != FIRST else {}
     n, k, block_size = layout.n_points, layout.k_max, layout.block_points
     blocks = Blocks(n, block_size)
-    reverse = None if config.neighbors.reverse == "auto" else config.neighbors.reverse
-    if reverse is None and not one_row_each(config):
-        reverse = 0  # the null space of M does not depend on closed classes
+    reverse = reverse_neighbors(
+        config.neighbors.reverse, config.method, config.eigensolver.n_components, config.k_bounds[0]
+    )
     links = {}
     if config.graph.components == "connect" and config.method != "pca" and (yield from link_steps(config, layout)):
         links = {"links": True}
@@ -77,17 +78,6 @@ def steps(config: Config, layout: Layout) -> Steps:
         ),
     )
     return replace(layout, k_max=k_max, n_components=graph["n_components_weak"], n_large=graph["n_components_large"])
-
-
-def one_row_each(config: Config) -> bool:
-    """Whether some points can have a single row of F. Only then does the null space of M depend on closed classes.
-
-    A point with a single row outside all closed classes can take values from any class, so M has one null vector for
-    each class. With more rows M has one null vector for each component (tests/stages/test_null_spaces.py).
-    """
-    m, least = config.eigensolver.n_components, config.k_bounds[0]
-    has_one_row = {"lle": True, "hessian": m == 1, "ltsa": least == m + 2, "modified": least <= m + 1}
-    return has_one_row.get(config.method, False)
 
 
 def analyse_graph(

@@ -160,7 +160,8 @@ class TestRun:
         assert number.metrics_["reg"] == {"value": NOISY_REG, "reason": "set in the config"}
 
     def test_suggest_proposes_the_same_number(self, finished, monkeypatch):
-        monkeypatch.setattr("pipeline.jobs.suggest.NEIGHBORS", (30,))
+        monkeypatch.setattr("pipeline.jobs.suggest_search.NEIGHBORS", (30,))
+        monkeypatch.setattr("pipeline.jobs.suggest_search.METHODS", ("lle",))
         suggestion = suggest(finished[4], 300)
         assert suggestion["suggested"]["weights.reg"] == NOISY_REG
         assert any(reason.startswith("reg 0.1: noise is") for reason in suggestion["reasons"])

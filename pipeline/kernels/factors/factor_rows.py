@@ -1,6 +1,6 @@
 """Stack the local rows of single points to a sparse factor F."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,19 @@ class LocalRows(NamedTuple):
     """(b, R, C) entries of the rows."""
     used: npt.NDArray[np.bool_]
     """(b, R) which rows are part of F."""
+
+
+def groups_of_equal_size(ids: npt.NDArray[np.int64]) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Divide the rows of lists (b, K), -1 in empty slots, by their number c of ids: (positions (g,), ids (g, c)).
+
+    >>> [(rows.tolist(), ids.tolist()) for rows, ids in groups_of_equal_size(np.array([[4, 7], [-1, 5], [9, 8]]))]
+    [([1], [[5]]), ([0, 2], [[4, 7], [9, 8]])]
+    """
+    ids = np.take_along_axis(ids, np.argsort(ids < 0, axis=1, kind="stable"), axis=1)
+    counts = (ids >= 0).sum(axis=1)
+    for count in np.unique(counts).tolist():
+        rows = np.flatnonzero(counts == count)
+        yield rows, ids[rows, :count]
 
 
 def stack_rows(parts: Sequence[LocalRows], n_block: int, n_points: int) -> csr_array:

@@ -1,0 +1,229 @@
+"""The search of `lle suggest`: n_components from the sample, then trials of the config's method and of the others."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..config.models import Config
+from ..config.neighbors import least_neighbors
+from ..core.errors import LleError
+from ..kernels.factors.choose_reg import SURFACE_REG, LocalVariance, RegChoice, choose_reg, local_variance
+from ..kernels.neighbors.knn import exact_neighbors
+from ..kernels.quality.intrinsic_dimension import Dimension, SpectralGap, mean_spectrum, spectral_gap
+from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
+from ..kernels.trial_embedding import trial_points
+from ..linalg.reg_choice import METHODS as METHODS_WITH_REG
+from ..linalg.reg_choice import sample_points
+from .suggest_sample import NeighborSample
+from .suggest_trials import Trial, Trials
+
+Watch = Callable[[str], None]
+
+NEIGHBORS = (6, 8, 10, 12, 16, 20, 30, 40)
+METHODS = ("lle", "modified", "ltsa", "hessian", "laplacian", "pca")
+
+OTHER_NEIGHBORS, OTHER_TRIALS = (12, 20, 30, 40), 2
+"""Numbers of neighbours for a method that is not the config's: the first ones that it can use."""
+
+WORSE_TRIALS = 2
+"""The search for n_neighbors ends in a direction after this number of trials in sequence that are not the best."""
+
+SPECTRUM_NEIGHBORS, SPECTRUM_POINTS, SPECTRUM_SHARE = (12, 20, 30, 45, 60, 100), 150, 20
+"""Scales for local spectra, at most 1 / SPECTRUM_SHARE of the sample: larger neighbourhoods bend."""
+
+GAP = 2.5
+"""Ratio of variances that is a gap; points that fill 2 to 10 dimensions have ratios up to 2.2."""
+
+LEAST_COMPONENTS, MOST_COMPONENTS = 2, 10
+"""Bounds of n_components without a gap. One coordinate is suggested only if the dimension is one."""
+
+SAME_QUALITY = 0.01
+"""Without a gap, n_components is the smallest number whose mean of trustworthiness and continuity is within this of the
+best."""
+
+TOLERANCE = 0.001
+"""Differences of the score up to this do not decide between numbers of neighbours."""
+
+WORTH_ANOTHER_METHOD = 0.01
+"""Difference of the score for which another method than the config's is suggested."""
+
+TRIAL_NUMBERS, LEAST_TRIAL_POINTS = 2**18, 1000
+"""Numbers of the points that the trials embed, and the points that they embed anyway."""
+
+BATCH_BYTES = 16 * 2**20
+
+
+def choose(trials: list[Trial]) -> Trial | None:
+    """The first trial that is not worse than the best one by more than TOLERANCE or the interval of the difference.
+
+    Differences are taken point by point, because all trials are measured at the same points.
+    """
+    measured = [(trial, trial.scores.mean()) for trial in trials if trial.scores is not None]
+    if not measured:
+        return None
+    best, best_scores = max(measured, key=lambda pair: float(pair[1].mean()))
+    for trial, scores in measured:
+        difference = best_scores - scores
+        half_width = NORMAL_QUANTILE_975 * float(difference.std(ddof=1)) / len(difference) ** 0.5
+        if difference.mean() <= max(TOLERANCE, half_width):
+            return trial
+    return best
+
+
+def _trial_points(n_features: int) -> int:
+    """Sampled points that the trials embed.
+
+    >>> _trial_points(3), _trial_points(128), _trial_points(784)
+    (4000, 2048, 1000)
+    """
+    return max(LEAST_TRIAL_POINTS, min(trial_points(n_features), TRIAL_NUMBERS // n_features))
+
+
+def _largest_gap(points: npt.NDArray[np.floating], most: int) -> SpectralGap:
+    """The gap in the spectra of neighbourhoods in the sample (s, d), up to `most` dimensions."""
+    scales = [k for k in SPECTRUM_NEIGHBORS if k <= len(points) // SPECTRUM_SHARE] or [SPECTRUM_NEIGHBORS[0]]
+    queries, every = points[:SPECTRUM_POINTS], np.arange(len(points))
+    near = exact_neighbors(queries, every[: len(queries)], points, every, scales[-1]).ids
+    return spectral_gap({k: mean_spectrum(points[near[:, :k]]) for k in scales}, most)
+
+
+class Search:
+    """The trials for a config, and what follows from them."""
+
+    def __init__(self, config: Config, sample: NeighborSample, likely: Dimension, n_others: int, watch: Watch) -> None:
+        self.config, self.sample, self.likely = config, sample, likely
+        points = sample.points[: _trial_points(sample.points.shape[1])].astype(np.float64)
+        labels = None if sample.labels is None else sample.labels[: len(points)]
+        most_tried = max(*NEIGHBORS, config.neighbors.n_neighbors)
+        self.trials = Trials(points, labels, config, min(most_tried, len(points) - 1), watch)
+        self.most_neighbors = min(n_others, len(points) // 4)
+        self.reg_reasons: dict[tuple[str, int], str] = {}
+        self.gap = _largest_gap(sample.points, min(round(likely.value) + 1, points.shape[1] - 1))
+        self.n_components, self.why_components = 0, ""
+        self.own: Trial | None = None
+        """The chosen trial of the config's method."""
+        self.chosen: Trial | None = None
+
+    def _components(self) -> tuple[int, str]:
+        """n_components and the reason."""
+        own, likely = self.config.neighbors.n_neighbors, self.likely
+        most = min(own - 1, self.sample.points.shape[1], len(self.trials.points) - 2)
+        if self.gap.ratio >= GAP:
+            m, k = min(self.gap.dimension, most), self.gap.n_neighbors
+            return m, (
+                f"{m} direction{'s' * (m > 1)} of the neighbourhoods of {k} sampled points hold{'s' * (m == 1)} most "
+                f"of their variance; the next has {self.gap.ratio:.1f} times less"
+            )
+        m = int(np.clip(round(likely.value), 1, min(most, MOST_COMPONENTS)))
+        least = min(m, LEAST_COMPONENTS)
+        by_likelihood = f"{likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
+        try:
+            scores = self.trials.scores_by_components(own, m, self._local_reg(own, m).reg)
+        except (LleError, np.linalg.LinAlgError):
+            return m, f"{by_likelihood} at the scale of {own} neighbours, rounded"
+        fewest = max(least, int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1)
+        values = ", ".join(f"{value:.3f}" for value in scores)
+        return fewest, (
+            f"the smallest number within {SAME_QUALITY} of the best mean of trustworthiness and continuity "
+            f"({values} with 1 to {m} coordinates); the dimension is {by_likelihood}"
+        )
+
+    def run(self) -> None:
+        """Choose n_components, then try the config's method and the other methods, and choose a trial."""
+        self.n_components, self.why_components = self._components()
+        own, k = self.config.method, self.config.neighbors.n_neighbors
+        sizes = [size for size in sorted({*NEIGHBORS, k}) if self._usable(own, size)]
+        if own == "pca":
+            self.own = self._run(own, k, None)
+        elif sizes:
+            self.own = self._search_neighbors(own, sizes, k if k in sizes else sizes[0])
+        if own == "lle" and self.own is not None:
+            self.own = self._run(own, self.own.n_neighbors, self._reg(own, self.own.n_neighbors))
+        self.chosen = self._best(self._other_methods())
+
+    def _search_neighbors(self, method: str, sizes: list[int], start: int) -> Trial | None:
+        """The chosen trial of a method, from numbers of neighbours around `start`."""
+        reg, position = self._reg(method, start), sizes.index(start)
+        trials = {start: self._run(method, start, reg)}
+        for direction in (sizes[position + 1 :], sizes[:position][::-1]):
+            n_worse = 0
+            for size in direction:
+                best = max(trial.score for trial in trials.values())
+                trials[size] = self._run(method, size, self._same_reg(method, size, reg))
+                n_worse = n_worse + 1 if trials[size].score <= best else 0
+                if n_worse == WORSE_TRIALS:
+                    break
+        return choose([trials[size] for size in sorted(trials)])
+
+    def _other_methods(self) -> list[Trial]:
+        """The chosen trial of each other method."""
+        best: list[Trial | None] = []
+        for method in METHODS:
+            if method == self.config.method or self.config.eigensolver.method == "factored":
+                continue
+            sizes = [size for size in OTHER_NEIGHBORS if self._usable(method, size)][:OTHER_TRIALS]
+            if method == "pca":
+                best.append(self._run(method, self.config.neighbors.n_neighbors, None))
+            elif sizes:
+                reg = self._reg(method, sizes[0])
+                best.append(choose([self._run(method, size, self._same_reg(method, size, reg)) for size in sizes]))
+        return [trial for trial in best if trial is not None]
+
+    def _same_reg(self, method: str, n_neighbors: int, reg: float | None) -> float | None:
+        """For lle the reg of its first trials, to save trials; else that of this number of neighbours."""
+        return reg if method == "lle" else self._reg(method, n_neighbors)
+
+    def _usable(self, method: str, n_neighbors: int) -> bool:
+        least = max(least_neighbors(method, self.n_components), self.n_components + 1)
+        return least <= n_neighbors <= self.most_neighbors
+
+    def _run(self, method: str, n_neighbors: int, reg: float | None) -> Trial:
+        return self.trials.run(method, n_neighbors, self.n_components, reg)
+
+    def _best(self, others: list[Trial]) -> Trial | None:
+        """The trial of the config's method, or that of another one which is better by WORTH_ANOTHER_METHOD."""
+        other = choose(others)
+        if other is None or self.own is None or other.scores is None or self.own.scores is None:
+            return other if self.own is None or self.own.scores is None else self.own
+        difference = other.scores.mean() - self.own.scores.mean()
+        half_width = NORMAL_QUANTILE_975 * float(difference.std(ddof=1)) / len(difference) ** 0.5
+        return other if difference.mean() > max(WORTH_ANOTHER_METHOD, half_width) else self.own
+
+    def _reg(self, method: str, n_neighbors: int) -> float | None:
+        """A value of weights.reg as a run with auto would choose it; adds the trials of lle. None without reg.
+
+        The number in the config is used if the rule is absolute, because reg then has the unit of the points.
+        """
+        if method not in METHODS_WITH_REG:
+            return None
+        choice = self._local_reg(n_neighbors, self.n_components)
+        if method == "lle" and self.config.weights.rule != "absolute":
+            choice = self.trials.choose_reg(choice, n_neighbors, self.n_components)
+        self.reg_reasons[method, n_neighbors] = choice.reason
+        return choice.reg
+
+    def _local_reg(self, k: int, m: int) -> RegChoice:
+        """The choice from neighbourhoods of k points among all rows."""
+        weights, sample = self.config.weights, self.sample
+        if weights.rule == "absolute":
+            return RegChoice(SURFACE_REG if weights.reg == "auto" else weights.reg, 0.0, 0.0, "set in the config")
+        step = max(1, BATCH_BYTES // (8 * k * (sample.points.shape[1] + k)))
+        n_queries = min(len(sample.lists.ids), sample_points(k, sample.points.shape[1]))
+        parts = []
+        for first in range(0, n_queries, step):
+            past = min(first + step, n_queries)
+            valid = sample.lists.ids[first:past, :k] >= 0
+            parts.append(local_variance(sample.points[first:past], sample.neighbors(first, past, k), valid, m))
+        return choose_reg(LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True))), m)
+
+    def suggested(self) -> dict[str, Any]:
+        """Config keys and their values."""
+        values: dict[str, Any] = {"eigensolver.n_components": self.n_components}
+        if self.chosen is None:
+            return values
+        values = {"method": self.chosen.method, **values}
+        if not self.config.varies and self.chosen.method != "pca":
+            values["neighbors.n_neighbors"] = self.chosen.n_neighbors
+        return values | ({} if self.chosen.reg is None else {"weights.reg": self.chosen.reg})

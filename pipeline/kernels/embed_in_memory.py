@@ -1,0 +1,129 @@
+"""Embed a few thousand points in memory with any method of the family, for trials with a sample."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from .eigensolver.solve import bottom_eigenpairs
+from .factors.cost_matrix import local_factor
+from .factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
+from .factors.laplacian import edge_factor, own_edges, partial_degrees
+from .factors.lle_weights import barycenter_weights
+from .factors.ltsa_hessian import alignment_rows, hessian_rows
+from .factors.modified_lle import modified_rows, principal_directions, spread
+from .graph.connectivity import Edges, disconnected_from_own_list
+from .graph.repair import apply_repair, plan_repair
+from .neighbors.knn import NeighborLists, exact_distances
+
+BATCH_BYTES = 16 * 2**20
+"""Coordinates of neighbours in memory at one time; does not affect results."""
+
+TOL = 1e-4
+MAX_BYTES = 2**31
+
+Float64 = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+
+
+def embed_in_memory(method: str, points: Float64, ids: Ids, n_components: int, reg: float, rule: str) -> Float64:
+    """Coordinates (n, m) of points (n, d) by a method of the config; the eigenvectors have relative errors of TOL.
+
+    Args:
+        method: lle, modified, hessian, ltsa, laplacian (heat kernel of the mean squared distance) or pca.
+        points: (n, d), one weak component; for lle with one closed class.
+        ids: (n, K) neighbours, -1 in empty slots. Each point has at least as many as the method needs.
+        n_components: m, at least 1 and below n - 1.
+        reg: `weights.reg`, for lle and modified.
+        rule: `weights.rule`.
+
+    Raises:
+        LleError, ValueError: the matrix cannot be factored, or has more null vectors than one.
+    """
+    if method == "pca":
+        centered = points - points.mean(axis=0)
+        return np.asarray(np.linalg.svd(centered, full_matrices=False)[0][:, :n_components])
+    if method == "lle":
+        return _solve(lle_factor(points, ids, reg, rule), n_components, "factored")
+    if method == "laplacian":
+        return _laplacian(points, ids, n_components)
+    if method == "modified":
+        factor = _modified_factor(points, ids, n_components, reg, rule)
+    else:
+        factor = _tangent_factor(method, points, ids, n_components)
+    return _solve(factor, n_components, "shift_invert", flat=method != "modified")
+
+
+def repaired_lists(lists: NeighborLists, n_points: int, reverse: int | None = None) -> Ids:
+    """(n, K or more) neighbour ids after ``plan_repair`` of one component, -1 in empty slots."""
+    distances = lists.distances.astype(np.float32)
+    repair = plan_repair(lists.ids, distances, np.zeros(n_points, np.int32), reverse, np.ones(1, bool))
+    added = Edges(repair.added_rows, repair.added_neighbors, repair.added_distances)
+    return apply_repair(lists.ids, distances, 0, added, repair.max_neighbors)[0].astype(np.int64)
+
+
+def batches(n_points: int, k: int, n_features: int) -> list[slice]:
+    """Ranges of points whose neighbourhoods of k points take at most BATCH_BYTES."""
+    step = max(1, BATCH_BYTES // (8 * k * (n_features + k)))
+    return [slice(first, min(first + step, n_points)) for first in range(0, n_points, step)]
+
+
+def lle_factor(points: Float64, ids: Ids, reg: float, rule: str) -> csr_array:
+    """A = I - W (n, n) of LLE."""
+    weights = np.concatenate([
+        barycenter_weights(points[part], points[np.maximum(ids[part], 0)], ids[part] >= 0, reg, rule).weights
+        for part in batches(len(points), ids.shape[1], points.shape[1])
+    ])  # fmt: skip
+    return local_factor(ids, weights, 0, len(points))
+
+
+def _modified_factor(points: Float64, ids: Ids, n_components: int, reg: float, rule: str) -> csr_array:
+    values = [
+        spread(principal_directions(points[near] - points[rows, None]).values, n_components)
+        for rows, near in _neighborhoods(points, ids)
+    ]
+    threshold = float(np.nanmedian(np.concatenate(values)))
+    parts = []
+    for rows, near in _neighborhoods(points, ids):
+        local = modified_rows(points[near] - points[rows, None], threshold, reg, rule)
+        parts.append(LocalRows(rows, np.column_stack([near, rows]), local.values, local.used))
+    return stack_rows(parts, len(points), len(points))
+
+
+def _tangent_factor(method: str, points: Float64, ids: Ids, n_components: int) -> csr_array:
+    """Rows of F for ltsa and hessian; points outside of the lists of their neighbours join their own, as in a run."""
+    joined, own = np.full(len(points), -1), disconnected_from_own_list(ids)
+    joined[own] = own
+    parts = []
+    for rows, near in _neighborhoods(points, np.column_stack([ids, joined])):
+        values = (alignment_rows if method == "ltsa" else hessian_rows)(points[near], n_components)
+        parts.append(LocalRows(rows, near, values, np.ones(values.shape[:2], bool)))
+    return stack_rows(parts, len(points), len(points))
+
+
+def _laplacian(points: Float64, ids: Ids, n_components: int) -> Float64:
+    squared = np.square(exact_distances(points, points, ids))
+    t = float(squared[ids >= 0].mean())
+    lists = np.where(ids[:, :, None] >= 0, ids[np.maximum(ids, 0)], -1)
+    edges = own_edges(np.arange(len(points)), ids, squared, lists, t)
+    degree = partial_degrees(edges)[1]
+    factor = edge_factor(edges, degree[edges.rows], degree[edges.neighbors], len(points))
+    null = np.sqrt(degree / degree.sum())
+    return np.asarray(_solve(factor, n_components, "shift_invert", null=null) / null[:, None])
+
+
+def _neighborhoods(points: Float64, ids: Ids) -> Iterator[tuple[Ids, Ids]]:
+    """Batches of points with equally many neighbours: (b,) points and (b, c) their neighbours."""
+    for rows, near in groups_of_equal_size(ids):
+        for part in batches(len(rows), near.shape[1], points.shape[1]):
+            yield rows[part], near[part]
+
+
+def _solve(
+    factor: csr_array, n_components: int, method: str, null: Float64 | None = None, flat: bool = False
+) -> Float64:
+    return bottom_eigenpairs(
+        factor, n_components, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=TOL,
+        max_memory=MAX_BYTES, sigma=0.0, n_threads=1, initial=None, max_degrees=1, null=null, flat=flat,
+    ).vectors  # fmt: skip

@@ -1,0 +1,63 @@
+"""Measures of many embeddings of one sample: agreement with scikit-learn, points left out, linear maps, labels."""
+
+import numpy as np
+import pytest
+from sklearn.manifold import trustworthiness
+
+from pipeline.kernels.quality.sample_quality import SampleQuality
+
+K = 9
+
+
+@pytest.fixture(scope="module")
+def points():
+    return np.random.default_rng(7).normal(size=(200, 4))
+
+
+@pytest.fixture(scope="module")
+def quality(points):
+    return SampleQuality(points, None, K, 200)
+
+
+def test_trustworthiness_and_continuity_equal_scikit_learns(points, quality):
+    scores = quality.measure(points[:, :2])
+    assert scores.trustworthiness.mean() == pytest.approx(trustworthiness(points, points[:, :2], n_neighbors=K))
+    assert scores.continuity.mean() == pytest.approx(trustworthiness(points[:, :2], points, n_neighbors=K))
+
+
+def test_judged_points_have_the_scores_of_all_points(points, quality):
+    few = SampleQuality(points, None, K, 50).measure(points[:, :3])
+    for some, every in zip(few[:2], quality.measure(points[:, :3])[:2], strict=True):
+        np.testing.assert_allclose(some, every[::4])
+
+
+def test_linear_map_of_the_points_keeps_all_neighbours(points, quality):
+    stretched = points @ np.random.default_rng(8).normal(size=(4, 4)) * [1, 3, 1, 1]
+    scores = quality.measure(stretched)
+    assert scores.kept.mean() > 0.97
+    assert scores.trustworthiness.mean() < 0.99  # the linear map counts for `kept` only
+    np.testing.assert_array_equal(quality.measure(points).kept, 1.0)
+
+
+def test_folded_coordinates_keep_few_neighbours(points, quality):
+    assert quality.measure(np.abs(points)).kept.mean() < 0.5
+
+
+def test_points_without_coordinates_score_zero_and_are_no_neighbours(points, quality):
+    partial = points.copy()
+    partial[:100] = np.nan
+    scores = quality.measure(partial)
+    for values in scores[:3]:
+        np.testing.assert_array_equal(values[:100], 0.0)
+    inside = scores.kept[100:]
+    assert 0.3 < inside.mean() < 0.7  # about half of the neighbours have coordinates
+
+
+def test_hit_is_the_share_of_neighbours_with_the_same_label(points):
+    labels = (points[:, 0] > 0).astype(float)
+    labels[:5] = np.nan
+    scores = SampleQuality(points, labels, K, 200).measure(points[:, :1])
+    assert np.isnan(scores.hit[:5]).all()
+    assert np.nanmean(scores.hit) > 0.97
+    assert np.isfinite(scores.mean()).all()
+    assert np.nanmean(SampleQuality(points, labels, K, 200).measure(points[:, 1:]).hit) < 0.7

@@ -1,0 +1,40 @@
+"""Embeddings in memory equal those of a run, for every method and a graph that needs repair."""
+
+import numpy as np
+import pytest
+from scipy.linalg import subspace_angles
+
+from pipeline.api.embed import finished_run
+from pipeline.config.neighbors import reverse_neighbors
+from pipeline.kernels.embed_in_memory import embed_in_memory, repaired_lists
+from pipeline.kernels.neighbors.knn import exact_neighbors
+from tests.support.points import swiss_roll
+
+N, K, M = 450, 10, 2
+
+
+@pytest.fixture(scope="module")
+def points():
+    """A noisy roll with a dense group whose lists do not leave it: a closed class."""
+    rng = np.random.default_rng(71)
+    roll = swiss_roll(N, rng) + 0.1 * rng.normal(size=(N, 3))
+    roll[: K + 2] = roll[0] + 1e-3 * rng.normal(size=(K + 2, 3))
+    return roll
+
+
+@pytest.mark.parametrize("method", ["lle", "modified", "ltsa", "hessian", "laplacian", "pca"])
+def test_coordinates_span_those_of_a_run(points, method):
+    every = np.arange(N)
+    lists = exact_neighbors(points, every, points, every, K)
+    ids = repaired_lists(lists, N, reverse_neighbors("auto", method, M, K))
+    assert (ids.shape[1] > K) == (method == "lle")
+    found = embed_in_memory(method, points, ids, M, 1e-2, "trace")
+    sections = {
+        "method": method, "neighbors": {"n_neighbors": K}, "weights": {"reg": 1e-2}, "eigensolver": {"n_components": M},
+        "quality": {"sample": 50, "geodesic_sources": 0},
+    }  # fmt: skip
+    with finished_run(points, sections) as (store, _):
+        expected = store.read_all("embedding")
+    assert found.shape == (N, M)
+    centered = found - found.mean(axis=0)
+    assert np.sin(subspace_angles(centered, expected - expected.mean(axis=0))).max() < 1e-2
