@@ -80,9 +80,9 @@ def test_number_of_points_bounds_the_work():
 @pytest.mark.parametrize(("noise", "tried"), [(0.0, 1), (0.6, 4)])
 def test_values_after_a_sufficient_one_are_not_tried_unless_there_is_much_noise(monkeypatch, noise, tried):
     regs = []
-    embed = trial_embedding._embed
+    embed = trial_embedding.embed_in_memory
     monkeypatch.setattr(
-        trial_embedding, "_embed", lambda p, ids, reg, *more: regs.append(reg) or embed(p, ids, reg, *more)
+        trial_embedding, "embed_in_memory", lambda *arguments: regs.append(arguments[4]) or embed(*arguments)
     )
     monkeypatch.setattr(trial_embedding, "same_neighborhoods", lambda local, sample: True)
     monkeypatch.setattr(choose_reg, "SAME_NEIGHBORHOODS", 1.0)
@@ -92,6 +92,6 @@ def test_values_after_a_sufficient_one_are_not_tried_unless_there_is_much_noise(
 
 
 def test_sample_with_other_neighborhoods_is_not_embedded(monkeypatch):
-    monkeypatch.setattr(trial_embedding, "_embed", None)
+    monkeypatch.setattr(trial_embedding, "embed_in_memory", None)
     local = RegChoice(SURFACE_REG, 0.9, 0.0, "local")
     assert reg_by_trial(swiss_roll(900, np.random.default_rng(5)), local, K, M, "trace") is local
