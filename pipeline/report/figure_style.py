@@ -56,6 +56,10 @@ def plain_text(text: str, limit: int = 32) -> str:
 
 
 def to_png(figure: Figure) -> bytes:
+    """The picture of a figure. Axes get their places at the first call and keep them."""
+    if (layout := figure.get_layout_engine()) is not None:  # savefig would draw the figure twice, and so would the next
+        layout.execute(figure)
+        figure.set_layout_engine(None)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi="figure")
     return buffer.getvalue()

@@ -1,6 +1,8 @@
 """The whole job against scikit-learn's LLE on Swiss rolls, in turn, as whole processes: ratios of time and memory.
 
-python -m tests.benchmarks.against_sklearn [n ...] [--repeat R]
+    python -m tests.benchmarks.against_sklearn [n ...] [--repeat R]
+
+With --estimator, it compares `fit` of both estimators in this process instead, in turn, by processor seconds.
 """
 
 import argparse
@@ -9,13 +11,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from tests.benchmarks.measure import Cost, run_measured
 
 SIZES = (10_000, 50_000, 200_000)
+ESTIMATOR_SIZES = (1_000, 5_000, 10_000)
 SKLEARN = """
 import sys, numpy as np
 from sklearn.manifold import LocallyLinearEmbedding
@@ -45,13 +52,44 @@ def sklearn_command(folder: Path) -> list[str]:
     return [sys.executable, "-c", SKLEARN, str(folder / "x.npy"), str(folder / "sklearn.npy")]
 
 
+def roll(n_points: int) -> npt.NDArray[np.float64]:
+    u, v = np.random.default_rng(6).random((2, n_points))
+    t = 1.5 * np.pi * (1 + 2 * u)
+    return np.stack([t * np.cos(t), 21 * v, t * np.sin(t)], axis=1)
+
+
+def fits(n_points: int, repeat: int) -> list[tuple[float, float]]:
+    """Processor seconds of (our fit, scikit-learn's) with defaults and 12 neighbours, after a first fit of each."""
+    from lle import EmbeddingWarning, LocallyLinearEmbedding  # noqa: PLC0415
+    from sklearn.manifold import LocallyLinearEmbedding as Theirs  # noqa: PLC0415
+
+    points, pairs = roll(n_points), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EmbeddingWarning)
+        for _ in range(repeat + 1):
+            seconds = []
+            for estimator in (LocallyLinearEmbedding(n_neighbors=12), Theirs(n_neighbors=12)):
+                started = time.process_time()
+                estimator.fit(points)
+                seconds.append(time.process_time() - started)
+            pairs.append((seconds[0], seconds[1]))
+    return pairs[1:]
+
+
+def print_fits(sizes: Sequence[int], repeat: int) -> None:
+    print("| points | lle: processor seconds | scikit-learn | ratio |\n|---|---|---|---|")
+    for n_points in sizes:
+        pairs = fits(n_points, repeat)
+        ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+        ratio = statistics.median(a / b for a, b in pairs)
+        print(f"| {n_points:,} | {ours:.2f} | {theirs:.2f} | {ratio:.2f} |", flush=True)
+
+
 def compare(n_points: int, repeat: int, cluster: str = "local") -> list[tuple[Cost, Cost]]:
     """(cost of ours, cost of scikit-learn's), run alternately `repeat` times."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        u, v = np.random.default_rng(6).random((2, n_points))
-        t = 1.5 * np.pi * (1 + 2 * u)
-        np.save(folder / "x.npy", np.stack([t * np.cos(t), 21 * v, t * np.sin(t)], axis=1))
+        np.save(folder / "x.npy", roll(n_points))
         return [
             (run_measured(lle_command(folder, cluster)), run_measured(sklearn_command(folder))) for _ in range(repeat)
         ]
@@ -80,12 +118,17 @@ def by_stage(n_points: int) -> str:
 def main() -> None:
     """Print a table row for each size, then the stages of the largest."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sizes", type=int, nargs="*", default=list(SIZES))
+    parser.add_argument("sizes", type=int, nargs="*")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--estimator", action="store_true")
     arguments = parser.parse_args()
+    if arguments.estimator:
+        print_fits(arguments.sizes or ESTIMATOR_SIZES, arguments.repeat)
+        return
+    sizes = arguments.sizes or SIZES
     print("| points | lle: seconds, GB | scikit-learn: seconds, GB | time ratio | memory ratio |")
     print("|---|---|---|---|---|")
-    for n_points in arguments.sizes:
+    for n_points in sizes:
         pairs = compare(n_points, arguments.repeat)
         ours, theirs = (
             Cost(statistics.median(c.seconds for c in costs), int(statistics.median(c.peak_bytes for c in costs)))
@@ -98,7 +141,7 @@ def main() -> None:
             f"{theirs.peak_bytes / 1e9:.2f} | {time_ratio:.2f} | {memory_ratio:.2f} |",
             flush=True,
         )
-    print(f"\nStages of a Swiss roll of {max(arguments.sizes):,} points:\n\n{by_stage(max(arguments.sizes))}")
+    print(f"\nStages of a Swiss roll of {max(sizes):,} points:\n\n{by_stage(max(sizes))}")
 
 
 if __name__ == "__main__":
