@@ -105,6 +105,7 @@ class AnnDataInput(AnyInput):
     path: str = Field(description=PATHS)
     obsm: str | None = Field("X_pca", min_length=1, description="matrix of obsm; null: X, which must be dense")
     label: str | None = Field(None, validation_alias=_LABEL, description="column of obs that colours the picture")
+    id: str | None = Field(None, description="obs_names, or a column of obs: it names each row in every result")
 
 
 Input = Annotated[

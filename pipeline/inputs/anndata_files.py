@@ -11,21 +11,28 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import zarr
 
 from ..core.errors import InputError
 from .base import AnyArray, Fingerprint, Rows, Source, check_matrix
 from .files import HEADER_BYTES, Stamp, find_files, find_paths, path_or_file, reading
-from .stacked_files import FileSource
+from .stacked_files import FileSource, Share, StackedRows
 from .zarr_input import ZarrRows, locate, open_node
+
+OBS_NAMES = "obs_names"
+"""Names the index of obs, as in Python."""
 
 Reader = Callable[[Any, int, int], AnyArray]
 
 
 def open_anndata(
-    path: str | os.PathLike[str], obsm: str | None = "X_pca", label: str | None = None, obsp: str | None = None
-) -> Source:
+    path: str | os.PathLike[str], obsm: str | None = "X_pca", label: str | None = None, obsp: str | None = None,
+    id_column: str | None = None,
+) -> Source:  # fmt: skip
     """Points in obsm/<obsm> (None: X), labels in obs/<label>; with obsp, neighbours from obsp/<obsp> instead.
+
+    id_column: obs_names, or a column of obs; `read_columns` then reads the columns of obs.
 
     A path may be a pattern. Raises InputError, which names what the file holds instead.
     """
@@ -33,7 +40,42 @@ def open_anndata(
     if obsp is not None:
         return FileSource([_neighbors(file, f"obsp/{obsp}") for file in files], None)
     points = [_matrix(file, "X" if obsm is None else f"obsm/{obsm}") for file in files]
-    return FileSource(points, None if label is None else [_column(file, label) for file in files])
+    if id_column is not None:
+        ids = StackedRows([_column(file, id_column) for file in files])
+        if ids.n_rows != sum(part.shape[0] for part in points):
+            raise InputError(f"{files[0].where}: obs has {ids.n_rows} rows, not as many as the points; write it again")
+    labels = None if label is None else [_column(file, label) for file in files]
+    return FileSource(points, labels, table=None if id_column is None else ObsTable(files))
+
+
+class ObsTable:
+    """Columns of obs, and obs_names, the names of its rows."""
+
+    def __init__(self, files: "Sequence[H5adFile | ZarrFile]") -> None:
+        self._files = files
+
+    def types(self, names: Sequence[str]) -> dict[str, Any]:
+        """int64 or float64 for numbers, else text."""
+        kinds = {name: _column(self._files[0], name).dtype.kind for name in names}
+        return {name: pa.int64() if kind in "iu" else pa.float64() if kind in "bf" else pa.string()
+                for name, kind in kinds.items()}  # fmt: skip
+
+    def read(self, names: Sequence[str], shares: Iterator[Share]) -> Any:
+        """The columns of these rows; text is null where it is missing. Raises InputError."""
+        types = self.types(names)
+        tables = [
+            pa.table({name: _arrow(_column(self._files[share.number], name).read(share.low, share.high), kind)
+                      for name, kind in types.items()})
+            for share in shares
+        ]  # fmt: skip
+        return pa.concat_tables(tables) if tables else pa.schema(types).empty_table()
+
+
+def _arrow(values: AnyArray, kind: Any) -> Any:
+    """An Arrow array; "" is a missing text."""
+    if not pa.types.is_string(kind):
+        return pa.array(values).cast(kind)
+    return pa.array([str(value) or None for value in values.tolist()], pa.string())
 
 
 def anndata_shapes(path: str) -> dict[str, tuple[int, ...]]:
@@ -164,9 +206,10 @@ def _slice(name: str, group: Any, start: int, stop: int) -> AnyArray:
 
 
 def _column(file: H5adFile | ZarrFile, label: str) -> Element:
-    """A column of obs: numbers, text or categories, which are decoded."""
-    name = f"obs/{label}"
+    """A column of obs, or obs_names: numbers, text or categories, which are decoded."""
     with file.open() as group:
+        index = label == OBS_NAMES and "obs" in group and OBS_NAMES not in group["obs"]
+        name = f"obs/{group['obs'].attrs.get('_index', '_index') if index else label}"
         element = _member(file, group, name)
         kind = str(element.attrs.get("encoding-type", "array"))
         if kind == "categorical":

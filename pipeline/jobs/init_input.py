@@ -71,6 +71,8 @@ def _of_arrays(detected: Detected) -> Proposal:
         keys[key] = (name.removeprefix("obsm/"), f"others: {listed(other_arrays)}" if other_arrays else "")
     section = {key: value for key, (value, _) in keys.items()}
     source = open_section(parse_input(section, ()))
+    if kind == "anndata":
+        keys["id"] = ("obs_names", "names the rows in every result")
     role = "label" if kind == "anndata" else "labels"
     for candidate in _label_candidates(detected, shapes, source):
         if comment := _as_label({**section, role: candidate}, candidate):

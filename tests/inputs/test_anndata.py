@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from sklearn.neighbors import kneighbors_graph
@@ -15,6 +16,7 @@ from pipeline import embed, open_run
 from pipeline.config.models import check_config
 from pipeline.core.errors import ConfigError, InputError
 from pipeline.inputs import open_source
+from tests.support.commands import lle
 
 h5py = pytest.importorskip("h5py", reason="AnnData files need h5py, of the extras anndata and test")
 
@@ -127,6 +129,34 @@ class TestPoints:
         fingerprint = open_source("anndata", path=path, label="stage").fingerprint()
         assert fingerprint == open_source("anndata", path=path, label="stage").fingerprint()
         assert fingerprint != open_source("anndata", path=path, label="age").fingerprint()
+
+
+def test_obs_names_and_columns_of_obs_are_ids(path):
+    source = open_source("anndata", path=path, id="obs_names")
+    columns = source.read_columns(["obs_names", "stage", "age"], 3, 9).to_pydict()
+    assert columns["obs_names"] == CELLS[3:9]
+    assert columns["stage"] == [text or None for text in STAGES[3:9].tolist()]
+    assert columns["age"] == ALONG[3:9].tolist()
+    assert open_source("anndata", path=path, id="donor").read_columns(["donor"], 0, 4)["donor"][3].as_py() == "d0"
+    with pytest.raises(InputError, match="there is no obs/barcode; obs holds age, donor, stage"):
+        open_source("anndata", path=path, id="barcode")
+
+
+def test_exports_of_a_run_have_obs_names_as_ids(path, tmp_path):
+    store = str(tmp_path / "run.zarr")
+    Y = embed({"kind": "anndata", "path": path, "id": "obs_names"}, method="ltsa", n_neighbors=K, store=store, **QUICK)
+    lle("export", store, tmp_path / "y.parquet")
+    assert pd.read_parquet(tmp_path / "y.parquet")["obs_names"].tolist() == CELLS
+    lle("export", store, tmp_path / "y.h5ad")
+    with h5py.File(tmp_path / "y.h5ad") as file:
+        assert file["obs/_index"].asstr()[:].tolist() == CELLS
+        np.testing.assert_array_equal(file["obsm/X_lle"][:], Y)
+    if path.endswith(".h5ad"):
+        copy = tmp_path / "cells.h5ad"
+        copy.write_bytes(Path(path).read_bytes())
+        lle("export", store, copy)
+        np.testing.assert_array_equal(open_source("anndata", path=copy, obsm="X_lle").read(0, N), Y)
+        np.testing.assert_array_equal(open_source("anndata", path=copy).read(0, N), POINTS)
 
 
 def test_damaged_file_is_an_input_error(tmp_path):

@@ -150,6 +150,7 @@ class TestArrays:
         obsm.create_array("X_pca", data=X)
         section = config_of(tmp_path, str(tmp_path / "cells.zarr")).input
         assert (section.kind, section.obsm, section.label) == ("anndata", "X_pca", "batch")
+        assert section.id == "obs_names"
 
 
 def test_existing_file_is_not_replaced(tmp_path):
