@@ -8,6 +8,7 @@ import pytest
 
 from pipeline import open_run
 from pipeline.core.errors import Interrupted
+from pipeline.engine import current_config
 from pipeline.search import recall as recall_module
 from pipeline.stages import find_neighbors, registry
 from pipeline.storage.store import Store
@@ -126,3 +127,26 @@ def test_published_version_is_exported_whatever_the_next_run_did(job, tmp_path):
     assert np.load(tmp_path / "y.npy").shape == (N, 2)
     run = open_run(str(tmp_path / "root.zarr"))
     assert (run.config["eigensolver"]["n_components"], run["embedding"].shape) == (2, (N, 2))
+
+
+class TestList:
+    """The list of current steps, without running a stage."""
+
+    @pytest.fixture
+    def store(self, tmp_path):
+        store = Store(str(tmp_path / "list.zarr"))
+        store.create_group({"config": {"a": 1}, "input_fingerprint": "first"})
+        return store
+
+    @pytest.mark.parametrize(("config", "fingerprint", "is_emptied"), [
+        ({"a": 1}, "first", False), ({"a": 2}, "first", True), ({"a": 1}, "second", True),
+    ])  # fmt: skip
+    def test_another_config_or_input_empties_the_list(self, store, config, fingerprint, is_emptied):
+        current_config.begin_run(store, config, fingerprint)
+        assert current_config.has_metrics(store) is not is_emptied
+
+    @pytest.mark.parametrize("content", [b"", b"{", b'{"steps": 1}', b"[]"])
+    def test_unreadable_list_counts_as_empty(self, store, content):
+        store.objects.put(current_config.CURRENT, content)
+        assert not current_config.has_metrics(store)
+        assert current_config.current_steps(store) == {}

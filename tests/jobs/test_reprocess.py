@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from pipeline.cli.commands import app
 from pipeline.config.models import load_config
 from pipeline.engine import checkpoint
+from pipeline.engine.plan import Decides, Runs, Step
 from pipeline.jobs import reprocess
 from pipeline.linalg import solver_checkpoint
 from pipeline.stages import solve_embedding
@@ -21,6 +23,7 @@ from pipeline.storage.store import Store
 from pipeline.storage.versions import Versions
 from tests.support.commands import lle, refused
 from tests.support.nightly import N, put_input
+from tests.support.plans import config_of
 from tests.support.stored import damage
 
 POLYNOMIAL = ("--set", "eigensolver.method=polynomial", "--set")
@@ -84,6 +87,14 @@ def test_new_release_of_the_program_computes_again(job, monkeypatch):
     key = reprocess.config_key(config, {})
     monkeypatch.setattr(reprocess, "versions", lambda: {"lle-pipeline": "999.0"})
     assert reprocess.config_key(config, {}) != key
+
+
+@pytest.mark.parametrize(("detects_changes", "identity"), [(False, {"version": "v2"}), (True, {})])
+def test_input_without_stamps_is_read_in_every_version(detects_changes, identity):
+    source = SimpleNamespace(detects_changes=detects_changes)
+    history = reprocess.VersionHistory(config_of(), source, (), "", {"version": "v2"})
+    step = Step("ingest", "labels", dict, 1, Decides({"source": "x"}, digested=("source",)), Runs(0))
+    assert history.prepared(step).decides.identity == identity
 
 
 def same_lists(first: str, second: str) -> None:
