@@ -6,7 +6,7 @@ and the logs, so a config with a secret is refused before anything else reads it
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,8 +35,8 @@ SHORTEST = 8  # characters; shorter values of secret variables are not searched 
 HIDDEN = "***"
 
 
-def find_secret(text: str) -> str | None:
-    """The kind of secret that a text holds, or None."""
+def find_secret(text: str, values: Collection[str] | None = None) -> str | None:
+    """The kind of secret that a text holds, or None. `values` are those of secret variables, None: read them now."""
     for kind, pattern in SECRET_TEXT.items():
         if pattern.search(text):
             return kind
@@ -46,26 +46,30 @@ def find_secret(text: str) -> str | None:
         scheme = SCHEME.search(text[max(0, match.start() - LONGEST_SCHEME) : match.start()])
         if scheme and (":" in match[1] or scheme[0].lower() not in WITH_CONTAINER):
             return "a user name or password before the host"
-    if any(value in text for value in _environment()):
+    if any(value in text for value in (_environment() if values is None else values)):
         return "the value of a secret variable of the environment"
     return None
 
 
 def secrets_in(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
     """Yield (key, kind of secret) for each secret in nested dicts and lists. The values are never returned."""
+    yield from _secrets_in(data, key, _environment())
+
+
+def _secrets_in(data: Any, key: str, values: Collection[str]) -> Iterator[tuple[str, str]]:
     if isinstance(data, dict):
         for name, value in data.items():
             full_key = f"{key}.{name}" if key else str(name)
             if SECRET_NAME.search(str(name)) and value not in (None, "", [], {}):
                 yield redact(full_key), "a key that is named like a secret"
-            elif kind := find_secret(str(name)):
+            elif kind := find_secret(str(name), values):
                 yield f"{key}.{HIDDEN}" if key else HIDDEN, kind
             else:
-                yield from secrets_in(value, full_key)
+                yield from _secrets_in(value, full_key, values)
     elif isinstance(data, list | tuple):
         for value in data:
-            yield from secrets_in(value, key)
-    elif isinstance(data, str) and (kind := find_secret(data)):
+            yield from _secrets_in(value, key, values)
+    elif isinstance(data, str) and (kind := find_secret(data, values)):
         yield key, kind
 
 

@@ -66,6 +66,7 @@ class Executor:
         self.client, self.memory_resource = client, memory_resource
         self.memory, self.high_memory = memory, high_memory
         self._programs = None if client is None else required_versions(client)
+        self._available, self._available_read = 0, -math.inf
 
     def runs_here(self, step: Step) -> bool:
         """Whether the tasks of a step run in this process."""
@@ -84,9 +85,15 @@ class Executor:
         if step.runs.place == WORKER:
             return
         if self.runs_here(step):
-            task_costs.check_driver(step, available_memory())
+            task_costs.check_driver(step, self._available_memory())
         else:
             task_costs.check_high_memory(step, self.high_memory_limit())
+
+    def _available_memory(self) -> int:
+        """Free memory of this process, read again after CURRENT_SECONDS: many short steps read it once."""
+        if time.monotonic() - self._available_read > CURRENT_SECONDS:
+            self._available, self._available_read = available_memory(), time.monotonic()
+        return self._available
 
     def worker_limit(self) -> int | None:
         """Memory limit of one task on the smallest worker in bytes, including the process of the worker."""

@@ -11,6 +11,7 @@ import yaml
 
 from pipeline.config.allowed_places import VARIABLE
 from pipeline.config.models import json_schema, load_config
+from pipeline.core import credentials
 from pipeline.core.credentials import SECRET_NAME, find_secret, redact, secrets_in
 from pipeline.core.errors import ConfigError
 from pipeline.storage.objects import open_objects
@@ -71,6 +72,14 @@ class TestFinding:
         monkeypatch.setenv(name, value)
         assert find_secret(f"x-{value}") is not None
         assert redact(f"failed with {value}") == "failed with ***"
+
+    def test_environment_is_read_once_for_a_whole_config(self, monkeypatch):
+        reads, read = [], credentials._environment
+        monkeypatch.setattr(credentials, "_environment", lambda: reads.append(1) or read())
+        monkeypatch.setenv("SOME_PASSWORD", "sesame-of-forty-thieves")
+        data = {"a": {"b": ["x", "y", {"c": "sesame-of-forty-thieves"}]}, "d": "z"}
+        assert list(credentials.secrets_in(data)) == [("a.b.c", "the value of a secret variable of the environment")]
+        assert len(reads) == 1
 
     def test_path_of_a_secret_is_not_a_secret(self, tmp_path, monkeypatch):
         (tmp_path / "token").touch()

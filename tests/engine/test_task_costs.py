@@ -2,10 +2,12 @@
 
 import inspect
 import json
+import math
 import os
 import pkgutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -286,9 +288,22 @@ class TestRefused:
             executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB, place=DRIVER)))
         executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB // 64, place=DRIVER)))
         monkeypatch.setattr(execute, "available_memory", lambda: GIB // 128)
+        executor._available_read = -math.inf
         with pytest.raises(NotEnoughMemory, match="runs in the driver"):
             executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB // 64, place=DRIVER)))
         executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(2**60, place=WHOLE_DATA, all_cores=True)))
+
+    def test_memory_of_the_driver_is_read_once_for_many_short_steps(self, monkeypatch):
+        reads = []
+        monkeypatch.setattr(execute, "available_memory", lambda: reads.append(1) or GIB)
+        executor, step = Executor(None), Step("s", "t", dict, 1, Decides({}), Runs(MIB, place=DRIVER))
+        for _ in range(5):
+            executor.require_memory(step)
+        assert len(reads) == 1
+        monkeypatch.setattr(execute, "CURRENT_SECONDS", 0.0)
+        time.sleep(0.001)
+        executor.require_memory(step)
+        assert len(reads) == 2
 
     def test_plan_uses_the_memory_of_pods(self):
         """The limit of a worker is nine tenths of its pod's memory; whole-data steps use the limit of their own pod."""
