@@ -129,6 +129,11 @@ def test_published_version_is_exported_whatever_the_next_run_did(job, tmp_path):
     assert (run.config["eigensolver"]["n_components"], run["embedding"].shape) == (2, (N, 2))
 
 
+def test_embedding_without_the_marker_of_a_block_is_not_exported(job, tmp_path):
+    next(Path(tmp_path, "run.zarr", "_done", "solve_embedding").glob("write.*.json")).unlink()
+    assert "has no finished embedding" in refused(2, "export", tmp_path / "run.zarr", tmp_path / "y.npy")
+
+
 class TestList:
     """The list of current steps, without running a stage."""
 
