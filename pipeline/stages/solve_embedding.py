@@ -256,14 +256,9 @@ def predict_solver(config: Config, store: Store, layout: Layout) -> Report | Non
 
 
 def _predict(
-    send_progress: subprocess_call.SendProgress,
-    url: str,
-    family: str,
-    method: str,
-    n_components: int,
-    blocks: Blocks,
+    send_progress: subprocess_call.SendProgress, url: str, family: str, method: str, n_components: int, blocks: Blocks,
     allowed: int,
-) -> Report:
+) -> Report:  # fmt: skip
     store = Store(url)
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == 0)
     factor = (load_factor if family == "lle" else load_local_factors)(store, rows, blocks)

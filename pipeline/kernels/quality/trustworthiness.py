@@ -146,6 +146,8 @@ def _count_by_tree(
 
     if not (np.isfinite(sample).all() and np.isfinite(block).all()):
         raise InputError("expected finite coordinates, found others; exclude dropped rows from the quality measures")
+    if not len(block):
+        return np.zeros(limits.shape, np.int64)
     # a ball includes its surface, so the radius is reduced to the next smaller number
     tree, radii = cKDTree(block.astype(np.float64)), np.nextafter(np.sqrt(limits), -1.0)
     counts, unknown = _count_among_nearest(tree, sample, radii)

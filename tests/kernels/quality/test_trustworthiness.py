@@ -102,6 +102,13 @@ def test_count_closer__ties_and_near_duplicates_far_from_the_origin(seed: int) -
     assert (counts != counts_by_hand(X, ids, thresholds * (1 + 1e-6))).any()
 
 
+@pytest.mark.parametrize("n_features", [2, 30])
+def test_count_closer__block_without_points_counts_none(n_features: int) -> None:
+    sample = np.random.default_rng(11).normal(size=(4, n_features))
+    counts = count_closer(sample, np.arange(4), sample[:0], 100, np.ones((4, 3)))
+    np.testing.assert_array_equal(counts, np.zeros((4, 3)))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_count_closer__same_for_any_tile(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
