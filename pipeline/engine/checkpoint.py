@@ -69,7 +69,8 @@ def begin_step(
     (None: all are kept). Blocks that a source store has finished under the same fingerprint are copied.
     """
     record = step_record(store, step.stage, step.name)
-    if record is not None and record.get("fingerprint") == fingerprint and _is_there(store, step):
+    is_current = record is not None and (record["fingerprint"], record["n_blocks"]) == (fingerprint, step.n_blocks)
+    if is_current and _is_there(store, step):
         return finished_blocks(store, step.stage, step.name, fingerprint)
     forget_step(store, step.stage, step.name)
     other_steps = begun_steps(store) - set(finished_steps or ())

@@ -56,9 +56,9 @@ def forgotten_blocks(store: Store) -> dict[str, int]:
     for (stage, step), record in records.items():
         finished = set(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
         not_converged = unmet if (stage, step) == ("solve_embedding", "solve") else set[int]()
-        missing = set(range(record["n_blocks"])) - finished - not_converged
-        if missing and record["begun"] <= report["begun"]:
-            counts[f"{stage}.{step}"] = len(missing)
+        n_missing = record["n_blocks"] - len(finished | not_converged)  # of a damaged record any number
+        if n_missing > 0 and record["begun"] <= report["begun"]:
+            counts[f"{stage}.{step}"] = n_missing
     return counts
 
 

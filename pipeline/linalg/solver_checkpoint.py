@@ -57,7 +57,7 @@ def read_state(store: Store, name: str, n_points: int) -> "SubspaceState | None"
     from ..kernels.eigensolver.davidson import SubspaceState  # noqa: PLC0415 (`lle status` reads heads only)
 
     head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
-    if head is None:
+    if head is None or not 0 < head["n_blocks"] <= n_points:
         return None
     n_steps = head["n_steps"]
     keys = [f"{name}/{n_steps}-{block}" for block in range(head["n_blocks"])]
@@ -123,6 +123,6 @@ def forget_state(store: Store, name: str) -> None:
 
 
 def _remove(store: Store, name: str, head: dict[str, int]) -> None:
-    keys = [*range(head["n_blocks"]), "values"]
-    for key in keys:
-        store.delete_bundle(f"{name}/{head['n_steps']}-{key}")
+    for bundle in store.objects.names(name):  # listed: a damaged head may count any number of blocks
+        if bundle.startswith(f"{name}/{head['n_steps']}-"):
+            store.delete_bundle(bundle.removesuffix(".npz"))

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from pipeline.engine import checkpoint, current_config
 from pipeline.engine.checkpoint import begin_step, mark_done
 from pipeline.engine.damage import damage_of_step
 from pipeline.engine.plan import BlockReport, Decides, Runs, Step, Writes
+from pipeline.jobs.verify import forgotten_blocks
 from pipeline.storage.array_specs import ArraySpec, PlannedArray
 from pipeline.storage.store import Store
 from tests.support.commands import lle
@@ -81,6 +83,26 @@ def test_record_with_a_field_of_another_type_is_damaged(tmp_path):
     for seconds, is_valid in ((1.5, True), ("1.5", False), (None, False), ([], False)):
         store.put_json("_run/steps/make.fill.json", {**record, "seconds": seconds})
         assert (checkpoint.step_record(store, "make", "fill") is not None) == is_valid
+
+
+@pytest.mark.parametrize("n_blocks", [2, 4, 2**32, 2**63, -1])
+def test_record_with_another_number_of_blocks_begins_the_step_anew(tmp_path, n_blocks):
+    """The number is part of the fingerprint, so it differs in a damaged record only."""
+    store = finished(tmp_path / "run.zarr")
+    assert len(begin_step(store, STEP, "a1")) == 3
+    store.put_json("_run/steps/make.fill.json", {**checkpoint.step_record(store, "make", "fill"), "n_blocks": n_blocks})
+    assert begin_step(store, STEP, "a1") == {}
+    assert checkpoint.step_record(store, "make", "fill")["n_blocks"] == 3
+
+
+def test_verify_counts_the_blocks_of_a_damaged_record_without_listing_them(tmp_path):
+    store = finished(tmp_path / "run.zarr")
+    report = replace(STEP, stage="write_report", name="write", n_blocks=1, writes=Writes())
+    begin_step(store, report, "b1")
+    mark_done(store, report, "b1", BlockReport(0, 0.5, 7, {}))
+    assert forgotten_blocks(store) == {}
+    store.put_json("_run/steps/make.fill.json", {**checkpoint.step_record(store, "make", "fill"), "n_blocks": 2**63})
+    assert forgotten_blocks(store) == {"make.fill": 2**63 - 3}
 
 
 class TestGroup:

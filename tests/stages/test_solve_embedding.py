@@ -221,6 +221,16 @@ def test_a_damaged_state_is_not_used(tmp_path):
     assert solver_checkpoint.read_state(store, "state", 50) is None
 
 
+@pytest.mark.parametrize("n_blocks", [2**62, 0, -1])
+def test_a_state_with_a_damaged_number_of_blocks_is_not_used_and_can_be_removed(tmp_path, n_blocks):
+    store = Store(str(tmp_path))
+    solver_checkpoint.write_state(store, "state", state_of(50, 1, 1))
+    store.put_json("state/head.json", {**store.get_json("state/head.json"), "n_blocks": n_blocks})
+    assert solver_checkpoint.read_state(store, "state", 50) is None
+    solver_checkpoint.forget_state(store, "state")
+    assert not store.objects.names("state")
+
+
 def test_states_are_saved_at_least_two_minutes_apart(tmp_path, monkeypatch):
     store, clock = Store(str(tmp_path)), iter([0.0, 1.0, 121.0, 121.0, 130.0])
     monkeypatch.setattr(solver_checkpoint, "time", SimpleNamespace(monotonic=lambda: next(clock)))
