@@ -7,16 +7,22 @@ import scipy.linalg
 Array = npt.NDArray[np.float64]
 
 
+def _centred(points: Array) -> Array:
+    """Points minus their mean, twice: the rounding of a mean far from zero may exceed the size of the neighbourhood."""
+    once = points - points.mean(axis=0)
+    return np.asarray(once - once.mean(axis=0))
+
+
 def ltsa_matrix(points: Array, m: int) -> Array:
     """I - G G' with G = [1/sqrt(K), the m leading left singular vectors] (Zhang & Zha 2004)."""
-    U = scipy.linalg.svd(points - points.mean(axis=0))[0][:, :m]
+    U = scipy.linalg.svd(_centred(points))[0][:, :m]
     G = np.column_stack([np.full(len(points), len(points) ** -0.5), U])
     return np.eye(len(points)) - G @ G.T
 
 
 def hessian_matrix(points: Array, m: int) -> Array:
     """H' H with H the Gram-Schmidt remainder of the products of tangent coordinates (Donoho & Grimes 2003)."""
-    U = scipy.linalg.svd(points - points.mean(axis=0))[0][:, :m]
+    U = scipy.linalg.svd(_centred(points))[0][:, :m]
     columns = [np.ones(len(points)), *U.T, *(U[:, a] * U[:, b] for a in range(m) for b in range(a, m))]
     basis: list[Array] = []
     for column in columns:
