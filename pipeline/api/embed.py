@@ -33,7 +33,7 @@ from ..storage.versions import Versions
 from .array_checks import refuse_invalid
 from .array_input import FIT, digest_of, input_section, is_chunked, remove_unnamed
 from .notebook_progress import NotebookProgress, in_notebook
-from .parameters import PARAMETERS, sections_of, unknown_parameter
+from .parameters import PARAMETERS, in_python, sections_of, unknown_parameter
 from .python_errors import python_errors
 
 
@@ -125,7 +125,7 @@ def warn_of_embedding(result: RunResult) -> None:
     if 0 < n_invalid < DROPPED_SHARE * n_rows:  # too few for a warning of the report
         sentences.append(f"{n_invalid} of {n_rows} rows hold NaN or infinity; their coordinates are NaN")
     for sentence in sentences:
-        warnings.warn(sentence, EmbeddingWarning, stacklevel=3)
+        warnings.warn(in_python(sentence), EmbeddingWarning, stacklevel=3)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from numbers import Integral
@@ -39,6 +40,36 @@ REFUSED_PARAMETERS = {
     "modified_tol": "the number of weight vectors is found without it; leave it out",
 }  # fmt: skip
 """Parameters of scikit-learn's estimator that have no counterpart, and what to do instead."""
+
+
+CONFIG_WORDS = re.compile(
+    r"(?:\b(?P<section>input|preprocess|neighbors|weights|graph|eigensolver|embedding|quality|output|execution)\.|"
+    r"(?<![\w.]))(?P<key>(?<=\.)[a-z_]+|method(?=: ))(?:: (?P<value>\w(?:[\w.+-]*\w)?))?"
+)
+"""A config key in a message, with its value if there is one: neighbors.reverse: 4, weights.reg, method: pca."""
+
+SUGGEST = "; `lle suggest` compares them"
+"""The remark of a report about a command, which a Python session does not have."""
+
+
+def in_python(sentence: str) -> str:
+    """A sentence of a report with parameters of Python instead of config keys and commands.
+
+    >>> in_python("set eigensolver.n_components: 4, a larger weights.reg, neighbors.reverse: 4 or method: pca")
+    "set n_components=4, a larger reg, config={'neighbors': {'reverse': 4}} or method='pca'"
+    """
+    names = {keys: name for name, keys in CONFIG_KEYS.items()}
+
+    def spelled(match: re.Match[str]) -> str:
+        section, key, value = match["section"], match["key"], match["value"]
+        if value is not None and not re.fullmatch(r"[\d.e+-]+", value):
+            value = repr(value)
+        name = "method" if section is None else names.get((section, key))
+        if name is not None:
+            return name if value is None else f"{name}={value}"
+        return f"config['{section}']['{key}']" if value is None else f"config={{'{section}': {{'{key}': {value}}}}}"
+
+    return CONFIG_WORDS.sub(spelled, sentence.replace(SUGGEST, ""))
 
 
 def refuse_unknown(initialize: Callable[..., None]) -> Callable[..., None]:

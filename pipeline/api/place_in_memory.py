@@ -12,7 +12,7 @@ from ..kernels.neighbors.knn import NO_POINT, exact_neighbors
 from ..kernels.out_of_sample import Neighborhood, place
 from ..kernels.projection import project_like
 from ..linalg.preprocess import Transform, unit_rows
-from ..linalg.reg_choice import reg_of_run
+from ..linalg.reg_step import reg_of_run
 from ..search.small_components import PLACED_COMPONENT
 from ..storage import array_specs
 from ..storage.fitted import fitted_store

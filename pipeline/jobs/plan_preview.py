@@ -10,7 +10,7 @@ from ..engine import checkpoint, task_costs
 from ..engine.placement import fits, where
 from ..engine.plan import BlockReport, Layout, Report, Step, walk
 from ..inputs import Source
-from ..linalg.reg_choice import STAGES, STEP, describe_reg
+from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report.warnings import warnings_of_columns
 from ..stages import ingest, solve_embedding
 from ..stages.registry import stages_of

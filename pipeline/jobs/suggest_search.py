@@ -14,8 +14,8 @@ from ..kernels.neighbors.knn import exact_neighbors
 from ..kernels.quality.intrinsic_dimension import Dimension, SpectralGap, mean_spectrum, spectral_gap
 from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
 from ..kernels.trial_embedding import trial_points
-from ..linalg.reg_choice import METHODS as METHODS_WITH_REG
-from ..linalg.reg_choice import sample_points
+from ..linalg.reg_step import METHODS as METHODS_WITH_REG
+from ..linalg.reg_step import sample_points
 from .suggest_sample import NeighborSample
 from .suggest_trials import Trial, Trials
 

@@ -16,7 +16,7 @@ from ..engine.plan import Json, Layout, Report, Step, drive
 from ..engine.progress import RunProgress
 from ..inputs import Source
 from ..inputs.consistency import require_unchanged_input
-from ..linalg.reg_choice import reg_of_run
+from ..linalg.reg_step import reg_of_run
 from ..search.cell_groups import KEPT_CELLS
 from ..stages import embed_new
 from ..storage import array_specs

@@ -79,14 +79,28 @@ def other_reg(metrics: Metrics, config: Config) -> str:
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> str:
     """What brings neighbours back: more coordinates, another reg, or else another number of neighbours."""
     return "; ".join(filter(None, (too_few_coordinates(metrics, config), other_reg(metrics, config)))) or (
-        f"`lle suggest` compares values of neighbors.n_neighbors (now {config['neighbors']['n_neighbors']})"
+        f"other values of neighbors.n_neighbors (now {config['neighbors']['n_neighbors']}) or another method can keep "
+        f"more; `lle suggest` compares them"
     )
+
+
+def more_links(metrics: Metrics, config: Config) -> str:
+    """Advice to link every point with those that list it; empty unless closed classes of the graph were repaired.
+
+    Groups that are nearly closed then stand beside them. On other data the links make neighbourhoods worse.
+    """
+    reverse = (config.get("neighbors") or {}).get("reverse")
+    if config["method"] != "lle" or reverse != "auto" or not metrics.get("reverse_added"):
+        return ""
+    return "neighbors.reverse: 4 links every point with those that list it, and so opens groups that are nearly closed"
 
 
 def cure_of_clumps(metrics: Metrics, config: Config) -> str:
     """What spreads a coordinate over more points: weights that noise does not decide, from more neighbours."""
     if config["method"] in FLAT:
         return f"method: lle with weights.reg: auto is less sensitive to sparse regions than {config['method']}"
+    if links := more_links(metrics, config):
+        return f"Setting {links}"
     k = f"neighbors.n_neighbors (now {config['neighbors']['n_neighbors']})"
     used = (metrics.get("reg") or {}).get("value")
     if used is not None and used < WITHOUT_LOCAL_FIT:
@@ -107,6 +121,14 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> str:
     if used is not None and used >= WITHOUT_LOCAL_FIT:
         return f"A smaller weights.reg (now {used:g}), such as 1e-3, makes coordinates less alike, but follows noise"
     return f"Set eigensolver.n_components: {m + 1} or more, and use the coordinates that are new"
+
+
+def cure_of_long_distances(metrics: Metrics, config: Config) -> str:
+    """A method that keeps more distances than LLE along long surfaces, if there is little noise; else empty."""
+    used = (metrics.get("reg") or {}).get("value")
+    if config["method"] != "lle" or used is None or used >= WITHOUT_LOCAL_FIT:
+        return ""
+    return "method: modified can keep more of them; `lle suggest` compares the methods"
 
 
 def cure_of_convergence(metrics: Metrics, config: Config) -> str:

@@ -5,7 +5,14 @@ from typing import Any
 
 from . import bounds
 from .bounds import value_of
-from .cures import cure_of_clumps, cure_of_convergence, cure_of_lost_neighbors, cure_of_redundancy, in_words
+from .cures import (
+    cure_of_clumps,
+    cure_of_convergence,
+    cure_of_long_distances,
+    cure_of_lost_neighbors,
+    cure_of_redundancy,
+    in_words,
+)
 from .number_format import is_known, known_sum, percent, share_of, thousands
 from .warnings import clumps_of, lost_eigenvalues
 
@@ -18,7 +25,7 @@ def verdict(metrics: Metrics, config: Config) -> str:
     for finding in FINDINGS:
         if sentence := finding(metrics, config):
             return sentence
-    return _of_good_embedding(metrics)
+    return _of_good_embedding(metrics, config)
 
 
 def _of_stopped_run(metrics: Metrics, config: Config) -> str:
@@ -107,7 +114,7 @@ def _of_pieces(metrics: Metrics, config: Config) -> str:
         return ""
     return (
         f"The data fall into {in_words(int(n_components))} separate pieces, and coordinates of different pieces cannot "
-        f"be compared; graph.components: connect joins them. {_of_good_embedding(metrics)}"
+        f"be compared; graph.components: connect joins them. {_of_good_embedding(metrics, config)}"
     )
 
 
@@ -126,7 +133,7 @@ def _listed(numbers: list[int]) -> str:
     return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-def _of_good_embedding(metrics: Metrics) -> str:
+def _of_good_embedding(metrics: Metrics, config: Config) -> str:
     """The verdict if no warning about quality applies."""
     trust, continuity = value_of(metrics, "trustworthiness"), value_of(metrics, "continuity")
     if trust is None:
@@ -142,7 +149,11 @@ def _of_good_embedding(metrics: Metrics) -> str:
         sentence += f", and {percent(after)} of them have the same {label} ({percent(before)} in the data)"
     variance = value_of(metrics, "residual_variance")
     if variance is not None and variance > bounds.GOOD_RESIDUAL_VARIANCE:
-        return f"{sentence}. Long distances are not those along the data (residual variance {variance:.2f})."
+        cure = cure_of_long_distances(metrics, config)
+        return (
+            f"{sentence}. Long distances are not those along the data (residual variance {variance:.2f})"
+            f"{'; ' * bool(cure)}{cure}."
+        )
     return f"{sentence}."
 
 

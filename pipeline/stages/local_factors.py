@@ -22,7 +22,7 @@ from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack
 from ..kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
 from ..kernels.factors.modified_lle import modified_rows, principal_directions, spread
 from ..kernels.graph.connectivity import disconnected_from_own_list
-from ..linalg.reg_choice import reg_for_weights
+from ..linalg.reg_step import reg_for_weights
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store

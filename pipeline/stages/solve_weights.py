@@ -6,7 +6,7 @@ from ..config.models import Config
 from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
 from ..kernels.factors.lle_weights import barycenter_weights
-from ..linalg.reg_choice import reg_for_weights
+from ..linalg.reg_step import reg_for_weights
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks

@@ -16,7 +16,7 @@ from ..core.machine import peak_bytes
 from ..engine import checkpoint, current_config, disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..inputs.row_filter import sample_of
-from ..linalg.reg_choice import STAGES, STEP, describe_reg
+from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report import metrics
 from ..report.verdict import verdict
 from ..report.warnings import warnings, warnings_of_columns

@@ -305,3 +305,13 @@ class TestStoreInMemory:
         assert fits_memory(check_config(plain, "test"))
         changed = {name: {**section, **sections.get(name, {})} for name, section in plain.items()}
         assert not fits_memory(check_config(changed, "test"))
+
+
+def test_warnings_name_parameters_of_python_and_no_commands() -> None:
+    points = np.random.default_rng(31).random((400, 6))
+    with pytest.warns(EmbeddingWarning, match="trustworthiness is low") as caught:
+        embed(points, reg=1e-3)
+    [sentence] = [str(one.message) for one in caught if "trustworthiness is low" in str(one.message)]
+    assert "n_components=" in sentence
+    assert "eigensolver." not in sentence
+    assert "`lle" not in sentence

@@ -8,6 +8,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_wine, make_swiss_roll
 
 from pipeline.api.embed import finished_run
+from tests.support.paths import SHARED_DATA
 
 Data = tuple[np.ndarray, np.ndarray | None]
 Metrics = dict[str, Any]
@@ -33,6 +34,10 @@ def roll() -> Data:
     return make_swiss_roll(1000, random_state=1)[0], None
 
 
+def longer_roll() -> Data:
+    return make_swiss_roll(3000, random_state=2)[0], None
+
+
 def heavy_tails() -> Data:
     return np.random.default_rng(3).standard_t(2, size=(3000, 8)), None
 
@@ -45,6 +50,18 @@ def islands() -> Data:
 def curve() -> Data:
     t = np.sort(np.random.default_rng(5).random(3000)) * 10
     return np.column_stack([np.cos(t), np.sin(t), 0.3 * t]), None
+
+
+def skin() -> Data:
+    """Colours of skin and of other surfaces: 15 closed classes, and groups that are nearly closed."""
+    path = SHARED_DATA / "tables" / "skin.npz"
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    return np.load(path)["X"].astype(float), None
+
+
+def part_of_skin() -> Data:
+    return skin()[0][np.random.default_rng(1).choice(245_057, 20_000, replace=False)], None
 
 
 def value(key: str) -> Callable[[Metrics], float]:
@@ -75,6 +92,7 @@ class Case(NamedTuple):
 SMALL_REG = {"weights": {"reg": 1e-3}}
 LARGE_REG = {"weights": {"reg": 0.1}}
 ONE = {"eigensolver": {"n_components": 1}}
+STANDARD = {"preprocess": {"scale": "standard"}}
 FEW_PRODUCTS = {"method": "polynomial", "max_degrees": 5}
 CASES = {
     "more coordinates keep more neighbours": Case(
@@ -111,6 +129,14 @@ CASES = {
     ),
     "principal components keep distances": Case(
         wine, SMALL_REG, "do not follow the paths", "method: pca", {"method": "pca"}, loss(value("residual_variance"))
+    ),
+    "links for every point spread a clump": Case(
+        skin, STANDARD, "clumps of few points", "neighbors.reverse: 4", {"neighbors": {"reverse": 4}},
+        lambda metrics: min(metrics["participation"][0]),
+    ),
+    "links for every point keep distances": Case(
+        part_of_skin, STANDARD, "do not follow the paths", "neighbors.reverse: 4", {"neighbors": {"reverse": 4}},
+        loss(value("residual_variance")),
     ),
     "links join components": Case(
         islands, {}, "the neighbour graph has 3 components", "graph.components: connect",
@@ -168,3 +194,12 @@ def test_cure_improves_the_measure(name: str) -> None:
     assert all(case.key in sentence for sentence in sentences)
     metrics_with_cure = metrics_of(case.data, with_cure(case.config, case.cure))
     assert case.measure(metrics_with_cure) > case.measure(metrics) + 1e-3 * abs(case.measure(metrics))
+
+
+@pytest.mark.parametrize("data", [roll, longer_roll])
+def test_method_in_the_verdict_keeps_more_of_the_long_distances(data: Callable[[], Data]) -> None:
+    metrics = metrics_of(data, {})
+    assert "Long distances are not those along the data" in metrics["verdict"]
+    assert "method: modified" in metrics["verdict"]
+    variance = value("residual_variance")
+    assert variance(metrics_of(data, {"method": "modified"})) < 0.95 * variance(metrics)

@@ -115,7 +115,7 @@ def test_coordinates_needed_fit_the_config() -> None:
         (CONFIG, 9, "eigensolver.n_components: 9"),
         (config_of(method="hessian"), 40, "eigensolver.n_components: 3"),
         (config_of(method="pca"), 40, "eigensolver.n_components: 30"),
-        (CONFIG, 2, "`lle suggest` compares values of neighbors.n_neighbors"),
+        (CONFIG, 2, "other values of neighbors.n_neighbors"),
     ):
         [sentence] = warnings({**low, "n_features": n_features}, config)
         assert sentence.endswith(expected) or f"{expected} (" in sentence

@@ -31,10 +31,12 @@ TRIAL_REGS = (1e-3, 1e-2, 3e-2, 1e-1)
 """Values of a trial, ascending."""
 
 SURFACE_LOSS, NOISY_LOSS = 0.005, 0.025
-"""Loss of trustworthiness against the best value of a trial that is not worth a larger, or a smaller, value.
+"""Differences of trustworthiness in a trial that do not decide.
 
-Noise prefers a large `reg`: neighbours of the same class stay together, and the eigenvalues of M are larger. The losses
-are about the standard error of a trial, and a share below the 3 % that a user would see.
+SURFACE_LOSS holds where there is little noise: the smallest `reg` is chosen whose trustworthiness is at most this much
+below the best. NOISY_LOSS holds where there is much noise: the largest `reg` is chosen whose trustworthiness is at most
+this share below the best, because a large `reg` keeps neighbours of the same class together and raises the eigenvalues
+of M. The first is about the standard error of a trial; the second is less than the 3 % that a user would see.
 """
 
 SURFACE_REG_LOSS = 0.01

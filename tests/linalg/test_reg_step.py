@@ -12,7 +12,7 @@ from pipeline.config.models import Config, to_yaml
 from pipeline.engine import checkpoint
 from pipeline.jobs.suggest import suggest
 from pipeline.kernels.factors.choose_reg import NOISY_REG, SURFACE_REG
-from pipeline.linalg.reg_choice import _rows_with_smallest_hashes, reg_of_run
+from pipeline.linalg.reg_step import _rows_with_smallest_hashes, reg_of_run
 from pipeline.storage.blocks import Blocks
 from tests.support.points import swiss_roll
 
@@ -82,7 +82,7 @@ class TestChoice:
 
 
 def test_sample_does_not_depend_on_the_blocks(monkeypatch, solve):
-    monkeypatch.setattr("pipeline.linalg.reg_choice.SAMPLE_POINTS", (50, 120))
+    monkeypatch.setattr("pipeline.linalg.reg_step.SAMPLE_POINTS", (50, 120))
     large_blocks, small_blocks = choice(solve("blobs", 350)), choice(solve("blobs", 111))
     assert "(120 points sampled)" in large_blocks["reason"]
     assert large_blocks["noise"] == pytest.approx(small_blocks["noise"], abs=1e-12)
