@@ -125,5 +125,8 @@ class TestSpectralGap:
         np.testing.assert_allclose(mean_spectrum(wide)[:3], mean_spectrum(points), atol=1e-12)
         assert mean_spectrum(points).sum() == pytest.approx(1)
 
+    def test_negligible_variances_make_no_gap(self):
+        assert spectral_gap({12: np.array([0.999, 0.001, 1e-8])}, 2).dimension == 1
+
     def test_one_feature_has_no_gap(self):
         assert spectral_gap({12: np.array([1.0])}, 0).dimension == 0
