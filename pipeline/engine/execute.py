@@ -29,6 +29,7 @@ from . import checkpoint, subprocess_call, task_costs
 from .plan import DRIVER, WHOLE_DATA, WORKER, BlockReport, Step
 
 RETRIES = 2
+GATHER_SECONDS = 300  # to fetch the report of a finished task; the scheduler may be lost meanwhile
 WINDOW_PER_WORKER = 3
 WAKE_SECONDS = 0.2
 WORKER_COUNT_SECONDS = 5.0
@@ -164,7 +165,13 @@ class Executor:
                     futures.add(added)
                     pool.add(added)
         finally:
-            client.cancel(list(futures))
+            release(futures)
+
+
+def release(futures: Iterable[Any]) -> None:
+    """Give up tasks. Unlike Client.cancel, this does not wait for ever if the client has just lost its scheduler."""
+    for future in futures:
+        future.release()
 
 
 class _WorkerCount:
@@ -184,9 +191,9 @@ def _outcome(future: Any, step: Step) -> BlockReport | BaseException:
     """The report or the error of a finished task. Raises LleError if the scheduler was lost."""
     try:
         if future.status == "error":
-            error: BaseException = future.exception()
+            error: BaseException = future.exception(timeout=GATHER_SECONDS)
             return error
-        report: BlockReport | BaseException = future.result()
+        report: BlockReport | BaseException = future.result(timeout=GATHER_SECONDS)
     except KilledWorker as error:  # the task had finished, but its worker died before the report was fetched
         killed: BaseException = error
         return killed

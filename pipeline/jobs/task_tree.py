@@ -8,6 +8,7 @@ from distributed import as_completed
 from distributed.client import FutureCancelledError
 
 from ..core.errors import LleError
+from ..engine.execute import GATHER_SECONDS, release
 
 RETRIES = 2
 
@@ -40,14 +41,14 @@ def run_tree(
         for future in pool:
             name = running.pop(future)
             try:
-                outcome = future.exception() or future.result()
+                outcome = future.exception(timeout=GATHER_SECONDS) or future.result(timeout=GATHER_SECONDS)
             except (FutureCancelledError, OSError, TimeoutError) as error:
                 raise LleError(f"the Dask scheduler was lost ({error}); run again to resume") from None
             yield name, outcome
             for following in submit(name):
                 pool.add(following)
     finally:
-        client.cancel(list(running))
+        release(running)
 
 
 def _serially(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -292,9 +292,8 @@ class TestVersions:
                 blocks.approximate_inverse(np.ones((4, 1)), np.array([1.0 + 0j]), "factor")
 
     def test_another_commit_of_the_same_version_is_named(self, tmp_path):
-        for package in ("lle", "pipeline"):
-            shutil.copytree(REPOSITORY / package, tmp_path / "site" / package)
-        with (tmp_path / "site" / "pipeline" / "kernels" / "neighbors" / "knn.py").open("a") as file:
+        shutil.copytree(REPOSITORY / "pipeline", tmp_path / "site" / "lle")
+        with (tmp_path / "site" / "lle" / "kernels" / "neighbors" / "knn.py").open("a") as file:
             file.write("# another line\n")
         environment = {"PYTHONPATH": str(tmp_path / "site"), "PYTHONSAFEPATH": "1"}
         with one_worker(tmp_path, environment=environment) as address:
