@@ -165,13 +165,8 @@ class Executor:
                     futures.add(added)
                     pool.add(added)
         finally:
-            release(futures)
-
-
-def release(futures: Iterable[Any]) -> None:
-    """Give up tasks. Unlike Client.cancel, this does not wait for ever if the client has just lost its scheduler."""
-    for future in futures:
-        future.release()
+            for future in futures:
+                future.release()  # Client.cancel can wait for ever if the client has just lost its scheduler
 
 
 class _WorkerCount:

@@ -8,7 +8,7 @@ from distributed import as_completed
 from distributed.client import FutureCancelledError
 
 from ..core.errors import LleError
-from ..engine.execute import GATHER_SECONDS, release
+from ..engine.execute import GATHER_SECONDS
 
 RETRIES = 2
 
@@ -48,7 +48,8 @@ def run_tree(
             for following in submit(name):
                 pool.add(following)
     finally:
-        release(running)
+        for future in running:
+            future.release()  # as in Executor
 
 
 def _serially(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -13,6 +13,7 @@ from pipeline.search import recall as recall_module
 from pipeline.stages import find_neighbors, registry
 from pipeline.storage.store import Store
 from tests.support.commands import UNMET, lle, refused, write_config
+from tests.support.plans import planned
 from tests.support.points import swiss_roll
 
 N, BLOCK = 300, 150
@@ -149,6 +150,12 @@ class TestList:
     def test_another_config_or_input_empties_the_list(self, store, config, fingerprint, is_emptied):
         current_config.begin_run(store, config, fingerprint)
         assert current_config.has_metrics(store) is not is_emptied
+
+    def test_array_outside_the_list_is_not_held(self, store):
+        store.create(planned("embedding", (4, 2), "float64", 4, 0))
+        assert current_config.holds_array(store, "embedding")
+        current_config.begin_run(store, {"a": 2}, "first")
+        assert not current_config.holds_array(store, "embedding")
 
     @pytest.mark.parametrize("content", [b"", b"{", b'{"steps": 1}', b"[]"])
     def test_unreadable_list_counts_as_empty(self, store, content):
