@@ -51,8 +51,10 @@ def _are_numbers(values: Any) -> bool:
         return False
     try:
         values.astype(np.float64)
-    except (TypeError, ValueError):
+    except ValueError:
         return False
+    except TypeError:  # scikit-learn's protocol wants Python's own TypeError for containers
+        return any(isinstance(value, dict | list | set) for value in values.tolist())
     return True
 
 
