@@ -53,7 +53,7 @@ Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as
 Profile = Annotated[bool, typer.Option("--profile", help="save Dask's performance report beside the run's own")]
 Sample = Annotated[int, typer.Option("--sample", min=50, help="number of points to sample")]
 Out = Annotated[Path | None, typer.Option("--write", metavar="OUT", help="write the config with the suggested values")]
-Watch = Annotated[bool, typer.Option("--watch", help="update the table until the run ends; in a file: lines")]
+Watch = Annotated[bool, typer.Option("--watch", help="update the table until the run ends; redirected: print lines")]
 
 OutFile = Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv")]
 WithColumns = Annotated[

@@ -110,7 +110,7 @@ def describe_suggestion(suggestion: dict[str, Any], config: Path) -> str:
 
 
 class StatusLine:
-    """Texts on stderr: on a terminal each replaces the one before it, in a log one every few seconds is a line."""
+    """Progress on stderr. On a terminal each text replaces the last; else a line is printed every `seconds` at most."""
 
     def __init__(self, seconds: float = 2.0) -> None:
         self._seconds, self._last, self._is_terminal = seconds, -math.inf, sys.stderr.isatty()

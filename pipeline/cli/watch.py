@@ -1,4 +1,4 @@
-"""`lle status --watch`: a table that is rewritten in place on a terminal, lines in a file, JSON objects with --json."""
+"""`lle status --watch`: on a terminal a table that is rewritten in place, else lines; JSON objects with --json."""
 
 import json
 import sys
@@ -55,7 +55,7 @@ def _print_lines(read: Callable[[], Status], seconds: float) -> Status:
 
 
 class Pace:
-    """How fast the blocks of the running step finish, from the moment it is first seen."""
+    """How fast the blocks of the running step finish, measured from the first look at this step."""
 
     def __init__(self) -> None:
         self._step: tuple[str, str] | None = None

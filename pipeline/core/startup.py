@@ -1,4 +1,4 @@
-"""Checks before the imports: a process that lacks address space or a temporary folder ends with the cure."""
+"""Checks before the imports: a process without enough address space or a temporary folder ends and names the cure."""
 
 import json
 import os

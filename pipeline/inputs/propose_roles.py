@@ -1,4 +1,4 @@
-"""Propose what each column of a table is for: features, label and id. From a few rows; a person checks the result."""
+"""Propose the role of each column of a table: feature, label or id. Only a few rows are read; the user checks it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from .suspect_columns import sample_windows, suspect_columns
 MAX_CATEGORIES = 50
 MAX_NUMBERED_CATEGORIES = 20
 LEAST_REPEATS = 5
-"""A label has on average at least so many rows in each category."""
+"""A label has on average at least this number of rows in each category."""
 LONGEST_ID = 64
 LABEL_NAME = re.compile(r"labels?|class(es)?|targets?|y|category|categories|species|cluster|group|(cell_?)?type", re.I)
 ID_NAME = re.compile(r"id|.*[_\s.-]id|id[_\s.-].*|.*[a-z]I[Dd]|uuid|guid|key|.*_key|name", re.I)
@@ -47,7 +47,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     """The roles of the columns of a table that was opened without label and id; `text` names those that hold text.
 
     id: a column with a different whole number or text in each row. label: text with few categories, or whole numbers
-    with few values if the name says so or no other column has few. Neither is certain: both are read from a sample.
+    with few values if the name says so or no other column has few. Both are guesses, because only a sample is read.
     Raises InputError.
     """
     assert source.roles is not None

@@ -1,9 +1,10 @@
-"""Expected seconds of each stage of a run, from counted work and a quick measurement of the machine.
+"""Expected seconds of each stage of a run, from the sizes of the run and a quick measurement of the machine.
 
-A law gives the processor seconds of a stage on the reference core, from the sizes of the run: n points, d features, k
-neighbours. Its coefficients were measured by `python -m tests.benchmarks.expected_time`, which prints the ratio of
-expected to measured seconds. They hold within a factor of two for stages that take longer than a second. Two things
-depend on the data and not only on its sizes: the fill of a factor, and the number of values of `reg` that are tried.
+A formula gives the processor seconds of a stage from the sizes of the run: n points, d features, k neighbours. They are
+those of the reference core, on which the coefficients were measured. `python -m tests.benchmarks.expected_time` prints
+the ratio of expected to measured seconds. For stages that take longer than a second it must be between 0.5 and 2. Two
+things depend on the data and not only on their sizes: the fill-in of a factorization, and how many values of `reg` are
+tried.
 """
 
 import math
@@ -31,30 +32,30 @@ REFERENCE_SECONDS = 0.024
 """Processor seconds of `_probe` on the reference core."""
 
 PARALLEL_EFFICIENCY = 0.75
-"""Share of the time of all workers that their tasks use: blocks are read, written and assigned meanwhile."""
+"""Share of the workers' time that their tasks take; in the rest they read and write blocks and wait for tasks."""
 
 WORKER_STEP_SECONDS = 0.1
-"""Time of a step with workers beside its tasks."""
+"""Seconds that a step with workers takes in addition to its tasks."""
 
 LONG_SECONDS = 5.0
-"""A run that is expected to end sooner does not measure the machine."""
+"""A run that is expected to end sooner neither measures the machine nor logs its expected seconds."""
 
 TYPICAL_PRODUCTS = 600
-"""Products of M in which polynomial converges on data of many dimensions."""
+"""Products of M that the method polynomial takes to converge on data of many dimensions."""
 
 SURFACE_FEATURES = 3
-"""Data of up to this number of features are taken for surfaces: a factor has little fill, and M few entries."""
+"""Data of up to this number of features count as surfaces: the factorization has little fill-in, and M few entries."""
 
 
 class Work(NamedTuple):
-    """Processor seconds on the reference core: in tasks that run one after the other, and in blocks side by side."""
+    """Processor seconds on the reference core: of tasks that run one after the other, and of blocks in parallel."""
 
     serial: float
     parallel: float = 0.0
 
 
 class Sizes(NamedTuple):
-    """The sizes of a run that its laws use."""
+    """The sizes of a run that the formulas of its stages use."""
 
     n: int
     d: int
@@ -73,13 +74,13 @@ def expected_seconds(
 
     Args:
         config: the config of a run of all rows, without `input.fit_sample`.
-        layout: the layout at the end of its plan.
+        layout: the layout after the last step of its plan.
         n_steps: number of steps of each stage that have blocks to compute; finished stages are left out.
         speed: of a core relative to the reference core; None measures it.
 
     Returns:
-        `seconds` in all, `stages` with the seconds of each stage, the number of `workers` (1: this process), and a
-        line about them, `says`.
+        `seconds`: the total; `stages`: the seconds of each stage; `workers`: their number (1: this process); `says`:
+        a line of text about these.
     """
     n_workers = 1 if config.execution.cluster.kind == "serial" else expected_workers(config.execution.cluster) or 1
     sizes = Sizes(
@@ -112,7 +113,7 @@ def announced_seconds(config: Config, first_layout: Layout) -> str:
 def machine_speed() -> float:
     """Speed of a core of this machine relative to the reference core. Takes an eighth of a second of one core.
 
-    Processor time is measured, so other programs hardly change it, and the best of three: they cannot make it smaller.
+    It takes the smallest processor time of three probes, which other programs change least.
     """
     with limited_threads(1):
         return REFERENCE_SECONDS / min(_probe() for _ in range(3))
@@ -180,9 +181,9 @@ def assemble_cost(s: Sizes) -> Work:
 
 
 def solve_embedding(s: Sizes) -> Work:
-    """The factor of I - W, or as many products as polynomial takes if that is faster; more for other methods.
+    """The time of factorizing I - W, or of the products of the method polynomial if that is less; more if not lle.
 
-    The fill of a factor was measured on Swiss rolls of 1,000 to 1,000,000 points and on ten-dimensional data.
+    The fill-in was measured on Swiss rolls of 1,000 to 1,000,000 points and on ten-dimensional data.
     """
     if s.config.method == "pca":
         return Work(0.4 + 1e-9 * s.n * s.d**2)

@@ -20,7 +20,7 @@ WIDTH = 40  # column of the comments
 
 
 def init(data: str, out: Path) -> dict[str, Any]:
-    """Write a commented config for an input to the new file `out`; the result of `validate` for it, and its path.
+    """Write a commented config for an input to the new file `out`; returns the result of `validate`, and its path.
 
     Nothing is written if the config would not pass. Raises ConfigError, InputError and NotEnoughMemory.
     """
@@ -52,7 +52,7 @@ def refuse_existing(out: Path) -> None:
 
 
 def config_text(proposal: Proposal, source: Source, data: str, out: Path) -> str:
-    """The YAML text, a comment beside each key."""
+    """The YAML text, with a comment beside each key."""
     config = shlex.quote(str(out)).replace("\n", " ")
     n, m = source.n_rows, min(COMPONENTS, source.n_features)
     scale = ("standard", "centre each column and divide it by its standard deviation") if proposal.is_table else (

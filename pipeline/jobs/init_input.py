@@ -15,7 +15,10 @@ from .new_rows import TABLES, open_section
 
 
 class Proposal(NamedTuple):
-    """The keys of the input section with a comment each, columns without a role, and incomplete rows of the sample."""
+    """The keys of the input section, each with a comment, and what else the rows looked at show.
+
+    `left_out` has the reason for each column without a role; `incomplete` of the `rows` looked at hold NaN or infinity.
+    """
 
     keys: dict[str, tuple[Any, str]]
     is_table: bool
@@ -30,7 +33,7 @@ def propose_input(detected: Detected) -> Proposal:
 
 
 def _of_table(detected: Detected) -> Proposal:
-    """The columns of a table. Columns are listed if one that holds numbers is left out."""
+    """The input section of a table. It lists `columns` only if a column of numbers is left out or has no name."""
     keys: dict[str, tuple[Any, str]] = {"kind": (detected.kind, ""), "path": (detected.path, "")}
     first = table_columns(detected.kind, detected.path)[0]
     named = {"columns": [name for name in first.features(()) if name]} if "" in first.names else {}
@@ -61,7 +64,7 @@ def _reason(role: str, roles: Roles) -> str:
 
 
 def _of_arrays(detected: Detected) -> Proposal:
-    """The matrix with most rows and columns, and an array of labels beside it."""
+    """The input section of arrays: the matrix of `_matrix`, and an array of labels if one is found."""
     kind, path = detected
     shapes = array_shapes(kind, path)
     keys: dict[str, tuple[Any, str]] = {"kind": (kind, ""), "url" if kind == "zarr" else "path": (path, "")}
@@ -82,7 +85,7 @@ def _of_arrays(detected: Detected) -> Proposal:
 
 
 def _matrix(kind: str, shapes: dict[str, tuple[int, ...]]) -> str | None:
-    """The matrix to embed: obsm/X_pca if there is one, else the one with most values."""
+    """The matrix to embed: obsm/X_pca of AnnData if there is one, else the matrix with the most values."""
     matrices = {name: shape for name, shape in shapes.items() if len(shape) == 2}
     if kind == "anndata" and "obsm/X_pca" in matrices:
         return "obsm/X_pca"
@@ -106,7 +109,7 @@ def _label_candidates(detected: Detected, shapes: dict[str, tuple[int, ...]], so
 
 
 def _as_label(section: dict[str, Any], name: str) -> str:
-    """What the labels of this section are, for a comment; empty if they are no label."""
+    """A comment on the labels of this section; empty if the array cannot be a label."""
     try:
         labelled = open_section(parse_input(section, ()))
         names = labelled.label_names

@@ -1,8 +1,8 @@
 """Suggest method, n_components, n_neighbors and reg for an input from a sample of it, with reasons (`lle suggest`).
 
 The results are of two kinds, which are not comparable. Dimension and noise come from sampled points and their
-neighbours among **all** rows, so they hold for the run. Trustworthiness, continuity, kept neighbours and neighbourhood
-hit need an embedding. They come from trials on the sample alone, where neighbours are farther away.
+neighbours among **all** rows, so they hold for the run. Trustworthiness, continuity, the share of kept neighbours and
+neighbourhood hit need an embedding. They come from trials on the sample alone, where neighbours are farther away.
 """
 
 from pathlib import Path
@@ -102,8 +102,8 @@ def _why_method(search: Search, chosen: Trial) -> str:
         return f"method {chosen.method}: the best score; no trial of {search.config.method} succeeded"
     score = search.own.score
     if chosen is search.own:
-        return f"method {chosen.method}: no other method has a score {WORTH_ANOTHER_METHOD} better than {score:.3f}"
-    return f"method {chosen.method}: its score is {chosen.score:.3f}, that of {search.own.method} at most {score:.3f}"
+        return f"method {chosen.method}: no other method has a score {WORTH_ANOTHER_METHOD} higher than {score:.3f}"
+    return f"method {chosen.method}: its score is {chosen.score:.3f}, that of {search.own.method} is {score:.3f}"
 
 
 def _why_neighbors(search: Search, chosen: Trial) -> list[str]:
@@ -111,14 +111,14 @@ def _why_neighbors(search: Search, chosen: Trial) -> list[str]:
         return []
     measures = "trustworthiness, continuity, kept neighbours" + " and hit" * (search.sample.labels is not None)
     reasons = [
-        f"n_neighbors {chosen.n_neighbors}: the smallest whose score, the mean of {measures}, is not below the "
-        f"best of the method, by {TOLERANCE} or the interval of the difference; points outside the largest "
-        f"component count 0"
+        f"n_neighbors {chosen.n_neighbors}: the smallest number whose score is as good as the best of the method, up "
+        f"to {TOLERANCE} or the 95 % interval of the difference. The score is the mean of {measures}; points outside "
+        f"the largest component have the score 0"
     ]
     if search.config.varies:
         rule = search.config.neighbors.rule or "precomputed"
         reasons.append(
             f"neighbors.{rule} determines the number of neighbours of each point; the trials had the same "
-            f"n_neighbors for every point, so none of these is suggested"
+            f"n_neighbors for every point, so no n_neighbors is suggested"
         )
     return reasons

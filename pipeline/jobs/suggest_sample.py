@@ -137,5 +137,8 @@ def _blocks(source: Source) -> Iterator[tuple[int, Array, npt.NDArray[np.bool_]]
 
 
 def _ids(rows: Array) -> Ids:
-    """63 bits of each row's hash. Equal rows have equal ids; ten million rows have a collision once in 200,000 runs."""
+    """63 bits of each row's hash. Equal rows have equal ids.
+
+    Two different rows among ten million have the same id in one run of 200,000.
+    """
     return (row_hashes(rows)[:, 0] >> np.uint64(1)).astype(np.int64)

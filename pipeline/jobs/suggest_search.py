@@ -25,38 +25,40 @@ NEIGHBORS = (6, 8, 10, 12, 16, 20, 30, 40)
 METHODS = ("lle", "modified", "ltsa", "hessian", "laplacian", "pca")
 
 OTHER_NEIGHBORS, OTHER_TRIALS = (12, 20, 30, 40), 2
-"""Numbers of neighbours for a method that is not the config's: the first ones that it can use."""
+"""A method that is not the config's is tried with the first OTHER_TRIALS of these numbers that it can use."""
 
 WORSE_TRIALS = 2
-"""The search for n_neighbors ends in a direction after this number of trials in sequence that are not the best."""
+"""The search upwards, or downwards, ends after this number of trials in a row that do not raise the best score."""
 
 SPECTRUM_NEIGHBORS, SPECTRUM_POINTS, SPECTRUM_SHARE = (12, 20, 30, 45, 60, 100), 150, 20
-"""Scales for local spectra, at most 1 / SPECTRUM_SHARE of the sample: larger neighbourhoods bend."""
+"""Sizes of the neighbourhoods for local spectra, and the points that have one. A size is at most 1 / SPECTRUM_SHARE of
+the sample, because larger neighbourhoods are curved."""
 
 GAP = 2.5
-"""Ratio of variances that is a gap; points that fill 2 to 10 dimensions have ratios up to 2.2."""
+"""Least ratio of adjacent variances that counts as a gap; points that fill 2 to 10 dimensions have ratios up to 2.2."""
 
 LEAST_COMPONENTS, MOST_COMPONENTS = 2, 10
 """Bounds of n_components without a gap. One coordinate is suggested only if the dimension is one."""
 
 SAME_QUALITY = 0.01
-"""Without a gap, n_components is the smallest number whose mean of trustworthiness and continuity is within this of the
-best."""
+"""Without a gap, n_components is the smallest number whose mean of trustworthiness and continuity is at most this far
+below the best."""
 
 TOLERANCE = 0.001
 """Differences of the score up to this do not decide between numbers of neighbours."""
 
 WORTH_ANOTHER_METHOD = 0.01
-"""Difference of the score for which another method than the config's is suggested."""
+"""Another method than the config's is suggested only if its score is higher by more than this."""
 
 TRIAL_NUMBERS, LEAST_TRIAL_POINTS = 2**18, 1000
-"""Numbers of the points that the trials embed, and the points that they embed anyway."""
+"""The trials embed as many points as have TRIAL_NUMBERS values (points times features), but at least
+LEAST_TRIAL_POINTS."""
 
 BATCH_BYTES = 16 * 2**20
 
 
 def choose(trials: list[Trial]) -> Trial | None:
-    """The first trial that is not worse than the best one by more than TOLERANCE or the interval of the difference.
+    """The first trial whose score is below the best by at most TOLERANCE or the 95 % interval of the difference.
 
     Differences are taken point by point, because all trials are measured at the same points.
     """
@@ -73,7 +75,7 @@ def choose(trials: list[Trial]) -> Trial | None:
 
 
 def _trial_points(n_features: int) -> int:
-    """Sampled points that the trials embed.
+    """Number of sampled points that the trials embed.
 
     >>> _trial_points(3), _trial_points(128), _trial_points(784)
     (4000, 2048, 1000)
@@ -113,8 +115,8 @@ class Search:
         if self.gap.ratio >= GAP:
             m, k = min(self.gap.dimension, most), self.gap.n_neighbors
             return m, (
-                f"{m} direction{'s' * (m > 1)} of the neighbourhoods of {k} sampled points hold{'s' * (m == 1)} most "
-                f"of their variance; the next has {self.gap.ratio:.1f} times less"
+                f"{m} direction{'s' * (m > 1)} hold{'s' * (m == 1)} most of the variance in neighbourhoods of {k} "
+                f"sampled points; the next direction has {self.gap.ratio:.1f} times less"
             )
         m = int(np.clip(round(likely.value), 1, min(most, MOST_COMPONENTS)))
         least = min(m, LEAST_COMPONENTS)
@@ -126,7 +128,7 @@ class Search:
         fewest = max(least, int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1)
         values = ", ".join(f"{value:.3f}" for value in scores)
         return fewest, (
-            f"the smallest number within {SAME_QUALITY} of the best mean of trustworthiness and continuity "
+            f"the smallest number whose mean of trustworthiness and continuity is within {SAME_QUALITY} of the best "
             f"({values} with 1 to {m} coordinates); the dimension is {by_likelihood}"
         )
 
@@ -172,7 +174,7 @@ class Search:
         return [trial for trial in best if trial is not None]
 
     def _same_reg(self, method: str, n_neighbors: int, reg: float | None) -> float | None:
-        """For lle the reg of its first trials, to save trials; else that of this number of neighbours."""
+        """For lle `reg`, the value of its first trials, to save trials; else the value for this n_neighbors."""
         return reg if method == "lle" else self._reg(method, n_neighbors)
 
     def _usable(self, method: str, n_neighbors: int) -> bool:
@@ -183,7 +185,7 @@ class Search:
         return self.trials.run(method, n_neighbors, self.n_components, reg)
 
     def _best(self, others: list[Trial]) -> Trial | None:
-        """The trial of the config's method, or that of another one which is better by WORTH_ANOTHER_METHOD."""
+        """The trial of the config's method, or of another one whose score is higher by WORTH_ANOTHER_METHOD."""
         other = choose(others)
         if other is None or self.own is None or other.scores is None or self.own.scores is None:
             return other if self.own is None or self.own.scores is None else self.own
@@ -192,9 +194,9 @@ class Search:
         return other if difference.mean() > max(WORTH_ANOTHER_METHOD, half_width) else self.own
 
     def _reg(self, method: str, n_neighbors: int) -> float | None:
-        """A value of weights.reg as a run with auto would choose it; adds the trials of lle. None without reg.
+        """The weights.reg that a run with auto would choose; for lle it needs trials. None for methods without reg.
 
-        The number in the config is used if the rule is absolute, because reg then has the unit of the points.
+        If weights.rule is absolute, the number in the config is used, because reg then has the unit of the points.
         """
         if method not in METHODS_WITH_REG:
             return None

@@ -26,7 +26,7 @@ from ..kernels.quality.trustworthiness import mean_interval
 from ..kernels.trial_embedding import largest_component
 
 COMPARED_NEIGHBORS = 12
-"""Neighbours for the measures; the same for all trials, so that their values are comparable."""
+"""Number of neighbours that the measures compare; the same for all trials, so that their values are comparable."""
 
 JUDGED_POINTS = 500
 """Points at which a trial is measured: the standard error of the mean is then about 0.003."""
@@ -68,7 +68,7 @@ class Trial:
 
 
 class Trials:
-    """Embeds sampled points (s, d) and measures the result; `watch` is told what it does."""
+    """Embeds sampled points (s, d) and measures the result; calls `watch` with a text before each trial."""
 
     def __init__(
         self, points: Float64, labels: Float64 | None, config: Config, most_neighbors: int, watch: Callable[[str], None]

@@ -11,9 +11,9 @@ Config = Mapping[str, Any]
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 FLAT = ("ltsa", "hessian")
-"""Methods for which the coordinates of exactly flat data have the eigenvalue zero too."""
+"""Methods for which not only the constant vector, but also the coordinates of flat data have the eigenvalue zero."""
 LEAST_OF_DIMENSION = 6.5
-"""Above it the estimate of the dimension falls short of the dimension (Levina & Bickel 2004, section 4)."""
+"""Estimates above this are lower than the true dimension (Levina & Bickel 2004, section 4)."""
 
 
 def in_words(count: int) -> str:
@@ -31,9 +31,9 @@ def n_coordinates(metrics: Metrics) -> int:
 
 
 def dimensions_needed(metrics: Metrics, config: Config) -> int | None:
-    """eigensolver.n_components as the intrinsic dimension asks for it; None if there are enough coordinates.
+    """The eigensolver.n_components of the intrinsic dimension; None if there are as many coordinates already.
 
-    At most what the method allows for the config's n_neighbors, and the number of features.
+    It is at most the number of features, and at most what the method allows for the config's n_neighbors.
     """
     dimension, m = value_of(metrics, "intrinsic_dimension"), n_coordinates(metrics)
     if dimension is None or not m:
@@ -45,7 +45,7 @@ def dimensions_needed(metrics: Metrics, config: Config) -> int | None:
 
 
 def _most_coordinates(metrics: Metrics, config: Config) -> int:
-    """Coordinates that the config's neighbourhoods can give."""
+    """The largest n_components that the method allows for the config's neighbourhoods."""
     k = int((metrics.get("list_sizes") or {}).get("least") or config["neighbors"]["n_neighbors"])
     if config["method"] == "pca":
         return round(value_of(metrics, "intrinsic_dimension") or 0)
@@ -69,7 +69,7 @@ def too_few_coordinates(metrics: Metrics, config: Config) -> str:
 
 
 def other_reg(metrics: Metrics, config: Config) -> str:
-    """Advice about weights.reg; empty if the method does not use it, or the data have decided it."""
+    """Advice about weights.reg; empty if the method does not use it, or if it is auto already."""
     used = (metrics.get("reg") or {}).get("value")
     if used is None or config["weights"]["reg"] == "auto":
         return ""
@@ -87,7 +87,8 @@ def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> str:
 def more_links(metrics: Metrics, config: Config) -> str:
     """Advice to link every point with those that list it; empty unless closed classes of the graph were repaired.
 
-    Groups that are nearly closed then stand beside them. On other data the links make neighbourhoods worse.
+    Data with closed classes often have groups that are nearly closed. On other data the links make neighbourhoods
+    worse.
     """
     reverse = (config.get("neighbors") or {}).get("reverse")
     if config["method"] != "lle" or reverse != "auto" or not metrics.get("reverse_added"):
@@ -96,7 +97,7 @@ def more_links(metrics: Metrics, config: Config) -> str:
 
 
 def cure_of_clumps(metrics: Metrics, config: Config) -> str:
-    """What spreads a coordinate over more points: weights that noise does not decide, from more neighbours."""
+    """What spreads a coordinate over more points: more links, a larger reg or more neighbours."""
     if config["method"] in FLAT:
         return f"method: lle with weights.reg: auto is less sensitive to sparse regions than {config['method']}"
     if links := more_links(metrics, config):
@@ -124,7 +125,7 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> str:
 
 
 def cure_of_long_distances(metrics: Metrics, config: Config) -> str:
-    """A method that keeps more distances than LLE along long surfaces, if there is little noise; else empty."""
+    """Advice to use a method that keeps more distances than LLE; empty if noise asked for a large reg."""
     used = (metrics.get("reg") or {}).get("value")
     if config["method"] != "lle" or used is None or used >= WITHOUT_LOCAL_FIT:
         return ""

@@ -34,7 +34,7 @@ class ArrayInMemory:
 
 
 class StoreInMemory(Store):
-    """Arrays by block. As in a store on disk, a block that was never written is an error when it is read."""
+    """Arrays by block. As in a store on disk, reading a block that was never written raises CorruptChunk."""
 
     objects: MemoryObjects
 

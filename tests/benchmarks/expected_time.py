@@ -4,7 +4,7 @@
 
 Prints a line for each data set and stage: expected and measured seconds and their ratio. Processor seconds are compared
 because other programs hardly change them; the time of several workers is not measured here. A small search runs first:
-the laws do not count imports and the compilation of pynndescent.
+the formulas do not count imports and the compilation of pynndescent.
 """
 
 import argparse

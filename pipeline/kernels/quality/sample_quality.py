@@ -24,8 +24,8 @@ class Scores(NamedTuple):
     trustworthiness: Float64
     continuity: Float64
     kept: Float64
-    """Share of the nearest neighbours that are nearest in the embedding too, or in its ``unstretched`` image if there
-    more of them are."""
+    """Share of the nearest neighbours that are nearest in the embedding too, or in its ``unstretched`` image if the
+    mean share is larger there."""
     hit: Float64 | None
     """Share of the nearest neighbours in the embedding with the point's label; None without labels."""
 
