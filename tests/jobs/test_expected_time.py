@@ -98,13 +98,14 @@ def test_plan_shows_expected_seconds_until_the_run_is_finished(tmp_path, toy_sta
     assert json.loads(runner.invoke(commands.app, ["plan", str(path), "--json"]).stdout)["expected"] is None
 
 
+@pytest.mark.manual
 @pytest.mark.parametrize("name", SMALL_JOBS)
 def test_small_job_takes_the_expected_time_within_a_factor_of_two(name):
     times = total(compare(SMALL_JOBS[name]))
     assert times.expected / 2 <= times.measured <= 2 * times.expected
 
 
-@pytest.mark.slow
+@pytest.mark.manual
 @pytest.mark.parametrize("name", JOBS)
 def test_long_stages_take_the_expected_time_within_a_factor_of_two(name):
     warm_up()
