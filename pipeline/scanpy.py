@@ -77,7 +77,7 @@ def lle(
         with finished_run(points, sections) as (store, result):
             embedding = store.read_all(array_specs.EMBEDDING.name)
             component = store.read_all(array_specs.COMPONENT.name)
-    warn_of_embedding(result)
+    warn_of_embedding(result, sections_are_keywords=True)
     _write(adata, key_added, embedding, component, result.metrics)
     adata.uns[key_added]["params"] = {"use_rep": use_rep, **_plain(parameters)}
     if neighbors_key is not None:

@@ -104,7 +104,7 @@ def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.fl
     verbose = bool(parameters.pop("verbose", False))
     with finished_run(X, sections_of_keywords(parameters), verbose, labels, column_names(X)) as (store, result):
         embedding = store.read_all(array_specs.EMBEDDING.name)
-    warn_of_embedding(result)
+    warn_of_embedding(result, sections_are_keywords=True)
     return embedding
 
 
@@ -118,14 +118,17 @@ def sections_of_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
     return sections_of(values, config)
 
 
-def warn_of_embedding(result: RunResult) -> None:
-    """Issue each warning of a run's report as an EmbeddingWarning at the caller's caller, and one about any NaN row."""
+def warn_of_embedding(result: RunResult, sections_are_keywords: bool = False) -> None:
+    """Issue each warning of a run's report as an EmbeddingWarning at the caller's caller, and one about any NaN row.
+
+    `sections_are_keywords` as in `in_python`.
+    """
     sentences = list(result.metrics.get("warnings") or [])
     n_invalid, n_rows = (result.metrics.get("dropped") or {}).get("invalid", 0), result.metrics["n_input"]
     if 0 < n_invalid < DROPPED_SHARE * n_rows:  # too few for a warning of the report
         sentences.append(f"{n_invalid} of {n_rows} rows hold NaN or infinity; their coordinates are NaN")
     for sentence in sentences:
-        warnings.warn(in_python(sentence), EmbeddingWarning, stacklevel=3)
+        warnings.warn(in_python(sentence, sections_are_keywords), EmbeddingWarning, stacklevel=3)
 
 
 @contextlib.contextmanager

@@ -52,11 +52,15 @@ SUGGEST = "; `lle suggest` compares them"
 """The remark of a report about a command, which a Python session does not have."""
 
 
-def in_python(sentence: str) -> str:
+def in_python(sentence: str, sections_are_keywords: bool = False) -> str:
     """A sentence of a report with parameters of Python instead of config keys and commands.
+
+    `sections_are_keywords` is for `embed`, which takes a section of the config as a keyword; estimators have `config`.
 
     >>> in_python("set eigensolver.n_components: 4, a larger weights.reg, neighbors.reverse: 4 or method: pca")
     "set n_components=4, a larger reg, config={'neighbors': {'reverse': 4}} or method='pca'"
+    >>> in_python("set neighbors.reverse: 4", sections_are_keywords=True)
+    "set neighbors={'reverse': 4}"
     """
     names = {keys: name for name, keys in CONFIG_KEYS.items()}
 
@@ -67,6 +71,8 @@ def in_python(sentence: str) -> str:
         name = "method" if section is None else names.get((section, key))
         if name is not None:
             return name if value is None else f"{name}={value}"
+        if sections_are_keywords:
+            return f"{section}['{key}']" if value is None else f"{section}={{'{key}': {value}}}"
         return f"config['{section}']['{key}']" if value is None else f"config={{'{section}': {{'{key}': {value}}}}}"
 
     return CONFIG_WORDS.sub(spelled, sentence.replace(SUGGEST, ""))

@@ -66,7 +66,7 @@ class Pace:
         now = status["now"]
         if now is None:
             return []
-        if (now["stage"], now["step"]) != self._step:
+        if (now["stage"], now["step"]) != self._step or now["done"] < self._done:
             self._step, self._begun, self._done = (now["stage"], now["step"]), clock(), now["done"]
         fresh = now["done"] - self._done
         if not fresh:

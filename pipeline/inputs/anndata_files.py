@@ -82,9 +82,12 @@ def anndata_shapes(path: str) -> dict[str, tuple[int, ...]]:
     """The shapes of the dense matrices in obsm and of the columns of obs of the first file. Raises InputError."""
     file = _files(path)[0]
     with file.open() as group:
-        obs, obsm = group["obs"], group["obsm"]
-        index = obs.attrs.get("_index", "_index")
-        n_rows = obs[index].shape[0]
+        obs, obsm = group.get("obs"), group.get("obsm", {})
+        index = None if obs is None else obs.attrs.get("_index", "_index")
+        if not hasattr(obs, "keys") or index not in obs or not hasattr(obsm, "keys"):
+            raise InputError(f"{file.where}: expected AnnData with the tables obs and obsm, found HDF5 of another kind")
+        names = obs[index]
+        n_rows = (names["values"] if hasattr(names, "keys") else names).shape[0]
         matrices = {f"obsm/{name}": tuple(obsm[name].shape) for name in obsm if hasattr(obsm[name], "shape")}
         return matrices | {f"obs/{name}": (n_rows,) for name in obs if name != index}
 

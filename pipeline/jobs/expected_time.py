@@ -148,10 +148,12 @@ def find_neighbors(s: Sizes) -> Work:
     method = neighbor_method(s.config.neighbors.method, s.n, s.d)
     if s.config.neighbors.precomputed is not None:
         return Work(0.0, 1e-6 * s.n * s.k)
-    if method == "kdtree":
-        return Work(0.0, s.n * 2.8e-7 * (s.k + 1) * 1.6 ** (s.d - 3) * (s.n / 40_000) ** 0.3)
+    all_pairs = 1e-5 * s.n + s.n**2 * (4e-9 + 5e-11 * s.d)
+    if method == "kdtree":  # in many dimensions a tree is searched whole
+        in_tree = s.n * 2.8e-7 * (s.k + 1) * 1.6 ** (min(s.d, 40) - 3) * (s.n / 40_000) ** 0.3
+        return Work(0.0, min(in_tree, 20 * all_pairs))
     if method == "brute":
-        return Work(0.0, 1e-5 * s.n + s.n**2 * (4e-9 + 5e-11 * s.d))
+        return Work(0.0, all_pairs)
     groups_each = N_GROUPS_EACH if s.n > 1.5 * first_target(s.layout, s.k) else 1
     return Work(0.0, s.n * (2e-5 + 5e-8 * s.d) * groups_each)
 

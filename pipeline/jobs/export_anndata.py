@@ -58,7 +58,7 @@ def export_anndata(store: Store, out: str, into: str) -> int:
 
 
 def _name_in_obsm(into: str) -> str:
-    if not re.fullmatch(r"obsm/[^/]+", into):
+    if not re.fullmatch(r"obsm/[^/]+", into) or into.removeprefix("obsm/").removeprefix("X_") in {"", ".", ".."}:
         raise ConfigError(f"--into {into}: expected obsm/NAME, for instance {DEFAULT}")
     return into.removeprefix("obsm/")
 
@@ -87,10 +87,15 @@ def _opened(h5py: Any, partial: Path, path: Path) -> Any:
         if error.errno:
             raise
         raise ConfigError(f"{path}: expected an .h5ad file (HDF5), found something else; choose another name") from None
-    if path.exists() and "obs" not in file:
+    groups = [file[name] for name in ("obsm", "uns") if name in file]
+    if path.exists() and not (_is_table(file.get("obs")) and all(hasattr(group, "keys") for group in groups)):
         file.close()
         raise ConfigError(f"{path}: expected an .h5ad file with obs, found HDF5 of another kind; choose another name")
     return file
+
+
+def _is_table(obs: Any) -> bool:
+    return hasattr(obs, "keys") and obs.attrs.get("_index", "_index") in obs
 
 
 def _write(h5py: Any, file: Any, store: Store, name: str, out: str) -> int:
@@ -113,6 +118,7 @@ def _write(h5py: Any, file: Any, store: Store, name: str, out: str) -> int:
 def _rows_in_order_of(obs: Any, store: Store, out: str) -> npt.NDArray[np.int64]:
     """The row of the run for each row of the file."""
     names = obs[obs.attrs.get("_index", "_index")]
+    names = names["values"] if hasattr(names, "keys") else names  # an index of nullable strings is a group
     n_rows = store.array(array_specs.EMBEDDING.name).shape[0]
     if (ids := stored_ids(store)) is None:
         if names.shape[0] != n_rows:

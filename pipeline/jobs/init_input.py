@@ -72,6 +72,8 @@ def _of_arrays(detected: Detected) -> Proposal:
         key = {"npz": "key", "zarr": "array", "anndata": "obsm"}[kind]
         other_arrays = [array_name for array_name, shape in shapes.items() if len(shape) == 2 and array_name != name]
         keys[key] = (name.removeprefix("obsm/"), f"others: {listed(other_arrays)}" if other_arrays else "")
+    elif kind == "anndata":
+        keys["obsm"] = (None, "there is no matrix in obsm; null reads X")
     section = {key: value for key, (value, _) in keys.items()}
     source = open_section(parse_input(section, ()))
     if kind == "anndata":

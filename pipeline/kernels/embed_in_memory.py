@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ..core.errors import LleError
 from .eigensolver.solve import bottom_eigenpairs
 from .factors.cost_matrix import local_factor
 from .factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
@@ -123,7 +124,10 @@ def _neighborhoods(points: Float64, ids: Ids) -> Iterator[tuple[Ids, Ids]]:
 def _solve(
     factor: csr_array, n_components: int, method: str, null: Float64 | None = None, flat: bool = False
 ) -> Float64:
-    return bottom_eigenpairs(
+    solution = bottom_eigenpairs(
         factor, n_components, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=TOL,
         max_memory=MAX_BYTES, sigma=0.0, n_threads=1, initial=None, max_degrees=1, null=null, flat=flat,
-    ).vectors  # fmt: skip
+    )  # fmt: skip
+    if not solution.converged:
+        raise LleError(f"the eigenvectors could not be computed to a relative error of {TOL:g} in memory")
+    return solution.vectors

@@ -64,7 +64,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
                 "rule": config.weights.rule,
                 "blocks": blocks,
             },
-            version=2,
+            version=3,
         ),
         Runs(
             choose_reg_bytes(

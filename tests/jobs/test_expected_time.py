@@ -44,6 +44,14 @@ def test_no_stage_gets_faster_with_more_work(method, change):
     assert all(more[stage] >= 0.99 * less[stage] for stage in less)
 
 
+@pytest.mark.parametrize("d", [100, 784, 5000])
+def test_trees_in_many_dimensions_take_a_multiple_of_all_pairs(d):
+    tree, brute = (
+        expected(d=d, neighbors={"n_neighbors": 8, "method": name})["stages"] for name in ("kdtree", "brute")
+    )
+    assert brute["find_neighbors"] < tree["find_neighbors"] < 50 * brute["find_neighbors"]
+
+
 def test_workers_share_blocks_only():
     one, four, one_block = expected(), expected(workers=4), expected(workers=4, block=50_000)
     assert four["stages"]["find_neighbors"] < one["stages"]["find_neighbors"]

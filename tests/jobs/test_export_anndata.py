@@ -100,8 +100,16 @@ def test_wrong_places_are_refused(runs, tmp_path):
     (tmp_path / "text.h5ad").write_text("no HDF5")
     with h5py.File(tmp_path / "other.h5ad", "w") as file:
         file.create_dataset("data", data=[1])
+    with h5py.File(tmp_path / "table.h5ad", "w") as file:
+        file.create_dataset("obs", data=np.zeros(N, [("age", "f8")]))
+    with h5py.File(write_h5ad(tmp_path / "matrix.h5ad", IDS), "a") as file:
+        file.create_dataset("obsm", data=[1])
     store = runs["order"]
     for arguments, message in (
+        ((tmp_path / "table.h5ad",), "HDF5 of another kind"),
+        ((tmp_path / "matrix.h5ad",), "HDF5 of another kind"),
+        ((tmp_path / "y.h5ad", "--into", "obsm/X_"), "expected obsm/NAME"),
+        ((tmp_path / "y.h5ad", "--into", "obsm/.."), "expected obsm/NAME"),
         ((tmp_path / "text.h5ad",), "found something else"),
         ((tmp_path / "other.h5ad",), "HDF5 of another kind"),
         ((tmp_path / "none" / "y.h5ad",), "existing folder"),

@@ -110,6 +110,11 @@ class TestArrays:
         section = config_of(tmp_path, str(tmp_path / "d.npz")).input
         assert (section.key, section.labels) == ("points", "y")
 
+    def test_line_breaks_in_names_of_other_arrays_stay_in_the_comment(self, tmp_path):
+        np.savez(tmp_path / "d.npz", **{"points": X, "b\nmethod: pca": X[:9]})
+        config = config_of(tmp_path, str(tmp_path / "d.npz"))
+        assert (config.input.key, config.method) == ("points", "lle")
+
     @pytest.mark.parametrize("zarr_format", [2, 3])
     def test_zarr_group(self, tmp_path, zarr_format):
         path = write_group(tmp_path / "no_suffix", X, CLASSES, zarr_format)

@@ -6,6 +6,7 @@ from scipy.linalg import subspace_angles
 
 from pipeline.api.embed import finished_run
 from pipeline.config.neighbors import reverse_neighbors
+from pipeline.core.errors import LleError
 from pipeline.kernels.embed_in_memory import embed_in_memory, repaired_lists
 from pipeline.kernels.neighbors.knn import exact_neighbors
 from tests.support.points import swiss_roll
@@ -38,3 +39,12 @@ def test_coordinates_span_those_of_a_run(points, method):
     assert found.shape == (N, M)
     centered = found - found.mean(axis=0)
     assert np.sin(subspace_angles(centered, expected - expected.mean(axis=0))).max() < 1e-2
+
+
+def test_eigenvectors_that_did_not_converge_are_an_error():
+    """ltsa of an exact plane has more null vectors than coordinates."""
+    rng = np.random.default_rng(72)
+    plane, every = rng.random((N, 2)) @ rng.normal(size=(2, 5)), np.arange(N)
+    ids = exact_neighbors(plane, every, plane, every, 20).ids
+    with pytest.raises(LleError, match="could not be computed"):
+        embed_in_memory("ltsa", plane, ids, 2, 1e-3, "trace")

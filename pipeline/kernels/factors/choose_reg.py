@@ -155,10 +155,10 @@ def same_neighborhoods(local: RegChoice, sample: RegChoice) -> bool:
 
 
 def sufficient_quality(local: RegChoice) -> float:
-    """The trustworthiness at which ``choose_by_trial`` takes a value of TRIAL_REGS whatever the larger ones have.
+    """The trustworthiness at which larger values of TRIAL_REGS are not tried.
 
-    It is at most 1, so a value within SURFACE_LOSS of 1 is within SURFACE_LOSS of the best. With much noise all values
-    are needed.
+    Below NOISY_NOISE it is 1 - SURFACE_LOSS: no larger value can be better by more than SURFACE_LOSS. With more noise
+    all values are tried.
     """
     return 1 - SURFACE_LOSS if local.noise < NOISY_NOISE else np.inf
 

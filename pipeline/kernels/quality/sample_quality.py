@@ -78,7 +78,8 @@ class SampleQuality:
         self.judged: Ids = np.arange(0, self.n_points, -(-self.n_points // n_judged))
         self.k = max(1, min(k, (self.n_points - 1) // 2))
         self.labels = labels
-        squared = self._squared_distances(points)
+        largest = np.abs(points).max(initial=0.0)  # squares of very small coordinates would underflow
+        squared = self._squared_distances(points / largest if largest > 0 else points)
         order = np.argsort(squared, axis=1, kind="stable")
         self._near: Ids = order[:, : self.k]
         self._distances = np.sqrt(np.maximum(np.take_along_axis(squared, self._near, axis=1), 0.0))

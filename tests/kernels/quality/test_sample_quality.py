@@ -26,6 +26,13 @@ def test_trustworthiness_and_continuity_equal_scikit_learns(points, quality):
     assert scores.continuity.mean() == pytest.approx(trustworthiness(points[:, :2], points, n_neighbors=K))
 
 
+@pytest.mark.parametrize("scale", [1e-160, 1e150])
+def test_scale_of_the_points_changes_no_score(points, quality, scale):
+    scores = SampleQuality(scale * points, None, K, 200).measure(points[:, :2])
+    for scaled, plain in zip(scores[:3], quality.measure(points[:, :2])[:3], strict=True):
+        np.testing.assert_allclose(scaled, plain)
+
+
 def test_judged_points_have_the_scores_of_all_points(points, quality):
     few = SampleQuality(points, None, K, 50).measure(points[:, :3])
     for some, every in zip(few[:2], quality.measure(points[:, :3])[:2], strict=True):
