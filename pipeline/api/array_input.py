@@ -31,7 +31,7 @@ def is_dask(X: Any) -> bool:
 
 def is_zarr(X: Any) -> bool:
     """Whether X is a Zarr array."""
-    return "zarr" in sys.modules and isinstance(X, sys.modules["zarr"].Array)
+    return isinstance(X, getattr(sys.modules.get("zarr"), "Array", ()))  # another thread may be importing it
 
 
 def is_chunked(X: Any) -> bool:

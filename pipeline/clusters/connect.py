@@ -2,6 +2,7 @@
 
 import contextlib
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,30 @@ def connect(cluster: Section) -> Iterator[Client | None]:
 @contextlib.contextmanager
 def _serial(cluster: Cluster) -> Iterator[None]:
     require_shared_memory(0)
-    with dask.config.set(scheduler="synchronous"):
+    with _SYNCHRONOUS:
         yield None
+
+
+class _Synchronous:
+    """Dask's synchronous scheduler, for the whole process; the last of several overlapping runs resets it."""
+
+    def __init__(self) -> None:
+        self._lock, self._n_runs = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._n_runs:
+                self._setting = dask.config.set(scheduler="synchronous")
+            self._n_runs += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_runs -= 1
+            if not self._n_runs:
+                self._setting.__exit__(*error)
+
+
+_SYNCHRONOUS = _Synchronous()
 
 
 @contextlib.contextmanager
