@@ -4,8 +4,8 @@ In Python: `LocallyLinearEmbedding` (scikit-learn's interface), `embed` (one cal
 run), `plot` (an embedding on matplotlib axes).
 Each is imported on first use, so that `import lle` and the command load only what they need.
 
-The name of the package is `lle`. Imports inside it are relative, so a user's own pipeline.py cannot take their place.
-`import pipeline` gives the same modules.
+The name of the package is `lle`. `import pipeline` gives the same modules. Imports inside the package are relative, so
+they never load a file pipeline.py of the user.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Locally linear embedding of an AnnData object, after the conventions of scanpy's tools: `lle.scanpy.lle(adata)`.
 
-Neither scanpy nor anndata is imported: the object brings what is needed.
+The module imports neither scanpy nor anndata: it uses only the attributes of the object.
 """
 
 import tempfile
@@ -99,7 +99,7 @@ def _write(
 
 
 def _representation(adata: Any, use_rep: str) -> Any:
-    """The matrix to embed. Raises ValueError that names what there is."""
+    """The matrix to embed. Raises ValueError that lists the matrices of the object."""
     if use_rep == "X":
         if adata.X is None:
             raise ValueError("use_rep: 'X' is empty; choose a matrix of adata.obsm")
@@ -112,7 +112,7 @@ def _representation(adata: Any, use_rep: str) -> Any:
 
 
 def _graph(adata: Any, neighbors_key: str) -> Any:
-    """The distances of the stored neighbours. Raises ValueError that names what there is."""
+    """The distances of the stored neighbours. Raises ValueError that lists the graphs of the object."""
     if neighbors_key not in adata.uns:
         raise ValueError(f"neighbors_key: adata.uns has no {neighbors_key!r}; run scanpy.pp.neighbors(adata) first")
     name = adata.uns[neighbors_key].get("distances_key", "distances")
@@ -130,6 +130,6 @@ def _padded(graph: Any) -> npt.NDArray[np.int64]:
 
 
 def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as .h5ad files can hold them."""
+    """Parameters of types that .h5ad files can store; others as text."""
     return {name: value if isinstance(value, int | float | str | bool) else str(value)
             for name, value in parameters.items()}  # fmt: skip

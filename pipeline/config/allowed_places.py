@@ -19,7 +19,7 @@ PLACES = {
 LABELS = {"input.labels", "neighbors.k_per_point"}
 FILES = {"npy", "idx"}  # input kinds with a separate file of labels; other kinds name an array, a key or a column
 PREVIOUS = ("embedding.align", "previous")  # the previous embedding in output.store, not a path
-FILLED_IN = "execution.cluster.local_directory"  # the shell of a node expands its variables, so they cannot be checked
+EXPANDED_LATER = "execution.cluster.local_directory"  # with variables of a node's shell: unknown here
 COMMANDS = {  # keys whose values run as code, or that let another process run code
     "execution.cluster.address": "a scheduler may run code in this process and on its workers",
     "execution.cluster.prologue": "its lines are shell commands",
@@ -41,7 +41,7 @@ def check_places(config: dict[str, Any]) -> None:
             raise ConfigError(
                 f"{key}: not allowed in a config while {VARIABLE} is set: {COMMANDS[key]}. Remove the key"
             )
-        if key == FILLED_IN and "$" in value:
+        if key == EXPANDED_LATER and "$" in value:
             raise ConfigError(f"{key}: {value}: no variables allowed while {VARIABLE} is set: write the folder itself")
         is_name = (key in LABELS and config["input"]["kind"] not in FILES) or (key, value) == PREVIOUS
         if key not in PLACES or is_name:

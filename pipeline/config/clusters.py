@@ -53,12 +53,12 @@ def parse_address(value: str) -> str:
     return value
 
 
-def parse_folder(value: str, pattern: str = SCRIPT_FOLDER, besides: str = "") -> str:
+def parse_folder(value: str, pattern: str = SCRIPT_FOLDER, also_allowed: str = "") -> str:
     """Check a folder that is written into the job script."""
     if re.fullmatch(pattern, value) is None:
         raise ValueError(
-            f"expected a folder of letters, digits and . _ - , : @ + = /{besides} only, without spaces: it is written "
-            f"unquoted into the job script"
+            f"expected a folder of letters, digits and . _ - , : @ + = /{also_allowed} only, without spaces: it is "
+            f"written unquoted into the job script"
         )
     return value
 
@@ -115,10 +115,17 @@ class KubernetesCluster(Model):
     kind: Literal["kubernetes"] = Field(description="pods of a DaskCluster that the driver makes and deletes")
     workers: Int = Field(4, gt=0, description="worker pods")
     memory: Size = Field("auto", description="request and limit of a worker's pod; auto: from its template")
-    high_memory: Size = Field("auto", description="of the pod for whole-data steps, including the eigensolve")
-    name: str = Field("auto", max_length=53, pattern=DNS_LABEL, description="auto: the Job's, by LLE_CLUSTER_NAME")
-    namespace: str = Field("auto", pattern=DNS_LABEL, description="auto: the driver's own")
-    templates: str = Field("lle", pattern=DNS_LABEL, description="PodTemplates NAME-scheduler, -worker and -memory")
+    high_memory: Size = Field(
+        "auto", description="request and limit of the pod for whole-data steps, including the eigensolve"
+    )
+    name: str = Field(
+        "auto", max_length=53, pattern=DNS_LABEL, description="name of the DaskCluster; auto: that of the Job, which "
+        "k8s/ puts into LLE_CLUSTER_NAME",
+    )  # fmt: skip
+    namespace: str = Field("auto", pattern=DNS_LABEL, description="its namespace; auto: that of the driver")
+    templates: str = Field(
+        "lle", pattern=DNS_LABEL, description="NAME of the PodTemplates NAME-scheduler, NAME-worker and NAME-memory"
+    )
     idle_timeout: Seconds = Field(1800, description="the operator deletes a cluster that is idle for this long")
     start_timeout: Seconds = Field(900, description="longest wait for the scheduler and the first workers")
 
@@ -128,11 +135,11 @@ class SlurmCluster(Model):
 
     kind: Literal["slurm"] = Field(description="worker jobs that the driver submits")
     workers: Int = Field(4, gt=0, description="workers in all")
-    memory: Size = Field(4 * 2**30, description="of each worker")
+    memory: Size = Field(4 * 2**30, description="memory of each worker")
     workers_per_job: Int = Field(1, gt=0, description="workers that share a job")
     partition: str | None = Field(None, pattern=SCRIPT_NAME, description="partition of the worker jobs")
     account: str | None = Field(None, pattern=SCRIPT_NAME, description="account that pays for the worker jobs")
-    walltime: Seconds = Field(4 * 3600, description="of a worker's job; when it ends, a new job replaces it")
+    walltime: Seconds = Field(4 * 3600, description="time limit of a worker job; when it ends, a new job replaces it")
     interface: str | None = Field(None, pattern=SCRIPT_NAME, description="network between the nodes, for instance ib0")
     directives: tuple[str, ...] = Field((), description="more options of sbatch, for instance --constraint=avx512")
     prologue: tuple[str, ...] = Field((), description="shell lines that run before a worker starts")
@@ -152,7 +159,7 @@ class SlurmCluster(Model):
 
 
 def kind_of(section: Any) -> str:
-    """The tag of the model for a section; kind defaults to local."""
+    """The tag of the model that a section belongs to; kind defaults to local."""
     kind = section.get("kind", "local") if isinstance(section, dict) else getattr(section, "kind", "local")
     return kind if kind in ("kubernetes", "slurm") else "dask"  # a tuple: kind may be unhashable
 

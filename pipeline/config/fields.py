@@ -47,7 +47,7 @@ Float = Annotated[float, Strict()]
 
 
 def _exact(value: Any) -> Any:
-    """12.0 and NumPy's integers as int, which strict mode refuses; other values unchanged."""
+    """12.0 and NumPy's integers as int, because strict mode refuses them; other values unchanged."""
     if isinstance(value, list | tuple):
         return [_exact(part) for part in value]
     is_integer = isinstance(value, float) and value.is_integer() and abs(value) < 2**53

@@ -9,10 +9,10 @@ from .fields import Float, Int, Model
 PATHS = "a path, a pattern such as rows/*.parquet, or a URL; files are taken in the order of their names"
 MAX_POINTS = 10**10
 COLUMN_NUMBERS = "numbers of the columns to take, counted from 0; null: all"
-COLUMN_NAMES = "names of the columns to take; null: all numbers but label and id"
+COLUMN_NAMES = "names of the columns to take; null: all numeric columns except label and id"
 
 ID_COLUMN = (
-    "column of whole numbers or text that names each row; it is no feature, and exports and the explorer show it"
+    "column of whole numbers or text that identifies each row; it is not a feature; exports and the explorer have it"
 )
 
 
@@ -21,8 +21,8 @@ class AnyInput(Model):
 
     where: StrictInt | StrictFloat | str | None = Field(None, description="keep only the rows with this label")
     fit_sample: Int | None = Field(
-        None, gt=0, description="compute the embedding of so many rows, evenly spread, and place the other rows among "
-        "them; null: all rows are computed together",
+        None, gt=0, description="number of rows, evenly spread, whose embedding is computed; the other rows are placed "
+        "among them; null: all rows are embedded together",
     )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ class AnnDataInput(AnyInput):
     path: str = Field(description=PATHS)
     obsm: str | None = Field("X_pca", min_length=1, description="matrix of obsm; null: X, which must be dense")
     label: str | None = Field(None, validation_alias=_LABEL, description="column of obs that colours the picture")
-    id: str | None = Field(None, description="obs_names, or a column of obs: it names each row in every result")
+    id: str | None = Field(None, description="obs_names, or a column of obs; it identifies each row in every result")
 
 
 Input = Annotated[

@@ -49,7 +49,7 @@ class Weights(Model):
     )  # fmt: skip
     edges: Literal["heat", "binary"] = Field("heat", description="laplacian: weights exp(-distance^2 / t), or 1")
     t: Annotated[Float, Field(gt=0)] | Literal["auto"] = Field(
-        "auto", description="of the heat kernel, in squared input units; auto: the mean squared distance of neighbours"
+        "auto", description="t of the heat kernel, in squared input units; auto: mean squared distance of neighbours"
     )
 
     @model_validator(mode="after")
@@ -65,8 +65,8 @@ class Weights(Model):
 class Graph(Model):
     components: Literal["separate", "connect", "largest", "error"] = Field(
         "separate",
-        description="embed each connected component by itself, all together after their shortest links were added to "
-        "the graph, only the largest, or refuse more than one",
+        description="separate: embed each connected component by itself; connect: join the components by their "
+        "shortest links and embed all rows together; largest: embed only the largest; error: refuse several components",
     )
     min_component: Annotated[Int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
@@ -83,13 +83,13 @@ class Eigensolver(Model):
         "alias); auto: by predicted work and memory",
     )
     tol: Float = Field(1.0e-8, gt=0, description="relative residual at which an eigenpair counts as converged")
-    max_memory: Size = Field("auto", description="bound on the eigensolve; auto: 80 % of what is free")
+    max_memory: Size = Field("auto", description="memory that the eigensolve may use; auto: 80 % of what is free")
     sigma: Float = Field(0.0, description="shift_invert: the shift; 0 takes the Cholesky factor of M itself")
     max_degrees: Int = Field(
         20_000, ge=1, description="polynomial: maximum number of products of M with one block of vectors. If it is "
         "raised, the next run continues",
     )  # fmt: skip
-    distributed: bool = Field(False, description="polynomial's products on the workers instead of in the driver")
+    distributed: bool = Field(False, description="polynomial: compute products on the workers, not in the driver")
 
     @property
     def route(self) -> str:

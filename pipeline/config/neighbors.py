@@ -35,8 +35,8 @@ class Neighbors(Model):
     n_neighbors: Int = Field(12, ge=2, description="neighbours of each point, without the point itself")
     reverse: Annotated[Int, Field(ge=0)] | Literal["auto"] = Field(
         "auto",
-        description="most reverse neighbours that are added to a list, of every point; auto: 4 for the members of "
-        "small closed classes where these matter to the method, otherwise 0",
+        description="maximum number of reverse neighbours that are added to the list of every point; auto: 4 for "
+        "members of small closed classes if the method is sensitive to these, otherwise 0",
     )
     min_recall: Float = Field(0.9, ge=0, le=1, description="bound on the measured recall; below it the exit code is 3")
     seed: Int = Field(0, ge=0, lt=2**32, description="seed of the cells and of pynndescent")
@@ -97,11 +97,11 @@ def least_neighbors(method: str, n_components: int) -> int:
 
 
 def reverse_neighbors(reverse: int | str, method: str, n_components: int, fewest: int) -> int | None:
-    """Reverse neighbours of each point for `neighbors.reverse`; None: only for closed classes, where these matter.
+    """Reverse neighbours of each point for `neighbors.reverse`; None: only for members of small closed classes.
 
-    They matter if a point can have a single row of F. Such a point outside all closed classes can take values from any
-    class, so M has one null vector for each class. With more rows M has one null vector for each component
-    (tests/stages/test_null_spaces.py).
+    A method is sensitive to closed classes if a point can have a single row of F. Such a point outside all closed
+    classes can take values from any class, so M has one null vector for each class. With more rows M has one null
+    vector for each component (tests/stages/test_null_spaces.py).
 
     Args:
         reverse: the value in the config, auto or a number.

@@ -12,7 +12,7 @@ from ..core.errors import ConfigError
 MERGE = "tag:yaml.org,2002:merge"
 MAX_BYTES = 2**22  # of a file: PyYAML takes 300 times the memory of a text of short values
 MAX_DEPTH = 50  # maximum levels of nesting; a config has five
-MAX_VALUES = 100_000  # in a file, each alias counted with all that it stands for
+MAX_VALUES = 100_000  # in a file, each alias counted with the values that it refers to
 MAX_BITS = 128  # of a whole number
 PLAIN = re.compile(r"[A-Za-z_./][\w./-]*", re.ASCII)  # texts that may stand without quotes, also in lists
 FORBIDDEN = re.compile("[\0\ud800-\udfff]")  # no path and no message can hold them
@@ -23,7 +23,7 @@ class DuplicateKey(yaml.YAMLError):
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, with errors for duplicate keys, numbers and characters that nothing can use."""
+    """The safe loader, with errors for duplicate keys, for huge integers and for forbidden characters."""
 
     depth = n_values = 0
 
@@ -92,20 +92,20 @@ def parse(text: str) -> Any:
         _check_size(node, {}, set())
         return loader.construct_document(node)
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
-        raise yaml.YAMLError(f"a value does not have the form that its tag (!!...) says ({error})") from None
+        raise yaml.YAMLError(f"a value does not have the form of its tag (!!...): {error}") from None
     finally:
         loader.dispose()
 
 
 def _check_size(node: yaml.Node, sizes: dict[int, tuple[int, int]], parents: set[int]) -> tuple[int, int]:
-    """(values, levels) of a node, each alias counted with what it stands for.
+    """(values, levels) of a node, each alias counted with the values that it refers to.
 
-    Raises yaml.YAMLError beyond the limits and for an alias inside of what it names.
+    Raises yaml.YAMLError beyond the limits and for an alias that refers to a value around it.
     """
     if id(node) in sizes:
         return sizes[id(node)]
     if id(node) in parents:
-        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: an alias inside of what it names; write the value out")
+        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: an alias refers to a value around it; write it out")
     values, levels = 1, 0
     if isinstance(node, yaml.CollectionNode):
         children = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
@@ -114,8 +114,8 @@ def _check_size(node: yaml.Node, sizes: dict[int, tuple[int, int]], parents: set
             values, levels = values + child_values, max(levels, child_levels)
     if values > MAX_VALUES or levels + 1 > MAX_DEPTH:
         raise yaml.YAMLError(
-            f"more than {MAX_VALUES} values or {MAX_DEPTH} levels, each alias counted with what it stands for; write "
-            f"fewer aliases"
+            f"more than {MAX_VALUES} values or {MAX_DEPTH} levels, each alias counted with the values that it refers "
+            f"to; write fewer aliases"
         )
     sizes[id(node)] = values, levels + 1
     return sizes[id(node)]

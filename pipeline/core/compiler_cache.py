@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def ensure_compiler_cache() -> None:
-    """Set NUMBA_CACHE_DIR to a private folder, deleted at exit, if numba would find none and refuse to be imported.
+    """Set NUMBA_CACHE_DIR to a private folder, deleted at exit, if numba has no writable folder: its import would fail.
 
     Called before numba is imported; worker processes inherit the variable. The folder has a random name because numba
-    unpickles what it finds there.
+    unpickles the files in it.
     """
     if "NUMBA_CACHE_DIR" in os.environ or os.access(Path(__file__).parents[1], os.W_OK) or _writable(_user_cache()):
         return

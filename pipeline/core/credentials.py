@@ -24,7 +24,7 @@ SECRET_TEXT = {
         r"[?&](X-(Amz|Goog)-(Signature|Credential|Security-Token)|Signature|sig|access_token)=", re.IGNORECASE
     ),
 }  # fmt: skip
-# These begin at fixed places and never go back over what they have read: the time is linear in the text.
+# These patterns start at fixed positions and never backtrack, so the time is linear in the length of the text.
 ASSIGNED_WORD = re.compile(r"(?<!\w)(\w++)\s*+=\s*+[^\s$]")
 ASSIGNED_SECRET = re.compile(r"secret|passw(or)?d|token|(access|account|api)_?key", re.IGNORECASE)
 USER_OF_URL = re.compile(r"://([^/?#\s]*)@")
@@ -36,7 +36,7 @@ HIDDEN = "***"
 
 
 def find_secret(text: str, values: Collection[str] | None = None) -> str | None:
-    """The kind of secret that a text holds, or None. `values` are those of secret variables, None: read them now."""
+    """The kind of secret in a text, or None. `values`: those of secret environment variables; None: read them now."""
     for kind, pattern in SECRET_TEXT.items():
         if pattern.search(text):
             return kind

@@ -24,7 +24,7 @@ class LleError(Exception):
 
 
 def shortened(text: str) -> str:
-    """A text whose words of more than 400 characters, such as long paths, keep their first 200.
+    """The text, with each word of more than 400 characters, such as a long path, cut to its first 200.
 
     >>> shortened("a" * 1000 + " b")[195:]
     'aaaaa... (1000 characters) b'

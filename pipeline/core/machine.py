@@ -47,7 +47,7 @@ def available_memory() -> int:
 
 
 def total_memory() -> int:
-    """Bytes that this process and others on its machine, in its container or in its job may use in all."""
+    """The memory in bytes of the machine, or the limit of the container or the SLURM job if it is lower."""
     limits = [limit for folder in _cgroups() for limit, _ in _memory_of_cgroup(folder)]
     job = [_slurm_job_mib() * 2**20] if _slurm_job_mib() else []
     return min([int(psutil.virtual_memory().total), *limits, *job])
@@ -161,7 +161,8 @@ def status_bytes(key: str) -> int:
 def reproducible_environment() -> dict[str, str]:
     """Variables that a process must have set before MKL loads so that equal inputs give equal bytes.
 
-    ``AUTO,STRICT`` keeps the kernels of the processor and makes them blind to memory alignment; on 1 M points it cost
-    nothing measurable, where ``COMPATIBLE`` tripled the factorization. Equal bytes hold between processors of one kind.
+    With ``AUTO,STRICT`` MKL uses the kernels for this kind of processor, and results do not depend on the alignment of
+    memory. On 1 M points it took no measurable time; ``COMPATIBLE`` tripled the time of the factorization. Bytes are
+    equal only between processors of the same kind.
     """
     return {"MKL_CBWR": "AUTO,STRICT"}

@@ -1,4 +1,4 @@
-"""Project new points on the principal components of a set of points, given only the points and their scores."""
+"""Project new points onto the principal components of a set of points, given only the points and their scores."""
 
 import numpy as np
 import numpy.typing as npt

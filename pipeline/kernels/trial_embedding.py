@@ -1,7 +1,7 @@
 """Choose `reg` by trial: a sample of the points is embedded with several values, and the best one is taken.
 
-The variances of neighbourhoods (``factors.choose_reg``) show how much noise there is, but not how much an embedding
-suffers from it: a noisy sphere needs a larger `reg` than a Swiss roll with the same noise. Daza-Santacoloma et al. 2010
+The variances of neighbourhoods (``factors.choose_reg``) measure the noise, but not its effect on an embedding: a noisy
+sphere needs a larger `reg` than a Swiss roll with the same noise. Daza-Santacoloma et al. 2010
 (Neurocomputing 73) choose `reg` by the quality of the result as well. A sample has larger neighbourhoods than all
 points, so the trial counts only if its neighbourhoods have the same noise.
 """
@@ -40,7 +40,7 @@ TRIAL_WORK = 4 * 10**9
 """Bound on n^2 d, the work of the exact search among n points with d features."""
 
 LEAST_POINTS = 100
-"""A smaller trial shows nothing: no trial is made."""
+"""With fewer points no trial is made, because its result would be too uncertain."""
 
 Float64 = npt.NDArray[np.float64]
 
@@ -55,7 +55,7 @@ def trial_points(n_features: int) -> int:
 
 
 def reg_by_trial(points: Float64, local: RegChoice, k: int, n_components: int, rule: str) -> RegChoice:
-    """`reg` for all points by a trial with a sample (n, d) of them, or `local` if the trial cannot show it.
+    """`reg` for all points by a trial with a sample (n, d) of them, or `local` if the trial does not represent them.
 
     Args:
         points: (n, d) sampled points, at most ``trial_points``.

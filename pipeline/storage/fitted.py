@@ -1,4 +1,4 @@
-"""Where the fit of a run lies: with input.fit_sample in a group of its own inside the store."""
+"""The store of the fitted points of a run: with input.fit_sample it is a group inside the store of the run."""
 
 from .store import Store
 

@@ -52,7 +52,7 @@ def identify(objects: Objects) -> Place:
 
 
 def _attributes(document: bytes) -> dict[str, Any] | None:
-    """The attributes in a zarr.json; None if it is no group's."""
+    """The attributes in a zarr.json; None if it does not describe a group."""
     try:
         content = json.loads(document)
     except (ValueError, RecursionError):
@@ -66,7 +66,7 @@ def has_versions(objects: Objects) -> bool:
 
 
 def is_id(version: str) -> bool:
-    """Whether a folder name has the form of a version id: a time and four hex digits. Other folders are not ours.
+    """Whether a folder name has the form of a version id: a time and four hex digits. Other folders are left alone.
 
     >>> is_id("20260102T030405Z-9f3e"), is_id("../other"), is_id("notes"), is_id("")
     (True, False, False, False)

@@ -1,4 +1,4 @@
-"""Shapes of the JSON records of a store. A record of another shape is damaged and is read as if it were not there."""
+"""Shapes of the JSON records of a store. A record of another shape is damaged and is treated as missing."""
 
 import json
 import zlib
@@ -46,9 +46,9 @@ def with_checksums(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def are_as_written(attributes: dict[str, Any]) -> bool:
-    """Whether all attributes that the program wrote are there unchanged; True for those of a release without checksums.
+    """Whether all attributes that the program wrote are there unchanged; True for a store without such checksums.
 
-    Attributes that others added do not count.
+    Attributes that others added are not checked.
     """
     checked = attributes.get(CHECKED, {})
     return isinstance(checked, dict) and all(

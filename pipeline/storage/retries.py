@@ -23,7 +23,7 @@ REFUSED = re.compile(r"status(?: code)?:? 4(?!08|29)\d\d\b")  # by the service, 
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Whether an object store's client raised it, for a reason that may be gone when the request is repeated."""
+    """Whether an object store's client raised the error, and the same request may succeed later."""
     explanation = explain_remote(error)
     return explanation is not None and not explanation.is_final and not REFUSED.search(str(error))
 

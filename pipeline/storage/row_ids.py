@@ -1,4 +1,4 @@
-"""The ids of input rows: text in one bundle for each block of rows, as the bytes of all ids and where each one ends."""
+"""The ids of input rows, as text: one bundle for each block of rows, with the bytes of all ids and the end of each."""
 
 from typing import Any
 

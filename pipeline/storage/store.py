@@ -107,7 +107,7 @@ class Store(Bundles):
         return place.kind
 
     def create_group(self, attributes: dict[str, Any]) -> None:
-        """Create the group if it is not there and set its attributes, in one write: it is never there without them."""
+        """Create the group if it does not exist and set its attributes, in one write: no group is without them."""
         exists = self.objects.exists("zarr.json")
         earlier = self.attributes() if exists and self._kind() == "run" else {}
         merged = with_checksums({**earlier, FORMAT: FORMAT_VERSION, **attributes})
@@ -175,13 +175,13 @@ class Store(Bundles):
         self._create_node(spec.name, create)
 
     def _create_node(self, name: str, create: Callable[[], Any]) -> None:
-        """Create an array or a group. If zarr cannot read the metadata of a group above it, they are written anew."""
+        """Create an array or a group. If zarr cannot read the metadata of a group above it, write these again."""
         where = f"{self.url}/{name}"
         try:
             persist(create, where)
         except StoreError:
             raise
-        except Exception as error:  # zarr has no one error for damaged metadata
+        except Exception as error:  # zarr raises errors of many types for damaged metadata
             parts = name.split("/")[:-1]
             above = ["/".join(parts[: depth + 1]) + "/zarr.json" for depth in range(len(parts))]
             damaged = [path for path in above if self.get_record(path, {"node_type": str, "attributes": {}}) != GROUP]
@@ -204,7 +204,7 @@ class Store(Bundles):
             array = zarr.open_array(self._zarr_store(), path=name, mode="r+", zarr_format=3)
         except (zarr.errors.ArrayNotFoundError, FileNotFoundError):
             raise StoreError(f"{self.url}: has no array '{name}' yet (`lle status` shows the progress)") from None
-        except Exception as error:  # zarr has no one error for metadata of a wrong shape
+        except Exception as error:  # zarr raises errors of many types for metadata of a wrong shape
             if isinstance(error, OSError) or explain_remote(error) is not None:
                 raise
             raise CorruptChunk(name, "zarr.json", f"{type(error).__name__}: {error}") from None
@@ -338,7 +338,7 @@ def read_elsewhere(store: Store) -> Iterator[None]:
 
 
 def _compressors(kind: str) -> list[Any]:
-    """Ids and counts compress, measured numbers hardly. The checksum is last: it covers the stored bytes."""
+    """Ids and counts are compressed; floating-point numbers hardly shrink. The checksum covers the stored bytes."""
     packed = [zarr.codecs.BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")] if kind == "index" else []
     return [*packed, zarr.codecs.Crc32cCodec()]
 

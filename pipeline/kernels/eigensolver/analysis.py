@@ -1,7 +1,7 @@
 """The symbolic analysis of a factorization: its size and its order of elimination, so that it need not be repeated.
 
-The order is the result of the nested dissection, most of the time of an analysis. PARDISO with a given order repeats
-only the cheap part of the analysis, and gives the same bytes as with the order that it finds itself.
+Nested dissection computes the order, which takes most of the time of an analysis. With a given order PARDISO repeats
+only the cheap part of the analysis, and gives the same bytes as with an order that it has computed.
 """
 
 import hashlib
@@ -38,13 +38,13 @@ class Analyses(Protocol):
 
 
 class NoAnalyses:
-    """Keeps nothing."""
+    """No analysis is stored."""
 
     def load(self, key: str) -> Analysis | None:
         return None
 
     def keep(self, key: str, analysis: Analysis) -> None:
-        """Nothing is kept."""
+        """Does nothing."""
 
 
 NO_ANALYSES = NoAnalyses()

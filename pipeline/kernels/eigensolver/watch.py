@@ -1,4 +1,4 @@
-"""What a method for the eigenpairs tells while it works: its products, the worst residual, and the seconds left."""
+"""Progress of an eigensolver method: its products, the worst residual, and the seconds left."""
 
 import math
 import time
@@ -20,7 +20,7 @@ class SolverProgress(NamedTuple):
 
     method: str
     phase: str
-    """What it does now, with the size of the problem."""
+    """The current work, with the size of the problem."""
     n_products: int
     """Products of M, or solves with its factor, each with one block of vectors; 0 in the other phases."""
     residual: float | None

@@ -31,7 +31,7 @@ TRIAL_REGS = (1e-3, 1e-2, 3e-2, 1e-1)
 """Values of a trial, ascending."""
 
 SURFACE_LOSS, NOISY_LOSS = 0.005, 0.025
-"""Differences of trustworthiness in a trial that do not decide.
+"""Differences of trustworthiness in a trial that are ignored.
 
 SURFACE_LOSS holds where there is little noise: the smallest `reg` is chosen whose trustworthiness is at most this much
 below the best. NOISY_LOSS holds where there is much noise: the largest `reg` is chosen whose trustworthiness is at most
@@ -40,11 +40,12 @@ of M. The first is about the standard error of a trial; the second is less than 
 """
 
 SURFACE_REG_LOSS = 0.01
-"""Loss against SURFACE_REG that noise justifies, if a value between them loses less. SURFACE_REG itself is not taken
-for noise: M then has eigenvalues so small, and so many, that the eigenproblem of a million points cannot be solved."""
+"""With much noise, the largest loss of trustworthiness against SURFACE_REG, if a value above SURFACE_REG loses less.
+SURFACE_REG itself is then not chosen: M would have so many tiny eigenvalues that the eigenproblem of a million points
+could not be solved."""
 
 SAME_NEIGHBORHOODS = 0.1
-"""A trial stands for all points if noise and variance outside differ by at most this from those of its points."""
+"""A trial represents all points if its noise and its variance outside differ by at most this from theirs."""
 
 BLURRED_OUTSIDE = 0.2
 """Mean variance outside the leading directions at and above which BLURRED_REG is chosen.
@@ -150,7 +151,7 @@ def choose_reg(variance: LocalVariance, n_components: int) -> RegChoice:
 
 
 def same_neighborhoods(local: RegChoice, sample: RegChoice) -> bool:
-    """Whether a trial with a sample stands for all points: its neighbourhoods have the same noise and dimensions."""
+    """Whether a trial with a sample represents all points: its neighbourhoods have the same noise and dimensions."""
     return max(abs(local.noise - sample.noise), abs(local.outside - sample.outside)) <= SAME_NEIGHBORHOODS
 
 
@@ -164,7 +165,7 @@ def sufficient_quality(local: RegChoice) -> float:
 
 
 def choose_by_trial(local: RegChoice, sample: RegChoice, quality: Float64, n_points: int) -> RegChoice:
-    """The value of TRIAL_REGS whose embedding of the sample keeps neighbours best; `local` where that shows nothing.
+    """The value of TRIAL_REGS whose embedding of the sample keeps neighbours best; `local` without a valid trial.
 
     Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, else the largest within NOISY_LOSS and,
     if possible, within SURFACE_REG_LOSS of SURFACE_REG.

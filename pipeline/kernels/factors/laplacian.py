@@ -32,6 +32,7 @@ def own_edges(rows: Ids, indices: Ids, squared: F64, lists: npt.NDArray[np.integ
     """The edges that the given points own. Each edge {i, j} has one owner: the point that lists the other as neighbour.
 
     If both points list each other, the lower id is the owner.
+
     Args:
         rows: (B,) ids of the points.
         indices: (B, K) their neighbours, -1 in empty slots.

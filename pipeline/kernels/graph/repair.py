@@ -3,7 +3,7 @@
 Both methods add only reverses of edges that the search found:
 - reverse neighbours: a point gets up to c points that list it and that it does not list, nearest first (K_i = K .. K +
   c, as LLE allows; Laplacian eigenmaps does the same with its OR rule, Belkin & Niyogi 2003, Neural Computation 15).
-  By default only members of small closed classes get them, because all other points have a way out already;
+  By default only members of small closed classes get them, because every other point can leave its class already;
 - bridges: the shortest edge out of each class that is still closed.
 Reverse neighbours come first: they open a class at many of its points, a bridge at one.
 """

@@ -2,8 +2,8 @@
 
 scikit-learn's Isomap links every pair of components by their nearest two points; a tree needs one link less than there
 are components. Borůvka's algorithm (1926): each group of joined components takes its shortest link to another group,
-until one group is left. All distances are measured from the points outside the largest component, which only enters
-by the nearest of its points to each of them; so the work depends on the smaller components.
+until one group is left. All distances are measured from the points outside the largest component. Of the largest
+component only the point nearest to each of them is used, so the work depends on the smaller components.
 """
 
 import numpy as np
@@ -15,8 +15,8 @@ from scipy.spatial import cKDTree
 from .connectivity import Edges, rank_in_row
 
 TREE_POINTS = 1024
-"""Groups with more points have a k-d tree of their own; a point of a smaller one asks for one neighbour more than that
-group has points, of which one must be in another group."""
+"""Groups with more points have a separate k-d tree. For a point of a smaller group one neighbour more is searched than
+the group has points, so at least one of them is in another group."""
 POINTS_AT_ONCE = 4096
 REVERSED_LINKS = 4
 """Links from other components that a point lists, shortest first; more would make it a hub."""
@@ -71,7 +71,7 @@ def _candidates(points: npt.NDArray[np.floating], group: Ids) -> tuple[Ids, Ids,
     sizes = np.bincount(group)
     parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
     tree = cKDTree(points)
-    # by powers of two, so that a point asks for at most twice the neighbours that it needs
+    # by powers of two, so that at most twice the needed neighbours of a point are searched
     needed = np.where(sizes[group] <= TREE_POINTS, sizes[group] + 1, 0)
     classes = np.where(needed > 0, np.ceil(np.log2(np.maximum(needed, 1))).astype(np.int64), -1)
     for power in np.unique(classes[classes >= 0]).tolist():

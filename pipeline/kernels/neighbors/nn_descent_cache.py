@@ -45,7 +45,7 @@ def _is_known() -> bool:
 
 
 def _nn_descent(*arguments: Any, **keywords: Any) -> Any:
-    """In place of pynndescent's: the cached search for squared Euclidean distances in one thread, else its own."""
+    """Replacement: the cached search for squared Euclidean distances in one thread, else the function of pynndescent."""
     bound = inspect.signature(ORIGINAL.py_func).bind(*arguments, **keywords)
     bound.apply_defaults()
     arguments_by_name = bound.arguments
