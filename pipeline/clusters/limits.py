@@ -15,8 +15,8 @@ AUTO_WORKER_BYTES = 2**30
 """Least memory of a worker that `workers: auto` adds; a worker's libraries take about 0.4 GiB of it."""
 SHARED_MEMORY, PAGE_SIZE = Path("/dev/shm"), mmap.PAGESIZE
 WORKER_PAGES, DRIVER_PAGES = 9, 4
-"""Pages of shared memory that a worker needs: six semaphores of two queues, OpenMP and a margin; and that the driver and
-the process of a large eigensolve need together: OpenMP and a margin."""
+"""Pages of shared memory: for each worker two queues of three semaphores, OpenMP and a margin; for the driver together
+with the process of a large eigensolve, OpenMP and a margin."""
 POD_SHARE = 0.9  # share of a pod's memory that is its worker's limit: k8s/base/worker.yaml
 
 Section = Cluster | KubernetesCluster | SlurmCluster

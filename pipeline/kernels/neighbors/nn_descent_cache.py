@@ -45,7 +45,7 @@ def _is_known() -> bool:
 
 
 def _nn_descent(*arguments: Any, **keywords: Any) -> Any:
-    """Replacement: the cached search for squared Euclidean distances in one thread, else the function of pynndescent."""
+    """The cached search for squared Euclidean distances in one thread; otherwise the function of pynndescent."""
     bound = inspect.signature(ORIGINAL.py_func).bind(*arguments, **keywords)
     bound.apply_defaults()
     arguments_by_name = bound.arguments
