@@ -11,7 +11,7 @@ import typer
 
 from ..core.address_space import explained, is_out_of_memory
 from ..core.credentials import redact
-from ..core.errors import LleError
+from ..core.errors import Interrupted, LleError
 from ..core.signals import interruptible
 from .usage_errors import failure_json
 
@@ -22,7 +22,7 @@ def finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable[
     try:
         with interruptible():
             result = act()
-    except LleError as error:
+    except (LleError, Interrupted) as error:
         result_so_far = getattr(error, "result", None)
         details = {} if result_so_far is None else {"store": result_so_far.store, "metrics": result_so_far.metrics}
         partial_plan = getattr(error, "plan", None)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from distributed import Client
 
 from ..config.models import KubernetesCluster
-from ..core.errors import Interrupted, LleError
+from ..core.errors import LleError
 from ..core.signals import STOP_SIGNALS
 from .existing_scheduler import connected
 from .kubernetes_api import CLUSTERS, GROUPS, Json, KubernetesApi
@@ -146,8 +146,6 @@ def _watched(api: KubernetesApi, name: str, uid: str, client: Client) -> Iterato
     threading.Thread(target=watch, daemon=True).start()
     try:
         yield
-    except Interrupted:
-        raise
     except Exception:
         if deleted.is_set():
             _require(api, name, uid)

@@ -102,8 +102,11 @@ class ExperimentsFailed(LleError):
         self.exit_code = 1 if 1 in codes else max(codes)
 
 
-class Interrupted(LleError):
-    """A signal stopped the run; finished work is kept."""
+class Interrupted(BaseException):
+    """A signal stopped the run; finished work is kept.
+
+    As KeyboardInterrupt, it is no Exception: code that tolerates a failure lets it pass.
+    """
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")

@@ -23,6 +23,7 @@ from ..core import stage_caches
 from ..core.address_space import explained
 from ..core.errors import CorruptChunk, LleError, StageIncomplete, StoreError, gib
 from ..core.machine import available_memory, peak_bytes
+from ..core.signals import raise_if_stopped
 from ..core.threads import forget_pools, limited_threads
 from ..storage.store import Store
 from . import checkpoint, subprocess_call, task_costs
@@ -222,6 +223,7 @@ def run_step(
     started = time.perf_counter()
     failures: dict[int, BaseException] = {}
     for block, outcome in executor.outcomes(step, store.url, fingerprint, missing):
+        raise_if_stopped()
         if isinstance(outcome, BlockReport):
             reports[block] = outcome
             progress.advance(step, outcome)
@@ -301,6 +303,7 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
     try:
         while thread.is_alive():
             thread.join(WAKE_SECONDS)
+            raise_if_stopped()
     except BaseException:
         subprocess_call.stop_all()
         raise
@@ -327,7 +330,9 @@ def _raise_if_final(error: BaseException, store: Store) -> None:
 
 
 def _is_final(error: BaseException) -> bool:
-    return isinstance(error, StoreError) or (isinstance(error, LleError) and error.exit_code != 1)
+    if isinstance(error, LleError):
+        return isinstance(error, StoreError) or error.exit_code != 1
+    return not isinstance(error, Exception)
 
 
 def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ..config.models import Config
 from ..config.neighbors import least_neighbors
-from ..core.errors import Interrupted, LleError
+from ..core.errors import LleError
 from ..kernels.factors.choose_reg import SURFACE_REG, LocalVariance, RegChoice, choose_reg, local_variance
 from ..kernels.neighbors.knn import exact_neighbors
 from ..kernels.quality.intrinsic_dimension import Dimension, SpectralGap, mean_spectrum, spectral_gap
@@ -123,8 +123,6 @@ class Search:
         by_likelihood = f"{likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
         try:
             scores = self.trials.scores_by_components(own, m, self._local_reg(own, m).reg)
-        except Interrupted:
-            raise
         except (LleError, np.linalg.LinAlgError):
             return m, f"{by_likelihood} at the scale of {own} neighbours, rounded"
         fewest = max(least, int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1)

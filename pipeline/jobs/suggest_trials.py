@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ..config.models import Config
 from ..config.neighbors import reverse_neighbors
-from ..core.errors import Interrupted, LleError
+from ..core.errors import LleError
 from ..kernels.embed_in_memory import batches, embed_in_memory, repaired_lists
 from ..kernels.factors.choose_reg import (
     TRIAL_REGS,
@@ -92,8 +92,6 @@ class Trials:
     def _new_trial(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Trial:
         try:
             embedding = self.embedding(method, n_neighbors, n_components, reg)
-        except Interrupted:
-            raise
         except (LleError, np.linalg.LinAlgError) as error:
             return Trial(method, n_neighbors, reg, None, error=str(error).splitlines()[0])
         share = float(np.isfinite(embedding[:, 0]).mean())

@@ -18,7 +18,7 @@ import numpy as np
 from ..clusters.limits import n_workers
 from ..clusters.version_check import require_versions, required_versions
 from ..config.models import Cluster
-from ..core.errors import ConfigError, ExperimentsFailed, Interrupted, LleError
+from ..core.errors import ConfigError, ExperimentsFailed, LleError
 from ..core.signals import interruptible
 from ..engine.execute import Executor
 from ..engine.plan import Step
@@ -211,8 +211,6 @@ def run_experiment(experiment: Experiment, source_store: str | None, fresh: bool
             store for store in (Store(source_store) if source_store else None,) if store is not None and store.is_run()
         )
         run(experiment.config, fresh, counts, shared=Shared(executor, experiment.layout, source_stores))
-    except Interrupted:
-        raise
     except LleError as error:
         state, code, message = ("failed" if error.exit_code != 3 else "bound not met"), error.exit_code, str(error)
     except Exception as error:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..core.errors import Interrupted, LleError
+from ..core.errors import LleError
 from .embed_in_memory import batches, embed_in_memory, repaired_lists
 from .factors.choose_reg import (
     TRIAL_REGS,
@@ -116,8 +116,6 @@ def trial_trustworthiness(
     for position, reg in enumerate(regs):
         try:
             embedding = embed_in_memory("lle", points, repaired, n_components, reg, rule)
-        except Interrupted:
-            raise
         except LleError:
             continue
         values[position] = _mean_trustworthiness(points, embedding, lists.ids.shape[1])

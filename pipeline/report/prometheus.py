@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 
-from ..core.errors import BoundsNotMet, ConfigError, LleError
+from ..core.errors import BoundsNotMet, ConfigError, Interrupted, LleError
 
 Sample = tuple[dict[str, str], float]
 
@@ -69,7 +69,7 @@ def reported(
     try:
         yield results.append
         code = 0
-    except LleError as error:
+    except (LleError, Interrupted) as error:
         code = error.exit_code
         if isinstance(error, BoundsNotMet) and error.result is not None:
             results.append(error.result)

@@ -85,7 +85,7 @@ class Job:
         with logged_starts(self.log):
             try:
                 runs.run(load_config(self.config), False, progress or Quiet())
-            except LleError as error:
+            except (LleError, Interrupted) as error:
                 if error.exit_code not in (1, 130, 143):
                     raise
                 return str(error)

@@ -4,9 +4,11 @@ import gc
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import dask
@@ -16,7 +18,16 @@ from threadpoolctl import threadpool_info
 
 from pipeline.clusters.connect import connect
 from pipeline.config.models import Cluster
-from pipeline.core.errors import BoundsNotMet, CorruptChunk, InputError, NotEnoughMemory, StageIncomplete, StoreError
+from pipeline.core.errors import (
+    BoundsNotMet,
+    CorruptChunk,
+    InputError,
+    Interrupted,
+    NotEnoughMemory,
+    StageIncomplete,
+    StoreError,
+)
+from pipeline.core.signals import interruptible
 from pipeline.engine import checkpoint, execute
 from pipeline.engine.execute import RETRIES, WINDOW_PER_WORKER, Executor, run_step, run_task
 from pipeline.engine.plan import WHOLE_DATA, WORKER, Decides, Runs, Step, Writes
@@ -227,6 +238,19 @@ class TestBothExecutors:
         with pytest.raises(StageIncomplete, match="block 1: FileNotFoundError"):
             run_step(PRODUCE, "", store, executor, Progress())
         assert set(calls(store)) == set(range(N_BLOCKS))
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    def test_signal_that_arrives_in_a_destructor_stops_the_run(self, store, executor):
+        class Stopping(Progress):
+            def advance(self, step, report):
+                super().advance(step, report)
+                if len(self.advanced) == 1:
+                    weakref.finalize(type("Anything", (), {})(), os.kill, os.getpid(), signal.SIGTERM)
+
+        progress = Stopping()
+        with pytest.raises(Interrupted), interruptible():
+            run_step(PRODUCE, "", store, executor, progress)
+        assert len(progress.advanced) == 1
 
     def test_damaged_chunk_forgets_only_the_block_that_wrote_it(self, store, executor):
         run_step(PRODUCE, "", store, executor, Progress())

@@ -48,7 +48,7 @@ def report(path, result=None, error=None) -> dict[tuple, float]:
             if error is not None:
                 raise error
             report_result(result)
-    except LleError:
+    except (LleError, Interrupted):
         pass
     return read(path)
 
