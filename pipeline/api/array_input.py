@@ -25,7 +25,7 @@ FIT = "{fit}"
 
 
 def is_dask(X: Any) -> bool:
-    """Whether X is a Dask array. Whoever made one has imported dask.array, so this need not."""
+    """Whether X is a Dask array. If it is one, dask.array has been imported; otherwise this does not import it."""
     return "dask.array" in sys.modules and isinstance(X, sys.modules["dask.array"].Array)
 
 

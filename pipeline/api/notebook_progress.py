@@ -20,7 +20,7 @@ def in_notebook() -> bool:
 
 
 class NotebookProgress(RunProgress):
-    """One bar over all stages, with the step at work and the last message below it."""
+    """One bar over all stages, with the running step and the last message below it."""
 
     def __init__(self, stages: Sequence[str]) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class NotebookProgress(RunProgress):
         self._updated = 0.0
         self._handle: Any = None
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self._message = text
         self._show()
 
@@ -49,7 +49,7 @@ class NotebookProgress(RunProgress):
             self._show()
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
-        """Nothing: the next step shows itself."""
+        """Does nothing: the next step replaces the line."""
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
         if stage == self._stages[-1]:
@@ -60,9 +60,9 @@ class NotebookProgress(RunProgress):
         self._show()
 
     def fraction(self) -> float:
-        """The share of the stages that are done; the blocks of the step at work count as parts of its stage.
+        """The share of the stages that are done; the blocks of the running step count as parts of its stage.
 
-        Only the end of a stage tells how many steps it has: the share stays where it is while a later step catches up.
+        The number of steps of a stage is known only at its end, so the share never decreases at the start of a step.
         """
         if self._stage in self._stages:
             now = (self._stages.index(self._stage) + min(self._share, 1.0) * 0.99) / len(self._stages)

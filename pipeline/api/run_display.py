@@ -1,4 +1,4 @@
-"""What a notebook and a terminal show of an opened run: tiles and picture, or a few lines."""
+"""The display of an opened run: tiles and picture in a notebook, a few lines on a terminal."""
 
 import base64
 import html

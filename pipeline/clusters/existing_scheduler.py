@@ -88,7 +88,7 @@ def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
                 f"{where}: the peer uses HTTP, not Dask's protocol; give the port of the scheduler (default 8786), "
                 f"not that of its dashboard (8787) or of a proxy"
             )
-        if greeting is not None or (is_silent and _speaks_tls(address)):
+        if greeting is not None or (is_silent and _uses_tls(address)):
             return
         if time.monotonic() > deadline:
             if is_silent:
@@ -125,7 +125,7 @@ def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleE
         )
     if not isinstance(error, CommClosedError | ValueError):  # ValueError: a plain scheduler answered the TLS handshake
         return LleError(f"{where}: no scheduler answers within {seconds:.0f} s ({_described(cause)}); is it running?")
-    if encrypted and _speaks_tls(address):
+    if encrypted and _uses_tls(address):
         return ConfigError(
             f"{where}: the scheduler does not accept the certificate of execution.cluster.tls.cert and tls.key "
             f"({_described(cause)}); give a certificate signed by its authority"
@@ -135,7 +135,7 @@ def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleE
             f"{where}: the scheduler does not use TLS ({_described(cause)}); write tcp://, without "
             f"execution.cluster.tls, or start the scheduler with --protocol tls"
         )
-    if not encrypted and _speaks_tls(address):
+    if not encrypted and _uses_tls(address):
         return ConfigError(
             f"{where}: the scheduler uses TLS; write tls://{address.partition('://')[2]} and give "
             f"execution.cluster.tls {{ca, cert, key}}"
@@ -143,7 +143,7 @@ def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleE
     return LleError(f"{where}: the connection was closed ({_described(cause)}); is a Dask scheduler there?")
 
 
-def _speaks_tls(address: str) -> bool:
+def _uses_tls(address: str) -> bool:
     """Whether the server at an address begins a TLS handshake. Nothing is sent, so no trust is needed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

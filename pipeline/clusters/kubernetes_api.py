@@ -84,10 +84,10 @@ class KubernetesApi:
 
     def service_address(self, name: str, port: str, owner: str) -> str | None:
         """host:port of the service that the resource of uid `owner` owns; None if it does not exist yet."""
-        found = self._call("get services", self._core.read_namespaced_service, name)
-        if found is None:
+        response = self._call("get services", self._core.read_namespaced_service, name)
+        if response is None:
             return None
-        service = self._plain(found)
+        service = self._plain(response)
         if owner not in {each["uid"] for each in service["metadata"].get("ownerReferences") or ()}:
             return None
         spec = service["spec"]
@@ -102,7 +102,7 @@ class KubernetesApi:
         pod_list = self._call("list pods", self._core.list_namespaced_pod, label_selector=selector)
         return [] if pod_list is None else list(self._plain(pod_list).get("items", ()))
 
-    def _call(self, what: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def _call(self, action: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """One request, repeated while the server is busy or unreachable; None for 404. Raises _Exists for 409."""
         custom = getattr(function, "__self__", None) is self._custom
         place = (GROUP, VERSION, self.namespace, *arguments) if custom else (*arguments, self.namespace)
@@ -118,12 +118,13 @@ class KubernetesApi:
             if failure.status == 409:
                 raise _Exists from None
             if not self._is_passing(failure):
-                raise self._refused(what, failure) from None
+                raise self._refused(action, failure) from None
             error: Exception = failure
         except (OSError, self._transport()) as failure:
             error = failure
         raise LleError(
-            f"Kubernetes API: {what} in namespace {self.namespace} failed {ATTEMPTS} times; the last: {_reason(error)}"
+            f"Kubernetes API: {action} in namespace {self.namespace} failed {ATTEMPTS} times; the last: "
+            f"{_reason(error)}"
         )
 
     def _is_passing(self, error: BaseException) -> bool:
@@ -132,13 +133,13 @@ class KubernetesApi:
             return isinstance(error, (OSError, self._transport()))
         return not (error.status and 400 <= error.status < 500 and error.status != 429)
 
-    def _refused(self, what: str, failure: Any) -> ConfigError:
+    def _refused(self, action: str, failure: Any) -> ConfigError:
         cure = {
             401: "the credentials are not valid",
-            403: f"give the driver's service account the right to {what} (k8s/base/rbac.yaml)",
+            403: f"give the driver's service account the right to {action} (k8s/base/rbac.yaml)",
         }.get(failure.status, "the request does not fit this server's schema; check the version of the Dask operator")
         return ConfigError(
-            f"Kubernetes API refused: {what} in namespace {self.namespace}: {_reason(failure)}. Cure: {cure}"
+            f"Kubernetes API refused: {action} in namespace {self.namespace}: {_reason(failure)}. Cure: {cure}"
         )
 
     @staticmethod

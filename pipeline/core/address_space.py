@@ -5,7 +5,7 @@ import os
 from importlib import import_module
 from typing import Any
 
-LEAST_BYTES = 2 * 2**30
+MIN_ADDRESS_SPACE = 2 * 2**30
 """Below this, importing the libraries fails in many ways, some of which end the process without a message."""
 CURE = (
     "Raise the limit (ulimit -v unlimited) or free memory, and run the same command again. To bound memory, use "

@@ -5,7 +5,7 @@ import os
 import sys
 import tempfile
 
-from .address_space import CURE, LEAST_BYTES, address_space_limit
+from .address_space import CURE, MIN_ADDRESS_SPACE, address_space_limit
 
 
 def exit_without_resources() -> None:
@@ -14,10 +14,10 @@ def exit_without_resources() -> None:
     Called before heavy imports, which fail in many ways then; some end the process without a message.
     """
     limit = address_space_limit()
-    if limit is not None and limit < LEAST_BYTES:
+    if limit is not None and limit < MIN_ADDRESS_SPACE:
         _exit(
             "NotEnoughMemory",
-            f"expected at least {LEAST_BYTES / 2**20:.0f} MiB of address space, found {limit / 2**20:.0f} MiB "
+            f"expected at least {MIN_ADDRESS_SPACE / 2**20:.0f} MiB of address space, found {limit / 2**20:.0f} MiB "
             f"(ulimit -v). {CURE}",
         )
     try:

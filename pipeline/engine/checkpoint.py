@@ -70,7 +70,7 @@ def begin_step(
     """
     record = step_record(store, step.stage, step.name)
     is_current = record is not None and (record["fingerprint"], record["n_blocks"]) == (fingerprint, step.n_blocks)
-    if is_current and _is_there(store, step):
+    if is_current and _outputs_exist(store, step):
         return finished_blocks(store, step.stage, step.name, fingerprint)
     forget_step(store, step.stage, step.name)
     other_steps = begun_steps(store) - set(finished_steps or ())
@@ -142,7 +142,7 @@ def _adopt(store: Store, source_store: Store, step: Step, reports: dict[int, Blo
     return reports
 
 
-def _is_there(store: Store, step: Step) -> bool:
+def _outputs_exist(store: Store, step: Step) -> bool:
     """Whether the arrays of a step exist, and its report files, which people may have deleted."""
     return all(map(store.holds, step.writes.arrays)) and (
         not step.decides.shows_records or all(store.objects.names(bundle) for bundle in step.writes.bundles)
@@ -218,8 +218,8 @@ def mark_done(store: Store, step: Step, fingerprint: str, report: BlockReport) -
     store.put_json(marker_name(step.stage, step.name, report.block), pack(fingerprint, report))
 
 
-def is_whole(store: Store) -> bool:
-    """Whether it is a readable run in which every block of every begun step has a marker. Markers are listed only."""
+def is_complete(store: Store) -> bool:
+    """Whether the store has a readable run in which every block of every begun step has a marker."""
     if identify(store.objects).kind != "run":
         return False
     n_done = Counter(name.removesuffix(".json").rpartition(".")[0] for name in store.objects.names("_done"))

@@ -47,7 +47,7 @@ def add_finished_steps(store: Store, finished_steps: Collection[tuple[str, str]]
 
 
 def end_run(store: Store) -> None:
-    """Delete the list of current steps, because all steps belong to the store's config now."""
+    """Delete the list of current steps, because all steps now belong to the store's config."""
     store.objects.delete(CURRENT)
 
 

@@ -239,10 +239,10 @@ def n_cells(n_points: int) -> int:
     return min(MAX_CELLS, math.ceil(n_points / CELL_POINTS))
 
 
-def most_boxes(n_cells: int, n_blocks: int, generations: int = 0) -> int:
+def max_boxes(n_cells: int, n_blocks: int, generations: int = 0) -> int:
     """Upper bound on the number of bounding boxes: one per cell and generation of appended points, cut at block ends.
 
-    >>> most_boxes(n_cells=10, n_blocks=3), most_boxes(n_cells=10, n_blocks=3, generations=2)
+    >>> max_boxes(n_cells=10, n_blocks=3), max_boxes(n_cells=10, n_blocks=3, generations=2)
     (13, 35)
     """
     return (generations + 1) * n_cells + n_blocks + generations

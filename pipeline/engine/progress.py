@@ -48,7 +48,7 @@ class RunProgress:
         self._reused_steps: list[Step] = []
         self._ended = threading.Event()
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print one line of text."""
         self.console.print(text, markup=False)
 
@@ -62,7 +62,7 @@ class RunProgress:
         self._end_waiting()  # of a step that failed
         self._print_reused()
         if step.runs.remark:
-            self.say(step.runs.remark)
+            self.print_line(step.runs.remark)
         if self.console.is_terminal:
             self._bars.start()
             self._task = self._bars.add_task(
@@ -84,7 +84,7 @@ class RunProgress:
             self._last_line = now
             remaining = (step.n_blocks - self._done) / rate
             counts = f"{self._done}/{step.n_blocks} blocks, {rate:.2g}/s"
-            self.say(f"  {step.stage}.{step.name}: {counts}, {remaining:.0f} s left")
+            self.print_line(f"  {step.stage}.{step.name}: {counts}, {remaining:.0f} s left")
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
         if not computed:
@@ -95,7 +95,7 @@ class RunProgress:
             return
         reused = f", {step.n_blocks - computed} kept" if computed < step.n_blocks else ""
         took = f"{computed:>4} of {step.n_blocks} blocks in {seconds:.1f} s"
-        self.say(f"  {step.stage + '.' + step.name:<34} {took}{reused}")
+        self.print_line(f"  {step.stage + '.' + step.name:<34} {took}{reused}")
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
         """Print one line about a finished stage, if it has computed something."""
@@ -106,7 +106,7 @@ class RunProgress:
         suffix = f", {reused} kept from before" if reused else ""
         now = datetime.now().astimezone().strftime("%H:%M:%S")
         blocks = _counted(computed, "block")
-        self.say(f"{now} {stage}: {blocks} in {seconds:.1f} s, largest process {gib(peak_bytes)}{suffix}")
+        self.print_line(f"{now} {stage}: {blocks} in {seconds:.1f} s, largest process {gib(peak_bytes)}{suffix}")
 
     def stop(self) -> None:
         """Remove the bar from the screen (also after an error), and print the steps that were not printed yet."""
@@ -122,7 +122,7 @@ class RunProgress:
             )
             counts = ((stages, "stage"), (len(self._reused_steps), "step"), (blocks, "block"))
             totals = ", ".join(_counted(count, noun) for count, noun in counts)
-            self.say(f"kept: {totals} of the earlier run")
+            self.print_line(f"kept: {totals} of the earlier run")
             self._reused_steps = []
 
     def _print_waiting(self, step: Step, state: Callable[[], str] | None, ended: threading.Event) -> None:
@@ -137,7 +137,7 @@ class RunProgress:
             if phase != last_phase or now - self._last_line >= WAIT_SECONDS:
                 self._last_line = now
                 counts = f"{self._done}/{step.n_blocks} blocks after {now - self._started:.0f} s"
-                self.say(f"  {step.stage}.{step.name}: {counts}{text and f', {text}'}")
+                self.print_line(f"  {step.stage}.{step.name}: {counts}{text and f', {text}'}")
 
     def _end_waiting(self) -> None:
         self._ended.set()
@@ -169,7 +169,7 @@ class SilentProgress(RunProgress):
     def __init__(self) -> None:
         super().__init__(io.StringIO())
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Nothing is printed."""
 
     def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
@@ -187,13 +187,13 @@ class JsonProgress(RunProgress):
         self._stream = stream or sys.stderr
         self._bars.disable = True
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self._print_event("message", text=text)
 
     def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
         super().begin(step, n_done, state)
         if step.runs.remark and n_done == step.n_blocks:
-            self.say(step.runs.remark)
+            self.print_line(step.runs.remark)
         self._print_event("step_begun", stage=step.stage, step=step.name, blocks=step.n_blocks, done=n_done)
 
     def advance(self, step: Step, report: BlockReport) -> None:

@@ -26,11 +26,12 @@ _running: set[Any] = set()
 
 
 class ProcessDied(LleError):
-    """The process ended without a result. ``last_message`` is that of the function, ``how`` the exit status."""
+    """The process ended without a result: the last message of the function, and the process's exit status in words."""
 
-    def __init__(self, last_message: str, how: str) -> None:
-        super().__init__(f"a process of the eigensolver ended {how}" + (f" in {last_message}" if last_message else ""))
-        self.last_message, self.how = last_message, how
+    def __init__(self, last_message: str, ending: str) -> None:
+        where = f" in {last_message}" if last_message else ""
+        super().__init__(f"a process of the eigensolver ended {ending}{where}")
+        self.last_message, self.ending = last_message, ending
 
 
 def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: int | None) -> tuple[Any, int]:
@@ -50,16 +51,16 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: in
     if multiprocessing.current_process().daemon:  # such a process (a Dask worker under a nanny) may not start others
         return function(lambda text: None, *arguments), peak_bytes()
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, function, arguments, max_bytes), daemon=True)
+    connection, child_connection = context.Pipe()
+    process = context.Process(target=_serve, args=(child_connection, function, arguments, max_bytes), daemon=True)
     process.start()
     _running.add(process)
-    theirs.close()
+    child_connection.close()
     last_message, answer = "", None
     try:
         with contextlib.suppress(EOFError, ConnectionResetError):
             while answer is None:
-                kind, value = ours.recv()
+                kind, value = connection.recv()
                 if kind == "progress":
                     last_message = value
                 else:
@@ -67,9 +68,9 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: in
         process.join()
     finally:
         _running.discard(process)
-        ours.close()
+        connection.close()
     if answer is None:
-        raise ProcessDied(last_message, _how(process.exitcode))
+        raise ProcessDied(last_message, _ending(process.exitcode))
     if answer[0] == "error":
         raise answer[1]
     result: tuple[Any, int] = answer[1]
@@ -95,10 +96,10 @@ def _serve(
     except MemoryError as error:
         connection.send(("error", NotEnoughMemory(f"out of memory ({error}); raise eigensolver.max_memory")))
     except BaseException as error:
-        connection.send(("error", error if _travels(error) else LleError(f"{type(error).__name__}: {error}")))
+        connection.send(("error", error if _can_be_pickled(error) else LleError(f"{type(error).__name__}: {error}")))
 
 
-def _travels(error: BaseException) -> bool:
+def _can_be_pickled(error: BaseException) -> bool:
     """Whether the error can be pickled; other errors are sent as text."""
     return isinstance(error, LleError | ArithmeticError | ValueError | OSError)
 
@@ -120,7 +121,7 @@ def _limit(max_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
 
 
-def _how(exit_code: int | None) -> str:
+def _ending(exit_code: int | None) -> str:
     if exit_code is not None and exit_code < 0:
         return f"by {signal.Signals(-exit_code).name}"
     return f"with code {exit_code}"

@@ -153,7 +153,7 @@ class ZarrFile:
 
 
 class Element(Rows):
-    """Rows of one element of a file; `member` is the array whose state stands for it."""
+    """Rows of one element of a file; `member` is the array whose state identifies the rows."""
 
     def __init__(self, file: H5adFile | ZarrFile, name: str, member: str, read: Reader, shape: tuple[int, ...],
                  dtype: "np.dtype[Any]") -> None:  # fmt: skip

@@ -68,7 +68,7 @@ class Source(ABC):
         return None if self.roles is None else self.roles.features
 
     def __init_subclass__(cls) -> None:
-        """Whatever a reader raises for damaged data becomes an InputError."""
+        """Wrap the reading methods of a subclass, so that every error from damaged data becomes an InputError."""
         super().__init_subclass__()
         for name in ("read", "read_labels"):
             if name in cls.__dict__:
@@ -123,7 +123,7 @@ class Source(ABC):
         raise InputError("input: only Parquet and CSV files have columns with names")
 
     def bytes_beside(self, n_rows: int) -> int:
-        """Most bytes used besides the result while reading n_rows rows, for decoding and for caches."""
+        """Maximum bytes used in addition to the result while reading n_rows rows, for decoding and for caches."""
         return 0
 
     @abstractmethod

@@ -71,7 +71,7 @@ def open_csv(
 
 
 class CsvTable:
-    """Any columns of CSV files. Entries are text; `types` tells what they could be."""
+    """Any columns of CSV files. Entries are text; `types` gives the narrowest type that can hold them."""
 
     def __init__(self, stamps: Sequence[Stamp]) -> None:
         self._stamps = tuple(stamps)

@@ -13,7 +13,7 @@ from .suspect_columns import sample_windows, suspect_columns
 
 MAX_CATEGORIES = 50
 MAX_NUMBERED_CATEGORIES = 20
-LEAST_REPEATS = 5
+MIN_REPEATS = 5
 """A label has on average at least this number of rows in each category."""
 LONGEST_ID = 64
 LABEL_NAME = re.compile(r"labels?|class(es)?|targets?|y|category|categories|species|cluster|group|(cell_?)?type", re.I)
@@ -21,7 +21,7 @@ ID_NAME = re.compile(r"id|.*[_\s.-]id|id[_\s.-].*|.*[a-z]I[Dd]|uuid|guid|key|.*_
 
 
 class Column(NamedTuple):
-    """What the rows looked at show of one column. `distinct` ignores missing entries."""
+    """Properties of one column in the sampled rows. `distinct` ignores missing entries."""
 
     name: str
     is_text: bool
@@ -32,7 +32,7 @@ class Column(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """Proposed roles. `left_out` has the reason for each numeric column that is no feature; `rows` were looked at."""
+    """Proposed roles. `left_out` has the reason for each numeric column that is no feature; `rows` were sampled."""
 
     features: tuple[str, ...]
     label: Column | None
@@ -79,7 +79,7 @@ def _numeric(name: str, values: AnyArray, look: str) -> Column:
     present = values[np.isfinite(values)]
     distinct = len(np.unique(present))
     is_integral = bool((present == np.rint(present)).all())
-    is_category = 2 <= distinct <= MAX_NUMBERED_CATEGORIES and distinct * LEAST_REPEATS <= len(present)
+    is_category = 2 <= distinct <= MAX_NUMBERED_CATEGORIES and distinct * MIN_REPEATS <= len(present)
     return Column(
         name, False, distinct, len(values) - len(present), " id" in look, is_integral and is_category and not look
     )
@@ -105,7 +105,7 @@ def _text(name: str, values: Any) -> Column:
     present = present.filter(pc.not_equal(present, ""))
     distinct, n = pc.count_distinct(present).as_py(), len(present)
     is_id = n == len(values) > 1 and distinct == n and pc.max(pc.utf8_length(present)).as_py() <= LONGEST_ID
-    is_category = 2 <= distinct <= MAX_CATEGORIES and distinct * LEAST_REPEATS <= n
+    is_category = 2 <= distinct <= MAX_CATEGORIES and distinct * MIN_REPEATS <= n
     return Column(name, True, distinct, len(values) - n, is_id, is_category)
 
 

@@ -182,7 +182,7 @@ def _list(root: str, folder: str, deep: bool) -> list[Any]:
 
 
 def _what_exists(root: str, folder: str) -> str:
-    """The files that do exist there, for a message."""
+    """The existing files of a folder, for a message."""
     if root.startswith("http"):
         return "check the URL"
     names = [entry["path"] for entry in _list(root, folder, deep=False)]

@@ -7,7 +7,7 @@ from .base import AnyArray, Source
 WINDOW_ROWS = 1000
 WINDOW_BYTES = 1 << 24
 READ_BYTES = 1 << 30
-LEAST_ROWS = 50
+MIN_ROWS = 50
 """In fewer rows, any column of measurements may rise or hold different whole numbers by chance."""
 MANY_ROWS = 1000
 EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
@@ -23,7 +23,7 @@ def suspect_columns(source: Source) -> dict[str, str]:
     """
     names = source.feature_names
     windows = sample_windows(source)
-    if names is None or source.n_rows < LEAST_ROWS or not windows:
+    if names is None or source.n_rows < MIN_ROWS or not windows:
         return {}
     rows = np.concatenate([source.read(*window) for window in windows])
     looks = {name: look_of(rows[:, column], source.n_rows) for column, name in enumerate(names)}
@@ -50,7 +50,7 @@ def look_of(values: AnyArray, n_rows: int) -> str:
     ''
     """
     values = np.asarray(values, np.float64)
-    if len(values) < LEAST_ROWS or not np.isfinite(values).all() or values.min() == values.max():
+    if len(values) < MIN_ROWS or not np.isfinite(values).all() or values.min() == values.max():
         return ""
     for unit, per_second in EPOCH_UNITS.items():
         if EPOCH_RANGE[0] * per_second <= values.min() and values.max() < EPOCH_RANGE[1] * per_second:

@@ -92,7 +92,7 @@ def expected_seconds(
     for stage in stages_of(config.method):
         if stage not in n_steps:
             continue
-        work = LAWS[stage](sizes)
+        work = FORMULAS[stage](sizes)
         parallel = work.parallel / (PARALLEL_EFFICIENCY * width if width > 1 else 1)
         overhead = WORKER_STEP_SECONDS * n_steps[stage] if width > 1 else 0.0
         stages[stage] = round((work.serial + parallel) / speed + overhead, 3)
@@ -212,9 +212,9 @@ def write_report(s: Sizes) -> Work:
     return Work(0.8 + 4e-6 * min(s.n, 1_000_000) if s.config.output.report else 0.01)
 
 
-LAWS = {
-    law.__name__: law
-    for law in (
+FORMULAS = {
+    formula.__name__: formula
+    for formula in (
         ingest, order_points, find_neighbors, mend_graph, solve_weights, local_factors, assemble_cost, solve_embedding,
         measure_quality, write_report,
     )

@@ -15,9 +15,9 @@ from .new_rows import TABLES, open_section
 
 
 class Proposal(NamedTuple):
-    """The keys of the input section, each with a comment, and what else the rows looked at show.
+    """The keys of the input section, each with a comment, and properties of the sampled rows.
 
-    `left_out` has the reason for each column without a role; `incomplete` of the `rows` looked at hold NaN or infinity.
+    `left_out` has the reason for each column without a role; `incomplete` of the `rows` sampled hold NaN or infinity.
     """
 
     keys: dict[str, tuple[Any, str]]

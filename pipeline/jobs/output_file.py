@@ -25,7 +25,7 @@ def is_url(out: str) -> bool:
 
 
 def suffix_of(out: str) -> str:
-    """The suffix, which tells the format of the file."""
+    """The suffix, which determines the format of the file."""
     return Path(out).suffix
 
 

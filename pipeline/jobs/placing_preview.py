@@ -72,7 +72,7 @@ def _planned_job(config: Config, layout: Layout, source: Source) -> embed_new.Jo
         n_embedded=0, n_coordinates=config.eigensolver.n_components, n_features_input=source.n_features,
         dtype_input=layout.dtype, transform=config.preprocess.scale != "none" or config.preprocess.pca is not None,
         unit=config.neighbors.metric == "cosine",
-        n_boxes=plan.most_boxes(plan.n_cells(layout.n_points), layout.point_blocks()),
+        n_boxes=plan.max_boxes(plan.n_cells(layout.n_points), layout.point_blocks()),
         stored_block=layout.block_points, max_ratio=None, far_as_nan=False,
     )  # fmt: skip
 

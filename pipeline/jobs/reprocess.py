@@ -136,7 +136,7 @@ def earlier_blocks(source_store: Store, now: dict[str, Any]) -> list[int]:
 
 
 def config_key(config: Config, files: Json | None) -> str:
-    """A hash over the settings that determine the result: all but the input, the output and the machines.
+    """A hash over the settings that determine the result: all sections except input, output and execution.
 
     It includes the state of the run to align with, and `files`, the state of files with a graph or with numbers of
     neighbours. If `files` is None, names and dates of these files are left out, because their digests are compared.
@@ -166,7 +166,7 @@ def is_current(root: Versions, fingerprint: str, source: Source) -> bool:
     """Whether the published version is complete and was computed with this fingerprint."""
     pointer = root.pointer()
     same = pointer is not None and pointer["fingerprint"] == fingerprint and source.detects_changes
-    return same and checkpoint.is_whole(root.published())
+    return same and checkpoint.is_complete(root.published())
 
 
 def reprocess(
@@ -235,7 +235,7 @@ def begin(
     source_stores = (
         () if fresh else tuple(filter(_is_run, [*([] if published is None else [published]), *further_stores]))
     )
-    compared = not fresh and published is not None and checkpoint.is_whole(published)
+    compared = not fresh and published is not None and checkpoint.is_complete(published)
     content = (root.pointer() or {}).get("content", "") if compared else ""
     version = resumed or root.new_id()
     attributes = {"version": version, "fingerprint": fingerprint}
@@ -244,7 +244,7 @@ def begin(
 
 def _worth_keeping(root: Versions, version: str) -> bool:
     """Whether a version is finished but none is published, because the pointer was damaged or deleted."""
-    return root.pointer() is None and checkpoint.is_whole(root.open(version))
+    return root.pointer() is None and checkpoint.is_complete(root.open(version))
 
 
 def _is_run(store: Store) -> bool:

@@ -42,7 +42,7 @@ def run(
         reported(config.output.prometheus, config.output.store, published) as report,
         contextlib.ExitStack() as closing,  # after a successful run the cluster closes once the version is published
     ):
-        result = wait_for_lock(once, config.execution.lock_wait, progress.say)
+        result = wait_for_lock(once, config.execution.lock_wait, progress.print_line)
         report(result)
     return result
 
@@ -54,4 +54,4 @@ def _run_version(
         return run_store(config, store, False, progress, profile, history, closing)
 
     with interruptible():
-        return reprocess(config, ingest.open_input(config), fresh, work, progress.say)
+        return reprocess(config, ingest.open_input(config), fresh, work, progress.print_line)

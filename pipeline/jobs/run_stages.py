@@ -49,7 +49,7 @@ def run_store(
         store.may_erase()
     resumed = not fresh and store.is_run()
     earlier = next(iter([*([store] if resumed else []), *history.source_stores]), None)
-    layout = history.begun(shared.layout if shared else layout_of(config, source, earlier), progress.say)
+    layout = history.begun(shared.layout if shared else layout_of(config, source, earlier), progress.print_line)
     if not resumed and not shared:
         _check_new_run(config, layout, progress)
     with interruptible(), RunLock(store):
@@ -83,14 +83,14 @@ def _check_new_run(config: Config, layout: Layout, progress: RunProgress) -> Non
     """Log the expected seconds. Raises NotEnoughMemory if a step of the plan does not fit its workers."""
     check_layout(config, layout)
     if text := announced_seconds(config, layout):
-        progress.say(text)
+        progress.print_line(text)
 
 
 def begin_store(store: Store, config: Config, source: Source, fresh: bool, history: History) -> None:
     """Prepare the store: erase it if `fresh`, remove partial files, write the group with the resolved config."""
     if fresh or (store.is_run() and has_fit(store) != (FIT in history.attributes)):
         store.erase()
-    store.objects.sweep()
+    store.objects.delete_partial_files()
     identity = run_attributes(config, source)
     if not fresh and store.is_run():
         current_config.begin_run(store, identity["config"], identity["input_fingerprint"])
@@ -108,7 +108,7 @@ def executing(cluster: Section, progress: RunProgress) -> Iterator[Executor]:
     """An executor on the cluster of a config, which is closed at the end."""
     with connect(cluster) as client:
         if client is not None:
-            progress.say(f"dashboard: {client.dashboard_link}")
+            progress.print_line(f"dashboard: {client.dashboard_link}")
         yield Executor(client, memory_resource(cluster), memory_of_workers(cluster), memory_of_high_memory(cluster))
 
 
@@ -116,9 +116,11 @@ def save_profile(store: Store, profiled: list[bytes], progress: RunProgress) -> 
     """Save Dask's performance report. Called after the report of the run, which replaces the folder."""
     for page in profiled:
         store.objects.put("report/performance.html", page)
-        progress.say(f"performance: {store.url}/report/performance.html")
+        progress.print_line(f"performance: {store.url}/report/performance.html")
     if not profiled:
-        progress.say("performance: the run had no workers (kind: serial, or one block), so there is nothing to show")
+        progress.print_line(
+            "performance: the run had no workers (kind: serial, or one block), so there is nothing to show"
+        )
 
 
 def worthwhile(cluster: Section, layout: Layout) -> Section:
@@ -172,7 +174,7 @@ class _StageRun:
         reports = [result.report for result in results]
         if self.progress.computed.get(step.stage, 0) > computed_before:
             for text in filter(None, (report.get("says") for report in reports)):
-                self.progress.say(text)
+                self.progress.print_line(text)
         if step.decides.digested:
             self.digests += [report["digest"] for report in reports if "digest" in report]
         if step.feeds:

@@ -19,7 +19,7 @@ from ..kernels.neighbors.knn import NeighborLists, exact_neighbors, select_neare
 from ..linalg.preprocess import Transform, fit_sample, unit_rows
 
 NEIGHBOR_BYTES = 256 * 2**20
-LEAST_POINTS = 50
+MIN_POINTS = 50
 
 Array = npt.NDArray[Any]
 Ids = npt.NDArray[np.int64]
@@ -71,16 +71,16 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
     ids, first = np.unique(_ids(rows), return_index=True)
     order = rng.permutation(len(ids))
     ids, rows = ids[order], rows[first[order]]
-    if len(rows) < LEAST_POINTS:
+    if len(rows) < MIN_POINTS:
         raise InputError(
-            f"input: the sample has {len(rows)} distinct valid rows of {source.n_rows}; at least {LEAST_POINTS} are "
+            f"input: the sample has {len(rows)} distinct valid rows of {source.n_rows}; at least {MIN_POINTS} are "
             f"needed. Raise --sample, or choose the parameters by hand"
         )
     scale, pca = config.preprocess.scale, config.preprocess.pca
     fitted = None if scale == "none" and pca is None else fit_sample(rows, scale, pca)
     transform = _preparing(fitted, config.neighbors.metric == "cosine")
     points = transform(rows)
-    n_queries = min(len(points), max(LEAST_POINTS, NEIGHBOR_BYTES // (points.itemsize * points.shape[1] * k)))
+    n_queries = min(len(points), max(MIN_POINTS, NEIGHBOR_BYTES // (points.itemsize * points.shape[1] * k)))
     sampled = _with_neighbors(source, transform, points, ids, n_queries, k)
     labels = np.concatenate(label_parts)[first[order]] if has_categories else None
     return sampled._replace(labels=labels)

@@ -37,7 +37,7 @@ the sample, because larger neighbourhoods are curved."""
 GAP = 2.5
 """Least ratio of adjacent variances that counts as a gap; points that fill 2 to 10 dimensions have ratios up to 2.2."""
 
-LEAST_COMPONENTS, MOST_COMPONENTS = 2, 10
+MIN_COMPONENTS, MAX_COMPONENTS = 2, 10
 """Bounds of n_components without a gap. One coordinate is suggested only if the dimension is one."""
 
 SAME_QUALITY = 0.01
@@ -50,9 +50,9 @@ TOLERANCE = 0.001
 WORTH_ANOTHER_METHOD = 0.01
 """Another method than the config's is suggested only if its score is higher by more than this."""
 
-TRIAL_NUMBERS, LEAST_TRIAL_POINTS = 2**18, 1000
+TRIAL_NUMBERS, MIN_TRIAL_POINTS = 2**18, 1000
 """The trials embed as many points as have TRIAL_NUMBERS values (points times features), but at least
-LEAST_TRIAL_POINTS."""
+MIN_TRIAL_POINTS."""
 
 BATCH_BYTES = 16 * 2**20
 
@@ -80,7 +80,7 @@ def _trial_points(n_features: int) -> int:
     >>> _trial_points(3), _trial_points(128), _trial_points(784)
     (4000, 2048, 1000)
     """
-    return max(LEAST_TRIAL_POINTS, min(trial_points(n_features), TRIAL_NUMBERS // n_features))
+    return max(MIN_TRIAL_POINTS, min(trial_points(n_features), TRIAL_NUMBERS // n_features))
 
 
 def _largest_gap(points: npt.NDArray[np.floating], most: int) -> SpectralGap:
@@ -118,8 +118,8 @@ class Search:
                 f"{m} direction{'s' * (m > 1)} hold{'s' * (m == 1)} most of the variance in neighbourhoods of {k} "
                 f"sampled points; the next direction has {self.gap.ratio:.1f} times less"
             )
-        m = int(np.clip(round(likely.value), 1, min(most, MOST_COMPONENTS)))
-        least = min(m, LEAST_COMPONENTS)
+        m = int(np.clip(round(likely.value), 1, min(most, MAX_COMPONENTS)))
+        least = min(m, MIN_COMPONENTS)
         by_likelihood = f"{likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
         try:
             scores = self.trials.scores_by_components(own, m, self._local_reg(own, m).reg)

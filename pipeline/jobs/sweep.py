@@ -62,7 +62,7 @@ class StepCounts(RunProgress):
         super().__init__(io.StringIO())
         self.steps = dict.fromkeys(self.KINDS, 0)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print nothing, because many runs are active at the same time."""
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
@@ -82,7 +82,7 @@ def run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: Ru
         (experiment.config.execution.lock_wait for experiment in experiments if experiment.config is not None),
         default=0,
     )
-    return wait_for_lock(lambda: _run_sweep(url, experiments, fresh, progress), seconds, progress.say)
+    return wait_for_lock(lambda: _run_sweep(url, experiments, fresh, progress), seconds, progress.print_line)
 
 
 def _run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: RunProgress) -> SweepResult:
@@ -97,7 +97,7 @@ def _run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: R
         limit = worker_limit(experiments)
         for row in _rows(plan_sweep(experiments, limit), limit, fresh, progress):
             rows[row["experiment"]] = row
-            progress.say(_line(row, len(rows), len(experiments)))
+            progress.print_line(_line(row, len(rows), len(experiments)))
         table = [rows[experiment.name] for experiment in experiments]
         counts = {kind: sum(row[f"steps_{kind}"] for row in table) for kind in ("asked", *StepCounts.KINDS)}
         result = SweepResult(root.url, table, counts, time.perf_counter() - started)

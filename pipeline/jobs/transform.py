@@ -77,7 +77,7 @@ def transform(
         run = fitted_store(opened)
         return wait_for_lock(
             lambda: _transform(run, new, settings, out, execution, max_ratio, far_as_nan, work_url, progress, names),
-            seconds, progress.say,
+            seconds, progress.print_line,
         )  # fmt: skip
 
 
@@ -151,17 +151,17 @@ def new_rows_job(
         dtype_input=run.array(array_specs.RAW.name).dtype.name,
         transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
         unit=config["neighbors"].get("metric") == "cosine",
-        n_boxes=most_boxes(run, blocks), stored_block=block_of(points), max_ratio=max_ratio, far_as_nan=far_as_nan,
+        n_boxes=max_boxes(run, blocks), stored_block=block_of(points), max_ratio=max_ratio, far_as_nan=far_as_nan,
     )  # fmt: skip
 
 
-def most_boxes(run: Store, n_blocks: int) -> int:
+def max_boxes(run: Store, n_blocks: int) -> int:
     """The most bounding boxes of a run's points."""
     if not run.has_bundle(KEPT_CELLS):
-        return plan.most_boxes(plan.n_cells(run.array(array_specs.POINTS.name).shape[0]), n_blocks)
+        return plan.max_boxes(plan.n_cells(run.array(array_specs.POINTS.name).shape[0]), n_blocks)
     with read_elsewhere(run):
         kept_cells = run.read_bundle(KEPT_CELLS)
-    return plan.most_boxes(len(kept_cells["counts"]), n_blocks, int(kept_cells["generations"]))
+    return plan.max_boxes(len(kept_cells["counts"]), n_blocks, int(kept_cells["generations"]))
 
 
 def _n_embedded(run: Store) -> int:

@@ -39,7 +39,7 @@ TRIAL_POINTS = 4000
 TRIAL_WORK = 4 * 10**9
 """Bound on n^2 d, the work of the exact search among n points with d features."""
 
-LEAST_POINTS = 100
+MIN_POINTS = 100
 """With fewer points no trial is made, because its result would be too uncertain."""
 
 Float64 = npt.NDArray[np.float64]
@@ -64,10 +64,10 @@ def reg_by_trial(points: Float64, local: RegChoice, k: int, n_components: int, r
         n_components: coordinates of the embedding.
         rule: `weights.rule`, see ``barycenter_weights``.
     """
-    if len(points) < max(LEAST_POINTS, 4 * k, 4 * n_components):
+    if len(points) < max(MIN_POINTS, 4 * k, 4 * n_components):
         return local
     inside, lists = _trial_lists(points, k)
-    if len(inside) < max(LEAST_POINTS, 4 * k, 4 * n_components):
+    if len(inside) < max(MIN_POINTS, 4 * k, 4 * n_components):
         return local
     component = points[inside]
     parts = [

@@ -111,7 +111,7 @@ def align_components(
     store: Store, block_index: int, n_components: int, n_graph: int, scale: str, previous: str | None
 ) -> Report:
     """Rotate each component onto the earlier embedding; without an earlier embedding the rotation is the identity."""
-    earlier = _held_before(store) if previous is None else _held_elsewhere(Store(previous))
+    earlier = _saved_embedding(store) if previous is None else _embedding_of(Store(previous))
     rotations = np.tile(np.eye(n_components), (n_graph, 1, 1))
     report: Report = {"previous": previous or "this store", "scale": scale, "rows": 0, "points_compared": False,
                      "components": []}  # fmt: skip
@@ -174,12 +174,12 @@ def rotations(store: Store) -> npt.NDArray[np.float64]:
     return store.read_bundle(ROTATION)["rotations"]
 
 
-def _held_elsewhere(store: Store) -> EarlierEmbedding | None:
+def _embedding_of(store: Store) -> EarlierEmbedding | None:
     with read_elsewhere(store):
         return _read(store, array_specs.ROW_HASH)
 
 
-def _held_before(store: Store) -> EarlierEmbedding | None:
+def _saved_embedding(store: Store) -> EarlierEmbedding | None:
     """The embedding of the last `write`; the saved copy if that one is incomplete or did not converge."""
     try:
         converged = bool(store.read_bundle(EMBEDDED).get("converged", True))

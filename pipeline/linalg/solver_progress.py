@@ -1,4 +1,4 @@
-"""What the eigensolver does now, as a small record in the store: the log and `lle status` read it from any process."""
+"""Progress of the eigensolver, as a small record in the store that the log and `lle status` read from any process."""
 
 import time
 from collections.abc import Callable, Iterator

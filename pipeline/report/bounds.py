@@ -1,4 +1,4 @@
-"""The bounds of verdicts and warnings: a tick stands only within them, and the report prints each beside its tick."""
+"""The bounds of verdicts and warnings: a value within its bound gets a tick, and the report prints the bound beside it."""
 
 import math
 from collections.abc import Mapping
@@ -7,27 +7,28 @@ from typing import Any
 from .number_format import is_known
 
 GOOD_TRUSTWORTHINESS = 0.95
-"""From here on a tick."""
+"""Values from this one on get a tick."""
 LOW_TRUSTWORTHINESS = 0.9
-"""Below it a warning. Points in random order have 0.5."""
+"""Values below this one get a warning. Points in random order have 0.5."""
 HIT_DROP, HIT_SHARE = 0.05, 0.9
-"""The neighbourhood hit may be lower in the embedding than in the data by this much, and at least this share of it."""
+"""The neighbourhood hit of the embedding may be lower than that of the data by HIT_DROP, and down to HIT_SHARE of it."""
 GOOD_RESIDUAL_VARIANCE, HIGH_RESIDUAL_VARIANCE = 0.3, 0.7
-"""Up to the first a tick, above the second a warning. A Swiss roll in its right form, but of unit covariance: 0.4."""
+"""Values up to the first get a tick, above the second a warning. A correctly unrolled Swiss roll has 0.4, because unit
+covariance turns the long sheet into a square."""
 CLUMP_SHARE = 0.01
 """A coordinate concentrated on a smaller share of its component's points is a clump."""
 REDUNDANT = 0.95
-"""R^2 of a coordinate predicted from the earlier ones, above which it adds nothing."""
+"""R^2 of a coordinate predicted from the earlier ones, above which it adds no information."""
 DROPPED_SHARE = 0.01
 """Share of rows without coordinates from which on there is a warning."""
 FAR_SHARE = 0.01
 """Share of rows far from a fitted sample from which on there is a warning. Of the fitted points 0.001 are far."""
 LARGE_RESIDUAL = 0.1
-"""Residual of an eigenpair above which float64 has lost its eigenvalue, whatever the solver says."""
+"""Residual of an eigenpair above which its eigenvalue is lost in float64, even if the solver has converged."""
 LARGE_VECTOR_ERROR = 1e-3
-"""Error of an eigenvector (sine of its angle to the true one) up to which a picture does not show it."""
+"""Error of an eigenvector (sine of its angle to the true one) that is too small to be seen in a picture."""
 EXACT = 1e-10
-"""Of the rounding floor, eps lambda_max: a smaller eigenvalue is the square of rounding errors."""
+"""An eigenvalue below this share of the rounding floor, eps lambda_max, is the square of rounding errors."""
 MOVED = 0.3
 """Residual of the alignment, relative to the earlier coordinates, above which they have changed."""
 UNRELATED = math.sqrt(2.0)

@@ -12,7 +12,7 @@ Config = Mapping[str, Any]
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 FLAT = ("ltsa", "hessian")
 """Methods for which not only the constant vector, but also the coordinates of flat data have the eigenvalue zero."""
-LEAST_OF_DIMENSION = 6.5
+UNDERESTIMATED_ABOVE = 6.5
 """Estimates above this are lower than the true dimension (Levina & Bickel 2004, section 4)."""
 
 
@@ -61,7 +61,7 @@ def too_few_coordinates(metrics: Metrics, config: Config) -> str:
         return ""
     m, dimension = n_coordinates(metrics), value_of(metrics, "intrinsic_dimension") or 0.0
     count = "One coordinate is" if m == 1 else f"{in_words(m).capitalize()} coordinates are"
-    about = "at least" if dimension > LEAST_OF_DIMENSION else "about"
+    about = "at least" if dimension > UNDERESTIMATED_ABOVE else "about"
     return (
         f"{count} too few: the data have {about} {in_words(round(dimension))} dimensions around each point; set "
         f"eigensolver.n_components: {needed}"

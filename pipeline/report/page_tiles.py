@@ -96,7 +96,7 @@ def closed_classes_tile(metrics: Metrics) -> Tile:
         return Tile(label, thousands(n_left), sentence, "unknown")
     n_left, n_components = embedded["classes"], embedded["components"]
     if n_left > n_components:
-        sentence = f"More than the {thousands(n_components)} embedded components: coordinates only tell groups apart."
+        sentence = f"More than the {thousands(n_components)} embedded components: coordinates only separate groups."
         return Tile(label, thousands(n_left), sentence, "warning")
     if is_known(n_before) and n_before > n_left:
         keys = ("points_repaired", "reverse_added", "bridges_added")

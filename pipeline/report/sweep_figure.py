@@ -23,7 +23,7 @@ from .point_colors import robust_range
 
 FloatArray = npt.NDArray[np.float64]
 
-POINTS_IN_ALL, MOST_POINTS = 400_000, 5_000
+POINTS_IN_ALL, MAX_POINTS = 400_000, 5_000
 WIDTH = 14.0
 CELL = (0.6, 2.4)
 MARGIN = 0.07
@@ -34,7 +34,7 @@ KEPT_COLORS, NEAR = ("#ffffff", INK, FAINT, RULE), 8
 WIDER = 1.6
 LONGEST_STRIP = 4.0
 """A single row of cells that is this many times wider than intended is wrapped, so that cells are not tiny."""
-MOST_PARAMETERS = 6
+MAX_PARAMETERS = 6
 TITLE_SIZE, LABEL_SIZE, LABEL_LINES = 13.0, 7.0, 4
 FIRST_HEADING, HEADING = 34, 16
 """Points from the cells to the first heading of a group of columns (above ticks and label), and between headings."""
@@ -64,14 +64,14 @@ class Grid(NamedTuple):
 
 def sampled_rows(n_rows: int, n_cells: int) -> npt.NDArray[np.int64]:
     """Evenly spaced rows of an embedding, as many as fit a sheet of `n_cells` cells."""
-    n_points = int(np.clip(POINTS_IN_ALL // max(n_cells, 1), 200, MOST_POINTS))
+    n_points = int(np.clip(POINTS_IN_ALL // max(n_cells, 1), 200, MAX_POINTS))
     return np.unique(np.linspace(0, n_rows - 1, min(n_points, n_rows)).astype(np.int64))
 
 
 def choose_grid(cells: Sequence[Cell]) -> Grid | None:
     """Assign parameters to rows and columns for a sheet slightly wider than high; None if they form no grid."""
     names = list(dict.fromkeys(name for cell in cells for name in cell.values))
-    if not names or len(names) > MOST_PARAMETERS or any(len(cell.values) < len(names) for cell in cells):
+    if not names or len(names) > MAX_PARAMETERS or any(len(cell.values) < len(names) for cell in cells):
         return None
     values = {name: _distinct([cell.values.get(name) for cell in cells]) for name in names}
     places = {tuple(repr(cell.values[name]) for name in names) for cell in cells}

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from ..config.models import Config
 from ..engine import disk_costs
-from ..engine.plan import Decides, Layout, Report, Runs, Step, Writes, most_boxes
+from ..engine.plan import Decides, Layout, Report, Runs, Step, Writes, max_boxes
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..kernels.out_of_sample import of_one_component
 from ..storage import array_specs
@@ -22,7 +22,7 @@ PLACE_REG = 1e-3
 def place_step(config: Config, layout: Layout, n_graph: int) -> Step:
     n, k, blocks = layout.n_points, config.neighbors.n_neighbors, Blocks(layout.n_points, layout.block_points)
     halo = halo_rows(layout.row_bytes)
-    boxes = most_boxes(layout.n_cells, layout.point_blocks())
+    boxes = max_boxes(layout.n_cells, layout.point_blocks())
     search_bytes = nearest_points_bytes(rows=blocks.size, row=layout.row_bytes, d=layout.n_features, k=k, halo=halo)
     return Step(
         "solve_embedding",

@@ -16,7 +16,7 @@ from ..inputs import open_source
 from ..kernels.quality.bootstrap import Estimate, correlation_interval, ratio_interval
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
 from ..kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
-from ..kernels.quality.redundancy import LEAST_POINTS, regression_errors
+from ..kernels.quality.redundancy import MIN_POINTS, regression_errors
 from ..kernels.quality.trustworthiness import count_closer, mean_interval, neighbor_thresholds, trustworthiness
 from ..search.cell_groups import FIRST, Folder
 from ..search.recall import sample_rows
@@ -28,7 +28,7 @@ Ids = npt.NDArray[np.int64]
 
 PAIRED_POINTS = 500
 """Sampled points whose pairwise distances are compared; 500 resamples of their pairs take half a second."""
-MOST_SOURCES, LEAST_SOURCES = 50, 10
+MAX_SOURCES, MIN_SOURCES = 50, 10
 GEODESIC_POINTS = 2_000_000
 """Points reached from all sources together, at about a microsecond each; limits the number of sources above the
 minimum."""
@@ -103,7 +103,7 @@ def geodesic_sources(config: Config, n_points: int) -> int:
     """Number of sampled points from which shortest paths are measured; auto: none above a million points (too slow)."""
     n_sources = config.quality.geodesic_sources
     if n_sources == "auto":
-        affordable = max(LEAST_SOURCES, min(MOST_SOURCES, GEODESIC_POINTS // n_points))
+        affordable = max(MIN_SOURCES, min(MAX_SOURCES, GEODESIC_POINTS // n_points))
         n_sources = affordable if n_points <= GEODESICS_UP_TO else 0
     return min(n_sources, config.quality.sample, n_points)
 
@@ -152,7 +152,7 @@ def choose_sample(
 def intrinsic_dimension(distances: npt.NDArray[np.float64]) -> Report | None:
     """The dimension of the data around sampled points, from (s, k) distances to neighbours; None if they have none."""
     complete = distances[(np.isfinite(distances) & (distances > 0)).all(axis=1)]
-    if distances.shape[1] < 2 or len(complete) < LEAST_POINTS:
+    if distances.shape[1] < 2 or len(complete) < MIN_POINTS:
         return None
     try:
         value, low, high = maximum_likelihood(complete)
@@ -196,7 +196,7 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
             mean_interval(np.clip(trustworthiness(ranks, n_members, counts), 0.0, 1.0)), len(ranks)
         )
     scores["procrustes_error"] = _measured(mean_interval(chosen["procrustes"]), len(chosen["procrustes"]))
-    if len(chosen["embedding"]) < LEAST_POINTS:
+    if len(chosen["embedding"]) < MIN_POINTS:
         return {**scores, "redundancy": None, "regression_residual": None}
     embedding = chosen["embedding"]
     errors, spread = np.square(regression_errors(embedding)), embedding.std(axis=0)

@@ -42,7 +42,7 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store, read_elsewhere
 
 N_NEAREST = 8
-MOST_SHARDS = 64
+MAX_SHARDS = 64
 SORT_BYTES = 256 * 2**20
 Arrays = tuple[array_specs.ArraySpec, array_specs.ArraySpec, array_specs.ArraySpec]
 SORTED: Arrays = (array_specs.SORTED_POINTS, array_specs.SORTED_INDEX, array_specs.SORTED_CELLS)
@@ -148,10 +148,10 @@ def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step:
 
 
 def blocks_together(layout: Layout, sort_bytes: Callable[..., int]) -> int:
-    """Input blocks that a task sorts together: enough for at most MOST_SHARDS shards, within SORT_BYTES of memory."""
+    """Input blocks that a task sorts together: enough for at most MAX_SHARDS shards, within SORT_BYTES of memory."""
     fixed = sort_bytes(block_size=0)
     fit = (SORT_BYTES - fixed) // (sort_bytes(block_size=layout.block_points) - fixed)
-    return max(1, min(fit, -(-layout.input_blocks() // MOST_SHARDS)))
+    return max(1, min(fit, -(-layout.input_blocks() // MAX_SHARDS)))
 
 
 def _require_directions(reports: list[Report], n_points: int) -> None:

@@ -62,11 +62,11 @@ def read_block_of_ids(store: Store, block_index: int, kind: str, source: Json, b
     write_ids(store, block_index, encoded)
     missing = int((np.diff(encoded["offsets"]) == 0).sum())
     digest = array_digest(encoded["content"], array_digest(encoded["offsets"]))
-    return {"name": name, "whole": _is_whole(column, kind), "missing": missing, "digest": digest,
+    return {"name": name, "whole": _are_integers(column, kind), "missing": missing, "digest": digest,
             "block_size": blocks.size}  # fmt: skip
 
 
-def _is_whole(column: Any, kind: str) -> bool:
+def _are_integers(column: Any, kind: str) -> bool:
     """Whether all ids are whole numbers; those of CSV files if they are written as such (7, not 007)."""
     if pa.types.is_integer(column.type):
         return True

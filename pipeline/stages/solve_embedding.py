@@ -187,14 +187,14 @@ def solve_component(
 
 def _solve_isolated(arguments: tuple[Any, ...], method: str, max_bytes: int) -> Report:
     """Solve in a separate process; if the process dies in a method, solve again without that method."""
-    died: dict[str, str] = {}
+    failures: dict[str, str] = {}
     while True:
         try:
-            report, peak = subprocess_call.call(_solve, (*arguments, died), max_bytes)
+            report, peak = subprocess_call.call(_solve, (*arguments, failures), max_bytes)
         except subprocess_call.ProcessDied as death:
-            if method != "auto" or death.last_message in {"", "polynomial", *died}:
+            if method != "auto" or death.last_message in {"", "polynomial", *failures}:
                 raise NotEnoughMemory(f"{death}, most likely because memory ran out; {_ADVICE}") from None
-            died = {**died, death.last_message: f"{death.last_message} was tried and its process ended {death.how}"}
+            failures[death.last_message] = f"{death.last_message} was tried and its process ended {death.ending}"
             continue
         with_peak: Report = {**report, "peak_bytes": peak}
         return with_peak

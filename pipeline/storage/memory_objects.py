@@ -86,6 +86,6 @@ class MemoryObjects:
     def age(self, name: str) -> float:
         return time.time() - self.contents[name][1] if name in self.contents else math.inf
 
-    def sweep(self) -> int:
+    def delete_partial_files(self) -> int:
         """There are no partial objects."""
         return 0

@@ -45,7 +45,7 @@ class Objects(Protocol):
     def place(self) -> Any:
         """The root for zarr: the folder (str), or obstore's store."""
 
-    def sweep(self) -> int:
+    def delete_partial_files(self) -> int:
         """Remove partial files of killed writers; returns how many."""
 
     def age(self, name: str) -> float:

@@ -168,7 +168,7 @@ class LocalObjects:
         finally:
             self.delete(probe)
 
-    def sweep(self) -> int:
+    def delete_partial_files(self) -> int:
         """Remove temporary files of killed writers; returns how many."""
         partial_files = [path for path in _files(self.root) if path.suffix == ".partial"]
         for path in partial_files:
@@ -321,6 +321,6 @@ class RemoteObjects:
         finally:
             self.delete(probe)
 
-    def sweep(self) -> int:
+    def delete_partial_files(self) -> int:
         """Object stores have no partial files."""
         return 0

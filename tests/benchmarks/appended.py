@@ -64,7 +64,7 @@ class Clock(RunProgress):
         super().__init__()
         self.seconds: dict[str, float] = {}
 
-    def say(self, text: str) -> None: ...
+    def print_line(self, text: str) -> None: ...
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
         self.seconds[stage] = seconds

@@ -139,7 +139,7 @@ class Quiet(RunProgress):
         self.stage, self.step, self.act = stage, step, act
         self.left = True
 
-    def say(self, text: str) -> None: ...
+    def print_line(self, text: str) -> None: ...
 
     def advance(self, step: Step, report: BlockReport) -> None:
         super().advance(step, report)

@@ -51,7 +51,7 @@ def cost(n_points: int, dimension: int, solve: bool, n_components: int = 2) -> C
         ratio = largest_eigenvalue(factor, methods.SEED) / spectrum.eigenvalues[-1]
         products = PRODUCTS_PER_ROOT * float(np.sqrt(ratio))
     n_bytes = methods.krylov_size(factor, n_components, size)[2]
-    return Cost(size.nnz, max(size.gflop, factor_cost.LEAST_GFLOP), n_bytes, products)
+    return Cost(size.nnz, max(size.gflop, factor_cost.MIN_GFLOP), n_bytes, products)
 
 
 def fit(sizes: list[int], values: list[float]) -> tuple[float, float]:

@@ -80,7 +80,7 @@ class Meter(RunProgress):
         self._peaks, self._moved = {True: 0, False: 0}, np.zeros(2, np.int64)
         self._modelled = np.zeros(len(self._counts))
 
-    def say(self, text: str) -> None: ...
+    def print_line(self, text: str) -> None: ...
 
     def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
         super().begin(step, n_done, state)

@@ -39,7 +39,7 @@ def test_run_with_the_least_address_space_ends_with_a_result(tmp_path):
         tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 800},
         eigensolver={"method": "shift_invert"},
     )  # fmt: skip
-    ended = limited(address_space.LEAST_BYTES, "run", str(config), "--json")
+    ended = limited(address_space.MIN_ADDRESS_SPACE, "run", str(config), "--json")
     assert ended.returncode in (0, 1), ended
     assert ended.returncode == 0 or CURE in ended.stderr
 

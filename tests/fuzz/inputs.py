@@ -28,7 +28,7 @@ from tests.fuzz.mutate import choose, mutated_bytes
 
 LIMITS = Limits(seconds=5, n_bytes=300 * 2**20)
 N, D = 60, 4
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 """Rows read of an input whose damaged header promises more."""
 Array = npt.NDArray[Any]
 
@@ -151,9 +151,9 @@ def _read_and_compare(config: Path, section: dict[str, str], damaged: Path) -> s
 
 
 def _all_rows(source: Source) -> Array | None:
-    """Every row and label, read in blocks; None beyond MOST_ROWS, of which only the first and the last are read."""
+    """Every row and label, read in blocks; None beyond MAX_ROWS, of which only the first and the last are read."""
     n = source.n_rows
-    if n * max(source.n_features, 1) > MOST_ROWS:
+    if n * max(source.n_features, 1) > MAX_ROWS:
         for start, stop in ((0, min(n, 20)), (max(n - 20, 0), n)):
             source.read(start, stop)
             source.read_labels(start, stop)

@@ -90,7 +90,9 @@ def test_only_long_runs_are_announced():
 
 
 def test_plan_shows_expected_seconds_until_the_run_is_finished(tmp_path, toy_stages, monkeypatch):
-    monkeypatch.setattr(expected_time, "LAWS", dict.fromkeys(stages_of("lle"), lambda sizes: expected_time.Work(3.0)))
+    monkeypatch.setattr(
+        expected_time, "FORMULAS", dict.fromkeys(stages_of("lle"), lambda sizes: expected_time.Work(3.0))
+    )
     np.save(tmp_path / "x.npy", roll(60))
     path = tmp_path / "job.yaml"
     path.write_text(json.dumps({

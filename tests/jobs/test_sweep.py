@@ -44,7 +44,7 @@ class Quiet(StepCounts):
         super().__init__()
         self.lines = []
 
-    def say(self, text):
+    def print_line(self, text):
         self.lines.append(text)
 
 
@@ -234,8 +234,8 @@ def test_interrupted_sweep_resumes(toy_stages, tmp_path):
     path = write(tmp_path / "grid.yaml", {"grid": {"weights.reg": [0.1, 0.01, 0.001]}})
 
     class StopsAtTwo(Quiet):
-        def say(self, text):
-            super().say(text)
+        def print_line(self, text):
+            super().print_line(text)
             if len(self.lines) == 2:
                 raise Interrupted(15)
 

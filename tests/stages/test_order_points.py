@@ -46,7 +46,7 @@ def order(tmp_path_factory, run_stages, make_config):
             config = make_config(tmp_path_factory.mktemp("order"), rolled(dtype), block_points, **sections)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(plan, "CELL_POINTS", CELL_POINTS)
-                patch.setattr(order_points, "MOST_SHARDS", 4)
+                patch.setattr(order_points, "MAX_SHARDS", 4)
                 runs[key] = run_stages(config, "order_points")
         return runs[key]
 

@@ -699,9 +699,9 @@ class TestLocalFiles:
         (tmp_path / "points/c/0/.0.4711.partial").write_bytes(b"da")
         (tmp_path / "points/c/0/0.a1b2.partial").write_bytes(b"da")
         assert objects.names("") == ["points/c/0/0"]
-        assert objects.sweep() == 2
+        assert objects.delete_partial_files() == 2
         assert files_below(tmp_path) == {"points/c/0/0": b"data"}
-        assert objects.sweep() == 0
+        assert objects.delete_partial_files() == 0
 
 
 class TestRemoteUrls:

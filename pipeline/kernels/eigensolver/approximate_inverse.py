@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, diags_array
 
 from . import polynomial
 from .normal_operator import Matrix, Operator
-from .null_vector import NullVector, off_null, take_off_null
+from .null_vector import NullVector, remove_null, without_null
 from .polynomial import C128
 from .rayleigh_ritz import EPS, TINY, largest_eigenvalue
 
@@ -103,13 +103,13 @@ class ApproximateInverse:
     def apply(self, block: F64) -> F64:
         """T times the block (n, b), orthogonal to the null vector."""
         if self.form == "normal":
-            scaled = off_null(block, self._null) * self._scale[:, None]
+            scaled = without_null(block, self._null) * self._scale[:, None]
             solution = self._operator.approximate_inverse(scaled, self._roots, "normal")[0] * self._scale[:, None]
         else:
-            half = self._operator.approximate_inverse(off_null(block, self._null), self._roots, "transposed")[0]
+            half = self._operator.approximate_inverse(without_null(block, self._null), self._roots, "transposed")[0]
             half -= np.outer(self._left, self._left @ half)
             solution = self._operator.approximate_inverse(half, self._roots, "factor")[0]
-        return take_off_null(solution, self._null)
+        return remove_null(solution, self._null)
 
     def efficiency(self, value: float, vector: F64) -> float:
         """Approximate eigenvalue of T M for a Ritz vector (n,) and its value; 1 if T is the exact inverse of M."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from .null_vector import NullVector, off_null
+from .null_vector import NullVector, without_null
 
 F64 = npt.NDArray[np.float64]
 
@@ -105,7 +105,7 @@ def _orthonormalise(block: F64, against: F64, null: NullVector) -> tuple[F64, F6
 
 
 def _without(block: F64, against: F64, null: NullVector) -> F64:
-    block = off_null(block, null)
+    block = without_null(block, null)
     if against.shape[1]:
         block -= against @ (against.T @ block)
     return block

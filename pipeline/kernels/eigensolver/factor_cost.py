@@ -22,7 +22,7 @@ from .pardiso import FactorSize
 PIECES = (10_000, 40_000)
 BYTES_PER_ENTRY = 8
 FIXED_BYTES = 20 * 2**20
-LEAST_GFLOP = 1e-3
+MIN_GFLOP = 1e-3
 """Resolution of the work that PARDISO reports."""
 MIN_ROWS = 200_000
 """Below this number of rows the analysis takes seconds and little memory on any data."""
@@ -81,7 +81,7 @@ def _analysed(matrix: csr_array, matrix_type: int, rows: Any, n_threads: int) ->
     factorization = analyse(canonical(matrix[rows][:, rows]), matrix_type, n_threads)
     factorization.release()
     size = factorization.size
-    return size._replace(gflop=max(size.gflop, LEAST_GFLOP))
+    return size._replace(gflop=max(size.gflop, MIN_GFLOP))
 
 
 def patience_seconds(nnz: int, width: int, n_threads: int, *, square: bool) -> float:

@@ -25,7 +25,7 @@ from scipy.sparse.linalg import splu
 from ...core.errors import ConfigError, InputError, NotEnoughMemory
 from . import pardiso
 from .analysis import NO_ANALYSES, Analyses, Analysis, analysis_key
-from .null_vector import NullVector, off_null, take_off_null
+from .null_vector import NullVector, remove_null, without_null
 from .pardiso import FactorizationError, FactorSize
 
 F64 = npt.NDArray[np.float64]
@@ -235,9 +235,9 @@ class PinnedCholesky(PseudoInverse):
 
     def apply(self, rhs: F64) -> F64:
         """M^+ applied to all columns of ``rhs`` (n, m), after projection onto the complement of the null vector."""
-        rhs = off_null(rhs, self._null)
+        rhs = without_null(rhs, self._null)
         rhs[self._pin] = 0.0
-        return take_off_null(self._factorization.solve(rhs, transposed=False), self._null)
+        return remove_null(self._factorization.solve(rhs, transposed=False), self._null)
 
 
 class ShiftedFactor(PseudoInverse):
@@ -271,8 +271,8 @@ class ShiftedFactor(PseudoInverse):
 
     def apply(self, rhs: F64) -> F64:
         """(M - sigma I)^-1 applied to all columns of ``rhs`` (n, m), after projection off the null vector."""
-        solution = self._factorization.solve(off_null(rhs, self._null), transposed=False)
-        return take_off_null(solution, self._null)
+        solution = self._factorization.solve(without_null(rhs, self._null), transposed=False)
+        return remove_null(solution, self._null)
 
 
 def canonical(matrix: csr_array) -> csr_array:

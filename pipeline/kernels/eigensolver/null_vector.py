@@ -13,15 +13,15 @@ F64 = npt.NDArray[np.float64]
 NullVector = F64 | None
 
 
-def off_null(block: F64, null: NullVector) -> F64:
+def without_null(block: F64, null: NullVector) -> F64:
     """The block (n, m) projected onto the complement of the null vector."""
     if null is None:
         return np.asarray(block - block.mean(axis=0))
     return np.asarray(block - np.outer(null, null @ block))
 
 
-def take_off_null(block: F64, null: NullVector) -> F64:
-    """As ``off_null``, but in place."""
+def remove_null(block: F64, null: NullVector) -> F64:
+    """As ``without_null``, but in place."""
     block -= block.mean(axis=0) if null is None else np.outer(null, null @ block)
     return block
 

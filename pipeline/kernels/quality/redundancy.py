@@ -15,7 +15,7 @@ from ...core.errors import InputError
 SPANS = (3, 6, 12)
 """Neighbours per regression, as multiples of its number of unknowns."""
 
-LEAST_POINTS = 3
+MIN_POINTS = 3
 RIDGE = 1e-6
 """Added to the equations of the slopes, relative to their trace: earlier coordinates can depend on each other."""
 
@@ -36,8 +36,8 @@ def regression_errors(embedding: Float64) -> Float64:
         InputError: fewer than three points.
     """
     n_sample, n_coordinates = embedding.shape
-    if n_sample < LEAST_POINTS:
-        raise InputError(f"expected at least {LEAST_POINTS} sample points, found {n_sample}; raise quality.sample")
+    if n_sample < MIN_POINTS:
+        raise InputError(f"expected at least {MIN_POINTS} sample points, found {n_sample}; raise quality.sample")
     spread = embedding.std(axis=0)
     scaled = (embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     errors: Float64 = scaled.copy()

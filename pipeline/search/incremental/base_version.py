@@ -25,7 +25,7 @@ def extended_layout(config: Config, layout: Layout, base: Store) -> tuple[Layout
 
     Raises StoreError if the records of the version are damaged.
     """
-    if not checkpoint.is_whole(base) or not base.has_array(array_specs.RAW.name):
+    if not checkpoint.is_complete(base) or not base.has_array(array_specs.RAW.name):
         return layout, ""
     with read_elsewhere(base):
         size = block_of(base.array(array_specs.RAW.name))
@@ -73,7 +73,7 @@ def _origin(base: Store) -> Earlier:
     origin = Earlier(**base.attributes()["built_on"])
     origin_store = Store(f"{base.url.rsplit('/', 1)[0]}/{origin.version}") if is_id(origin.version) else None
     return replace(
-        origin, url=origin_store.url if origin_store is not None and checkpoint.is_whole(origin_store) else ""
+        origin, url=origin_store.url if origin_store is not None and checkpoint.is_complete(origin_store) else ""
     )
 
 

@@ -36,7 +36,7 @@ from ..cell_groups import KEPT_CELLS, Folder, first_target, group_all_cells, rec
 
 APPENDED = Folder("_work/appended")
 N_GROUPS_NEW = 4
-BOUNDED_BY, MOST_BOUNDING = 8, 4096
+BOUNDED_BY, MAX_BOUNDING = 8, 4096
 """Bounds on the points that limit a new point's reach: at least BOUNDED_BY * k points in or around its own cell."""
 FLOAT32_ERROR = 1e-6
 """Relative error of distances stored in single precision; reaches are increased by it."""
@@ -103,7 +103,7 @@ def send_new_step(layout: Layout, earlier: Earlier, parameters: Json, n_groups: 
         send_new,
         n_blocks,
         Decides(parameters),
-        Runs(n_bytes + 3 * MOST_BOUNDING * row + 40 * layout.n_cells * layout.n_features),
+        Runs(n_bytes + 3 * MAX_BOUNDING * row + 40 * layout.n_cells * layout.n_features),
         Writes(bundles=(APPENDED.members(),), bundle_bytes=disk_bytes),
         expected=lambda b: {"new": {"0": spread if b == 0 else 0}},
     )
@@ -160,7 +160,7 @@ def bounded_reach(store: Store, points: Floats, cells: Ids, k: int) -> npt.NDArr
         rows = np.flatnonzero(cells == cell)
         first, stop = int(ends[cell - 1]) if cell else 0, int(ends[cell])
         spare = max(0, BOUNDED_BY * k - (stop - first))
-        first, stop = max(0, first - spare), min(int(ends[-1]), stop + spare, first + MOST_BOUNDING + BOUNDED_BY * k)
+        first, stop = max(0, first - spare), min(int(ends[-1]), stop + spare, first + MAX_BOUNDING + BOUNDED_BY * k)
         near = store.read(array_specs.POINTS.name, first, stop)
         lists = brute_neighbors(points[rows], np.full(len(rows), -1), near, np.arange(first, stop), k)
         reach[rows] = lists.distances[:, -1]

@@ -21,7 +21,7 @@ from ...engine.plan import (
     Step,
     Steps,
     Writes,
-    most_boxes,
+    max_boxes,
     neighbor_method,
 )
 from ...storage import array_specs
@@ -135,7 +135,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 def _update_by_tree(layout: Layout, earlier: Earlier, k: int) -> Step:
     n, d, block_size, n_blocks = layout.n_points, layout.n_features, layout.block_points, layout.point_blocks()
     row = d * np.dtype(layout.dtype).itemsize
-    n_boxes = most_boxes(layout.n_cells, n_blocks, earlier.generations + 1)
+    n_boxes = max_boxes(layout.n_cells, n_blocks, earlier.generations + 1)
     return Step(
         "find_neighbors",
         "update",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.kernels.eigensolver.null_vector import complement, off_null, take_off_null
+from pipeline.kernels.eigensolver.null_vector import complement, remove_null, without_null
 from pipeline.kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
 from tests.support.method_oracle import laplacian_matrices
 from tests.support.oracle import exact_neighbors
@@ -66,8 +66,8 @@ def test_projection_removes_the_null_vector(rng):
     q /= np.linalg.norm(q)
     for null, unit in ((None, np.full(20, 20**-0.5)), (q, q)):
         expected = block - np.outer(unit, unit @ block)
-        np.testing.assert_allclose(off_null(block, null), expected, atol=1e-14)
-        np.testing.assert_allclose(take_off_null(block.copy(), null), expected, atol=1e-14)
+        np.testing.assert_allclose(without_null(block, null), expected, atol=1e-14)
+        np.testing.assert_allclose(remove_null(block.copy(), null), expected, atol=1e-14)
         basis = complement(20, null)
         np.testing.assert_allclose(basis.T @ basis, np.eye(19), atol=1e-13)
         np.testing.assert_allclose(unit @ basis, 0, atol=1e-14)

@@ -196,5 +196,5 @@ def test_plan_counts_the_boxes_of_all_versions(night, monkeypatch):
         names = store.objects.names("_work/boxes")
         n_boxes = sum(len(store.read_bundle(name.removesuffix(".npz"))["start"]) for name in names)
         n_blocks = -(-store.array("points").shape[0] // night.block)
-        for predicted in (planned[-1], transform.most_boxes(store, n_blocks)):
+        for predicted in (planned[-1], transform.max_boxes(store, n_blocks)):
             assert n_boxes <= predicted <= 4 * n_boxes

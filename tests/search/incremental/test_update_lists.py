@@ -23,7 +23,7 @@ from tests.support.stored import damage
 @pytest.mark.parametrize("method", ["kdtree", pytest.param("pynndescent", marks=pytest.mark.slow)])
 def test_lists_are_exact_after_several_appends(search_only, tmp_path, points, method, monkeypatch):
     monkeypatch.setattr(plan, "CELL_POINTS", 20)
-    monkeypatch.setattr(order_points, "MOST_SHARDS", 2)  # blocks with and without new points are sorted together
+    monkeypatch.setattr(order_points, "MAX_SHARDS", 2)  # blocks with and without new points are sorted together
     night = Night(tmp_path, points, method)
     night(N)
     for n in (N + MORE, N + 2 * MORE):
