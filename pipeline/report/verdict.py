@@ -21,7 +21,7 @@ Config = Mapping[str, Any]
 
 
 def verdict(metrics: Metrics, config: Config) -> str:
-    """The gravest finding of a run with its cure, or that there is none; `config` is the resolved config."""
+    """The most serious finding of a run with its cure, or that there is none; `config` is the resolved config."""
     for finding in FINDINGS:
         if sentence := finding(metrics, config):
             return sentence

@@ -1,4 +1,4 @@
-"""The verdict: the gravest finding of a run in plain words, with what to do."""
+"""The verdict: the most serious finding of a run in plain words, with what to do."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_finding_and_what_to_do(changes: dict[str, Any], parts: list[str]) -> No
 
 
 @pytest.mark.parametrize("grave", range(len(FINDINGS) - 1))
-def test_gravest_finding_comes_first(grave: int) -> None:
+def test_most_serious_finding_comes_first(grave: int) -> None:
     both = {**GOOD, **FINDINGS[-1][0], **FINDINGS[grave][0]}
     both["component_points"], both["participation"] = GOOD["component_points"], both["participation"]
     assert FINDINGS[grave][1][0] in verdict(both, CONFIG)
