@@ -11,7 +11,7 @@ GOOD_TRUSTWORTHINESS = 0.95
 LOW_TRUSTWORTHINESS = 0.9
 """Values below this one get a warning. Points in random order have 0.5."""
 HIT_DROP, HIT_SHARE = 0.05, 0.9
-"""The neighbourhood hit of the embedding may be lower than that of the data by HIT_DROP, but not below HIT_SHARE of it."""
+"""The neighbourhood hit of the embedding may be HIT_DROP lower than that of the data, but not below HIT_SHARE of it."""
 GOOD_RESIDUAL_VARIANCE, HIGH_RESIDUAL_VARIANCE = 0.3, 0.7
 """Values up to the first get a tick, above the second a warning. A correctly unrolled Swiss roll has 0.4, because unit
 covariance turns the long sheet into a square."""
