@@ -109,7 +109,7 @@ def find_cells_step(config: Config, layout: Layout, prepared: Json) -> Step:
         "find_cells",
         find_cells,
         1,
-        Decides({"n_cells": n_wanted, "n_blocks": layout.input_blocks(), "seed": seed, **prepared}),
+        Decides({"n_cells": n_wanted, "n_blocks": layout.input_blocks(), "seed": seed, **prepared}, version=2),
         Runs(n_bytes, place=WHOLE_DATA),
         Writes((), ("_work/cells.npz",), disk_costs.cells(n_cells=n_wanted, d=layout.n_features)),
         expected=lambda b: {"n_cells": n_wanted},

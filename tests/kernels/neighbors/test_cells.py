@@ -69,9 +69,33 @@ class TestFitCells:
         points = rng.normal(size=(6000, 5)).astype(dtype)
         results = []
         for threads in (1, 2):
-            with threadpool_limits(threads):  # scikit-learn is imported by the tests above, so this reaches it
+            with threadpool_limits(threads):
                 results.append(fit_cells(points, 60, seed=3))
         np.testing.assert_array_equal(*results)
+
+    def test_equal_rows_are_not_split(self, rng):
+        distinct = rng.normal(size=(6, 3))
+        points = np.repeat(distinct, 50, axis=0)
+        centers = fit_cells(points, 20, seed=3)
+        np.testing.assert_allclose(np.unique(centers, axis=0), np.unique(distinct, axis=0))
+        assert len(centers) == 6
+
+    @pytest.mark.parametrize("unit", [1.0, 1e-320, 1e150, 2.0**-52])
+    def test_no_cell_is_empty_when_two_values_are_adjacent_or_extreme(self, unit):
+        points = np.where(np.arange(200) % 40 == 0, 1.0 + unit, 1.0)[:, None] if unit < 1 else unit * np.eye(40)
+        centers = fit_cells(points, 4, seed=3)
+        assert np.isfinite(centers).all()
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_points_far_from_the_origin_get_the_same_cells(self, rng, dtype):
+        points = rng.integers(0, 1000, size=(600, 3)).astype(dtype)  # shifts by multiples of 16 lose no digits
+        near, far = fit_cells(points, 12, seed=5), fit_cells(points + dtype(2**20), 12, seed=5)
+        np.testing.assert_allclose(far - 2**20, near, atol=1e-6)
+
+    def test_a_split_separates_two_clusters(self, rng):
+        points = rng.permutation(np.concatenate([rng.normal(size=(300, 8)), rng.normal(size=(200, 8)) + 9]))
+        sizes = np.bincount(nearest_cells(points, fit_cells(points, 2, seed=3), 1)[:, 0])
+        assert sorted(sizes) == [200, 300]
 
     @pytest.mark.parametrize(("n_sample", "n_cells", "n_found"), [(5, 9, 5), (7, 1, 1), (1, 4, 1)])
     def test_no_more_cells_than_points(self, rng, n_sample, n_cells, n_found):
