@@ -141,7 +141,7 @@ def ingest(s: Sizes) -> Work:
 
 def order_points(s: Sizes) -> Work:
     cells = n_cells(s.n)
-    return Work(0.3 + 1.5e-4 * cells, s.n * (1.4e-6 + 2.8e-8 * s.d + 2.5e-10 * cells * s.d))
+    return Work(0.1 + 1.5e-4 * cells, s.n * (1.4e-6 + 2.8e-8 * s.d + 2.5e-10 * cells * s.d))
 
 
 def find_neighbors(s: Sizes) -> Work:

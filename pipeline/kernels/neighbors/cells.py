@@ -45,9 +45,9 @@ def fit_cells(sample: Floats, n_cells: int, seed: int) -> npt.NDArray[np.float64
     n_cells = min(n_cells, len(sample))
     if n_cells < 2:
         return np.asarray(sample.mean(axis=0, dtype=np.float64)[None, :])
-    middle = typical_point(sample).astype(sample.dtype)  # a shift, so that points far from the origin lose no digits
+    middle = typical_point(sample)  # a shift, so that points far from the origin lose no digits
     with threadpool_limits(1):  # sums depend on the number of threads
-        parts = _bisected(sample - middle, n_cells, np.random.default_rng(seed))
+        parts = _bisected(sample - middle.astype(sample.dtype), n_cells, np.random.default_rng(seed))
         centers = np.stack([part.mean(axis=0, dtype=np.float64) for part in parts]) + middle
     mean = len(sample) / n_cells
     for _ in range(ROUNDS_OF_CUTS):
