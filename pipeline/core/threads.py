@@ -1,20 +1,63 @@
 """Limit the threads of the numerical libraries that are loaded."""
 
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
+_lock = threading.Lock()
+_limits: list[tuple[object, int]] = []  # those in force, in the order in which they began
+_unlimited: dict[str, int] = {}  # threads of each library, by its file, before the first of these limits
 
-def limited_threads(n_threads: int) -> Any:
-    """A context manager that limits the thread pools of all loaded libraries."""
-    return _pools(len(sys.modules)).limit(limits=n_threads)
+
+@contextmanager
+def limited_threads(n_threads: int) -> Iterator[None]:
+    """Limit the thread pools of all loaded libraries.
+
+    The limit of a BLAS holds for the whole process. If limits overlap, as in Python threads that each run a job, the
+    last one to begin holds; after the last end each library has its first number again. A limit of threadpoolctl would
+    restore the number at its own begin, which may be the limit of another thread. OpenMP has a number for each thread.
+    """
+    this = object(), n_threads
+    with _lock:
+        _limits.append(this)
+        _apply()
+        openmp = _pools(len(sys.modules)).select(user_api="openmp").limit(limits=n_threads)
+    try:
+        with openmp:
+            yield
+    finally:
+        with _lock:
+            _limits.remove(this)
+            _apply()
 
 
 def forget_pools() -> None:
     """Look for thread pools again at the next limit: a library may have been loaded without a Python module."""
     _pools.cache_clear()
+
+
+def _apply() -> None:
+    for library in _pools(len(sys.modules)).select(user_api="blas").lib_controllers:
+        if _limits:
+            _unlimited.setdefault(library.filepath, library.get_num_threads() or 1)
+            _set_threads(library, _limits[-1][1])
+        elif library.filepath in _unlimited:
+            _set_threads(library, _unlimited.pop(library.filepath))
+
+
+def _set_threads(library: Any, n_threads: int) -> None:
+    """Set the number for the process. Since threadpoolctl 3.8, OpenBLAS obeys the first thread that set it only."""
+    release = getattr(library, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+    library.set_num_threads(n_threads)
+    if release is not None:
+        release(force=True)
 
 
 @lru_cache(maxsize=1)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from ..config.models import Config, to_yaml
 from ..core.errors import ConfigError, InputError
 from ..core.signals import interruptible
+from ..core.threads import limited_threads
 from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
 from ..stages.ingest import first_layout, open_input
 from .suggest_sample import NeighborSample, sample_neighbors
@@ -35,7 +35,7 @@ def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> di
     likely = maximum_likelihood(sampled.lists.distances[:, :own])
     nearest = two_nearest(sampled.lists.distances)
     search = Search(config, sampled, likely, n_others, watch)
-    with threadpool_limits(1):
+    with limited_threads(1):
         search.run()
     stretch = (sampled.n_rows / len(search.trials.points)) ** (1 / max(likely.value, 1.0))
     return {

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
+
+from ...core.threads import limited_threads
 
 F64 = npt.NDArray[np.float64]
 C128 = npt.NDArray[np.complex128]
@@ -105,7 +106,7 @@ def harmonic_ritz_values(hessenberg: F64) -> C128:
     degree = hessenberg.shape[1]
     square, last = hessenberg[:degree], np.eye(degree)[-1]
     corner = hessenberg[degree, degree - 1] ** 2 * np.linalg.solve(square.T, last)
-    with threadpool_limits(1):  # the matrix is so small that several threads would be slower
+    with limited_threads(1):  # the matrix is so small that several threads would be slower
         return np.asarray(np.linalg.eigvals(square + np.outer(corner, last)), np.complex128)
 
 
