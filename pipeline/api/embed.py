@@ -27,8 +27,8 @@ from ..report.bounds import DROPPED_SHARE
 from ..stages.registry import stages_of
 from ..storage import array_specs
 from ..storage.lock import RunLock
-from ..storage.memory_objects import memory_root
 from ..storage.store import Store
+from ..storage.store_in_memory import memory_root
 from ..storage.versions import Versions
 from .array_checks import refuse_invalid
 from .array_input import FIT, digest_of, input_section, is_chunked, remove_unnamed

@@ -106,9 +106,21 @@ class OpenedRun:
         >>> list(open_run(store).columns())
         ['component', 'y1', 'y2', 'label']
         """
-        from .run_columns import columns_of  # noqa: PLC0415
+        import pandas as pd  # noqa: PLC0415
 
-        return columns_of(self.store, self.arrays)
+        from ..stages.report_columns import page_columns  # noqa: PLC0415
+
+        if "embedding" not in self.arrays:
+            return {}
+        columns = {"component": pd.Series(self.arrays["component"].compute())}
+        for column in page_columns(Store(self.store), np.arange(len(columns["component"]))):
+            if column.name in {"component", "placed"}:
+                continue
+            values = column.values
+            if column.names is not None:
+                values = pd.Categorical.from_codes(np.asarray(values, np.int64), list(column.names))
+            columns[column.name] = pd.Series(values)
+        return columns
 
     def to_frame(self) -> "pd.DataFrame":
         """Return the columns as a table.

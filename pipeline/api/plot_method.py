@@ -17,20 +17,14 @@ class PlotMixin:
         Parameters
         ----------
         color : array of shape (n,) or str, default None
-            Numbers, text or categories, one for each row; or the name of a column of a kept store, such as
-            "reconstruction_error".
+            As for `lle.plot`; names are columns of a kept store.
         ax : matplotlib Axes, default None
-            Axes to draw on; None: those of a new figure.
+            As for `lle.plot`.
 
         Returns
         -------
         matplotlib Axes
             The axes with the points, the legend or the colour bar.
-
-        Raises
-        ------
-        ValueError
-            There is not one colour for each row, or no column of that name.
 
         Examples
         --------

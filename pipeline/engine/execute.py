@@ -35,7 +35,7 @@ WINDOW_PER_WORKER = 3
 WAKE_SECONDS = 0.2
 WORKER_COUNT_SECONDS = 5.0
 CURRENT_SECONDS = 1.0
-BLOCK_THREAD = "block of a step"
+
 
 Outcome = tuple[int, BlockReport | BaseException]
 
@@ -298,7 +298,7 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
         except BaseException as error:
             outcomes.append(error)
 
-    thread = threading.Thread(target=call, name=BLOCK_THREAD, daemon=True)
+    thread = threading.Thread(target=call, daemon=True)
     thread.start()
     try:
         while thread.is_alive():
@@ -308,13 +308,6 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
         subprocess_call.stop_all()
         raise
     return outcomes[0]
-
-
-def wait_for_blocks(seconds: float) -> None:
-    """Wait for the blocks of this process that still run after a signal, so that none writes later."""
-    for thread in threading.enumerate():
-        if thread.name == BLOCK_THREAD:
-            thread.join(seconds)
 
 
 def _raise_if_final(error: BaseException, store: Store) -> None:

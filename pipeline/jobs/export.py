@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.errors import ConfigError
 from ..engine import current_config
-from ..stages.row_ids import stored_ids
+from ..stages.ingest_ids import stored_ids
 from ..storage import array_specs
 from ..storage.store import Store, block_of
 from . import export_anndata

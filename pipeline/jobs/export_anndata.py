@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ..core.errors import ConfigError
 from ..engine import current_config
 from ..engine.plan import Json
-from ..stages.row_ids import stored_ids
+from ..stages.ingest_ids import stored_ids
 from ..storage import array_specs
 from ..storage.storage_errors import storage_errors
 from ..storage.store import Store

@@ -11,7 +11,7 @@ from ..core.errors import ConfigError, InputError
 from ..engine.plan import Json
 from ..inputs import Source, open_source
 from ..inputs.column_names import listed
-from ..stages.row_ids import StoredIds
+from ..stages.ingest_ids import StoredIds
 from .output_file import suffix_of
 
 OWN_NAMES = re.compile(r"row|component|distance_ratio|y\d+")

@@ -18,7 +18,7 @@ from ..engine.progress import RunProgress
 from ..inputs import Source, open_source
 from ..inputs.consistency import require_unchanged_input
 from ..stages import embed_new, ingest, write_report
-from ..stages.row_ids import read_ids_step
+from ..stages.ingest_ids import read_ids_step
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.fitted import FIT, fitted_store

@@ -61,7 +61,7 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step,
         choose_sample,
         1,
         Decides(searched.parameters(**sample, n_points=n, **lists)),
-        Runs(choose_recall_sample_bytes(block_size=block_size, n=n, row=row, d=d, **drawn)),
+        Runs(choose_recall_sample_bytes(block_size=block_size, n=n, row=row, **drawn)),
         Writes(bundles=(f"{place}/recall_sample.npz",), bundle_bytes=disk_costs.recall_sample(row=row, **drawn)),
         feeds=False,
     )
@@ -186,7 +186,7 @@ def measure_recall(
     return {"value": float(value), "low": float(low), "high": float(high), "sample": len(distances)}
 
 
-def choose_recall_sample_bytes(*, sample: int, block_size: int, n: int, row: int, d: int, k: int) -> int:
+def choose_recall_sample_bytes(*, sample: int, block_size: int, n: int, row: int, k: int) -> int:
     rows = sample + min(n, sample * k)
     return (
         task_costs.TASK_BYTES

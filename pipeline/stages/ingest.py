@@ -36,7 +36,7 @@ from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-from .row_ids import check_ids_step, read_ids_step
+from .ingest_ids import check_ids_step, copy_step, read_ids_step
 
 LATER_KEYS = ("where", "id", "fit_sample")
 
@@ -170,20 +170,9 @@ def fit_step(scale: str, pca: int | None, counts: list[int], layout: Layout) -> 
 
 def labels_step(kind: str, source: Json, blocks: Blocks, width: int, bytes_beside: int, cure: str = Runs.cure) -> Step:
     """Copy the labels of an input, `width` per row, into the store."""
-    return Step(
-        "ingest",
-        "read_labels",
-        read_labels,
-        blocks.count,
-        Decides(
-            {"kind": kind, "source": source, "blocks": blocks},
-            open_source(kind, **source).fingerprint(),
-            digested=("kind", "source"),
-        ),
-        Runs(read_labels_bytes(block_size=blocks.size, width=width, bytes_beside=bytes_beside), cure=cure),
-        Writes(arrays=(PlannedArray(array_specs.LABEL, (blocks.n, width), "float64", blocks.size),)),
-        feeds=False,
-    )
+    runs = Runs(read_labels_bytes(block_size=blocks.size, width=width, bytes_beside=bytes_beside), cure=cure)
+    writes = Writes(arrays=(PlannedArray(array_specs.LABEL, (blocks.n, width), "float64", blocks.size),))
+    return copy_step("read_labels", read_labels, kind, source, blocks, runs, writes)
 
 
 def read_block(

@@ -23,8 +23,8 @@ from ..report.warnings import warnings, warnings_of_columns
 from ..storage import array_specs
 from ..storage.fitted import FIT, fitted_store, has_fit
 from ..storage.store import Store
+from .ingest_ids import stored_ids
 from .report_columns import color_source, label_name, page_columns
-from .row_ids import stored_ids
 
 if TYPE_CHECKING:
     from ..report.page_pictures import PagePictures

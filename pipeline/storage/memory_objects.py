@@ -1,10 +1,8 @@
 """Objects in the memory of this process, for the temporary store of a small fit: no file is written."""
 
-import contextlib
 import math
 import time
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..core.errors import StoreError
@@ -12,19 +10,8 @@ from .object_protocol import Objects
 
 SCHEME = "process-memory"
 
-_roots: dict[str, dict[str, tuple[Any, float]]] = {}
+roots: dict[str, dict[str, tuple[Any, float]]] = {}
 """URL -> name -> (content, time of writing). A content is bytes, or what `StoreInMemory` keeps as Python objects."""
-
-
-@contextlib.contextmanager
-def memory_root() -> Iterator[str]:
-    """The URL of an empty store in memory, which lives until the end of the `with` block."""
-    url = f"{SCHEME}://{uuid.uuid4().hex}"
-    _roots[url] = {}
-    try:
-        yield url
-    finally:
-        del _roots[url]
 
 
 def is_in_memory(url: str) -> bool:
@@ -40,9 +27,9 @@ class MemoryObjects:
     """Objects of one root by name. Each operation on the dictionary is atomic, so threads may share a root."""
 
     def __init__(self, url: str) -> None:
-        if url not in _roots:
+        if url not in roots:
             raise StoreError(f"{url}: this store in memory was deleted, or belongs to another process")
-        self.url, self.contents = url, _roots[url]
+        self.url, self.contents = url, roots[url]
 
     def put(self, name: str, data: Any) -> None:
         self.contents[name] = data, time.time()

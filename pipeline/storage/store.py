@@ -20,7 +20,6 @@ from ..core.lazy_import import lazy_module
 from .array_specs import FORMAT_VERSION, PlannedArray
 from .bundles import Bundles
 from .locate import Kind, has_versions, identify
-from .memory_objects import is_in_memory
 from .records import CHECKED, FORMAT, are_as_written, has_shape, with_checksums
 from .storage_errors import explain_remote, persist, storage_errors
 
@@ -39,14 +38,10 @@ WRITE_ALL: Any = {"write_empty_chunks": True}  # also store chunks that equal th
 
 
 class Store(Bundles):
-    """Arrays, bundles and JSON objects under one URL. For the URL of a store in memory it is a `StoreInMemory`."""
+    """Arrays, bundles and JSON objects under one URL, stored by zarr unless the scheme of the URL has another class."""
 
     def __new__(cls, url: str) -> "Store":
-        if cls is Store and is_in_memory(url):
-            from .store_in_memory import StoreInMemory  # noqa: PLC0415 (a subclass)
-
-            return super().__new__(StoreInMemory)
-        return super().__new__(cls)
+        return super().__new__(STORE_CLASSES.get(url.partition("://")[0], cls) if cls is Store else cls)
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -323,6 +318,10 @@ class Store(Bundles):
             return scipy.sparse.csr_array(tuple(parts), shape=tuple(head["attributes"]["shape"]))
         except ValueError as error:
             raise CorruptChunk(name, "zarr.json", str(error)) from None
+
+
+STORE_CLASSES: dict[str, type[Store]] = {}
+"""The class for URLs of a scheme; store_in_memory.py adds the one for stores in memory."""
 
 
 @contextlib.contextmanager

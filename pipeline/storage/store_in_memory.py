@@ -1,6 +1,8 @@
 """A store in the memory of this process. Blocks are NumPy arrays, so nothing is encoded, and zarr is not used."""
 
-from collections.abc import Mapping
+import contextlib
+import uuid
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +11,8 @@ import numpy.typing as npt
 
 from ..core.errors import CorruptChunk, StoreError
 from .array_specs import PlannedArray
-from .memory_objects import MemoryObjects
-from .store import Store
+from .memory_objects import SCHEME, MemoryObjects, roots
+from .store import STORE_CLASSES, Store
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -87,3 +89,17 @@ class StoreInMemory(Store):
             raise CorruptChunk(f"{group}/{block:05d}", "rows", "the chunk is missing or empty")
         copy: csr_array = rows.copy()
         return copy
+
+
+STORE_CLASSES[SCHEME] = StoreInMemory
+
+
+@contextlib.contextmanager
+def memory_root() -> Iterator[str]:
+    """The URL of an empty store in memory, which lives until the end of the `with` block."""
+    url = f"{SCHEME}://{uuid.uuid4().hex}"
+    roots[url] = {}
+    try:
+        yield url
+    finally:
+        del roots[url]

@@ -93,7 +93,7 @@ SMALL_REG = {"weights": {"reg": 1e-3}}
 LARGE_REG = {"weights": {"reg": 0.1}}
 ONE = {"eigensolver": {"n_components": 1}}
 STANDARD = {"preprocess": {"scale": "standard"}}
-FEW_PRODUCTS = {"method": "polynomial", "max_degrees": 5}
+
 CASES = {
     "more coordinates keep more neighbours": Case(
         cube, SMALL_REG, "the trustworthiness is low", "eigensolver.n_components: 4",

@@ -7,8 +7,8 @@ import pytest
 from scipy.sparse import random_array
 
 from pipeline.core.errors import CorruptChunk, StoreError
-from pipeline.storage.memory_objects import memory_root
 from pipeline.storage.store import Store, block_of
+from pipeline.storage.store_in_memory import memory_root
 from tests.support.plans import planned
 
 VALUES = np.random.default_rng(4).normal(size=(20, 3))

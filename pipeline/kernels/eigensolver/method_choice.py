@@ -48,10 +48,10 @@ def predict(
     """
     factor, predictions = canonical(factor), []
     if "factored" in allowed and factor.shape[0] == factor.shape[1]:
-        size, basis = _square_size(factor, pin, n_threads, analyses)
+        size, basis = _factor_size(factor, pardiso.GENERAL, pin, n_threads, analyses)
         predictions.append(_of_factor("factored", size, basis, factor, n_vectors, max_memory, n_threads))
     if "shift_invert" in allowed and cost_matrix is not None:
-        size, basis = _symmetric_size(canonical(cost_matrix), pin, n_threads, analyses)
+        size, basis = _factor_size(canonical(cost_matrix), pardiso.POSITIVE_DEFINITE, pin, n_threads, analyses)
         predictions.append(_of_factor("shift_invert", size, basis, factor, n_vectors, max_memory, n_threads))
     if "polynomial" in allowed:
         width = davidson.block_width(n_vectors)
@@ -77,23 +77,18 @@ def _of_factor(
     return Prediction(method, n_bytes <= max_memory, n_bytes, size.nnz, size.gflop, seconds, basis)
 
 
-def _square_size(factor: csr_array, pin: int, n_threads: int, analyses: Analyses) -> tuple[FactorSize, str]:
-    if (earlier := analyses.load(analysis_key(factor, pardiso.GENERAL, pin, n_threads))) is not None:
+def _factor_size(
+    matrix: csr_array, matrix_type: int, pin: int, n_threads: int, analyses: Analyses
+) -> tuple[FactorSize, str]:
+    """Size of the factor of A (GENERAL) or of M (POSITIVE_DEFINITE), and the source of the prediction."""
+    if (earlier := analyses.load(analysis_key(matrix, matrix_type, pin, n_threads))) is not None:
         return earlier.size, "an earlier analysis"
-    size = factor_cost.extrapolated(factor, pardiso.GENERAL, pin, n_threads)
-    if size is not None:
+    if (size := factor_cost.extrapolated(matrix, matrix_type, pin, n_threads)) is not None:
         return size, "pieces"
-    with PinnedLU(factor, pin, n_threads) as inverse:
-        return inverse.size, "analysis"
-
-
-def _symmetric_size(cost_matrix: csr_array, pin: int, n_threads: int, analyses: Analyses) -> tuple[FactorSize, str]:
-    if (earlier := analyses.load(analysis_key(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads))) is not None:
-        return earlier.size, "an earlier analysis"
-    size = factor_cost.extrapolated(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads)
-    if size is not None:
-        return size, "pieces"
-    regular = cost_matrix.copy()
+    if matrix_type == pardiso.GENERAL:
+        with PinnedLU(matrix, pin, n_threads) as inverse:
+            return inverse.size, "analysis"
+    regular = matrix.copy()
     regular.setdiag(np.maximum(regular.diagonal(), 1.0) + 1.0)  # the analysis depends on the pattern only
     factorization = analyse(canonical(regular), pardiso.POSITIVE_DEFINITE, n_threads)
     factorization.release()

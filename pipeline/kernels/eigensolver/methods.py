@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -109,19 +110,37 @@ class Problem(NamedTuple):
         return int(self.factor.shape[1])
 
 
+@dataclass(frozen=True)
+class SolverStats:
+    """How the eigenpairs were computed."""
+
+    method: str
+    """dense, factored, shift_invert or polynomial."""
+    reason: str
+    """One line: the chosen method, the reason, and the methods tried before it."""
+    factor_nnz: int = 0
+    """Entries of the factor; 0 for methods without a factor."""
+    predicted_bytes: int = 0
+    """Memory predicted before the solve, including A."""
+    n_solves: int = 0
+    """Vectors to which M^+ was applied."""
+    n_degrees: int = 0
+    """Products of M with a block of vectors."""
+    n_refinements: int = 0
+    """Corrections of the vectors after the Krylov space."""
+    rounding_floor: float = 0.0
+    """eps lambda_max, in the unit of an eigenvalue; divided by an eigenvalue, the smallest residual in float64."""
+    requested_failed: str = ""
+    """Why the requested method could not factor its matrix; another method then computed the pairs."""
+
+
 class Outcome(NamedTuple):
-    """The result of a method; the other fields are those of ``SolverStats``."""
+    """The result of a method."""
 
     pairs: RitzPairs
     errors: F64
     """(m,) estimated errors of the vectors."""
-    method: str
-    reason: str
-    factor_nnz: int
-    predicted_bytes: int
-    n_solves: int
-    n_degrees: int
-    n_refinements: int
+    stats: SolverStats
 
 
 def dense(problem: Problem) -> Outcome:
@@ -130,7 +149,7 @@ def dense(problem: Problem) -> Outcome:
     _require_memory("dense", predicted, problem.max_memory)
     pairs = rayleigh_ritz(problem.factor, complement(problem.n, problem.null), problem.n_vectors)
     reason = f"dense: singular values of A, {problem.n:,} points"
-    return Outcome(pairs, np.zeros(problem.n_vectors), "dense", reason, 0, predicted, 0, 0, 0)
+    return Outcome(pairs, np.zeros(problem.n_vectors), SolverStats("dense", reason, predicted_bytes=predicted))
 
 
 def factored(problem: Problem) -> Outcome:
@@ -185,7 +204,8 @@ def polynomial(problem: Problem) -> Outcome:
     )
     if result.at_limit:
         reason += f"; stopped at the limit of {problem.max_degrees:,}"
-    return Outcome(result.pairs, result.errors, "polynomial", reason, 0, predicted, 0, result.n_degrees, 0)
+    stats = SolverStats("polynomial", reason, predicted_bytes=predicted, n_degrees=result.n_degrees)
+    return Outcome(result.pairs, result.errors, stats)
 
 
 def davidson_size(factor: csr_array, width: int, max_memory: int) -> tuple[int, int, int]:
@@ -241,7 +261,8 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
         f"the eigenvalues of the Krylov space differ from ||A v||^2 by {relative_error:.0e}"
     )
     n_solves = space.n_applied + m * (n_refinements + 1)
-    return Outcome(pairs, errors, name, reason, inverse.size.nnz, predicted, n_solves, 0, n_refinements)
+    stats = SolverStats(name, reason, inverse.size.nnz, predicted, n_solves, n_refinements=n_refinements)
+    return Outcome(pairs, errors, stats)
 
 
 def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tuple[RitzPairs, F64, int]:

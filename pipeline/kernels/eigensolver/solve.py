@@ -37,7 +37,7 @@ from . import methods
 from .davidson import block_width
 from .factor_cost import patience_seconds, product_seconds
 from .factorization import canonical
-from .methods import NO_HOOKS, Hooks, LongFactorization, Outcome, Problem
+from .methods import NO_HOOKS, Hooks, LongFactorization, Outcome, Problem, SolverStats
 from .null_vector import NullVector
 from .pardiso import FactorizationError
 from .rayleigh_ritz import EPS, Tolerances, fix_signs, largest_eigenvalue, residual_norms
@@ -53,30 +53,6 @@ ROUTES: dict[str, Callable[[Problem], Outcome]] = {
     "shift_invert": methods.shift_invert,
     "polynomial": methods.polynomial,
 }
-
-
-@dataclass(frozen=True)
-class SolverStats:
-    """How the eigenpairs were computed."""
-
-    method: str
-    """dense, factored, shift_invert or polynomial."""
-    reason: str
-    """One line: the chosen method, the reason, and the methods tried before it."""
-    factor_nnz: int
-    """Entries of the factor; 0 for methods without a factor."""
-    predicted_bytes: int
-    """Memory predicted before the solve, including A."""
-    n_solves: int
-    """Vectors to which M^+ was applied."""
-    n_degrees: int
-    """Products of M with a block of vectors."""
-    n_refinements: int
-    """Corrections of the vectors after the Krylov space."""
-    rounding_floor: float
-    """eps lambda_max, in the unit of an eigenvalue; divided by an eigenvalue, the smallest residual in float64."""
-    requested_failed: str = ""
-    """Why the requested method could not factor its matrix; another method then computed the pairs."""
 
 
 @dataclass(frozen=True)
@@ -230,14 +206,10 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
         )
     pairs = outcome.pairs._replace(vectors=fix_signs(outcome.pairs.vectors))
     residuals = residual_norms(problem.factor, pairs)
-    stats = SolverStats(
-        method=outcome.method, reason=outcome.reason, factor_nnz=outcome.factor_nnz,
-        predicted_bytes=outcome.predicted_bytes, n_solves=outcome.n_solves, n_degrees=outcome.n_degrees,
-        n_refinements=outcome.n_refinements, rounding_floor=EPS * tolerances.largest,
-    )  # fmt: skip
+    stats = replace(outcome.stats, rounding_floor=EPS * tolerances.largest)
     # With a factor the error of a vector is ||M^+ r||, so residuals add no information. Hubs raise the rounding error
     # of residuals above the bound from lambda_max; a solve that is exact to 12 digits must not be repeated for that.
-    good = outcome.n_solves > 0 or tolerances.met_by_residuals(residuals, values)
+    good = stats.n_solves > 0 or tolerances.met_by_residuals(residuals, values)
     converged = good and tolerances.met_by_vectors(outcome.errors, values)
     return Spectrum(values, pairs.vectors, residuals, outcome.errors, converged, stats)
 

@@ -57,8 +57,6 @@ class Repair(NamedTuple):
     closed_classes_left: int
     classes_by_component: Ids
     """(components,) closed classes left in each."""
-    repaired_components: npt.NDArray[np.int32]
-    """Labels of the components that get edges."""
     max_neighbors: int
     """Longest neighbour list after the repair: the k_max for ``apply_repair``."""
 
@@ -115,7 +113,6 @@ def _as_repair(
         closed_classes_before=n_before,
         closed_classes_left=len(component_of_class),
         classes_by_component=np.bincount(component_of_class, minlength=int(component.max(initial=-1)) + 1),
-        repaired_components=np.unique(component[added.rows]),
         max_neighbors=int(counts.max(initial=0)),
     )
 

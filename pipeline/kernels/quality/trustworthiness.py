@@ -72,19 +72,6 @@ def participation(vectors: Float64) -> Float64:
     return ratio
 
 
-def recall_at_k(found_ids: npt.NDArray[np.integer], exact: npt.NDArray[np.integer]) -> Float64:
-    """Share of the exact k nearest ids (s, k) that are among the found ids (s, f), for each of s points.
-
-    Ids of -1 in ``found_ids`` are empty slots and match nothing.
-
-    >>> recall_at_k(np.array([[3, 5, -1]]), np.array([[5, 9]]))
-    array([0.5])
-    """
-    hits = (found_ids[:, :, None] == exact[:, None, :]) & (exact >= 0)[:, None, :]
-    recall: Float64 = hits.any(axis=1).mean(axis=1)
-    return recall
-
-
 def neighbor_thresholds(sample: npt.NDArray[np.floating], neighbors: npt.NDArray[np.floating]) -> Float64:
     """Squared distances (s, q) of points (s, d) to their neighbours (s, q, d), ascending, for ``count_closer``."""
     differences = np.subtract(neighbors, sample[:, None, :], dtype=np.float64)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -7,7 +9,7 @@ from pipeline.core.errors import BoundsNotMet, ConfigError, InputError, NotEnoug
 from pipeline.core.machine import reproducible_environment
 from pipeline.kernels.eigensolver import factor_cost, methods, pardiso
 from pipeline.kernels.eigensolver import solve as solve_module
-from pipeline.kernels.eigensolver.methods import Hooks
+from pipeline.kernels.eigensolver.methods import Hooks, Outcome
 from pipeline.kernels.eigensolver.pardiso import FactorizationError
 from pipeline.kernels.eigensolver.rayleigh_ritz import RitzPairs, Tolerances
 from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
@@ -345,7 +347,8 @@ def test_vector_errors_decide_convergence_with_a_factor(monkeypatch, n_solves):
     def with_large_residuals(problem):
         solution = methods.dense(problem)
         V = solution.pairs.vectors + 1e-7 * np.random.default_rng(3).standard_normal(solution.pairs.vectors.shape)
-        return solution._replace(pairs=solution.pairs._replace(vectors=V), errors=np.full(2, 1e-13), n_solves=n_solves)
+        stats = replace(solution.stats, n_solves=n_solves)
+        return Outcome(solution.pairs._replace(vectors=V), np.full(2, 1e-13), stats)
 
     monkeypatch.setitem(solve_module.ROUTES, "factored", with_large_residuals)
     solution = solve(A, 2, "factored")

@@ -9,7 +9,6 @@ from pipeline.kernels.quality.trustworthiness import (
     mean_interval,
     neighbor_thresholds,
     participation,
-    recall_at_k,
     trustworthiness,
 )
 from tests.support.oracle import exact_neighbors
@@ -43,22 +42,6 @@ def test_participation__closed_forms() -> None:
     vectors[7, 1] = 1e-200  # its fourth power is 0 in float64
     vectors[:10, 2] = 0.1 * (-1.0) ** np.arange(10)
     np.testing.assert_allclose(participation(vectors), [50, 1, 10, 0], rtol=1e-12)
-
-
-def test_recall__share_of_exact_ids() -> None:
-    exact = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9], [1, 2, 3]])
-    actual = np.array([[3, 1, 2, 0], [4, 0, -1, -1], [-1, -1, -1, -1], [2, 2, 2, 2]])
-    np.testing.assert_allclose(recall_at_k(actual, exact), [1, 1 / 3, 0, 1 / 3])
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_recall__in_the_unit_interval_and_exact_on_exact(seed: int) -> None:
-    X = np.random.default_rng(seed).normal(size=(100, 4))
-    neighbors, _ = exact_neighbors(X, 8)
-    np.testing.assert_array_equal(recall_at_k(neighbors, neighbors), 1)
-    spoilt = neighbors.copy()
-    spoilt[:, 3] = np.arange(100)
-    np.testing.assert_array_equal(recall_at_k(spoilt, neighbors), 7 / 8)
 
 
 def counts_by_hand(X: np.ndarray, ids: np.ndarray, thresholds: np.ndarray) -> np.ndarray:

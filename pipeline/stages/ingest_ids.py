@@ -1,5 +1,6 @@
 """The ids of the input rows: copied into the store and checked for duplicates. They enter no computation."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,22 +24,23 @@ ID_BYTES = 64
 HASH_KEYS = ("first key of ids", "other key of ids")
 
 
+def copy_step(
+    name: str, function: Callable[..., Report], kind: str, source: Json, blocks: Blocks, runs: Runs, writes: Writes
+) -> Step:
+    """A step that copies ids or labels of an input into the store; the points do not depend on it."""
+    decides = Decides(
+        {"kind": kind, "source": source, "blocks": blocks},
+        open_source(kind, **source).fingerprint(),
+        digested=("kind", "source"),
+    )
+    return Step("ingest", name, function, blocks.count, decides, runs, writes, feeds=False)
+
+
 def read_ids_step(kind: str, source: Json, blocks: Blocks, bytes_beside: int) -> Step:
     """Copy the ids of an input, its column `source["id"]`, into the store."""
-    return Step(
-        "ingest",
-        "read_ids",
-        read_block_of_ids,
-        blocks.count,
-        Decides(
-            {"kind": kind, "source": source, "blocks": blocks},
-            open_source(kind, **source).fingerprint(),
-            digested=("kind", "source"),
-        ),
-        Runs(task_costs.TASK_BYTES + 4 * ID_BYTES * blocks.size + bytes_beside),
-        Writes(bundles=(ROW_IDS,), bundle_bytes=ID_BYTES * blocks.n),
-        feeds=False,
-    )
+    runs = Runs(task_costs.TASK_BYTES + 4 * ID_BYTES * blocks.size + bytes_beside)
+    writes = Writes(bundles=(ROW_IDS,), bundle_bytes=ID_BYTES * blocks.n)
+    return copy_step("read_ids", read_block_of_ids, kind, source, blocks, runs, writes)
 
 
 def check_ids_step(blocks: Blocks) -> Step:
