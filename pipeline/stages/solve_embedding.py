@@ -186,13 +186,13 @@ def solve_component(
 
 
 def _solve_isolated(arguments: tuple[Any, ...], method: str, max_bytes: int) -> Report:
-    """Solve in a separate process; if the process dies in a method, solve again without that method."""
+    """Solve in a separate process; if the process dies in a method that was not requested, solve again without it."""
     failures: dict[str, str] = {}
     while True:
         try:
             report, peak = subprocess_call.call(_solve, (*arguments, failures), max_bytes)
         except subprocess_call.ProcessDied as death:
-            if method != "auto" or death.last_message in {"", "polynomial", *failures}:
+            if death.last_message in {"", method, "polynomial", *failures}:
                 raise NotEnoughMemory(f"{death}, most likely because memory ran out; {_ADVICE}") from None
             failures[death.last_message] = f"{death.last_message} was tried and its process ended {death.ending}"
             continue

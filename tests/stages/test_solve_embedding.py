@@ -80,6 +80,12 @@ def test_next_method_is_used_after_one_was_killed(solved, monkeypatch):
     np.testing.assert_allclose(report["eigenvalues"], expected, rtol=1e-6)
 
 
+def test_killed_replacement_of_a_requested_method_is_replaced_too(solved, monkeypatch):
+    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
+    monkeypatch.setattr(solve_embedding, "_solve", killed_in_factored)  # as after a singular factor of shift_invert
+    assert solve(solved, "shift_invert")[0]["stats"]["method"] == "shift_invert"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "factored"])
 def test_process_killed_in_every_method_is_reported_as_out_of_memory(solved, monkeypatch, method):

@@ -108,11 +108,13 @@ def analyse(
     few_rows = matrix.shape[0] < ONE_THREAD_ROWS
     is_small = few_rows and (earlier_analysis is None or earlier_analysis.size.gflop < ONE_THREAD_GFLOP)
     factorization = pardiso.Pardiso(triangle, matrix_type, 1 if is_small else n_threads, earlier_analysis)
-    if is_small and n_threads > 1 and factorization.size.gflop >= ONE_THREAD_GFLOP:
+    gflop = factorization.size.gflop
+    if is_small and n_threads > 1 and earlier_analysis is None and gflop >= ONE_THREAD_GFLOP:
         factorization.release()  # PARDISO cannot change the number of threads after its analysis
         factorization = pardiso.Pardiso(triangle, matrix_type, n_threads, earlier_analysis)
     if key and earlier_analysis is None:
-        analyses.keep(key, Analysis(factorization.size, factorization.wide, factorization.permutation))
+        size = factorization.size._replace(gflop=gflop)  # another number of threads counts other operations
+        analyses.keep(key, Analysis(size, factorization.wide, factorization.permutation))
     return factorization
 
 

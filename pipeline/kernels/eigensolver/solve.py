@@ -136,7 +136,7 @@ def bottom_eigenpairs(
             try:
                 return _solve(method, ROUTES[method], problem)
             except FactorizationError as error:  # every method has the same result; only its cost differs
-                spectrum = _first_that_converges(problem, {method: f"{method}: {error}"})
+                spectrum = _first_that_converges(problem, {**skip, method: f"{method}: {error}"})
                 return replace(spectrum, stats=replace(spectrum.stats, requested_failed=str(error)))
         return _first_that_converges(problem, skip)
 

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -281,6 +282,27 @@ class TestThreads:
         np.testing.assert_allclose(A @ factor.solve(rhs, False), rhs, atol=1e-10)
         factor.release()
         return threads
+
+    @pytest.mark.parametrize("one_thread_gflop", [1.0, 3.0])
+    def test_kept_analysis_takes_the_same_number_of_threads(self, monkeypatch, one_thread_gflop):
+        """Also where the analysis by two threads counts other operations than that by one."""
+        threads, analyse = [], pardiso.Pardiso
+
+        def recorded(matrix, matrix_type, n_threads, earlier_analysis=None):
+            threads.append(n_threads)
+            analysed = analyse(matrix, matrix_type, n_threads, earlier_analysis)
+            first = n_threads == 1 and earlier_analysis is None
+            analysed.size = analysed.size._replace(gflop=one_thread_gflop if first else 4.0 - one_thread_gflop)
+            return analysed
+
+        monkeypatch.setattr(factorization, "ONE_THREAD_GFLOP", 2.0)
+        monkeypatch.setattr(pardiso, "Pardiso", recorded)
+        kept: dict = {}
+        analyses = SimpleNamespace(load=kept.get, keep=kept.__setitem__)
+        A = roll_factor(300, 19)
+        factorization.analyse(A, pardiso.GENERAL, 2, "key", analyses).release()
+        factorization.analyse(A, pardiso.GENERAL, 2, "key", analyses).release()
+        assert threads == ([1, 1] if one_thread_gflop < 2 else [1, 2, 2])
 
     @pytest.mark.parametrize(
         ("rows", "gflop", "threads"), [(301, 1.0, [1]), (300, 1.0, [2]), (301, -1.0, [1, 2])],
