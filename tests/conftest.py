@@ -50,7 +50,7 @@ LONGEST = (
     "test_slurm", "test_object_storage", "test_task_costs", "test_kubernetes", "test_methods", "test_benchmarks",
     "test_faults", "test_determinism", "test_base_version", "test_existing_scheduler", "test_kill_and_resume",
 )  # fmt: skip
-"""Files whose slow tests take long: begun first, or the last of them would run while the other processes wait."""
+"""Files whose slow tests take long. They begin first, so that no process waits for the last of them."""
 
 INDEPENDENT = ("test_task_costs", "test_determinism", "test_benchmarks", "test_faults", "test_kill_and_resume")
 """Files whose slow tests share no server, so that `make test-all` can spread them over its processes."""

@@ -71,7 +71,7 @@ def test_stored_neighbours_replace_the_search(adata):
     ({"neighbors_key": "other"}, "adata.uns has no 'other'; run scanpy.pp.neighbors"),
     ({"n_neighbours": 4}, "there is no parameter 'n_neighbours'; did you mean n_neighbors?"),
 ])  # fmt: skip
-def test_mistakes_say_what_there_is(adata, arguments, message):
+def test_error_messages_list_what_there_is(adata, arguments, message):
     with pytest.raises(ValueError, match=message):
         lle(adata, **arguments)
 
@@ -81,7 +81,7 @@ def test_sparse_matrix_is_refused_with_a_way_to_reduce_it():
         lle(Cells({}, {}, {}, X=csr_matrix(POINTS)), use_rep="X")
 
 
-def test_fit_of_an_object_says_what_to_pass(monkeypatch):
+def test_fit_of_an_object_names_what_to_pass(monkeypatch):
     class Module:
         AnnData = Cells
 

@@ -1,4 +1,4 @@
-"""Nothing that is read can run code; nothing listens beyond this machine unasked; what is installed is pinned."""
+"""Nothing that is read can run code; by default nothing listens beyond this machine; installed versions are pinned."""
 
 import ast
 import json
@@ -122,7 +122,7 @@ class TestSource:
 
 
 class TestPickles:
-    """Objects in an input or a store are refused, and never come to life."""
+    """Objects in an input or a store are refused, and are never unpickled."""
 
     @pytest.mark.parametrize("kind", ["npy", "npz"])
     def test_arrays_of_pickled_objects_are_refused(self, tmp_path, trap, kind):

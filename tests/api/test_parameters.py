@@ -1,4 +1,4 @@
-"""The parameters of the estimator and of embed, and what is said about others."""
+"""The parameters of the estimator and of embed, and messages about other keywords."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_method_of_scikit_learn_is_lle():
     ({"max_iter": 200}, "max_iter has no counterpart here: iterations end when tol is reached"),
     ({"input": {"kind": "npy"}}, "input is what X is"),
 ])  # fmt: skip
-def test_embed_says_where_a_key_lives(roll, parameters, message):
+def test_error_of_embed_names_the_section_of_a_key(roll, parameters, message):
     with pytest.raises(ValueError, match=message):
         embed(roll, **parameters)
 
@@ -69,6 +69,6 @@ def test_embed_says_where_a_key_lives(roll, parameters, message):
     ({"hessian_tol": 1e-4}, "LocallyLinearEmbedding: hessian_tol has no counterpart here"),
     ({"n_neighbor": 4}, "did you mean n_neighbors?"),
 ])  # fmt: skip
-def test_estimator_says_where_a_key_lives(parameters, message):
+def test_error_of_estimator_names_the_section_of_a_key(parameters, message):
     with pytest.raises(TypeError, match=message):
         LocallyLinearEmbedding(**parameters)

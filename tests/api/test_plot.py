@@ -85,7 +85,7 @@ class TestPlot:
         (np.full((5, 2), np.nan), None, "found none that are finite in 5 rows"),
         (np.zeros((5, 2)), "label", "no column 'label'; only a run has columns; pass an array"),
     ])  # fmt: skip
-    def test_mistakes_say_what_is_expected(self, run, drawn, color, message):
+    def test_error_messages_state_what_is_expected(self, run, drawn, color, message):
         with pytest.raises(ValueError, match=message):
             plot(run if isinstance(drawn, str) else drawn, color)
 

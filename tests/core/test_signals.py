@@ -1,4 +1,4 @@
-"""Stop signals: which exceptions they raise, and where they cannot be lost."""
+"""Stop signals raise an exception, also where code tolerates failures."""
 
 import contextlib
 import os

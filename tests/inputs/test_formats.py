@@ -1,5 +1,4 @@
-"""Input readers: every kind gives the same rows by any blocks, and says in plain words what it cannot "
-"read."""
+"""Input readers: every kind gives the same rows by any blocks; errors name what cannot be read."""
 
 import gzip
 import http.server

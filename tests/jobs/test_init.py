@@ -137,7 +137,7 @@ class TestArrays:
         section = config_of(tmp_path, str(images)).input
         assert (section.kind, section.labels) == ("idx", str(labels))
 
-    def test_content_tells_the_kind_of_a_file_without_suffix(self, tmp_path):
+    def test_kind_of_a_file_without_suffix_follows_from_its_content(self, tmp_path):
         write_table(tmp_path / "rows.parquet", frame())
         np.save(tmp_path / "x.npy", X)
         for source, kind in (("rows.parquet", "parquet"), ("x.npy", "npy")):

@@ -1,4 +1,4 @@
-"""Bounds on the search for neighbours, barycentric coordinates, and how far out a new point lies."""
+"""Bounds on the search for neighbours, barycentric coordinates, and the distance of a new point from the data."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Trial embeddings: agreement with scikit-learn, the chosen value, and samples that are too small or not connected."""
+"""Trial embeddings: agreement with scikit-learn, the chosen value, and samples that are too small or disconnected."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Pictures: what is shown of an embedding, how it is coloured, what is left out of the view and said to be."""
+"""Pictures: the rows that are drawn, their colours, and the note on points outside the view."""
 
 import io
 import struct
@@ -183,7 +183,7 @@ class TestComponentsSideBySide:
 
 
 class TestView:
-    """Axis limits that a few spikes cannot stretch, and the note on what they leave out."""
+    """Axis limits that ignore a few spikes, and the note on points outside."""
 
     @pytest.mark.parametrize("seed", seeds(3, 11, 29))
     def test_robust_range(self, seed: int) -> None:

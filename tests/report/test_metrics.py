@@ -1,4 +1,4 @@
-"""metrics.json from the reports of the blocks: every number where it belongs."""
+"""metrics.json from the reports of the blocks: every number under its key."""
 
 import json
 

@@ -63,7 +63,7 @@ def test_expressions_name_metrics_and_labels_that_a_run_writes(written, where, p
     assert used <= SCRAPED.union(*(written[name] for name, _ in series))
 
 
-def test_every_alert_says_what_happened_and_what_to_do():
+def test_every_alert_states_what_happened_and_what_to_do():
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert rule["labels"]["severity"] in {"info", "warning", "critical"}

@@ -1,4 +1,4 @@
-"""The report page: complete, escaped, self-contained, and honest about what was not measured."""
+"""The report page: complete, escaped, self-contained; measures that are missing are marked as not measured."""
 
 import base64
 import re

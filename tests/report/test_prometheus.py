@@ -1,4 +1,4 @@
-"""The file for Prometheus: read back by Prometheus' own parser, after runs that went well and runs that did not."""
+"""The file for Prometheus: read back by Prometheus' own parser, after successful and failed runs."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The picture of a sweep: which cells stand where, what labels them, and what the colours mean."""
+"""The picture of a sweep: positions of the cells, their labels, and the colour key."""
 
 import io
 

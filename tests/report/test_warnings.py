@@ -153,7 +153,7 @@ def test_eigenvalues_that_are_zero(method: str, is_flat: bool) -> None:
 
 
 class TestAlignment:
-    """embedding.align was asked for, and the coordinates did not stay."""
+    """Warnings if embedding.align is set and the coordinates changed."""
 
     @staticmethod
     def warnings_of(reason="", scale="unit_covariance", **component):

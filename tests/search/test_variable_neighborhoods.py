@@ -1,4 +1,4 @@
-"""Neighbourhoods of varying size through the command line: what is listed, and that all that follows works on it."""
+"""Neighbourhoods of varying size through the command line: the lists, and all later steps on them."""
 
 from pathlib import Path
 

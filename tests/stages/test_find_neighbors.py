@@ -1,4 +1,4 @@
-"""Neighbours of a run: exact ones equal the oracle's for any block size, approximate ones keep every other promise."""
+"""Neighbours of a run: exact ones equal the oracle's for any block size, approximate ones have all other properties."""
 
 import numpy as np
 import pytest

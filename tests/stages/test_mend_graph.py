@@ -1,4 +1,4 @@
-"""The graph of a run: its recall, its components, and the closed classes that are opened."""
+"""The graph of a run: its recall, its components, and the repair of closed classes."""
 
 import numpy as np
 import pytest

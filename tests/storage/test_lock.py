@@ -253,7 +253,7 @@ class TestWait:
         monkeypatch.setattr(lock, "POLL_SECONDS", 0.02)
 
     def attempts(self, store) -> tuple[list[str], list[str]]:
-        """What `wait_for_lock` said, and the states of the holder's output that the calls saw."""
+        """The log lines of `wait_for_lock`, and the states of the holder's output that the calls saw."""
         messages, outputs = [], []
 
         def act() -> str:

@@ -222,7 +222,7 @@ class TestCreate:
 
 
 class TestRequests:
-    """A chunk is read by one request, which also tells whether it is there."""
+    """A chunk is read by one request, which also shows whether it exists."""
 
     @pytest.fixture
     def filled(self, bucket, monkeypatch):

@@ -84,7 +84,7 @@ class ApiDouble:
             return sum(1 for request in self.requests if request[:2] == (verb, plural))
 
     def answer(self, method: str, path: str, token: str | None, body: dict[str, Any] | None) -> tuple[int, Any]:
-        """Status and content of a request, in the order a real server decides: who, may they, what."""
+        """Status and content of a response. Checks as in a real server: authentication, authorisation, resource."""
         match = PATHS.match(path)
         if match is None or match["namespace"] != self.namespace:
             return refusal(404, "NotFound", "the server could not find the requested resource")

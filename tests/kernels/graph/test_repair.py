@@ -55,7 +55,7 @@ def large(lists: Lists, n_points: int) -> np.ndarray:
 
 
 def reverse_by_hand(lists: Lists, limit: int, avoid: np.ndarray) -> set[tuple[int, int]]:
-    """The rule in its own words, one point at a time."""
+    """The rule as a loop over single points."""
     indices, distances, _ = lists
     chosen = set()
     for i in range(len(indices)):
@@ -100,7 +100,7 @@ def test_auto__one_class_must_hold_half_of_the_points(n_transient: int, n_added:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("reverse", [None, 1, 2, 7])
 def test_reverse__rows_neighbours_and_distances(seed: int, reverse: int | None) -> None:
-    """With None only the members of the four clumps get reverse neighbours; every other point has a way out."""
+    """With None only the members of the four clumps get reverse neighbours; every other point can leave its class."""
     lists = clumped_lists(seed)
     indices, distances, component = lists
     plan = plan_repair(*lists, reverse=reverse, is_large=large(lists, 10))

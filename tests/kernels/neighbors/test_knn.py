@@ -20,7 +20,7 @@ from pipeline.kernels.neighbors.knn import (
 
 
 def brute_force(points: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and distances of the k nearest others, ties by position: differences in float64, nothing clever."""
+    """Positions and distances of the k nearest others, ties by position, from differences in float64."""
     X = points.astype(np.float64)
     distances = np.sqrt(np.square(X[:, None] - X[None]).sum(axis=2))
     np.fill_diagonal(distances, np.inf)

@@ -1,4 +1,4 @@
-"""pynndescent's search as it is kept: the same graph, and no compilation in a second process."""
+"""The cached search of pynndescent: the same graph, and no compilation in a second process."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ print(sum(found.stats.cache_hits.values()), len(descent.ORIGINAL.signatures), li
 
 @pytest.fixture
 def original():
-    """pynndescent as it comes."""
+    """pynndescent without changes."""
     pynndescent_.nn_descent = nn_descent_cache.ORIGINAL
     yield pynndescent_
     pynndescent_.nn_descent = nn_descent_cache.ORIGINAL
@@ -88,7 +88,7 @@ def test_other_calls_are_passed_to_pynndescent(original, monkeypatch):
 
 
 def test_functions_without_compilation_are_not_replaced():
-    """As a debugger wants them."""
+    """A debugger needs functions that are not compiled."""
     program = "import pynndescent.pynndescent_ as p; from pipeline.kernels.neighbors import nn_descent_cache as d; " \
               "d.use_cached_search(); print(p.nn_descent is d.ORIGINAL)"  # fmt: skip
     assert run(program, NUMBA_DISABLE_JIT="1") == ["True"]

@@ -1,4 +1,4 @@
-"""Intervals by resampling points: they cover, and equal what scikit-learn's or NumPy's formulas give in the middle."""
+"""Intervals by resampling points: their coverage, and values equal to formulas of scikit-learn or NumPy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Intrinsic dimension: known manifolds, noise, intervals that cover, and where the estimators fall short."""
+"""Intrinsic dimension: known manifolds, noise, intervals that cover, and the bias of the estimators."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Is a coordinate a function of those before it: known functions, noise of known size, awkward samples."""
+"""Is a coordinate a function of those before it: known functions, noise of known size, degenerate samples."""
 
 import numpy as np
 import pytest

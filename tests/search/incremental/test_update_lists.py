@@ -96,7 +96,7 @@ def test_lists_are_kept_only_if_their_settings_are_unchanged(search_only, night)
 
 
 @pytest.mark.slow
-def test_plan_says_what_is_kept_or_why_nothing_is(search_only, night):
+def test_plan_states_what_is_kept_or_why_nothing_is(search_only, night):
     night(N)
     assert "only new points are searched" in lle("plan", night.config(N + MORE))["says"]
     night(N + MORE)
@@ -109,7 +109,7 @@ def test_plan_says_what_is_kept_or_why_nothing_is(search_only, night):
 
 
 @pytest.mark.slow
-def test_brute_force_says_that_it_searches_all_points(tmp_path, points):
+def test_plan_states_that_brute_force_searches_all_points(tmp_path, points):
     night = Night(tmp_path, points, "brute")
     night(N)
     config = night.config(N + MORE)
