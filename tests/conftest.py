@@ -84,6 +84,14 @@ def progress() -> Progress:
 
 
 @pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An empty store on disk."""
+    store = Store(str(tmp_path / "run.zarr"))
+    store.create_group({})
+    return store
+
+
+@pytest.fixture
 def toy_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands in this process run the toy stages: for tests of what a run writes down, reuses, locks and publishes."""
     monkeypatch.setattr(registry, "STAGES", TOY_STAGES)

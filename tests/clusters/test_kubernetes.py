@@ -26,13 +26,12 @@ from tests.support.dask_processes import dask_processes
 from tests.support.kubernetes_api_double import ApiDouble, load
 from tests.support.paths import REPOSITORY
 from tests.support.stage_runs import Progress
+from tests.support.stored import result_bytes
 
 NAP_SECONDS = 5
 SECONDS = 400  # patience: a loaded machine is slow, not wrong
 pytest.importorskip("kubernetes", reason="NOT CHECKED: the Kubernetes client is not installed")
 pytestmark = [pytest.mark.timeout(SECONDS), pytest.mark.slow]
-
-DIGESTED = ("points", "neighbor_indices", "weights", "cost_matrix", "embedding", "eigenvalues", "component")
 
 
 def command(part: str, folder: Path) -> list[str]:
@@ -375,13 +374,6 @@ def start():
             process.communicate()
 
 
-def stored(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for name in DIGESTED for path in sorted((folder / name).rglob("*")) if path.is_file()
-    }  # fmt: skip
-
-
 class TestRuns:
     def test_killed_then_resumed_in_the_same_cluster_with_the_same_bytes(self, api, job, start, tmp_path, monkeypatch):
         """After SIGKILL the cluster remains. The next pod of the Job adopts it, resumes the run, and deletes it."""
@@ -399,7 +391,7 @@ class TestRuns:
         monkeypatch.setenv("MKL_CBWR", "AUTO,STRICT")
         alone = lle("run", job, "--set", "execution.cluster={kind: serial}", "--store", tmp_path / "serial.zarr")
         assert alone["metrics"]["n_points"] == 2000
-        ours, serial = stored(tmp_path / "run.zarr"), stored(tmp_path / "serial.zarr")
+        ours, serial = result_bytes(tmp_path / "run.zarr"), result_bytes(tmp_path / "serial.zarr")
         assert ours.keys() == serial.keys()
         before_the_solve = [name for name in ours if not name.startswith(("embedding", "eigenvalues"))]
         assert [name for name in before_the_solve if ours[name] != serial[name]] == []

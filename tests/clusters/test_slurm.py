@@ -18,10 +18,10 @@ from pipeline.core.errors import ConfigError
 from tests.support.commands import write_config
 from tests.support.paths import REPOSITORY
 from tests.support.slurm_node import slurm_node, why_not
+from tests.support.stored import result_bytes
 
 pytest.importorskip("dask_jobqueue", reason="NOT CHECKED: dask-jobqueue is not installed")
 N_POINTS = 5000
-DIGESTED = ("points", "neighbor_indices", "weights", "cost_matrix", "embedding", "eigenvalues", "component")
 needs_slurm = pytest.mark.skipif(bool(why_not()), reason=f"NOT CHECKED on SLURM: {why_not()}")
 
 
@@ -58,13 +58,6 @@ def queue(environment) -> dict[str, tuple[str, str]]:
     return {words[0]: (words[1], words[2]) for words in map(str.split, completed.stdout.splitlines())}
 
 
-def stored(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for name in DIGESTED for path in sorted((folder / name).rglob("*")) if path.is_file()
-    }  # fmt: skip
-
-
 def blocks(store: Path, stage: str) -> int:
     return len(list((store / "_done" / stage).glob("*.json")))
 
@@ -84,7 +77,7 @@ def undisturbed(tmp_path_factory) -> dict[str, bytes]:
         [sys.executable, "-m", "pipeline", "run", str(config), "--set", "execution.cluster={kind: serial}"], check=True,
         capture_output=True, timeout=400, env={**os.environ, "MKL_CBWR": "AUTO,STRICT", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    return stored(config.parent / "run.zarr")
+    return result_bytes(config.parent / "run.zarr")
 
 
 def cancel_a_worker(environment) -> None:
@@ -119,7 +112,7 @@ class TestOnSlurm:
             process.wait()
         assert process.returncode == 0, errors
         assert json.loads(out)["metrics"]["n_points"] == N_POINTS
-        assert stored(store) == undisturbed
+        assert result_bytes(store) == undisturbed
         wait_for(lambda: not queue(slurm), 30, lambda: queue(slurm))
 
     def test_driver_job_resumes_after_its_time_limit(self, slurm, tmp_path, undisturbed):
@@ -146,7 +139,7 @@ class TestOnSlurm:
         assert [result["status"] for result in results] == ["failed", "done"], log()
         assert results[0]["exit_code"] == 143
         assert sum(results[1]["blocks_reused"].values()) > 0
-        assert stored(store) == undisturbed
+        assert result_bytes(store) == undisturbed
 
     def test_a_worker_cancelled_is_replaced(self, slurm, in_slurm, monkeypatch, tmp_path):
         monkeypatch.setattr(slurm_module, "REPLACE_SECONDS", 1)

@@ -38,13 +38,6 @@ STEP = Step(
 )
 
 
-@pytest.fixture
-def store(tmp_path):
-    store = Store(str(tmp_path / "run.zarr"))
-    store.create_group({})
-    return store
-
-
 def compute(store: Store, step: Step, fingerprint: str, blocks=range(3)) -> None:
     """Compute the blocks of STEP: data that contain the fingerprint, then the markers."""
     for block in blocks:

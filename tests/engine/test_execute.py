@@ -145,13 +145,6 @@ def executor(request):
     return Executor(request.getfixturevalue("client"))
 
 
-@pytest.fixture
-def store(tmp_path):
-    store = Store(str(tmp_path / "run.zarr"))
-    store.create_group({})
-    return store
-
-
 def calls(store, name="produce") -> dict[int, int]:
     """How often each block was tried."""
     counts: dict[int, int] = {}

@@ -20,13 +20,6 @@ from pipeline.storage.lock import LOCK, STALE_SECONDS, RunLock, running, wait_fo
 from pipeline.storage.store import Store
 
 
-@pytest.fixture
-def store(tmp_path):
-    store = Store(str(tmp_path / "run.zarr"))
-    store.create_group({})
-    return store
-
-
 def holder(**changes) -> bytes:
     """The content of a lock that this living process would hold."""
     me = {"host": socket.gethostname(), "pid": os.getpid(), "token": "t", "alive": time.time(),

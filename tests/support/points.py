@@ -10,6 +10,6 @@ def swiss_roll(n_points: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def bowl(n: int, rng: np.random.Generator) -> np.ndarray:
-    """A surface of revolution with two nearly equal lowest eigenvalues, whose vectors are determined up to a rotation."""
+    """A surface of revolution with two nearly equal lowest eigenvalues: a rotation of their vectors is undetermined."""
     radius, angle = np.sqrt(rng.random(n)), 2 * np.pi * rng.random(n)
     return np.column_stack([radius * np.cos(angle), radius * np.sin(angle), radius**2])

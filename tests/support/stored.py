@@ -7,6 +7,16 @@ from scipy.sparse import vstack
 from pipeline.engine import checkpoint
 from pipeline.storage.store import Store
 
+RESULTS = ("points", "neighbor_indices", "weights", "cost_matrix", "embedding", "eigenvalues", "component")
+
+
+def result_bytes(store: Path) -> dict[str, bytes]:
+    """The files of the result arrays of a store by their path."""
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for name in RESULTS for path in sorted((store / name).rglob("*")) if path.is_file()
+    }  # fmt: skip
+
 
 def sum_rows(store: Store, n: int):
     blocks = sorted({name.split("/")[1] for name in store.objects.names("cost_matrix") if name.count("/") > 1})

@@ -67,21 +67,26 @@ def check(pairs, A, m):
     assert (V[at, np.arange(m)] > 0).all()
 
 
+def solve_as_dense(A, m, method, rtol=1e-8):
+    """Solve, and compare with the dense SVD."""
+    values, V = oracle(A, m)
+    solution = solve(A, m, method)
+    check(solution, A, m)
+    assert solution.converged
+    np.testing.assert_allclose(solution.eigenvalues, values, rtol=rtol)
+    assert largest_angle(solution.vectors, V) < 1e-4
+    return solution
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("name", "seed"), [
     ("swiss_roll", 19), pytest.param("s_curve", 83, marks=pytest.mark.slow),
     pytest.param("sheet", 19, marks=pytest.mark.slow), ("cube", 83),
 ])  # fmt: skip
 def test_every_method_finds_the_dense_vectors(method, name, seed):
-    A = lle_factor(points(name, 480, seed), 12, 1e-3)
-    values, V = oracle(A, 3)
-    solution = solve(A, 3, method)
-    check(solution, A, 3)
-    assert solution.converged
+    solution = solve_as_dense(lle_factor(points(name, 480, seed), 12, 1e-3), 3, method)
     assert solution.stats.method == method
     assert solution.stats.reason.startswith(method)
-    assert largest_angle(solution.vectors, V) < 1e-4
-    np.testing.assert_allclose(solution.eigenvalues, values, rtol=1e-8)
 
 
 def test_comparison_detects_another_matrix():
@@ -95,13 +100,8 @@ def test_comparison_detects_another_matrix():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_double_eigenvalues_are_both_found(method):
-    A = lle_factor(points("circle", 500, 0), 12, 1e-3)
-    values, V = oracle(A, 4)
-    solution = solve(A, 4, method)
-    check(solution, A, 4)
-    np.testing.assert_allclose(solution.eigenvalues, values, rtol=1e-8)
+    solution = solve_as_dense(lle_factor(points("circle", 500, 0), 12, 1e-3), 4, method)
     np.testing.assert_allclose(solution.eigenvalues[[1, 3]], solution.eigenvalues[[0, 2]], rtol=1e-9)
-    assert largest_angle(solution.vectors, V) < 1e-4
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -134,24 +134,12 @@ def test_small_eigenvalues_are_exact_although_m_has_lost_digits(seed):
 @pytest.mark.parametrize(("n", "m"), [(10, 1), (10, 9), (11, 3), (30, 2), (150, 5), (400, 2)])
 def test_small_problems_are_solved_dense(n, m):
     A = lle_factor(points("swiss_roll", n, n), min(8, n - 1), 1e-3)
-    values, V = oracle(A, m)
-    solution = solve(A, m, "polynomial")
-    check(solution, A, m)
-    assert solution.stats.method == "dense"
-    assert solution.converged
-    np.testing.assert_allclose(solution.eigenvalues, values, rtol=1e-7)
-    assert largest_angle(solution.vectors, V) < 1e-4
+    assert solve_as_dense(A, m, "polynomial", rtol=1e-7).stats.method == "dense"
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_fifty_vectors(method):
-    A = roll_factor(500, 5)
-    values, V = oracle(A, 50)
-    solution = solve(A, 50, method)
-    check(solution, A, 50)
-    assert solution.converged
-    np.testing.assert_allclose(solution.eigenvalues, values, rtol=1e-8)
-    assert largest_angle(solution.vectors, V) < 1e-4
+    solve_as_dense(roll_factor(500, 5), 50, method)
 
 
 def test_fifty_vectors_of_two_thousand_points():
@@ -164,13 +152,7 @@ def test_fifty_vectors_of_two_thousand_points():
 
 @pytest.mark.parametrize("method", ["shift_invert", "polynomial", pytest.param("auto", marks=pytest.mark.slow)])
 def test_factors_with_more_rows_than_columns(method):
-    A = edge_factor(points("swiss_roll", 450, 5), 8)
-    values, V = oracle(A, 3)
-    solution = solve(A, 3, method)
-    check(solution, A, 3)
-    assert solution.converged
-    np.testing.assert_allclose(solution.eigenvalues, values, rtol=1e-9)
-    assert largest_angle(solution.vectors, V) < 1e-4
+    solve_as_dense(edge_factor(points("swiss_roll", 450, 5), 8), 3, method, rtol=1e-9)
 
 
 @pytest.mark.parametrize("method", ["auto", *METHODS])
