@@ -1,7 +1,6 @@
 """The command `lle`, also as `python -m lle`. Signal handlers come before the imports, which take seconds."""
 
-from .core.signals import exit_on_signals
-from .core.startup import exit_without_resources
+from .core.startup import exit_on_signals, exit_without_resources
 
 
 def main() -> None:

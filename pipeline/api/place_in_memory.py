@@ -9,8 +9,7 @@ import numpy.typing as npt
 from ..core.errors import InputError, StoreError
 from ..engine import checkpoint
 from ..kernels.neighbors.knn import NO_POINT, exact_neighbors
-from ..kernels.out_of_sample import Neighborhood, place
-from ..kernels.projection import project_like
+from ..kernels.out_of_sample import Neighborhood, place, project_like
 from ..linalg.preprocess import Transform, unit_rows
 from ..linalg.reg_step import reg_of_run
 from ..search.small_components import PLACED_COMPONENT

@@ -1,9 +1,6 @@
-"""The signals that stop the command: an exception of the main thread during work, an immediate exit before it."""
+"""The signals that stop the command raise an exception in the main thread (before the work: core/startup.py)."""
 
-import json
-import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,25 +11,6 @@ from .errors import Interrupted
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _received: list[int] = []  # stop signals in the outermost block of interruptible()
-
-
-def exit_on_signals() -> None:
-    """SIGINT and SIGTERM end the process at once, with exit code 128 + number.
-
-    Called before the heavy imports: a container's process 1 ignores SIGTERM until it has a handler, and an exception
-    raised during an import can be swallowed there. Nothing is locked or written yet.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        message, code = str(Interrupted(number)), 128 + number
-        os.write(2, f"lle: {message}\n".encode())
-        if "--json" in sys.argv:
-            record = {"status": "failed", "error": Interrupted.__name__, "message": message, "exit_code": code}
-            os.write(1, f"{json.dumps(record)}\n".encode())
-        os._exit(code)
-
-    for number in STOP_SIGNALS:
-        signal.signal(number, stop)
 
 
 @contextmanager

@@ -1,11 +1,15 @@
-"""Checks before the imports: a process without enough address space or a temporary folder ends and names the cure."""
+"""Before the heavy imports: stop signals and missing resources end the process with a message."""
 
 import json
 import os
+import signal
 import sys
 import tempfile
+from types import FrameType
 
 from .address_space import CURE, MIN_ADDRESS_SPACE, address_space_limit
+from .errors import Interrupted
+from .signals import STOP_SIGNALS
 
 
 def exit_without_resources() -> None:
@@ -30,9 +34,23 @@ def exit_without_resources() -> None:
         )
 
 
-def _exit(name: str, message: str) -> None:
+def exit_on_signals() -> None:
+    """SIGINT and SIGTERM end the process at once, with exit code 128 + number.
+
+    Called before the heavy imports: a container's process 1 ignores SIGTERM until it has a handler, and an exception
+    raised during an import can be swallowed there. Nothing is locked or written yet.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        _exit(Interrupted.__name__, str(Interrupted(number)), 128 + number)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, stop)
+
+
+def _exit(name: str, message: str, code: int = 1) -> None:
     os.write(2, f"lle: {message}\n".encode())
     if "--json" in sys.argv:
-        record = {"status": "failed", "error": name, "message": message, "exit_code": 1}
+        record = {"status": "failed", "error": name, "message": message, "exit_code": code}
         os.write(1, f"{json.dumps(record)}\n".encode())
-    os._exit(1)
+    os._exit(code)

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
+from ..config.models import Config
 from ..core.errors import NotEnoughMemory, gib
-from .plan import KDTREE_FEATURES, MAX_BLOCKS, MIN_BLOCK_POINTS, WORKER, Layout, Stage, Step, walk
+from .plan import KDTREE_FEATURES, MAX_BLOCKS, MIN_BLOCK_POINTS, WHOLE_DATA, WORKER, Layout, Stage, Step, walk
 
 MIB = 2**20
 GIB = 2**30
@@ -43,6 +45,22 @@ def limit_for(task_bytes: int) -> int:
     """
     tenth = GIB // 10
     return -(-int((task_bytes + PROCESS_BYTES) / USABLE_SHARE + tenth) // tenth) * tenth
+
+
+def where(step: Step, config: Config) -> str:
+    """Where a step's tasks run: driver, worker, or high-memory worker."""
+    if step.runs.place == WORKER:
+        return "worker"
+    elsewhere = memory_resource(config.execution.cluster) is not None and step.runs.place == WHOLE_DATA
+    return "high-memory worker" if elsewhere else "driver"
+
+
+def fits(step: Step, config: Config) -> bool:
+    """Whether a step's task fits its worker, as far as limits are known; the driver's memory is checked in the run."""
+    cluster, place = config.execution.cluster, where(step, config)
+    limits = {"worker": memory_of_workers(cluster), "high-memory worker": memory_of_high_memory(cluster)}
+    limit = limits.get(place)
+    return step.runs.all_cores or limit is None or step.runs.bytes_per_task <= task_room(limit)
 
 
 def check_worker(step: Step, limit: int | None) -> None:

@@ -17,8 +17,8 @@ import zarr
 
 from ..core.errors import ConfigError, InputError, LleError
 from ..storage.objects import open_remote
-from ..storage.retrying_store import RetryingObjectStore
 from ..storage.storage_errors import client_message, explain_remote
+from ..storage.zarr_stores import RetryingObjectStore
 from .base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix, only_matrix
 from .damage import retry_may_cure
 from .files import find_paths

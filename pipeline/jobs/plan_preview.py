@@ -7,8 +7,8 @@ from ..clusters.limits import memory_of_workers
 from ..config.models import Config
 from ..core.errors import NotEnoughMemory
 from ..engine import checkpoint, task_costs
-from ..engine.placement import fits, where
 from ..engine.plan import BlockReport, Layout, Report, Step, walk
+from ..engine.task_costs import fits, where
 from ..inputs import Source
 from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report.warnings import warnings_of_columns

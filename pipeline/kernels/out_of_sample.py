@@ -152,3 +152,16 @@ def distance_ratio(farthest: F64, neighbor_radii: F64, valid: Bools) -> F64:
     """
     mean = np.where(valid, neighbor_radii, 0.0).sum(axis=1) / np.maximum(valid.sum(axis=1), 1)
     return np.asarray(farthest / np.maximum(mean, np.finfo(np.float64).tiny))
+
+
+def project_like(
+    queries: npt.NDArray[np.floating], points: npt.NDArray[np.floating], scores: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """The scores (b, m) of queries (b, d) on the principal components of the points (n, d) with scores (n, m).
+
+    With centred points P and scores S = P C for orthonormal eigenvectors C of P'P, P'S = C S'S, and S'S is diagonal.
+    """
+    middle = points.mean(axis=0, dtype=np.float64)
+    squares = np.square(scores).sum(axis=0)
+    components = (points - middle).T @ scores / np.where(squares > 0, squares, 1.0)
+    return np.asarray((queries - middle) @ components)

@@ -142,7 +142,7 @@ class Store(Bundles):
         place = self.objects.place()
         if isinstance(place, str):
             return place
-        from .retrying_store import RetryingObjectStore  # noqa: PLC0415 (classes of zarr)
+        from .zarr_stores import RetryingObjectStore  # noqa: PLC0415 (classes of zarr)
 
         return RetryingObjectStore(place)
 
@@ -255,7 +255,7 @@ class Store(Bundles):
         block = block_of(array)
         with storage_errors(f"{self.url}/{name}"):
             try:
-                from .strict_reads import with_all_chunks  # noqa: PLC0415 (classes of zarr)
+                from .zarr_stores import with_all_chunks  # noqa: PLC0415 (classes of zarr)
 
                 return self._read_twice(name, lambda: np.asarray(with_all_chunks(array)[start:stop]))
             except (ValueError, RuntimeError) as error:

@@ -27,7 +27,6 @@ from pipeline.config.models import Config
 from pipeline.core.errors import NotEnoughMemory
 from pipeline.engine import execute, task_costs
 from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.placement import fits
 from pipeline.engine.plan import (
     DRIVER,
     KDTREE_FEATURES,
@@ -39,7 +38,16 @@ from pipeline.engine.plan import (
     Step,
     largest_total,
 )
-from pipeline.engine.task_costs import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, PROCESS_BYTES, SCORE_BYTES, TASK_BYTES
+from pipeline.engine.task_costs import (
+    COMPILER_BYTES,
+    GIB,
+    LIBRARY_BYTES,
+    MIB,
+    PROCESS_BYTES,
+    SCORE_BYTES,
+    TASK_BYTES,
+    fits,
+)
 from pipeline.jobs.layout import layout_of
 from pipeline.kernels.neighbors.cells import TREE_FEATURES
 from pipeline.search import incremental

@@ -9,9 +9,9 @@ import pytest
 
 from pipeline.config.models import Cluster, Config, KubernetesCluster
 from pipeline.core.errors import BoundsNotMet
-from pipeline.engine.placement import where
 from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Layout, Runs, Step
 from pipeline.engine.progress import RunProgress
+from pipeline.engine.task_costs import where
 from pipeline.jobs import run_stages
 from pipeline.jobs.run import run
 from pipeline.jobs.run_stages import worthwhile
