@@ -3,7 +3,6 @@
 Commands import what they run inside their bodies: `lle --help` and `lle status` load no kernels.
 """
 
-import atexit
 import json
 import os
 import sys
@@ -17,7 +16,7 @@ import typer
 from ..core.compiler_cache import ensure_compiler_cache
 from ..core.errors import ConfigError
 from ..core.machine import reproducible_environment
-from .finish import finish
+from .finish import finish, leave
 from .output import (
     StatusLine,
     describe_check,
@@ -226,6 +225,29 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def explore(
+    store: StoreUrl,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port on this machine; 0: a free one")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="open the page in a browser")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Show all points of a finished run in a browser on this machine, until Ctrl-C."""
+
+    from ..jobs.explore import explore as serve
+    from ..storage.versions import reading
+
+    def announce(url: str) -> None:
+        typer.echo(json.dumps({"url": url}) if as_json else f"{url}\nCtrl-C ends it.")
+        sys.stdout.flush()
+
+    def act() -> dict[str, Any]:
+        with reading(_store_of(store)) as opened:
+            return serve(opened, port, browser, announce)
+
+    finish(act, as_json, lambda result: "ended")
+
+
+@app.command()
 def export(
     store: StoreUrl,
     out: Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv; or .h5ad")],
@@ -302,22 +324,7 @@ def main() -> None:
     try:
         app()
     except SystemExit as exit_error:
-        _leave(exit_error.code if isinstance(exit_error.code, int) else int(exit_error.code is not None))
-
-
-def _leave(code: int) -> None:
-    """End the process with an exit code.
-
-    Threads of obstore's client sometimes abort a process during the shutdown of its interpreter, and a successful run
-    would end with 134 (github.com/PyO3/pyo3-async-runtimes/issues/40). With obstore loaded, this runs the exit
-    functions, and ends the process without that shutdown.
-    """
-    if "obstore" in sys.modules:
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+        leave(exit_error.code if isinstance(exit_error.code, int) else int(exit_error.code is not None))
 
 
 def _store_of(text: str) -> str:

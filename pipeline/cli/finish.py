@@ -1,5 +1,6 @@
 """The end of a command: its result or its error on stdout and stderr, and its exit code."""
 
+import atexit
 import json
 import os
 import sys
@@ -52,3 +53,18 @@ def _fail(
         typer.echo(failure_json(kind, message, code, details))
     sys.stdout.flush()
     raise typer.Exit(code)
+
+
+def leave(code: int) -> None:
+    """End the process with an exit code.
+
+    Threads of obstore's client sometimes abort a process during the shutdown of its interpreter, and a successful run
+    would end with 134 (github.com/PyO3/pyo3-async-runtimes/issues/40). With obstore loaded, this runs the exit
+    functions, and ends the process without that shutdown.
+    """
+    if "obstore" in sys.modules:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

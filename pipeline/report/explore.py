@@ -26,6 +26,7 @@ STEPS = 65_534
 """Steps of a 16-bit number; the code above them means "unknown"."""
 UNKNOWN = STEPS + 1
 SAMPLE_SEED = 20001222
+SERVED_SCRIPTS = ("data.js", "axes.js", "selection.js", "controls.js", "pointers.js", "served.js")
 SCRIPTS = ("data.js", "layout.js", "colors.js", "plot.js", "axes.js", "selection.js", "controls.js", "page.js")
 
 
@@ -62,6 +63,21 @@ class ExplorerPage(NamedTuple):
     ids: RowTexts | None = None
 
 
+class ServedPage(NamedTuple):
+    """The page of `lle explore`, which holds no points: title, store, counts for the heading, and what menus offer.
+
+    components: number and text of each component; ids: the name of their column.
+    """
+
+    title: str
+    served: str
+    n_embedded: int
+    n_input: int
+    columns: Sequence[Column]
+    components: Sequence[tuple[int, str]]
+    ids: str | None
+
+
 def even_sample(rows: npt.NDArray[np.int64], limit: int = MAX_POINTS) -> npt.NDArray[np.int64]:
     """All rows, or one random row from each of `limit` equal ranges if there are more. Ascending.
 
@@ -76,7 +92,6 @@ def even_sample(rows: npt.NDArray[np.int64], limit: int = MAX_POINTS) -> npt.NDA
 
 def render_explorer(page: ExplorerPage) -> bytes:
     """The page as UTF-8 bytes, with styles, scripts, library and data inline."""
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     described, payloads = [], []
     for column in page.columns:
         description, texts = encode_column(column)
@@ -96,14 +111,25 @@ def render_explorer(page: ExplorerPage) -> bytes:
         "columns": described, "palette": OKABE_ITO, "steps": STEPS,
         "colorMap": [to_hex(colormaps[COLOR_MAP](step / 63)) for step in range(64)],
     }  # fmt: skip
+    return _rendered(
+        page, SCRIPTS, content, read_asset("regl-scatterplot.min.js"), read_asset("LICENSES.txt"), payloads
+    )
+
+
+def render_served(page: ServedPage) -> bytes:
+    """The page that shows tiles of a server, as UTF-8 bytes."""
+    columns = [{"label": column.label, "role": column.role} for column in page.columns]
+    return _rendered(page, SERVED_SCRIPTS, {"columns": columns, "components": page.components, "ids": page.ids})
+
+
+def _rendered(
+    page: ExplorerPage | ServedPage, scripts: Sequence[str], content: Json, library: str = "", licenses: str = "",
+    payloads: Sequence[str] = (),
+) -> bytes:  # fmt: skip
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(read_asset("page.html.j2")).render(
-        page=page,
-        style=read_asset("page.css"),
-        library=read_asset("regl-scatterplot.min.js"),
-        licenses=read_asset("LICENSES.txt"),
-        script="\n".join(read_asset(name) for name in SCRIPTS),
-        content=safe_json(content),
-        payloads=payloads,
+        page=page, style=read_asset("page.css"), library=library, licenses=licenses, payloads=payloads,
+        script="\n".join(read_asset(name) for name in scripts), content=safe_json(content),
     ).encode()  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Columns of a run that its report shows: coordinates, component, reconstruction error and labels of input rows."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,11 @@ if TYPE_CHECKING:
     from ..report.explore import Column
     from ..report.point_colors import ColorSource
 
+Float = type[np.float32] | type[np.float64]
+
 NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
 """Kinds of input whose labels are a column, a key or an array with a name."""
+ROWS_AT_ONCE = 2**20
 
 
 def color_source(store: Store, rows: npt.NDArray[np.int64]) -> "ColorSource | None":
@@ -45,27 +49,48 @@ def label_name(section: dict[str, Any], kind: str) -> str:
     return f"column {name}" if name.isdigit() else name
 
 
-def page_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
-    """Columns of the given input rows (ascending) for the explorer, with the same names as in an export."""
+def rows_with_place(store: Store, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Those of the given input rows (ascending) that the explorer shows.
+
+    Beside several components that is without placed rows (-2): the store does not record whose coordinates they have.
+    """
+    component = store.gather(array_specs.COMPONENT.name, rows)
+    is_shown = np.isfinite(_coordinates(store, rows, np.float32)).all(axis=1)
+    if component.max(initial=-1) > 0:
+        is_shown &= component >= 0
+    return np.asarray(rows[is_shown])
+
+
+def page_columns(store: Store, rows: npt.NDArray[np.int64], dtype: Float = np.float64) -> "Iterator[Column]":
+    """Columns of the given input rows (ascending) for the explorer, with the same names as in an export.
+
+    Coordinates and errors have the dtype: float32 takes half the memory.
+    """
     from ..report.explore import Column  # noqa: PLC0415
 
-    embedding = store.gather(array_specs.EMBEDDING.name, rows)
-    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", values, role="coordinate")
-               for j, values in enumerate(embedding.T)]  # fmt: skip
-    columns += _label_columns(store, rows)
+    for j, values in enumerate(_coordinates(store, rows, dtype).T):
+        yield Column(f"y{j + 1}", f"coordinate {j + 1}", values, role="coordinate")
+    yield from _label_columns(store, rows)
     if array_specs.DISTANCE_RATIO.name in current_config.current_arrays(store):
         ratio = store.gather(array_specs.DISTANCE_RATIO.name, rows)
-        columns.append(Column("distance_ratio", "distance ratio", ratio))
+        yield Column("distance_ratio", "distance ratio", ratio)
     name = array_specs.RECONSTRUCTION_ERROR.name
     if name in current_config.current_arrays(store) and store.has_array(name):
-        columns.append(Column("reconstruction_error", "reconstruction error", _reconstruction_error(store, rows)))
+        yield Column("reconstruction_error", "reconstruction error", _reconstruction_error(store, rows, dtype))
     component = store.gather(array_specs.COMPONENT.name, rows)
     if component.size and component.max() > 0:
         names = [str(label) for label in range(int(component.max()) + 1)]
-        columns.append(Column("component", "component", component, names, role="component"))
+        yield Column("component", "component", component, names, role="component")
     if (component < 0).any():
-        columns.append(Column("placed", "placed among the others", (component < 0).astype(np.int64), ["no", "yes"]))
-    return columns
+        yield Column("placed", "placed among the others", (component < 0).astype(np.int64), ["no", "yes"])
+
+
+def _coordinates(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> npt.NDArray[Any]:
+    name = array_specs.EMBEDDING.name
+    out = np.empty((len(rows), store.array(name).shape[1]), dtype, order="F")
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        out[start : start + ROWS_AT_ONCE] = store.gather(name, rows[start : start + ROWS_AT_ONCE])
+    return out
 
 
 def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
@@ -89,10 +114,10 @@ def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
     return columns + [Column(f"label{j}", f"{label} {j}", values) for j, values in enumerate(further, 2)]
 
 
-def _reconstruction_error(store: Store, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _reconstruction_error(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> npt.NDArray[Any]:
     """(len(rows),) errors of input rows; NaN for duplicate rows whose representative is no longer recorded."""
     n_input = store.array(array_specs.COMPONENT.name).shape[0]
-    errors = np.full(n_input, np.nan)
+    errors = np.full(n_input, np.nan, dtype)
     errors[store.read_all(array_specs.ORIGINAL_INDEX.name)] = store.read_all(array_specs.RECONSTRUCTION_ERROR.name)
     if store.has_array(array_specs.REPRESENTATIVE.name):
         rows = store.gather(array_specs.REPRESENTATIVE.name, rows)

@@ -24,7 +24,7 @@ from ..storage import array_specs
 from ..storage.fitted import FIT, fitted_store, has_fit
 from ..storage.store import Store
 from .ingest_ids import stored_ids
-from .report_columns import color_source, label_name, page_columns
+from .report_columns import color_source, label_name, page_columns, rows_with_place
 
 if TYPE_CHECKING:
     from ..report.page_pictures import PagePictures
@@ -150,16 +150,13 @@ def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> 
     from ..report.explore import MAX_POINTS, ExplorerPage, RowTexts, even_sample, render_explorer  # noqa: PLC0415
 
     rows = _shown_rows(store, MAX_POINTS)
-    component = store.gather(array_specs.COMPONENT.name, rows)
-    is_shown = np.isfinite(store.gather(array_specs.EMBEDDING.name, rows)).all(axis=1)
-    if component.max(initial=-1) > 0:
-        is_shown &= component >= 0  # for placed rows (-2) the store does not record the component of their coordinates
-    n_rows = store.array(array_specs.COMPONENT.name).shape[0]
-    n_shown = int(is_shown.sum()) if len(rows) == n_rows else n_rows - collected["invalid_dropped"]
-    sample = even_sample(rows[is_shown])
+    n_rows, shown = store.array(array_specs.COMPONENT.name).shape[0], rows_with_place(store, rows)
+    n_shown = len(shown) if len(rows) == n_rows else n_rows - collected["invalid_dropped"]
+    sample = even_sample(shown)
     ids = stored_ids(store)
     texts = None if ids is None else RowTexts(ids.name, ids.gather(sample))
-    page = ExplorerPage(figure_title(config, collected), sample, page_columns(store, sample), n_rows, n_shown, texts)
+    title, columns = figure_title(config, collected), list(page_columns(store, sample))
+    page = ExplorerPage(title, sample, columns, n_rows, n_shown, texts)
     return render_explorer(page)
 
 

@@ -1,11 +1,7 @@
 """The explorer in Chromium: what a person hovers over, selects, saves and reaches with the keyboard."""
 
 import base64
-import csv
-import os
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,19 +11,13 @@ from pipeline.report.explore import Column, render_explorer
 from pipeline.report.page import render_page
 from pipeline.report.page_pictures import DPI, draw_page_pictures
 from pipeline.report.point_colors import ColorSource
+from tests.support.browser import ARGUMENTS, CHROMIUM, CONTRASTS, axe_problems, drag, needs_browser, opened, saved
 from tests.support.explorer_page import page_of
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-ARGUMENTS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
-             "--disable-background-networking", "--no-first-run"]  # fmt: skip
 N = 400
 NAMES = [f"kind {i}" for i in range(4)]
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: the explorer is not tested (apt-get install chromium)"),
-]
+pytestmark = [pytest.mark.slow, *needs_browser]
 
 
 def points() -> tuple[np.ndarray, np.ndarray]:
@@ -36,14 +26,6 @@ def points() -> tuple[np.ndarray, np.ndarray]:
     classes = np.arange(N) // (N // 4)
     corners = np.array([[-1, -1], [1, -1], [-1, 1], [1, 1]])[classes]
     return corners + rng.normal(scale=0.15, size=(N, 2)), classes
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -70,42 +52,11 @@ def page(browser: Any, address: str) -> Iterator[Any]:
     assert heard == []
 
 
-def disturbing(message: Any) -> bool:
-    """Errors and warnings, but for the remark of a driver without a GPU on how slow it is."""
-    return message.type in ("error", "warning") and "GL Driver Message (OpenGL, Performance" not in message.text
-
-
-def opened(browser: Any, address: str, **options: Any) -> tuple[Any, list[str]]:
-    page, heard = browser.new_page(**options), list[str]()
-    page.on("pageerror", lambda error: heard.append(str(error)))
-    page.on("console", lambda message: heard.append(message.text) if disturbing(message) else None)
-    page.on("request", lambda request: None if request.url[:5] in ("file:", "blob:") else heard.append(request.url))
-    page.goto(address)
-    page.wait_for_selector("html[data-ready]", timeout=60_000)
-    return page, heard
-
-
 def place(page: Any, point: int) -> tuple[float, float]:
     """Where a point is drawn, in pixels of the window."""
     box = page.locator("#canvas").bounding_box()
     x, y = page.evaluate(f"explorer.plot.place({point})")
     return box["x"] + x, box["y"] + y
-
-
-def drag(page: Any, *stops: tuple[float, float]) -> None:
-    page.mouse.move(*stops[0])
-    page.mouse.down()
-    for stop in stops[1:]:
-        page.mouse.move(*stop, steps=12)
-    page.mouse.up()
-
-
-def saved(page: Any, tmp_path: Path) -> list[dict[str, str]]:
-    with page.expect_download() as download:
-        page.click("#save")
-    download.value.save_as(tmp_path / "selection.csv")
-    with (tmp_path / "selection.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def lone_point() -> int:
@@ -218,32 +169,6 @@ def test_every_mouse_action_works_with_the_keyboard(page):
     page.keyboard.press("0")
     page.wait_for_timeout(500)
     np.testing.assert_allclose(place(page, 0), before, atol=1.0)
-
-
-CONTRASTS = """() => {
-  const channel = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-  const light = (c) => 0.2126 * channel(c[0]) + 0.7152 * channel(c[1]) + 0.0722 * channel(c[2]);
-  const parse = (text) => { const n = text.match(/[\\d.]+/g).map(Number); return n.length < 4 ? [...n, 1] : n; };
-  const behind = (e) => { for (; e; e = e.parentElement) {
-    const c = parse(getComputedStyle(e).backgroundColor); if (c[3] > 0.5) return c; } return [255, 255, 255, 1]; };
-  const found = [];
-  for (const e of document.querySelectorAll("body *")) {
-    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim() !== "");
-    if (!own || !e.checkVisibility() || ["SCRIPT", "NOSCRIPT", "OPTION"].includes(e.tagName)) continue;
-    const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < 4.5) found.push([e.tagName, e.id, e.textContent.slice(0, 40), ratio]);
-  }
-  return found;
-}"""
-
-
-def axe_problems(page: Any) -> list[Any]:
-    """What axe-core finds where AXE names its file (npm install axe-core: axe.min.js); else nothing."""
-    if "AXE" not in os.environ:
-        return []
-    page.evaluate(Path(os.environ["AXE"]).read_text())
-    return page.evaluate("axe.run().then((result) => result.violations.map((v) => [v.id, v.nodes[0].html]))")
 
 
 @pytest.mark.parametrize(("width", "height", "screen"), [(1200, 900, (1280, 1000)), (420, 800, (420, 800)),

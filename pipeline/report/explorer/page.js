@@ -131,21 +131,11 @@ class Explorer {
   showPoint(point) {
     if (point < 0) return;
     this.point = point;
-    const row = rowOf(this.page, point);
-    byId("point-title").textContent = `Row ${row}`;
-    byId("point-help").hidden = true;
     const values = [...idLabel(this.page).map((label) => [label, idOf(this.page, point)[0]]),
       ...this.page.columns.map((column) => [column.label, textOf(column, point)])];
-    byId("point").replaceChildren(...values.flatMap(([label, value]) =>
-      [cellOf("dt", label), cellOf("dd", value || "unknown")]));
     const named = this.page.columns.find((column) => column.role === "value");
-    const tip = byId("tip");
-    tip.textContent = [`row ${row}`, ...idOf(this.page, point), ...(named ? [textOf(named, point) || "unknown"] : [])]
-      .filter(Boolean).join(" · ");
-    const [left, top] = this.plot.place(point);
-    tip.hidden = false;
-    tip.style.left = `${Math.max(0, Math.min(left + 12, this.plot.canvas.clientWidth - tip.offsetWidth))}px`;
-    tip.style.top = `${Math.max(0, top > 40 ? top - 36 : top + 14)}px`;
+    const tip = [...idOf(this.page, point), ...(named ? [textOf(named, point) || "unknown"] : [])];
+    showValues(rowOf(this.page, point), values, tip, this.plot.place(point), this.plot.canvas.clientWidth);
   }
 
   /** Show a point and say so. */

@@ -10,18 +10,34 @@ function rowElement(tag, texts) {
   return row;
 }
 
-/** Show the first rows of a selection and how many there are. */
-function showSelection(page, points) {
-  const n = points.length;
+/** Show the first rows of a selection of n rows as a table. */
+function showTable(head, rows, n) {
   byId("selected-count").textContent = n === 0 ? "No rows selected." : `${n.toLocaleString("en")} ${n === 1 ? "row" : "rows"} selected`
     + (n > TABLE_ROWS ? `; the table shows the first ${TABLE_ROWS}, the file holds all.` : ".");
   for (const id of ["save", "clear"]) byId(id).disabled = n === 0;
   byId("table").hidden = n === 0;
-  const head = byId("selected-head");
-  head.replaceChildren(rowElement("th", ["row", ...idLabel(page), ...page.columns.map((column) => column.label)]));
-  for (const cell of head.querySelectorAll("th")) cell.scope = "col";
-  byId("selected-rows").replaceChildren(...points.slice(0, TABLE_ROWS).map((point) =>
-    rowElement("td", [rowOf(page, point).toString(), ...idOf(page, point), ...page.columns.map((column) => textOf(column, point))])));
+  byId("selected-head").replaceChildren(rowElement("th", head));
+  for (const cell of byId("selected-head").querySelectorAll("th")) cell.scope = "col";
+  byId("selected-rows").replaceChildren(...rows.map((texts) => rowElement("td", texts)));
+}
+
+function showSelection(page, points) {
+  const texts = (point) => [rowOf(page, point).toString(), ...idOf(page, point), ...page.columns.map((column) => textOf(column, point))];
+  showTable(["row", ...idLabel(page), ...page.columns.map((column) => column.label)],
+    points.slice(0, TABLE_ROWS).map(texts), points.length);
+}
+
+/** Show the values of a row, as pairs of label and text, and a tip at [left, top] in a picture of some width. */
+function showValues(row, values, tipTexts, [left, top], width) {
+  byId("point-title").textContent = `Row ${row}`;
+  byId("point-help").hidden = true;
+  byId("point").replaceChildren(...values.flatMap(([label, value]) =>
+    [cellOf("dt", label), cellOf("dd", value || "unknown")]));
+  const tip = byId("tip");
+  tip.textContent = [`row ${row}`, ...tipTexts].filter(Boolean).join(" · ");
+  tip.hidden = false;
+  tip.style.left = `${Math.max(0, Math.min(left + 12, width - tip.offsetWidth))}px`;
+  tip.style.top = `${Math.max(0, top > 40 ? top - 36 : top + 14)}px`;
 }
 
 /** A field of a CSV file (RFC 4180). */

@@ -1,0 +1,35 @@
+"""`lle explore`: show all points of a finished run in a browser on this machine."""
+
+import contextlib
+import os
+import sys
+import webbrowser
+from collections.abc import Callable
+
+from ..core.errors import ConfigError, Interrupted
+from ..engine.plan import Json
+from ..storage.store import Store
+
+
+def explore(store: Store, port: int, open_browser: bool, announce: Callable[[str], None]) -> Json:
+    """Load the points, call `announce` with the address, and answer the page's questions until Ctrl-C or SIGTERM.
+
+    Raises ConfigError if the store has no finished embedding, a package is missing, or the port is in use.
+    """
+    try:
+        import datashader  # noqa: F401, PLC0415 (seconds of imports)
+
+        from .explore_server import Server  # noqa: PLC0415
+        from .served_run import load_run  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"lle explore needs the package {error.name}, which is not installed: pip install {error.name}"
+        ) from None
+    run = load_run(store)
+    with Server(run, port) as server:
+        announce(server.url)
+        if open_browser and (sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)):
+            webbrowser.open(server.url)  # elsewhere it could start a browser in this terminal
+        with contextlib.suppress(Interrupted):
+            server.serve_forever()
+    return {"store": store.url, "url": server.url}

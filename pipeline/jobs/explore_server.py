@@ -1,0 +1,183 @@
+"""The web server of `lle explore`: this machine only, and nothing of a request becomes a path of a file.
+
+Every address begins with a random word, because other users of a machine can connect to its loopback address. The Host
+header must name this machine, because a page elsewhere could let its own name point here (DNS rebinding).
+"""
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+
+from ..core.errors import ConfigError
+from ..report.point_grid import Part
+from .served_run import Axes, ServedRun
+
+HOST = "127.0.0.1"
+HOST_NAMES = {HOST, "localhost"}
+MAX_PIXELS = 4096
+"""Width and height of a tile."""
+
+Answer = tuple[str, bytes | Iterator[bytes]]
+HEADERS = {
+    "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin", "X-Frame-Options": "DENY",
+}  # fmt: skip
+
+
+class Question:
+    """The parameters of a request. Every method raises ValueError if they are not as expected."""
+
+    def __init__(self, text: str, run: ServedRun) -> None:
+        self._given = {name: values[-1] for name, values in parse_qs(text).items()}
+        self._run = run
+
+    def text(self, name: str) -> str | None:
+        return self._given.get(name)
+
+    def whole(self, name: str, low: int, high: int) -> int:
+        value = int(self._given.get(name, ""))
+        if not low <= value <= high:
+            raise ValueError(f"{name}: expected {low} to {high}, found {value}")
+        return value
+
+    def numbers(self, name: str, count: int | None = None) -> list[float]:
+        values = [float(text) for text in self._given.get(name, "").split(",")]
+        if not np.isfinite(values).all() or (count is not None and len(values) != count):
+            raise ValueError(f"{name}: expected {count or ''} finite numbers, found {self._given[name]}")
+        return values
+
+    def axes(self) -> Axes:
+        last = sum(column.role == "coordinate" for column in self._run.columns) - 1
+        n_components = 0 if self._run.component is None else len(self._run.component.names or ())
+        return Axes(self.whole("x", 0, last), self.whole("y", 0, last), self.whole("component", -1, n_components - 1))
+
+    def color(self) -> int:
+        return self.whole("color", -1, len(self._run.columns) - 1)
+
+    def dark(self) -> bool:
+        return self._given.get("dark") == "1"
+
+    def chosen(self) -> list[int]:
+        return [int(code) for code in filter(None, self._given.get("chosen", "").split(","))]
+
+    def part(self) -> Part:
+        part = Part(*self.numbers("part", 4))
+        if not (part.left < part.right and part.bottom < part.top):
+            raise ValueError(f"part: expected left,right,bottom,top, found {part}")
+        return part
+
+    def size(self) -> tuple[int, int]:
+        width, height = (min(max(int(value), 1), MAX_PIXELS) for value in self.numbers("size", 2))
+        return width, height
+
+    def polygon(self) -> Any:
+        return np.array(self.numbers("polygon")).reshape(-1, 2)
+
+
+def answers(run: ServedRun) -> dict[str, Callable[[Question], Answer]]:
+    """What is answered under each name."""
+
+    def as_json(content: Any) -> Answer:
+        return "application/json", json.dumps(content).encode()
+
+    def row(asked: Question) -> Answer:
+        axes = asked.axes()
+        if (text := asked.text("id")) is not None:
+            return as_json(run.row_of_id(axes, text))
+        if asked.text("by") is not None:
+            return as_json(run.row_beside(axes, asked.whole("from", -1, 2**53), asked.whole("by", -1, 1)))
+        text = asked.text("row") or ""
+        return as_json(run.row(axes, int(text)) if text.isdecimal() and len(text) < 16 else None)
+
+    def near(asked: Question) -> Answer:
+        at, reach = asked.numbers("at", 2), asked.numbers("reach", 2)
+        if min(reach) <= 0:
+            raise ValueError(f"reach: expected positive numbers, found {reach}")
+        found = run.near(asked.axes(), asked.color(), asked.chosen(), (at[0], at[1]), (reach[0], reach[1]))
+        return as_json(found)
+
+    def selected(asked: Question) -> Any:
+        return run.selection(asked.axes(), asked.color(), asked.chosen(), asked.polygon())
+
+    return {
+        "": lambda asked: ("text/html; charset=utf-8", run.page()),
+        "fit.json": lambda asked: as_json(run.first_view(asked.axes())),
+        "key.json": lambda asked: as_json(run.legend(asked.color(), asked.dark())),
+        "tile.png": lambda asked: ("image/png", run.tile(
+            asked.axes(), asked.color(), asked.dark(), asked.chosen(), asked.part(), asked.size())),
+        "near.json": near,
+        "row.json": row,
+        "selection.json": lambda asked: as_json(run.table(selected(asked))),
+        "selection.csv": lambda asked: ("text/csv; charset=utf-8", run.csv(selected(asked))),
+    }  # fmt: skip
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers GET requests under /<word>/; everything else is refused."""
+
+    protocol_version = "HTTP/1.1"
+    server: "Server"
+
+    def do_GET(self) -> None:
+        address = urlsplit(self.path)
+        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        word, _, name = address.path.removeprefix("/").partition("/")
+        if host not in HOST_NAMES:
+            self._send(403, ("text/plain", b"lle explore answers to 127.0.0.1 and localhost only"))
+        elif not secrets.compare_digest(word.encode(), self.server.word.encode()) or name not in self.server.answers:
+            self._send(404, ("text/plain", b"not here; open the address that lle explore printed"))
+        else:
+            try:
+                answer = self.server.answers[name](Question(address.query, self.server.run))
+            except (ValueError, OverflowError) as error:
+                self._send(400, ("text/plain; charset=utf-8", str(error).encode()))
+            else:
+                self._send(200, answer)
+
+    def _send(self, status: int, answer: Answer) -> None:
+        kind, content = answer
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        if isinstance(content, bytes):
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+            return
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for part in content:
+            self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: the address holds the word."""
+
+
+class Server(ThreadingHTTPServer):
+    """Listens on the loopback address. Port 0 takes a free one. Raises ConfigError if the port is in use."""
+
+    daemon_threads = True
+
+    def __init__(self, run: ServedRun, port: int) -> None:
+        try:
+            super().__init__((HOST, port), Handler)
+        except OSError as error:
+            raise ConfigError(
+                f"--port {port}: cannot be used ({error.strerror}); choose another port, or leave out --port for a "
+                f"free one"
+            ) from None
+        self.run, self.word, self.answers = run, secrets.token_urlsafe(16), answers(run)
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.server_address[1]}/{self.word}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: browsers drop connections of pictures that they no longer need."""

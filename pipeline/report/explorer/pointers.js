@@ -1,0 +1,51 @@
+// Mouse and fingers on the picture of `lle explore`.
+
+const MAX_CORNERS = 400;  // of a lasso; they travel in an address
+
+/** Dragging moves the view or draws the outline of a selection, two fingers zoom, a pointer above shows its row. */
+function followPointers(explorer) {
+  const [pointers, box] = [new Map(), explorer.box];
+  let corners = null;
+  const modeOf = (event) => {
+    const mode = document.querySelector("input[name=mode]:checked").value;
+    return event.shiftKey && mode === "move" ? "lasso" : mode;
+  };
+  const extend = (event) => {
+    const at = explorer.valueAt(...explorer.pixelOf(event));
+    if (corners.mode === "lasso") {
+      if (corners.points.length === MAX_CORNERS) corners.points = corners.points.filter((_, i) => i % 2 === 0);
+      corners.points.push(at);
+    } else corners.points = [corners.points[0], [at[0], corners.points[0][1]], at, [corners.points[0][0], at[1]]];
+    explorer.outline(corners.points);
+  };
+  box.addEventListener("pointerdown", (event) => {
+    box.setPointerCapture(event.pointerId);
+    pointers.set(event.pointerId, explorer.pixelOf(event));
+    const mode = modeOf(event);
+    corners = pointers.size > 1 || mode === "move" ? null
+      : {mode, points: [explorer.valueAt(...explorer.pixelOf(event))]};
+  });
+  box.addEventListener("pointermove", (event) => {
+    const [before, now] = [pointers.get(event.pointerId), explorer.pixelOf(event)];
+    if (before === undefined) { explorer.hover(now); return; }
+    if (corners !== null) { extend(event); return; }
+    const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
+    if (other === undefined) {
+      const [width, height] = explorer.size();
+      explorer.pan((before[0] - now[0]) / width, (now[1] - before[1]) / height);
+    } else {
+      const length = ([x, y]) => Math.max(1, Math.hypot(x - other[0], y - other[1]));
+      explorer.zoom(length(now) / length(before), ...other);
+    }
+    pointers.set(event.pointerId, now);
+  });
+  for (const type of ["pointerup", "pointercancel"]) {
+    box.addEventListener(type, (event) => {
+      pointers.delete(event.pointerId);
+      if (corners !== null && corners.points.length > 2) explorer.select(corners.points);
+      else if (corners !== null) explorer.outline(explorer.polygon ?? []);
+      corners = null;
+    });
+  }
+  box.addEventListener("pointerleave", () => { explorer.pointer = null; byId("tip").hidden = true; });
+}

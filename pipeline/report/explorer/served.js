@@ -1,0 +1,264 @@
+// The explorer of `lle explore`: the server draws all points and answers questions about them.
+
+const scaleOf = (domain, range) => Object.assign(
+  (value) => range[0] + ((value - domain[0]) / (domain[1] - domain[0])) * (range[1] - range[0]), {domain: () => domain});
+
+class ServedExplorer {
+  constructor(page) {
+    this.page = page;
+    this.plot = this;  // keyActions calls explorer.plot
+    this.box = byId("canvas");
+    this.chosen = new Set();  // entries of the legend; empty means all
+    this.polygon = null;  // the selection, in the units of the coordinates
+    this.row = -1;  // the row whose values are shown
+    this.at = null;  // its position
+    this.dark = matchMedia("(prefers-color-scheme: dark)");
+    this.fillMenus();
+    this.listen();
+  }
+
+  fillMenus() {
+    const {columns, components, ids} = this.page;
+    const axes = columns.flatMap((column, i) => (column.role === "coordinate" ? [[i, column.label]] : []));
+    fillMenu("x", axes, axes[0][0]);
+    fillMenu("y", axes, axes[Math.min(1, axes.length - 1)][0]);
+    fillMenu("color", [[-1, "nothing"], ...columns.map((column, i) => [i, column.label])],
+      columns.findIndex((column) => column.role === "value"));
+    fillMenu("search-in", [["row", "row number"], ...(ids === null ? [] : [["id", ids]])], "row");
+    byId("component-menu").hidden = components.length < 2;
+    fillMenu("component", [[-1, "all, side by side"], ...components], -1);
+  }
+
+  listen() {
+    for (const id of ["x", "y", "component"]) byId(id).addEventListener("change", () => { this.at = null; this.clear(); this.fit(); });
+    byId("color").addEventListener("change", () => { this.chosen.clear(); this.recolor(); });
+    this.dark.addEventListener("change", () => this.recolor());
+    byId("search").addEventListener("submit", (event) => { event.preventDefault(); this.search(); });
+    byId("save").addEventListener("click", () => Object.assign(document.createElement("a"),
+      {href: `selection.csv?${this.query(this.selection())}`, download: "selection.csv"}).click());
+    byId("clear").addEventListener("click", () => this.clear());
+    byId("in-view").addEventListener("click", () => this.select(this.inView()));
+    byId("zoom-in").addEventListener("click", () => this.zoom(1.4));
+    byId("zoom-out").addEventListener("click", () => this.zoom(1 / 1.4));
+    byId("fit").addEventListener("click", () => this.fit());
+    this.box.addEventListener("keydown", keyActions(this));
+    this.box.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      this.zoom(Math.exp(-event.deltaY / 400), ...this.pixelOf(event));
+    }, {passive: false});
+    followPointers(this);
+    new ResizeObserver(() => { if (this.view) this.draw(); }).observe(this.box);
+  }
+
+  // --- the server
+
+  query(more = {}) {
+    const menus = ["x", "y", "component", "color"].map((id) => [id, byId(id).value]);
+    return new URLSearchParams([...menus, ["chosen", [...this.chosen].join()], ["dark", Number(this.dark.matches)],
+      ...Object.entries(more)]);
+  }
+
+  async ask(name, more) {
+    const response = await fetch(`${name}?${this.query(more)}`);
+    if (!response.ok) throw new Error(await response.text());
+    return response.json();
+  }
+
+  // --- the view: [left, right, bottom, top]
+
+  size() { return [this.box.clientWidth, this.box.clientHeight]; }
+
+  scales() {
+    const [[left, right, bottom, top], [width, height]] = [this.view, this.size()];
+    return {x: scaleOf([left, right], [0, width]), y: scaleOf([bottom, top], [height, 0])};
+  }
+
+  /** Coordinates of a pixel. */
+  valueAt(x, y) {
+    const [[left, right, bottom, top], [width, height]] = [this.view, this.size()];
+    return [left + (x / width) * (right - left), top - (y / height) * (top - bottom)];
+  }
+
+  pixelOf(event) {
+    const box = this.box.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  }
+
+  async fit() {
+    Object.assign(this, await this.ask("fit.json"));
+    for (const id of ["x", "y"]) byId(`${id}-name`).textContent = this.page.columns[Number(byId(id).value)].label;
+    await this.recolor();
+  }
+
+  /** Move the view by shares of its width and height. */
+  pan(x, y) {
+    const [left, right, bottom, top] = this.view;
+    const [dx, dy] = [x * (right - left), y * (top - bottom)];
+    this.view = [left + dx, right + dx, bottom + dy, top + dy];
+    return this.draw();
+  }
+
+  /** Zoom about a pixel, by default the middle. */
+  zoom(factor, x = this.box.clientWidth / 2, y = this.box.clientHeight / 2) {
+    const [[u, v], [left, right, bottom, top]] = [this.valueAt(x, y), this.view];
+    this.view = [u + (left - u) / factor, u + (right - u) / factor, v + (bottom - v) / factor, v + (top - v) / factor];
+    return this.draw();
+  }
+
+  async recolor() {
+    const key = await this.ask("key.json");
+    this.key = key;
+    this.legend();
+    await this.draw();
+  }
+
+  legend() {
+    showLegend(this.page.columns[Number(byId("color").value)] ?? null, this.key, this.chosen, (entry) => {
+      if (!this.chosen.delete(entry)) this.chosen.add(entry);
+      const focused = [...byId("legend").children].indexOf(document.activeElement);
+      this.legend();
+      byId("legend").children[focused]?.focus();
+      this.draw();
+      if (this.polygon !== null) this.select(this.polygon);
+    });
+  }
+
+  /** Ask for a tile of the view; what changes meanwhile is asked for after it arrived. */
+  async draw() {
+    this.place();
+    this.stale = true;
+    if (this.drawing) return this.drawing;
+    this.drawing = (async () => {
+      while (this.stale) {
+        this.stale = false;
+        const [view, tile] = [this.view, Object.assign(new Image(), {alt: "", draggable: false})];
+        tile.src = `tile.png?${this.query({part: view.join(), size: this.size().join()})}`;
+        await tile.decode();
+        tile.view = view;
+        byId("tile").replaceChildren(tile);
+        this.place();
+      }
+    })().catch(fail).finally(() => { this.drawing = null; });
+    return this.drawing;
+  }
+
+  /** Put the last tile, the ticks and the outline of the selection where they belong in the view. */
+  place() {
+    const {x, y} = this.scales();
+    const tile = byId("tile").firstChild;
+    if (tile) {
+      const [left, right, bottom, top] = tile.view;
+      Object.assign(tile.style, {left: `${x(left)}px`, top: `${y(top)}px`, width: `${x(right) - x(left)}px`,
+        height: `${y(bottom) - y(top)}px`});
+    }
+    const axis = this.moved ? null : {middle: 0, half: 1};
+    drawTicks(byId("x-ticks"), x, axis, false);
+    drawTicks(byId("y-ticks"), y, axis, true);
+    this.outline(this.polygon ?? []);
+    byId("tip").hidden = true;
+    this.mark();
+  }
+
+  mark() {
+    const {x, y} = this.scales();
+    const [left, top] = this.at === null ? [-99, -99] : [x(this.at[0]), y(this.at[1])];
+    byId("mark").setAttribute("cx", left);
+    byId("mark").setAttribute("cy", top);
+    return [left, top];
+  }
+
+  outline(corners) {
+    const {x, y} = this.scales();
+    byId("outline").setAttribute("points", corners.map(([u, v]) => `${x(u)},${y(v)}`).join(" "));
+  }
+
+  // --- rows
+
+  /** Show the row under the pointer; one question at a time. */
+  async hover(pixel) {
+    this.pointer = pixel;
+    if (this.asking) return;
+    this.asking = true;
+    try {
+      while (this.pointer) {
+        const at = this.pointer;
+        this.pointer = null;
+        const [reach, origin] = [this.valueAt(8, 8), this.valueAt(0, 0)];
+        const record = await this.ask("near.json", {at: this.valueAt(...at).join(),
+          reach: [reach[0] - origin[0], origin[1] - reach[1]].join()});
+        if (record === null) byId("tip").hidden = true; else this.show(record);
+      }
+    } catch (error) { fail(error); } finally { this.asking = false; }
+  }
+
+  show(record) {
+    [this.row, this.at] = [record.row, record.at];
+    showValues(record.row, record.values, record.tip, this.mark(), this.box.clientWidth);
+  }
+
+  /** Show a row and say so; the view moves to it where it lies outside. */
+  async goTo(record) {
+    const [[u, v], [left, right, bottom, top]] = [record.at, this.view];
+    if (u < left || u > right || v < bottom || v > top) {
+      await this.pan((u - left) / (right - left) - 0.5, (v - bottom) / (top - bottom) - 0.5);
+    }
+    this.show(record);
+    byId("spoken").textContent = byId("tip").textContent;
+  }
+
+  async step(by) {
+    const record = await this.ask("row.json", {from: this.row, by});
+    if (record !== null) await this.goTo(record);
+  }
+
+  moveTo() {}
+
+  toggleSelected() {}
+
+  async search() {
+    const record = await this.ask("row.json", {[byId("search-in").value]: byId("search-text").value.trim()});
+    byId("search-result").textContent = record === null ? "Not found among the rows with coordinates." : "1 found.";
+    if (record !== null) await this.goTo(record);
+  }
+
+  // --- the selection
+
+  inView() {
+    const [left, right, bottom, top] = this.view;
+    return [[left, bottom], [right, bottom], [right, top], [left, top]];
+  }
+
+  selection() { return {polygon: this.polygon.flat().join()}; }
+
+  async select(polygon) {
+    this.polygon = polygon;
+    this.outline(polygon);
+    const {head, rows, count} = await this.ask("selection.json", this.selection());
+    showTable(head, rows, count);
+  }
+
+  clear() {
+    this.polygon = null;
+    if (this.view) this.outline([]);
+    showTable([], [], 0);
+  }
+}
+
+function fail(error) {
+  const note = byId("loading");
+  note.hidden = false;
+  note.textContent = `No answer from lle explore: ${error.message}. If the command has ended, start it again and open its new address.`;
+  note.setAttribute("role", "alert");
+}
+
+async function start() {
+  const explorer = new ServedExplorer(JSON.parse(byId("content").textContent));
+  showTable([], [], 0);
+  await explorer.fit();
+  byId("loading").hidden = true;
+  document.documentElement.dataset.ready = "true";
+  globalThis.explorer = explorer;  // for the console, and for tests
+}
+
+addEventListener("unhandledrejection", (event) => fail(event.reason));
+start();

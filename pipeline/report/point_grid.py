@@ -1,0 +1,107 @@
+"""Points sorted into the cells of a grid, so that those in a part of the picture are found without looking at all."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .point_colors import robust_range
+
+Array = npt.NDArray[Any]
+Float32 = npt.NDArray[np.float32]
+Positions = npt.NDArray[np.intp]
+
+CELLS = 256
+"""Cells along each axis; 256 x 256 of them have 16-bit numbers, which NumPy sorts by radix."""
+RANGE_SAMPLE = 1_000_000
+
+
+class Part(NamedTuple):
+    """A rectangle of the picture, in the units of the coordinates."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+    def widened(self, x: float, y: float) -> "Part":
+        return Part(self.left - x, self.right + x, self.bottom - y, self.top + y)
+
+
+class PointGrid:
+    """Points (x, y) in the order of their cells; points outside of the grid are in the cells of its border.
+
+    numbers: (n,) the caller's number of each point; x, y: (n,) float32; all in the order of the cells.
+    part: the range of the grid, which a few far points cannot stretch.
+    """
+
+    def __init__(self, x: Float32, y: Float32, numbers: Array) -> None:
+        self.part = Part(*shown_range(x), *shown_range(y))
+        cells = self._rows(y).astype(np.uint16) * np.uint16(CELLS) + self._columns(x).astype(np.uint16)
+        order = np.argsort(cells, kind="stable")
+        self._starts = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=CELLS**2))])
+        self.numbers, self.x, self.y = numbers[order], x[order], y[order]
+
+    def _columns(self, x: Array) -> Array:
+        return _cells(x, self.part.left, self.part.right)
+
+    def _rows(self, y: Array) -> Array:
+        return _cells(y, self.part.bottom, self.part.top)
+
+    def ranges(self, part: Part) -> list[slice]:
+        """Ranges of the sorted points that hold all points of a part, and some around it."""
+        columns, rows = self._columns(np.array(part[:2])), self._rows(np.array(part[2:]))
+        if columns[0] == 0 and columns[1] == CELLS - 1:
+            return [slice(int(self._starts[rows[0] * CELLS]), int(self._starts[(rows[1] + 1) * CELLS]))]
+        first = np.arange(rows[0], rows[1] + 1) * CELLS
+        starts, stops = self._starts[first + columns[0]], self._starts[first + columns[1] + 1]
+        return [slice(start, stop) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True) if stop > start]
+
+    def inside(self, polygon: npt.NDArray[np.float64]) -> Positions:
+        """Places in the sorted order of the points inside a polygon (v, 2)."""
+        from matplotlib.path import Path  # noqa: PLC0415 (a fifth of a second)
+
+        (left, bottom), (right, top) = polygon.min(axis=0).tolist(), polygon.max(axis=0).tolist()
+        places = self._places(Part(left, right, bottom, top))
+        x, y = self.x[places], self.y[places]
+        in_box = (x >= left) & (x <= right) & (y >= bottom) & (y <= top)
+        places = places[in_box]
+        sides = np.diff(polygon, axis=0, append=polygon[:1])
+        if len(polygon) == 4 and (sides == 0).any(axis=1).all():  # a rectangle
+            return np.asarray(places)
+        points = np.column_stack([self.x[places], self.y[places]])
+        return np.asarray(places[Path(polygon).contains_points(points)])
+
+    def nearest(self, x: float, y: float, reach: tuple[float, float]) -> Positions:
+        """Places in the sorted order of the points within `reach` (along x, along y), the nearest first."""
+        places = self._places(Part(x, x, y, y).widened(*reach))
+        distances = ((self.x[places] - x) / reach[0]) ** 2 + ((self.y[places] - y) / reach[1]) ** 2
+        near = np.flatnonzero(distances <= 1.0)
+        return np.asarray(places[near[np.argsort(distances[near], kind="stable")]])
+
+    def _places(self, part: Part) -> Positions:
+        ranges = [np.arange(found.start, found.stop) for found in self.ranges(part)]
+        return np.concatenate(ranges) if ranges else np.empty(0, np.intp)
+
+
+def _cells(values: Array, low: float, high: float) -> Array:
+    return np.clip((values - low) * (CELLS / (high - low)), 0, CELLS - 1).astype(np.int64)
+
+
+def shown_range(values: Float32) -> tuple[float, float]:
+    """The range of coordinates to show, with a margin of 4 %; from an even sample, and never empty."""
+    sample = values[:: max(1, len(values) // RANGE_SAMPLE)].astype(np.float64)
+    low, high = robust_range(sample) if len(sample) else (0.0, 0.0)
+    margin = 0.04 * (high - low) or 0.5
+    return low - margin, high + margin
+
+
+def side_by_side(x: Float32, y: Float32, component: Array, n_components: int) -> tuple[Float32, Float32]:
+    """Coordinates of points with the components on shelves, moved but not scaled, like the pictures of the report."""
+    from .component_layout import GAP, shelves  # noqa: PLC0415 (matplotlib)
+
+    members = np.split(np.argsort(component, kind="stable"), np.cumsum(np.bincount(component, minlength=n_components)))
+    ranges = np.array([[shown_range(x[rows]), shown_range(y[rows])] for rows in members[:n_components]])
+    sizes = ranges[:, :, 1] - ranges[:, :, 0]
+    shifts = shelves(sizes + GAP * sizes.mean(axis=0), 1.6) - ranges[:, :, 0]
+    return (x + shifts[component, 0]).astype(np.float32), (y + shifts[component, 1]).astype(np.float32)

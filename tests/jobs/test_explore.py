@@ -1,0 +1,234 @@
+"""`lle explore`: what its server answers, to whom, and how the command ends."""
+
+import csv
+import http.client
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from urllib.parse import urlencode, urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from pipeline.jobs.explore_server import Server
+from pipeline.jobs.served_run import load_run
+from pipeline.storage.store import Store
+from tests.support.commands import lle, refused, write_config
+
+QUERY = {"x": 0, "y": 1, "component": -1, "color": 2, "dark": 0}
+NAMES = np.array(["left", 'right, "far"'])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run on two planes far apart with ids and labels; row 7 has no numbers."""
+    folder, rng = tmp_path_factory.mktemp("explore"), np.random.default_rng(19)
+    x = np.vstack([rng.random((n, 2)) @ rng.random((2, 4)) + shift for n, shift in ((200, 0.0), (100, 50.0))])
+    x[7] = np.nan
+    labels = NAMES[(np.arange(300) % 3 == 0).astype(int)]
+    table = pa.table({**{f"f{j}": x[:, j] for j in range(4)}, "kind": labels, "name": [f"n{i}" for i in range(300)]})
+    pq.write_table(table, folder / "x.parquet")
+    config = write_config(
+        folder, input={"kind": "parquet", "path": str(folder / "x.parquet"), "label": "kind", "id": "name"},
+        preprocess={"invalid": "drop"}, neighbors={"n_neighbors": 6}, quality={"sample": 60},
+    )  # fmt: skip
+    lle("run", config)
+    return Store(str(folder / "run.zarr")), labels
+
+
+@pytest.fixture(scope="module")
+def server(run):
+    with Server(load_run(run[0]), 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def get(server, name="", host=None, path=None, **query):
+    """Status, headers and content of an answer; the server's own address if nothing else is given."""
+    port = server.server_address[1]
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    headers = {"Host": host.format(port=port)} if host is not None else {}
+    own = f"{urlsplit(server.url).path}{name}?{urlencode({**QUERY, **query})}"
+    connection.request("GET", own if path is None else path, headers=headers)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), content
+
+
+def ask(server, name, **query):
+    status, _, content = get(server, name, **query)
+    assert status == 200, content
+    return json.loads(content)
+
+
+def view(server, **query):
+    left, right, bottom, top = ask(server, "fit.json", **query)["view"]
+    return f"{left},{bottom},{right},{bottom},{right},{top},{left},{top}"
+
+
+class TestAnswers:
+    def test_the_row_under_the_pointer(self, server, run):
+        store, labels = run
+        embedding = store.read_all("embedding")
+        rows = np.flatnonzero(store.read_all("component") == 1)
+        x, y = embedding[rows[5], :2]
+        record = ask(server, "near.json", component=1, at=f"{x},{y}", reach="0.01,0.01")
+        assert record["row"] == rows[5]
+        values = dict(record["values"])
+        assert values["name"] == f"n{rows[5]}"
+        assert values["kind"] == labels[rows[5]]
+        assert float(values["coordinate 2"]) == pytest.approx(y, rel=1e-5)
+        assert record["tip"] == [f"n{rows[5]}", labels[rows[5]]]
+        assert ask(server, "near.json", component=1, at="1e6,1e6", reach="1,1") is None
+
+    def test_all_rows_with_coordinates_are_in_the_first_view(self, server, run):
+        embedded = np.flatnonzero(np.isfinite(run[0].read_all("embedding")).all(axis=1))
+        _, headers, content = get(server, "selection.csv", polygon=view(server))
+        rows = list(csv.DictReader(io.StringIO(content.decode(), newline="")))
+        assert headers["Content-Type"].startswith("text/csv")
+        assert [int(row["row"]) for row in rows] == embedded.tolist()
+        assert 7 not in embedded
+        assert [row["label"] for row in rows] == run[1][embedded].tolist()
+        assert rows[0]["name"] == "n0"
+        np.testing.assert_allclose(
+            [float(row["y1"]) for row in rows], run[0].read_all("embedding")[embedded, 0], rtol=1e-6
+        )
+
+    def test_components_are_side_by_side_or_alone(self, server, run):
+        alone = ask(server, "selection.json", component=1, polygon=view(server, component=1))
+        assert alone["count"] == (run[0].read_all("component") == 1).sum() == 100
+        assert len(alone["rows"]) == 100
+        assert ask(server, "fit.json")["moved"]
+        assert not ask(server, "fit.json", component=0)["moved"]
+
+    def test_chosen_classes_limit_tile_selection_and_hover(self, server, run):
+        store, labels = run
+        far = ask(server, "selection.json", chosen="1", polygon=view(server))
+        assert far["count"] == (labels == NAMES[1]).sum()
+        row = next(row for row in np.flatnonzero(labels == NAMES[0]) if row > 210)
+        x, y = store.read_all("embedding")[row, :2]
+        at = {"component": 1, "at": f"{x},{y}", "reach": "1e-6,1e-6"}
+        assert ask(server, "near.json", **at)["row"] == row
+        assert ask(server, "near.json", chosen="1", **at) is None
+
+    def test_search_by_row_and_by_id_and_steps(self, server):
+        assert ask(server, "row.json", row="42")["row"] == 42
+        assert ask(server, "row.json", id="n43")["row"] == 43
+        for absent in ({"row": "7"}, {"row": "300"}, {"row": "-1"}, {"row": "²"}, {"id": "n7"}, {"id": ""}):
+            assert ask(server, "row.json", **absent) is None
+        steps = [(-1, 1, 0), (0, 1, 1), (6, 1, 8), (8, -1, 6), (0, -1, 299), (299, 1, 0)]
+        for start, by, expected in steps:
+            assert ask(server, "row.json", **{"from": start, "by": by})["row"] == expected
+
+    def test_tile_is_a_png_of_the_size(self, server):
+        corners = ask(server, "fit.json")["view"]
+        status, headers, content = get(server, "tile.png", part=",".join(map(str, corners)), size="300,200")
+        assert (status, headers["Content-Type"]) == (200, "image/png")
+        picture = Image.open(io.BytesIO(content))
+        assert picture.size == (300, 200)
+        assert (np.asarray(picture)[..., 3] > 0).any()
+
+    def test_legend_counts_all_rows(self, server, run):
+        entries = ask(server, "key.json")["entries"]
+        embedded = np.isfinite(run[0].read_all("embedding")).all(axis=1)
+        counts = {name: int((run[1][embedded] == name).sum()) for name in NAMES}
+        assert {entry["name"]: entry["count"] for entry in entries} == counts
+        assert ask(server, "key.json", color=0)["kind"] == "scale"
+        assert ask(server, "key.json", color=-1)["kind"] == "plain"
+
+
+class TestSecurity:
+    def test_listens_on_the_loopback_address_only(self, server):
+        assert server.server_address[0] == "127.0.0.1"
+
+    @pytest.mark.parametrize("host", ["attacker.example", "attacker.example:{port}", "127.0.0.1.attacker.example", "",
+                                      "localhost.", "0.0.0.0:{port}"])  # fmt: skip
+    def test_refuses_other_host_names(self, server, host):
+        status, _, content = get(server, host=host)
+        assert status == 403
+        assert b"<html" not in content
+
+    @pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:9", "127.0.0.1"])
+    def test_answers_names_of_this_machine_and_tunnels(self, server, host):
+        assert get(server, host=host)[0] == 200
+
+    @pytest.mark.parametrize("path", ["/", "/tile.png", "/other/", "/../../etc/passwd", "{word}/../zarr.json",
+                                      "{word}/zarr.json", "{word}/report/index.html", "{word}//etc/passwd", "*",
+                                      "{word}/%2e%2e/x"])  # fmt: skip
+    def test_nothing_but_its_own_names_is_served(self, server, path):
+        word = urlsplit(server.url).path.rstrip("/")
+        assert get(server, path=path.format(word=word))[0] == 404
+
+    @pytest.mark.parametrize(("name", "query"), [
+        ("fit.json", {"x": 99}), ("fit.json", {"x": "a"}), ("fit.json", {"component": 5}),
+        ("tile.png", {"part": "0,1,0", "size": "10,10"}), ("tile.png", {"part": "1,0,0,1", "size": "10,10"}),
+        ("tile.png", {"part": "nan,1,0,1", "size": "10,10"}), ("tile.png", {"part": "0,1,0,1"}),
+        ("tile.png", {"part": "0,1,0,1", "size": "1e400,10"}), ("near.json", {"at": "0,0", "reach": "0,1"}),
+        ("key.json", {"color": 50}), ("selection.json", {"polygon": "1,2,3"}), ("selection.csv", {"polygon": ""}),
+        ("row.json", {"from": "x", "by": 1}), ("selection.json", {"polygon": "1,2", "chosen": "x"}),
+    ])  # fmt: skip
+    def test_wrong_parameters_are_told(self, server, name, query):
+        status, _, content = get(server, name, **query)
+        assert status == 400
+        assert content
+
+    def test_headers_forbid_other_pages_to_use_answers(self, server):
+        _, headers, content = get(server)
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert "Access-Control-Allow-Origin" not in headers
+        assert b"default-src 'none'" in content
+
+    def test_huge_tiles_are_made_smaller(self, server):
+        _, _, content = get(server, "tile.png", part="0,1,0,1", size="100000,1")
+        assert Image.open(io.BytesIO(content)).size == (4096, 1)
+
+    def test_each_server_has_its_own_word(self, server):
+        with Server(server.run, 0) as other:
+            assert other.word != server.word
+            assert len(other.word) >= 20
+
+
+class TestCommand:
+    def test_port_in_use(self, run):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            message = refused(2, "explore", run[0].url, "--port", str(port), "--no-browser")
+        assert message.startswith(f"--port {port}: cannot be used (Address already in use); choose another port")
+
+    def test_store_without_embedding(self, tmp_path):
+        assert "no run has been started there" in refused(2, "explore", tmp_path / "none.zarr", "--no-browser")
+
+    def test_missing_package(self, run, monkeypatch):
+        monkeypatch.setitem(sys.modules, "datashader", None)
+        message = refused(2, "explore", run[0].url, "--no-browser")
+        assert message == "lle explore needs the package datashader, which is not installed: pip install datashader"
+
+    def test_interrupt_ends_it_with_exit_code_0(self, run):
+        command = [sys.executable, "-m", "lle", "explore", run[0].url, "--no-browser"]
+        environment = {**os.environ, "DISPLAY": ""}
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            url, hint = (process.stdout.readline().strip() for _ in range(2))
+            host, port = urlsplit(url).hostname, urlsplit(url).port
+            connection = http.client.HTTPConnection(host, port, timeout=60)
+            connection.request("GET", urlsplit(url).path)
+            assert connection.getresponse().status == 200
+            connection.close()
+            process.send_signal(signal.SIGINT)
+            rest, errors = process.communicate(timeout=60)
+        assert host == "127.0.0.1"
+        assert process.returncode == 0, errors
+        assert (hint, rest.strip()) == ("Ctrl-C ends it.", "ended")
+        assert errors == ""

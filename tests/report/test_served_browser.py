@@ -1,0 +1,239 @@
+"""The page of `lle explore` in Chromium: what a person sees, selects, saves and reaches with the keyboard."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from pipeline.jobs.explore_server import Server
+from pipeline.jobs.served_run import ServedRun
+from pipeline.report.explore import Column, ServedPage
+from tests.support.browser import CONTRASTS, axe_problems, drag, needs_browser, opened, saved
+
+pytestmark = [pytest.mark.slow, *needs_browser]
+
+N = 30_000
+NAMES = [f"kind {i}" for i in range(4)]
+
+
+def points():
+    """Four clouds, one for each class, about the corners of a square."""
+    rng = np.random.default_rng(7)
+    classes = np.arange(N) % 4
+    corners = np.array([[-1, -1], [1, -1], [-1, 1], [1, 1]])[classes]
+    return (corners + rng.normal(scale=0.15, size=(N, 2))).astype(np.float32), classes
+
+
+@pytest.fixture(scope="module")
+def address():
+    y, classes = points()
+    columns = [
+        *(Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)),
+        Column("y3", "coordinate 3", y[:, 0] * y[:, 1], role="coordinate"),
+        Column("label", "label", classes, NAMES), Column("reconstruction_error", "error", np.exp(y[:, 0])),
+    ]  # fmt: skip
+    page = ServedPage("LLE", "run.zarr", N, 3 * N, columns, [], None)
+    with Server(ServedRun(page, 3 * np.arange(N), columns, None), 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.url
+        server.shutdown()
+
+
+@pytest.fixture
+def page(browser, address):
+    page, heard = opened(browser, address, viewport={"width": 1200, "height": 900})
+    yield page
+    page.close()
+    assert heard == []
+
+
+def place(page, point):
+    """Where a point is drawn, in pixels of the window."""
+    box, (x, y) = page.locator("#canvas").bounding_box(), points()[0][point].tolist()
+    at = page.evaluate(f"[explorer.scales().x({x}), explorer.scales().y({y})]")
+    return box["x"] + at[0], box["y"] + at[1]
+
+
+def test_hover_shows_the_row_and_its_values(page):
+    y, classes = points()
+    point = int(np.abs(y - [0.4, 0.4]).sum(axis=1).argmin())  # between the clouds
+    page.mouse.move(*place(page, point))
+    page.wait_for_selector("#tip:not([hidden])")
+    assert page.inner_text("#tip") == f"row {3 * point} · {NAMES[classes[point]]}"
+    assert page.inner_text("#point-title") == f"Row {3 * point}"
+    values = page.locator("#point dd").all_inner_texts()
+    np.testing.assert_allclose([float(value) for value in values[:2]], y[point], rtol=1e-5)
+    page.mouse.move(*place(page, 0))
+    page.mouse.move(5, 5)
+    page.wait_for_selector("#tip", state="hidden")
+
+
+def test_the_picture_shows_each_point_in_its_colour(page):
+    """At the middle of each cloud, the tile has the colour of the legend."""
+    for corner, kind in (((-1, -1), 0), ((1, -1), 1), ((-1, 1), 2), ((1, 1), 3)):
+        shown, legend = page.evaluate(
+            """([x, y, kind]) => {
+              const [image, canvas] = [document.querySelector("#tile img"), document.createElement("canvas")];
+              [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+              const context = canvas.getContext("2d");
+              context.drawImage(image, 0, 0);
+              const {x: across, y: up} = explorer.scales();
+              const pixel = context.getImageData(Math.round(across(x)), Math.round(up(y)), 1, 1).data;
+              return [[...pixel], getComputedStyle(document.querySelectorAll("#legend i")[kind]).backgroundColor];
+            }""",
+            [*corner, kind],
+        )
+        assert shown[:3] == pytest.approx([int(part) for part in legend[4:-1].split(",")], abs=1)
+        assert shown[3] > 200
+
+
+@pytest.mark.parametrize("mode", ["lasso", "rectangle"])
+def test_dragging_selects_the_enclosed_rows_and_saves_all_of_them(page, tmp_path, mode):
+    y, classes = points()
+    box = page.locator("#canvas").bounding_box()
+    left, top, right, bottom = box["x"] + 1, box["y"] + 1, box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.check(f'input[value="{mode}"]')
+    if mode == "lasso":
+        drag(page, (left, top), (right, top), (right, bottom), (left, bottom), (left, top))
+    else:
+        drag(page, (left, top), (right, bottom))
+    page.wait_for_selector("#save:not([disabled])")
+    rows = saved(page, tmp_path)
+    assert [int(row["row"]) for row in rows] == (3 * np.flatnonzero(classes == 2)).tolist()
+    assert page.inner_text("#selected-count").startswith("7,500 rows selected")
+    assert page.locator("#selected-rows tr").count() == 200
+    np.testing.assert_allclose([float(row["y1"]) for row in rows], y[classes == 2, 0], rtol=1e-6)
+
+
+def test_pan_and_zoom_move_the_tile_and_ask_for_a_new_one(page):
+    first = page.get_attribute("#tile img", "src")
+    x, y = place(page, 5)
+    drag(page, (x, y), (x + 100, y + 50))
+    page.wait_for_function("explorer.drawing === null")
+    np.testing.assert_allclose(place(page, 5), (x + 100, y + 50), atol=1.5)
+    assert page.get_attribute("#tile img", "src") != first
+    page.mouse.move(x + 100, y + 50)
+    page.mouse.wheel(0, -300)
+    page.wait_for_function("explorer.drawing === null")
+    np.testing.assert_allclose(place(page, 5), (x + 100, y + 50), atol=2)
+    ticks = page.evaluate(
+        "[...document.querySelectorAll('#x-ticks span')].map((tick) => [parseFloat(tick.style.left), "
+        "explorer.scales().x(Number(tick.textContent.replace('−', '-')))])"
+    )
+    assert all(drawn == pytest.approx(right, abs=0.5) for drawn, right in ticks)
+    assert len(ticks) >= 2
+
+
+def test_chosen_classes_colours_and_axes_change_the_tile(page, tmp_path):
+    sources = [page.get_attribute("#tile img", "src")]
+
+    def changed():
+        page.wait_for_function(f"explorer.drawing === null && {sources!r}.indexOf("
+                               "document.querySelector('#tile img').getAttribute('src')) < 0")  # fmt: skip
+        sources.append(page.get_attribute("#tile img", "src"))
+
+    page.click("#legend button:nth-child(2)")
+    changed()
+    page.click("#in-view")
+    page.wait_for_selector("#save:not([disabled])")
+    assert {row["label"] for row in saved(page, tmp_path)} == {"kind 1"}
+    page.select_option("#color", label="error")
+    changed()
+    assert page.locator("#legend .bar").count() == 1
+    page.select_option("#y", label="coordinate 3")
+    changed()
+    assert page.inner_text("#y-name") == "coordinate 3"
+    assert page.inner_text("#selected-count") == "No rows selected."
+
+
+def test_every_action_works_with_the_keyboard(page):
+    reached = set()
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.innerText"))
+    assert {"x", "y", "color", "search-in", "search-text", "zoom-in", "zoom-out", "fit", "in-view", "canvas"} <= reached
+    page.focus("#canvas")
+    for key, title in (("n", "Row 0"), ("n", "Row 3"), ("p", "Row 0"), ("p", f"Row {3 * N - 3}")):
+        page.keyboard.press(key)
+        page.wait_for_function(f"document.getElementById('point-title').textContent === '{title}'")
+    page.keyboard.press("v")
+    page.wait_for_function("document.getElementById('selected-count').textContent.startsWith('30,000 rows')")
+    page.keyboard.press("Escape")
+    page.wait_for_function("document.getElementById('selected-count').textContent === 'No rows selected.'")
+    before = place(page, 0)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("+")
+    page.wait_for_function("explorer.drawing === null")
+    assert place(page, 0)[0] < before[0] - 20
+    page.keyboard.press("0")
+    page.wait_for_function("explorer.drawing === null && explorer.view[0] < -1.4")
+    np.testing.assert_allclose(place(page, 0), before, atol=1)
+
+
+def test_search_finds_a_row_and_says_where_there_is_none(page):
+    page.fill("#search-text", "66")
+    page.press("#search-text", "Enter")
+    page.wait_for_function("document.getElementById('point-title').textContent === 'Row 66'")
+    assert page.inner_text("#search-result") == "1 found."
+    page.fill("#search-text", "67")
+    page.press("#search-text", "Enter")
+    page.wait_for_function("document.getElementById('search-result').textContent.startsWith('Not found')")
+
+
+def test_two_fingers_zoom_and_one_moves(browser, address):
+    context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True)
+    page, heard = opened(context, address)
+    client, box = context.new_cdp_session(page), page.locator("#canvas").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def touch(kind, *fingers):
+        client.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [
+            {"x": x + dx, "y": y, "id": i} for i, dx in enumerate(fingers)]})  # fmt: skip
+
+    width = page.evaluate("explorer.view[1] - explorer.view[0]")
+    touch("touchStart", -40, 40)
+    for step in range(1, 5):
+        touch("touchMove", -40 - 10 * step, 40 + 10 * step)
+        page.wait_for_timeout(30)
+    touch("touchEnd")
+    assert page.evaluate("explorer.view[1] - explorer.view[0]") == pytest.approx(width / 2, rel=0.1)
+    left = page.evaluate("explorer.view[0]")
+    touch("touchStart", 0)
+    for step in range(1, 5):
+        touch("touchMove", 15 * step)
+        page.wait_for_timeout(30)
+    touch("touchEnd")
+    assert page.evaluate("explorer.view[0]") < left
+    context.close()
+    assert heard == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 400])
+def test_text_has_contrast_and_nothing_is_cut_off(browser, address, scheme, width):
+    page, heard = opened(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.focus("#canvas")
+    page.keyboard.press("v")
+    page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
+    page.wait_for_selector("#table:not([hidden])")
+    assert page.evaluate(CONTRASTS) == []
+    assert axe_problems(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#canvas").bounding_box()["width"] > 0.7 * min(width, 1100)
+    page.close()
+    assert heard == []
+
+
+def test_a_stopped_server_is_told(browser):
+    y, _ = points()
+    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
+    run = ServedRun(ServedPage("LLE", "run.zarr", N, N, columns, [], None), np.arange(N), columns, None)
+    with Server(run, 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page, _ = opened(browser, server.url)
+        server.shutdown()
+    page.context.set_offline(True)  # open connections of the stopped server too
+    page.click("#in-view")
+    page.wait_for_selector("#loading[role=alert]")
+    assert "lle explore" in page.inner_text("#loading")
+    page.close()

@@ -1,0 +1,90 @@
+"""Tiles show all points of a part, in the colours of their key."""
+
+import io
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from PIL import Image
+
+from pipeline.report.explore import Column
+from pipeline.report.palette import OKABE_ITO
+from pipeline.report.point_grid import Part, PointGrid
+from pipeline.report.tiles import FAINTEST, STEPS, color_key, draw_part
+
+SIZE = (80, 60)
+PART = Part(0.0, 8.0, 0.0, 6.0)
+
+
+def tile(x, y, key, part=PART, chosen=()):
+    grid = PointGrid(np.asarray(x, np.float32), np.asarray(y, np.float32), np.arange(len(x)))
+    png = draw_part(grid, key.codes[grid.numbers], key, part, SIZE, chosen)
+    return np.array(Image.open(io.BytesIO(png)))
+
+
+def names_key(codes, names):
+    return color_key(Column("label", "label", np.asarray(codes), names), len(codes), False)
+
+
+def test_pixels_with_points_are_drawn_and_no_others(rng):
+    x, y = rng.uniform(0, 8, 400_000), rng.uniform(0, 6, 400_000)
+    empty = (x > 3) & (x < 5) & (y > 1) & (y < 2)
+    picture = tile(x[~empty], y[~empty], color_key(None, int((~empty).sum()), False))
+    assert picture.shape == (60, 80, 4)
+    assert (picture[40:50, 30:50, 3] == 0).all()  # y from 1 to 2, counted from the top
+    picture[40:50, 30:50, 3] = 255
+    assert (picture[..., 3] >= FAINTEST).mean() > 0.999
+
+
+def test_lone_points_are_some_pixels_wide_also_across_the_edge():
+    picture = tile([2.05, 8.1], [5.05, 3.0], color_key(None, 2, False))
+    drawn = picture[..., 3] > 0
+    assert drawn[9, 17:24].all()
+    assert drawn[:, 75:].any()  # the second lies outside, and reaches into the picture
+    assert to_hex(picture[9, 20, :3] / 255).upper() == OKABE_ITO[0]
+
+
+def test_classes_have_their_colour_and_mix():
+    key = names_key([0, 1, 0, 1, -1], ["a", "b"])
+    picture = tile([1, 3, 5, 5, 7], [3] * 5, key)
+    shown = [to_hex(picture[29, at, :3] / 255) for at in (10, 30, 50, 70)]
+    assert shown[:2] == key.colors[:2]
+    assert shown[3] == key.colors[2] == "#b4bcc6"
+    mean = np.mean([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in key.colors[:2]], axis=0)
+    np.testing.assert_allclose(picture[29, 50, :3], mean, atol=1)
+    assert [name for name, _ in key.entries] == ["a", "b", "unknown"]
+
+
+def test_only_chosen_classes_are_shown():
+    picture = tile([1, 3], [3, 3], names_key([0, 1], ["a", "b"]), chosen=[1])
+    assert picture[29, 10, 3] == 0
+    assert picture[29, 30, 3] > 0
+
+
+def test_many_classes_share_a_colour_beyond_the_largest():
+    codes = np.concatenate([np.arange(30), np.arange(19)])
+    key = names_key(codes, [f"class {i}" for i in range(30)])
+    assert len(key.entries) == 20
+    assert key.entries[-1] == ("11 other classes", 11)
+    assert (key.codes[19:30] == 19).all()
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.0, np.nan, 0.5], [np.nan] * 4, [2.0] * 4])
+def test_scales_run_from_low_to_high_and_unknown_values_are_grey(values):
+    key = color_key(Column("v", "v", np.array(values, np.float32)), 4, False)
+    picture = tile([1, 3, 5, 7], [3] * 4, key)
+    for value, code, at in zip(values, key.codes, (10, 30, 50, 70), strict=True):
+        assert to_hex(picture[29, at, :3] / 255) == key.colors[code]
+        assert (code == STEPS) == np.isnan(value)
+    if values[1] == 1.0:
+        assert key.codes.tolist() == [0, STEPS - 1, STEPS, STEPS // 2]
+
+
+def test_an_empty_part_is_transparent():
+    assert (tile([1.0], [1.0], color_key(None, 1, False), Part(5, 6, 5, 6))[..., 3] == 0).all()
+
+
+def test_denser_pixels_are_more_opaque(rng):
+    x = np.concatenate([rng.uniform(0, 4, 400_000), rng.uniform(4, 8, 4_000)])
+    picture = tile(x, rng.uniform(0, 6, len(x)), color_key(None, len(x), False))
+    assert picture[:, :39, 3].mean() > picture[:, 41:, 3][picture[:, 41:, 3] > 0].mean() + 20
