@@ -1,6 +1,7 @@
 """Pictures of a part of an embedding from all of its points: datashader counts them, this module colours the pixels."""
 
 import io
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -104,7 +105,7 @@ def draw_part(
         codes = np.tile(codes, len(across))
     picture = colored(x, y, codes, key, part, size)
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, "png", compress_level=1)
+    Image.fromarray(picture).save(file, "png", compress_level=1, compress_type=zlib.Z_RLE)
     return file.getvalue()
 
 

@@ -11,6 +11,7 @@ from tests.benchmarks import (
     against_sklearn,
     against_umap,
     appended,
+    explore,
     growth,
     methods,
     nightly,
@@ -193,3 +194,11 @@ def test_one_index(tmp_path):
     kth = exact_distances(distinct, distinct, ids).max(axis=1)
     for listed, lowest, highest in ((ids, 1.0, 1.0), (np.roll(ids, 1, axis=0), 0.0, 0.1)):
         assert lowest <= one_index.recall(distinct, np.arange(1500), listed, kth).mean() <= highest
+
+
+def test_explore(tmp_path):
+    start, *rows, peak = explore.study(20_000, 2, tmp_path)
+    assert start.startswith("start ")
+    assert len(rows) == len(explore.ZOOMS) * len(explore.COLORS) + 2
+    assert all(0 < float(row.split("|")[3]) < 60 for row in rows)
+    assert 0.05 < float(peak.split()[2]) < 3
