@@ -88,10 +88,7 @@ def init(
 
     from ..jobs.init import init as write_first_config
 
-    def act() -> dict[str, Any]:
-        return write_first_config(data, out)
-
-    finish(act, as_json, describe_init)
+    finish(lambda: write_first_config(data, out), as_json, describe_init)
 
 
 @app.command()
@@ -140,10 +137,7 @@ def plan(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, a
 
     from ..jobs.plan_preview import plan_summary
 
-    def act() -> dict[str, Any]:
-        return plan_summary(_load(config, set_, store))
-
-    finish(act, as_json, describe_plan)
+    finish(lambda: plan_summary(_load(config, set_, store)), as_json, describe_plan)
 
 
 @app.command()
@@ -152,10 +146,7 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
 
     from ..jobs.validate import validate as validate_config
 
-    def act() -> dict[str, Any]:
-        return validate_config(_load(config, set_, store))
-
-    finish(act, as_json, describe_validation)
+    finish(lambda: validate_config(_load(config, set_, store)), as_json, describe_validation)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from ..core.errors import gib
+from ..core.errors import gib, listed
 
 LISTED = 20  # names of columns in a line
 
@@ -35,16 +35,10 @@ def describe_columns(columns: dict[str, Any] | None) -> list[str]:
     """Lines on the columns of a table and what the run does with them; none for an array."""
     if columns is None:
         return []
-    lines = [f"features: {_listed(columns['features'])}"]
+    lines = [f"features: {listed(columns['features'], LISTED)}"]
     lines += [f"{role}: {columns[role]}" for role in ("label", "id") if columns[role] is not None]
-    if columns["left_out"]:
-        lines.append(f"left out: {_listed([f'{name} ({reason})' for name, reason in columns['left_out'].items()])}")
-    return lines
-
-
-def _listed(names: list[str]) -> str:
-    more = f", ... ({len(names)} in all)" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
+    left_out = [f"{name} ({reason})" for name, reason in columns["left_out"].items()]
+    return lines + [f"left out: {listed(left_out, LISTED)}"] * bool(left_out)
 
 
 def describe_plan(plan: dict[str, Any]) -> str:

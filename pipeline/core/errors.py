@@ -127,6 +127,19 @@ def first_rows(rows: Sequence[int], count: int | None = None) -> str:
     return f"{', '.join(map(str, rows[:NAMED_ROWS]))}{more}, counted from 0"
 
 
+MAX_NAMES = 12
+"""Maximum number of names in a message."""
+
+
+def listed(names: Sequence[str], limit: int = MAX_NAMES) -> str:
+    """The first names for a message, and the number of all if there are more.
+
+    >>> listed(["a", "b"]), listed(["a", "b", "c"], limit=2)
+    ('a, b', 'a, b, ... (3 in all)')
+    """
+    return ", ".join(names[:limit]) + (f", ... ({len(names)} in all)" if len(names) > limit else "")
+
+
 def gib(n_bytes: int) -> str:
     """A size in memory or on disk for a message.
 

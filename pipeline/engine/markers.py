@@ -1,17 +1,17 @@
 """Content of the marker of a block: the step's fingerprint, the report of the task, and a checksum of both."""
 
 import json
-import zlib
 from dataclasses import asdict
 from typing import Any
 
+from ..storage.records import checksum_of
 from .plan import BlockReport, Json
 
 
 def pack(fingerprint: str, report: BlockReport) -> Json:
     """The marker of a finished block, after a round trip through JSON."""
     content = json.loads(json.dumps({"fingerprint": fingerprint, **asdict(report)}))
-    return {**content, "crc32": _checksum(content)}
+    return {**content, "crc32": checksum_of(content)}
 
 
 def unpack(content: Any, fingerprint: str) -> BlockReport | None:
@@ -22,14 +22,10 @@ def unpack(content: Any, fingerprint: str) -> BlockReport | None:
     if not isinstance(content, dict) or content.get("fingerprint") != fingerprint:
         return None
     stored = {key: value for key, value in content.items() if key != "crc32"}
-    if content.get("crc32") != _checksum(stored):
+    if content.get("crc32") != checksum_of(stored):
         return None
     del stored["fingerprint"]
     try:
         return BlockReport(**{**stored, "bundles": tuple(stored.get("bundles", ()))})
     except TypeError:
         return None
-
-
-def _checksum(content: Json) -> int:
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())

@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.errors import InputError
-from .column_names import listed
+from ..core.errors import InputError, listed
 from .file_stamp import is_url
 from .files import find_paths, reading
 

@@ -7,10 +7,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ..core.errors import ConfigError, InputError
+from ..core.errors import ConfigError, InputError, listed
 from ..engine.plan import Json
 from ..inputs import Source, open_source
-from ..inputs.column_names import listed
 from ..stages.ingest_ids import StoredIds
 from .output_file import suffix_of
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..config.models import parse_input
-from ..core.errors import InputError
+from ..core.errors import InputError, listed
 from ..inputs import Source, array_shapes, table_columns
-from ..inputs.column_names import listed
 from ..inputs.detect_kind import Detected
 from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, Roles, propose_roles
 from .new_rows import TABLES, open_section

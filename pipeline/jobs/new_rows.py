@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from ..config.models import Input, parse_input
-from ..core.errors import ConfigError, InputError
+from ..core.errors import ConfigError, InputError, listed
 from ..engine.plan import Json
 from ..inputs import Source, TableColumns, open_source, table_columns
-from ..inputs.column_names import listed
 from ..inputs.detect_kind import SUFFIXES
 
 TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}

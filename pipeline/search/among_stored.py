@@ -9,6 +9,7 @@ from ..kernels.neighbors.knn import NO_POINT, NeighborLists, exact_neighbors, se
 from ..kernels.out_of_sample import reach_of, reached
 from ..storage import array_specs
 from ..storage.store import Store, block_of
+from .kdtree_blocks import read_boxes
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
@@ -24,7 +25,7 @@ def halo_rows(row: int) -> int:
 def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_embedded: int) -> NeighborLists:
     """The k nearest embedded training points of new points (b, d)."""
     stored = trained.array(array_specs.POINTS.name)
-    boxes = _read_boxes(trained, -(-stored.shape[0] // block_of(stored)))
+    boxes = read_boxes(trained, -(-stored.shape[0] // block_of(stored)))
     halo = halo_rows(stored.shape[1] * stored.dtype.itemsize)
     counts = _embedded_rows(trained, boxes, n_embedded)
     lists = NeighborLists(np.full((len(points), k), -1, np.int64), np.full((len(points), k), np.inf))
@@ -44,11 +45,6 @@ def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_em
         for column, better in zip(lists, select_nearest(*both, unknown[queries], k), strict=True):
             column[queries] = better
     return lists
-
-
-def _read_boxes(trained: Store, n_blocks: int) -> Boxes:
-    parts = [trained.read_bundle(f"_work/boxes/{number:05d}") for number in range(n_blocks)]
-    return Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
 
 
 def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Ids:

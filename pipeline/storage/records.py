@@ -42,7 +42,7 @@ def has_shape(value: Any, shape: Any) -> bool:
 def with_checksums(attributes: dict[str, Any]) -> dict[str, Any]:
     """Attributes as JSON gives them back, and a checksum of each."""
     content = json.loads(json.dumps({key: value for key, value in attributes.items() if key != CHECKED}))
-    return {**content, CHECKED: {key: _checksum(value) for key, value in content.items() if key != FORMAT}}
+    return {**content, CHECKED: {key: checksum_of(value) for key, value in content.items() if key != FORMAT}}
 
 
 def are_as_written(attributes: dict[str, Any]) -> bool:
@@ -52,9 +52,10 @@ def are_as_written(attributes: dict[str, Any]) -> bool:
     """
     checked = attributes.get(CHECKED, {})
     return isinstance(checked, dict) and all(
-        key in attributes and _checksum(attributes[key]) == checksum for key, checksum in checked.items()
+        key in attributes and checksum_of(attributes[key]) == checksum for key, checksum in checked.items()
     )
 
 
-def _checksum(value: Any) -> int:
+def checksum_of(value: Any) -> int:
+    """CRC-32 of a JSON value; the order of keys does not matter."""
     return zlib.crc32(json.dumps(value, sort_keys=True).encode())

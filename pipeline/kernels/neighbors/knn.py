@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..graph.connectivity import rank_in_row
 from .cells import TREE_FEATURES
 from .distances import pair_distances, square_rounding, typical_point
 
@@ -258,22 +259,17 @@ def _pairs_within(queries: Floats, reach: npt.NDArray[np.float64], points: Float
 def nearest_of_each(hits: Hits, k: int) -> Hits:
     """The k nearest hits of each sample point, or all if there are fewer; sorted by distance, then by id."""
     order = np.lexsort((hits.ids, hits.distances, hits.sample))
-    selected = order[_ranks(hits.sample[order]) < k]
+    selected = order[rank_in_row(hits.sample[order]) < k]
     return Hits(hits.sample[selected], hits.ids[selected], hits.distances[selected])
 
 
 def nearest_hits(hits: Hits, n_sample: int, k: int) -> NeighborLists:
     """As nearest_of_each, as lists padded to k."""
     sample, ids, distances = nearest_of_each(hits, k)
-    rank = _ranks(sample)
+    rank = rank_in_row(sample)
     lists = NeighborLists(np.full((n_sample, k), -1, np.int64), np.full((n_sample, k), np.inf))
     lists.ids[sample, rank], lists.distances[sample, rank] = ids, distances
     return lists
-
-
-def _ranks(sample: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Position of each entry of a sorted array within its run of equal entries."""
-    return np.arange(len(sample)) - np.searchsorted(sample, sample)
 
 
 def _points_within_by_tree(
