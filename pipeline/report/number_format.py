@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 import jinja2
 
 NOT_MEASURED = "not measured"
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def thousands(value: Any) -> str:
@@ -34,6 +35,19 @@ def percent(value: Any) -> str:
     if 0.9995 < value < 1.0:
         return "> 99.95 %"
     return f"{100.0 * value:.{2 if value < 0.01 else 3}g} %"
+
+
+def scientific(value: float) -> str:
+    """A number with up to three digits; very large and very small ones as a power of ten.
+
+    >>> scientific(1e-6), scientific(2.5e-11), scientific(0.02)
+    ('10⁻⁶', '2.5·10⁻¹¹', '0.02')
+    """
+    mantissa, _, exponent = f"{value:.3g}".partition("e")
+    if not exponent:
+        return mantissa
+    power = "10" + str(int(exponent)).translate(SUPERSCRIPTS)
+    return power if mantissa == "1" else f"{mantissa}·{power}"
 
 
 def size(value: Any) -> str:

@@ -389,6 +389,25 @@ class TestCharts:
         np.testing.assert_array_equal(ax.lines[1].get_xdata(), [1])
         assert ax.get_legend_handles_labels()[1] == ["component 0", "component 1", "rounding errors"]
 
+    @pytest.mark.parametrize(
+        ("values", "expected"),
+        [
+            ([2.1e-11, 5.3e-10, 4e-7], "10⁻⁹"),
+            ([2.2e-9, 7.5e-9], "5·10⁻⁹"),
+            ([2.26e-9, 2.28e-9], "2.27·10⁻⁹"),
+            ([0.3, 40.0], "10"),
+        ],
+    )
+    def test_log_axis_has_labels_as_text(self, values: list[float], expected: str, figures: list[Figure]) -> None:
+        charts.draw_spectrum(np.array([values]), None, None, "variance")
+        (ax,) = figures[0].axes
+        low, high = ax.get_ylim()
+        shown = [
+            text.get_text() for at, text in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True) if low <= at <= high
+        ]
+        assert expected in shown
+        assert 2 <= len(shown) <= 9
+
     def test_large_residuals_become_error_bars(self, figures: list[Figure]) -> None:
         eigenvalues = np.array([[1e-9, 2e-9]])
         charts.draw_spectrum(eigenvalues, np.array([[0.5, 1e-8]]), None, "variance")
