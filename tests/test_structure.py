@@ -67,8 +67,9 @@ def test_import_of_estimator_loads_little_beside_scikit_learn() -> None:
 @pytest.mark.parametrize(("command", "late"), [
     (["validate", "job.yaml"], ("numba", "dask.array", "distributed", "pandas", "sklearn", "zarr.core", "matplotlib")),
     (["status", "run.zarr"], ("numba", "scipy.linalg", "scipy.spatial", "dask", "zarr.core", "pandas")),
+    (["run", "job.yaml"], ("numba", "sklearn", "dask", "distributed", "tornado", "pandas", "pyarrow", "scipy.stats")),
 ])  # fmt: skip
-def test_quick_commands_load_no_kernels(command: list[str], late: tuple[str, ...], tmp_path: Path) -> None:
+def test_commands_load_only_what_they_need(command: list[str], late: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("input: {kind: npy, path: x.npy}\noutput: {store: run.zarr, report: false}\n"
                                        "quality: {sample: 50}\nexecution: {cluster: {kind: serial}}\n")  # fmt: skip
     np.save(tmp_path / "x.npy", np.random.default_rng(3).random((120, 3)))

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from ..core.errors import InputError
 from .base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
@@ -82,7 +81,11 @@ class ChosenRows(Source):
         parts = [
             self._source.read_columns(names, low, high).take(rows) for _, low, high, rows in self._windows(start, stop)
         ]
-        return pa.concat_tables(parts) if parts else self._source.read_columns(names, 0, 0)
+        if not parts:
+            return self._source.read_columns(names, 0, 0)
+        import pyarrow as pa  # noqa: PLC0415 (the source, a table, has imported it)
+
+        return pa.concat_tables(parts)
 
     def _windows(self, start: int, stop: int) -> Iterator[tuple[slice, int, int, npt.NDArray[np.int64]]]:
         """Yield (target slice in rows [start, stop), source range low, high, row numbers in that range)."""

@@ -12,7 +12,6 @@ from ..stages import ingest
 from ..storage.lock import wait_for_lock
 from ..storage.store import Store
 from ..storage.versions import Versions
-from .fit_and_place import fit_and_place
 from .reprocess import History, reprocess
 from .run_stages import Shared, run_store
 
@@ -31,6 +30,8 @@ def run(
 
     def once() -> RunResult:
         if config.input.fit_sample is not None:
+            from .fit_and_place import fit_and_place  # noqa: PLC0415 (loads Arrow)
+
             return fit_and_place(config, fresh, progress, profile)
         if versioned:
             return _run_version(config, fresh, progress, profile, closing)

@@ -8,7 +8,7 @@ from distributed import as_completed
 from distributed.client import FutureCancelledError
 
 from ..core.errors import LleError
-from ..engine.execute import GATHER_SECONDS
+from ..engine.worker_tasks import GATHER_SECONDS
 
 RETRIES = 2
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..clusters.serial import use_synchronous_dask
 from ..core.errors import InputError, first_rows
 from ..engine import task_costs
 from ..storage.blocks import Blocks
@@ -48,6 +49,14 @@ def unit_rows(rows: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     return np.asarray(np.divide(scaled, length, out=scaled, where=length > 0))
 
 
+def _dask_array() -> Any:
+    """The module dask.array, which is slow to import and rarely needed."""
+    import dask.array as da  # noqa: PLC0415
+
+    use_synchronous_dask()
+    return da
+
+
 def valid_rows(url: str, block_index: int, blocks: Blocks) -> npt.NDArray[np.float64]:
     """The valid rows of an input block (no NaN, no infinity), float64 (n_valid, d)."""
     store = Store(url)
@@ -57,7 +66,7 @@ def valid_rows(url: str, block_index: int, blocks: Blocks) -> npt.NDArray[np.flo
 
 def valid_array(store: Store, n_valid: list[int], blocks: Blocks, n_features: int) -> Any:
     """All valid rows as a Dask array, a chunk for each input block."""
-    import dask.array as da  # noqa: PLC0415 (slow to import, rarely needed)
+    da = _dask_array()
     from dask.delayed import delayed  # noqa: PLC0415
 
     load = delayed(valid_rows, pure=True)
@@ -78,7 +87,7 @@ def principal_components(
     store: Store, n_points: int, n_features: int, size: int, n_components: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Mean (d,) and leading principal components (n_components, d) of the stored points."""
-    import dask.array as da  # noqa: PLC0415
+    da = _dask_array()
     from dask.delayed import delayed  # noqa: PLC0415
 
     load = delayed(stored_rows, pure=True)
@@ -109,8 +118,7 @@ def fit_transform(X: Any, scale: str, pca: int | None) -> Transform:
 
 def fit_sample(rows: npt.NDArray[np.floating], scale: str, pca: int | None) -> Transform:
     """As ``fit_transform``, for rows in memory."""
-    import dask.array as da  # noqa: PLC0415
-
+    da = _dask_array()
     return fit_transform(da.from_array(rows.astype(np.float64), chunks=rows.shape), scale, pca)
 
 
@@ -147,8 +155,7 @@ def _components(X: Any, n_components: int) -> tuple[npt.NDArray[np.float64], npt
     They are the singular vectors of R in the tall-skinny QR of the rows (Benson, Gleich & Demmel 2013, IEEE Big Data).
     Q is as large as the rows, so it is not stored; dask-ml's PCA would compute it.
     """
-    import dask.array as da  # noqa: PLC0415
-
+    da = _dask_array()
     n, d = X.shape
     mean = np.asarray(X.mean(axis=0).compute())
     tall = (X - mean).rechunk({0: tall_block(X.chunksize[0], d, n), 1: -1})

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
-from prometheus_client.parser import text_string_to_metric_families
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import BoundsNotMet, ConfigError, Interrupted, LleError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 Sample = tuple[dict[str, str], float]
 
@@ -80,7 +80,7 @@ def reported(
             _write(path, samples)
 
 
-def registry_of(samples: dict[str, list[Sample]]) -> CollectorRegistry:
+def registry_of(samples: dict[str, list[Sample]]) -> "CollectorRegistry":
     """Gauges of named samples, each with its help.
 
     >>> from prometheus_client import generate_latest
@@ -89,6 +89,8 @@ def registry_of(samples: dict[str, list[Sample]]) -> CollectorRegistry:
     # TYPE lle_run_exit_code gauge
     lle_run_exit_code{store="a"} 0.0
     """
+    from prometheus_client import CollectorRegistry, Gauge  # noqa: PLC0415 (only runs with output.prometheus need it)
+
     registry = CollectorRegistry()
     for name, rows in samples.items():
         gauge = Gauge(name, HELP[name], list(rows[0][0]), registry=registry)
@@ -162,6 +164,8 @@ def _of_result(
 
 def _earlier_samples(path: str) -> dict[str, list[Sample]]:
     """The samples of the existing file by name; empty if it cannot be read."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
     with contextlib.suppress(OSError, ValueError):
         families = text_string_to_metric_families(Path(path).read_text(encoding="utf-8"))
         return {family.name: [(sample.labels, sample.value) for sample in family.samples] for family in families}
@@ -185,6 +189,8 @@ def check_place(path: str) -> None:
 
 def _write(path: str, samples: dict[str, list[Sample]]) -> None:
     """Write the file atomically; an error is printed and does not change the result of the run."""
+    from prometheus_client import write_to_textfile  # noqa: PLC0415
+
     try:
         write_to_textfile(path, registry_of(samples))
     except OSError as error:

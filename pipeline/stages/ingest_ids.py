@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..core.errors import InputError
 from ..engine import checkpoint, current_config, task_costs
@@ -71,6 +69,9 @@ def read_block_of_ids(store: Store, block_index: int, kind: str, source: Json, b
 
 def _are_integers(column: Any, kind: str) -> bool:
     """Whether all ids are whole numbers; those of CSV files if they are written as such (7, not 007)."""
+    import pyarrow as pa  # noqa: PLC0415 (few runs have ids)
+    import pyarrow.compute as pc  # noqa: PLC0415
+
     if pa.types.is_integer(column.type):
         return True
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
@@ -104,9 +105,12 @@ def check_ids(store: Store, block_index: int, blocks: Blocks) -> Report:
 def encode_ids(ids: Any) -> dict[str, npt.NDArray[Any]]:
     """The arrays of a bundle for a chunked Arrow array of ids; null and empty ids are both missing.
 
+    >>> import pyarrow as pa
     >>> encode_ids(pa.chunked_array([["a", None, "bc"]]))["offsets"]
     array([0, 1, 1, 3])
     """
+    import pyarrow as pa  # noqa: PLC0415
+
     texts = [text.encode() for text in ids.cast(pa.large_string()).fill_null("").to_pylist()]
     offsets = np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype(np.int64)
     return {"offsets": offsets, "content": np.frombuffer(b"".join(texts), np.uint8)}
@@ -119,6 +123,9 @@ def write_ids(store: Store, block_index: int, encoded: dict[str, npt.NDArray[Any
 
 def read_ids(store: Store, block_index: int) -> Any:
     """The ids of a block of rows as an Arrow array of text, null where one is missing. Raises CorruptChunk."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
     stored = store.read_bundle(_name(block_index))
     buffers = [pa.py_buffer(np.ascontiguousarray(stored[name])) for name in ("offsets", "content")]
     ids = pa.LargeStringArray.from_buffers(len(stored["offsets"]) - 1, *buffers)
@@ -130,7 +137,7 @@ def gather_ids(store: Store, rows: npt.NDArray[np.int64], block_size: int) -> li
     texts: list[str] = []
     for block in np.unique(rows // block_size).tolist():
         inside = rows[rows // block_size == block] - block * block_size
-        texts += read_ids(store, block).take(pa.array(inside)).fill_null("").to_pylist()
+        texts += read_ids(store, block).take(inside).fill_null("").to_pylist()
     return texts
 
 
@@ -146,6 +153,8 @@ class StoredIds:
 
     def read(self, start: int, stop: int) -> Any:
         """The ids of rows [start, stop) as an Arrow array of int64 or text, null where one is missing."""
+        import pyarrow as pa  # noqa: PLC0415
+
         first = start // self._block_size
         parts = [read_ids(self._store, block) for block in range(first, -(-stop // self._block_size))]
         ids = pa.chunked_array(parts).slice(start - first * self._block_size, stop - start)

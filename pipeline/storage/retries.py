@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
-from tenacity import AsyncRetrying, Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
-
 from .storage_errors import explain_remote
 
 P = ParamSpec("P")
@@ -30,6 +28,8 @@ def is_temporary(error: BaseException) -> bool:
 
 def _policy() -> dict[str, Any]:
     """Pauses of random length below a limit that grows exponentially, until RETRY_SECONDS are over."""
+    from tenacity import retry_if_exception, stop_before_delay, wait_random_exponential  # noqa: PLC0415 (loads tornado)
+
     return {
         "retry": retry_if_exception(is_temporary), "reraise": True, "stop": stop_before_delay(RETRY_SECONDS),
         "wait": wait_random_exponential(FIRST_PAUSE, LONGEST_PAUSE),
@@ -38,11 +38,15 @@ def _policy() -> dict[str, Any]:
 
 def retried(request: Callable[[], T]) -> T:
     """The result of a request, repeated after temporary failures. Raises the last error."""
+    from tenacity import Retrying  # noqa: PLC0415
+
     return Retrying(**_policy())(request)
 
 
 async def retried_async(request: Callable[P, Awaitable[T]], *arguments: P.args, **options: P.kwargs) -> T:
     """The same for a coroutine function."""
+
+    from tenacity import AsyncRetrying  # noqa: PLC0415
 
     async def attempt() -> T:  # tenacity would not await the result of a lambda or partial
         return await request(*arguments, **options)

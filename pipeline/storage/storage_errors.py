@@ -3,10 +3,9 @@
 import contextlib
 import errno
 import re
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
-
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
 
 from ..core.credentials import redact
 from ..core.errors import InputError, LleError, StoreError
@@ -35,12 +34,26 @@ def storage_errors(where: str) -> Iterator[None]:
 
 def persist(write: Callable[[], Any], where: str) -> None:
     """Run a write; repeat it after a pause if the error may be temporary. Raises StoreError."""
-    repeated = Retrying(
-        retry=retry_if_exception(_is_passing), reraise=True, stop=stop_after_attempt(len(WRITE_PAUSES) + 1),
-        wait=wait_chain(*map(wait_fixed, WRITE_PAUSES)),
-    )  # fmt: skip
     with storage_errors(where):
-        repeated(write)
+        try:
+            write()
+        except Exception as error:
+            if not _is_passing(error):
+                raise
+            _repeat(write)
+
+
+def _repeat(write: Callable[[], Any]) -> None:
+    """Run a write that has failed once, after pauses."""
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed  # noqa: PLC0415
+
+    time.sleep(WRITE_PAUSES[0])
+    later_pauses = WRITE_PAUSES[1:]
+    repeated = Retrying(
+        retry=retry_if_exception(_is_passing), reraise=True, stop=stop_after_attempt(len(later_pauses) + 1),
+        wait=wait_chain(*map(wait_fixed, later_pauses)),
+    )  # fmt: skip
+    repeated(write)
 
 
 def _is_passing(error: BaseException) -> bool:

@@ -28,9 +28,11 @@ from pipeline.core.errors import (
     StoreError,
 )
 from pipeline.core.signals import interruptible
-from pipeline.engine import checkpoint, execute
-from pipeline.engine.execute import RETRIES, WINDOW_PER_WORKER, Executor, run_step, run_task
+from pipeline.engine import checkpoint, tasks, worker_tasks
+from pipeline.engine.execute import Executor, run_step
 from pipeline.engine.plan import WHOLE_DATA, WORKER, Decides, Runs, Step, Writes
+from pipeline.engine.tasks import run_task
+from pipeline.engine.worker_tasks import RETRIES, WINDOW_PER_WORKER
 from pipeline.storage.array_specs import ArraySpec, PlannedArray
 from pipeline.storage.store import Store
 from tests.support.points import swiss_roll
@@ -329,7 +331,7 @@ class TestSerial:
         assert checkpoint.begin_step(store, PRODUCE, fingerprint) == {4: report}
 
     def test_a_late_task_of_an_older_run_writes_nothing(self, store, monkeypatch):
-        monkeypatch.setattr(execute, "CURRENT_SECONDS", 0.0)
+        monkeypatch.setattr(tasks, "CURRENT_SECONDS", 0.0)
         older = Step(
             "make", "produce", overtaken, N_BLOCKS, Decides({"value": 0.5}), Runs(0), Writes(arrays=(spec("x"),))
         )
@@ -441,14 +443,14 @@ class TestWorkerCount:
                 return {"workers": dict.fromkeys(range(self.workers)[: n_workers if n_workers >= 0 else None])}
 
         scheduler, now = Scheduler(), [100.0]
-        monkeypatch.setattr(execute.time, "monotonic", lambda: now[0])
-        n_workers = execute._WorkerCount(scheduler)
+        monkeypatch.setattr(worker_tasks.time, "monotonic", lambda: now[0])
+        n_workers = worker_tasks._WorkerCount(scheduler)
         sizes = []
         for workers, seconds in (
             (1, 0.0),
             (9, 1.0),
-            (9, execute.WORKER_COUNT_SECONDS),
-            (0, execute.WORKER_COUNT_SECONDS + 1),
+            (9, worker_tasks.WORKER_COUNT_SECONDS),
+            (0, worker_tasks.WORKER_COUNT_SECONDS + 1),
         ):
             scheduler.workers = workers
             now[0] += seconds

@@ -308,7 +308,7 @@ class TestRefused:
         for _ in range(5):
             executor.require_memory(step)
         assert len(reads) == 1
-        monkeypatch.setattr(execute, "CURRENT_SECONDS", 0.0)
+        monkeypatch.setattr(execute, "MEMORY_SECONDS", 0.0)
         time.sleep(0.001)
         executor.require_memory(step)
         assert len(reads) == 2

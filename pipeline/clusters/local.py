@@ -1,0 +1,43 @@
+"""Worker processes on this machine."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+
+from ..config.models import Cluster
+from ..core.machine import WORKER_PROFILE
+from .limits import n_workers, require_shared_memory, worker_memory
+
+# NUMBA_NUM_THREADS is not set here: Dask sets these variables in this process too while it starts a worker. Numba reads
+# its variable at every compilation, and fails if it differs from the number of threads that it has started.
+WORKER_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+FREE_AT_ONCE = {
+    "MALLOC_TRIM_THRESHOLD_": "65536"
+}  # return freed memory, so that it does not add to a later task's peak
+
+
+@contextlib.contextmanager
+def local_cluster(cluster: Cluster) -> Iterator[Client]:
+    """Worker processes of one thread each on this machine."""
+    settings: dict[str, Any] = {
+        "distributed.nanny.pre-spawn-environ": WORKER_THREADS | FREE_AT_ONCE,
+        "distributed.worker.daemon": True,
+        "distributed.worker.profile.enabled": WORKER_PROFILE,
+        "distributed.comm.timeouts.connect": "60s",
+        # A killed worker may take longer to restart than Dask's default of 15 s. Dask would then drop it, and without
+        # any worker the run would wait forever.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+        "distributed.scheduler.no-workers-timeout": "10 minutes",
+    }
+    workers = n_workers(cluster)
+    require_shared_memory(workers)
+    with dask.config.set(settings):
+        local = LocalCluster(
+            n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+            memory_limit=worker_memory(cluster), dashboard_address="127.0.0.1:0", silence_logs=50,
+        )  # fmt: skip
+        with local, Client(local) as client:
+            yield client

@@ -1,0 +1,74 @@
+"""One task: a block of a step is computed and written, then its marker. It runs in this process or on a worker."""
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ..core import stage_caches
+from ..core.errors import LleError, StoreError
+from ..core.machine import peak_bytes
+from ..core.threads import forget_pools, limited_threads
+from ..storage.store import Store
+from . import checkpoint
+from .plan import BlockReport, Step
+
+CURRENT_SECONDS = 1.0
+
+Outcome = tuple[int, BlockReport | BaseException]
+
+
+def run_task(url: str, step: Step, fingerprint: str, block: int) -> BlockReport:
+    """Compute one block, write its data, then its marker. Uses one thread unless the step has `all_cores`."""
+    store = Store(url)
+    if (finished := checkpoint.read_marker(store, step, fingerprint, block)) is not None:
+        return finished  # another worker finished the block and died before it reported
+    store.before_write = _Current(store, step, fingerprint, block)
+    stage_caches.begin_stage(step.stage)
+    base_bytes = _reset_peak()
+    started = time.perf_counter()
+    limits: Any = contextlib.nullcontext() if step.runs.all_cores else limited_threads(1)
+    with limits:
+        report = step.function(store, block, **step.decides.parameters, **step.runs.resources)
+    if step.runs.all_cores:
+        forget_pools()  # the step has loaded MKL, which does not change the number of Python modules
+    seconds = time.perf_counter() - started
+    peak = max(peak_bytes(), report.pop("peak_bytes", 0))  # the step may have used a subprocess
+    result = BlockReport(block, round(seconds, 4), peak, report, base_bytes, tuple(sorted(store.bundles_written)))
+    checkpoint.mark_done(store, step, fingerprint, result)
+    return result
+
+
+class _Current:
+    """Prevents a task from overwriting data of a newer run.
+
+    Workers of a cluster outlive a killed driver and finish their tasks, while a run with another config may have begun
+    the same step. The check is repeated only after CURRENT_SECONDS, so short tasks send no request.
+    """
+
+    def __init__(self, store: Store, step: Step, fingerprint: str, block: int) -> None:
+        self._arguments, self._checked = (store, step, fingerprint, block), time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._checked >= CURRENT_SECONDS:
+            checkpoint.require_current(*self._arguments)
+            self._checked = time.monotonic()
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether a retry cannot cure an error of a task."""
+    if isinstance(error, LleError):
+        return isinstance(error, StoreError) or error.exit_code != 1
+    return not isinstance(error, Exception)
+
+
+def _reset_peak() -> int:
+    """Reset the peak memory that Linux counts for this process; returns the bytes it holds now.
+
+    Other systems have no such reset; there the peak is that of the whole process.
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return int(psutil.Process().memory_info().rss)
