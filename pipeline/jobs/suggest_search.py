@@ -9,7 +9,8 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..config.neighbors import least_neighbors
 from ..core.errors import LleError
-from ..kernels.factors.choose_reg import SURFACE_REG, LocalVariance, RegChoice, choose_reg, local_variance
+from ..kernels.batches import batches
+from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, choose_reg, joined, local_variance
 from ..kernels.neighbors.knn import exact_neighbors
 from ..kernels.quality.intrinsic_dimension import Dimension, SpectralGap, mean_spectrum, spectral_gap
 from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
@@ -53,8 +54,6 @@ WORTH_ANOTHER_METHOD = 0.01
 TRIAL_NUMBERS, MIN_TRIAL_POINTS = 2**18, 1000
 """The trials embed as many points as have TRIAL_NUMBERS values (points times features), but at least
 MIN_TRIAL_POINTS."""
-
-BATCH_BYTES = 16 * 2**20
 
 
 def choose(trials: list[Trial]) -> Trial | None:
@@ -211,14 +210,12 @@ class Search:
         weights, sample = self.config.weights, self.sample
         if weights.rule == "absolute":
             return RegChoice(SURFACE_REG if weights.reg == "auto" else weights.reg, 0.0, 0.0, "set in the config")
-        step = max(1, BATCH_BYTES // (8 * k * (sample.points.shape[1] + k)))
         n_queries = min(len(sample.lists.ids), sample_points(k, sample.points.shape[1]))
-        parts = []
-        for first in range(0, n_queries, step):
-            past = min(first + step, n_queries)
-            valid = sample.lists.ids[first:past, :k] >= 0
-            parts.append(local_variance(sample.points[first:past], sample.neighbors(first, past, k), valid, m))
-        return choose_reg(LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True))), m)
+        variances = []
+        for part in batches(n_queries, 8 * k * (sample.points.shape[1] + k)):
+            valid = sample.lists.ids[part, :k] >= 0
+            variances.append(local_variance(sample.points[part], sample.neighbors(part.start, part.stop, k), valid, m))
+        return choose_reg(joined(variances), m)
 
     def suggested(self) -> dict[str, Any]:
         """Config keys and their values."""

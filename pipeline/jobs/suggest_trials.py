@@ -10,16 +10,8 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..config.neighbors import reverse_neighbors
 from ..core.errors import LleError
-from ..kernels.embed_in_memory import batches, embed_in_memory, repaired_lists
-from ..kernels.factors.choose_reg import (
-    TRIAL_REGS,
-    LocalVariance,
-    RegChoice,
-    choose_by_trial,
-    choose_reg,
-    local_variance,
-    sufficient_quality,
-)
+from ..kernels.embed_in_memory import embed_in_memory, repaired_lists
+from ..kernels.factors.choose_reg import TRIAL_REGS, RegChoice, choose_by_trial, reg_of_lists, sufficient_quality
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
 from ..kernels.quality.sample_quality import SampleQuality, Scores
 from ..kernels.quality.trustworthiness import mean_interval
@@ -133,16 +125,8 @@ class Trials:
                 quality[position] = scores.trustworthiness.mean()
             if quality[position] >= sufficient_quality(local):
                 break
-        sample = choose_reg(self._variance(n_neighbors, n_components), n_components)
+        sample = reg_of_lists(self.points, np.arange(len(self.points)), self.lists.ids[:, :n_neighbors], n_components)
         return choose_by_trial(local, sample, quality, len(self.points))
-
-    def _variance(self, n_neighbors: int, n_components: int) -> LocalVariance:
-        ids = self.lists.ids[:, :n_neighbors]
-        parts = [
-            local_variance(self.points[part], self.points[ids[part]], ids[part] >= 0, n_components)
-            for part in batches(len(ids), n_neighbors, self.points.shape[1])
-        ]
-        return LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _graph(self, n_neighbors: int, reverse: int | None) -> tuple[Ids, Ids]:
         """The largest component of the sample's graph: its points, and their lists after the repair of a run."""

@@ -7,6 +7,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from ..core.errors import LleError
+from .batches import batches
 from .eigensolver.solve import bottom_eigenpairs
 from .factors.cost_matrix import local_factor
 from .factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
@@ -17,9 +18,6 @@ from .factors.modified_lle import modified_rows, principal_directions, spread
 from .graph.connectivity import Edges, disconnected_from_own_list
 from .graph.repair import apply_repair, plan_repair
 from .neighbors.knn import NeighborLists, exact_distances
-
-BATCH_BYTES = 16 * 2**20
-"""Coordinates of neighbours in memory at one time; does not affect results."""
 
 TOL = 1e-4
 MAX_BYTES = 2**31
@@ -64,17 +62,11 @@ def repaired_lists(lists: NeighborLists, n_points: int, reverse: int | None = No
     return apply_repair(lists.ids, distances, 0, added, repair.max_neighbors)[0].astype(np.int64)
 
 
-def batches(n_points: int, k: int, n_features: int) -> list[slice]:
-    """Ranges of points whose neighbourhoods of k points take at most BATCH_BYTES."""
-    step = max(1, BATCH_BYTES // (8 * k * (n_features + k)))
-    return [slice(first, min(first + step, n_points)) for first in range(0, n_points, step)]
-
-
 def lle_factor(points: Float64, ids: Ids, reg: float, rule: str) -> csr_array:
     """A = I - W (n, n) of LLE."""
     weights = np.concatenate([
         barycenter_weights(points[part], points[np.maximum(ids[part], 0)], ids[part] >= 0, reg, rule).weights
-        for part in batches(len(points), ids.shape[1], points.shape[1])
+        for part in batches(len(points), 8 * ids.shape[1] * (points.shape[1] + ids.shape[1]))
     ])  # fmt: skip
     return local_factor(ids, weights, 0, len(points))
 
@@ -117,7 +109,7 @@ def _laplacian(points: Float64, ids: Ids, n_components: int) -> Float64:
 def _neighborhoods(points: Float64, ids: Ids) -> Iterator[tuple[Ids, Ids]]:
     """Batches of points with equally many neighbours: (b,) points and (b, c) their neighbours."""
     for rows, near in groups_of_equal_size(ids):
-        for part in batches(len(rows), near.shape[1], points.shape[1]):
+        for part in batches(len(rows), 8 * near.shape[1] * (points.shape[1] + near.shape[1])):
             yield rows[part], near[part]
 
 

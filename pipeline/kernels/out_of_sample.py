@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .batches import batches
 from .factors.lle_weights import barycenter_weights
 from .neighbors.cells import Boxes
 from .neighbors.knn import TIE, NeighborLists
@@ -19,7 +20,6 @@ Bools = npt.NDArray[np.bool_]
 
 COINCIDENT = 1e-12
 """Relative to the size of the coordinates: closer points are equal up to rounding."""
-BATCH_BYTES = 16 * 2**20
 
 
 class Neighborhood(NamedTuple):
@@ -104,8 +104,7 @@ def place(
     k, width = lists.ids.shape[1], max(points.shape[1], training.embedding.shape[1])
     used = of_one_component(lists.ids, training.component[training.positions])
     coordinates, coincident = np.empty((len(points), training.embedding.shape[1])), np.empty(len(points), bool)
-    batch = max(1, BATCH_BYTES // (8 * k * (width + k)))
-    for rows in (slice(start, start + batch) for start in range(0, len(points), batch)):
+    for rows in batches(len(points), 8 * k * (width + k)):
         valid, at = used[rows], training.positions[rows]
         neighbors = training.points[at]
         weights = barycenter_weights(points[rows], neighbors, valid, reg, rule).weights

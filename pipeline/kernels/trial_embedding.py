@@ -12,23 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import LleError
-from .embed_in_memory import batches, embed_in_memory, repaired_lists
+from .batches import batches
+from .embed_in_memory import embed_in_memory, repaired_lists
 from .factors.choose_reg import (
     TRIAL_REGS,
-    LocalVariance,
     RegChoice,
     choose_by_trial,
-    choose_reg,
-    local_variance,
+    reg_of_lists,
     same_neighborhoods,
     sufficient_quality,
 )
 from .graph.connectivity import neighbor_graph, weak_components
-from .neighbors.knn import NeighborLists, brute_neighbors, kdtree_neighbors
+from .neighbors.knn import NeighborLists, exact_neighbors, kdtree_neighbors
 from .quality.trustworthiness import count_closer, neighbor_thresholds, trustworthiness
-
-TREE_FEATURES = 8
-"""Up to this number of features a k-d tree finds neighbours faster than a matrix product; does not affect results."""
 
 JUDGED_POINTS = 500
 """Points whose neighbours are compared: the standard error of the mean is then about 0.003."""
@@ -66,27 +62,16 @@ def reg_by_trial(points: Float64, local: RegChoice, k: int, n_components: int, r
     """
     if len(points) < max(MIN_POINTS, 4 * k, 4 * n_components):
         return local
-    inside, lists = _trial_lists(points, k)
+    every = np.arange(len(points))
+    inside, lists = largest_component(exact_neighbors(points, every, points, every, k))
     if len(inside) < max(MIN_POINTS, 4 * k, 4 * n_components):
         return local
     component = points[inside]
-    parts = [
-        local_variance(component[part], component[lists.ids[part]], lists.ids[part] >= 0, n_components)
-        for part in batches(len(inside), k, points.shape[1])
-    ]
-    variance = LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    sample = choose_reg(variance, n_components)
+    sample = reg_of_lists(component, np.arange(len(inside)), lists.ids, n_components)
     if not same_neighborhoods(local, sample):
         return local
     quality = trial_trustworthiness(component, lists, TRIAL_REGS, rule, n_components, sufficient_quality(local))
     return choose_by_trial(local, sample, quality, len(inside))
-
-
-def _trial_lists(points: Float64, k: int) -> tuple[npt.NDArray[np.int64], NeighborLists]:
-    """``largest_component`` of the k-nearest-neighbour graph of (n, d) points."""
-    exact = kdtree_neighbors if points.shape[1] <= TREE_FEATURES else brute_neighbors
-    every = np.arange(len(points))
-    return largest_component(exact(points, every, points, every, k))
 
 
 def largest_component(lists: NeighborLists) -> tuple[npt.NDArray[np.int64], NeighborLists]:
@@ -130,6 +115,6 @@ def _mean_trustworthiness(points: Float64, embedding: Float64, k: int) -> float:
     near = kdtree_neighbors(embedding[judged], judged, embedding, np.arange(len(points)), k).ids
     ranks = np.concatenate([
         count_closer(points[rows], rows, points, 0, neighbor_thresholds(points[rows], points[near[part]])) + 1
-        for part in batches(len(judged), k, points.shape[1]) for rows in (judged[part],)
+        for part in batches(len(judged), 8 * k * (points.shape[1] + k)) for rows in (judged[part],)
     ])  # fmt: skip
     return float(trustworthiness(ranks, len(points)).mean())

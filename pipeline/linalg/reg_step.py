@@ -9,7 +9,8 @@ from ..config.models import Config
 from ..engine import current_config, task_costs
 from ..engine.checkpoint import finished_blocks
 from ..engine.plan import Decides, Json, Layout, Report, Runs, Step
-from ..kernels.factors.choose_reg import SURFACE_REG, TRIAL_REGS, LocalVariance, choose_reg, local_variance
+from ..kernels.batches import BATCH_BYTES
+from ..kernels.factors.choose_reg import SURFACE_REG, TRIAL_REGS, reg_of_lists
 from ..kernels.neighbors.duplicates import row_hashes
 from ..kernels.trial_embedding import reg_by_trial, trial_points
 from ..storage import array_specs
@@ -22,7 +23,6 @@ METHODS = ("lle", "modified")
 """The methods whose weights need reg."""
 SAMPLE_POINTS = (50, 1000)
 SAMPLE_BYTES = 64 * 2**20
-BATCH_BYTES = 16 * 2**20
 TRIAL_POINT_BYTES = 16 * 2**10
 """For a point of the trial embedding in the eigensolver."""
 NOT_CHOSEN_YET = 0.0
@@ -89,13 +89,8 @@ def choose_from_sample(
     ids = store.gather(array_specs.NEIGHBOR_INDICES.name, rows)[order, :n_neighbors].astype(np.int64)
     needed = np.union1d(rows, ids[ids >= 0])
     points = store.gather(array_specs.POINTS.name, needed)
-    own_positions, neighbors = np.searchsorted(needed, rows[order]), np.searchsorted(needed, np.maximum(ids, needed[0]))
-    batch = max(1, BATCH_BYTES // (8 * ids.shape[1] * (points.shape[1] + ids.shape[1])))
-    parts = [
-        local_variance(points[own_positions[part]], points[neighbors[part]], ids[part] >= 0, n_components)
-        for part in (slice(first, first + batch) for first in range(0, len(own_positions), batch))
-    ]
-    chosen = choose_reg(LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True))), n_components)
+    positions = np.where(ids >= 0, np.searchsorted(needed, ids), -1)
+    chosen = reg_of_lists(points, np.searchsorted(needed, rows[order]), positions, n_components)
     if trial:
         rows, order = _rows_with_smallest_hashes(store, trial, blocks)
         points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)

@@ -19,6 +19,7 @@ from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step,
 from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
 from ..inputs import open_source
 from ..inputs.consistency import array_digest, require_same_rows
+from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.neighbors.knn import NeighborLists, exact_distances, select_nearest
 from ..kernels.neighbors.list_lengths import as_stored, counts_within, cut_lists, flat_counts
 from ..storage import array_specs
@@ -26,7 +27,6 @@ from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
-BATCH_BYTES = 16 * 2**20
 LONG = array_specs.SEARCHED_INDICES.name
 
 Ids = npt.NDArray[np.int64]
@@ -316,9 +316,7 @@ def _flat_counts(
     eta: float,
 ) -> Ids:  # fmt: skip
     counts = np.empty(len(ids), np.int64)
-    batch = max(1, BATCH_BYTES // (8 * ids.shape[1] * (2 * points.shape[1] + ids.shape[1])))
-    for first in range(0, len(ids), batch):
-        part = slice(first, first + batch)
+    for part in batches(len(ids), 8 * ids.shape[1] * (2 * points.shape[1] + ids.shape[1])):
         neighbors = points[np.searchsorted(rows, ids[part])].astype(np.float64)  # empty slots read the first row
         counts[part] = flat_counts(neighbors, n_listed[part], m, k_min, eta)
     return counts

@@ -14,8 +14,9 @@ from ..core.errors import NAMED_ROWS
 from ..engine import task_costs
 from ..engine.plan import Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..inputs import open_source
+from ..kernels.batches import BATCH_BYTES
 from ..kernels.neighbors.knn import NeighborLists
-from ..kernels.out_of_sample import BATCH_BYTES, Neighborhood, distance_ratio, of_equal_rank, place
+from ..kernels.out_of_sample import Neighborhood, distance_ratio, of_equal_rank, place
 from ..linalg.preprocess import Transform, unit_rows
 from ..search.among_stored import halo_rows, nearest_points
 from ..storage import array_specs

@@ -18,6 +18,7 @@ from ..core.errors import InputError
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes, factor_entries
 from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
+from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
 from ..kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
 from ..kernels.factors.modified_lle import modified_rows, principal_directions, spread
@@ -26,8 +27,6 @@ from ..linalg.reg_step import reg_for_weights
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-
-BATCH_BYTES = 16 * 2**20
 
 Ids = npt.NDArray[np.int64]
 
@@ -182,9 +181,8 @@ def neighborhoods(store: Store, block_index: int, start: int, stop: int, joined:
         ids = np.column_stack([ids, np.where(np.isin(own_ids, joined), own_ids, -1)])
     for members, member_ids in groups_of_equal_size(ids):
         count = member_ids.shape[1]
-        batch = max(1, BATCH_BYTES // (8 * max(count, 1) * (2 * points.shape[1] + 5 * count)))
-        for first in range(0, len(members), batch):
-            at, chosen = members[first : first + batch], member_ids[first : first + batch]
+        for part in batches(len(members), 8 * max(count, 1) * (2 * points.shape[1] + 5 * count)):
+            at, chosen = members[part], member_ids[part]
             coordinates: Any = points[np.searchsorted(rows, chosen)].astype(np.float64)
             yield Batch(at, chosen, coordinates, points[np.searchsorted(rows, own_ids[at])].astype(np.float64))
 

@@ -5,14 +5,13 @@ import numpy as np
 from ..config.models import Config
 from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
+from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..linalg.reg_step import reg_for_weights
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-
-BATCH_BYTES = 16 * 2**20
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -52,9 +51,7 @@ def solve_block(store: Store, block_index: int, reg: float, rule: str, blocks: B
     own_positions = np.searchsorted(rows, np.arange(start, stop))
     weights = np.empty(indices.shape, np.float64)
     squared_error, zero_trace = 0.0, 0
-    batch = max(1, BATCH_BYTES // (8 * indices.shape[1] * (points.shape[1] + indices.shape[1])))
-    for first in range(0, len(own_positions), batch):
-        part = slice(first, first + batch)
+    for part in batches(len(own_positions), 8 * indices.shape[1] * (points.shape[1] + indices.shape[1])):
         neighbors = np.searchsorted(rows, indices[part])  # empty slots get position 0; they are not valid
         solved = barycenter_weights(points[own_positions[part]], points[neighbors], indices[part] >= 0, reg, rule)
         weights[part] = solved.weights
@@ -76,9 +73,7 @@ def measure_block(store: Store, block_index: int, blocks: Blocks) -> Report:
     rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, indices)
     own_positions = np.searchsorted(rows, np.arange(start, stop))
     errors = np.empty(len(own_positions))
-    batch = max(1, BATCH_BYTES // (8 * indices.shape[1] * points.shape[1]))
-    for first in range(0, len(own_positions), batch):
-        part = slice(first, first + batch)
+    for part in batches(len(own_positions), 8 * indices.shape[1] * points.shape[1]):
         neighbors = np.searchsorted(rows, indices[part])  # empty slots get position 0; their weight is 0
         offsets = np.subtract(points[neighbors], points[own_positions[part], None, :], dtype=np.float64)
         residuals = (weights[part, None, :] @ offsets)[:, 0, :]  # residual, as the weights of a point sum to 1

@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.manifold._locally_linear import barycenter_weights
 
-from pipeline.kernels import out_of_sample
+from pipeline.kernels import batches
 from pipeline.kernels.neighbors.cells import bounding_boxes
 from pipeline.kernels.neighbors.knn import NO_POINT, NeighborLists, exact_neighbors
 from pipeline.kernels.out_of_sample import (
@@ -62,9 +62,9 @@ class TestReach:
 
 
 class TestPlace:
-    @pytest.mark.parametrize("batch_bytes", [out_of_sample.BATCH_BYTES, 2000])
+    @pytest.mark.parametrize("batch_bytes", [batches.BATCH_BYTES, 2000])
     def test_equals_scikit_learn(self, rng, monkeypatch, batch_bytes):
-        monkeypatch.setattr(out_of_sample, "BATCH_BYTES", batch_bytes)
+        monkeypatch.setattr(batches, "BATCH_BYTES", batch_bytes)
         points, embedding, new = rng.normal(size=(100, 4)), rng.normal(size=(100, 2)), rng.normal(size=(30, 4))
         lists = exact_neighbors(new, np.full(30, NO_POINT), points, np.arange(100), 6)
         training = Neighborhood(points, embedding, np.zeros(100, int), lists.ids)

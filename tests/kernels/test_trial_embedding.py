@@ -7,9 +7,10 @@ from sklearn.manifold import LocallyLinearEmbedding, trustworthiness
 from pipeline.kernels import trial_embedding
 from pipeline.kernels.factors import choose_reg
 from pipeline.kernels.factors.choose_reg import SURFACE_REG, TRIAL_REGS, RegChoice
+from pipeline.kernels.neighbors.knn import exact_neighbors
 from pipeline.kernels.trial_embedding import (
     TRIAL_POINTS,
-    _trial_lists,
+    largest_component,
     reg_by_trial,
     trial_points,
     trial_trustworthiness,
@@ -21,13 +22,18 @@ K, M = 12, 2
 LOCAL = RegChoice(SURFACE_REG, 0.0, 0.0, "local")
 
 
+def neighbor_lists(points):
+    every = np.arange(len(points))
+    return exact_neighbors(points, every, points, every, K)
+
+
 @pytest.mark.parametrize("reg", [1e-3, 1e-1])
 def test_trustworthiness_equals_that_of_scikit_learn(reg):
     points = swiss_roll(450, np.random.default_rng(1))
     embedding = LocallyLinearEmbedding(
         n_neighbors=K, n_components=M, reg=reg, eigen_solver="dense", random_state=0
     ).fit_transform(points)
-    inside, lists = _trial_lists(points, K)
+    inside, lists = largest_component(neighbor_lists(points))
     assert len(inside) == 450
     [value] = trial_trustworthiness(points, lists, [reg], "trace", M)
     assert value == pytest.approx(trustworthiness(points, embedding, n_neighbors=K), abs=1e-4)
@@ -49,7 +55,7 @@ def test_clusters_with_noise_get_a_larger_value(seed):
 def test_largest_component_is_embedded():
     rng = np.random.default_rng(6)
     points = np.vstack([swiss_roll(150, rng) + 500, swiss_roll(600, rng)])
-    inside, lists = _trial_lists(points, K)
+    inside, lists = largest_component(neighbor_lists(points))
     np.testing.assert_array_equal(inside, np.arange(150, 750))
     assert lists.ids.min() >= 0
     assert lists.ids.max() < 600

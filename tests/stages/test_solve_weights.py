@@ -5,8 +5,8 @@ import pytest
 from sklearn.manifold._locally_linear import barycenter_weights
 
 from pipeline.engine import checkpoint
+from pipeline.kernels import batches
 from pipeline.kernels.factors.lle_weights import barycenter_weights as kernel_weights
-from pipeline.stages import solve_weights
 from tests.support.oracle import exact_neighbors, point_weights
 from tests.support.points import swiss_roll
 
@@ -121,7 +121,7 @@ def test_rule_of_the_config_is_used(solve):
 
 
 def test_batches_change_nothing(solve, monkeypatch, tmp_path, run_stages, make_config):
-    monkeypatch.setattr(solve_weights, "BATCH_BYTES", 8 * K * (3 + K) * 7)  # seven points at a time
+    monkeypatch.setattr(batches, "BATCH_BYTES", 8 * K * (3 + K) * 7)  # seven points at a time
     config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(67)), 128,
                          neighbors={"n_neighbors": K, "reverse": 0})  # fmt: skip
     weights = run_stages(config, "solve_weights").store.read_all("weights")

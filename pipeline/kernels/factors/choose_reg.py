@@ -12,10 +12,13 @@ as the ridge. This module measures that variance and the noise, and chooses a va
 (``trial_embedding``) can replace it by another of TRIAL_REGS.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from ..batches import batches
 
 SURFACE_REG, BLURRED_REG, NOISY_REG = 1e-3, 3e-2, 1e-1
 """`reg` for flat neighbourhoods, for neighbourhoods of more dimensions than the embedding, and for mostly noise.
@@ -148,6 +151,27 @@ def choose_reg(variance: LocalVariance, n_components: int) -> RegChoice:
     reason = f"noise is {noise:.2f} of the local variance, and {outside:.2f} of it lies outside {n_components} "
     reason += f"dimension{'s' * (n_components > 1)} ({int(known.sum()):,} points sampled)"
     return RegChoice(reg, noise, outside, reason)
+
+
+def reg_of_lists(
+    points: npt.NDArray[np.floating], queries: npt.NDArray[np.int64], ids: npt.NDArray[np.int64], n_components: int
+) -> RegChoice:
+    """`choose_reg` for the points (q,) at positions `queries` of (n, d) points, and the positions `ids` (q, K) of
+    their neighbours, -1 in empty slots; computed in batches."""
+    parts = batches(len(ids), 8 * ids.shape[1] * (points.shape[1] + ids.shape[1]))
+    neighbors = np.maximum(ids, 0)
+    return choose_reg(
+        joined(
+            local_variance(points[queries[part]], points[neighbors[part]], ids[part] >= 0, n_components)
+            for part in parts
+        ),
+        n_components,
+    )
+
+
+def joined(parts: Iterable[LocalVariance]) -> LocalVariance:
+    """The variances of several batches of points as one."""
+    return LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def same_neighborhoods(local: RegChoice, sample: RegChoice) -> bool:
