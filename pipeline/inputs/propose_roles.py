@@ -63,9 +63,9 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     special = {column.name for column in (chosen_id, label) if column is not None}
     left_out = {name: why for name, why in suspects.items() if name not in special}
     left_out |= {
-        column.name: f"{column.missing} of {len(numbers)} rows looked at have no value"
+        column.name: why
         for column in columns
-        if not column.is_text and column.name not in special and 2 * column.missing > len(numbers)
+        if not column.is_text and column.name not in special and (why := _without_measurements(column, len(numbers)))
     }
     features = tuple(name for name in source.roles.features if name not in special and name not in left_out)
     positions = [position for position, name in enumerate(source.roles.features) if name in features]
@@ -83,6 +83,13 @@ def _numeric(name: str, values: AnyArray, look: str) -> Column:
     return Column(
         name, False, distinct, len(values) - len(present), " id" in look, is_integral and is_category and not look
     )
+
+
+def _without_measurements(column: Column, n_rows: int) -> str:
+    """Why a numeric column is no feature, although it is no id and no time; empty if it can be one."""
+    if 2 * column.missing > n_rows:
+        return f"{column.missing} of {n_rows} rows looked at have no value"
+    return f"the same value in all {n_rows} rows looked at" if column.distinct == 1 else ""
 
 
 def _without_wrong_ids(source: Source, columns: Sequence[Column]) -> list[Column]:

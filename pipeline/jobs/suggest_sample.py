@@ -77,7 +77,7 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
             f"needed. Raise --sample, or choose the parameters by hand"
         )
     scale, pca = config.preprocess.scale, config.preprocess.pca
-    fitted = None if scale == "none" and pca is None else fit_sample(rows, scale, pca)
+    fitted = None if scale == "none" and pca is None else fit_sample(rows, scale, pca, source.feature_names)
     transform = _preparing(fitted, config.neighbors.metric == "cosine")
     points = transform(rows)
     n_queries = min(len(points), max(MIN_POINTS, NEIGHBOR_BYTES // (points.itemsize * points.shape[1] * k)))

@@ -1,5 +1,6 @@
 """Scaling (dask-ml) and principal components (Dask) over the stored blocks; the input is never in memory as a whole."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..clusters.serial import use_synchronous_dask
-from ..core.errors import InputError, first_rows
+from ..core.errors import NAMED_ROWS, InputError
 from ..engine import task_costs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -99,12 +100,15 @@ def principal_components(
     return _components(da.concatenate(chunks), n_components)
 
 
-def fit_transform(X: Any, scale: str, pca: int | None) -> Transform:
-    """Fit the scaler and the components. Raises InputError for constant columns or too few rows for the components."""
+def fit_transform(X: Any, scale: str, pca: int | None, names: Sequence[str] | None = None) -> Transform:
+    """Fit the scaler and the components; `names` are those of the columns, for messages.
+
+    Raises InputError for constant columns or too few rows for the components.
+    """
     d = X.shape[1]
     mean, spread = np.zeros(d), np.ones(d)
     if scale == "standard":
-        mean, spread = _standard(X)
+        mean, spread = _standard(X, names)
     if pca is None:
         return Transform(mean, spread)
     if pca > min(X.shape):
@@ -116,23 +120,27 @@ def fit_transform(X: Any, scale: str, pca: int | None) -> Transform:
     return Transform(mean, spread, center, components)
 
 
-def fit_sample(rows: npt.NDArray[np.floating], scale: str, pca: int | None) -> Transform:
+def fit_sample(
+    rows: npt.NDArray[np.floating], scale: str, pca: int | None, names: Sequence[str] | None = None
+) -> Transform:
     """As ``fit_transform``, for rows in memory."""
     da = _dask_array()
-    return fit_transform(da.from_array(rows.astype(np.float64), chunks=rows.shape), scale, pca)
+    return fit_transform(da.from_array(rows.astype(np.float64), chunks=rows.shape), scale, pca, names)
 
 
-def _standard(X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _standard(X: Any, names: Sequence[str] | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     from dask_ml.preprocessing import StandardScaler  # noqa: PLC0415 (slow to import, rarely needed)
 
     scaler = StandardScaler().fit(X)
     mean, spread = np.asarray(scaler.mean_), np.sqrt(np.asarray(scaler.var_))
     constant = np.flatnonzero(spread <= TINY_RELATIVE_SPREAD * np.abs(mean))
     if len(constant):
-        numbers = first_rows(constant.tolist())
+        numbers = [number if names is None else repr(names[number]) for number in constant.tolist()]
+        listed = ", ".join(map(str, numbers[:NAMED_ROWS])) + (", ..." if len(numbers) > NAMED_ROWS else "")
         raise InputError(
             f"preprocess.scale: standard divides by the standard deviation, but {len(constant)} of {len(mean)} columns "
-            f"are constant (numbers {numbers}). Leave them out with input.columns, or use scale: none"
+            f"hold one value only ({'numbered from 0: ' if names is None else ''}{listed}). Leave them out with "
+            f"input.columns, or use scale: none"
         )
     return rounded_scaling(mean, spread)
 

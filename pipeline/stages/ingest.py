@@ -3,6 +3,7 @@
 No task holds more than one block of the input. Merging duplicates holds a hash of 16 bytes for each row.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -134,7 +135,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         layout = layout if compared["kept"] else replace(layout, earlier=None)
     if layout.earlier is None and (scale != "none" or pca is not None):
         counts = [report["rows"] - report["invalid"] for report in reports]
-        yield fit_step(scale, pca, counts, layout)
+        yield fit_step(scale, pca, counts, layout, opened.feature_names)
     return layout
 
 
@@ -160,12 +161,13 @@ def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str
     )
 
 
-def fit_step(scale: str, pca: int | None, counts: list[int], layout: Layout) -> Step:
+def fit_step(scale: str, pca: int | None, counts: list[int], layout: Layout, names: Sequence[str] | None) -> Step:
     n, block_size, d = layout.n_input, layout.block_points, layout.n_features_input
     parameters = {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, "blocks": Blocks(n, block_size)}
     n_bytes = fit_bytes(block_size=block_size, d=d, tall=0 if pca is None else tall_block(block_size, d, n))
+    runs = Runs(n_bytes, place=DRIVER, resources={"names": names})
     writes = Writes(bundles=("_work/transform.npz",), bundle_bytes=disk_costs.transform(d=d))
-    return Step("ingest", "fit", fit_preprocess, 1, Decides(parameters, version=2), Runs(n_bytes, place=DRIVER), writes)
+    return Step("ingest", "fit", fit_preprocess, 1, Decides(parameters, version=2), runs, writes)
 
 
 def labels_step(kind: str, source: Json, blocks: Blocks, width: int, bytes_beside: int, cure: str = Runs.cure) -> Step:
@@ -243,11 +245,12 @@ def merge_rows(store: Store, block_index: int, invalid: str) -> Report:
 
 
 def fit_preprocess(
-    store: Store, block_index: int, scale: str, pca: int | None, n_valid: list[int], n_features: int, blocks: Blocks
-) -> Report:
+    store: Store, block_index: int, scale: str, pca: int | None, n_valid: list[int], n_features: int, blocks: Blocks,
+    names: Sequence[str] | None,
+) -> Report:  # fmt: skip
     """Fit the scaler and the principal components on the running cluster."""
     X = valid_array(store, n_valid, blocks, n_features)
-    transform = fit_transform(X, scale, pca)
+    transform = fit_transform(X, scale, pca, names)
     arrays: dict[str, Any] = {"mean": transform.mean, "scale": transform.scale}
     if transform.components is not None and transform.center is not None:
         arrays |= {"center": transform.center, "components": transform.components}

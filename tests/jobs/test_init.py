@@ -67,6 +67,11 @@ class TestTables:
         config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data))
         assert (config.preprocess.invalid, config.input.columns) == ("drop", ("a", "b", "c"))
 
+    def test_columns_with_one_value_are_left_out(self, tmp_path, suffix):
+        data = write_table(tmp_path / f"rows.{suffix}", frame(unit=1.0, version=7))
+        assert config_of(tmp_path, data).input.columns == ("a", "b", "c")
+        assert "left out: unit (the same value in all" in (tmp_path / "job.yaml").read_text()
+
     def test_names_that_yaml_reads_as_something_else_are_quoted(self, tmp_path, suffix):
         names = ["yes", "1e3", "two\nlines", "a: b # c", "[x]", "ünï", "a, b"]
         data = pd.DataFrame(RNG.normal(size=(N, len(names))), columns=names).assign(record=np.arange(N))

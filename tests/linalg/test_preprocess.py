@@ -71,10 +71,12 @@ class TestFit:
     def test_constant_columns_are_named(self, rng, value):
         X = rng.normal(size=(40, 5))
         X[:, [1, 3]] = value
-        with pytest.raises(InputError, match=r"2 of 5 columns are constant \(numbers 1, 3,") as caught:
+        with pytest.raises(InputError, match=r"2 of 5 columns hold one value only \(numbered from 0: 1, 3\)") as caught:
             fit_transform(da.from_array(X, chunks=(13, 5)), "standard", None)
         for cure in ("input.columns", "scale: none"):
             assert cure in str(caught.value)
+        with pytest.raises(InputError, match=r"2 of 5 columns hold one value only \('b', 'd'\)"):
+            fit_transform(da.from_array(X, chunks=(13, 5)), "standard", None, list("abcde"))
 
     def test_constant_columns_are_accepted_without_scaling(self, rng):
         X = rng.normal(size=(40, 5))

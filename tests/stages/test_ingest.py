@@ -181,7 +181,7 @@ class TestPreprocessing:
 
     def test_constant_columns_cannot_be_scaled(self, take_in, points, block_points):
         points[:, 1] = 0.1
-        with pytest.raises(InputError, match=r"1 of 3 columns are constant \(numbers 1,"):
+        with pytest.raises(InputError, match=r"1 of 3 columns hold one value only \(numbered from 0: 1\)"):
             take_in(points, block_points, preprocess={"scale": "standard"})
 
     def test_a_block_without_valid_rows(self, take_in, points, block_points):
