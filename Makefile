@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 SERVERS ?= .servers
 BIN = $(VENV)/bin
-# Tests start hundreds of processes, each of which would compile the package anew. Threads of BLAS that have nothing to do
-# spin for a while, which small calls of several test processes on two cores cannot spare.
+# Tests start hundreds of processes, and each would compile the package again without the files of compiled code. Idle
+# threads of BLAS use a core while they wait, so they wait only briefly here: several test processes share two cores.
 unexport PYTHONDONTWRITEBYTECODE
 test test-all: export OPENBLAS_THREAD_TIMEOUT = 4
 test test-all: export KMP_BLOCKTIME = 0
@@ -14,20 +14,20 @@ test test-all: export KMP_BLOCKTIME = 0
 
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-# What running needs, and no more.
+# Only what `lle` needs to run.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) --editable .
 	@touch $@
 
-# What tests and checks need besides. The stamp of the tests follows that of the program.
+# What tests and checks need in addition. It is installed again whenever the program is.
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(INSTALL) --editable '.[test]'
 	@# Only its schemas of the Dask operator are used, so its own dependencies are left out.
 	$(INSTALL) --no-deps dask-kubernetes
 	@touch $@
 
-# What the documentation needs besides.
+# What the documentation needs in addition.
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(INSTALL) --editable '.[docs]'
 	@touch $@
@@ -49,11 +49,11 @@ docs: $(VENV)/.installed-docs
 
 servers: $(SERVERS)/.installed
 
-# The emulator of Azure's blob storage, which tests use where it is; needs npm.
+# The emulator of Azure's blob storage; tests that need it are skipped without it. Needs npm.
 azurite:
 	npm install --no-fund --no-audit --prefix $(SERVERS) azurite@3.35.0
 
-# tests/conftest.py says how the tests are arranged.
+# tests/conftest.py describes how the tests are arranged.
 test: $(VENV)/.installed-test
 	$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not manual"
 
@@ -69,7 +69,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-# Prints seconds and bytes beside those of scikit-learn; minutes.
+# Prints seconds and bytes of the program and of scikit-learn; takes minutes.
 benchmark: $(VENV)/.installed-test
 	$(BIN)/python -m tests.benchmarks.against_sklearn
 

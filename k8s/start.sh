@@ -1,10 +1,10 @@
 #!/bin/sh
-# The root file system is read-only and numba wants a cache it can write to: give it a copy of the one in the image.
+# The root file system is read-only and numba needs a cache it can write to: copy the image's cache.
 set -eu
 baked=${LLE_BAKED_CACHE:-/opt/numba-cache}
 if [ -d "$baked" ] && [ ! -d "$NUMBA_CACHE_DIR" ]; then
     mkdir -p "$(dirname "$NUMBA_CACHE_DIR")"
-    rm -rf "$NUMBA_CACHE_DIR.copy" # of a start that was killed; a second copy would go inside it
+    rm -rf "$NUMBA_CACHE_DIR.copy" # left by a start that was killed; cp would copy into it
     cp -R -p "$baked" "$NUMBA_CACHE_DIR.copy"
     chmod -R u+w "$NUMBA_CACHE_DIR.copy"
     mv "$NUMBA_CACHE_DIR.copy" "$NUMBA_CACHE_DIR"
