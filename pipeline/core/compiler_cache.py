@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -18,6 +19,14 @@ def ensure_compiler_cache() -> None:
     folder = tempfile.mkdtemp(prefix="lle-numba-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["NUMBA_CACHE_DIR"] = folder
+
+
+def is_compiled(function: str) -> bool:
+    """Whether the cache of this machine holds a function, named `module.function` without its package."""
+    package, version = Path(__file__).parents[1], f"py{sys.version_info.major}{sys.version_info.minor}"
+    place = os.environ.get("NUMBA_CACHE_DIR")
+    folders = [Path(place)] if place else [package, _user_cache() / "numba"]
+    return any(version in file.name for folder in folders for file in folder.rglob(f"{function}.*.nbi"))
 
 
 def _user_cache() -> Path:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..clusters.limits import expected_workers
 from ..config.models import Config
+from ..core.compiler_cache import is_compiled
 from ..core.threads import limited_threads
 from ..engine.plan import Layout, n_cells, neighbor_method, walk
 from ..kernels.eigensolver.davidson import block_width
@@ -40,11 +41,18 @@ WORKER_STEP_SECONDS = 0.1
 LONG_SECONDS = 5.0
 """A run that is expected to end sooner neither measures the machine nor logs its expected seconds."""
 
+COMPILE_SECONDS = 25.0
+"""Processor seconds that the search of pynndescent takes to compile, once on a machine."""
+
 TYPICAL_PRODUCTS = 600
 """Products of M that the method polynomial takes to converge on data of many dimensions."""
 
 SURFACE_FEATURES = 3
 """Data of up to this number of features count as surfaces: the factorization has little fill-in, and M few entries."""
+
+
+HERE = ("serial", "local")
+"""Kinds of clusters whose workers use this machine's cache of compiled functions."""
 
 
 class Work(NamedTuple):
@@ -97,7 +105,10 @@ def expected_seconds(
         overhead = WORKER_STEP_SECONDS * n_steps[stage] if width > 1 else 0.0
         stages[stage] = round((work.serial + parallel) / speed + overhead, 3)
     total = round(sum(stages.values()), 3)
-    return {"seconds": total, "stages": stages, "workers": width, "says": _described(total, stages, width)}
+    says = _described(total, stages, width)
+    if "find_neighbors" in stages and _compiles_search(sizes):
+        says += f"; {shown(COMPILE_SECONDS / speed)} s of it compile the search, once on this machine"
+    return {"seconds": total, "stages": stages, "workers": width, "says": says}
 
 
 def announced_seconds(config: Config, first_layout: Layout) -> str:
@@ -155,7 +166,19 @@ def find_neighbors(s: Sizes) -> Work:
     if method == "brute":
         return Work(0.0, all_pairs)
     groups_each = N_GROUPS_EACH if s.n > 1.5 * first_target(s.layout, s.k) else 1
-    return Work(0.0, s.n * (2e-5 + 5e-8 * s.d) * groups_each)
+    return Work(COMPILE_SECONDS if _compiles_search(s) else 0.0, s.n * (2e-5 + 5e-8 * s.d) * groups_each)
+
+
+def _compiles_search(s: Sizes) -> bool:
+    """Whether the run is the first on this machine that searches with pynndescent."""
+    method = neighbor_method(s.config.neighbors.method, s.n, s.d)
+    needed = s.config.neighbors.precomputed is None and method == "pynndescent"
+    return needed and s.config.execution.cluster.kind in HERE and not _search_is_compiled()
+
+
+@cache
+def _search_is_compiled() -> bool:
+    return is_compiled("nn_descent_cache.cached_search")
 
 
 def mend_graph(s: Sizes) -> Work:

@@ -52,6 +52,17 @@ def test_trees_in_many_dimensions_take_a_multiple_of_all_pairs(d):
     assert brute["find_neighbors"] < tree["find_neighbors"] < 50 * brute["find_neighbors"]
 
 
+def test_search_that_is_not_yet_compiled_takes_longer(monkeypatch):
+    seconds = {}
+    for compiled in (True, False):
+        monkeypatch.setattr(expected_time, "_search_is_compiled", lambda compiled=compiled: compiled)
+        for method in ("pynndescent", "kdtree"):
+            stages = expected(neighbors={"n_neighbors": 8, "method": method})["stages"]
+            seconds[method, compiled] = stages["find_neighbors"]
+    assert seconds["pynndescent", False] == pytest.approx(seconds["pynndescent", True] + expected_time.COMPILE_SECONDS)
+    assert seconds["kdtree", False] == seconds["kdtree", True]
+
+
 def test_workers_share_blocks_only():
     one, four, one_block = expected(), expected(workers=4), expected(workers=4, block=50_000)
     assert four["stages"]["find_neighbors"] < one["stages"]["find_neighbors"]
