@@ -62,8 +62,8 @@ WithColumns = Annotated[
 WATCH_SECONDS = 2.0
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"lle {metadata.version('lle-pipeline')}")
         raise typer.Exit
 

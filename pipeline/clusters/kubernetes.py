@@ -45,10 +45,10 @@ def kubernetes_cluster(cluster: KubernetesCluster) -> Iterator[Client]:
     pods = Pods(*(api.pod_template(f"{cluster.templates}-{part}") for part in ("scheduler", "worker", "memory")))
     size = Size(cluster.workers, _bytes(cluster.memory), _bytes(cluster.high_memory), cluster.idle_timeout)
     deadline = time.monotonic() + cluster.start_timeout
-    wanted = dask_cluster(name, pods, size, _job())
+    desired = dask_cluster(name, pods, size, _job())
     try:
-        uid = _create_or_adopt(api, CLUSTERS, wanted, deadline)
-        owner = {"apiVersion": wanted["apiVersion"], "kind": "DaskCluster", "name": name, "uid": uid}
+        uid = _create_or_adopt(api, CLUSTERS, desired, deadline)
+        owner = {"apiVersion": desired["apiVersion"], "kind": "DaskCluster", "name": name, "uid": uid}
         _create_or_adopt(api, GROUPS, memory_group(name, pods, size, owner), deadline)
         where = f"DaskCluster {name} in namespace {api.namespace}"
         with _explained(api, name):
@@ -59,7 +59,7 @@ def kubernetes_cluster(cluster: KubernetesCluster) -> Iterator[Client]:
                 with _watched(api, name, uid, client):
                     yield client
     finally:
-        _delete(api, wanted)
+        _delete(api, desired)
 
 
 def _name(cluster: KubernetesCluster) -> str:
@@ -79,18 +79,19 @@ def _job() -> Json | None:
     return {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid} if name and uid else None
 
 
-def _create_or_adopt(api: KubernetesApi, plural: str, wanted: Json, deadline: float) -> str:
+def _create_or_adopt(api: KubernetesApi, plural: str, desired: Json, deadline: float) -> str:
     """Ensure that one resource of this name and spec exists; returns its uid."""
-    name = wanted["metadata"]["name"]
+    name = desired["metadata"]["name"]
     while True:
-        existing = api.get(plural, name) or api.create(plural, wanted)
-        if existing is not None and (refusal := conflict(existing, wanted)):
+        existing = api.get(plural, name) or api.create(plural, desired)
+        if existing is not None and (refusal := conflict(existing, desired)):
             raise refusal
-        if existing is not None and same_spec(existing, wanted) and not _is_being_deleted(existing):
+        if existing is not None and same_spec(existing, desired) and not _is_being_deleted(existing):
             return str(existing["metadata"]["uid"])
         if existing is not None and not _is_being_deleted(existing):
             api.delete(plural, name, existing["metadata"]["uid"])
-        _pause(deadline, f"{wanted['kind']} {name}: an older one is still being deleted; is the Dask operator running?")
+        kind = desired["kind"]
+        _pause(deadline, f"{kind} {name}: an older one is still being deleted; is the Dask operator running?")
 
 
 def _is_being_deleted(resource: Json) -> bool:
@@ -189,16 +190,16 @@ def _unhealthy(pod: Json) -> str:
     return "" if status.get("phase") in {"Running", "Succeeded"} else f"{name}: {status.get('phase', 'unknown')}"
 
 
-def _delete(api: KubernetesApi, wanted: Json) -> None:
+def _delete(api: KubernetesApi, desired: Json) -> None:
     """Delete the cluster if it is this run's, and wait until it is gone, ignoring signals.
 
     A failure is a warning: the results are stored, and the operator deletes an idle cluster.
     """
-    name = wanted["metadata"]["name"]
+    name = desired["metadata"]["name"]
     with _signals_ignored():
         try:
             existing = api.get(CLUSTERS, name)
-            if existing is None or conflict(existing, wanted):
+            if existing is None or conflict(existing, desired):
                 return
             uid = str(existing["metadata"]["uid"])
             api.delete(CLUSTERS, name, uid)
@@ -206,7 +207,7 @@ def _delete(api: KubernetesApi, wanted: Json) -> None:
             while (existing := api.get(CLUSTERS, name)) is not None and existing["metadata"]["uid"] == uid:
                 _pause(deadline, f"DaskCluster {name} still exists {GONE_SECONDS} s after its deletion was requested")
         except LleError as error:
-            seconds = wanted["spec"]["idleTimeout"]
+            seconds = desired["spec"]["idleTimeout"]
             print(
                 f"lle: warning: {error}. The operator deletes it after {seconds} s without tasks; by hand: kubectl "
                 f"delete daskcluster -n {api.namespace} {name}",

@@ -76,30 +76,30 @@ def memory_group(name: str, pods: Pods, size: Size, owner: Json | None) -> Json:
     return _resource("DaskWorkerGroup", f"{name}-memory", spec, owner, {"dask.org/cluster-name": name})
 
 
-def same_spec(resource: Json, wanted: Json) -> bool:
-    """Whether a resource on the server has the same templates, numbers and owners as the wanted one.
+def same_spec(resource: Json, desired: Json) -> bool:
+    """Whether a resource on the server has the same templates, numbers and owners as the desired one.
 
     A resource owned by another Job would be deleted with that Job.
     """
-    existing, expected = resource["metadata"], wanted["metadata"]
+    existing, expected = resource["metadata"], desired["metadata"]
     same_hash = (existing.get("annotations") or {}).get(SPEC_HASH) == expected["annotations"][SPEC_HASH]
     return bool(same_hash and _owners(expected) <= _owners(existing))
 
 
-def conflict(existing: Json, wanted: Json) -> LleError | None:
+def conflict(existing: Json, desired: Json) -> LleError | None:
     """The error if this run may not use or delete a resource on the server, else None.
 
     A Job of the same name with another uid no longer exists, so its cluster may be replaced.
     """
     metadata = existing["metadata"]
-    label = f"{wanted['kind']} {metadata['name']}"
+    label = f"{desired['kind']} {metadata['name']}"
     labels = metadata.get("labels") or {}
     if any(labels.get(key) != value for key, value in MANAGED.items()):
         return ConfigError(
             f"{label}: it exists, but this program did not create it (labels {labels or 'none'}); it is not changed. "
             f"Choose another execution.cluster.name, or delete it"
         )
-    owner, own_job = _job_of(metadata), _job_of(wanted["metadata"])
+    owner, own_job = _job_of(metadata), _job_of(desired["metadata"])
     if owner != own_job:
         return LleError(
             f"{label}: it exists and belongs to {owner or 'a run outside a Job'}, but this run belongs "

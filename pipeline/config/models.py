@@ -16,7 +16,7 @@ from .clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls,
 from .fields import Float, Int, Model, Size, parse_size
 from .inputs import Input
 from .messages import describe
-from .neighbors import Neighbors, bounds_of_lists, check_lists, least_neighbors
+from .neighbors import Neighbors, bounds_of_lists, check_lists, min_neighbors
 from .sweep import Sweep, apply_value
 from .yaml_io import parse_value, read_mapping, to_yaml
 
@@ -171,9 +171,9 @@ class Config(Model):
         return bounds_of_lists(n, self.method, self.eigensolver.n_components)
 
     @property
-    def least_neighbors(self) -> int:
+    def min_neighbors(self) -> int:
         """The fewest neighbours of a point that the method needs."""
-        return least_neighbors(self.method, self.eigensolver.n_components)
+        return min_neighbors(self.method, self.eigensolver.n_components)
 
     @model_validator(mode="after")
     def _lists_fit(self) -> "Config":
@@ -210,11 +210,11 @@ class Config(Model):
     def _fits_together(self) -> "Config":
         m, pca = self.eigensolver.n_components, self.preprocess.pca
         k = self.k_bounds[1] if self.varies else self.neighbors.n_neighbors
-        least = self.least_neighbors
-        if m < k < least:
+        smallest = self.min_neighbors
+        if m < k < smallest:
             raise ValueError(
                 f"method is {self.method}, eigensolver.n_components {m} and neighbors.n_neighbors {k}: {self.method} "
-                f"needs at least {least} neighbours for {m} coordinates; raise n_neighbors or lower n_components"
+                f"needs at least {smallest} neighbours for {m} coordinates; raise n_neighbors or lower n_components"
             )
         if self.method != "lle" and self.eigensolver.method == "factored":
             raise ValueError(

@@ -86,17 +86,17 @@ class Neighbors(Model):
         return self
 
 
-def least_neighbors(method: str, n_components: int) -> int:
+def min_neighbors(method: str, n_components: int) -> int:
     """The fewest neighbours of a point that a method needs.
 
-    >>> least_neighbors("lle", 2), least_neighbors("ltsa", 2), least_neighbors("hessian", 2)
+    >>> min_neighbors("lle", 2), min_neighbors("ltsa", 2), min_neighbors("hessian", 2)
     (1, 4, 6)
     """
     m = n_components
     return {"hessian": m * (m + 3) // 2 + 1, "ltsa": m + 2, "modified": 2}.get(method, 1)
 
 
-def reverse_neighbors(reverse: int | str, method: str, n_components: int, fewest: int) -> int | None:
+def reverse_neighbors(reverse: int | str, method: str, n_components: int, smallest: int) -> int | None:
     """Reverse neighbours of each point for `neighbors.reverse`; None: only for members of small closed classes.
 
     A method is sensitive to closed classes if a point can have a single row of F. Such a point outside all closed
@@ -107,15 +107,15 @@ def reverse_neighbors(reverse: int | str, method: str, n_components: int, fewest
         reverse: the value in the config, auto or a number.
         method: the method.
         n_components: coordinates m.
-        fewest: fewest neighbours of a point.
+        smallest: fewest neighbours of a point.
 
     >>> reverse_neighbors("auto", "lle", 2, 12), reverse_neighbors("auto", "ltsa", 2, 12)
     (None, 0)
     """
     if reverse != "auto":
         return int(reverse)
-    single = {"lle": True, "hessian": n_components == 1, "ltsa": fewest == n_components + 2,
-              "modified": fewest <= n_components + 1}  # fmt: skip
+    single = {"lle": True, "hessian": n_components == 1, "ltsa": smallest == n_components + 2,
+              "modified": smallest <= n_components + 1}  # fmt: skip
     return None if single.get(method, False) else 0
 
 
@@ -123,21 +123,21 @@ def bounds_of_lists(neighbors: Neighbors, method: str, n_components: int) -> tup
     """k_min and k_max of lists of varying length, with auto resolved."""
     n = neighbors
     flat = n_components + (1 if n.eta is None else 2)  # n_components + 1 points are always flat
-    least = 1 if method == "pca" else max(flat, least_neighbors(method, n_components))
-    return least if n.k_min == "auto" else n.k_min, 2 * n.n_neighbors if n.k_max == "auto" else n.k_max
+    smallest = 1 if method == "pca" else max(flat, min_neighbors(method, n_components))
+    return smallest if n.k_min == "auto" else n.k_min, 2 * n.n_neighbors if n.k_max == "auto" else n.k_max
 
 
 def check_lists(neighbors: Neighbors, method: str, n_components: int) -> None:
     """Raises ValueError if the bounds of lists of varying length contradict each other or the method."""
     k_min, k_max = bounds_of_lists(neighbors, method, n_components)
-    least = least_neighbors(method, n_components)
+    smallest = min_neighbors(method, n_components)
     if k_min > k_max:
         raise ValueError(
             f"neighbors.k_min is {k_min} and neighbors.k_max is {k_max}; raise k_max or lower k_min (auto: "
             f"n_components + 1, or what the method needs, and twice n_neighbors)"
         )
-    if k_min < least:
+    if k_min < smallest:
         raise ValueError(
-            f"neighbors.k_min is {k_min}, but method {method} needs at least {least} neighbours of every point for "
+            f"neighbors.k_min is {k_min}, but method {method} needs at least {smallest} neighbours of every point for "
             f"{n_components} coordinates; raise k_min"
         )

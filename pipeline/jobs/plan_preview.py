@@ -119,31 +119,31 @@ class Forecast:
 
     def summary(self) -> dict[str, Any]:
         """The version to build on, whether nothing would be computed, and a text about both."""
-        says = ""
+        note = ""
         if self.unchanged:
-            says = f"nothing has changed: version {self._built_on} stays published"
+            note = f"nothing has changed: version {self._built_on} stays published"
         elif self._built_on:
-            says = f"kept: what version {self._built_on} holds"
+            note = f"kept: what version {self._built_on} holds"
             if self._unread:
-                says += (
+                note += (
                     f"; {self._unread} blocks of the input have other files or dates and are read: if their bytes are "
                     f"the same, later steps are kept too"
                 )
             if self._unread_files:
-                says += (
+                note += (
                     "; the file of neighbors.k_per_point or neighbors.precomputed has another date or path, or rows "
                     "before it are read again: it is read, and if its content is the same, later steps are kept too"
                 )
             if self._appended:
-                says += "; if the input begins with the same rows, " + (
+                note += "; if the input begins with the same rows, " + (
                     "cells and order are kept: brute force searches all points, and the steps after the neighbour "
                     "lists are computed again"
                     if any((step.stage, step.name) == ("find_neighbors", "search") for step in self.steps)
                     else "cells, order and neighbour lists are kept: only new points are searched, and the steps after "
                     "the lists are computed again"
                 )
-            says += f"; {self._why}" * bool(self._why)
-        return {"unchanged": self.unchanged, "from": self._built_on or None, "says": says}
+            note += f"; {self._why}" * bool(self._why)
+        return {"unchanged": self.unchanged, "from": self._built_on or None, "says": note}
 
 
 def forecast(config: Config) -> Forecast:

@@ -28,7 +28,7 @@ def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> di
     first_layout(config, source)
     own = config.neighbors.n_neighbors
     watch(f"reading {source.n_rows:,} rows for a sample of {min(sample, source.n_rows):,} and its neighbours")
-    sampled = _apart(sample_neighbors(config, source, sample, max(*NEIGHBORS, own), config.quality.seed))
+    sampled = _without_coinciding(sample_neighbors(config, source, sample, max(*NEIGHBORS, own), config.quality.seed))
     n_others = int((sampled.lists.ids >= 0).sum(axis=1).min())
     if n_others < own:
         raise InputError(f"neighbors.n_neighbors is {own}, but a sampled point has only {n_others} distinct others")
@@ -65,13 +65,13 @@ def write_config(config: Config, values: dict[str, Any], path: Path) -> None:
         raise ConfigError(f"--write {path}: cannot be written: {error.strerror}") from None
 
 
-def _apart(sample: NeighborSample) -> NeighborSample:
+def _without_coinciding(sample: NeighborSample) -> NeighborSample:
     """Remove the sampled points that preprocessing maps onto a neighbour; their distances hold no information."""
-    apart = sample.lists.distances[:, 0] > 0
-    if not apart.any():
+    distinct = sample.lists.distances[:, 0] > 0
+    if not distinct.any():
         raise InputError("input: preprocessing maps every sampled point onto its neighbours; keep more of the features")
-    remaining = np.concatenate([np.flatnonzero(apart), np.arange(len(apart), len(sample.points))])
-    lists = sample.lists._replace(ids=sample.lists.ids[apart], distances=sample.lists.distances[apart])
+    remaining = np.concatenate([np.flatnonzero(distinct), np.arange(len(distinct), len(sample.points))])
+    lists = sample.lists._replace(ids=sample.lists.ids[distinct], distances=sample.lists.distances[distinct])
     labels = None if sample.labels is None else sample.labels[remaining]
     return sample._replace(points=sample.points[remaining], lists=lists, labels=labels)
 

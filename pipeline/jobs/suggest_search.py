@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
-from ..config.neighbors import least_neighbors
+from ..config.neighbors import min_neighbors
 from ..core.errors import LleError
 from ..kernels.batches import batches
 from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, choose_reg, joined, local_variance
@@ -99,7 +99,7 @@ class Search:
         labels = None if sample.labels is None else sample.labels[: len(points)]
         most_tried = max(*NEIGHBORS, config.neighbors.n_neighbors)
         self.trials = Trials(points, labels, config, min(most_tried, len(points) - 1), watch)
-        self.most_neighbors = min(n_others, len(points) // 4)
+        self.max_neighbors = min(n_others, len(points) // 4)
         self.reg_reasons: dict[tuple[str, int], str] = {}
         self.gap = _largest_gap(sample.points, min(round(likely.value) + 1, points.shape[1] - 1))
         self.n_components, self.why_components = 0, ""
@@ -118,15 +118,15 @@ class Search:
                 f"sampled points; the next direction has {self.gap.ratio:.1f} times less"
             )
         m = int(np.clip(round(likely.value), 1, min(most, MAX_COMPONENTS)))
-        least = min(m, MIN_COMPONENTS)
+        smallest = min(m, MIN_COMPONENTS)
         by_likelihood = f"{likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
         try:
             scores = self.trials.scores_by_components(own, m, self._local_reg(own, m).reg)
         except (LleError, np.linalg.LinAlgError):
             return m, f"{by_likelihood} at the scale of {own} neighbours, rounded"
-        fewest = max(least, int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1)
+        chosen = max(smallest, int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1)
         values = ", ".join(f"{value:.3f}" for value in scores)
-        return fewest, (
+        return chosen, (
             f"the smallest number whose mean of trustworthiness and continuity is within {SAME_QUALITY} of the best "
             f"({values} with 1 to {m} coordinates); the dimension is {by_likelihood}"
         )
@@ -177,8 +177,8 @@ class Search:
         return reg if method == "lle" else self._reg(method, n_neighbors)
 
     def _usable(self, method: str, n_neighbors: int) -> bool:
-        least = max(least_neighbors(method, self.n_components), self.n_components + 1)
-        return least <= n_neighbors <= self.most_neighbors
+        smallest = max(min_neighbors(method, self.n_components), self.n_components + 1)
+        return smallest <= n_neighbors <= self.max_neighbors
 
     def _run(self, method: str, n_neighbors: int, reg: float | None) -> Trial:
         return self.trials.run(method, n_neighbors, self.n_components, reg)

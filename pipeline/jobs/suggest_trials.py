@@ -63,12 +63,12 @@ class Trials:
     """Embeds sampled points (s, d) and measures the result; calls `watch` with a text before each trial."""
 
     def __init__(
-        self, points: Float64, labels: Float64 | None, config: Config, most_neighbors: int, watch: Callable[[str], None]
+        self, points: Float64, labels: Float64 | None, config: Config, max_neighbors: int, watch: Callable[[str], None]
     ) -> None:
         self.points, self._config, self._watch = points, config, watch
         self._done: dict[tuple[str, int, float | None], Trial] = {}
         every = np.arange(len(points))
-        self.lists = exact_neighbors(points, every, points, every, most_neighbors)
+        self.lists = exact_neighbors(points, every, points, every, max_neighbors)
         self._quality = SampleQuality(points, labels, COMPARED_NEIGHBORS, JUDGED_POINTS)
         self._graphs: dict[tuple[int, int | None], tuple[Ids, Ids]] = {}
 

@@ -116,22 +116,22 @@ def round_length(longest: float) -> float:
     return float(max(step * power for step in (1, 2, 5) if step * power <= longest * (1 + 1e-12)))
 
 
-def draw_frame(ax: Axes, placed: Arrangement, x_label: str, y_label: str, flat: bool) -> None:
+def draw_frame(ax: Axes, arrangement: Arrangement, x_label: str, y_label: str, flat: bool) -> None:
     """Limits, labels and a scale bar. There are no ticks, because positions in the picture have no meaning.
 
     flat: all components share the y axis, which keeps its ticks.
     """
-    ax.set_xlim(placed.x_range)
-    ax.set_ylim(placed.y_range)
+    ax.set_xlim(arrangement.x_range)
+    ax.set_ylim(arrangement.y_range)
     label_axes(ax, x_label, y_label)
     ax.set_xticks([])
     if not flat:
         ax.set_yticks([])
         ax.set_aspect("equal")
-    for left, top, text in placed.labels[:LABELLED]:
+    for left, top, text in arrangement.labels[:LABELLED]:
         ax.text(left, top, text, ha="center", va="bottom", fontsize=8.5, color=INK)
-    length = round_length(0.2 * (placed.x_range[1] - placed.x_range[0]))
-    left, bottom = placed.x_range[0], placed.y_range[0]
+    length = round_length(0.2 * (arrangement.x_range[1] - arrangement.x_range[0]))
+    left, bottom = arrangement.x_range[0], arrangement.y_range[0]
     ax.plot([left, left + length], [bottom, bottom], color=INK, linewidth=2.5, clip_on=False, solid_capstyle="butt")
     ax.annotate(f"{length:g}", (left + length, bottom), (4, 3), textcoords="offset points", va="bottom", fontsize=8.5,
                 color=INK)  # fmt: skip

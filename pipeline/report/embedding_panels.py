@@ -136,11 +136,11 @@ def _plain_panel(ax: Axes, rows: IntArray, x: Column, y: Column) -> Panel:
 def _side_by_side(ax: Axes, groups: Mapping[int, IntArray], x: Column, y: Column, flat: bool) -> Panel:
     """As _panel for several components; with one coordinate (flat) they share the other axis."""
     boxes = {label: Box(_view(x.values[rows]), _view(y.values[rows])) for label, rows in groups.items()}
-    placed = arrange(groups, x.values, y.values, boxes, None if flat else PANEL_ASPECT)
-    draw_frame(ax, placed, x.label, y.label, flat)
-    if placed.n_outside:
-        ax.set_title(f"{placed.n_outside:,} outside the view", loc="right", fontsize=8.5, color=FAINT)
-    return Panel(*placed[:5])
+    arrangement = arrange(groups, x.values, y.values, boxes, None if flat else PANEL_ASPECT)
+    draw_frame(ax, arrangement, x.label, y.label, flat)
+    if arrangement.n_outside:
+        ax.set_title(f"{arrangement.n_outside:,} outside the view", loc="right", fontsize=8.5, color=FAINT)
+    return Panel(*arrangement[:5])
 
 
 def _view(values: FloatArray) -> Range:

@@ -76,15 +76,15 @@ def with_placed_rows(fit: dict[str, Any], placing: dict[str, Any], n_input: int,
     """The metrics of a fit, with those of all n_input rows where these differ; `placing`: of the placing."""
     merged = {key: {**fit[key], **placing[key]} for key in ("seconds", "peak_bytes", "blocks")}
     combined = {**fit, **merged, "n_input": n_input, "version": placing["version"]}
-    placed = {"rows_fitted": fit["n_input"], "rows_placed": None, "far": None, "max_ratio": None, "mixed": None}
+    fit_sample = {"rows_fitted": fit["n_input"], "rows_placed": None, "far": None, "max_ratio": None, "mixed": None}
     if blocks := reports.get(("transform", "embed")):
         invalid, far, mixed = (_total(reports, "transform", "embed", key) for key in ("invalid", "far", "mixed"))
         without = invalid - (fit["invalid_dropped"] or 0)
         n_placed = n_input - fit["n_input"] - without
         combined |= {"invalid_dropped": invalid, "dropped": {"invalid": invalid} if invalid else {}}
         combined["rows_placed"] = n_placed + (fit["rows_placed"] or 0)
-        placed |= {"rows_placed": n_placed, "far": far, "max_ratio": blocks[0].report["limit"], "mixed": mixed}
-    return {**combined, "fit_sample": placed}
+        fit_sample |= {"rows_placed": n_placed, "far": far, "max_ratio": blocks[0].report["limit"], "mixed": mixed}
+    return {**combined, "fit_sample": fit_sample}
 
 
 def column_metrics(columns: dict[str, Any] | None) -> dict[str, Any]:

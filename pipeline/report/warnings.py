@@ -76,13 +76,13 @@ def _of_ids(metrics: Metrics) -> list[str]:
 
 def _of_placed_rows(metrics: Metrics) -> list[str]:
     """A sentence if more rows than usual are far from the fitted sample."""
-    placed = metrics.get("fit_sample") or {}
-    if not placed.get("far") or placed["far"] < bounds.FAR_SHARE * metrics["n_input"]:
+    fit_sample = metrics.get("fit_sample") or {}
+    if not fit_sample.get("far") or fit_sample["far"] < bounds.FAR_SHARE * metrics["n_input"]:
         return []
     return [
-        f"{placed['far']} of {metrics['n_input']} rows are far from the fitted sample (distance_ratio above "
-        f"{placed['max_ratio']:.3g}): their coordinates are not reliable. A larger input.fit_sample brings the sample "
-        f"nearer to them"
+        f"{fit_sample['far']} of {metrics['n_input']} rows are far from the fitted sample (distance_ratio above "
+        f"{fit_sample['max_ratio']:.3g}): their coordinates are not reliable. A larger input.fit_sample brings the "
+        f"sample nearer to them"
     ]
 
 

@@ -135,7 +135,7 @@ def _read_k(config: Config, layout: Layout) -> Steps:
                 "k_min": k_min,
                 "k_max": k_max,
                 "blocks": Blocks(layout.n_input, layout.block_points),
-                "needed": f"{config.method} needs at least {config.least_neighbors}",
+                "needed": f"{config.method} needs at least {config.min_neighbors}",
             },
             open_source(kind, **source).fingerprint(),
             version=2,
@@ -184,7 +184,7 @@ def _require_neighbors(reports: list[Report], config: Config) -> None:
         rows = sorted(row for report in reports for row in report.get("first_short", ()))[:NAMED_ROWS]
         raise InputError(
             f"neighbors.precomputed: {count} points have fewer than {k_min} neighbours (neighbors.k_min; "
-            f"{config.method} needs at least {config.least_neighbors}), not counting themselves, repetitions and rows "
+            f"{config.method} needs at least {config.min_neighbors}), not counting themselves, repetitions and rows "
             f"that were dropped or merged (input rows {first_rows(rows, count)}). "
             f"Give them more neighbours, or lower k_min"
         )

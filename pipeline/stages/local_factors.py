@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
-from ..config.neighbors import least_neighbors
+from ..config.neighbors import min_neighbors
 from ..core.errors import InputError
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes, factor_entries
@@ -112,11 +112,11 @@ def tangent_block(store: Store, block_index: int, method: str, n_components: int
     """Compute the rows of F of a block from tangent spaces (ltsa, hessian)."""
     start, stop = blocks.rows(block_index)
     rows_of = {"ltsa": alignment_rows, "hessian": hessian_rows}[method]
-    least = least_neighbors(method, n_components)
+    smallest = min_neighbors(method, n_components)
     unlisted = store.read_bundle("_work/unlisted")["ids"]
     parts, skipped = [], 0
     for batch in neighborhoods(store, block_index, start, stop, unlisted):
-        if batch.ids.shape[1] < least:
+        if batch.ids.shape[1] < smallest:
             skipped += len(batch.ids)
             continue
         values = rows_of(batch.points, n_components)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from pipeline.config.neighbors import least_neighbors
+from pipeline.config.neighbors import min_neighbors
 from pipeline.core.errors import InputError
 from pipeline.kernels.factors.factor_rows import LocalRows, stack_rows
 from pipeline.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
@@ -84,9 +84,9 @@ def test_a_neighborhood_of_fewer_dimensions_still_gives_rows_of_mean_zero(rng):
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5])
-def test_least_neighbors_is_the_first_number_with_rows(rng, m):
+def test_min_neighbors_is_the_first_number_with_rows(rng, m):
     for method, rows_of in ROWS.items():
-        least = least_neighbors(method, m)
+        least = min_neighbors(method, m)
         assert rows_of(rng.normal(size=(2, least, m + 2)), m).shape[1] >= 1
         assert np.linalg.norm(rows_of(rng.normal(size=(2, least - 1, m + 2)), m)) < np.linalg.norm(
             rows_of(rng.normal(size=(2, least, m + 2)), m)
