@@ -120,6 +120,10 @@ class Quality(Model):
 class Output(Model):
     store: str = Field(min_length=1, description="path or URL where the run keeps its arrays and its report")
     report: bool = Field(True, description="write the pages and pictures of the report")
+    image_shape: tuple[Annotated[Int, Field(gt=0)], ...] | None = Field(
+        None, min_length=2, max_length=3, description="[height, width] or [height, width, 3] (colours): every row of "
+        "the input is an image, which the explorer shows; null: the shape in an IDX file, otherwise no images",
+    )  # fmt: skip
     keep: Int | None = Field(
         None, ge=1, description="number of published versions to keep: store is then a root of versions, and every "
         "run with a new result publishes one; null: store is the store of one run",

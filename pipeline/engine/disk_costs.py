@@ -6,8 +6,8 @@ function is named after its step; `row` is the bytes of a point's coordinates, `
 
 FILE_BYTES = 6 * 2**10
 """Overhead of a file: it takes whole pages of 4 KiB, and holds names and headers of its arrays."""
-REPORT_BYTES = 16 * 2**20
-"""Pictures and page of a report, and the explorer without its points; independent of the number of points."""
+REPORT_BYTES = 22 * 2**20
+"""Pictures and page of a report, images and page of the explorer without its points; independent of their number."""
 EXPLORER_POINTS = 1_000_000
 ID = NUMBER = 8
 MATRIX_ENTRY = 12

@@ -61,6 +61,8 @@ class Source(ABC):
     dtype: np.dtype[Any]
     roles: ColumnRoles | None = None
     """The columns of the input if it is a table; `read` returns its features."""
+    image_shape: tuple[int, ...] | None = None
+    """Height and width of the image that each row is, and 3 if it has colours; None if rows are no images."""
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:

@@ -39,7 +39,10 @@ def open_idx(path: PathText, labels: PathText | None = None, columns: Sequence[i
 
     Raises InputError.
     """
-    return _open_files(_idx_rows, path, labels, columns)
+    source = _open_files(_idx_rows, path, labels, columns)
+    if columns is None:
+        source.image_shape = _image_shape(find_files(path, "path"))
+    return source
 
 
 def open_npz(
@@ -182,17 +185,17 @@ def _open_member(stamp: Stamp, filename: str) -> io.BufferedIOBase:
 
 
 @lru_cache(maxsize=CACHED_HEADERS)
-def _idx_header(stamp: Stamp) -> tuple[Layout, bool]:
-    """The layout, and whether the file is compressed."""
+def _idx_header(stamp: Stamp) -> tuple[Layout, tuple[int, ...], bool]:
+    """The layout, the shape of a sample, and whether the file is compressed."""
     with decoding(stamp.path), open_file(stamp, HEADER_BYTES) as raw:
         compressed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
         with gzip.GzipFile(fileobj=raw) if compressed else raw as handle:
-            return _read_idx_header(cast(IO[bytes], handle), stamp.path), compressed
+            return *_read_idx_header(cast(IO[bytes], handle), stamp.path), compressed
 
 
 def _idx_rows(stamp: Stamp) -> Rows:
-    layout, compressed = _idx_header(stamp)
+    layout, _, compressed = _idx_header(stamp)
     if compressed:
         open_stream = partial(_open_gzip, stamp)
         return StreamedRows(stamp, "", stamp.path, layout.shape, layout.dtype, layout.offset, open_stream)
@@ -203,7 +206,14 @@ def _open_gzip(stamp: Stamp) -> io.BufferedIOBase:
     return gzip.GzipFile(fileobj=open_file(stamp, STREAM_BYTES)) if stamp.is_remote else gzip.GzipFile(stamp.path)
 
 
-def _read_idx_header(handle: IO[bytes], where: str) -> Layout:
+def _image_shape(stamps: Sequence[Stamp]) -> tuple[int, ...] | None:
+    """The shape of the samples, if they are images: (height, width), or (height, width, 3)."""
+    shapes = {_idx_header(stamp)[1] for stamp in stamps}
+    shape = shapes.pop()
+    return shape if not shapes and (len(shape) == 2 or (len(shape) == 3 and shape[2] == 3)) else None
+
+
+def _read_idx_header(handle: IO[bytes], where: str) -> tuple[Layout, tuple[int, ...]]:
     """IDX: two zero bytes, a type code, the number of dimensions, then each as a big-endian int32."""
     magic = handle.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _IDX_DTYPES or magic[3] == 0:
@@ -217,4 +227,4 @@ def _read_idx_header(handle: IO[bytes], where: str) -> Layout:
         raise InputError(f"{where}: the IDX header ends too early; the file is cut off, copy it again")
     dimensions = [int.from_bytes(sizes[4 * i : 4 * i + 4], "big") for i in range(n_dims)]
     shape = (dimensions[0],) if n_dims == 1 else (dimensions[0], math.prod(dimensions[1:]))
-    return Layout(shape, np.dtype(_IDX_DTYPES[magic[2]]), "C", 4 + 4 * n_dims)
+    return Layout(shape, np.dtype(_IDX_DTYPES[magic[2]]), "C", 4 + 4 * n_dims), tuple(dimensions[1:])

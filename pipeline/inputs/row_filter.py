@@ -24,7 +24,7 @@ class ChosenRows(Source):
     def __init__(self, source: Source, rows: npt.NDArray[np.int64], labelled: Source) -> None:
         self._source, self._rows, self._labelled = source, rows, labelled
         self.n_rows, self.n_features, self.dtype = len(rows), source.n_features, source.dtype
-        self.roles = source.roles
+        self.roles, self.image_shape = source.roles, source.image_shape
 
     def locate(self, row: int) -> str:
         """As in the source."""

@@ -70,6 +70,7 @@ class DigitsSource(Source):
     dtype = np.dtype(np.float64)
     n_rows = N_DIGITS
     n_features = N_PIXELS
+    image_shape = (8, 8)
 
     def __init__(self, n_points: int | None, noise: float) -> None:
         if n_points not in (None, N_DIGITS):

@@ -110,6 +110,7 @@ def answers(run: ServedRun) -> dict[str, Callable[[Question], Answer]]:
         "key.json": lambda asked: as_json(run.legend(asked.color(), asked.dark())),
         "tile.png": lambda asked: ("image/png", run.tile(
             asked.axes(), asked.color(), asked.dark(), asked.chosen(), asked.part(), asked.size())),
+        "image.png": lambda asked: ("image/png", run.image(asked.whole("row", 0, 2**53))),
         "near.json": near,
         "row.json": row,
         "selection.json": lambda asked: as_json(run.table(selected(asked))),

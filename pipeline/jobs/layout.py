@@ -1,10 +1,12 @@
 """Sizes of a run, determined before the first step: rows of a block, and the integers that follow from them."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from ..clusters.limits import expected_workers, memory_of_workers
 from ..config.models import Config, resolved
+from ..core.errors import ConfigError
 from ..core.machine import available_memory, versions
 from ..engine import task_costs
 from ..engine.plan import Layout, block_points_for, walk
@@ -24,8 +26,25 @@ def run_attributes(config: Config, source: Source) -> dict[str, Any]:
         "config": resolved(config),
         "input_fingerprint": source.fingerprint(),
         "columns": described_columns(config, source),
+        "image_shape": image_shape_of(config, source),
         "versions": versions(),
     }
+
+
+def image_shape_of(config: Config, source: Source) -> tuple[int, ...] | None:
+    """The shape of the images that are the rows of the input; None if they are none.
+
+    Raises ConfigError if output.image_shape does not have as many numbers as a row.
+    """
+    shape = config.output.image_shape
+    if shape is None:
+        return source.image_shape
+    if math.prod(shape) != source.n_features or shape[2:] not in {(), (1,), (3,)}:
+        raise ConfigError(
+            f"output.image_shape: expected [height, width] or [height, width, 3] with {source.n_features} numbers, as "
+            f"many as the input has columns, found {list(shape)} with {math.prod(shape)}; correct it or remove it"
+        )
+    return shape
 
 
 def described_columns(config: Config, source: Source) -> dict[str, Any] | None:
@@ -44,9 +63,10 @@ def layout_of(config: Config, source: Source, store: Store | None = None, limit:
 
     With `execution.block_points: auto` the block size of `store` is used, if it has one and its blocks fit the workers;
     otherwise the largest size that fits and gives each worker three blocks. `limit` is the memory of a worker in bytes;
-    None: as in the config's cluster.
+    None: as in the config's cluster. Raises ConfigError or InputError if a setting does not fit the input.
     """
     layout = ingest.first_layout(config, source)
+    image_shape_of(config, source)
     if config.execution.block_points != "auto":
         return layout
     if store is not None and (size := ingest.stored_block(store, layout)):

@@ -18,6 +18,7 @@ from ..report.point_grid import Part, PointGrid, side_by_side
 from ..report.tiles import ColorKey, color_key, draw_part
 from ..stages.ingest_ids import stored_ids
 from ..stages.report_columns import page_columns, rows_with_place
+from ..stages.report_images import StoredImages, image_shape
 from ..stages.write_report import figure_title, gather_metrics
 from ..storage import array_specs
 from ..storage.store import Store
@@ -46,8 +47,10 @@ class ServedRun:
     rows: (n,) input rows of the points, ascending. columns: with (n,) values. ids: an Arrow array, or None.
     """
 
-    def __init__(self, page: ServedPage, rows: Array, columns: Sequence[Column], ids: Any) -> None:
-        self._page, self._rows, self.columns, self._ids = page, rows, columns, ids
+    def __init__(
+        self, page: ServedPage, rows: Array, columns: Sequence[Column], ids: Any, images: StoredImages | None = None
+    ) -> None:
+        self._page, self._rows, self.columns, self._ids, self._images = page, rows, columns, ids, images
         self.component = next((column for column in columns if column.role == "component"), None)
         self._lock = threading.RLock()
         self._cached_grid = lru_cache(GRIDS)(self._grid)
@@ -103,6 +106,13 @@ class ServedRun:
         return draw_part(grid, codes, key, part, size, chosen)
 
     # --- rows
+
+    def image(self, row: int) -> bytes:
+        """The PNG of a row. Raises ValueError if there is none."""
+        if self._images is None or not np.isin(row, self._rows):
+            raise ValueError(f"row {row} has no image")
+        with self._lock:
+            return self._images.png(row)
 
     def near(self, axes: Axes, color: int, chosen: Sequence[int], at: tuple[float, float],
              reach: tuple[float, float]) -> Json | None:  # fmt: skip
@@ -200,8 +210,10 @@ def load_run(store: Store) -> ServedRun:
     sizes: Any = [] if component is None else np.bincount(component.values, minlength=len(component.names or ()))
     listed = [(number, f"{number}: {size:,} rows") for number, size in enumerate(sizes)][:LISTED_COMPONENTS]
     title = figure_title(store.attributes()["config"], gather_metrics(store))
-    page = ServedPage(title, store.url, len(rows), n_input, columns, listed, None if ids is None else ids.name)
-    return ServedRun(page, rows.astype(np.uint32) if n_input < 2**32 else rows, columns, texts)
+    shape = image_shape(store)
+    images = StoredImages(store, shape, rows) if shape is not None and len(rows) else None
+    page = ServedPage(title, store.url, len(rows), n_input, columns, listed, None if ids is None else ids.name, shape)
+    return ServedRun(page, rows.astype(np.uint32) if n_input < 2**32 else rows, columns, texts, images)
 
 
 def _compact(column: Column) -> Column:

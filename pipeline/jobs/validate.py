@@ -6,7 +6,7 @@ from ..config.models import Config
 from ..report import prometheus
 from ..report.warnings import warnings_of_columns
 from ..stages import ingest
-from .layout import check_layout, described_columns, layout_of
+from .layout import check_layout, described_columns, image_shape_of, layout_of
 
 
 def validate(config: Config) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def validate(config: Config) -> dict[str, Any]:
     check_layout(config, layout)
     if config.output.prometheus is not None:
         prometheus.check_place(config.output.prometheus)
-    columns = described_columns(config, source)
+    columns, image_shape = described_columns(config, source), image_shape_of(config, source)
     return {
         "valid": True,
         "n_input": source.n_rows,
@@ -32,5 +32,6 @@ def validate(config: Config) -> dict[str, Any]:
         "dtype": layout.dtype,
         "block_points": layout.block_points,
         "columns": columns,
+        "image_shape": image_shape,
         "warnings": warnings_of_columns(columns),
     }

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
+from .images import Shape, Sheet
 from .palette import COLOR_MAP, OKABE_ITO
 
 Array = npt.NDArray[Any]
@@ -53,7 +54,7 @@ class RowTexts(NamedTuple):
 
 
 class ExplorerPage(NamedTuple):
-    """The content of the page: title, input rows (n,), ascending, their columns, counts for the heading, and ids."""
+    """The content of the page: title, ascending input rows (n,), their columns, counts for the heading, ids, images."""
 
     title: str
     rows: npt.NDArray[np.int64]
@@ -61,12 +62,13 @@ class ExplorerPage(NamedTuple):
     n_input: int
     n_embedded: int
     ids: RowTexts | None = None
+    images: Sheet | None = None
 
 
 class ServedPage(NamedTuple):
     """The page of `lle explore`, which holds no points: title, store, counts for the heading, and what menus offer.
 
-    components: number and text of each component; ids: the name of their column.
+    components: number and text of each component; ids: the name of their column; image_shape: of the rows.
     """
 
     title: str
@@ -76,6 +78,7 @@ class ServedPage(NamedTuple):
     columns: Sequence[Column]
     components: Sequence[tuple[int, str]]
     ids: str | None
+    image_shape: Shape | None = None
 
 
 def even_sample(rows: npt.NDArray[np.int64], limit: int = MAX_POINTS) -> npt.NDArray[np.int64]:
@@ -104,8 +107,13 @@ def render_explorer(page: ExplorerPage) -> bytes:
     rows_payload = len(payloads) - 1
     if page.ids is not None:
         payloads.append(base64.b64encode(_joined(page.ids.texts)).decode("ascii"))
+    ids_payload = len(payloads) - 1
+    if page.images is not None:
+        payloads += [to_base64(page.images.points.astype("<u4")), page.images.png]
     content = {
-        "ids": None if page.ids is None else {"label": page.ids.label, "data": len(payloads) - 1},
+        "images": None if page.images is None else {
+            **page.images._asdict(), "points": len(payloads) - 2, "png": len(payloads) - 1},
+        "ids": None if page.ids is None else {"label": page.ids.label, "data": ids_payload},
         "title": page.title, "nRows": len(rows), "nInput": page.n_input, "nEmbedded": page.n_embedded,
         "rows": None if consecutive else {"data": rows_payload, "wide": page.n_input >= 2**32},
         "columns": described, "palette": OKABE_ITO, "steps": STEPS,
@@ -119,7 +127,8 @@ def render_explorer(page: ExplorerPage) -> bytes:
 def render_served(page: ServedPage) -> bytes:
     """The page that shows tiles of a server, as UTF-8 bytes."""
     columns = [{"label": column.label, "role": column.role} for column in page.columns]
-    return _rendered(page, SERVED_SCRIPTS, {"columns": columns, "components": page.components, "ids": page.ids})
+    content = {"columns": columns, "components": page.components, "ids": page.ids, "imageShape": page.image_shape}
+    return _rendered(page, SERVED_SCRIPTS, content)
 
 
 def _rendered(

@@ -25,6 +25,7 @@ from ..storage.fitted import FIT, fitted_store, has_fit
 from ..storage.store import Store
 from .ingest_ids import stored_ids
 from .report_columns import color_source, label_name, page_columns, rows_with_place
+from .report_images import page_images
 
 if TYPE_CHECKING:
     from ..report.page_pictures import PagePictures
@@ -42,13 +43,18 @@ def steps(config: Config, layout: Layout) -> Steps:
     """write; it is repeated whenever a step has computed something or the config has changed."""
     m = config.eigensolver.n_components
     drawn = layout.n_input if config.input.fit_sample is None else min(layout.n_input, DRAWN_ROWS)
+    row = layout.n_features_input * np.dtype(layout.dtype).itemsize
     yield Step(
         "write_report",
         "write",
         write_report,
         1,
         Decides({}, {"store": config.output.store}, version=4, shows_records=True),
-        Runs(write_report_bytes(rows=drawn, m=m), place=WHOLE_DATA, resources={"pictures": config.output.report}),
+        Runs(
+            write_report_bytes(rows=drawn, m=m, block=layout.block_points * row),
+            place=WHOLE_DATA,
+            resources={"pictures": config.output.report},
+        ),
         Writes(bundles=("report",), bundle_bytes=disk_costs.report(n=layout.n_input, m=m)),
         feeds=False,
     )
@@ -156,7 +162,7 @@ def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> 
     ids = stored_ids(store)
     texts = None if ids is None else RowTexts(ids.name, ids.gather(sample))
     title, columns = figure_title(config, collected), list(page_columns(store, sample))
-    page = ExplorerPage(title, sample, columns, n_rows, n_shown, texts)
+    page = ExplorerPage(title, sample, columns, n_rows, n_shown, texts, page_images(store, sample))
     return render_explorer(page)
 
 
@@ -211,5 +217,6 @@ def describe_arrays(store: Store) -> list[dict[str, Any]]:
 # --- bytes of a task (engine/task_costs.py explains the terms)
 
 
-def write_report_bytes(*, rows: int, m: int) -> int:
-    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + rows * (48 * m + 160)
+def write_report_bytes(*, rows: int, m: int, block: int) -> int:
+    """`block`: bytes of a block of the input, which is read for its images."""
+    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + rows * (48 * m + 160) + 2 * block

@@ -68,7 +68,14 @@ DEFAULTS = {
     },
     "embedding": {"scale": "unit_covariance", "align": None},
     "quality": {"sample": 2000, "seed": 0, "geodesic_sources": "auto"},
-    "output": {"store": "x.zarr", "report": True, "keep": None, "max_appended": 0.1, "prometheus": None},
+    "output": {
+        "store": "x.zarr",
+        "report": True,
+        "image_shape": None,
+        "keep": None,
+        "max_appended": 0.1,
+        "prometheus": None,
+    },
     "execution": {
         "block_points": "auto",
         "lock_wait": 0,

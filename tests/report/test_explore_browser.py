@@ -1,13 +1,16 @@
 """The explorer in Chromium: what a person hovers over, selects, saves and reaches with the keyboard."""
 
 import base64
+import io
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from pipeline.report.explore import Column, render_explorer
+from pipeline.report.images import make_sheet
 from pipeline.report.page import render_page
 from pipeline.report.page_pictures import DPI, draw_page_pictures
 from pipeline.report.point_colors import ColorSource
@@ -76,6 +79,29 @@ def test_hover_shows_the_row_and_its_values(page):
     values = page.locator("#point dd").all_inner_texts()
     np.testing.assert_allclose([float(value) for value in values[:3]], [*y[point], y[point].prod()], atol=1e-3)
     assert values[3] == NAMES[classes[point]]
+
+
+def test_hover_shows_the_image_of_the_row(browser, tmp_path):
+    """Every image has one grey level; the page has images of every second point."""
+    y, _ = points()
+    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
+    with_image = np.arange(0, N, 2)
+    levels = np.broadcast_to((with_image / 2)[:, None, None, None], (N // 2, 5, 8, 1)).astype(np.float32)
+    content = page_of(*columns)._replace(images=make_sheet(with_image, levels))
+    (tmp_path / "explore.html").write_bytes(render_explorer(content))
+    page, heard = opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1200, "height": 900})
+    for point in (0, 100, 398):
+        page.evaluate(f"explorer.goTo({point})")
+        for image in page.locator(".image").all():
+            assert image.get_attribute("aria-label") == f"Image of row {point}"
+            drawn = np.asarray(Image.open(io.BytesIO(image.screenshot())).convert("L"))
+            assert drawn.shape == pytest.approx((60, 96), abs=1)
+            assert drawn[10:-10, 10:-10] == pytest.approx(255 * (point / 2) / (N / 2 - 1), abs=2)
+    page.evaluate("explorer.goTo(3)")
+    assert page.locator(".image:visible").count() == 0
+    assert "images of 200 rows" in page.inner_text("aside")
+    page.close()
+    assert heard == []
 
 
 @pytest.mark.parametrize("mode", ["lasso", "rectangle"])

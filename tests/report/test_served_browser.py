@@ -1,13 +1,16 @@
 """The page of `lle explore` in Chromium: what a person sees, selects, saves and reaches with the keyboard."""
 
+import io
 import threading
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from pipeline.jobs.explore_server import Server
 from pipeline.jobs.served_run import ServedRun
 from pipeline.report.explore import Column, ServedPage
+from pipeline.report.images import image_png
 from tests.support.browser import CONTRASTS, axe_problems, drag, needs_browser, opened, saved
 
 pytestmark = [pytest.mark.slow, *needs_browser]
@@ -85,6 +88,31 @@ def test_the_picture_shows_each_point_in_its_colour(page):
         )
         assert shown[:3] == pytest.approx([int(part) for part in legend[4:-1].split(",")], abs=1)
         assert shown[3] > 200
+
+
+def test_hover_shows_the_image_of_the_row(browser):
+    y, _ = points()
+
+    class Images:
+        def png(self, row):
+            return image_png(np.full(40, row / 100), (5, 8), (0.0, 1.0))
+
+    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:100, j], role="coordinate") for j in range(2)]
+    served = ServedPage("LLE", "run.zarr", 100, 100, columns, [], None, (5, 8))
+    with Server(ServedRun(served, np.arange(100), columns, None, Images()), 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page, heard = opened(browser, server.url, viewport={"width": 1200, "height": 900})
+        page.mouse.move(*place(page, 30))
+        page.wait_for_selector("#tip:not([hidden])")
+        row = int(page.inner_text("#point-title").removeprefix("Row "))
+        page.wait_for_load_state("networkidle")
+        image = page.locator("aside .image")
+        assert image.get_attribute("aria-label") == f"Image of row {row}"
+        drawn = np.asarray(Image.open(io.BytesIO(image.screenshot())).convert("L"))
+        assert drawn[10:-10, 10:-10] == pytest.approx(2.55 * row, abs=2)
+        page.close()
+        server.shutdown()
+    assert heard == []
 
 
 @pytest.mark.parametrize("mode", ["lasso", "rectangle"])

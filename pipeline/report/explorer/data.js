@@ -42,7 +42,23 @@ function decodePage(content) {
   const rows = content.rows === null ? null : new wide(takePayload(content.rows.data));
   const ids = content.ids === null ? null
     : {label: content.ids.label, texts: new TextDecoder().decode(takePayload(content.ids.data)).split("\n")};
-  return {...content, columns, rows, ids};
+  return {...content, columns, rows, ids, images: content.images === null ? null : decodeImages(content.images)};
+}
+
+/** The sheet of images as an address, and the ascending points whose images it holds. */
+function decodeImages(images) {
+  const points = new Uint32Array(takePayload(images.points));
+  const png = byId(`data-${images.png}`).textContent.trim();
+  const full = [images.columns * images.width, Math.ceil(points.length / images.columns) * images.height];
+  return {...images, points, full, url: `data:image/png;base64,${png}`};
+}
+
+/** The image of a point as a part of the sheet; null where the page has none. */
+function imageOf(page, point) {
+  if (page.images === null) return null;
+  const {points, columns, width, height, full, url} = page.images;
+  const place = placeIn(points, point);
+  return place < 0 ? null : {url, full, width, height, x: (place % columns) * width, y: Math.floor(place / columns) * height};
 }
 
 const rowOf = (page, point) => (page.rows === null ? point : page.rows[point]);
@@ -55,12 +71,17 @@ const idLabel = (page) => (page.ids === null ? [] : [page.ids.label]);
 function pointOfRow(page, row) {
   if (!Number.isInteger(row) || row < 0) return -1;
   if (page.rows === null) return row < page.nRows ? row : -1;
+  return placeIn(page.rows, row);
+}
+
+/** The place of a number in an ascending list; -1 where it is not in it. */
+function placeIn(numbers, wanted) {
   let low = 0;
-  let high = page.rows.length - 1;
+  let high = numbers.length - 1;
   while (low <= high) {
     const middle = (low + high) >> 1;
-    if (page.rows[middle] === row) return middle;
-    if (page.rows[middle] < row) low = middle + 1; else high = middle - 1;
+    if (numbers[middle] === wanted) return middle;
+    if (numbers[middle] < wanted) low = middle + 1; else high = middle - 1;
   }
   return -1;
 }

@@ -135,7 +135,8 @@ class Explorer {
       ...this.page.columns.map((column) => [column.label, textOf(column, point)])];
     const named = this.page.columns.find((column) => column.role === "value");
     const tip = [...idOf(this.page, point), ...(named ? [textOf(named, point) || "unknown"] : [])];
-    showValues(rowOf(this.page, point), values, tip, this.plot.place(point), this.plot.canvas.clientWidth);
+    showValues(rowOf(this.page, point), values, tip, imageOf(this.page, point), this.plot.place(point),
+      this.plot.canvas.clientWidth);
   }
 
   /** Show a point and say so. */
@@ -143,7 +144,7 @@ class Explorer {
     if (point < 0) return;
     this.plot.mark(point);
     this.showPoint(point);
-    byId("spoken").textContent = byId("tip").textContent;
+    byId("spoken").textContent = byId("tip-text").textContent;
   }
 
   step(by) {

@@ -47,5 +47,8 @@ function followPointers(explorer) {
       corners = null;
     });
   }
-  box.addEventListener("pointerleave", () => { explorer.pointer = null; byId("tip").hidden = true; });
+  box.addEventListener("pointerleave", () => {
+    [explorer.pointer, explorer.above] = [null, false];  // an answer may be on its way
+    byId("tip").hidden = true;
+  });
 }

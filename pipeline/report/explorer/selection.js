@@ -27,17 +27,33 @@ function showSelection(page, points) {
     points.slice(0, TABLE_ROWS).map(texts), points.length);
 }
 
-/** Show the values of a row, as pairs of label and text, and a tip at [left, top] in a picture of some width. */
-function showValues(row, values, tipTexts, [left, top], width) {
+/** Show a part {url, x, y, width, height, full: [width, height]} of a picture in every place for it; null hides them. */
+function showImage(row, image) {
+  for (const element of document.querySelectorAll(".image")) {
+    element.hidden = image === null;
+    if (image === null) continue;
+    const scale = Math.max(1, Math.floor(96 / Math.max(image.width, image.height)));
+    element.setAttribute("aria-label", `Image of row ${row}`);
+    Object.assign(element.style, {
+      width: `${image.width * scale}px`, aspectRatio: `${image.width} / ${image.height}`,
+      backgroundImage: `url("${image.url}")`, backgroundSize: image.full.map((side) => `${side * scale}px`).join(" "),
+      backgroundPosition: `${-image.x * scale}px ${-image.y * scale}px`,
+    });
+  }
+}
+
+/** Show the values of a row, as pairs of label and text, its image, and a tip at [left, top] in a picture. */
+function showValues(row, values, tipTexts, image, [left, top], width) {
   byId("point-title").textContent = `Row ${row}`;
   byId("point-help").hidden = true;
   byId("point").replaceChildren(...values.flatMap(([label, value]) =>
     [cellOf("dt", label), cellOf("dd", value || "unknown")]));
   const tip = byId("tip");
-  tip.textContent = [`row ${row}`, ...tipTexts].filter(Boolean).join(" · ");
+  byId("tip-text").textContent = [`row ${row}`, ...tipTexts].filter(Boolean).join(" · ");
+  showImage(row, image);
   tip.hidden = false;
   tip.style.left = `${Math.max(0, Math.min(left + 12, width - tip.offsetWidth))}px`;
-  tip.style.top = `${Math.max(0, top > 40 ? top - 36 : top + 14)}px`;
+  tip.style.top = `${Math.max(0, top > tip.offsetHeight + 12 ? top - tip.offsetHeight - 10 : top + 14)}px`;
 }
 
 /** A field of a CSV file (RFC 4180). */

@@ -176,7 +176,7 @@ class ServedExplorer {
 
   /** Show the row under the pointer; one question at a time. */
   async hover(pixel) {
-    this.pointer = pixel;
+    [this.pointer, this.above] = [pixel, true];
     if (this.asking) return;
     this.asking = true;
     try {
@@ -186,14 +186,17 @@ class ServedExplorer {
         const [reach, origin] = [this.valueAt(8, 8), this.valueAt(0, 0)];
         const record = await this.ask("near.json", {at: this.valueAt(...at).join(),
           reach: [reach[0] - origin[0], origin[1] - reach[1]].join()});
-        if (record === null) byId("tip").hidden = true; else this.show(record);
+        if (record === null || !this.above) byId("tip").hidden = true; else this.show(record);
       }
     } catch (error) { fail(error); } finally { this.asking = false; }
   }
 
   show(record) {
     [this.row, this.at] = [record.row, record.at];
-    showValues(record.row, record.values, record.tip, this.mark(), this.box.clientWidth);
+    const [height, width] = this.page.imageShape ?? [0, 0];
+    const image = this.page.imageShape === null ? null
+      : {url: `image.png?row=${record.row}`, x: 0, y: 0, width, height, full: [width, height]};
+    showValues(record.row, record.values, record.tip, image, this.mark(), this.box.clientWidth);
   }
 
   /** Show a row and say so; the view moves to it where it lies outside. */
@@ -203,7 +206,7 @@ class ServedExplorer {
       await this.pan((u - left) / (right - left) - 0.5, (v - bottom) / (top - bottom) - 0.5);
     }
     this.show(record);
-    byId("spoken").textContent = byId("tip").textContent;
+    byId("spoken").textContent = byId("tip-text").textContent;
   }
 
   async step(by) {
