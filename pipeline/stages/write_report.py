@@ -25,7 +25,6 @@ from ..storage.fitted import FIT, fitted_store, has_fit
 from ..storage.store import Store
 from .ingest_ids import stored_ids
 from .report_columns import color_source, label_name, page_columns, rows_with_place
-from .report_images import page_images
 
 if TYPE_CHECKING:
     from ..report.page_pictures import PagePictures
@@ -51,7 +50,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         1,
         Decides({}, {"store": config.output.store}, version=4, shows_records=True),
         Runs(
-            write_report_bytes(rows=drawn, m=m, block=layout.block_points * row),
+            write_report_bytes(rows=drawn, m=m, block_size=layout.block_points, row=row),
             place=WHOLE_DATA,
             resources={"pictures": config.output.report},
         ),
@@ -154,6 +153,7 @@ def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
 def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> bytes:
     """The explorer page of the embedding in the store."""
     from ..report.explore import MAX_POINTS, ExplorerPage, RowTexts, even_sample, render_explorer  # noqa: PLC0415
+    from .report_images import page_images  # noqa: PLC0415 (matplotlib)
 
     rows = _shown_rows(store, MAX_POINTS)
     n_rows, shown = store.array(array_specs.COMPONENT.name).shape[0], rows_with_place(store, rows)
@@ -217,6 +217,6 @@ def describe_arrays(store: Store) -> list[dict[str, Any]]:
 # --- bytes of a task (engine/task_costs.py explains the terms)
 
 
-def write_report_bytes(*, rows: int, m: int, block: int) -> int:
-    """`block`: bytes of a block of the input, which is read for its images."""
-    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + rows * (48 * m + 160) + 2 * block
+def write_report_bytes(*, rows: int, m: int, block_size: int, row: int) -> int:
+    """A block of input rows of `row` bytes is read for its images."""
+    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + rows * (48 * m + 160) + 2 * block_size * row
