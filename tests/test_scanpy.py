@@ -54,7 +54,7 @@ def test_results_are_written_to_the_object(adata):
     assert adata.uns["lle"]["params"]["n_components"] == 3
 
 
-def test_copy_leaves_the_object_alone(adata):
+def test_copy_does_not_change_the_object(adata):
     result = lle(adata, key_added="sheet", copy=True, **QUICK)
     assert "X_sheet" not in adata.obsm
     assert result.obsm["X_sheet"].shape == (N, 2)

@@ -219,7 +219,7 @@ def open_run(store: str) -> OpenedRun:
     arrays = {}
     has_embedding = any(current_config.current_record(run_store, *step) for step in current_config.EMBEDDING_STEPS)
     for spec in array_specs.ARRAYS:
-        if current_config.holds_array(run_store, spec.name) and (has_embedding or spec not in EMBEDDED):
+        if current_config.has_array(run_store, spec.name) and (has_embedding or spec not in EMBEDDED):
             stored_array = StoredArray(run_store.url, spec.name)
             arrays[spec.name] = da.from_array(stored_array, chunks=stored_array.chunks, name=False, asarray=False)
     metrics = run_store.get_record("report/metrics.json", {}) if current_config.has_metrics(run_store) else None

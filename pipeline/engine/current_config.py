@@ -86,7 +86,7 @@ def current_arrays(store: Store, among: Collection[tuple[str, str]] | None = Non
             for name in record["arrays"]}  # fmt: skip
 
 
-def holds_array(store: Store, name: str) -> bool:
+def has_array(store: Store, name: str) -> bool:
     """Whether the store has an array that is current. Nothing is listed, because some HTTP servers do not allow it."""
     current = _current(store)
     return (current is None or name in current["arrays"]) and store.has_array(name)

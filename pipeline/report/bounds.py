@@ -45,10 +45,10 @@ def value_of(metrics: Mapping[str, Any], key: str) -> float | None:
     return float(value) if is_known(value) else None
 
 
-def least_hit(hit_input: float) -> float:
+def min_hit(hit_input: float) -> float:
     """The lowest neighbourhood hit of an embedding that counts as that of the data.
 
-    >>> round(least_hit(0.98), 3), round(least_hit(0.2), 3)
+    >>> round(min_hit(0.98), 3), round(min_hit(0.2), 3)
     (0.93, 0.18)
     """
     return max(hit_input - HIT_DROP, HIT_SHARE * hit_input)
@@ -57,6 +57,6 @@ def least_hit(hit_input: float) -> float:
 def lost_neighbors(metrics: Mapping[str, Any]) -> tuple[float, float] | None:
     """(hit in the data, hit in the embedding) if classes have lost more neighbours than the bound allows."""
     before, after = value_of(metrics, "neighborhood_hit_input"), value_of(metrics, "neighborhood_hit")
-    if before is None or after is None or after >= least_hit(before):
+    if before is None or after is None or after >= min_hit(before):
         return None
     return before, after

@@ -153,7 +153,7 @@ def hit_tile(metrics: Metrics) -> Tile | None:
     after, before = value_of(metrics, "neighborhood_hit"), value_of(metrics, "neighborhood_hit_input")
     if after is None or before is None:
         return None
-    bound, label = bounds.least_hit(before), metrics.get("label") or "label"
+    bound, label = bounds.min_hit(before), metrics.get("label") or "label"
     sentence = f"Neighbours in the embedding with the same {label}; in the data {percent(before)}, "
     return Tile("Neighbourhood hit", percent(after), f"{sentence}bound: {percent(bound)}.",
                 "good" if after >= bound else "warning")  # fmt: skip

@@ -211,7 +211,7 @@ def _of_quality(metrics: Metrics, config: Config) -> list[str]:
     if lost := bounds.lost_neighbors(metrics):
         sentences.append(
             f"neighbours of the same {metrics.get('label') or 'label'} fell from {percent(lost[0])} in the data to "
-            f"{percent(lost[1])} in the embedding (bound: {percent(bounds.least_hit(lost[0]))}). "
+            f"{percent(lost[1])} in the embedding (bound: {percent(bounds.min_hit(lost[0]))}). "
             f"{cure_of_lost_neighbors(metrics, config)}"
         )
     if trust is not None and trust < bounds.LOW_TRUSTWORTHINESS:

@@ -83,7 +83,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             version=3,
         ),
         Runs(
-            least_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), m),
+            min_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), m),
             place=DRIVER if solver.distributed else WHOLE_DATA,
             all_cores=True,
             resources={"max_degrees": solver.max_degrees, "distributed": solver.distributed},
@@ -114,7 +114,7 @@ def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:
     return preprocess.fit_bytes(block_size=block_size, d=d, tall=tall_block(block_size, d, n)) + 24 * n * n_components
 
 
-def least_bytes(n_points: int, row_entries: int, n_components: int) -> int:
+def min_bytes(n_points: int, row_entries: int, n_components: int) -> int:
     """Least bytes of the eigensolve: polynomial with the smallest basis. A factor is only known after its analysis."""
     width = block_width(n_components)
     return LIBRARY_BYTES + n_points * (4 * ENTRY_BYTES * row_entries + 8 * (10 * width + 2 * 3 * width) + 4 * 40)

@@ -71,7 +71,7 @@ class TestEmbed:
         assert (run.config["method"], run.config["neighbors"]["n_neighbors"]) == ("ltsa", 10)
         assert not (tmp_path / "run.zarr" / "report" / "index.html").exists()
 
-    def test_leaves_nothing_behind(self, roll, tmp_path, monkeypatch):
+    def test_temporary_files_are_removed(self, roll, tmp_path, monkeypatch):
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         embed(roll, **QUICK)
         assert list(tmp_path.iterdir()) == []

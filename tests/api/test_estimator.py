@@ -204,7 +204,7 @@ class TestGraph:
         distances = np.linalg.norm(roll - roll[400], axis=1)
         assert set(np.flatnonzero(dense[402])) == {0 if row == 0 else row + 2 for row in np.argsort(distances)[1:13]}
 
-    def test_is_read_from_a_kept_store(self, roll, fitted, tmp_path):
+    def test_graph_is_read_from_the_store_of_the_fit(self, roll, fitted, tmp_path):
         model = LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), config=PLAIN).fit(roll)
         assert (model.graph_ != fitted.graph_).nnz == 0
         LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), n_neighbors=9, config=PLAIN).fit(roll)

@@ -37,7 +37,7 @@ def test_time_left_follows_from_the_blocks_finished_while_watching():
     assert texts == [[], ["about 10 s left in this step"], ["about 5 s left in this step"], []]
 
 
-def test_repeated_blocks_begin_the_measurement_anew():
+def test_repeated_blocks_begin_the_measurement_again():
     clock = Clock(at("search", "a", 30), at("search", "a", 10), at("search", "a", 20))
     pace = Pace()
     assert [pace.describe(clock.read(), clock) for _ in range(3)] == [[], [], ["about 10 s left in this step"]]

@@ -86,7 +86,7 @@ class TestSizes:
             bound = cluster.high_memory if (step.runs.place != WORKER) else 0.9 * cluster.memory
             assert step.runs.bytes_per_task < 0.8 * bound, f"{step.stage}.{step.name}"
 
-    def test_solver_threads_are_the_processors_asked_for(self, objects):
+    def test_solver_threads_are_the_requested_processors(self, objects):
         [cores] = [
             variable for variable in container(pods(objects)["memory"])["env"] if variable["name"] == "LLE_CORES"
         ]

@@ -95,7 +95,7 @@ class TestNames:
         assert len(images) == 1
         assert images.pop().rsplit(":", 1)[1] == VERSION == importlib.metadata.version("lle-pipeline")
 
-    def test_templates_and_containers_are_those_the_driver_asks_for(self, objects):
+    def test_templates_and_containers_are_those_that_the_driver_uses(self, objects):
         cluster, _ = config_of(objects)
         assert isinstance(cluster, KubernetesCluster)
         assert {f"{cluster.templates}-{part}" for part in PARTS} == {n for kind, n in objects if kind == "PodTemplate"}

@@ -34,7 +34,7 @@ def test_command_with_too_little_address_space_names_the_limit_and_the_cure(n_by
 
 
 @pytest.mark.slow
-def test_run_with_the_least_address_space_ends_with_a_result(tmp_path):
+def test_run_with_the_smallest_address_space_ends_with_a_result(tmp_path):
     config = write_config(
         tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 800},
         eigensolver={"method": "shift_invert"},

@@ -151,11 +151,11 @@ class TestList:
         current_config.begin_run(store, config, fingerprint)
         assert current_config.has_metrics(store) is not is_emptied
 
-    def test_array_outside_the_list_is_not_held(self, store):
+    def test_array_that_is_not_listed_is_not_current(self, store):
         store.create(planned("embedding", (4, 2), "float64", 4, 0))
-        assert current_config.holds_array(store, "embedding")
+        assert current_config.has_array(store, "embedding")
         current_config.begin_run(store, {"a": 2}, "first")
-        assert not current_config.holds_array(store, "embedding")
+        assert not current_config.has_array(store, "embedding")
 
     @pytest.mark.parametrize("content", [b"", b"{", b'{"steps": 1}', b"[]"])
     def test_unreadable_list_counts_as_empty(self, store, content):

@@ -86,7 +86,7 @@ def test_record_with_a_field_of_another_type_is_damaged(tmp_path):
 
 
 @pytest.mark.parametrize("n_blocks", [2, 4, 2**32, 2**63, -1])
-def test_record_with_another_number_of_blocks_begins_the_step_anew(tmp_path, n_blocks):
+def test_record_with_another_number_of_blocks_begins_the_step_again(tmp_path, n_blocks):
     """The number is part of the fingerprint, so it differs in a damaged record only."""
     store = finished(tmp_path / "run.zarr")
     assert len(begin_step(store, STEP, "a1")) == 3
@@ -132,7 +132,7 @@ class TestGroup:
             store.is_run()
         assert store.may_erase()
 
-    def test_deleted_from_a_run_leaves_a_damaged_run_that_fresh_may_erase(self, tmp_path):
+    def test_run_without_its_attributes_is_damaged_and_fresh_may_erase_it(self, tmp_path):
         store = finished(tmp_path / "run.zarr")
         Path(store.url, "zarr.json").unlink()
         with pytest.raises(StoreError, match="run with --fresh"):

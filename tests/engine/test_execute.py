@@ -266,7 +266,7 @@ class TestBothExecutors:
         assert calls(store) == {**dict.fromkeys(range(N_BLOCKS), 1), 3: 2}
         np.testing.assert_array_equal(store.read_all("y"), 2 * expected_x())
 
-    def test_one_thread_unless_the_step_asks_for_all(self, store, executor):
+    def test_one_thread_unless_the_step_uses_all_cores(self, store, executor):
         [block] = run_step(Step("t", "look", look, 1, Decides({}), Runs(1)), "", store, executor, Progress())
         assert block.report["threads"] == 1
 

@@ -411,7 +411,7 @@ class TestCsv:
         block = open_source("csv", path=tmp_path / "x.csv").read(0, 3)
         np.testing.assert_array_equal(block, [[1, np.nan], [np.nan, 2], [np.nan, np.inf]])
 
-    def test_text_columns_are_read_only_when_asked_for(self, tmp_path):
+    def test_text_columns_are_read_only_on_request(self, tmp_path):
         (tmp_path / "x.csv").write_bytes(b"a,name,b\n1,\xff,2\n3,\xe9,4\n")
         assert open_source("csv", path=tmp_path / "x.csv", columns=["b", "a"]).read(0, 2).tolist() == [[2, 1], [4, 3]]
 

@@ -37,7 +37,7 @@ def run_in(folder: Path, setup: str, *arguments: str, cwd: Path = REPOSITORY, n_
     return ended.returncode, json.loads(lines[-1]), ended.stderr
 
 
-def test_two_local_workers_run_in_the_least_shared_memory(tmp_path):
+def test_two_local_workers_run_in_the_smallest_shared_memory(tmp_path):
     code, _, text = run_in(tmp_path, "mount -t tmpfs -o size=88k tmpfs /dev/shm", kind="local", workers=2)
     assert code == 0, text
 

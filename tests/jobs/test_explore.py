@@ -165,7 +165,7 @@ class TestSecurity:
     @pytest.mark.parametrize("path", ["/", "/tile.png", "/other/", "/../../etc/passwd", "{word}/../zarr.json",
                                       "{word}/zarr.json", "{word}/report/index.html", "{word}//etc/passwd", "*",
                                       "{word}/%2e%2e/x"])  # fmt: skip
-    def test_nothing_but_its_own_names_is_served(self, server, path):
+    def test_other_names_are_not_served(self, server, path):
         word = urlsplit(server.url).path.rstrip("/")
         assert get(server, path=path.format(word=word))[0] == 404
 
@@ -177,7 +177,7 @@ class TestSecurity:
         ("key.json", {"color": 50}), ("selection.json", {"polygon": "1,2,3"}), ("selection.csv", {"polygon": ""}),
         ("row.json", {"from": "x", "by": 1}), ("selection.json", {"polygon": "1,2", "chosen": "x"}),
     ])  # fmt: skip
-    def test_wrong_parameters_are_told(self, server, name, query):
+    def test_wrong_parameters_are_named(self, server, name, query):
         status, _, content = get(server, name, **query)
         assert status == 400
         assert content

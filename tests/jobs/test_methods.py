@@ -347,7 +347,7 @@ def test_parameters_that_do_not_fit_the_method_are_refused(tmp_path, overrides, 
     assert not (tmp_path / "run.zarr").exists()
 
 
-def test_least_number_of_neighbors_is_accepted(tmp_path):
+def test_smallest_number_of_neighbors_is_accepted(tmp_path):
     for method, k in (("hessian", 6), ("ltsa", 4), ("modified", 3)):
         config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 300})
         assert lle("validate", config, "--set", f"method={method}", "--set", f"neighbors.n_neighbors={k}")

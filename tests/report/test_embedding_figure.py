@@ -371,7 +371,7 @@ def test_small_picture_does_not_import_datashader() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_single_coordinate_stands_against_its_class(figures: list[Figure]) -> None:
+def test_single_coordinate_is_drawn_against_its_class(figures: list[Figure]) -> None:
     draw_embedding(np.arange(9.0)[:, None], one_component(9), color_source("classes", 9), "t")
     ax = figures[0].axes[0]
     assert [label.get_text().strip() for label in ax.get_yticklabels()] == ["_ant", r"\$bee\$", "cow"]

@@ -199,7 +199,7 @@ def test_every_mouse_action_works_with_the_keyboard(page):
 
 @pytest.mark.parametrize(("width", "height", "screen"), [(1200, 900, (1280, 1000)), (420, 800, (420, 800)),
                                                          (2600, 2000, (1280, 720))])  # fmt: skip
-def test_first_picture_is_whole_and_its_ticks_stand_at_their_values(browser, address, width, height, screen):
+def test_first_picture_is_complete_and_its_ticks_are_at_their_values(browser, address, width, height, screen):
     """With scroll bars, and in a window that is larger than the screen. The ticks move by nothing after Fit."""
     size = {"width": screen[0], "height": screen[1]}
     with_bars = browser.browser_type.launch(

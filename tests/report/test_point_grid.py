@@ -67,7 +67,7 @@ def test_far_points_do_not_stretch_the_view_and_equal_points_have_one():
     assert len(PointGrid(np.empty(0, np.float32), np.empty(0, np.float32), np.empty(0)).ranges(Part(0, 1, 0, 1))) <= 1
 
 
-def test_components_stand_beside_each_other_and_keep_their_shape(rng):
+def test_components_are_side_by_side_and_keep_their_shape(rng):
     component = rng.integers(0, 3, 900)
     x, y = (rng.normal(size=900).astype(np.float32) for _ in range(2))
     moved_x, moved_y = side_by_side(x, y, component, 4)  # the fourth has no points

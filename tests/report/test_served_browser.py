@@ -133,7 +133,7 @@ def test_dragging_selects_the_enclosed_rows_and_saves_all_of_them(page, tmp_path
     np.testing.assert_allclose([float(row["y1"]) for row in rows], y[classes == 2, 0], rtol=1e-6)
 
 
-def test_pan_and_zoom_move_the_tile_and_ask_for_a_new_one(page):
+def test_pan_and_zoom_move_the_tile_and_load_a_new_one(page):
     first = page.get_attribute("#tile img", "src")
     x, y = place(page, 5)
     drag(page, (x, y), (x + 100, y + 50))
@@ -198,7 +198,7 @@ def test_every_action_works_with_the_keyboard(page):
     np.testing.assert_allclose(place(page, 0), before, atol=1)
 
 
-def test_search_finds_a_row_and_says_where_there_is_none(page):
+def test_search_finds_a_row_and_reports_a_missing_one(page):
     page.fill("#search-text", "66")
     page.press("#search-text", "Enter")
     page.wait_for_function("document.getElementById('point-title').textContent === 'Row 66'")
@@ -252,7 +252,7 @@ def test_text_has_contrast_and_nothing_is_cut_off(browser, address, scheme, widt
     assert heard == []
 
 
-def test_a_stopped_server_is_told(browser):
+def test_page_shows_that_the_server_has_stopped(browser):
     y, _ = points()
     columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
     run = ServedRun(ServedPage("LLE", "run.zarr", N, N, columns, [], None), np.arange(N), columns, None)

@@ -81,7 +81,7 @@ def test_verdict_of_a_good_embedding_states_its_quality() -> None:
     assert verdict({**far, "reg": {"value": 1e-3}}, CONFIG).startswith(f"{long}; method: modified")
 
 
-def test_most_neighbors_between_the_bounds() -> None:
+def test_value_between_the_bounds_reads_most_neighbours() -> None:
     between = {**GOOD, "trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}}
     assert verdict(between, CONFIG).startswith("Most neighbours in the embedding")
     assert verdict({**GOOD, "trustworthiness": None}, CONFIG) == "The quality of the embedding was not measured."

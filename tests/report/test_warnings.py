@@ -92,7 +92,7 @@ def test_one_sentence_names_the_finding_and_the_key(changes: dict[str, Any], par
         {"participation": [[bounds.CLUMP_SHARE * 490, 9.0]]},
         {"redundancy": [0.0, bounds.REDUNDANT]},
         {"trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}},
-        {"neighborhood_hit": {"value": bounds.least_hit(0.98)}},
+        {"neighborhood_hit": {"value": bounds.min_hit(0.98)}},
         {"residual_variance": {"value": bounds.HIGH_RESIDUAL_VARIANCE}},
         {"residuals": [[bounds.LARGE_RESIDUAL, 0.0]]},
         {"closed_classes_left": 14, "closed_classes": 20},

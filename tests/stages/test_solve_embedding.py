@@ -298,9 +298,9 @@ def test_plan_predicts_the_solver_of_other_methods(tmp_path, family):
 
 
 @pytest.mark.parametrize(("n", "m"), [(900, 2), (1500, 9)])
-def test_least_planned_bytes_suffice_for_polynomial(n, m):
+def test_polynomial_fits_the_smallest_planned_bytes(n, m):
     A = roll_factor(n, 3)
-    planned = solve_embedding.least_bytes(n, 13, m)
+    planned = solve_embedding.min_bytes(n, 13, m)
     assert planned == 2**28 + n * (624 + 8 * 16 * block_width(m) + 160)
     row_pointers = 4 * 4 * (n + 1)
     allowed = planned - solve_embedding.LIBRARY_BYTES + row_pointers

@@ -120,7 +120,7 @@ class ApproximateInverse:
             return float(abs(1 - residual[0]))
         return float((1 - polynomial.residual_at(self._roots, np.array([np.sqrt(max(value, 0.0))]))[0]) ** 2)
 
-    def least_products(self, values: F64, n_wanted: int) -> float:
+    def min_products(self, values: F64, n_wanted: int) -> float:
         """A lower bound on the products of a whole solve; it is a bound because Ritz values are bounds from above."""
         degree = float(self.degree)
         if self.form == "factor":

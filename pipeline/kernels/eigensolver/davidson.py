@@ -194,7 +194,7 @@ def lowest_pairs(
         settled = tolerances.settled(previous_values, values)
         norms = np.linalg.norm(residuals[:, :n_wanted], axis=0)
         relative = norms / np.maximum(values, TINY)
-        hopeless = impatient and inverse.least_products(basis.values, n_wanted) > max_degrees
+        hopeless = impatient and inverse.min_products(basis.values, n_wanted) > max_degrees
         at_limit = n_degrees + inverse.degree > max_degrees or hopeless
         if at_limit or (not flat and tolerances.has_null_vector(values)):
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit)

@@ -56,7 +56,7 @@ def test_damage_in_copied_data_names_the_version_that_holds_it(search_only, nigh
     np.testing.assert_array_equal(lists(store), exact(night.points[: N + MORE]))
 
 
-def test_missing_data_name_the_version_that_held_them(search_only, night):
+def test_error_for_missing_data_names_their_version(search_only, night):
     first = night(N)
     shutil.rmtree(Path(first.url, "points", "c", "1"))
     message = refused(1, "run", night.config(N + MORE), "--store", night.root)
