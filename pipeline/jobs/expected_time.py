@@ -161,7 +161,7 @@ def find_neighbors(s: Sizes) -> Work:
         return Work(0.0, 1e-6 * s.n * s.k)
     all_pairs = 1e-5 * s.n + s.n**2 * (4e-9 + 5e-11 * s.d)
     if method == "kdtree":  # in many dimensions a tree is searched whole
-        in_tree = s.n * 2.8e-7 * (s.k + 1) * 1.6 ** (min(s.d, 40) - 3) * (s.n / 40_000) ** 0.3
+        in_tree = s.n * 2.8e-7 * (s.k + 1) * 1.6 ** (min(s.d, 40) - 3) * (s.n / 40_000) ** 0.08
         return Work(0.0, min(in_tree, 20 * all_pairs))
     if method == "brute":
         return Work(0.0, all_pairs)

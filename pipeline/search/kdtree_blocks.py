@@ -21,8 +21,9 @@ from ..storage.store import Store
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
+Reals = npt.NDArray[np.float64]
 
-HALO_ROWS = 65_536
+HALO_ROWS, ROWS_AT_ONCE = 65_536, 1024
 
 
 def search_by_tree(
@@ -56,11 +57,8 @@ def merge_from_boxes(
     n_read, k = 0, lists.ids.shape[1]
     for batch in batches_of(boxes, chosen, HALO_ROWS):
         halo = rows_of(boxes, batch)
-        gap = np.maximum(
-            0.0, np.maximum(boxes.low[batch].min(axis=0) - block_points, block_points - boxes.high[batch].max(axis=0))
-        )
         reach = (1 + (slack or TIE)) * lists.distances[:, -1]
-        rows = np.flatnonzero(np.einsum("bd,bd->b", gap, gap) <= reach**2)
+        rows = rows_within_reach(block_points, reach, boxes.low[batch], boxes.high[batch])
         halo_points = store.gather(array_specs.POINTS.name, halo)
         if slack is not None:
             rows = rows[nearest_distances(block_points[rows], halo_points) <= reach[rows]]
@@ -113,6 +111,23 @@ def boxes_within_reach(
             gap = np.maximum(0.0, np.maximum(boxes.low[j] - points[part], points[part] - boxes.high[j]))
             is_chosen[j] = bool((np.einsum("bd,bd->b", gap, gap) <= reach[part] ** 2).any())
     return np.flatnonzero(is_chosen)
+
+
+def rows_within_reach(points: Floats, reach: Reals, low: Reals, high: Reals) -> Ids:
+    """Rows of the points (b, d) that are within reach (b,) of at least one of the boxes [low, high], (c, d) each.
+
+    Most points of a block are far from the boxes of others. Consecutive points are near each other, so only a few pairs
+    of ROWS_AT_ONCE points and a box need a look at each point.
+    """
+    is_near = np.zeros(len(points), bool)
+    for start in range(0, len(points), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        part, limits = points[rows].astype(np.float64), reach[rows] ** 2
+        between = np.maximum(0.0, np.maximum(low - part.max(axis=0), part.min(axis=0) - high))
+        for j in np.flatnonzero(np.einsum("cd,cd->c", between, between) <= limits.max()):
+            gap = np.maximum(0.0, np.maximum(low[j] - part, part - high[j]))
+            is_near[rows] |= np.einsum("bd,bd->b", gap, gap) <= limits
+    return np.flatnonzero(is_near)
 
 
 def batches_of(boxes: Boxes, chosen: Ids, n_rows: int) -> list[Ids]:

@@ -29,6 +29,9 @@ TREE_FEATURES = 3
 ROUNDING = 1e-12
 """Relative difference below which squared distances are equal; a sum of d squares is exact to about d 1e-16."""
 
+AS_NEAR = 1e-9
+"""Relative difference, far above rounding errors, within which a squared distance to a block counts as near enough."""
+
 NORMAL_QUANTILE_975 = 1.959963984540054
 
 Float64 = npt.NDArray[np.float64]
@@ -104,7 +107,10 @@ def count_closer(
     """
     limits = thresholds * (1 - ROUNDING)
     if block.shape[1] <= TREE_FEATURES:
-        return _count_by_tree(sample, sample_ids, block, first_row, limits)
+        counts, near = np.zeros(thresholds.shape, np.int64), _near_block(sample, block, limits[:, -1])
+        if len(near):
+            counts[near] = _count_by_tree(sample[near], sample_ids[near], block, first_row, limits[near])
+        return counts
     center = typical_point(sample)  # small coordinates lose fewer digits in the product
     counts = np.zeros(thresholds.shape, dtype=np.int64)
     for start in range(0, len(block), POINTS_AT_ONCE):
@@ -121,6 +127,20 @@ def count_closer(
     return counts
 
 
+def _near_block(
+    sample: npt.NDArray[np.floating], block: npt.NDArray[np.floating], squared_reach: Float64
+) -> npt.NDArray[np.intp]:
+    """Sample points (s, d) whose squared distance to the box around a block (b, d) is at most squared_reach (s,).
+
+    Points with a coordinate that is not finite are included.
+    """
+    if not len(block):
+        return np.empty(0, np.intp)
+    points = sample.astype(np.float64)
+    gap = np.maximum(0.0, np.maximum(block.min(axis=0) - points, points - block.max(axis=0)))
+    return np.flatnonzero(~(np.einsum("sd,sd->s", gap, gap) > (1 + AS_NEAR) * squared_reach))
+
+
 def _count_by_tree(
     sample: npt.NDArray[np.floating],
     sample_ids: npt.NDArray[np.integer],
@@ -133,10 +153,8 @@ def _count_by_tree(
 
     if not (np.isfinite(sample).all() and np.isfinite(block).all()):
         raise InputError("expected finite coordinates, found others; exclude dropped rows from the quality measures")
-    if not len(block):
-        return np.zeros(limits.shape, np.int64)
     # a ball includes its surface, so the radius is reduced to the next smaller number
-    tree, radii = cKDTree(block.astype(np.float64)), np.nextafter(np.sqrt(limits), -1.0)
+    tree, radii = cKDTree(block.astype(np.float64), balanced_tree=False), np.nextafter(np.sqrt(limits), -1.0)
     counts, unknown = _count_among_nearest(tree, sample, radii)
     for column in range(limits.shape[1]):
         rows = np.flatnonzero(unknown[:, column])

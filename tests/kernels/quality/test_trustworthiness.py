@@ -72,6 +72,20 @@ def test_count_closer__equals_ranks_for_any_blocks(seed: int, n_features: int, s
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("n_features", [2, 3])
+def test_count_closer__same_for_blocks_far_from_most_sample_points(seed: int, n_features: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.random((400, n_features))
+    X = X[np.argsort(X[:, 0])]  # blocks are slices of the cube
+    ids = rng.choice(400, 50, replace=False)
+    squares = np.square(X[ids][:, None] - X).sum(axis=2)
+    thresholds = np.sort(squares, axis=1)[:, [1, 5, 9]]
+    expected = np.tile([0, 4, 8], (50, 1))
+    counts = sum(count_closer(X[ids], ids, X[i : i + 40], i, thresholds) for i in range(0, 400, 40))
+    np.testing.assert_array_equal(counts, expected)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_count_closer__ties_and_near_duplicates_far_from_the_origin(seed: int) -> None:
     rng = np.random.default_rng(seed)
     grains = 1000 * rng.normal(size=(20, 3))  # a product alone cannot tell distances inside a grain apart
