@@ -108,13 +108,13 @@ class OpenedRun:
         """
         import pandas as pd  # noqa: PLC0415
 
-        from ..stages.report_columns import page_columns  # noqa: PLC0415
+        from ..stages.report_columns import TRUSTWORTHINESS, page_columns  # noqa: PLC0415
 
         if "embedding" not in self.arrays:
             return {}
         columns = {"component": pd.Series(self.arrays["component"].compute())}
         for column in page_columns(Store(self.store), np.arange(len(columns["component"]))):
-            if column.name in {"component", "placed"}:
+            if column.name in {"component", "placed", TRUSTWORTHINESS}:
                 continue
             values = column.values
             if column.names is not None:

@@ -105,6 +105,10 @@ def quality_sample(*, n: int, blocks: int, sample: int, row: int, m: int, k: int
     return files(blocks + 1, sample_bytes + n * (ID + NUMBER * m))
 
 
+def point_quality(*, sample: int) -> int:
+    return files(1, 3 * NUMBER * sample)
+
+
 def closer(*, blocks: int, sample: int, k: int) -> int:
     return files(blocks, 2 * blocks * sample * NUMBER * k)
 

@@ -96,7 +96,7 @@ class ServedRun:
         key = self.key(color, dark)
         entries = [{"name": name, "count": n, "color": key.colors[code]} for code, (name, n) in enumerate(key.entries)]
         return {"kind": key.kind, "colors": key.colors, "entries": entries, "range": list(key.range), "log": False,
-                "clipped": key.clipped}  # fmt: skip
+                "clipped": key.clipped, "unknown": key.unknown}  # fmt: skip
 
     def tile(self, axes: Axes, color: int, dark: bool, chosen: Sequence[int], part: Part,
              size: tuple[int, int]) -> bytes:  # fmt: skip

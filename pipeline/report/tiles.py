@@ -31,7 +31,8 @@ class ColorKey(NamedTuple):
     """How points get their colours.
 
     kind: "plain", "classes" or "scale". codes: (n,) uint8, an index into colors (#rrggbb); the last colour of a scale
-    is that of unknown values. entries: of a class key, name and number of points for each colour. range: of a scale.
+    is that of unknown values. entries: of a class key, name and number of points for each colour. range: of a scale;
+    clipped: values are outside of it; unknown: number of points without a value.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class ColorKey(NamedTuple):
     entries: list[tuple[str, int]] = []  # noqa: RUF012 (a tuple's default)
     range: tuple[float, float] = (0.0, 1.0)
     clipped: bool = False
+    unknown: int = 0
 
 
 def color_key(column: Column | None, n: int, dark: bool) -> ColorKey:
@@ -76,7 +78,9 @@ def _scale(values: Array, missing: str, dark: bool) -> ColorKey:
     first, last = (0.25, 1.0) if dark else (0.0, 0.92)  # without the end that the page's own colour would swallow
     colors = [to_hex(colormaps[COLOR_MAP](share)) for share in np.linspace(first, last, STEPS)]
     clipped = bool(known.size and (known.min() < low or known.max() > high))
-    return ColorKey("scale", codes, [*colors, missing], range=(low, high), clipped=clipped)
+    return ColorKey(
+        "scale", codes, [*colors, missing], range=(low, high), clipped=clipped, unknown=len(values) - len(known)
+    )
 
 
 def draw_part(

@@ -21,6 +21,7 @@ from ..kernels.quality.trustworthiness import count_closer, mean_interval, neigh
 from ..search.cell_groups import FIRST, Folder
 from ..search.recall import sample_rows
 from ..storage import array_specs
+from ..storage.array_specs import POINT_QUALITY
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
@@ -73,8 +74,9 @@ def steps(config: Config, layout: Layout) -> Steps:
         "score",
         score_sample,
         1,
-        Decides({"n_blocks": layout.point_blocks(), **drawn}, version=2),
+        Decides({"n_blocks": layout.point_blocks(), **drawn}, version=3),
         Runs(score_bytes(n=n, n_blocks=layout.point_blocks(), **sizes), place=WHOLE_DATA),
+        Writes(bundles=(POINT_QUALITY,), bundle_bytes=disk_costs.point_quality(sample=sample)),
         feeds=False,
     )
     if n_sources := geodesic_sources(config, n):
@@ -184,17 +186,22 @@ def count_block(store: Store, block_index: int, blocks: Blocks, sample: int, see
 
 
 def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, seed: int) -> Report:
-    """Compute trustworthiness, continuity, local Procrustes error, and the redundancy of each coordinate."""
+    """Compute trustworthiness, continuity, local Procrustes error, and the redundancy of each coordinate.
+
+    Trustworthiness and continuity of each sampled point are stored for the explorer.
+    """
     chosen = store.read_bundle("_work/quality_sample")
     parts = [store.read_bundle(f"_work/closer/{b:05d}") for b in range(n_blocks)]
     n_members = int((store.read_bundle("_work/embedding")["component"] == 0).sum())
     scores: Report = {}
+    of_points = {"rows": chosen["rows"]}
     for name, space in (("trustworthiness", "input"), ("continuity", "embedding")):
         ranks = np.sum([part[space] for part in parts], axis=0) + 1
         counts = chosen.get("counts") if name == "continuity" else None
-        scores[name] = _measured(
-            mean_interval(np.clip(trustworthiness(ranks, n_members, counts), 0.0, 1.0)), len(ranks)
-        )
+        values = np.clip(trustworthiness(ranks, n_members, counts), 0.0, 1.0)
+        scores[name] = _measured(mean_interval(values), len(ranks))
+        of_points[name] = values
+    store.write_bundle(POINT_QUALITY, **of_points)
     scores["procrustes_error"] = _measured(mean_interval(chosen["procrustes"]), len(chosen["procrustes"]))
     if len(chosen["embedding"]) < MIN_POINTS:
         return {**scores, "redundancy": None, "regression_residual": None}

@@ -19,6 +19,7 @@ Float = type[np.float32] | type[np.float64]
 NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
 """Kinds of input whose labels are a column, a key or an array with a name."""
 ROWS_AT_ONCE = 2**20
+TRUSTWORTHINESS = "trustworthiness"
 
 
 def color_source(store: Store, rows: npt.NDArray[np.int64]) -> "ColorSource | None":
@@ -76,7 +77,12 @@ def page_columns(store: Store, rows: npt.NDArray[np.int64], dtype: Float = np.fl
         yield Column("distance_ratio", "distance ratio", ratio)
     name = array_specs.RECONSTRUCTION_ERROR.name
     if name in current_config.current_arrays(store) and store.has_array(name):
-        yield Column("reconstruction_error", "reconstruction error", _reconstruction_error(store, rows, dtype))
+        points, errors = store.read_all(array_specs.ORIGINAL_INDEX.name), store.read_all(name)
+        yield Column(
+            "reconstruction_error", "reconstruction error", _values_of_rows(store, rows, points, errors, dtype)
+        )
+    if (column := trustworthiness_column(store, rows, dtype)) is not None:
+        yield column
     component = store.gather(array_specs.COMPONENT.name, rows)
     if component.size and component.max() > 0:
         names = [str(label) for label in range(int(component.max()) + 1)]
@@ -114,11 +120,26 @@ def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
     return columns + [Column(f"label{j}", f"{label} {j}", values) for j, values in enumerate(further, 2)]
 
 
-def _reconstruction_error(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> npt.NDArray[Any]:
-    """(len(rows),) errors of input rows; NaN for duplicate rows whose representative is no longer recorded."""
-    n_input = store.array(array_specs.COMPONENT.name).shape[0]
-    errors = np.full(n_input, np.nan, dtype)
-    errors[store.read_all(array_specs.ORIGINAL_INDEX.name)] = store.read_all(array_specs.RECONSTRUCTION_ERROR.name)
+def trustworthiness_column(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> "Column | None":
+    """The trustworthiness of each sampled point, NaN elsewhere; None if it is not measured."""
+    from ..report.explore import Column  # noqa: PLC0415
+
+    is_current = ("measure_quality", "score") in current_config.current_steps(store)
+    if not is_current or not store.has_bundle(array_specs.POINT_QUALITY):
+        return None
+    measured = store.read_bundle(array_specs.POINT_QUALITY)
+    points = store.gather(array_specs.ORIGINAL_INDEX.name, measured["rows"])
+    values = _values_of_rows(store, rows, points, measured["trustworthiness"], dtype)
+    label = f"trustworthiness ({len(points):,} sampled points)"
+    return Column(TRUSTWORTHINESS, label, values) if np.isfinite(values).any() else None
+
+
+def _values_of_rows(
+    store: Store, rows: npt.NDArray[np.int64], points: npt.NDArray[np.int64], values: npt.NDArray[Any], dtype: Float
+) -> npt.NDArray[Any]:
+    """(len(rows),) values of input rows: known at the input rows `points` and at rows equal to them, else NaN."""
+    of_input = np.full(store.array(array_specs.COMPONENT.name).shape[0], np.nan, dtype)
+    of_input[points] = values
     if store.has_array(array_specs.REPRESENTATIVE.name):
         rows = store.gather(array_specs.REPRESENTATIVE.name, rows)
-    return np.asarray(errors[rows])
+    return np.asarray(of_input[rows])

@@ -140,6 +140,8 @@ ARRAYS = (
     LABEL,
 )
 COST_MATRIX = "cost_matrix"
+POINT_QUALITY = "_work/point_quality"
+"""Bundle: rows (s,) of sampled points in internal order, and trustworthiness and continuity (s,) of each."""
 LOCAL_FACTORS = "local_factors"
 
 

@@ -142,6 +142,24 @@ def test_colours_follow_the_menu(page):
     page.wait_for_function("document.getElementById('legend').childElementCount === 0")
 
 
+def test_points_without_a_value_are_grey_and_under_the_others(browser, tmp_path):
+    y, _ = points()
+    values = np.where(np.arange(N) % 40 == 0, 0.5, np.nan)
+    places = np.repeat(y[::40], 40, axis=0)  # 39 grey points lie under each of the others
+    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", places[:, j], role="coordinate") for j in range(2)]
+    content = page_of(*columns, Column("trustworthiness", "trustworthiness (10 sampled points)", values))
+    (tmp_path / "explore.html").write_bytes(render_explorer(content))
+    page, heard = opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1200, "height": 900})
+    assert "390 rows without a value are grey" in page.inner_text("#legend")
+    for point in range(0, N, 40):
+        box, (x, up) = page.locator("#canvas").bounding_box(), page.evaluate(f"explorer.plot.place({point})")
+        shot = page.screenshot(clip={"x": box["x"] + x - 1, "y": box["y"] + up - 1, "width": 2, "height": 2})
+        color = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).mean(axis=(0, 1))
+        assert np.ptp(color) > 40  # the grey is #b4bcc6
+    page.close()
+    assert heard == []
+
+
 def test_pressed_classes_hide_the_others(page, tmp_path):
     page.click("#legend button:nth-child(2)")
     page.click("#in-view")

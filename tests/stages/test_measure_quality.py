@@ -12,6 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from pipeline.config.models import Config
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs
+from pipeline.stages.report_columns import trustworthiness_column
 
 N, K = 700, 10
 
@@ -49,6 +50,27 @@ def tables(run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Points, embedding and labels in internal order."""
     original = run.store.read_all("original_index")
     return run.store.read_all("points"), *(run.store.read_all(name)[original] for name in ("embedding", "label"))
+
+
+def test_mean_of_points_in_the_explorer_equals_scikit_learns_trustworthiness(measure):
+    run = measure(sample=N)
+    X, Y, _ = tables(run)
+    original = run.store.read_all("original_index")
+    column = trustworthiness_column(run.store, np.arange(N), np.float64)
+    assert column.values.mean() == pytest.approx(sklearn_trustworthiness(X, Y, n_neighbors=K), abs=1e-10)
+    for point in (0, 350, 699):  # direct ranks of one point
+        near = np.argsort(((Y - Y[point]) ** 2).sum(axis=1))[1 : K + 1]
+        ranks = np.argsort(np.argsort(((X - X[point]) ** 2).sum(axis=1)))[near]
+        expected = 1 - np.maximum(ranks - K, 0).sum() * 2 / (K * (2 * N - 3 * K - 1))
+        assert column.values[original[point]] == pytest.approx(expected, abs=1e-12)
+
+
+def test_points_that_were_not_sampled_have_no_trustworthiness(measure):
+    run = measure(sample=60)
+    column = trustworthiness_column(run.store, np.arange(N), np.float64)
+    assert np.isfinite(column.values).sum() == 60
+    assert column.label == "trustworthiness (60 sampled points)"
+    assert np.nanmean(column.values) == pytest.approx(measured(run)["trustworthiness"]["value"], abs=1e-12)
 
 
 def test_trustworthiness_and_continuity_equal_scikit_learns(measure):

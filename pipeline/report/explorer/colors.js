@@ -51,7 +51,8 @@ function scaleKey(column, colorMap) {
     : (v) => (v - range[0]) / (range[1] - range[0]);
   const codes = Uint16Array.from(column.values, (value) =>
     (Number.isNaN(value) ? 64 : Math.max(0, Math.min(63, Math.floor(place(value) * 64)))));
-  return {range, log, clipped: first < range[0] || last > range[1], codes, colors: colorMap};
+  const unknown = codes.reduce((sum, code) => sum + (code === 64), 0);
+  return {range, log, clipped: first < range[0] || last > range[1], unknown, codes, colors: colorMap};
 }
 
 /** The key of a column: {kind, codes, colors, ...}; `null` colours every point alike. */

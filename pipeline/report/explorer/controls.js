@@ -38,7 +38,8 @@ function scaleLegend(column, key) {
   const least = key.log ? 0 : 1e-3 * (key.range[1] - key.range[0]);
   ends.append(...key.range.map((value) => cellOf("span",
     (Math.abs(value) < least ? 0 : Number(value.toPrecision(3))).toString().replace("-", "−"))));
-  const notes = [key.log ? "log scale" : "", key.clipped ? "values beyond have the colour of the end" : ""];
+  const notes = [key.log ? "log scale" : "", key.clipped ? "values beyond have the colour of the end" : "",
+    key.unknown > 0 ? `${key.unknown.toLocaleString("en")} rows without a value are grey` : ""];
   box.append(bar, ends, cellOf("small", notes.filter(Boolean).join("; ")));
   byId("legend-help").hidden = true;
   return box;

@@ -17,6 +17,12 @@ function pointStyle(n) {
   return {size: 1.5, opacity: 0.4};
 }
 
+/** An order of points in which those without a value are covered by the others. */
+function knownLast(order, key) {
+  if (!(key.unknown > 0)) return order;
+  return [...order.filter((point) => key.codes[point] === 64), ...order.filter((point) => key.codes[point] !== 64)];
+}
+
 class Plot {
   constructor(canvas, page) {
     this.canvas = canvas;
@@ -68,7 +74,7 @@ class Plot {
       const index = keepIndex ? this.library.get("spatialIndex") : undefined;
       await this.library.draw({x: positions.x, y: positions.y, z},
         {zDataType: "categorical", spatialIndex: index ?? undefined, select: selected});
-      this.library.set({pointOrder: this.order});
+      this.library.set({pointOrder: knownLast(this.order, key)});
       this.library.set({cameraView: this.library.get("cameraView")});  // the scales follow a new aspect only with a view
       this.positions = positions;
     });
