@@ -39,7 +39,8 @@ def _other_columns(X: Any) -> dict[Any, str]:
         is_matrix = X.ndim == 2 and X.dtype.kind in "OUST"
         columns = {number: X[:, number] for number in range(X.shape[1])} if is_matrix else {}
     elif hasattr(X, "columns") and len(getattr(X, "shape", ())) == 2:
-        kinds = {name: getattr(getattr(X[name], "dtype", None), "kind", "O") for name in X.columns}
+        names = X.column_names if type(X).__module__.startswith("pyarrow") else X.columns
+        kinds = {name: getattr(getattr(X[name], "dtype", None), "kind", "O") for name in names}
         columns = {name: np.asarray(X[name]) for name, kind in kinds.items() if kind not in "biuf"}
     else:
         return {}
@@ -73,6 +74,23 @@ def _cure_of_columns(X: Any, columns: list[Any]) -> str:
         dummies = f"pandas.get_dummies(X, columns={listed}, dtype=float)"
         return f"drop them, X.drop(columns={listed}), or encode them, {dummies}"
     return f"drop them, X.drop({listed}), or encode them as numbers"
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a Python object stands for a missing entry: None, NaN, pandas.NA or NaT."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+
+
+def refuse_shape(shape: Sequence[int]) -> None:
+    """Raises InputError unless the shape is (n, d) with n, d >= 1; unknown sizes (NaN) count as such."""
+    if len(shape) == 2 and 0 not in shape:
+        return
+    cure = {
+        1: "reshape one feature per row, X.reshape(-1, 1), or one row, X.reshape(1, -1)",
+        2: "check how X was made",
+        3: "flatten each sample to one row, X.reshape(len(X), -1)",
+    }.get(len(shape), "pass a table of numbers")
+    raise InputError(f"input: expected an array of shape (rows, features), found shape {tuple(shape)}; {cure}")
 
 
 def refuse_invalid(X: Any, names: Sequence[str] | None) -> None:

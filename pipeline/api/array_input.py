@@ -3,6 +3,7 @@
 The file is written one block of rows at a time, so Dask and Zarr arrays may be larger than memory.
 """
 
+import contextlib
 import hashlib
 import json
 import math
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from numpy.lib.format import open_memmap
 
 from ..core.errors import InputError
-from .array_checks import refuse_other_types
+from .array_checks import is_missing, refuse_other_types, refuse_shape
 
 BLOCK_BYTES = 64 * 2**20
 FIT = "{fit}"
@@ -37,6 +38,34 @@ def is_zarr(X: Any) -> bool:
 def is_chunked(X: Any) -> bool:
     """Whether X is a Dask or Zarr array, which must be read by blocks."""
     return is_dask(X) or is_zarr(X)
+
+
+def as_array(X: Any) -> Any:
+    """A NumPy array of X; Dask and Zarr arrays are returned unchanged.
+
+    NaN replaces masked entries. The columns of a pandas table may have different or nullable types; NaN replaces
+    missing entries of the latter.
+    """
+    if is_chunked(X):
+        return X
+    if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf":
+        dtype = np.result_type(X.dtype, np.float16)  # float32 stays
+        return np.where(np.ma.getmaskarray(X), dtype.type(np.nan), X.data.astype(dtype)) if X.mask.any() else X.data
+    array = np.asarray(X)
+    if array.dtype == object and array.ndim == 2 and type(X).__module__.startswith("pandas"):
+        with contextlib.suppress(TypeError, ValueError):  # some column holds no numbers, see refuse_other_types
+            return X.to_numpy(np.float64, na_value=np.nan)
+    return array
+
+
+def as_vector(values: Any) -> npt.NDArray[Any]:
+    """A NumPy array of labels or colours; None replaces masked entries."""
+    if isinstance(values, np.ma.MaskedArray):
+        masked = np.flatnonzero(np.ma.getmaskarray(values))
+        array = np.array(values.data, object if len(masked) else None)
+        array.flat[masked] = None
+        return array
+    return np.asarray(values)
 
 
 def input_section(X: Any, folder: Path, labels: Any = None) -> dict[str, Any]:
@@ -62,7 +91,9 @@ def input_section(X: Any, folder: Path, labels: Any = None) -> dict[str, Any]:
             f"input: expected an array, or an input section for a file, such as {{'kind': 'csv', 'path': '{X}'}}; "
             f"found the text '{X}'"
         )
-    section = {"kind": "npy", "path": str(_write(X if is_chunked(X) else np.asarray(X), folder))}
+    array = as_array(X)
+    refuse_shape(array.shape)
+    section = {"kind": "npy", "path": str(_write(array, folder))}
     if labels is not None:
         section["labels"] = str(_write_labels(labels, len(X), folder))
     return section
@@ -73,7 +104,8 @@ def digest_of(X: Any) -> str:
     if type(X) is dict:
         return hashlib.sha256(json.dumps(X, sort_keys=True, default=str).encode()).hexdigest()
     refuse_other_types(X)
-    array = X if is_chunked(X) else np.asarray(X)
+    array = as_array(X)
+    refuse_shape(array.shape)
     digest = hashlib.sha256(repr((array.shape, array.dtype.str)).encode())
     for _, block in row_blocks(array):
         digest.update(np.ascontiguousarray(block).data)
@@ -104,9 +136,14 @@ def row_blocks(X: Any) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
 
 
 def _write_labels(labels: Any, n_rows: int, folder: Path) -> Path:
-    array = np.asarray(labels)
-    if array.dtype == object:
-        array = array.astype(str)
+    array = as_vector(labels)
+    if array.dtype == object:  # "" is a missing label
+        texts = ["" if is_missing(value) else str(value) for value in array.ravel().tolist()]
+        array = np.array(texts, np.str_).reshape(array.shape)
+    if array.dtype.kind not in "biufUST":
+        raise InputError(
+            f"labels: expected numbers or text, found dtype {array.dtype}; convert them, for instance to text"
+        )
     if array.ndim not in (1, 2) or len(array) != n_rows:
         raise InputError(f"labels: expected one for each of the {n_rows} rows, found shape {array.shape}")
     return _write_blocks(array, folder, "labels")

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 from sklearn.utils.validation import validate_data
 
 from .array_checks import refuse_other_types
-from .array_input import is_chunked
+from .array_input import as_array, is_chunked
 from .python_errors import python_errors
 
 
@@ -21,6 +22,7 @@ def checked_rows(estimator: Any, X: Any, reset: bool) -> Any:
     if not is_chunked(X):
         with python_errors():
             refuse_other_types(X)
+        X = as_array(X) if isinstance(X, np.ma.MaskedArray) else X  # scikit-learn would read the values behind the mask
         return validate_data(
             estimator, X, reset=reset, dtype="numeric", ensure_min_samples=3 if reset else 1, ensure_all_finite=False
         )  # the run and what places rows look for NaN, and name its place

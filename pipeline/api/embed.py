@@ -31,7 +31,7 @@ from ..storage.store import Store
 from ..storage.store_in_memory import memory_root
 from ..storage.versions import Versions
 from .array_checks import refuse_invalid
-from .array_input import FIT, digest_of, input_section, is_chunked, remove_unnamed
+from .array_input import FIT, as_array, digest_of, input_section, is_chunked, remove_unnamed
 from .notebook_progress import NotebookProgress, in_notebook
 from .parameters import PARAMETERS, in_python, sections_of, unknown_parameter
 from .python_errors import python_errors
@@ -59,7 +59,8 @@ def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.fl
     Parameters
     ----------
     X : array of shape (n, d) or dict
-        A NumPy array (or what converts to one), a Dask array or a Zarr array of numbers; or the input section of a
+        A NumPy array (or what converts to one, such as a table of pandas or Arrow; masked entries count as NaN), a
+        Dask array or a Zarr array of numbers; or the input section of a
         config, such as ``{"kind": "parquet", "path": "rows/*.parquet"}``. Dask and Zarr arrays are read by blocks.
     labels : array of shape (n,) or (n, c), default None
         Numbers or text that colour the report. They enter no computation.
@@ -200,7 +201,7 @@ def _complete_config(
     else:
         Versions(store.url).check_place()
     if config.preprocess.invalid == "error" and type(X) is not dict and not is_chunked(X):
-        refuse_invalid(np.asarray(X), names)
+        refuse_invalid(as_array(X), names)
     folder_of_input = folder if urlparse(store.url).scheme else _place(store)
     input_settings = input_section(X, folder_of_input, labels)
     config = check_config({**data, "input": input_settings}, "config")

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from ..storage import array_specs
-from .array_input import is_chunked, is_dask, row_blocks
+from .array_input import as_array, is_chunked, is_dask, row_blocks
 from .checked_rows import checked_rows
 from .parameters import CONFIG_KEYS, refuse_unknown, sections_of
 from .plot_method import PlotMixin
@@ -301,7 +301,7 @@ class LocallyLinearEmbedding(
             n = self.component_.max() + 1
             warnings.warn(f"{n} components, whose coordinates overlap: that of the nearest point counts", stacklevel=2)
         with python_errors():
-            return self._points().place_back(np.asarray(Y, np.float64))
+            return self._points().place_back(np.asarray(as_array(Y), np.float64))
 
     @property
     def graph_(self) -> "csr_array[np.float32]":

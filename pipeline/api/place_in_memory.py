@@ -41,7 +41,7 @@ class Training:
     def place(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """The coordinates (b, m) of rows (b, d) in input units; NaN if the nearest point has none.
 
-        Raises InputError for NaN and infinity.
+        Raises InputError for NaN, infinity and distances that overflow.
         """
         rows = np.asarray(rows, np.float64)
         _require_finite(rows)
@@ -74,6 +74,7 @@ class Training:
         component: npt.NDArray[np.int32],
     ) -> npt.NDArray[np.float64]:  # fmt: skip
         """The values (b, m) of queries (b, d), by the weights of the points (n, d) near them with values (n, m)."""
+        _require_finite_distances(queries)
         ids, k = np.arange(len(points)), min(self.n_neighbors, len(points))
         lists = exact_neighbors(queries, np.full(len(queries), NO_POINT), points, ids, k)
         return place(
@@ -88,6 +89,17 @@ def _require_finite(rows: npt.NDArray[np.float64]) -> None:
         raise InputError(
             f"input: {bad.size} of {len(rows)} rows to embed hold NaN or infinity (first: row {bad[0]}, column "
             f"{np.argmin(finite[bad[0]])}, counted from 0); correct or remove them"
+        )
+
+
+def _require_finite_distances(queries: npt.NDArray[np.float64]) -> None:
+    """Raises InputError for rows (b, d) so far away that sums of squares are not finite."""
+    size = np.abs(queries).max(axis=1, initial=0.0)
+    bad = np.flatnonzero(size >= np.sqrt(np.finfo(np.float64).max / 1e9 / queries.shape[1]))
+    if bad.size:
+        raise InputError(
+            f"input: {bad.size} of {len(queries)} rows to embed are so far away that their distances overflow (first: "
+            f"row {bad[0]}, counted from 0, with a number of size {size[bad[0]]:.1e}); correct or remove them"
         )
 
 

@@ -1,11 +1,14 @@
 """Draw an embedding on matplotlib axes, with the colours and the aggregation of the report."""
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .array_checks import is_missing
+from .array_input import as_vector
 from .open_run import OpenedRun, open_run
 
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ def plot(run_or_Y: Any, color: Any = None, ax: "Axes | None" = None) -> "Axes":
     """
     from ..report.embedding_panels import content_of  # noqa: PLC0415 (matplotlib)
 
-    run = open_run(run_or_Y) if isinstance(run_or_Y, str) else run_or_Y
+    run = open_run(os.fspath(run_or_Y)) if isinstance(run_or_Y, str | os.PathLike) else run_or_Y
     embedding, component = _coordinates(run)
     source = _color_source(run, color, len(embedding))
     content = content_of(embedding, component, source)
@@ -103,14 +106,19 @@ def colors_of(values: Any, n_rows: int) -> "ColorSource":
     from ..report.point_colors import ColorSource  # noqa: PLC0415 (matplotlib)
 
     label = str(getattr(values, "name", None) or "color")
-    array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+    array = as_vector(values)
     if array.shape != (n_rows,):
         raise ValueError(f"color: expected one value for each of the {n_rows} rows, found shape {array.shape}")
-    is_number = array.dtype.kind in "iuf"
-    if array.dtype.kind == "f" or (is_number and len(np.unique(array)) > MAX_INTEGER_CLASSES):
-        return ColorSource(array.astype(np.float64), "continuous", None, label)
-    is_known = np.array([value == value and value is not None for value in array.tolist()], bool)
-    names, codes = np.unique(array[is_known].astype(np.int64 if is_number else str), return_inverse=True)
+    is_known = np.array([not is_missing(value) for value in array.tolist()], bool)
+    known = array[is_known]
+    if known.dtype == object and len(known) and all(type(value) in (int, float) for value in known.tolist()):
+        known = np.array(known.tolist())  # numbers with missing ones, such as pandas' nullable types
+    is_number = known.dtype.kind in "iuf"
+    if known.dtype.kind == "f" or (is_number and len(np.unique(known)) > MAX_INTEGER_CLASSES):
+        scale = np.full(n_rows, np.nan)
+        scale[is_known] = known
+        return ColorSource(scale, "continuous", None, label)
+    names, codes = np.unique(known.astype(np.int64 if is_number else str), return_inverse=True)
     if len(names) > MAX_TEXT_CLASSES:
         raise ValueError(f"color: expected numbers or at most {MAX_TEXT_CLASSES} different texts, found {len(names)}")
     numbers = np.full(n_rows, np.nan)

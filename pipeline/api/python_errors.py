@@ -1,10 +1,14 @@
 """Errors of the program as a Python session expects them."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 from ..core.errors import Interrupted, LleError, StoreHeld
 from .array_input import FIT
+
+ARRAY_FILE = re.compile(r"\S*/(?:input|(labels))-[0-9a-f]{32}\.npy")
+"""The file of an array of this session (``array_input``), which is X or labels for the caller."""
 
 
 @contextlib.contextmanager
@@ -21,5 +25,5 @@ def python_errors() -> Iterator[None]:
                 f"which {FIT} stands for a digest of parameters and data."
             )
         if error.exit_code == 2:
-            raise ValueError(str(error)) from error
+            raise ValueError(ARRAY_FILE.sub(lambda file: file[1] or "X", str(error))) from error
         raise

@@ -4,11 +4,12 @@ import re
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.datasets import make_s_curve
 from sklearn.impute import SimpleImputer
 
-from pipeline import EmbeddingWarning, LocallyLinearEmbedding, embed
+from pipeline import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::pipeline.EmbeddingWarning")
 X = make_s_curve(400, random_state=31)[0]
@@ -67,6 +68,55 @@ def test_numbers_as_objects_are_no_text():
 
 
 @BOTH
+def test_masked_entries_are_missing_values(call):
+    rows = np.ma.masked_greater(X, 0.99)
+    first = np.argwhere(rows.mask)[0]
+    assert f"the first is row {first[0]}, column {first[1]}, counted from 0 (nan)" in message_of(call, rows)
+    model = LocallyLinearEmbedding(config=QUICK).fit(np.ma.array(X, mask=False))
+    with pytest.raises(ValueError, match="rows to embed hold NaN"):
+        model.transform(rows)
+
+
+@BOTH
+@pytest.mark.parametrize("rows", [3.0, X[:, 0], X[:0], X[:, :0], X[None]], ids=["0-D", "1-D", "0x3", "400x0", "3-D"])
+def test_other_shapes_are_refused_without_the_name_of_a_temporary_file(call, rows):
+    with pytest.raises(ValueError, match=r"(?i)expected|found array|minimum") as refused:
+        call(rows)
+    assert ".npy" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["Float64", "float64[pyarrow]", "with a truth value"])
+def test_numbers_of_any_pandas_type_are_embedded(kind):
+    rows = table() if kind == "with a truth value" else table().astype(kind)
+    if kind == "with a truth value":
+        rows["c"] = rows["c"] > 1
+    expected = embed(rows.to_numpy(np.float64), **QUICK)
+    np.testing.assert_array_equal(embed(rows, **QUICK), expected)
+    rows["a"] = rows["a"].astype("Float64")
+    rows.loc[7, "a"] = pd.NA
+    assert "the first is row 7, column 'a'" in message_of(embed, rows)
+
+
+@BOTH
+def test_arrow_tables_are_embedded_and_their_text_is_named(call):
+    expected = embed(X)
+    rows = pa.table(table())
+    embedding = call(rows)
+    np.testing.assert_array_equal(getattr(embedding, "embedding_", embedding), expected)
+    assert "'site' (text such as 'n')" in message_of(call, pa.table(table(site="n")))
+
+
+def test_labels_of_other_types_are_refused_and_missing_ones_have_no_name(tmp_path):
+    with pytest.raises(ValueError, match=r"labels: expected numbers or text, found dtype datetime64"):
+        embed(X, labels=pd.date_range("2026-01-01", periods=400), **QUICK)
+    texts = np.array(["a", "b", None, np.nan] * 100, object)
+    embed(X, labels=texts, method="pca", store=str(tmp_path / "s.zarr"), **QUICK)
+    label = open_run(str(tmp_path / "s.zarr")).columns()["label"]
+    assert label.cat.categories.tolist() == ["a", "b"]
+    assert label.isna().tolist() == [False, False, True, True] * 100
+
+
+@BOTH
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_missing_values_are_located(call, value):
     rows = table()
@@ -92,8 +142,14 @@ def test_cures_of_missing_values_work():
 def test_sums_that_overflow_are_no_missing_values():
     rows = X.copy()
     rows[:2] = np.array([[1e308], [-1e308]])
-    with pytest.raises(ValueError, match="squares overflow"):
+    with pytest.raises(ValueError, match=r"squares overflow \(rows 0, 1, counted from 0; the first is row 0 of X\)"):
         embed(rows, **QUICK)
+
+
+def test_rows_too_far_away_to_transform_are_located():
+    model = LocallyLinearEmbedding(config=QUICK).fit(X)
+    with pytest.raises(ValueError, match=r"1 of 2 rows to embed are so far away .*first: row 1, .*size 1\.0e\+200"):
+        model.transform([[0.0, 1.0, 0.0], [0.0, 1e200, 0.0]])
 
 
 def test_missing_values_of_rows_to_transform_are_located():

