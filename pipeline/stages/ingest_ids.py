@@ -24,12 +24,14 @@ HASH_KEYS = ("first key of ids", "other key of ids")
 
 
 def copy_step(
-    name: str, function: Callable[..., Report], kind: str, source: Json, blocks: Blocks, runs: Runs, writes: Writes
-) -> Step:
+    name: str, function: Callable[..., Report], kind: str, source: Json, blocks: Blocks, runs: Runs, writes: Writes,
+    version: int = 1,
+) -> Step:  # fmt: skip
     """A step that copies ids or labels of an input into the store; the points do not depend on it."""
     decides = Decides(
         {"kind": kind, "source": source, "blocks": blocks},
         open_source(kind, **source).fingerprint(),
+        version=version,
         digested=("kind", "source"),
     )
     return Step("ingest", name, function, blocks.count, decides, runs, writes, feeds=False)
@@ -39,7 +41,7 @@ def read_ids_step(kind: str, source: Json, blocks: Blocks, bytes_beside: int) ->
     """Copy the ids of an input, its column `source["id"]`, into the store."""
     runs = Runs(task_costs.TASK_BYTES + 4 * ID_BYTES * blocks.size + bytes_beside)
     writes = Writes(bundles=(ROW_IDS,), bundle_bytes=ID_BYTES * blocks.n)
-    return copy_step("read_ids", read_block_of_ids, kind, source, blocks, runs, writes)
+    return copy_step("read_ids", read_block_of_ids, kind, source, blocks, runs, writes, version=2)
 
 
 def check_ids_step(blocks: Blocks) -> Step:
@@ -68,12 +70,12 @@ def read_block_of_ids(store: Store, block_index: int, kind: str, source: Json, b
 
 
 def _are_integers(column: Any, kind: str) -> bool:
-    """Whether all ids are whole numbers; those of CSV files if they are written as such (7, not 007)."""
+    """Whether all ids are whole numbers that int64 holds; those of CSV files if they are written so (7, not 007)."""
     import pyarrow as pa  # noqa: PLC0415 (few runs have ids)
     import pyarrow.compute as pc  # noqa: PLC0415
 
     if pa.types.is_integer(column.type):
-        return True
+        return column.type != pa.uint64() or (pc.max(column).as_py() or 0) <= np.iinfo(np.int64).max
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         raise InputError(
             f"input.id: expected a column of whole numbers or text, found the type {column.type}; choose another "

@@ -56,6 +56,16 @@ def test_whole_numbers_stay_whole_numbers(tmp_path, kind):
     assert exported["number"].tolist() == [row * 7 + 10**12 for row in range(2, N, 3)]
 
 
+def test_whole_numbers_above_int64_are_exported_as_text(tmp_path):
+    large = [2**64 - 1 - row for row in range(N)]
+    config = job(tmp_path / "job", table().assign(number=np.array(large, np.uint64)), "parquet", id="number")
+    url = lle("run", config)["store"]
+    for suffix in ("parquet", "arrow", "csv"):
+        lle("export", url, tmp_path / f"y.{suffix}")
+    assert pd.read_parquet(tmp_path / "y.parquet")["number"].tolist() == list(map(str, large))
+    assert pd.read_csv(tmp_path / "y.csv", dtype=str)["number"].tolist() == list(map(str, large))
+
+
 def test_transform_copies_the_id_of_a_new_table_that_has_it(named, tmp_path):
     _, url = named
     table()[100:130].to_csv(tmp_path / "x.csv", index=False)
