@@ -107,7 +107,7 @@ def _numeric_everywhere(tables: Sequence[TableColumns], special: Sequence[str]) 
     if not chosen:
         raise InputError(
             f"{first.where}: expected at least one numeric column besides the label and the id, found the columns "
-            f"{listed(first.names)}"
+            f"{listed([f'{name} ({_why(first, name)})' if name not in special else name for name in first.names])}"
         )
     for table in tables[1:]:
         differing = set(chosen).symmetric_difference(table.features(special))

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from ..config.models import check_config, parse_input
 from ..config.yaml_io import parse, quoted, to_yaml
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, InputError
 from ..inputs import Source
 from ..inputs.detect_kind import detect_kind
 from .init_input import Proposal, propose_input
@@ -28,6 +28,9 @@ def init(data: str, out: Path) -> dict[str, Any]:
     detected = detect_kind(data)
     proposal = propose_input(detected)
     source = open_section(parse_input({key: value for key, (value, _) in proposal.keys.items()}, ()))
+    least = min(COMPONENTS, source.n_features) + 2
+    if source.n_rows < least:
+        raise InputError(f"{data}: expected at least {least} rows for {least - 2} coordinates, found {source.n_rows}")
     text = config_text(proposal, source, data, out)
     config = check_config(parse(text), f"config {out}")
     checked = validate(config)

@@ -41,8 +41,8 @@ def _of_table(detected: Detected) -> Proposal:
     roles = propose_roles(open_section(parse_input({**section, **named}, ())), text)
     if not roles.features:
         raise InputError(
-            f"{detected.path}: expected at least one column of measurements, found the columns {listed(first.names)}; "
-            f"every column with numbers looks like an id, a time or a label: write the config by hand"
+            f"{detected.path}: expected at least one column of measurements, found {_without_features(roles, first)}; "
+            f"if one of them holds measurements, name it in input.columns of a config of your own"
         )
     if roles.left_out or named:
         keys["columns"] = (list(roles.features), "the features")
@@ -52,6 +52,13 @@ def _of_table(detected: Detected) -> Proposal:
     special = {*roles.features, *(column.name for column in (roles.label, roles.id) if column is not None)}
     no_role = {name: first.other_types.get(name, "row index") for name in first.names if name not in special}
     return Proposal(keys, True, no_role | dict(roles.left_out), roles.incomplete, roles.rows)
+
+
+def _without_features(roles: Roles, table: Any) -> str:
+    """Each column of a table without features, with the reason."""
+    special = {column.name: role for role, column in (("the label", roles.label), ("the id", roles.id)) if column}
+    reasons = {**table.other_types, **roles.left_out, **special}
+    return listed([f"{name} ({reasons[name]})" if name in reasons else name for name in table.names])
 
 
 def _reason(role: str, roles: Roles) -> str:

@@ -189,9 +189,23 @@ def test_unreadable_kinds_are_refused_with_a_cure(tmp_path, name, cure):
 
 def test_table_without_measurements_is_refused(tmp_path):
     data = pd.DataFrame({"record": np.arange(N), "site": CLASSES})
-    assert "expected at least one column of measurements" in refused(
-        2, "init", write_table(tmp_path / "rows.csv", data), "-o", tmp_path / "job.yaml"
-    )
+    message = refused(2, "init", write_table(tmp_path / "rows.csv", data), "-o", tmp_path / "job.yaml")
+    assert "found record (the id), site (the label); if one of them holds measurements" in message
+
+
+def test_table_of_constant_or_text_columns_is_refused_with_the_reason(tmp_path):
+    constant = write_table(tmp_path / "constant.csv", pd.DataFrame({"a": np.ones(N), "b": "x"}))
+    message = refused(2, "init", constant, "-o", tmp_path / "job.yaml")
+    assert "found a (the same value in all 600 rows looked at), b (text)" in message
+    text = write_table(tmp_path / "text.csv", pd.DataFrame({"a": CLASSES > 1}))
+    assert "found the columns a (text)" in refused(2, "init", text, "-o", tmp_path / "job.yaml")
+
+
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_too_few_rows_are_refused(tmp_path, n_rows):
+    data = write_table(tmp_path / "rows.csv", frame()[:n_rows])
+    message = refused(2, "init", data, "-o", tmp_path / "job.yaml")
+    assert f"expected at least 4 rows for 2 coordinates, found {n_rows}" in message
 
 
 def test_roles_and_next_command_are_printed(tmp_path):
