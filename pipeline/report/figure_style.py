@@ -1,6 +1,7 @@
 """Shared style of all pictures: colours, empty axes, labels, PNG output."""
 
 import io
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,11 +58,13 @@ def plain_text(text: str, limit: int = 32) -> str:
 
 def to_png(figure: Figure) -> bytes:
     """The picture of a figure. Axes get their places at the first call and keep them."""
-    if (layout := figure.get_layout_engine()) is not None:  # savefig would draw the figure twice, and so would the next
-        layout.execute(figure)
-        figure.set_layout_engine(None)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi="figure")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from")  # the font lacks it; the page has the same text
+        if (layout := figure.get_layout_engine()) is not None:  # savefig would draw the figure twice, the next one too
+            layout.execute(figure)
+            figure.set_layout_engine(None)
+        figure.savefig(buffer, format="png", dpi="figure")
     return buffer.getvalue()
 
 

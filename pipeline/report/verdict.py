@@ -13,7 +13,7 @@ from .cures import (
     cure_of_redundancy,
     in_words,
 )
-from .number_format import is_known, known_sum, percent, share_of, thousands
+from .number_format import capitalized, is_known, known_sum, percent, share_of, thousands
 from .warnings import clumps_of, lost_eigenvalues
 
 Metrics = Mapping[str, Any]
@@ -105,7 +105,7 @@ def _of_lost_neighbors(metrics: Metrics, config: Config) -> str:
     else:
         return ""
     cure = cure_of_lost_neighbors(metrics, config)
-    return f"{finding}. {cure[0].upper()}{cure[1:]}."
+    return f"{finding}. {capitalized(cure)}."
 
 
 def _of_pieces(metrics: Metrics, config: Config) -> str:

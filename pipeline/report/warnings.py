@@ -7,7 +7,7 @@ from typing import Any
 from . import bounds
 from .bounds import value_of
 from .cures import FLAT, cure_of_clumps, cure_of_convergence, cure_of_lost_neighbors, cure_of_redundancy, more_links
-from .number_format import percent
+from .number_format import capitalized, percent
 
 Metrics = Mapping[str, Any]
 Config = Mapping[str, Any]
@@ -212,10 +212,10 @@ def _of_quality(metrics: Metrics, config: Config) -> list[str]:
         sentences.append(
             f"neighbours of the same {metrics.get('label') or 'label'} fell from {percent(lost[0])} in the data to "
             f"{percent(lost[1])} in the embedding (bound: {percent(bounds.min_hit(lost[0]))}). "
-            f"{cure_of_lost_neighbors(metrics, config)}"
+            f"{capitalized(cure_of_lost_neighbors(metrics, config))}"
         )
     if trust is not None and trust < bounds.LOW_TRUSTWORTHINESS:
-        cure = "The same cures hold" if lost else cure_of_lost_neighbors(metrics, config)
+        cure = "The same cures hold" if lost else capitalized(cure_of_lost_neighbors(metrics, config))
         sentences.append(
             f"the trustworthiness is low ({trust:.3f}; bound: {bounds.LOW_TRUSTWORTHINESS:g}): many neighbours in the "
             f"embedding are not neighbours in the data; do not read clusters off the picture. {cure}"

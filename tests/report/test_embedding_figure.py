@@ -86,6 +86,12 @@ def test_picture_is_the_same_each_time() -> None:
     assert draw[0] != moved
 
 
+@pytest.mark.filterwarnings("error")
+def test_characters_that_the_font_lacks_give_no_warning() -> None:
+    source = ColorSource(np.arange(2.0), "categorical", ("北", "南"), "町")
+    png_size(draw_embedding(np.eye(2), one_component(2), source, "t"))
+
+
 def test_dropped_rows_are_not_shown(figures: list[Figure]) -> None:
     embedding = np.random.default_rng(72).normal(size=(50, 2))
     component = one_component(50)

@@ -70,7 +70,10 @@ def test_run_within_all_bounds_has_none() -> None:
             {"neighborhood_hit": {"value": 0.72}, "intrinsic_dimension": {"value": 3.2}},
             ["Two coordinates are too few", "about three dimensions", "eigensolver.n_components: 3"],
         ),
-        ({"trustworthiness": {"value": 0.81}, **REG_WAS_CHOSEN}, ["low (0.810; bound: 0.9)", "neighbors.n_neighbors"]),
+        (
+            {"trustworthiness": {"value": 0.81}, **REG_WAS_CHOSEN},
+            ["low (0.810; bound: 0.9)", "picture. Other values of neighbors.n_neighbors"],
+        ),
         ({"redundancy": [0.0, 0.99]}, ["coordinate 2", "0.99", "eigensolver.n_components: 3 or more"]),
         ({"redundancy": [0.0, 0.99], **REG_WAS_CHOSEN}, ["coordinate 2", "smaller weights.reg (now 0.1)"]),
         (
@@ -115,7 +118,7 @@ def test_coordinates_needed_fit_the_config() -> None:
         (CONFIG, 9, "eigensolver.n_components: 9"),
         (config_of(method="hessian"), 40, "eigensolver.n_components: 3"),
         (config_of(method="pca"), 40, "eigensolver.n_components: 30"),
-        (CONFIG, 2, "other values of neighbors.n_neighbors"),
+        (CONFIG, 2, "Other values of neighbors.n_neighbors"),
     ):
         [sentence] = warnings({**low, "n_features": n_features}, config)
         assert sentence.endswith(expected) or f"{expected} (" in sentence
