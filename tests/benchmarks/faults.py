@@ -23,13 +23,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-import dask
 import yaml
 from distributed import Client, WorkerPlugin
 
 from pipeline.cli.commands import main as lle
-from pipeline.clusters.connect import connect
-from pipeline.config.models import Cluster, load_config
+from pipeline.config.models import load_config
 from pipeline.core.errors import Interrupted, LleError
 from pipeline.engine import checkpoint, execute, plan
 from pipeline.engine.plan import WORKER, BlockReport, Step
@@ -40,6 +38,7 @@ from pipeline.jobs.verify import find_damage, forget_damage
 from pipeline.search import cell_groups
 from pipeline.stages import solve_weights
 from pipeline.storage.store import Store
+from tests.support.dask_processes import two_workers
 
 N_POINTS, BLOCK = 900, 150
 RESULTS = ("points", "original_index", "neighbor_indices", "neighbor_distances", "weights", "cost_matrix", "component",
@@ -217,16 +216,6 @@ def logged_starts(log: Path) -> Iterator[None]:
         mock.patch.object(cell_groups, "GROUP_POINTS", 250),
     ):
         yield
-
-
-@contextlib.contextmanager
-def workers() -> Iterator[Client]:
-    """Two worker processes, kept for several runs."""
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        connect(Cluster(kind="local", workers=2, memory="2GiB")) as client,
-    ):
-        yield client
 
 
 def kill_workers(client: Client) -> None:
@@ -494,7 +483,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         chosen = {name: fault for name, fault in WITH_WORKERS.items() if arguments.part in name}
         if chosen:
-            with workers() as client:
+            with two_workers() as client:
                 for name, fault in chosen.items():
                     show(fault(Path(folder, name), client))
         for name, fault in ALONE.items():

@@ -10,10 +10,8 @@ import contextlib
 import os
 import sys
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -27,6 +25,7 @@ from pipeline.storage.objects import open_objects
 from pipeline.storage.store import Store
 from tests.benchmarks.measure import run_measured
 from tests.support.object_servers import azurite_server, moto_server, swift_server
+from tests.support.stored import winners
 from tests.support.traffic import Traffic, counted
 
 SERVERS: dict[str, Callable[[Path], Any]] = {"moto": moto_server, "swift": swift_server, "azurite": azurite_server}
@@ -86,21 +85,9 @@ def races(place: str, n_rounds: int, folder: Path) -> str:
                 return True
             return False
 
-        counts = [sum(winners(act, f"{kind}{number}") != 1 for number in range(n_rounds))
+        counts = [sum(len(winners(act, f"{kind}{number}")) != 1 for number in range(n_rounds))
                   for kind, act in (("raw", condition), ("create", objects.create))]  # fmt: skip
     return f"| {place} | {counts[0]} of {n_rounds} | {counts[1]} of {n_rounds} |"
-
-
-def winners(create: Callable[[str, bytes], bool], name: str, n_writers: int = 8) -> int:
-    """Number of simultaneous writers to which the service confirms that they have created an object."""
-    barrier = threading.Barrier(n_writers)
-
-    def write(me: int) -> bool:
-        barrier.wait()
-        return create(name, bytes([me]))
-
-    with ThreadPoolExecutor(n_writers) as pool:
-        return sum(pool.map(write, range(n_writers)))
 
 
 def main() -> None:

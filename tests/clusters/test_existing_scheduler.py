@@ -121,16 +121,15 @@ class TestTls:
             embeddings.append(Store(str(path)).read_all("embedding").tobytes())
         assert embeddings[0] == embeddings[1]
 
-    def test_scheduler_certificate_of_another_authority_is_refused(self, encrypted, certificates):
-        """The scheduler would accept this client, so the client must refuse."""
-        files = {**certificates["ours"], "ca": certificates["other"]["ca"]}
-        message = refused(ConfigError, address=encrypted, tls=Tls(**files))
-        assert "execution.cluster.tls.ca does not verify the scheduler's certificate" in message
-
-    def test_refused_client_certificate_is_named(self, encrypted, certificates):
-        files = {**certificates["other"], "ca": certificates["ours"]["ca"]}
-        message = refused(ConfigError, address=encrypted, tls=Tls(**files))
-        assert "does not accept the certificate of execution.cluster.tls.cert and tls.key" in message
+    @pytest.mark.parametrize(
+        ("own", "ca", "refusal"),
+        [("ours", "other", "execution.cluster.tls.ca does not verify the scheduler's certificate"),
+         ("other", "ours", "does not accept the certificate of execution.cluster.tls.cert and tls.key")],
+    )  # fmt: skip
+    def test_certificate_of_another_authority_is_refused(self, encrypted, certificates, own, ca, refusal):
+        """Each case has one wrong side, so that side's check must refuse: the client's, then the scheduler's."""
+        files = {**certificates[own], "ca": certificates[ca]["ca"]}
+        assert refusal in refused(ConfigError, address=encrypted, tls=Tls(**files))
 
     def test_client_without_tls_gets_the_advice_to_use_tls(self, encrypted):
         host_and_port = encrypted.removeprefix("tls://")

@@ -35,6 +35,7 @@ from pipeline.engine.tasks import run_task
 from pipeline.engine.worker_tasks import RETRIES, WINDOW_PER_WORKER
 from pipeline.storage.array_specs import ArraySpec, PlannedArray
 from pipeline.storage.store import Store
+from tests.support.dask_processes import two_workers
 from tests.support.points import swiss_roll
 from tests.support.stage_runs import Progress
 
@@ -126,11 +127,7 @@ CONSUME = Step("t", "consume", consume, N_BLOCKS, Decides({"twice": 2.0}), Runs(
 
 @pytest.fixture(scope="module")
 def client():
-    """Two worker processes, which give up a task when it has killed two of them."""
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        connect(Cluster(kind="local", workers=2, memory="2GiB")) as client,
-    ):
+    with two_workers() as client:
         yield client
 
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from pipeline.cli.commands import app
 from tests.benchmarks import faults
 from tests.support.commands import lle
+from tests.support.dask_processes import two_workers
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
@@ -19,7 +20,7 @@ IN_FLIGHT = 2 * 3  # blocks that a worker may hold when it dies: Dask may start 
 
 @pytest.fixture(scope="module")
 def client():
-    with faults.workers() as client:
+    with two_workers() as client:
         yield client
 
 

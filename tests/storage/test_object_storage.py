@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from tests.support.fault_proxy import FAULTS, at_random, disturbed, first
 from tests.support.object_servers import KEY, SECRET, azurite_server, swift_server
 from tests.support.plans import planned
 from tests.support.points import swiss_roll
+from tests.support.stored import check_that_one_writer_creates
 from tests.support.traffic import counted
 
 pytest.importorskip("obstore", reason="object stores need the extra s3")
@@ -160,29 +160,10 @@ class TestSweep:
 class TestCreate:
     """Exactly one of several writers creates an object, also if the service ignores the condition."""
 
-    def race(self, objects, n_writers: int = 8, n_rounds: int = 4) -> list[int]:
-        winners = []
-        for number in range(n_rounds):
-            barrier, won = threading.Barrier(n_writers), []
-
-            def write(me, name=f"lock{number}", barrier=barrier, won=won):
-                barrier.wait()
-                if objects.create(name, me):
-                    won.append(me)
-
-            threads = [threading.Thread(target=write, args=(bytes([me]),)) for me in range(n_writers)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            winners.append(len(won))
-            assert [objects.get(f"lock{number}")] == won
-            assert not objects.create(f"lock{number}", b"late")
-            assert [objects.get(f"lock{number}")] == won
-        return winners
-
     def test_one_of_many_simultaneous_writers_creates_the_object(self, bucket):
-        assert self.race(open_objects(bucket.url("race"))) == [1, 1, 1, 1]
+        objects = open_objects(bucket.url("race"))
+        for number in range(4):
+            check_that_one_writer_creates(objects, f"lock{number}")
 
     def test_one_writer_wins_without_conditional_writes(self, bucket, monkeypatch):
         monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
@@ -190,14 +171,16 @@ class TestCreate:
         with pytest.raises(NotImplementedError):
             objects._obs.put(objects._store, "x", b"", mode="create")
         monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.5)
-        assert self.race(objects) == [1, 1, 1, 1]
+        for number in range(4):
+            check_that_one_writer_creates(objects, f"lock{number}")
 
     def test_one_writer_wins_if_the_condition_is_ignored(self, bucket, monkeypatch):
         objects = open_objects(bucket.url("race-ignored"))
         put = objects._obs.put
         monkeypatch.setattr(objects._obs, "put", lambda store, name, data, mode=None: put(store, name, data))
         monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.5)
-        assert self.race(objects) == [1, 1, 1, 1]
+        for number in range(4):
+            check_that_one_writer_creates(objects, f"lock{number}")
 
     def test_lost_answer_of_the_own_create_counts_as_success(self, bucket, monkeypatch):
         """The client repeats the request, and its own object already exists."""
@@ -381,7 +364,9 @@ class TestAzure:
         return azurite
 
     def test_one_of_many_simultaneous_writers_creates_the_object_on_azure(self, container):
-        assert TestCreate().race(open_objects(container.url("race"))) == [1, 1, 1, 1]
+        objects = open_objects(container.url("race"))
+        for number in range(4):
+            check_that_one_writer_creates(objects, f"lock{number}")
 
     def test_objects(self, container):
         objects, destination = open_objects(container.url("a")), open_objects(container.url("b"))
@@ -434,7 +419,9 @@ class TestSwift:
     def test_one_of_many_simultaneous_writers_creates_the_object_on_swift(self, swift, monkeypatch):
         for name, value in swift.environment.items():
             monkeypatch.setenv(name, value)
-        assert TestCreate().race(open_objects(swift.url("race"))) == [1, 1, 1, 1]
+        objects = open_objects(swift.url("race"))
+        for number in range(4):
+            check_that_one_writer_creates(objects, f"lock{number}")
 
     @pytest.mark.timeout(1800)
     def test_killed_worker_changes_no_byte(self, swift, monkeypatch, tmp_path):

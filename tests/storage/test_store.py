@@ -6,7 +6,6 @@ import io
 import json
 import os
 import tempfile
-import threading
 import warnings
 import zlib
 from functools import partial
@@ -31,6 +30,7 @@ from pipeline.storage.store import Store, block_of
 from pipeline.storage.versions import reading
 from tests.support.plans import planned
 from tests.support.seeds import seeds
+from tests.support.stored import check_that_one_writer_creates
 
 # One array of each way to be stored: as it is, compressed, and both of them as shards of several chunks.
 KINDS = {
@@ -153,10 +153,11 @@ class TestForeignPlaces:
         assert files_below(place) == files
 
     @pytest.mark.parametrize("make", [some_files, other_group, old_group, lone_array, other_torn_group])
-    def test_fresh_does_not_erase_foreign_places(self, tmp_path, make):
-        make(tmp_path / "place")
+    @pytest.mark.parametrize("name", ["place", "information"])
+    def test_fresh_does_not_erase_foreign_places(self, tmp_path, make, name):
+        make(tmp_path / name)
         with pytest.raises(ConfigError):
-            Store(str(tmp_path / "place")).may_erase()
+            Store(str(tmp_path / name)).may_erase()
 
     @pytest.mark.parametrize(
         ("make", "content"),
@@ -183,11 +184,6 @@ class TestForeignPlaces:
         with pytest.raises(ConfigError, match=f"expected a run of store format {FORMAT_VERSION}, found") as caught:
             status_of(store.url)
         assert "another output.store" not in str(caught.value)
-
-    def test_fresh_does_not_erase_foreign_places_named_like_stores(self, tmp_path):
-        some_files(tmp_path / "information")
-        with pytest.raises(ConfigError):
-            Store(str(tmp_path / "information")).may_erase()
 
     def test_fresh_may_erase_runs_of_any_version(self, store, tmp_path):
         assert store.may_erase()
@@ -656,21 +652,8 @@ class TestObjects:
         assert objects.get("a/lock") == b"first"
 
     def test_one_of_many_simultaneous_writers_creates_the_object(self, objects):
-        for round_ in range(20):
-            barrier, won = threading.Barrier(8), []
-
-            def race(me, name=f"lock{round_}", barrier=barrier, won=won):
-                barrier.wait()
-                if objects.create(name, me):
-                    won.append(me)
-
-            threads = [threading.Thread(target=race, args=(bytes([number]),)) for number in range(8)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert len(won) == 1
-            assert objects.get(f"lock{round_}") == won[0]
+        for number in range(20):
+            check_that_one_writer_creates(objects, f"lock{number}")
 
     def test_zarr_writes_where_the_objects_are(self, objects):
         with warnings.catch_warnings():

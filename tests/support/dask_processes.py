@@ -8,6 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import dask
+from distributed import Client
+
+from pipeline.clusters.connect import connect
+from pipeline.config.models import Cluster
+
 
 @contextmanager
 def dask_processes(
@@ -39,3 +45,13 @@ def dask_processes(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@contextmanager
+def two_workers() -> Iterator[Client]:
+    """A client of two local worker processes. Dask gives up a task when it has killed two workers."""
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        connect(Cluster(kind="local", workers=2, memory="2GiB")) as client,
+    ):
+        yield client

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+from scipy.sparse import csr_array
 
 Array = npt.NDArray[np.float64]
 
@@ -52,6 +53,12 @@ def lle(X: Array, k: int, reg: float) -> Lle:
     A = dense_factor(neighbors, weights)
     _, singular, Vt = scipy.linalg.svd(A)
     return Lle(neighbors, distances, weights, A, A.T @ A, singular[::-1] ** 2, Vt[::-1].T)
+
+
+def exact_pairs(A: csr_array, m: int) -> tuple[Array, Array]:
+    """The m eigenpairs of A'A after the null one, by the dense SVD of A."""
+    _, singular, Vt = np.linalg.svd(A.toarray(), full_matrices=False)
+    return singular[::-1][1 : m + 1] ** 2, Vt[::-1][1 : m + 1].T
 
 
 def largest_angle(U: Array, V: Array) -> float:

@@ -92,3 +92,10 @@ def _csr(values: Array, columns: npt.NDArray[np.integer], n: int) -> csr_array:
     A = csr_array((values.ravel(), columns.ravel().astype(np.int32), indptr), shape=(rows, n))
     A.sort_indices()
     return A
+
+
+def gram(A: csr_array) -> csr_array:
+    """A'A with sorted column indices."""
+    M = csr_array(A.T @ A)
+    M.sort_indices()
+    return M

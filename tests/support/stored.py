@@ -1,10 +1,14 @@
 """Read from stores in tests, and damage them."""
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from scipy.sparse import vstack
 
 from pipeline.engine import checkpoint
+from pipeline.storage.object_protocol import Objects
 from pipeline.storage.store import Store
 
 RESULTS = ("points", "neighbor_indices", "weights", "cost_matrix", "embedding", "eigenvalues", "component")
@@ -43,3 +47,22 @@ def damage(store: str, name: str) -> None:
     """Flip a byte of the first chunk of an array, or of a bundle."""
     [first, *_] = [name] if name.endswith(".npz") else Store(store).objects.names(f"{name}/c")
     flip(Path(store, first))
+
+
+def winners(create: Callable[[str, bytes], bool], name: str, n_writers: int = 8) -> list[bytes]:
+    """The contents of the simultaneous writers that have created an object, as the service confirms."""
+    barrier, contents = threading.Barrier(n_writers), [bytes([number]) for number in range(n_writers)]
+
+    def write(content: bytes) -> bool:
+        barrier.wait()
+        return create(name, content)
+
+    with ThreadPoolExecutor(n_writers) as pool:
+        return [content for content, won in zip(contents, pool.map(write, contents), strict=True) if won]
+
+
+def check_that_one_writer_creates(objects: Objects, name: str) -> None:
+    """Exactly one of several simultaneous writers creates an object, which then has its content."""
+    [content] = winners(objects.create, name)
+    assert not objects.create(name, b"late")
+    assert objects.get(name) == content

@@ -6,17 +6,11 @@ from pipeline.kernels.eigensolver.approximate_inverse import ApproximateInverse
 from pipeline.kernels.eigensolver.davidson import block_width, first_state, lowest_pairs
 from pipeline.kernels.eigensolver.normal_operator import NormalOperator
 from pipeline.kernels.eigensolver.rayleigh_ritz import Tolerances, largest_eigenvalue
-from tests.support.oracle import largest_angle
+from tests.support.oracle import exact_pairs, largest_angle
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor
 from tests.support.seeds import seeds
 
 SEEDS = seeds(19, 83)
-
-
-def bottom(A, m):
-    """Eigenpairs by the dense SVD, without the zero eigenvalue."""
-    _, singular, Vt = np.linalg.svd(A.toarray(), full_matrices=False)
-    return singular[::-1][1 : m + 1] ** 2, Vt[::-1][1 : m + 1].T
 
 
 def inverse_of(A, hessenberg=None, n_threads=1, max_steps=640):
@@ -87,7 +81,7 @@ def test_approximate_inverse_is_symmetric_and_close_to_the_inverse_of_m(make):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_converges_to_the_dense_vectors(name, seed):
     A, m = lle_factor(points(name, 450, seed), 12, 1e-3), 4
-    values, V = bottom(A, m)
+    values, V = exact_pairs(A, m)
     solution = solve(A, m)
     assert not solution.at_limit
     assert (solution.errors <= 1e-8).all()
@@ -100,7 +94,7 @@ def test_converges_to_the_dense_vectors(name, seed):
 @pytest.mark.parametrize("make", [lambda: crossing_factor(420, 19), lambda: edge_factor(points("cube", 450, 83), 8)])
 def test_converges_if_the_spectrum_crosses_zero(make):
     A, m = make(), 3
-    values, V = bottom(A, m)
+    values, V = exact_pairs(A, m)
     solution = solve(A, m)
     assert not solution.at_limit
     assert largest_angle(solution.pairs.vectors, V) < 1e-4
@@ -111,7 +105,7 @@ def test_a_basis_of_three_blocks_is_enough():
     A = roll_factor(450, 3)
     solution = solve(A, 2, columns=24, tol=1e-6)
     assert not solution.at_limit
-    assert largest_angle(solution.pairs.vectors, bottom(A, 2)[1]) < 1e-3
+    assert largest_angle(solution.pairs.vectors, exact_pairs(A, 2)[1]) < 1e-3
 
 
 def test_degree_grows_as_the_ritz_values_fall():

@@ -12,7 +12,7 @@ from pipeline.kernels.eigensolver.factorization import PinnedCholesky, PinnedLU,
 from pipeline.kernels.eigensolver.pardiso import FactorizationError, Pardiso
 from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
 from tests.support.oracle import largest_angle
-from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor, roll_with_outliers
+from tests.support.sampled_factors import edge_factor, gram, lle_factor, points, roll_factor, roll_with_outliers
 from tests.support.seeds import seeds
 
 SEEDS = seeds(19, 83)
@@ -25,12 +25,6 @@ def back_end(request, monkeypatch):
     """Both libraries behind the one interface."""
     monkeypatch.setattr(pardiso, "is_available", lambda: request.param == "pardiso")
     return request.param
-
-
-def gram(A):
-    M = csr_array(A.T @ A)
-    M.sort_indices()
-    return M
 
 
 def exact_inverse(A):

@@ -1,20 +1,15 @@
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from pipeline.kernels.eigensolver import factor_cost, pardiso
 from pipeline.kernels.eigensolver.method_choice import chosen, predict
 from pipeline.kernels.eigensolver.solve import ROUTES, bottom_eigenpairs
-from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor
+from tests.support.sampled_factors import edge_factor, gram, lle_factor, points, roll_factor
 from tests.support.seeds import seeds
 
 PLENTY = 2**33
 
 needs_mkl = pytest.mark.skipif(not pardiso.is_available(), reason="only PARDISO analyses before it factors")
-
-
-def gram(A):
-    return csr_array(A.T @ A)
 
 
 @needs_mkl

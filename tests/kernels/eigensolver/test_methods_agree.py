@@ -10,7 +10,7 @@ from pipeline.kernels.factors.cost_matrix import local_factor
 from pipeline.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.oracle import largest_angle
-from tests.support.sampled_factors import lle_factor, points
+from tests.support.sampled_factors import gram, lle_factor, points
 
 ROUTES = ("factored", "shift_invert", "polynomial")
 DEGREE = np.pi / 180
@@ -18,7 +18,7 @@ DEGREE = np.pi / 180
 
 def solve(A, m, route, n_threads):
     return bottom_eigenpairs(
-        A, m, method=route, pin=None, cost_matrix=lambda: csr_array(A.T @ A), tol=1e-8, max_memory=2**34, sigma=0.0,
+        A, m, method=route, pin=None, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=2**34, sigma=0.0,
         n_threads=n_threads, initial=None, max_degrees=200_000,
     )  # fmt: skip
 

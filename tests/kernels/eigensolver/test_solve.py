@@ -14,9 +14,10 @@ from pipeline.kernels.eigensolver.pardiso import FactorizationError
 from pipeline.kernels.eigensolver.rayleigh_ritz import RitzPairs, Tolerances
 from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
 from tests.support import sampled_factors
-from tests.support.oracle import largest_angle
+from tests.support.oracle import exact_pairs, largest_angle
 from tests.support.sampled_factors import (
     edge_factor,
+    gram,
     lle_factor,
     points,
     roll_factor,
@@ -39,18 +40,6 @@ def solve(A, m, method, **changed):
     return bottom_eigenpairs(A, m, method=method, **(arguments | changed))
 
 
-def gram(A):
-    M = csr_array(A.T @ A)
-    M.sort_indices()
-    return M
-
-
-def oracle(A, m):
-    """The m pairs after the null one, by the dense SVD."""
-    _, singular, Vt = np.linalg.svd(A.toarray(), full_matrices=False)
-    return singular[::-1][1 : m + 1] ** 2, Vt[::-1][1 : m + 1].T
-
-
 def check(pairs, A, m):
     """Properties of every result, for any method."""
     n = A.shape[1]
@@ -69,7 +58,7 @@ def check(pairs, A, m):
 
 def solve_as_dense(A, m, method, rtol=1e-8):
     """Solve, and compare with the dense SVD."""
-    values, V = oracle(A, m)
+    values, V = exact_pairs(A, m)
     solution = solve(A, m, method)
     check(solution, A, m)
     assert solution.converged
@@ -210,7 +199,7 @@ def test_m_below_rounding_errors_is_factored_as_a():
     assert "not positive definite" in solution.stats.requested_failed
     assert "not positive definite" in solution.stats.reason
     check(solution, A, 2)
-    np.testing.assert_allclose(solution.eigenvalues, oracle(A, 2)[0], rtol=1e-3)
+    np.testing.assert_allclose(solution.eigenvalues, exact_pairs(A, 2)[0], rtol=1e-3)
 
 
 def test_auto_uses_shift_invert_after_a_bad_pin():
