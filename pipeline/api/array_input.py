@@ -60,11 +60,9 @@ def as_array(X: Any) -> Any:
 
 def as_vector(values: Any) -> npt.NDArray[Any]:
     """A NumPy array of labels or colours; None replaces masked entries."""
-    if isinstance(values, np.ma.MaskedArray):
-        masked = np.flatnonzero(np.ma.getmaskarray(values))
-        array = np.array(values.data, object if len(masked) else None)
-        array.flat[masked] = None
-        return array
+    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
+        entries = values.data.tolist()
+        return np.asarray(np.where(np.ma.getmaskarray(values), np.array(None), np.array(entries, object)))
     return np.asarray(values)
 
 

@@ -113,6 +113,8 @@ def test_colours_of_arrays(values, kind, names, numbers):
 def test_masked_colours_are_unknown():
     source = colors_of(np.ma.array([1.5, 9.0, 2.0], mask=[False, True, False]), 3)
     np.testing.assert_array_equal(source.values, [1.5, np.nan, 2.0])
+    assert colors_of(np.ma.array([7, 3, 7], mask=[False, False, True]), 3).names == ("3", "7")
+    assert colors_of(np.ma.array([7, 3, 7]), 3).names == ("3", "7")
 
 
 def test_many_integers_are_a_scale():
