@@ -24,7 +24,7 @@ from ..inputs import ColumnRoles
 from ..jobs.layout import fits_memory
 from ..jobs.run import run
 from ..report.bounds import DROPPED_SHARE
-from ..stages.registry import stages_of
+from ..stages.registry import stages_of_run
 from ..storage import array_specs
 from ..storage.lock import RunLock
 from ..storage.store import Store
@@ -170,7 +170,7 @@ def column_names(X: Any) -> list[str] | None:
 
 def _progress(verbose: bool, config: Config) -> RunProgress:
     if verbose and in_notebook():
-        return NotebookProgress(list(stages_of(config.method)))
+        return NotebookProgress(list(stages_of_run(config)))
     return RunProgress(sys.stderr) if verbose else SilentProgress()
 
 

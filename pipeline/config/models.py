@@ -120,6 +120,10 @@ class Quality(Model):
 class Output(Model):
     store: str = Field(min_length=1, description="path or URL where the run keeps its arrays and its report")
     report: bool = Field(True, description="write the pages and pictures of the report")
+    cost_matrix: bool = Field(
+        True, description="store the cost matrix M; false saves time and disk space, because the eigensolver needs "
+        "only the factor of M (eigensolver.method: shift_invert then computes M in memory)"
+    )  # fmt: skip
     image_shape: tuple[Annotated[Int, Field(gt=0)], ...] | None = Field(
         None, min_length=2, max_length=3, description="[height, width] or [height, width, 3] (colours): every row of "
         "the input is an image, which the explorer shows; null: the shape in an IDX file, otherwise no images",

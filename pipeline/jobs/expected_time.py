@@ -27,7 +27,7 @@ from ..kernels.neighbors.knn import kdtree_neighbors
 from ..kernels.trial_embedding import trial_points
 from ..search.cell_groups import N_GROUPS_EACH, first_target
 from ..stages.measure_quality import geodesic_sources
-from ..stages.registry import stages_of
+from ..stages.registry import stages_of_run
 
 REFERENCE_SECONDS = 0.024
 """Processor seconds of `_probe` on the reference core."""
@@ -97,7 +97,7 @@ def expected_seconds(
     )  # fmt: skip
     width, speed = min(n_workers, sizes.n_blocks), machine_speed() if speed is None else speed
     stages = {}
-    for stage in stages_of(config.method):
+    for stage in stages_of_run(config):
         if stage not in n_steps:
             continue
         work = FORMULAS[stage](sizes)
@@ -113,7 +113,7 @@ def expected_seconds(
 
 def announced_seconds(config: Config, first_layout: Layout) -> str:
     """A line for the log of a new run that would take LONG_SECONDS on the reference core, else an empty text."""
-    steps, layout = walk(stages_of(config.method), config, first_layout)
+    steps, layout = walk(stages_of_run(config), config, first_layout)
     n_steps = Counter(step.stage for step in steps)
     if expected_seconds(config, layout, n_steps, speed=1.0)["seconds"] < LONG_SECONDS:
         return ""

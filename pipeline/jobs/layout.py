@@ -13,7 +13,7 @@ from ..engine.plan import Layout, block_points_for, walk
 from ..inputs import Source
 from ..inputs.suspect_columns import suspect_columns
 from ..stages import ingest
-from ..stages.registry import stages_of
+from ..stages.registry import stages_of_run
 from ..stages.solve_embedding import ISOLATED_POINTS
 from ..storage.store import Store
 
@@ -73,12 +73,12 @@ def layout_of(config: Config, source: Source, store: Store | None = None, limit:
         layout = replace(layout, block_points=size)
     elif n_workers := expected_workers(config.execution.cluster):
         layout = replace(layout, block_points=block_points_for(n_workers, layout))
-    return task_costs.fit_blocks(stages_of(config.method), config, layout, _worker_limit(config, limit))
+    return task_costs.fit_blocks(stages_of_run(config), config, layout, _worker_limit(config, limit))
 
 
 def check_layout(config: Config, layout: Layout, limit: int | None = None) -> None:
     """Raises NotEnoughMemory if a step of the plan does not fit a worker of `limit` bytes (None: as configured)."""
-    steps, _ = walk(stages_of(config.method), config, layout)
+    steps, _ = walk(stages_of_run(config), config, layout)
     task_costs.check_plan(steps, _worker_limit(config, limit))
 
 
@@ -94,7 +94,7 @@ def fits_memory(config: Config) -> bool:
     ):
         return False
     layout = layout_of(config, ingest.open_input(config))
-    steps, _ = walk(stages_of(config.method), config, layout)
+    steps, _ = walk(stages_of_run(config), config, layout)
     n_bytes = sum(step.writes.disk_bytes for step in steps)
     return layout.n_input < ISOLATED_POINTS and n_bytes <= min(MEMORY_STORE_BYTES, available_memory() // 8)
 

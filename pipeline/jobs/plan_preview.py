@@ -13,7 +13,7 @@ from ..inputs import Source
 from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report.warnings import warnings_of_columns
 from ..stages import ingest, solve_embedding
-from ..stages.registry import stages_of
+from ..stages.registry import stages_of_run
 from ..storage.store import Store
 from ..storage.versions import Versions
 from .expected_time import expected_seconds
@@ -47,6 +47,8 @@ class Forecast:
         self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
         self._all_done = self._inputs_done = True  # all steps so far; all steps that others depend on
         self._now = run_attributes(config, source)
+        without_m = {("solve_weights", "solve"), ("local_factors", "solve")}
+        self._matrix_steps = {("assemble_cost", "merge")} if config.output.cost_matrix else without_m
         self.columns: dict[str, Any] | None = self._now["columns"]
         store = Store(config.output.store)
         if config.output.keep is None:
@@ -93,7 +95,7 @@ class Forecast:
             reports = None
         else:
             reports = self.reports[step.stage, step.name] = [best[block].report for block in sorted(best)]
-            if (step.stage, step.name) == ("assemble_cost", "merge") and self._inputs_done:
+            if step.key in self._matrix_steps and self._inputs_done:
                 self.matrices = holder
         self._appended |= (step.stage, step.name) == ("order_points", "keep_cells") and reports is None
         if step.feeds:
@@ -151,7 +153,7 @@ def forecast(config: Config) -> Forecast:
     source = ingest.open_input(config)
     preview = Forecast(config, source)
     layout = preview.begun(layout_of(config, source, preview.stores[0] if preview.stores else None))
-    preview.steps, preview.layout = walk(stages_of(config.method), config, layout, preview.finished_reports)
+    preview.steps, preview.layout = walk(stages_of_run(config), config, layout, preview.finished_reports)
     chosen = next((preview.reports[stage, STEP][0] for stage in STAGES if (stage, STEP) in preview.reports), None)
     preview.reg = describe_reg(config.method, config.weights.reg, chosen)
     if (solved := preview.reports.get(("solve_embedding", "solve"))) is not None:

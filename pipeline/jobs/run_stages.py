@@ -17,7 +17,7 @@ from ..engine.progress import RunProgress
 from ..inputs import Source
 from ..search.shorter_lists import truncated_step
 from ..stages import ingest, write_report
-from ..stages.registry import METHOD_ARRAYS, stages_of
+from ..stages.registry import METHOD_ARRAYS, stages_of_run
 from ..storage.fitted import FIT, has_fit
 from ..storage.lock import RunLock
 from ..storage.store import Store
@@ -198,7 +198,7 @@ def _run_stages(config: Config, layout: Layout, run: _StageRun) -> str | None:
 
     Returns None, without running the later stages, if the input equals that of the published version.
     """
-    for name, stage in stages_of(config.method).items():
+    for name, stage in stages_of_run(config).items():
         run.begin_stage()
         started = time.perf_counter()
         try:

@@ -42,7 +42,8 @@ def status(store: Store) -> dict[str, Any]:
 
 def stages_of_store(store: Store) -> list[str]:
     """Names of the stages of a store's config in running order."""
-    names = list(stages_of(store.attributes()["config"]["method"]))
+    config = store.attributes()["config"]
+    names = list(stages_of(config["method"], config["output"].get("cost_matrix", True)))
     if has_fit(store):
         names.insert(names.index("write_report"), "transform")
     return names

@@ -144,7 +144,7 @@ def _with_fingerprints(experiment: Experiment) -> Experiment:
     assert experiment.config is not None
     assert experiment.layout is not None
     fingerprints, upstream = [], ""
-    for step in walk(registry.stages_of(experiment.config.method), experiment.config, experiment.layout)[0]:
+    for step in walk(registry.stages_of_run(experiment.config), experiment.config, experiment.layout)[0]:
         fingerprints += [checkpoint.fingerprint_of(upstream, step), *_search_for_any_k(upstream, step)]
         upstream = checkpoint.fingerprint_of(upstream, step) if step.feeds else upstream
     n_steps = sum(1 for fingerprint in fingerprints if not fingerprint.startswith(ANY_K))

@@ -53,6 +53,11 @@ def null_vector(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
     return np.asarray(root / np.linalg.norm(root))
 
 
+def cost_matrix(store: Store, rows: Ids, blocks: Blocks, factor: csr_array, is_stored: bool) -> csr_array:
+    """M of the points `rows` (n,) with the factor F (any, n): read from the store, or computed in memory."""
+    return load_cost_matrix(store, rows, blocks) if is_stored else product_matrix(factor)
+
+
 def load_cost_matrix(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
     """M of the points `rows` (n,), ascending, a union of weak components: (n, n)."""
     parts = []
@@ -62,6 +67,13 @@ def load_cost_matrix(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
             block = store.read_rows(array_specs.COST_MATRIX, number)
             parts.append(block if past - first == block.shape[0] else block[rows[first:past] - start])
     return _restrict_columns(csr_array(vstack(parts, format="csr")), rows)
+
+
+def product_matrix(factor: csr_array) -> csr_array:
+    """M = F' F in memory, for runs that do not store M. A stored M, a sum over blocks, differs by rounding."""
+    product = csr_array(factor.T.tocsr() @ factor)
+    product.sort_indices()
+    return product
 
 
 def _restrict_columns(matrix: csr_array, rows: Ids) -> csr_array:

@@ -2,6 +2,7 @@
 
 from importlib import import_module
 
+from ..config.models import Config
 from ..engine.plan import Layout, Stage, Steps
 from ..storage import array_specs
 
@@ -26,18 +27,24 @@ STAGES: dict[str, Stage] = {
 
 METHOD_ARRAYS = (
     array_specs.WEIGHTS.name, array_specs.RECONSTRUCTION_ERROR.name, array_specs.DEGREE.name,
-    array_specs.LOCAL_FACTORS, array_specs.COST_MATRIX,
+    array_specs.LOCAL_FACTORS, array_specs.COST_MATRIX, "_work/contributions",
     array_specs.SEARCHED_INDICES.name, array_specs.SEARCHED_DISTANCES.name, array_specs.K_PER_POINT.name,
 )  # fmt: skip
 
 
-def stages_of(method: str) -> dict[str, Stage]:
-    """The stages of a method in running order. The stage between graph and M depends on the method; pca has no M."""
+def stages_of_run(config: Config) -> dict[str, Stage]:
+    """The stages of a run in running order."""
+    return stages_of(config.method, config.output.cost_matrix)
+
+
+def stages_of(method: str, cost_matrix: bool = True) -> dict[str, Stage]:
+    """The stages of a method. The stage between graph and M depends on the method; pca has no M, and
+    without `cost_matrix` (`output.cost_matrix`) no method computes it."""
     local = _stage("laplacian_factors" if method == "laplacian" else "local_factors")
     stages: dict[str, Stage] = {}
     for name, stage in STAGES.items():
         if name == "solve_weights" and method != "lle":
             stages |= {} if method == "pca" else {"local_factors": local}
-        elif name != "assemble_cost" or method != "pca":
+        elif name != "assemble_cost" or (method != "pca" and cost_matrix):
             stages[name] = stage
     return stages

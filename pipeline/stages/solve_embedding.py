@@ -25,7 +25,7 @@ from ..kernels.graph.connectivity import closed_point
 from ..kernels.quality.trustworthiness import participation
 from ..linalg import preprocess
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
-from ..linalg.component_matrices import load_cost_matrix, load_factor, load_local_factors, null_vector
+from ..linalg.component_matrices import cost_matrix, load_factor, load_local_factors, null_vector, product_matrix
 from ..linalg.preprocess import principal_components, tall_block
 from ..linalg.solver_checkpoint import StoredAnalyses, forget_state, read_state, state_saver
 from ..linalg.solver_progress import describe_progress, recorded
@@ -86,7 +86,8 @@ def steps(config: Config, layout: Layout) -> Steps:
             min_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), m),
             place=DRIVER if solver.distributed else WHOLE_DATA,
             all_cores=True,
-            resources={"max_degrees": solver.max_degrees, "distributed": solver.distributed},
+            resources=solver.model_dump(include={"max_degrees", "distributed"})
+            | {"stores_m": config.output.cost_matrix},
             state=describe_progress,
         ),
         Writes(
@@ -167,12 +168,13 @@ def choose_components(store: Store, block_index: int, components: str, n_large: 
 
 def solve_component(
     store: Store, block_index: int, family: str, n_components: int, method: str, tol: float, sigma: float,
-    blocks: Blocks, max_memory: int | str, max_degrees: int, distributed: bool,
+    blocks: Blocks, max_memory: int | str, max_degrees: int, distributed: bool, stores_m: bool,
 ) -> Report:  # fmt: skip
     """Compute the eigenpairs of component `block_index`; for large components in a separate process."""
     allowed = memory_limit(max_memory)
     arguments = (
-        store.url, block_index, family, n_components, method, tol, sigma, blocks, allowed, max_degrees, distributed
+        store.url, block_index, family, n_components, method, tol, sigma, blocks, allowed, max_degrees, distributed,
+        stores_m,
     )  # fmt: skip
     n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
     try:
@@ -203,7 +205,7 @@ def _solve_isolated(arguments: tuple[Any, ...], method: str, max_bytes: int) -> 
 def _solve(
     send_progress: subprocess_call.SendProgress, url: str, block_index: int, family: str, n_components: int,
     method: str, tol: float, sigma: float, blocks: Blocks, max_bytes: int, max_degrees: int, distributed: bool,
-    skip: dict[str, str],
+    stores_m: bool, skip: dict[str, str],
 ) -> Report:  # fmt: skip
     store, state = Store(url), f"_work/eigen/state-{block_index:05d}"
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == block_index)
@@ -219,8 +221,8 @@ def _solve(
         )  # fmt: skip
         spectrum = bottom_eigenpairs(
             factor, n_components, method=method, pin=pin,
-            cost_matrix=lambda: load_cost_matrix(store, rows, blocks), tol=tol, max_memory=max_bytes, sigma=sigma,
-            n_threads=available_cores(), initial=None, max_degrees=max_degrees, skip=skip, hooks=hooks,
+            cost_matrix=lambda: cost_matrix(store, rows, blocks, factor, stores_m), tol=tol, max_memory=max_bytes,
+            sigma=sigma, n_threads=available_cores(), initial=None, max_degrees=max_degrees, skip=skip, hooks=hooks,
             null=null, flat=family in FLAT,
         )  # fmt: skip
     vectors = spectrum.vectors if null is None else fix_signs(spectrum.vectors / (null[:, None] * np.sqrt(len(rows))))
@@ -264,10 +266,10 @@ def _predict(
     factor = (load_factor if family == "lle" else load_local_factors)(store, rows, blocks)
     square = family == "lle"  # the LU of A is smaller than the Cholesky factor of M, so auto does not predict that one
     methods = (["factored"] if square else ["shift_invert"]) + ["polynomial"] if method == "auto" else [method]
-    cost_matrix = load_cost_matrix(store, rows, blocks) if "shift_invert" in methods else None
+    product = product_matrix(factor) if "shift_invert" in methods else None
     pin = closed_point(factor, "component 0") if square else 0
     analyses = StoredAnalyses(store, 0, read_only=True)
-    predictions = predict(factor, cost_matrix, methods, n_components, pin, allowed, available_cores(), analyses)
+    predictions = predict(factor, product, methods, n_components, pin, allowed, available_cores(), analyses)
     width, n_threads = block_width(n_components), available_cores()
     patience = patience_seconds(factor.nnz, width, n_threads, square=square)
     routes = [prediction._asdict() for prediction in predictions]

@@ -32,7 +32,7 @@ from pipeline.jobs.layout import layout_of
 from pipeline.jobs.run import run
 from pipeline.kernels.neighbors.knn import cell_neighbors
 from pipeline.stages import ingest
-from pipeline.stages.registry import stages_of
+from pipeline.stages.registry import stages_of_run
 from tests.support.points import swiss_roll
 
 Array = npt.NDArray[Any]
@@ -89,7 +89,7 @@ def compare(job: Job) -> dict[str, Times]:
         for name, section in job.sections.items():
             settings[name] = {**settings.get(name, {}), **section} if isinstance(section, dict) else section
         config = check_config(settings, "benchmark")
-        steps, layout = walk(stages_of(config.method), config, layout_of(config, ingest.open_input(config)))
+        steps, layout = walk(stages_of_run(config), config, layout_of(config, ingest.open_input(config)))
         expected = expected_seconds(config, layout, Counter(step.stage for step in steps))["stages"]
         run(config, fresh=False, progress=SilentProgress())
         return {stage: Times(seconds, measured[stage]) for stage, seconds in expected.items()}
