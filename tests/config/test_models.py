@@ -73,6 +73,7 @@ DEFAULTS = {
         "report": True,
         "image_shape": None,
         "keep": None,
+        "cost_matrix": True,
         "max_appended": 0.1,
         "prometheus": None,
     },

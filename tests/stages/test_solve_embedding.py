@@ -41,7 +41,7 @@ def solved(tmp_path_factory):
 
 def solve(store, method="auto", max_memory=PLENTY, tol=1e-8):
     report = solve_embedding.solve_component(
-        store, 0, "lle", 2, method, tol, 0.0, Blocks(N, N), max_memory, 200_000, False
+        store, 0, "lle", 2, method, tol, 0.0, Blocks(N, N), max_memory, 200_000, False, True
     )  # fmt: skip
     return report, store.read_bundle("_work/eigen/00000")
 
