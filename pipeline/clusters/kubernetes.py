@@ -18,7 +18,7 @@ from distributed import Client
 
 from ..config.models import KubernetesCluster
 from ..core.errors import LleError
-from ..core.signals import STOP_SIGNALS
+from ..core.signals import stop_signals_handled
 from .existing_scheduler import connected
 from .kubernetes_api import CLUSTERS, GROUPS, Json, KubernetesApi
 from .kubernetes_manifests import Pods, Size, conflict, dask_cluster, fitting_name, memory_group, same_spec
@@ -196,7 +196,7 @@ def _delete(api: KubernetesApi, desired: Json) -> None:
     A failure is a warning: the results are stored, and the operator deletes an idle cluster.
     """
     name = desired["metadata"]["name"]
-    with _signals_ignored():
+    with stop_signals_handled(signal.SIG_IGN):  # the grace period of the pod is for this deletion
         try:
             existing = api.get(CLUSTERS, name)
             if existing is None or conflict(existing, desired):
@@ -213,17 +213,3 @@ def _delete(api: KubernetesApi, desired: Json) -> None:
                 f"delete daskcluster -n {api.namespace} {name}",
                 file=sys.stderr,
             )  # fmt: skip
-
-
-@contextlib.contextmanager
-def _signals_ignored() -> Iterator[None]:
-    """Ignore SIGINT and SIGTERM: the pod's grace period is for this deletion."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous_handlers = {number: signal.signal(number, signal.SIG_IGN) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)

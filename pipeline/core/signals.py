@@ -5,10 +5,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from .errors import Interrupted
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+Handlers = dict[signal.Signals, Any]
 
 _received: list[int] = []  # stop signals in the outermost block of interruptible()
 
@@ -20,17 +22,25 @@ def interruptible() -> Iterator[None]:
     Python discards an exception that a handler raises while a destructor or a callback runs. Loops that may run for
     long call `raise_if_stopped`, which raises it again.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous_handlers = {number: signal.signal(number, _interrupt) for number in STOP_SIGNALS}
+    previous_handlers: Handlers = {}
     try:
-        yield
+        with stop_signals_handled(_interrupt) as previous_handlers:
+            yield
     finally:
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)
-        if _interrupt not in previous_handlers.values():  # this block is the outermost
+        if previous_handlers and _interrupt not in previous_handlers.values():  # this block is the outermost
             _received.clear()
+
+
+@contextmanager
+def stop_signals_handled(handler: Any) -> Iterator[Handlers]:
+    """Handle SIGINT and SIGTERM by `handler` in the main thread; yields the earlier handlers, none in other threads."""
+    is_main = threading.current_thread() is threading.main_thread()
+    previous_handlers = {number: signal.signal(number, handler) for number in STOP_SIGNALS} if is_main else {}
+    try:
+        yield previous_handlers
+    finally:
+        for number, previous_handler in previous_handlers.items():
+            signal.signal(number, previous_handler)
 
 
 def raise_if_stopped() -> None:

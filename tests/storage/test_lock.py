@@ -284,22 +284,16 @@ class TestWait:
         sleeper.wait()
         assert len(outputs) == 2
 
-    def test_wait_limit_names_the_holder(self, store):
+    @pytest.mark.parametrize(
+        ("seconds", "refusal", "n_messages"),
+        [(1, "process PID on .*Waited 1 s", 1), (0, "another run holds this store", 0)],
+    )
+    def test_run_is_refused_after_the_wait_limit(self, store, seconds, refusal, n_messages):
         def act() -> None:
             with RunLock(Store(store.url)):
                 pass
 
         messages = []
-        with RunLock(store), pytest.raises(StoreHeld, match=rf"process {os.getpid()} on .*Waited 1 s") as caught:
-            wait_for_lock(act, 1, messages.append)
-        assert (caught.value.exit_code, len(messages)) == (1, 1)
-
-    def test_run_without_wait_is_refused_at_once(self, store):
-        def act() -> None:
-            with RunLock(Store(store.url)):
-                pass
-
-        messages = []
-        with RunLock(store), pytest.raises(StoreHeld, match="another run holds this store"):
-            wait_for_lock(act, 0, messages.append)
-        assert messages == []
+        with RunLock(store), pytest.raises(StoreHeld, match=refusal.replace("PID", str(os.getpid()))) as caught:
+            wait_for_lock(act, seconds, messages.append)
+        assert (caught.value.exit_code, len(messages)) == (1, n_messages)
