@@ -74,7 +74,7 @@ def test_block_that_was_not_written_is_an_error(store):
     store.create(planned("x", (20, 3), "float64", 8))
     store.write("x", 0, VALUES[:8])
     with pytest.raises(CorruptChunk) as caught:
-        store.read("x", 0, 20)
+        store.read("x", 0, 16)  # one missing block: several are read at once
     assert (caught.value.array, caught.value.chunk) == ("x", "1")
     with pytest.raises(StoreError):
         store.read_rows("m", 0)
