@@ -130,8 +130,7 @@ def trustworthiness_column(store: Store, rows: npt.NDArray[np.int64], dtype: Flo
     measured = store.read_bundle(array_specs.POINT_QUALITY)
     points = store.gather(array_specs.ORIGINAL_INDEX.name, measured["rows"])
     values = _values_of_rows(store, rows, points, measured["trustworthiness"], dtype)
-    label = f"trustworthiness ({len(points):,} sampled points)"
-    return Column(TRUSTWORTHINESS, label, values) if np.isfinite(values).any() else None
+    return Column(TRUSTWORTHINESS, "trustworthiness (sampled)", values) if np.isfinite(values).any() else None
 
 
 def _values_of_rows(

@@ -69,7 +69,7 @@ def test_points_that_were_not_sampled_have_no_trustworthiness(measure):
     run = measure(sample=60)
     column = trustworthiness_column(run.store, np.arange(N), np.float64)
     assert np.isfinite(column.values).sum() == 60
-    assert column.label == "trustworthiness (60 sampled points)"
+    assert column.label == "trustworthiness (sampled)"
     assert np.nanmean(column.values) == pytest.approx(measured(run)["trustworthiness"]["value"], abs=1e-12)
 
 
