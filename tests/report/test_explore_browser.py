@@ -167,6 +167,25 @@ def test_pressed_classes_hide_the_others(page, tmp_path):
     assert {row["label"] for row in saved(page, tmp_path)} == {"kind 1"}
 
 
+def test_names_in_the_picture_do_not_cover_each_other(browser, tmp_path):
+    """Two classes about the same place: the larger one has its name, the other one as soon as the view parts them."""
+    classes = np.where(np.arange(N) < 300, 0, 1)
+    y = np.random.default_rng(3).normal(scale=[1.0, 1.0], size=(N, 2)) + 0.06 * classes[:, None]
+    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
+    page_file = tmp_path / "explore.html"
+    page_file.write_bytes(render_explorer(page_of(*columns, Column("label", "label", classes, ["larger", "smaller"]))))
+    page, heard = opened(browser, page_file.as_uri(), viewport={"width": 1200, "height": 900})
+    page.check("#show-names")
+    assert page.locator("#names span").all_inner_texts() == ["larger"]
+    for _ in range(9):
+        page.click("#zoom-in")
+        page.wait_for_timeout(100)
+    assert page.evaluate("explorer.names.length") == 2
+    assert set(page.locator("#names span").all_inner_texts()) == {"larger", "smaller"}
+    page.close()
+    assert heard == []
+
+
 @pytest.mark.parametrize(("kind", "text", "expected"), [
     ("row number", "66", "1 row selected"), ("row number", "67", "No rows selected"),
     ("label", "Kind 3", "100 rows selected"), ("label", "kind", "No rows selected"),

@@ -36,14 +36,22 @@ function placeNames(key, positions, points) {
     members[key.codes[point]].push(point);
   }
   return key.entries.flatMap((entry, e) => (members[e].length === 0 || entry.codes.length > 1 ? [] : [{entry: e,
-    name: entry.name, x: percentiles(positions.x, [0.5], members[e])[0], y: percentiles(positions.y, [0.5], members[e])[0]}]));
+    name: entry.name, count: entry.count, x: percentiles(positions.x, [0.5], members[e])[0], y: percentiles(positions.y, [0.5], members[e])[0]}]));
 }
 
+/** Draw names at their places; a name that would cover that of a larger class is left out until the view parts them. */
 function drawNames(element, names, scales, chosen) {
-  element.replaceChildren(...names.filter((name) => chosen.size === 0 || chosen.has(name.entry)).map((name) => {
+  const shown = names.filter((name) => chosen.size === 0 || chosen.has(name.entry)).sort((a, b) => b.count - a.count);
+  element.replaceChildren(...shown.map((name) => {
     const label = cellOf("span", name.name);
     label.style.left = `${scales.x(name.x)}px`;
     label.style.top = `${scales.y(name.y)}px`;
     return label;
   }));
+  const boxes = [];
+  for (const label of [...element.children]) {
+    const box = label.getBoundingClientRect();
+    if (boxes.some((b) => box.left < b.right && b.left < box.right && box.top < b.bottom && b.top < box.bottom)) label.remove();
+    else boxes.push(box);
+  }
 }
