@@ -14,7 +14,7 @@ from ..storage import array_specs
 from ..storage.store import Store, block_of
 from . import export_anndata
 from .export_columns import IdColumn, RowColumns, columns_of_input, input_of_run
-from .output_file import PathOrUrl, check_out, suffix_of, written_whole
+from .output_file import PathOrUrl, check_out, refuse_input, suffix_of, written_whole
 
 
 def export_run(store: Store, out: str, names: Sequence[str] = (), into: str | None = None) -> int:
@@ -33,6 +33,7 @@ def export_run(store: Store, out: str, names: Sequence[str] = (), into: str | No
         raise ConfigError(f"--into {into}: expected OUT.h5ad, found {out}; remove --into, or choose another name")
     check_out(out)
     current_config.require_embedding(store)
+    refuse_input(out, store.attributes()["config"]["input"])
     parts: list[RowColumns] = []
     if (ids := stored_ids(store)) is not None:
         parts.append(IdColumn(ids))

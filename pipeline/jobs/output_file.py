@@ -1,13 +1,14 @@
 """The file that a command writes: local, or an object at a URL. It appears whole or not at all."""
 
 import contextlib
+import glob
 import os
 import re
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ..core.errors import ConfigError
 from ..storage.objects import RemoteObjects
@@ -41,6 +42,17 @@ def check_out(out: str) -> None:
         raise ConfigError(f"{out}: expected the name of a file, found a folder; choose another name")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"{out}: its folder does not exist; create it first")
+
+
+def refuse_input(out: str, *sections: Mapping[str, Any]) -> None:
+    """Raises ConfigError if `out` is a local file of these input sections, which the command would replace."""
+    if is_url(out) or not local_path(out).is_file():
+        return
+    for section in sections:
+        for pattern in filter(None, (section.get("path"), section.get("labels"))):
+            files = [pattern, *glob.glob(pattern, recursive=True)]
+            if any(os.path.isfile(file) and os.path.samefile(file, local_path(out)) for file in files):
+                raise ConfigError(f"{out}: this file holds the input, which would be lost; choose another name")
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from ..storage.versions import reading
 from .export import export_embedding
 from .export_columns import columns_of_input
 from .new_rows import open_new, open_section
-from .output_file import PathOrUrl, check_out, suffix_of
+from .output_file import PathOrUrl, check_out, refuse_input, suffix_of
 
 WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the same file
 
@@ -92,6 +92,7 @@ def _transform(
     id_column = source.roles.id if source.roles is not None and suffix_of(out) != ".npy" else None
     further = columns_of_input(source, [*([] if id_column is None else [id_column]), *names], out)
     parameters = section.model_dump(mode="json")
+    refuse_input(out, parameters, run_config["input"])
     kind = parameters.pop("kind")
     job = new_rows_job(run, run_config, state, kind, parameters, source, max_ratio, far_as_nan)
     layout, cluster = new_rows_layout(run, job, source, execution)

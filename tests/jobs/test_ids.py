@@ -66,6 +66,20 @@ def test_whole_numbers_above_int64_are_exported_as_text(tmp_path):
     assert pd.read_csv(tmp_path / "y.csv", dtype=str)["number"].tolist() == list(map(str, large))
 
 
+@pytest.mark.parametrize("link", [False, True], ids=["same name", "link"])
+def test_input_is_not_replaced_by_an_output(named, tmp_path, link):
+    config, url = named
+    source, new, out = config.parent / "x.csv", tmp_path / "new.csv", tmp_path / "link.csv"
+    table()[:20].to_csv(new, index=False)
+    for command, path in ((["export", url], source), (["transform", url, new], source), (["transform", url, new], new)):
+        before = path.read_bytes()
+        if link:
+            out.unlink(missing_ok=True)
+            out.symlink_to(path)
+        assert "holds the input, which would be lost" in refused(2, *command, out if link else path)
+        assert path.read_bytes() == before
+
+
 def test_transform_copies_the_id_of_a_new_table_that_has_it(named, tmp_path):
     _, url = named
     table()[100:130].to_csv(tmp_path / "x.csv", index=False)
