@@ -160,6 +160,8 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
         loaded = _load(config, set_, None)
         if write is not None and write.exists():
             raise ConfigError(f"--write {write}: this file already exists; choose another name")
+        if write is not None and not write.absolute().parent.is_dir():
+            raise ConfigError(f"--write {write}: its folder does not exist; create it first")
         line = StatusLine()
         try:
             suggestion = suggestions.suggest(loaded, sample, line.show)

@@ -74,10 +74,11 @@ def describe_plan(plan: dict[str, Any]) -> str:
 
 def describe_suggestion(suggestion: dict[str, Any], config: Path) -> str:
     two_nearest, likelihood = (suggestion["dimension"][name] for name in ("two_nearest", "maximum_likelihood"))
+    of_nearest = "none, because they are equally far" if two_nearest is None else _interval(two_nearest, ".2f")
     lines = [
         f"{suggestion['n_rows']:,} rows of {suggestion['n_features']} features; {suggestion['sample']:,} sampled, "
         f"{suggestion['queries']:,} of them against all rows (dimension, noise)",
-        f"intrinsic dimension: TwoNN {_interval(two_nearest, '.2f')}; maximum likelihood with "
+        f"intrinsic dimension: TwoNN {of_nearest}; maximum likelihood with "
         f"{likelihood['n_neighbors']} neighbours {_interval(likelihood, '.2f')}",
     ]
     if suggestion["candidates"]:

@@ -28,21 +28,24 @@ def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> di
     first_layout(config, source)
     own = config.neighbors.n_neighbors
     watch(f"reading {source.n_rows:,} rows for a sample of {min(sample, source.n_rows):,} and its neighbours")
-    sampled = _without_coinciding(sample_neighbors(config, source, sample, max(*NEIGHBORS, own), config.quality.seed))
+    distinct = sample_neighbors(config, source, sample, max(*NEIGHBORS, own), config.quality.seed)
+    sampled = _without_coinciding(distinct, config)
     n_others = int((sampled.lists.ids >= 0).sum(axis=1).min())
     if n_others < own:
         raise InputError(f"neighbors.n_neighbors is {own}, but a sampled point has only {n_others} distinct others")
     likely = maximum_likelihood(sampled.lists.distances[:, :own])
-    nearest = two_nearest(sampled.lists.distances)
+    nearest = _two_nearest(sampled)
     search = Search(config, sampled, likely, n_others, watch)
     with limited_threads(1):
         search.run()
-    stretch = (sampled.n_rows / len(search.trials.points)) ** (1 / max(likely.value, 1.0))
+    n_distinct = source.n_rows * len(distinct.points) / min(sample, source.n_rows)  # without invalid and equal rows
+    stretch = max(1.0, n_distinct / len(search.trials.points)) ** (1 / max(likely.value, 1.0))
     return {
         "method": config.method, "n_rows": sampled.n_rows, "n_features": sampled.points.shape[1],
         "sample": len(search.trials.points), "queries": len(sampled.lists.ids), "stretch": stretch,
         "dimension": {
-            "two_nearest": nearest._asdict(), "maximum_likelihood": {**likely._asdict(), "n_neighbors": own},
+            "two_nearest": None if nearest is None else nearest._asdict(),
+            "maximum_likelihood": {**likely._asdict(), "n_neighbors": own},
             "gap": search.gap._asdict(),
         },
         "candidates": [trial.as_json(trial is search.chosen) for trial in search.trials.done()],
@@ -65,21 +68,34 @@ def write_config(config: Config, values: dict[str, Any], path: Path) -> None:
         raise ConfigError(f"--write {path}: cannot be written: {error.strerror}") from None
 
 
-def _without_coinciding(sample: NeighborSample) -> NeighborSample:
+def _two_nearest(sample: NeighborSample) -> Dimension | None:
+    """The estimate of TwoNN; None for coordinates on a grid, where the two nearest neighbours are equally far."""
+    try:
+        return two_nearest(sample.lists.distances)
+    except InputError:
+        return None
+
+
+def _without_coinciding(sample: NeighborSample, config: Config) -> NeighborSample:
     """Remove the sampled points that preprocessing maps onto a neighbour; their distances hold no information."""
     distinct = sample.lists.distances[:, 0] > 0
     if not distinct.any():
-        raise InputError("input: preprocessing maps every sampled point onto its neighbours; keep more of the features")
+        if config.preprocess.pca is not None:
+            raise InputError("preprocess.pca maps every sampled point onto its neighbours; raise it")
+        raise InputError(
+            "input: expected distinct points, found only distances that are 0 in float64 between sampled points and "
+            "their neighbours; multiply the numbers by a larger unit, or set preprocess.scale: standard"
+        )
     remaining = np.concatenate([np.flatnonzero(distinct), np.arange(len(distinct), len(sample.points))])
     lists = sample.lists._replace(ids=sample.lists.ids[distinct], distances=sample.lists.distances[distinct])
     labels = None if sample.labels is None else sample.labels[remaining]
     return sample._replace(points=sample.points[remaining], lists=lists, labels=labels)
 
 
-def _reasons(search: Search, nearest: Dimension, stretch: float) -> list[str]:
+def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[str]:
     """One sentence for each suggestion, and what limits it."""
     reasons = [f"n_components {search.n_components}: {search.why_components}"]
-    if search.gap.ratio < GAP and abs(search.likely.value - nearest.value) > 0.5:
+    if nearest is not None and search.gap.ratio < GAP and abs(search.likely.value - nearest.value) > 0.5:
         reasons.append(
             f"the dimension depends on the scale: it is {nearest.value:.2f} at the two nearest neighbours. A "
             f"higher value there means noise, a lower one means curvature or clusters at larger scales"

@@ -72,9 +72,10 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
     order = rng.permutation(len(ids))
     ids, rows = ids[order], rows[first[order]]
     if len(rows) < MIN_POINTS:
+        larger = "raise --sample, or " if sample < source.n_rows else ""
         raise InputError(
             f"input: the sample has {len(rows)} distinct valid rows of {source.n_rows}; at least {MIN_POINTS} are "
-            f"needed. Raise --sample, or choose the parameters by hand"
+            f"needed; {larger}choose the parameters by hand"
         )
     scale, pca = config.preprocess.scale, config.preprocess.pca
     fitted = None if scale == "none" and pca is None else fit_sample(rows, scale, pca, source.feature_names)

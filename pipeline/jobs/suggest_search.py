@@ -120,6 +120,8 @@ class Search:
         m = int(np.clip(round(likely.value), 1, min(most, MAX_COMPONENTS)))
         smallest = min(m, MIN_COMPONENTS)
         by_likelihood = f"{likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
+        if m == 1:
+            return m, f"the dimension is {by_likelihood}"
         try:
             scores = self.trials.scores_by_components(own, m, self._local_reg(own, m).reg)
         except (LleError, np.linalg.LinAlgError):

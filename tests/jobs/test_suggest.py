@@ -11,7 +11,9 @@ import yaml
 from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
+from pipeline.cli.output import describe_suggestion
 from pipeline.config.models import Config, load_config
+from pipeline.core.errors import InputError
 from pipeline.jobs import suggest_search
 from pipeline.jobs.suggest import suggest
 from pipeline.jobs.suggest_search import choose
@@ -197,6 +199,27 @@ def test_separate_components_lower_the_scores(tmp_path, make_config):
     assert not any("times as far" in reason for reason in found["reasons"])
 
 
+def test_equal_and_invalid_rows_do_not_stretch_the_sample(tmp_path, make_config):
+    rows = np.repeat(np.random.default_rng(12).random((90, 3)), 4, axis=0)
+    rows[::40] = np.nan
+    config = make_config(tmp_path, rows, preprocess={"invalid": "drop"})
+    assert suggest(config, 400)["stretch"] == 1.0
+
+
+def test_coordinates_on_a_grid_have_suggestions_without_the_two_nearest(tmp_path, make_config):
+    grid = np.stack(np.meshgrid(*[np.arange(18.0)] * 2), axis=-1).reshape(-1, 2)
+    found = suggest(make_config(tmp_path, grid), 400)
+    assert found["dimension"]["two_nearest"] is None
+    assert found["suggested"]["eigensolver.n_components"] == 2
+    assert "TwoNN none" in describe_suggestion({**found, "written": None}, tmp_path / "job.yaml")
+
+
+def test_distances_that_underflow_are_refused_with_a_cure(tmp_path, make_config):
+    rows = np.random.default_rng(13).random((90, 3)) * 1e-170
+    with pytest.raises(InputError, match=r"distances that are 0 in float64 .*preprocess.scale: standard"):
+        suggest(make_config(tmp_path, rows), 400)
+
+
 def invoke(*arguments):
     result = CliRunner().invoke(app, ["suggest", *map(str, arguments)])
     return result.exit_code, result.stdout, result.stderr
@@ -238,7 +261,9 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("changes", "text"),
         [(["--set", "neighbors.n_neighbors=2500"], "must be below 2000"), (["--set", "input.name=rolls"], "input"),
-         (["--set", "input.n_points=40"], "40 distinct valid rows"), (["--sample", "3"], "sample")],
+         (["--set", "input.n_points=40"], "40 distinct valid rows"), (["--sample", "3"], "sample"),
+         (["--set", "input.n_points=40"], "are needed; choose the parameters by hand"),
+         (["--write", "missing/job.yaml"], "missing/job.yaml: its folder does not exist; create it first")],
     )  # fmt: skip
     def test_refused(self, path, changes, text):
         code, out, err = invoke(path, *changes)

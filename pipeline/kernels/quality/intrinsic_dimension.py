@@ -84,7 +84,7 @@ def maximum_likelihood(distances: Float64) -> Dimension:
     if mean <= 0:
         raise InputError(
             f"intrinsic dimension: the {k} nearest neighbours of the sampled points are equally far, so their "
-            f"distances give no estimate (coordinates on a grid?)"
+            f"distances give no estimate (coordinates on a grid?); choose eigensolver.n_components by hand"
         )
     half = NORMAL_QUANTILE_975 * float(inverses.std(ddof=1)) / len(inverses) ** 0.5 if len(inverses) > 1 else np.inf
     terms = len(inverses) * (k - 1)
