@@ -22,48 +22,50 @@ HOST_NAMES = {HOST, "localhost"}
 MAX_PIXELS = 4096
 """Width and height of a tile."""
 
-Answer = tuple[str, bytes | Iterator[bytes]]
+Response = tuple[str, bytes | Iterator[bytes]]
 HEADERS = {
     "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin", "X-Frame-Options": "DENY",
 }  # fmt: skip
 
 
-class Question:
+class Query:
     """The parameters of a request. Every method raises ValueError if they are not as expected."""
 
     def __init__(self, text: str, run: ServedRun) -> None:
-        self._given = {name: values[-1] for name, values in parse_qs(text).items()}
+        self._values = {name: values[-1] for name, values in parse_qs(text).items()}
         self._run = run
 
     def text(self, name: str) -> str | None:
-        return self._given.get(name)
+        return self._values.get(name)
 
-    def whole(self, name: str, low: int, high: int) -> int:
-        value = int(self._given.get(name, ""))
+    def integer(self, name: str, low: int, high: int) -> int:
+        value = int(self._values.get(name, ""))
         if not low <= value <= high:
             raise ValueError(f"{name}: expected {low} to {high}, found {value}")
         return value
 
     def numbers(self, name: str, count: int | None = None) -> list[float]:
-        values = [float(text) for text in self._given.get(name, "").split(",")]
+        values = [float(text) for text in self._values.get(name, "").split(",")]
         if not np.isfinite(values).all() or (count is not None and len(values) != count):
-            raise ValueError(f"{name}: expected {count or ''} finite numbers, found {self._given[name]}")
+            raise ValueError(f"{name}: expected {count or ''} finite numbers, found {self._values[name]}")
         return values
 
     def axes(self) -> Axes:
         last = sum(column.role == "coordinate" for column in self._run.columns) - 1
         n_components = 0 if self._run.component is None else len(self._run.component.names or ())
-        return Axes(self.whole("x", 0, last), self.whole("y", 0, last), self.whole("component", -1, n_components - 1))
+        return Axes(
+            self.integer("x", 0, last), self.integer("y", 0, last), self.integer("component", -1, n_components - 1)
+        )
 
     def color(self) -> int:
-        return self.whole("color", -1, len(self._run.columns) - 1)
+        return self.integer("color", -1, len(self._run.columns) - 1)
 
     def dark(self) -> bool:
-        return self._given.get("dark") == "1"
+        return self._values.get("dark") == "1"
 
     def chosen(self) -> list[int]:
-        return [int(code) for code in filter(None, self._given.get("chosen", "").split(","))]
+        return [int(code) for code in filter(None, self._values.get("chosen", "").split(","))]
 
     def part(self) -> Part:
         part = Part(*self.numbers("part", 4))
@@ -79,47 +81,47 @@ class Question:
         return np.array(self.numbers("polygon")).reshape(-1, 2)
 
 
-def answers(run: ServedRun) -> dict[str, Callable[[Question], Answer]]:
-    """What is answered under each name."""
+def responses(run: ServedRun) -> dict[str, Callable[[Query], Response]]:
+    """The function that responds to each name of the address."""
 
-    def as_json(content: Any) -> Answer:
+    def as_json(content: Any) -> Response:
         return "application/json", json.dumps(content).encode()
 
-    def row(asked: Question) -> Answer:
-        axes = asked.axes()
-        if (text := asked.text("id")) is not None:
+    def row(query: Query) -> Response:
+        axes = query.axes()
+        if (text := query.text("id")) is not None:
             return as_json(run.row_of_id(axes, text))
-        if asked.text("by") is not None:
-            return as_json(run.row_beside(axes, asked.whole("from", -1, 2**53), asked.whole("by", -1, 1)))
-        text = asked.text("row") or ""
+        if query.text("by") is not None:
+            return as_json(run.row_beside(axes, query.integer("from", -1, 2**53), query.integer("by", -1, 1)))
+        text = query.text("row") or ""
         return as_json(run.row(axes, int(text)) if text.isdecimal() and len(text) < 16 else None)
 
-    def near(asked: Question) -> Answer:
-        at, reach = asked.numbers("at", 2), asked.numbers("reach", 2)
+    def near(query: Query) -> Response:
+        at, reach = query.numbers("at", 2), query.numbers("reach", 2)
         if min(reach) <= 0:
             raise ValueError(f"reach: expected positive numbers, found {reach}")
-        found = run.near(asked.axes(), asked.color(), asked.chosen(), (at[0], at[1]), (reach[0], reach[1]))
+        found = run.near(query.axes(), query.color(), query.chosen(), (at[0], at[1]), (reach[0], reach[1]))
         return as_json(found)
 
-    def selected(asked: Question) -> Any:
-        return run.selection(asked.axes(), asked.color(), asked.chosen(), asked.polygon())
+    def selected(query: Query) -> Any:
+        return run.selection(query.axes(), query.color(), query.chosen(), query.polygon())
 
     return {
-        "": lambda asked: ("text/html; charset=utf-8", run.page()),
-        "fit.json": lambda asked: as_json(run.first_view(asked.axes())),
-        "key.json": lambda asked: as_json(run.legend(asked.color(), asked.dark())),
-        "tile.png": lambda asked: ("image/png", run.tile(
-            asked.axes(), asked.color(), asked.dark(), asked.chosen(), asked.part(), asked.size())),
-        "image.png": lambda asked: ("image/png", run.image(asked.whole("row", 0, 2**53))),
+        "": lambda query: ("text/html; charset=utf-8", run.page()),
+        "fit.json": lambda query: as_json(run.first_view(query.axes())),
+        "key.json": lambda query: as_json(run.legend(query.color(), query.dark())),
+        "tile.png": lambda query: ("image/png", run.tile(
+            query.axes(), query.color(), query.dark(), query.chosen(), query.part(), query.size())),
+        "image.png": lambda query: ("image/png", run.image(query.integer("row", 0, 2**53))),
         "near.json": near,
         "row.json": row,
-        "selection.json": lambda asked: as_json(run.table(selected(asked))),
-        "selection.csv": lambda asked: ("text/csv; charset=utf-8", run.csv(selected(asked))),
+        "selection.json": lambda query: as_json(run.table(selected(query))),
+        "selection.csv": lambda query: ("text/csv; charset=utf-8", run.csv(selected(query))),
     }  # fmt: skip
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers GET requests under /<word>/; everything else is refused."""
+    """Responds to GET requests under /<word>/; everything else is refused."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # header and content are two writes; the second would wait 40 ms
@@ -131,18 +133,18 @@ class Handler(BaseHTTPRequestHandler):
         word, _, name = address.path.removeprefix("/").partition("/")
         if host not in HOST_NAMES:
             self._send(403, ("text/plain", b"lle explore answers to 127.0.0.1 and localhost only"))
-        elif not secrets.compare_digest(word.encode(), self.server.word.encode()) or name not in self.server.answers:
+        elif not secrets.compare_digest(word.encode(), self.server.word.encode()) or name not in self.server.responses:
             self._send(404, ("text/plain", b"not here; open the address that lle explore printed"))
         else:
             try:
-                answer = self.server.answers[name](Question(address.query, self.server.run))
+                response = self.server.responses[name](Query(address.query, self.server.run))
             except (ValueError, OverflowError) as error:
                 self._send(400, ("text/plain; charset=utf-8", str(error).encode()))
             else:
-                self._send(200, answer)
+                self._send(200, response)
 
-    def _send(self, status: int, answer: Answer) -> None:
-        kind, content = answer
+    def _send(self, status: int, response: Response) -> None:
+        kind, content = response
         self.send_response(status)
         self.send_header("Content-Type", kind)
         for name, value in HEADERS.items():
@@ -159,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the address holds the word."""
+        """Logs nothing, because the address contains the secret word."""
 
 
 class Server(ThreadingHTTPServer):
@@ -175,11 +177,11 @@ class Server(ThreadingHTTPServer):
                 f"--port {port}: cannot be used ({error.strerror}); choose another port, or leave out --port for a "
                 f"free one"
             ) from None
-        self.run, self.word, self.answers = run, secrets.token_urlsafe(16), answers(run)
+        self.run, self.word, self.responses = run, secrets.token_urlsafe(16), responses(run)
 
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.server_address[1]}/{self.word}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: browsers drop connections of pictures that they no longer need."""
+        """Prints nothing, because browsers drop connections of pictures that they no longer need."""
