@@ -1,4 +1,4 @@
-"""Refusals of data in memory that cannot be embedded: other types, text columns, NaN. Each names a place and a cure."""
+"""Refuse data in memory that cannot be embedded (other types, text columns, NaN); errors name the place and a cure."""
 
 import math
 import sys

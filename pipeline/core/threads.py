@@ -18,9 +18,10 @@ _unlimited: dict[str, int] = {}  # threads of each library, by its file, before 
 def limited_threads(n_threads: int) -> Iterator[None]:
     """Limit the thread pools of all loaded libraries.
 
-    The limit of a BLAS holds for the whole process. If limits overlap, as in Python threads that each run a job, the
-    last one to begin holds; after the last end each library has its first number again. A limit of threadpoolctl would
-    restore the number at its own begin, which may be the limit of another thread. OpenMP has a number for each thread.
+    The limit of a BLAS library applies to the whole process. If limits overlap, as in Python threads that each run a
+    job, the limit that began last applies. When all have ended, each library has its first number again. threadpoolctl
+    alone would restore the number at the start of a limit, which may be another thread's limit. OpenMP has a number
+    for each thread.
     """
     this = object(), n_threads
     with _lock:

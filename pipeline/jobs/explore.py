@@ -12,7 +12,7 @@ from ..storage.store import Store
 
 
 def explore(store: Store, port: int, open_browser: bool, announce: Callable[[str], None]) -> Json:
-    """Load the points, call `announce` with the address, and answer the page's questions until Ctrl-C or SIGTERM.
+    """Load the points, call `announce` with the address, and serve the page's requests until Ctrl-C or SIGTERM.
 
     Raises ConfigError if the store has no finished embedding, a package is missing, or the port is in use.
     """

@@ -1,4 +1,4 @@
-"""All points of a finished run in memory, and the answers of `lle explore` about them."""
+"""All points of a finished run in memory, and what `lle explore` shows of them."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -88,7 +88,7 @@ class ServedRun:
         return self.key(color, dark).codes[self.grid(axes).numbers]
 
     def first_view(self, axes: Axes) -> Json:
-        """The part of the picture to begin with, and whether positions in it are moved values."""
+        """The part of the picture that is shown first, and whether components in it are moved side by side."""
         return {"view": list(self.grid(axes).part), "moved": self.component is not None and axes.component < 0}
 
     def legend(self, color: int, dark: bool) -> Json:
@@ -132,7 +132,7 @@ class ServedRun:
         return self._at(axes, points[0].as_py()) if len(points) else None
 
     def row_beside(self, axes: Axes, row: int, by: int) -> Json | None:
-        """The row before or after another one; from -1 on the first or the last."""
+        """The row before or after another one; with `row` -1 the last or the first row."""
         shown = np.sort(self.grid(axes).numbers)
         if not len(shown):
             return None
@@ -146,7 +146,7 @@ class ServedRun:
         return np.sort(grid.numbers[self._shown(grid, grid.inside(polygon), color, chosen)])
 
     def table(self, points: Array) -> Json:
-        """The number of points, and the texts of the first."""
+        """The number of points, and the texts of the first TABLE_ROWS."""
         first = points[:TABLE_ROWS]
         head = [label for label, _ in self._values(0)] if len(self._rows) else []
         rows = [[str(self._rows[point]), *(text for _, text in self._values(point))] for point in first.tolist()]

@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
 SHEET_PIXELS = 2**22
-"""Most pixels of a sheet, times 3 if they have colours; a PNG of random pixels takes a byte for each."""
+"""Largest number of pixels of a sheet, times 3 if they have colours; a PNG of random pixels takes a byte for each."""
 THUMBNAIL = 32
 """Longest side of a thumbnail in pixels."""
 

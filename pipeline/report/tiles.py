@@ -75,7 +75,7 @@ def _scale(values: Array, missing: str, dark: bool) -> ColorKey:
     with np.errstate(invalid="ignore"):
         steps = np.clip((values - low) * (STEPS / (high - low)), 0, STEPS - 1)
     codes = np.where(np.isfinite(values), steps, STEPS).astype(np.uint8)
-    first, last = (0.25, 1.0) if dark else (0.0, 0.92)  # without the end that the page's own colour would swallow
+    first, last = (0.25, 1.0) if dark else (0.0, 0.92)  # without the end that is near the page's colour
     colors = [to_hex(colormaps[COLOR_MAP](share)) for share in np.linspace(first, last, STEPS)]
     clipped = bool(known.size and (known.min() < low or known.max() > high))
     return ColorKey(
@@ -142,7 +142,7 @@ def _rgb(colors: Sequence[str]) -> npt.NDArray[np.float32]:
 
 
 def _opacity(n: Array) -> Array:
-    """Opacity of pixels by the rank of their number of points, 255 for the most."""
+    """Opacity of pixels by the rank of their number of points, 255 for the largest number."""
     if not n.size:
         return n
     n = np.minimum(n, 2**16 - 1)

@@ -12,7 +12,7 @@ from ..storage import array_specs
 from ..storage.store import Store, block_of
 
 READ_BLOCKS = 16
-"""Most blocks of the input that a report reads for its thumbnails."""
+"""Largest number of input blocks that a report reads for its thumbnails."""
 CACHED_BLOCKS = 4
 RANGE_ROWS = 500
 
