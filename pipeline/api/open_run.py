@@ -1,5 +1,6 @@
 """Read the results of a run in Python: arrays as lazy Dask arrays, metrics and config as plain data."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -177,7 +178,7 @@ class OpenedRun:
     dataset = to_xarray
 
 
-def open_run(store: str) -> OpenedRun:
+def open_run(store: "str | os.PathLike[str]") -> OpenedRun:
     """Open a run's store for reading. Nothing is written, and arrays are read only on use.
 
     If a run with a changed config has not finished (killed, refused, or still running), the results that it has not
@@ -186,7 +187,7 @@ def open_run(store: str) -> OpenedRun:
 
     Parameters
     ----------
-    store : str
+    store : str or path
         Path or URL. For a store with output.keep, the published version is opened.
 
     Returns
@@ -211,9 +212,10 @@ def open_run(store: str) -> OpenedRun:
     >>> bool((open_run(f"{folder}/digits.zarr")["embedding"].compute() == Y).all())
     True
     """
-    run_store = Store(store)
+    url = os.fspath(store)
+    run_store = Store(url)
     if not run_store.objects.exists("zarr.json"):
-        run_store = Store(published_url(store))
+        run_store = Store(published_url(url))
     run_store.require_run()
     attributes = run_store.attributes()
     arrays = {}

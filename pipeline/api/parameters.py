@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -142,6 +143,8 @@ def _value_of(name: str, value: Any) -> Any:
         if advice := REFUSED_VALUES.get((name, value)):
             raise ValueError(f"{name}: {value!r} has no counterpart here; {advice}")
         return SCIKIT_LEARN_NAMES.get(name, {}).get(value, value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -28,7 +28,7 @@ def plot(run_or_Y: Any, color: Any = None, ax: "Axes | None" = None) -> "Axes":
 
     Parameters
     ----------
-    run_or_Y : OpenedRun, str, LocallyLinearEmbedding or array of shape (n, m)
+    run_or_Y : OpenedRun, str, path, LocallyLinearEmbedding or array of shape (n, m)
         A run, the path or URL of its store, a fitted estimator, or coordinates.
     color : array of shape (n,) or str, default None
         Numbers, text or categories, one for each row; or the name of a column of the run, such as "label",
@@ -57,7 +57,7 @@ def plot(run_or_Y: Any, color: Any = None, ax: "Axes | None" = None) -> "Axes":
     """
     from ..report.embedding_panels import content_of  # noqa: PLC0415 (matplotlib)
 
-    run = open_run(os.fspath(run_or_Y)) if isinstance(run_or_Y, str | os.PathLike) else run_or_Y
+    run = open_run(run_or_Y) if isinstance(run_or_Y, str | os.PathLike) else run_or_Y
     embedding, component = _coordinates(run)
     source = _color_source(run, color, len(embedding))
     content = content_of(embedding, component, source)

@@ -33,6 +33,13 @@ def run(tmp_path_factory):
     return open_run(store)
 
 
+def test_places_are_text_or_paths(tmp_path):
+    store = tmp_path / "roll.zarr"
+    embed(swiss_roll(N, np.random.default_rng(11)), store=store, method="pca", quality={"sample": 50})
+    assert open_run(store).to_frame().shape == (N, 3)
+    assert plot(store).get_xlabel() == "coordinate 1"
+
+
 class TestPlot:
     def test_labels_of_the_run_are_its_colours(self, run):
         ax = plot(run)
