@@ -69,6 +69,15 @@ def test_hover_shows_the_row_and_its_values(page):
     page.mouse.move(*place(page, 0))
     page.mouse.move(5, 5)
     page.wait_for_selector("#tip", state="hidden")
+    late = page.evaluate(
+        """async () => {
+          const answer = explorer.hover(explorer.mark());
+          explorer.box.dispatchEvent(new PointerEvent("pointerleave"));
+          await answer;
+          return document.getElementById("tip").hidden;
+        }"""
+    )
+    assert late  # an answer that comes after the pointer has left
 
 
 def test_the_picture_shows_each_point_in_its_colour(page):

@@ -4,7 +4,7 @@ from io import StringIO
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import cdist, pdist
 from sklearn.manifold import Isomap
 from sklearn.manifold import trustworthiness as sklearn_trustworthiness
 from sklearn.neighbors import NearestNeighbors
@@ -58,11 +58,11 @@ def test_mean_of_points_in_the_explorer_equals_scikit_learns_trustworthiness(mea
     original = run.store.read_all("original_index")
     column = trustworthiness_column(run.store, np.arange(N), np.float64)
     assert column.values.mean() == pytest.approx(sklearn_trustworthiness(X, Y, n_neighbors=K), abs=1e-10)
-    for point in (0, 350, 699):  # direct ranks of one point
-        near = np.argsort(((Y - Y[point]) ** 2).sum(axis=1))[1 : K + 1]
-        ranks = np.argsort(np.argsort(((X - X[point]) ** 2).sum(axis=1)))[near]
-        expected = 1 - np.maximum(ranks - K, 0).sum() * 2 / (K * (2 * N - 3 * K - 1))
-        assert column.values[original[point]] == pytest.approx(expected, abs=1e-12)
+    near = np.argsort(cdist(Y, Y), axis=1)[:, 1 : K + 1]
+    ranks = np.take_along_axis(np.argsort(np.argsort(cdist(X, X), axis=1), axis=1), near, axis=1)
+    expected = 1 - np.maximum(ranks - K, 0).sum(axis=1) * 2 / (K * (2 * N - 3 * K - 1))
+    assert len(np.unique(expected)) > 20
+    np.testing.assert_allclose(column.values[original], expected, atol=1e-12)
 
 
 def test_points_that_were_not_sampled_have_no_trustworthiness(measure):
