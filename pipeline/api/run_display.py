@@ -10,6 +10,7 @@ import numpy as np
 from ..config.yaml_io import to_yaml
 from ..report.page import headline
 from ..storage.store import Store
+from .parameters import in_python
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -53,7 +54,7 @@ def as_html(run: Results) -> str:
     metrics: dict[str, Any] = run.metrics or {}
     parts = [f"<p><b>{html.escape(run.store)}</b></p>"]
     if metrics.get("verdict"):
-        parts.append(f"<p>{html.escape(metrics['verdict'])}</p>")
+        parts.append(f"<p>{html.escape(in_python(metrics['verdict'], sections_are_keywords=True))}</p>")
     tiles = headline(metrics, to_yaml(run.config)) if metrics else []
     parts += [_tile(tile) for tile in tiles]
     if (png := picture_of(run)) is not None:

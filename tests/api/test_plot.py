@@ -160,6 +160,11 @@ class TestDisplay:
         [data] = re.findall(r"data:image/png;base64,([^\"]+)", html)
         assert base64.b64decode(data).startswith(b"\x89PNG")
 
+    def test_notebook_shows_the_verdict_in_words_of_python(self, run):
+        verdict = "Set eigensolver.n_components: 4. Other values can keep more; `lle suggest` compares them."
+        html = type(run)(run.store, run.config, run.versions, {"verdict": verdict}, {})._repr_html_()
+        assert "Set n_components=4. Other values can keep more." in html
+
     def test_run_without_embedding_has_no_picture(self, run):
         bare = type(run)(run.store, run.config, run.versions, None, {})
         assert "<img" not in bare._repr_html_()
