@@ -206,7 +206,7 @@ def read_marker(store: Store, step: Step, fingerprint: str, block: int) -> Block
 
 
 def require_current(store: Store, step: Step, fingerprint: str, block: int) -> None:
-    """Raises StageIncomplete if a run with another config or input has begun the step anew."""
+    """Raises StageIncomplete if a run with another config or input has begun the step again."""
     record = step_record(store, step.stage, step.name)
     if record is None or record["fingerprint"] != fingerprint:
         raise StageIncomplete(f"{step.stage}.{step.name}, block {block}: a newer run has taken over the store")

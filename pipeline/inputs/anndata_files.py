@@ -93,7 +93,7 @@ def anndata_shapes(path: str) -> dict[str, tuple[int, ...]]:
 
 
 class H5adFile:
-    """An .h5ad file, opened anew for each read: processes do not share its handle."""
+    """An .h5ad file, opened again for each read: processes do not share its handle."""
 
     def __init__(self, stamp: Stamp) -> None:
         self.where, self._stamp = stamp.path, stamp
@@ -199,13 +199,9 @@ def _matrix(file: H5adFile | ZarrFile, name: str) -> Rows:
         if isinstance(file, ZarrFile):
             rows: Rows = file.rows(element)
         else:
-            rows = Element(file, name, name, partial(_slice, name), tuple(element.shape), element.dtype)
+            rows = Element(file, name, name, partial(_values, name), tuple(element.shape), element.dtype)
     check_matrix(rows)
     return rows
-
-
-def _slice(name: str, group: Any, start: int, stop: int) -> AnyArray:
-    return np.asarray(group[name][start:stop])
 
 
 def _column(file: H5adFile | ZarrFile, label: str) -> Element:
@@ -216,7 +212,7 @@ def _column(file: H5adFile | ZarrFile, label: str) -> Element:
         element = _member(file, group, name)
         kind = str(element.attrs.get("encoding-type", "array"))
         if kind == "categorical":
-            categories = _all(element["categories"])
+            categories = _values("categories", element, 0, None)
             read, member, shape = partial(_decode, name, categories), f"{name}/codes", element["codes"].shape
             dtype = np.dtype(object) if categories.dtype.kind in "OUST" else np.dtype(np.float64)
         elif kind.startswith("nullable"):
@@ -242,20 +238,13 @@ def _decode(name: str, categories: AnyArray, group: Any, start: int, stop: int) 
 
 
 def _nullable(name: str, group: Any, start: int, stop: int) -> AnyArray:
-    values, missing = _text_or_numbers(group[f"{name}/values"], start, stop), group[f"{name}/mask"][start:stop]
+    values, missing = _values(f"{name}/values", group, start, stop), group[f"{name}/mask"][start:stop]
     return np.where(missing, "", values) if values.dtype.kind in "OUST" else np.where(missing, np.nan, values)
 
 
-def _values(name: str, group: Any, start: int, stop: int) -> AnyArray:
-    return _text_or_numbers(group[name], start, stop)
-
-
-def _all(array: Any) -> AnyArray:
-    return _text_or_numbers(array, 0, array.shape[0])
-
-
-def _text_or_numbers(array: Any, start: int, stop: int) -> AnyArray:
-    """Text as Python's; h5py gives bytes."""
+def _values(name: str, group: Any, start: int, stop: int | None) -> AnyArray:
+    """Rows [start, stop) of an array of a group. Text is Python's; h5py gives bytes."""
+    array = group[name]
     text = array.asstr() if hasattr(array, "asstr") and array.dtype.kind == "O" else array
     values = np.asarray(text[start:stop])
     return values if values.dtype.kind in "biuf" else values.astype(object)

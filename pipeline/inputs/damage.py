@@ -30,5 +30,5 @@ def damage_as_input_error(where: str) -> Iterator[None]:
             raise
         raise InputError(
             f"{where}: expected data of this kind, found damaged or cut-off data ({type(error).__name__}: {error}); "
-            f"check the file, or write it anew"
+            f"check the file, or write it again"
         ) from error

@@ -76,7 +76,7 @@ def check(store: Store, other_stores: Callable[[], list[Store]]) -> dict[str, An
             forget_damage(other_store, find_damage(other_store))
         forgotten = forget_damage(store, damage)
         lines = [f"{len(damage)} damaged:", *map(str, damage[:10]), *(["..."] if len(damage) > 10 else []),
-                 f"forgotten: {', '.join(forgotten)}; run the job again to compute this anew"]  # fmt: skip
+                 f"forgotten: {', '.join(forgotten)}; run the job again to compute this again"]  # fmt: skip
     lines += [f"{count} block{'s' * (count > 1)} of {step} {'were' if count > 1 else 'was'} forgotten earlier "
               f"(damaged); run the job again to compute {'them' if count > 1 else 'it'}"
               for step, count in earlier.items()]  # fmt: skip

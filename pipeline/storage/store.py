@@ -182,7 +182,7 @@ class Store(Bundles):
             damaged = [path for path in above if self.get_record(path, {"node_type": str, "attributes": {}}) != GROUP]
             if not damaged:
                 raise
-            print(f"lle: warning: {where}: damaged metadata above it are written anew ({error})", file=sys.stderr)
+            print(f"lle: warning: {where}: damaged metadata above it are written again ({error})", file=sys.stderr)
             for path in damaged:
                 self.objects.delete(path)
             persist(create, where)

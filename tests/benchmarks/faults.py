@@ -104,7 +104,7 @@ class Job:
             time.sleep(0.002)
 
     def redone(self, stage: str | None = None) -> int:
-        """Starts of blocks beyond the first of each (the report is always made anew)."""
+        """Starts of blocks beyond the first of each (the report is always made again)."""
         ours = {key: n for key, n in self.starts().items() if not key.startswith("write_report")}
         return sum(n - 1 for key, n in ours.items() if stage is None or key.startswith(f"{stage}."))
 

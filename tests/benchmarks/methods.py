@@ -86,7 +86,7 @@ def reference(method: str, X: Array) -> Array:
 
 
 def command(folder: Path, method: str, source: dict[str, Any]) -> list[str]:
-    """The job on a source, computed anew, with the plain neighbour graph."""
+    """The job on a source, computed from nothing, with the plain neighbour graph."""
     config = folder / "config.yaml"
     sections = {
         "method": method,

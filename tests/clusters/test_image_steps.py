@@ -90,11 +90,11 @@ def test_installed_python_files_are_not_compiled_again(tmp_path):
         env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{installed.parent}:{of_base_image.parent}"},
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    assert compiled_anew(imported.stderr, tmp_path) == []
+    assert compiled_again(imported.stderr, tmp_path) == []
     assert len(re.findall(r"# code object from '.*/(?:installed|own)\.cpython-\d+\.pyc'", imported.stderr)) == 2
 
 
-def compiled_anew(verbose: str, folder: Path) -> list[str]:
+def compiled_again(verbose: str, folder: Path) -> list[str]:
     """Sources below a folder that `python -v` says it read instead of their compiled form."""
     return re.findall(rf"# code object from '?({folder}/.*\.py)'?$", verbose, flags=re.MULTILINE)
 
@@ -130,7 +130,7 @@ def test_all_steps_of_the_dockerfile_run(tmp_path):
     assert list((tmp_path / "cache/numba").rglob("*.nbi"))
     start = [f"{root}/opt/lle/bin/python", "-v", "-c", "import distributed, pipeline.cli.commands"]
     completed = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
-    assert compiled_anew(completed.stderr, tmp_path) == []
+    assert compiled_again(completed.stderr, tmp_path) == []
 
 
 def copy(words: list[str], folder: Path) -> None:

@@ -124,7 +124,7 @@ class TestWholeJob:
         assert status.status(Store(store))["state"] == "done"
         assert find_damage(Store(store)) == []
         repeated = runs.run(config, False, RunProgress())
-        assert sum(repeated.computed.values()) <= 1  # the report, which is always made anew
+        assert sum(repeated.computed.values()) <= 1  # the report, which is always made again
         output = "".join(capfd.readouterr()) + json.dumps(repeated.metrics)
         assert SECRET not in output
         assert not [name for name in objects.names("") if SECRET.encode() in objects.get(name)]

@@ -298,7 +298,7 @@ class TestArrays:
         store.create(planned("work/y", (4,), "float64", 2))
         store.write("work/y", 0, numbers((4,), "float64"))
         assert json.loads(above.read_bytes()) == json.loads(undamaged)
-        assert "metadata above it are written anew" in capfd.readouterr().err
+        assert "metadata above it are written again" in capfd.readouterr().err
         np.testing.assert_array_equal(Store(store.url).read_all("work/y"), numbers((4,), "float64"))
         above.write_bytes(b"\x80")
         store.write_rows("work/m", 0, 0, csr_array(np.eye(3)))
