@@ -29,6 +29,8 @@ TABLE_ROWS = 200
 """Rows of a selection that the page shows; the file holds all."""
 CSV_ROWS = 100_000
 LISTED_COMPONENTS = 100
+SMALL_CHANGE = 1e-6
+"""Rounding of a column to float32 as a share of its range, up to which it is done to save memory."""
 GRIDS = 2
 """Sorted copies of the points in memory, each for a pair of coordinates: 12 bytes for each point."""
 
@@ -195,7 +197,9 @@ def _text(column: Column, point: int) -> str:
     value = column.values[point]
     if column.names is not None:
         return str(column.names[value]) if 0 <= value < len(column.names) else ""
-    return f"{value:.6g}" if np.isfinite(value) else ""
+    if not np.isfinite(value):
+        return ""
+    return f"{value:.6g}" if value.dtype == np.float32 else f"{value:.12g}"
 
 
 def load_run(store: Store) -> ServedRun:
@@ -217,5 +221,12 @@ def load_run(store: Store) -> ServedRun:
 
 
 def _compact(column: Column) -> Column:
-    """Class numbers as int32, labels that are numbers as float32."""
-    return column._replace(values=column.values.astype(np.float32 if column.names is None else np.int32, copy=False))
+    """Class numbers as int32; other values as float32, unless that would change whole numbers or a small range."""
+    if column.names is not None:
+        return column._replace(values=column.values.astype(np.int32, copy=False))
+    with np.errstate(over="ignore"):
+        compact = column.values.astype(np.float32, copy=False)
+    known, rounded = column.values[np.isfinite(column.values)], compact[np.isfinite(column.values)]
+    change = np.abs(rounded - known).max(initial=0.0)
+    is_small = change <= SMALL_CHANGE * np.ptp(known) if known.size and (known != np.rint(known)).any() else change == 0
+    return column._replace(values=compact if is_small else column.values)

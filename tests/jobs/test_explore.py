@@ -13,13 +13,15 @@ import threading
 from urllib.parse import urlencode, urlsplit
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from pipeline import embed
 from pipeline.jobs.explore_server import Server
-from pipeline.jobs.served_run import load_run
+from pipeline.jobs.served_run import Axes, load_run
 from pipeline.storage.store import Store
 from tests.support.commands import lle, refused, write_config
 
@@ -50,6 +52,17 @@ def server(run):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
+
+
+@pytest.mark.parametrize("label", [1_700_000_000, 2.0**31 + 0.25, 2.0**24], ids=["seconds", "small range", "integers"])
+def test_labels_keep_their_digits(tmp_path, label):
+    labels = label + np.arange(90.0)
+    rows = np.random.default_rng(20).random((90, 3))
+    embed(rows, labels=labels, store=tmp_path / "run.zarr", method="pca", quality={"sample": 60})
+    run = load_run(Store(str(tmp_path / "run.zarr")))
+    table = pd.read_csv(io.BytesIO(b"".join(run.csv(np.arange(90)))))
+    np.testing.assert_array_equal(table["label"], labels)
+    assert dict(run.row(Axes(0, 1, -1), 5)["values"])["label"] == f"{labels[5]:.12g}"
 
 
 def get(server, name="", host=None, path=None, **query):
