@@ -13,6 +13,8 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from .component_layout import Box, arrange, draw_frame
 from .figure_style import FAINT, INK, MISSING, PAPER, POINT, label_axes, plain_text
@@ -162,7 +164,7 @@ def draw_content(
         if classes is not None and content.n_coordinates == 1:
             ax.set_yticks(range(len(classes.names)), [plain_text(name) for name in classes.names])
         elif classes is not None and len(classes.names) > len(OKABE_ITO):
-            _write_names(ax, panel, classes)
+            _write_names(figure, ax, panel, classes)
     return paint
 
 
@@ -206,14 +208,26 @@ def draw_rasters(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], 
         image.set(cmap=COLOR_MAP, norm=paint.norm)
 
 
-def _write_names(ax: Axes, panel: Panel, classes: Classes) -> None:
-    """The name of each class at the median of its points: colours alone cannot distinguish that many classes."""
-    for code, name in enumerate(classes.names):
-        inside = classes.codes[panel.rows] == code
-        if inside.any():
-            x, y = float(np.median(panel.x[inside])), float(np.median(panel.y[inside]))
-            box = {"boxstyle": "round,pad=0.15", "facecolor": PAPER, "alpha": 0.75, "edgecolor": "none"}
-            ax.text(x, y, plain_text(name, 16), ha="center", va="center", fontsize=9, color=INK, bbox=box, clip_on=True)
+def _write_names(figure: Figure, ax: Axes, panel: Panel, classes: Classes) -> None:
+    """The name of each class at the median of its points: colours alone cannot distinguish that many classes.
+
+    A name that would cover that of a larger class is left out; the legend and the panels of single classes have it.
+    """
+    codes, texts = classes.codes[panel.rows], list[Text]()
+    sizes = np.bincount(codes, minlength=len(classes.names))
+    box = {"boxstyle": "round,pad=0.15", "facecolor": PAPER, "alpha": 0.75, "edgecolor": "none"}
+    for code in np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)].tolist():
+        inside, name = codes == code, plain_text(classes.names[code], 16)
+        x, y = float(np.median(panel.x[inside])), float(np.median(panel.y[inside]))
+        texts.append(ax.text(x, y, name, ha="center", va="center", fontsize=9, color=INK, bbox=box, clip_on=True))
+    figure.draw_without_rendering()
+    shown = list[Bbox]()
+    for text in texts:
+        extent = text.get_window_extent()
+        if extent.count_overlaps(shown):
+            text.remove()
+        else:
+            shown.append(extent)
 
 
 def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:

@@ -476,3 +476,15 @@ def test_legend_has_the_name_of_the_label_column(tmp_path, run_stages, make_conf
 )  # fmt: skip
 def test_legend_title_of_labels_without_a_column(section, kind, name):
     assert report_columns.label_name(section, kind) == name
+
+
+def test_names_of_classes_do_not_cover_each_other(figures: list[Figure]) -> None:
+    """Ten classes in two places: only the largest class of each place has its name in the picture."""
+    sizes = [30, 20, 20, 20, 20, 40, 10, 10, 10, 10]
+    codes = np.repeat(np.arange(10), sizes)
+    rng = np.random.default_rng(5)
+    y = rng.normal(scale=0.01, size=(len(codes), 2)) + np.where(codes < 5, 0.0, 5.0)[:, None]
+    color = ColorSource(codes.astype(float), "categorical", tuple(f"class {i}" for i in range(10)), "kind")
+    draw_embedding(y, one_component(len(codes)), color, "title")
+    assert {text.get_text() for text in figures[0].axes[0].texts} >= {"class 0", "class 5"}
+    assert not {text.get_text() for text in figures[0].axes[0].texts} & {f"class {i}" for i in (1, 2, 3, 4, 6, 7, 8, 9)}

@@ -107,8 +107,10 @@ def test_dark_pictures_have_dark_paper_and_light_text(n: int, kind: str, figures
 
 
 def test_class_names_are_drawn_for_more_than_eight_classes(figures: list[Figure]) -> None:
-    draw_page_pictures(cloud(90), one_component(90), classes(90, 8))
-    draw_page_pictures(cloud(90), one_component(90), classes(90, 9))
+    for n_classes in (8, 9):
+        color = classes(90, n_classes)
+        apart = np.column_stack([color.values % 3, color.values // 3])
+        draw_page_pictures(apart + 0.1 * cloud(90), one_component(90), color)
     eight, nine = ([text.get_text() for text in figures[i].axes[0].texts] for i in (0, 2))
     assert eight == []
     assert nine == [f"kind {i}" for i in range(9)]
