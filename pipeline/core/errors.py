@@ -33,7 +33,7 @@ def shortened(text: str) -> str:
 
 
 class ConfigError(LleError):
-    """The config asks for something that does not exist, or its settings contradict each other."""
+    """The config names something that does not exist, or its settings contradict each other."""
 
     exit_code = 2
 

@@ -10,7 +10,7 @@ from typing import Any
 from threadpoolctl import ThreadpoolController
 
 _lock = threading.Lock()
-_limits: list[tuple[object, int]] = []  # those in force, in the order in which they began
+_limits: list[tuple[object, int]] = []  # the limits that have not ended, in the order in which they began
 _unlimited: dict[str, int] = {}  # threads of each library, by its file, before the first of these limits
 
 

@@ -96,7 +96,7 @@ class Decides:
     """Everything that determines the result of a step; all of it is part of the step's fingerprint.
 
     `identity` is the state of other data that determine the result, such as the input files. `digested` names the
-    parameters that only say where data are (a path): another path with the same bytes, as the digests in the reports
+    parameters that only locate data (a path): another path with the same bytes, as the digests in the reports
     show, is the same data. A step that `shows_records`
     depends on the store's records and attributes (`checkpoint.with_records`).
     """

@@ -47,8 +47,8 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     """The roles of the columns of a table that was opened without label and id; `text` names those that hold text.
 
     id: a column with a different whole number or text in each row. label: text with few categories, or whole numbers
-    with few values if the name says so or no other column has few. Both are guesses, because only a sample is read.
-    Raises InputError.
+    with few values if its name is typical for a label or no other column has few. Both are guesses, because only a
+    sample is read. Raises InputError.
     """
     assert source.roles is not None
     windows = sample_windows(source)

@@ -125,7 +125,7 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> str:
 
 
 def cure_of_long_distances(metrics: Metrics, config: Config) -> str:
-    """Advice to use a method that keeps more distances than LLE; empty if noise asked for a large reg."""
+    """Advice to use a method that keeps more distances than LLE; empty if noise required a large reg."""
     used = (metrics.get("reg") or {}).get("value")
     if config["method"] != "lle" or used is None or used >= WITHOUT_LOCAL_FIT:
         return ""

@@ -187,7 +187,7 @@ def encode_column(column: Column) -> tuple[Json, list[str]]:
 def _range_of(values: npt.NDArray[np.float64]) -> tuple[float, float]:
     """Range of the steps: percentiles 0.1 to 99.9 if all values span over 3 times that range, else all values.
 
-    Otherwise a few points far out along a spike would leave only a handful of steps for the others.
+    Otherwise a few points far out along a spike would leave only a few steps for the others.
     """
     if not values.size:
         return 0.0, 1.0

@@ -1,4 +1,4 @@
-"""The verdict of a run: what its measures say about the embedding, in plain words, and what to do."""
+"""The verdict of a run: what its measures mean for the embedding, in plain words, and what to do."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -94,7 +94,7 @@ def night(data: str, folder: Path, root: str, workers: int) -> Night:
     reports = checkpoint.read_reports(store)
     n_kept: dict[str, int] = {}
     for (stage, _), block_reports in reports.items():
-        if stage == "ingest":  # rows are read or taken over, which is told elsewhere
+        if stage == "ingest":  # rows are read or taken over, which other columns count
             continue
         n_kept[stage] = max(n_kept.get(stage, 0), sum(report.report.get("kept", 0) for report in block_reports))
     [recall] = reports["mend_graph", "measure_recall"]

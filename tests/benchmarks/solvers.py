@@ -4,7 +4,7 @@
                                        [--peers] [--n-components M] [--max-seconds S]
 
 Each source is a Swiss roll of so many points, or the store of a finished run. Every row is a process of its own that
-loads A, predicts, solves and says what it took; `--peers` adds SciPy's eigsh, scikit-learn's ARPACK route, and LOBPCG
+loads A, predicts, solves and prints what it took; `--peers` adds SciPy's eigsh, scikit-learn's ARPACK route, and LOBPCG
 with pyamg's smoothed aggregation, on the same matrix, and ratios to the first route.
 """
 

@@ -2,7 +2,7 @@
 
 `python -m tests.benchmarks.storage 100000` prints the table of docs/object_storage.md. A forwarder between the program
 and the service counts requests and bytes. `--race 40` prints instead how often more than one of eight writers at once
-is told that it has created an object: by the service, and by the program, which reads back.
+gets the answer that it has created an object: from the service, and from the program, which reads back.
 """
 
 import argparse

@@ -111,7 +111,7 @@ class TestTls:
             assert client.submit(os.getpid).result() != os.getpid()
 
     def test_run_over_tls_has_the_bytes_of_a_serial_run(self, encrypted, certificates, tmp_path):
-        """Rows travel between the workers, and the workers are asked for versions, over TLS as well."""
+        """Rows are sent between workers, and versions are read from them, over TLS as well."""
         config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 900},
                               output={"report": False}, execution={"block_points": 300})  # fmt: skip
         embeddings = []

@@ -106,7 +106,7 @@ class TestEgress:
 
 
 class TestIdle:
-    """The operator asks the scheduler by HTTP whether it is idle; without an answer it uses a time limit."""
+    """The operator reads by HTTP whether the scheduler is idle; without an answer it uses a time limit."""
 
     @pytest.fixture
     def routes(self, objects) -> list[str]:

@@ -37,7 +37,7 @@ def size_on_disk(store, name) -> int:
 
 @pytest.fixture
 def reads(tmp_path, monkeypatch, run_stages, make_config):
-    """Runs the stages to the last one asked for; for each, bytes that it reads of each array per byte of it."""
+    """Runs the stages up to a requested one; for each, the bytes that it reads of each array per byte of the array."""
 
     def count(points, block, stages=STAGES, **neighbors) -> dict[tuple[str, str], float]:
         monkeypatch.setattr(plan, "CELL_POINTS", block // 32)  # as many cells a block as at full size

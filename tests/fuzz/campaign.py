@@ -31,7 +31,7 @@ HEADROOM_BYTES = 4 * 2**30
 
 
 class BrokenRule(AssertionError):
-    """A case broke a rule; the text says which, and shows what was run."""
+    """A case broke a rule; the text names the rule and shows what was run."""
 
 
 class Limits(NamedTuple):

@@ -113,7 +113,7 @@ class TestBytesRead:
         assert traffic.received < (file_bytes + 2**19 if kind == "csv" else 0.1 * file_bytes)
         traffic.forget()
         source = open_source(path.suffix[1:], path=f"{folder.url}/{path.name}")
-        assert traffic.requests == {"HEAD": 1}, "what the header says is known by now"
+        assert traffic.requests == {"HEAD": 1}, "the header has been read before"
         np.testing.assert_allclose(source.read(9000, 9400), X[9000:9400])
         assert traffic.received < 0.16 * file_bytes  # 2 of 100; csv: up to 1024 rows more on either side
         assert traffic.requests["GET"] <= {"npy by columns": self.D, "parquet": 8}.get(kind, 1)
@@ -224,7 +224,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("name", ["x.npy", "*.npy"])
     def test_no_credentials(self, bucket, monkeypatch, name):
-        """Without credentials the client asks the cloud for the identity of this machine."""
+        """Without credentials the client requests the identity of this machine from the cloud."""
         for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.delenv(variable)
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://169.254.0.0:9")

@@ -138,7 +138,7 @@ def test_scripts_are_all_in_the_page():
 
 
 def test_placed_rows_are_marked_as_placed(tmp_path):
-    """Rows of a component that is too small have coordinates among the others, and the page says which they are."""
+    """Rows of a component that is too small have coordinates among the others, and the page marks them."""
     rng = np.random.default_rng(3)
     x = np.vstack([rng.random((120, 2)) @ rng.random((2, 5)), 40 + 0.01 * rng.random((5, 5))])
     np.save(tmp_path / "x.npy", x)

@@ -86,7 +86,7 @@ class TestRunLock:
 
     @pytest.mark.parametrize(("silent", "alive"), [(0, True), (STALE_SECONDS - 60, True), (STALE_SECONDS + 60, False)])
     def test_lock_of_another_host_is_judged_by_its_last_update(self, store, silent, alive):
-        # The number of a living process here says nothing about the other host, nor does one of a dead process.
+        # A process number on this host, living or dead, does not show whether the other host's process lives.
         for pid in (os.getpid(), 2**22 - 1):
             store.objects.put(LOCK, holder(host="elsewhere", pid=pid, alive=time.time() - silent))
             written_before(store, silent)

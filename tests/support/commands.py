@@ -13,7 +13,7 @@ UNMET = ("--set", "eigensolver.method=polynomial", "--set", "eigensolver.max_deg
 
 
 def write_config(folder: Path, **sections) -> Path:
-    """A serial run without pictures and with scikit-learn's reg, unless sections say otherwise."""
+    """A serial run without pictures and with scikit-learn's reg, unless the sections change this."""
     output = {"store": str(folder / "run.zarr"), "report": False}
     config = {"output": output, "execution": {"cluster": {"kind": "serial"}}, "weights": {"reg": 1e-3}}
     for name, section in sections.items():

@@ -50,7 +50,7 @@ def run(program, **environment):
 @pytest.mark.slow
 def test_second_process_compiles_nothing_and_gives_the_same_graph():
     first, second = run(SEARCH), run(SEARCH)
-    assert second[:2] == ["1", "0"]  # read from the cache; pynndescent's own function not even asked for
+    assert second[:2] == ["1", "0"]  # read from the cache; pynndescent's own function was not used
     assert first[2:] == second[2:]
 
 

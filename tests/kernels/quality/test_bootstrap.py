@@ -41,7 +41,7 @@ def test_correlation__value_equals_that_of_all_pairs(seed: int, n_rows: int) -> 
     value, low, high = correlation_interval(first, second, rows, seed)
     assert value == pytest.approx(expected, abs=1e-12)
     assert low < value < high
-    first[2, 5] = np.inf  # a pair without a way says nothing
+    first[2, 5] = np.inf  # a pair without a path is left out
     assert correlation_interval(first, second, rows, seed)[0] == pytest.approx(expected, abs=0.05)
     assert correlation_interval(np.full_like(first, np.inf), second, rows, seed) == (1.0, 1.0, 1.0)
 
