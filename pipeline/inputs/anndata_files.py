@@ -55,10 +55,10 @@ class ObsTable:
         self._files = files
 
     def types(self, names: Sequence[str]) -> dict[str, Any]:
-        """int64 or float64 for numbers, else text."""
+        """int64, uint64 or float64 for numbers, else text."""
+        of_kind = {"i": pa.int64(), "u": pa.uint64(), "b": pa.float64(), "f": pa.float64()}
         kinds = {name: _column(self._files[0], name).dtype.kind for name in names}
-        return {name: pa.int64() if kind in "iu" else pa.float64() if kind in "bf" else pa.string()
-                for name, kind in kinds.items()}  # fmt: skip
+        return {name: of_kind.get(kind, pa.string()) for name, kind in kinds.items()}
 
     def read(self, names: Sequence[str], shares: Iterator[Share]) -> Any:
         """The columns of these rows; text is null where it is missing. Raises InputError."""

@@ -142,6 +142,17 @@ def test_obs_names_and_columns_of_obs_are_ids(path):
         open_source("anndata", path=path, id="barcode")
 
 
+def test_unsigned_numbers_are_ids(path, tmp_path):
+    if not path.endswith(".h5ad"):
+        pytest.skip("one format is enough")
+    copy = tmp_path / "cells.h5ad"
+    copy.write_bytes(Path(path).read_bytes())
+    with h5py.File(copy, "a") as file:
+        file["obs"].create_dataset("key", data=np.arange(N, dtype=np.uint64) + 2**63)
+    source = open_source("anndata", path=str(copy), id="key")
+    assert source.read_columns(["key"], 2, 4)["key"].to_pylist() == [2**63 + 2, 2**63 + 3]
+
+
 def test_exports_of_a_run_have_obs_names_as_ids(path, tmp_path):
     store = str(tmp_path / "run.zarr")
     Y = embed({"kind": "anndata", "path": path, "id": "obs_names"}, method="ltsa", n_neighbors=K, store=store, **QUICK)
