@@ -54,7 +54,7 @@ def _are_numbers(values: Any) -> bool:
         values.astype(np.float64)
     except ValueError:
         return False
-    except TypeError:  # scikit-learn's protocol wants Python's own TypeError for containers
+    except TypeError:  # scikit-learn's protocol requires Python's own TypeError for containers
         return any(isinstance(value, dict | list | set) for value in values.tolist())
     return True
 

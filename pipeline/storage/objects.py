@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def open_objects(url: str) -> Objects:
-    """The objects under a path, a file:// URL, a store in memory, or any URL that obstore knows (s3://, gs://, az://)."""
+    """The objects under a path, a file:// URL, a store in memory, or any URL that obstore supports (s3://, gs://, az://)."""
     if is_in_memory(url):
         return MemoryObjects(url)
     _refuse_secrets(url)

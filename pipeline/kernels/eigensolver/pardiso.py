@@ -79,7 +79,7 @@ def _open_parts(runtime: Path) -> None:
     if free is not None and free < MKL_ADDRESS_BYTES:
         raise OSError(f"MKL needs {MKL_ADDRESS_BYTES} bytes of address space, {free} are free")
     if not runtime.is_absolute():
-        return  # found by the system's loader, which knows its place
+        return  # the system's loader finds it
     for part in MKL_PARTS:
         path = next(iter(sorted(runtime.parent.glob(f"{runtime.name.split('_rt.')[0]}_{part}.*"))), None)
         if path is None:
