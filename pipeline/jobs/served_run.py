@@ -135,12 +135,13 @@ class ServedRun:
 
     def row_beside(self, axes: Axes, row: int, by: int) -> Json | None:
         """The row before or after another one; with `row` -1 the last or the first row."""
-        shown = np.sort(self.grid(axes).numbers)
-        if not len(shown):
+        rows = self._rows
+        if self.component is not None and axes.component >= 0:
+            rows = rows[self.component.values == axes.component]
+        if not len(rows):
             return None
-        rows = self._rows[shown]
         place = int(np.searchsorted(rows, row, side="right" if by > 0 else "left")) - (by < 0)
-        return self._at(axes, int(shown[place % len(shown)]))
+        return self.row(axes, int(rows[place % len(rows)]))
 
     def selection(self, axes: Axes, color: int, chosen: Sequence[int], polygon: npt.NDArray[np.float64]) -> Array:
         """The points inside a polygon (v, 2), ascending."""

@@ -5,6 +5,7 @@ import http.client
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -142,6 +143,8 @@ class TestAnswers:
         steps = [(-1, 1, 0), (0, 1, 1), (6, 1, 8), (8, -1, 6), (0, -1, 299), (299, 1, 0)]
         for start, by, expected in steps:
             assert ask(server, "row.json", **{"from": start, "by": by})["row"] == expected
+        for start, by, expected in ((-1, 1, 200), (299, 1, 200), (200, -1, 299)):
+            assert ask(server, "row.json", component=1, **{"from": start, "by": by})["row"] == expected
 
     def test_tile_is_a_png_of_the_size(self, server):
         corners = ask(server, "fit.json")["view"]
@@ -221,6 +224,12 @@ class TestCommand:
 
     def test_store_without_embedding(self, tmp_path):
         assert "no run has been started there" in refused(2, "explore", tmp_path / "none.zarr", "--no-browser")
+
+    def test_unfinished_run(self, run, tmp_path):
+        shutil.copytree(run[0].url, tmp_path / "run.zarr")
+        shutil.rmtree(tmp_path / "run.zarr" / "_done" / "solve_embedding")
+        message = refused(2, "explore", tmp_path / "run.zarr", "--no-browser")
+        assert "has no finished embedding of its config (`lle status` shows its progress); run the job again" in message
 
     def test_missing_package(self, run, monkeypatch):
         monkeypatch.setitem(sys.modules, "datashader", None)
