@@ -12,6 +12,8 @@ Config = Mapping[str, Any]
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 FLAT = ("ltsa", "hessian")
 """Methods for which not only the constant vector, but also the coordinates of flat data have the eigenvalue zero."""
+MIN_SUGGEST = 50
+"""Distinct points that `lle suggest` needs."""
 UNDERESTIMATED_ABOVE = 6.5
 """Estimates above this are lower than the true dimension (Levina & Bickel 2004, section 4)."""
 
@@ -80,7 +82,7 @@ def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> str:
     """What brings neighbours back: more coordinates, another reg, or else another number of neighbours."""
     return "; ".join(filter(None, (too_few_coordinates(metrics, config), other_reg(metrics, config)))) or (
         f"other values of neighbors.n_neighbors (now {config['neighbors']['n_neighbors']}) or another method can keep "
-        f"more; `lle suggest` compares them"
+        f"more{_suggested_by(metrics, 'them')}"
     )
 
 
@@ -129,7 +131,12 @@ def cure_of_long_distances(metrics: Metrics, config: Config) -> str:
     used = (metrics.get("reg") or {}).get("value")
     if config["method"] != "lle" or used is None or used >= WITHOUT_LOCAL_FIT:
         return ""
-    return "method: modified can keep more of them; `lle suggest` compares the methods"
+    return f"method: modified can keep more of them{_suggested_by(metrics, 'the methods')}"
+
+
+def _suggested_by(metrics: Metrics, values: str) -> str:
+    """The remark that `lle suggest` compares values, which needs MIN_SUGGEST points."""
+    return f"; `lle suggest` compares {values}" if (metrics.get("n_points") or MIN_SUGGEST) >= MIN_SUGGEST else ""
 
 
 def cure_of_convergence(metrics: Metrics, config: Config) -> str:

@@ -124,6 +124,13 @@ def test_coordinates_needed_fit_the_config() -> None:
         assert sentence.endswith(expected) or f"{expected} (" in sentence
 
 
+@pytest.mark.parametrize(("n_points", "is_named"), [(49, False), (50, True), (None, True)])
+def test_lle_suggest_is_named_for_as_many_points_as_it_needs(n_points: int | None, is_named: bool) -> None:
+    low = {**METRICS, **REG_WAS_CHOSEN, "trustworthiness": {"value": 0.8}, "n_points": n_points}
+    [sentence] = warnings(low, CONFIG)
+    assert ("lle suggest" in sentence) == is_named
+
+
 def test_reg_that_was_set_is_compared_with_auto() -> None:
     low = {**METRICS, "trustworthiness": {"value": 0.8}}
     [sentence] = warnings(low, config_of(weights={"reg": 1e-3}))
