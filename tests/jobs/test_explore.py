@@ -21,6 +21,7 @@ import pytest
 from PIL import Image
 
 from pipeline import embed
+from pipeline.jobs.explore import explore
 from pipeline.jobs.explore_server import Server
 from pipeline.jobs.served_run import Axes, load_run
 from pipeline.storage.store import Store
@@ -224,6 +225,21 @@ class TestCommand:
 
     def test_store_without_embedding(self, tmp_path):
         assert "no run has been started there" in refused(2, "explore", tmp_path / "none.zarr", "--no-browser")
+
+    @pytest.mark.parametrize(("display", "opens"), [(":0", True), (None, False)])
+    def test_browser_is_opened_where_there_are_windows(self, run, monkeypatch, display, opens):
+        opened, printed = [], []
+        for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+            monkeypatch.delenv(name, raising=False)
+        if display is not None:
+            monkeypatch.setenv("DISPLAY", display)
+        monkeypatch.setattr("sys.platform", "linux")
+        monkeypatch.setattr("webbrowser.open", opened.append)
+        monkeypatch.setattr(Server, "serve_forever", lambda self: None)
+        explore(run[0], 0, True, printed.append)
+        assert opened == printed * opens
+        explore(run[0], 0, False, printed.append)
+        assert len(opened) == opens
 
     def test_unfinished_run(self, run, tmp_path):
         shutil.copytree(run[0].url, tmp_path / "run.zarr")

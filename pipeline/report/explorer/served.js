@@ -136,6 +136,7 @@ class ServedExplorer {
         await tile.decode();
         tile.view = view;
         byId("tile").replaceChildren(tile);
+        byId("loading").hidden = true;  // also an error that has passed
         this.place();
       }
     })().catch(fail).finally(() => { this.drawing = null; });
@@ -258,7 +259,6 @@ async function start() {
   const explorer = new ServedExplorer(JSON.parse(byId("content").textContent));
   showTable([], [], 0);
   await explorer.fit();
-  byId("loading").hidden = true;
   document.documentElement.dataset.ready = "true";
   globalThis.explorer = explorer;  // for the console, and for tests
 }
