@@ -126,8 +126,10 @@ def main() -> None:
         print_fits(arguments.sizes or ESTIMATOR_SIZES, arguments.repeat)
         return
     sizes = arguments.sizes or SIZES
-    print("| points | lle: seconds, GB | scikit-learn: seconds, GB | time ratio | memory ratio |")
-    print("|---|---|---|---|---|")
+    print(
+        "| points | lle: seconds, GB | scikit-learn: seconds, GB | time ratio | processor time ratio | memory ratio |"
+    )
+    print("|---|---|---|---|---|---|")
     for n_points in sizes:
         pairs = compare(n_points, arguments.repeat)
         ours, theirs = (
@@ -135,10 +137,11 @@ def main() -> None:
             for costs in zip(*pairs, strict=True)
         )
         time_ratio = statistics.median(a.seconds / b.seconds for a, b in pairs)
+        processor_ratio = statistics.median(a.processor_seconds / b.processor_seconds for a, b in pairs)
         memory_ratio = statistics.median(a.peak_bytes / b.peak_bytes for a, b in pairs)
         print(
             f"| {n_points:,} | {ours.seconds:.1f}, {ours.peak_bytes / 1e9:.2f} | {theirs.seconds:.1f}, "
-            f"{theirs.peak_bytes / 1e9:.2f} | {time_ratio:.2f} | {memory_ratio:.2f} |",
+            f"{theirs.peak_bytes / 1e9:.2f} | {time_ratio:.2f} | {processor_ratio:.2f} | {memory_ratio:.2f} |",
             flush=True,
         )
     print(f"\nStages of a Swiss roll of {max(sizes):,} points:\n\n{by_stage(max(sizes))}")

@@ -1,6 +1,8 @@
 """Seconds and peak memory of a whole command, all its processes together."""
 
 import contextlib
+import os
+import resource
 import subprocess
 import sys
 import time
@@ -13,16 +15,23 @@ POLL_SECONDS = 0.1
 
 
 class Cost(NamedTuple):
-    """Wall-clock seconds, and the largest sum of proportional set sizes of the process tree in bytes."""
+    """Wall-clock seconds, the largest sum of proportional set sizes of the process tree in bytes, processor seconds."""
 
     seconds: float
     peak_bytes: int
+    processor_seconds: float = 0.0
 
 
 def run_measured(command: list[str], cwd: Path | None = None) -> Cost:
-    """Run a command to its end. Raises CalledProcessError if it fails."""
-    started = time.perf_counter()
-    with subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    """Run a command to its end. Raises CalledProcessError if it fails.
+
+    Python may write bytecode: without it, a source tree would be compiled at every start, an installed package not.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    started, processor_before = time.perf_counter(), _processor_seconds()
+    with subprocess.Popen(
+        command, cwd=cwd, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
         peak = 0
         root = psutil.Process(process.pid)
         while process.poll() is None:
@@ -33,7 +42,13 @@ def run_measured(command: list[str], cwd: Path | None = None) -> Cost:
         if process.returncode:
             sys.stderr.write(errors)
             raise subprocess.CalledProcessError(process.returncode, command)
-    return Cost(seconds, peak)
+    return Cost(seconds, peak, _processor_seconds() - processor_before)
+
+
+def _processor_seconds() -> float:
+    """Of all child processes that have ended, with their own children."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def tree_bytes(root: psutil.Process) -> int:

@@ -33,6 +33,7 @@ pytestmark = pytest.mark.slow
 def test_against_sklearn():
     [(ours, theirs)] = against_sklearn.compare(600, repeat=1, cluster="serial")
     assert min(ours.seconds, theirs.seconds) > 0
+    assert min(ours.processor_seconds, theirs.processor_seconds) > 0.1
     assert min(ours.peak_bytes, theirs.peak_bytes) > 10**7
     assert all(seconds > 0 for pair in against_sklearn.fits(300, repeat=2) for seconds in pair)
 
