@@ -20,6 +20,9 @@ from .suggest_sample import NeighborSample, sample_neighbors
 from .suggest_search import GAP, NEIGHBORS, TOLERANCE, WORTH_ANOTHER_METHOD, Search, Watch
 from .suggest_trials import Trial
 
+TIGHT_GROUPS = 0.7
+"""Estimates of the dimension below this are not those of a curve, whose dimension is one."""
+
 
 @interruptible()
 def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> dict[str, Any]:
@@ -99,6 +102,12 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
         reasons.append(
             f"the dimension depends on the scale: it is {nearest.value:.2f} at the two nearest neighbours. A "
             f"higher value there means noise, a lower one means curvature or clusters at larger scales"
+        )
+    if search.likely.value < TIGHT_GROUPS:
+        reasons.append(
+            f"a dimension of {search.likely.value:.2f} means that points form tight groups with fewer members than "
+            f"neighbors.n_neighbors, such as near-duplicates: n_components is not reliable. Rounding the input merges "
+            f"near-duplicates, because equal rows count once"
         )
     if search.chosen is None:
         return [*reasons, "no trial could embed the sample; see the table"]

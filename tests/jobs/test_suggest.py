@@ -214,6 +214,13 @@ def test_coordinates_on_a_grid_have_suggestions_without_the_two_nearest(tmp_path
     assert "TwoNN none" in describe_suggestion({**found, "written": None}, tmp_path / "job.yaml")
 
 
+@pytest.mark.parametrize("shift", [1e-13, 1.0])
+def test_near_duplicates_are_named_as_the_cause_of_a_low_dimension(tmp_path, make_config, shift):
+    rows = np.random.default_rng(14).random((150, 3))
+    reasons = suggest(make_config(tmp_path, np.concatenate([rows, rows + shift])), 400)["reasons"]
+    assert any("such as near-duplicates" in reason for reason in reasons) == (shift < 1)
+
+
 def test_distances_that_underflow_are_refused_with_a_cure(tmp_path, make_config):
     rows = np.random.default_rng(13).random((90, 3)) * 1e-170
     with pytest.raises(InputError, match=r"distances that are 0 in float64 .*preprocess.scale: standard"):
