@@ -188,7 +188,8 @@ def describe_transform(result: dict[str, Any]) -> str:
                      f"neighbours in the component of the nearest one are used")  # fmt: skip
     if result["invalid"]:
         shown = ", ".join(map(str, result["first_invalid"]))
-        lines.append(f"warning: {result['invalid']} hold NaN or infinity and have no coordinates (rows {shown}"
+        lines.append(f"warning: {result['invalid']} have no coordinates, because they hold NaN or infinity, numbers "
+                     f"whose squares overflow, or with neighbors.metric: cosine only zeros (rows {shown}"
                      f"{', ...' if result['invalid'] > len(result['first_invalid']) else ''})")  # fmt: skip
     return "\n".join(lines)
 
