@@ -41,13 +41,14 @@ class Training:
     def place(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """The coordinates (b, m) of rows (b, d) in input units; NaN if the nearest point has none.
 
-        Raises InputError for NaN, infinity and distances that overflow.
+        Raises InputError for NaN, infinity, distances that overflow, and zero rows with neighbors.metric: cosine.
         """
         rows = np.asarray(rows, np.float64)
         _require_finite(rows)
         queries = rows if self.transform is None else self.transform(rows)
         if self.unit:
             queries = unit_rows(queries)
+            _require_direction(queries)
         if self.method == "pca":
             return project_like(queries, self.points, self.embedding)
         return self._from_neighbors(queries, self.points, self.embedding, self.component)
@@ -89,6 +90,16 @@ def _require_finite(rows: npt.NDArray[np.float64]) -> None:
         raise InputError(
             f"input: {bad.size} of {len(rows)} rows to embed hold NaN or infinity (first: row {bad[0]}, column "
             f"{np.argmin(finite[bad[0]])}, counted from 0); correct or remove them"
+        )
+
+
+def _require_direction(queries: npt.NDArray[np.float64]) -> None:
+    """Raises InputError for rows of zeros (b, d)."""
+    bad = np.flatnonzero(~queries.any(axis=1))
+    if bad.size:
+        raise InputError(
+            f"input: {bad.size} of {len(queries)} rows to embed are zero after preprocessing (first: row {bad[0]}, "
+            f"counted from 0), and have no direction for neighbors.metric: cosine; remove them"
         )
 
 

@@ -156,3 +156,9 @@ def test_missing_values_of_rows_to_transform_are_located():
     model = LocallyLinearEmbedding(config=QUICK).fit(X)
     with pytest.raises(ValueError, match=r"1 of 3 rows to embed hold NaN or infinity \(first: row 2, column 1"):
         model.transform(np.vstack([X[:2], [[0.0, np.nan, 0.0]]]))
+
+
+def test_zero_rows_to_transform_have_no_direction():
+    model = LocallyLinearEmbedding(metric="cosine", config=QUICK).fit(X)
+    with pytest.raises(ValueError, match=r"1 of 3 rows to embed are zero after preprocessing \(first: row 2, counted"):
+        model.transform(np.vstack([X[:2], np.zeros(3)]))
