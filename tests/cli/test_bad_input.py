@@ -107,7 +107,7 @@ def test_constant_column(tmp_path, rng):
     X = points(rng)
     X[:, 1] = 0.1
     config = npy(tmp_path, X)
-    refused(config, 2, "constant", "1", "columns", overrides=("preprocess.scale=standard",))
+    refused(config, 2, "one value only", "from 0: 1", "input.columns", overrides=("preprocess.scale=standard",))
     lle("run", config, "--set", "preprocess.scale=standard", "--set", "input.columns=[0, 2]",
         "--set", "graph.min_component=10")  # fmt: skip
 
