@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .base import AnyArray, Source
-from .suspect_columns import sample_windows, suspect_columns
+from .suspect_columns import ID_NAME, sample_windows, suspect_columns
 
 MAX_CATEGORIES = 50
 MAX_NUMBERED_CATEGORIES = 20
@@ -17,7 +17,6 @@ MIN_REPEATS = 5
 """A label has on average at least this number of rows in each category."""
 LONGEST_ID = 64
 LABEL_NAME = re.compile(r"labels?|class(es)?|targets?|y|category|categories|species|cluster|group|(cell_?)?type", re.I)
-ID_NAME = re.compile(r"id|.*[_\s.-]id|id[_\s.-].*|.*[a-z]I[Dd]|uuid|guid|key|.*_key|name", re.I)
 
 
 class Column(NamedTuple):

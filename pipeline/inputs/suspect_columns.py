@@ -1,5 +1,7 @@
 """Find features of a table that look like an id or a time, from a few rows."""
 
+import re
+
 import numpy as np
 
 from .base import AnyArray, Source
@@ -10,6 +12,10 @@ READ_BYTES = 1 << 30
 MIN_ROWS = 50
 """In fewer rows, any column of measurements may rise or hold different whole numbers by chance."""
 MANY_ROWS = 1000
+EXACT = 2.0**53
+"""Whole numbers of this size and above may be rounded in float64, so that different ids become equal."""
+ID = "an id: a different whole number in each row"
+ID_NAME = re.compile(r"id|.*[_\s.-]id|id[_\s.-].*|.*[a-z]I[Dd]|uuid|guid|key|.*_key|name", re.I)
 EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 EPOCH_RANGE = (6.3e8, 2.2e9)
 """In seconds since 1970: from 1989 to 2039."""
@@ -27,7 +33,29 @@ def suspect_columns(source: Source) -> dict[str, str]:
         return {}
     rows = np.concatenate([source.read(*window) for window in windows])
     looks = {name: look_of(rows[:, column], source.n_rows) for column, name in enumerate(names)}
+    large = [name for column, name in enumerate(names) if np.abs(rows[:, column]).max() >= EXACT]
+    rounded = [
+        name for name in large if not looks[name] or (looks[name].startswith("a time") and ID_NAME.fullmatch(name))
+    ]
+    looks |= dict.fromkeys(_distinct_numbers(source, rounded, windows), ID)
     return {name: look for name, look in looks.items() if look}
+
+
+def _distinct_numbers(source: Source, names: list[str], windows: list[tuple[int, int]]) -> list[str]:
+    """Those of the columns whose sampled entries, read without rounding, are different whole numbers."""
+    if not names:
+        return []
+    import pyarrow as pa  # noqa: PLC0415 (few tables have such numbers)
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    table = pa.concat_tables([source.read_columns(names, *window) for window in windows])
+    texts = {name: table.column(name).cast(pa.string()) for name in names}
+    return [
+        name
+        for name, text in texts.items()
+        if pc.count_distinct(text, mode="all").as_py() == len(table) >= MIN_ROWS
+        and pc.all(pc.match_substring_regex(text, r"^-?[0-9]+$"), skip_nulls=False).as_py()
+    ]
 
 
 def sample_windows(source: Source) -> list[tuple[int, int]]:
@@ -64,5 +92,5 @@ def look_of(values: AnyArray, n_rows: int) -> str:
         return f"a time: numbers that {direction} from row to row"
     numbering = values.max() - values.min() < 2 * n_rows  # a small table may hold different measurements by chance
     if is_integral and len(np.unique(values)) == len(values) and (len(values) >= MANY_ROWS or numbering):
-        return "an id: a different whole number in each row"
+        return ID
     return ""

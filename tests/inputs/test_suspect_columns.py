@@ -51,3 +51,19 @@ def test_arrays_and_short_tables_have_no_suspect_columns(tmp_path):
     pd.DataFrame({"row": np.arange(10)}).to_csv(tmp_path / "x.csv", index=False)
     assert suspect_columns(open_source("npy", path=tmp_path / "x.npy")) == {}
     assert suspect_columns(open_source("csv", path=tmp_path / "x.csv")) == {}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_ids_that_float64_would_round_are_reported(tmp_path, kind):
+    ids = RNG.permutation(N)
+    frame = pd.DataFrame({
+        "x": RNG.normal(size=N), "next": 2**53 + np.arange(N), "shuffled": 2**62 + ids, "user_id": 2**60 + ids,
+        "when": 2**60 + ids, "count": 2**60 + 4096 * (ids // 2),
+    })  # fmt: skip
+    if kind == "csv":
+        frame.to_csv(tmp_path / "x.csv", index=False)
+    else:
+        frame.to_parquet(tmp_path / "x.parquet")
+    looks = suspect_columns(open_source(kind, path=tmp_path / f"x.{kind}"))
+    assert {name for name, look in looks.items() if look.startswith("an id")} == {"next", "shuffled", "user_id"}
+    assert looks["when"] == "a time: nanoseconds since 1970"
