@@ -23,7 +23,7 @@ STEPS = 64
 """Steps of a colour scale."""
 FAINTEST = 110
 """Opacity of the pixels with the fewest points, of 255."""
-RADII = ((2_000, 3), (20_000, 2), (300_000, 1))
+RADII = ((2_000, 3), (20_000, 2), (150_000, 1))
 """Radius of a point in pixels up to a number of points in the picture; one pixel above."""
 
 

@@ -43,18 +43,23 @@ class Request(NamedTuple):
 
 def store_of(n_points: int, folder: Path) -> Store:
     """A finished run whose embedding, components and labels are replaced by those of n_points rows in ten clouds."""
-    lle("run", write_config(folder, input={"kind": "synthetic", "name": "digits"}), "--set", "method=pca")
-    store, rng = Store(str(folder / "run.zarr")), np.random.default_rng(11)
-    specs = {array_specs.EMBEDDING: 2, array_specs.COMPONENT: None, array_specs.LABEL: 1}
+    rng = np.random.default_rng(11)
+    np.savez(folder / "x.npz", x=rng.random((600, 3)), y=np.arange(600) % 10)
+    source = {"kind": "npz", "path": str(folder / "x.npz"), "key": "x", "labels": "y"}
+    lle("run", write_config(folder, input=source), "--set", "method=pca")
+    store = Store(str(folder / "run.zarr"))
+    specs = {array_specs.EMBEDDING: 2, array_specs.COMPONENT: None, array_specs.LABEL: 1,
+             array_specs.REPRESENTATIVE: None}  # fmt: skip
     block = min(BLOCK, n_points)
     for spec, width in specs.items():
-        dtype = "int32" if width is None else "float64"
+        dtype = spec.dtype.partition(" ")[0]
         store.create(PlannedArray(spec, (n_points, *([] if width is None else [width])), dtype, block))
     for start in range(0, n_points, block):
         classes = rng.integers(0, 10, min(block, n_points - start))
         centers = np.column_stack([np.cos(classes), np.sin(classes)])
         store.write(array_specs.EMBEDDING.name, start, centers + rng.normal(scale=0.3, size=centers.shape))
         store.write(array_specs.COMPONENT.name, start, np.zeros(len(classes), np.int32))
+        store.write(array_specs.REPRESENTATIVE.name, start, np.arange(start, start + len(classes)))
         store.write(array_specs.LABEL.name, start, classes[:, None].astype(float))
     return store
 
