@@ -234,7 +234,7 @@ def test_simultaneous_transforms_to_one_file_are_complete(roll, tmp_path, monkey
     monkeypatch.setattr("pipeline.storage.lock.POLL_SECONDS", 0.05)
     run_steps, waiting = transforms._run_steps, threading.Event()
     outcomes, quiet, new = [], RunProgress(io.StringIO()), str(tmp_path / "new.npy")
-    monkeypatch.setattr(RunProgress, "say", lambda self, text: waiting.set())
+    monkeypatch.setattr(RunProgress, "print_line", lambda self, text: waiting.set())
 
     def start() -> None:
         out = tmp_path / "y.csv"
