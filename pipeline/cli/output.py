@@ -9,19 +9,20 @@ from typing import Any
 
 import typer
 
-from ..core.errors import gib, listed
+from ..core.errors import counted, gib, listed
 
 LISTED = 20  # names of columns in a line
 
 
 def describe_validation(valid: dict[str, Any]) -> str:
     fitted = f"; {valid['fit_sample']} rows are fitted, the others are placed" if valid["fit_sample"] else ""
-    lines = [f"valid: {valid['n_input']} rows of {valid['n_features']} features, {valid['dtype']}{fitted}"]
+    size = f"{counted(valid['n_input'], 'row')} of {counted(valid['n_features'], 'feature')}"
+    lines = [f"valid: {size}, {valid['dtype']}{fitted}"]
     return "\n".join([*lines, *describe_columns(valid["columns"]), *(f"warning: {text}" for text in valid["warnings"])])
 
 
 def describe_init(written: dict[str, Any]) -> str:
-    size = f"{written['n_input']:,} rows of {written['n_features']:,} features"
+    size = f"{counted(written['n_input'], 'row')} of {counted(written['n_features'], 'feature')}"
     lines = [f"{written['kind']}: {size}, {written['dtype']}"]
     lines += describe_columns(written["columns"])
     if written["columns"] is None and written["label"] is not None:
@@ -76,7 +77,8 @@ def describe_suggestion(suggestion: dict[str, Any], config: Path) -> str:
     two_nearest, likelihood = (suggestion["dimension"][name] for name in ("two_nearest", "maximum_likelihood"))
     of_nearest = "none, because they are equally far" if two_nearest is None else _interval(two_nearest, ".2f")
     lines = [
-        f"{suggestion['n_rows']:,} rows of {suggestion['n_features']} features; {suggestion['sample']:,} sampled, "
+        f"{counted(suggestion['n_rows'], 'row')} of {counted(suggestion['n_features'], 'feature')}; "
+        f"{suggestion['sample']:,} sampled, "
         f"{suggestion['queries']:,} of them against all rows (dimension, noise)",
         f"intrinsic dimension: TwoNN {of_nearest}; maximum likelihood with "
         f"{likelihood['n_neighbors']} neighbours {_interval(likelihood, '.2f')}",

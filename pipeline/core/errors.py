@@ -140,6 +140,15 @@ def listed(names: Sequence[str], limit: int = MAX_NAMES) -> str:
     return ", ".join(names[:limit]) + (f", ... ({len(names)} in all)" if len(names) > limit else "")
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things, for a message.
+
+    >>> counted(1, "block"), counted(1200, "block")
+    ('1 block', '1,200 blocks')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def gib(n_bytes: int) -> str:
     """A size in memory or on disk for a message.
 

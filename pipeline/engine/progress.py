@@ -20,7 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ..core.errors import LleError, gib
+from ..core.errors import LleError, counted, gib
 from .plan import BlockReport, Step
 
 WAIT_SECONDS, LOOK_SECONDS = 30.0, 3.0
@@ -105,7 +105,7 @@ class RunProgress:
         self._print_reused()
         suffix = f", {reused} kept from before" if reused else ""
         now = datetime.now().astimezone().strftime("%H:%M:%S")
-        blocks = _counted(computed, "block")
+        blocks = counted(computed, "block")
         self.print_line(f"{now} {stage}: {blocks} in {seconds:.1f} s, largest process {gib(peak_bytes)}{suffix}")
 
     def stop(self) -> None:
@@ -121,7 +121,7 @@ class RunProgress:
                 sum(step.n_blocks for step in self._reused_steps),
             )
             counts = ((stages, "stage"), (len(self._reused_steps), "step"), (blocks, "block"))
-            totals = ", ".join(_counted(count, noun) for count, noun in counts)
+            totals = ", ".join(counted(count, noun) for count, noun in counts)
             self.print_line(f"kept: {totals} of the earlier run")
             self._reused_steps = []
 
@@ -153,14 +153,6 @@ def _read(state: Callable[[], str] | None) -> str:
         return "" if state is None else state()
     except (LleError, OSError):
         return ""
-
-
-def _counted(count: int, noun: str) -> str:
-    """
-    >>> _counted(1, "block"), _counted(1200, "block")
-    ('1 block', '1,200 blocks')
-    """
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 class SilentProgress(RunProgress):

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from ..config.models import check_config, parse_input
 from ..config.yaml_io import parse, quoted, to_yaml
-from ..core.errors import ConfigError, InputError
+from ..core.errors import ConfigError, InputError, counted
 from ..inputs import Source
 from ..inputs.detect_kind import detect_kind
 from .init_input import Proposal, propose_input
@@ -61,7 +61,7 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path) -> str
     scale = ("standard", "centre each column and divide it by its standard deviation") if proposal.is_table else (
         "none", "standard: centre each column and divide it by its standard deviation")  # fmt: skip
     lines = [
-        f"# Written by lle init: {n:,} rows of {source.n_features:,} features.",
+        f"# Written by lle init: {counted(n, 'row')} of {counted(source.n_features, 'feature')}.",
         f"# lle validate {config} checks it, lle run {config} runs it; docs/reference/config.md lists every key.",
         _line("method", "lle", "or modified, hessian, ltsa, laplacian, pca", indent=0),
         "input:",
@@ -72,8 +72,8 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path) -> str
     lines += [f"  # left out: {quoted(name)} ({why})" for name, why in list(proposal.left_out.items())[:LISTED]]
     lines += ["preprocess:", _line("scale", *scale)]
     if proposal.incomplete:
-        counted = f"{proposal.incomplete:,} of {proposal.rows:,} rows looked at hold NaN or infinity"
-        lines.append(_line("invalid", "drop", f"{counted}; error: end the run instead"))
+        incomplete = f"{proposal.incomplete:,} of {proposal.rows:,} rows looked at hold NaN or infinity"
+        lines.append(_line("invalid", "drop", f"{incomplete}; error: end the run instead"))
     lines += [
         "neighbors:",
         _line("n_neighbors", max(m + 1, min(NEIGHBORS, n - 1)), f"lle suggest {config} proposes values"),

@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
+from ..core.errors import counted
 from .bounds import CLUMP_SHARE, REDUNDANT
 from .figure_style import DARK_MAP, DPI, Pair
 from .number_format import (
@@ -100,7 +101,7 @@ def render_page(
     of the store.
     """
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    filters = (thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when)
+    filters = (counted, thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when)
     environment.filters.update({function.__name__: function for function in filters})
     source = resources.files(__package__).joinpath("template.html.j2").read_text(encoding="utf-8")
     metrics = {key: value for key, value in metrics.items() if not (isinstance(value, float) and math.isnan(value))}
