@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..config.models import Config
-from ..core.errors import InputError
+from ..core.errors import InputError, counted
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype
 from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
@@ -114,8 +114,8 @@ def add_degrees(store: Store, block_index: int, t: float | None, n_blocks: int, 
     n_isolated = int((degree < np.sqrt(np.finfo(np.float64).tiny)).sum())
     if n_isolated:
         raise InputError(
-            f"weights.t is {t:g}, and exp(-d^2 / t) is zero in float64 for all edges of {n_isolated} points; raise "
-            f"weights.t to the squared distance of neighbours (t: auto uses its mean), or set weights.edges: binary"
+            f"weights.t is {t:g}, and exp(-d^2 / t) is zero in float64 for all edges of {counted(n_isolated, 'point')} "
+            f"far from the others. Set weights.edges: binary, or a larger weights.t (auto is the mean of d^2)"
         )
     store.write(array_specs.DEGREE.name, 0, degree)
     return {"t": t, "smallest": float(degree.min()), "largest": float(degree.max())}
