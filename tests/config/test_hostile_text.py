@@ -37,8 +37,8 @@ HOSTILE = {
     "size": (f"{source('n_points: 90')}\nexecution: {{cluster: {{memory: {'9' * 400}GiB}}}}", "less than 8 EiB"),
     "nul": ('input: {kind: npy, path: "a\\0b"}', "U\\+0000 is not allowed"),
     "surrogate": ('input: {kind: npy, path: "a\\ud800b"}', "U\\+D800 is not allowed"),
-    "many_values": (f"a: [{'x,' * 200_000}x]", "more than 100000 values"),
-    "many_keys": ("".join(f"k{number}: v\n" for number in range(300_000)), "more than 100000 values"),
+    "many_values": (f"a: [{'x,' * 110_000}x]", "more than 100000 values"),
+    "many_keys": ("".join(f"k{number}: v\n" for number in range(110_000)), "more than 100000 values"),
     "large": (f"a: {'x' * 50_000_000}", "at most 4 MiB"),
     "long_word": (f"method: {'l' * 400_000}\n{source('n_points: 90')}", "method"),
 }

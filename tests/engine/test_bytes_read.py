@@ -53,6 +53,7 @@ def reads(tmp_path, monkeypatch, run_stages, make_config):
     return count
 
 
+@pytest.mark.slow
 def test_reads_are_bounded_if_neighbors_are_in_all_blocks(reads):
     """In twenty dimensions the neighbours of a block are in all other blocks."""
     bytes_read = reads(np.random.default_rng(5).normal(size=(4096, 20)), 256, method="pynndescent", min_recall=0.0)

@@ -387,6 +387,7 @@ class TestDistributed:
         assert calls(store)[5] == 2
         np.testing.assert_array_equal(store.read_all("x"), expected_x())
 
+    @pytest.mark.slow
     def test_block_that_kills_its_worker_is_named_and_other_blocks_finish(self, store):
         """With one worker and no retry, Dask would report every block that waits on the dead worker as failed."""
         store.put_json("faults.json", {"0": [99, "exit"]})

@@ -30,7 +30,12 @@ def run_job(config: Config) -> Store:
 
 
 @pytest.mark.parametrize(
-    ("method", "solver"), [("lle", "shift_invert"), ("lle", "auto"), ("laplacian", "shift_invert")]
+    ("method", "solver"),
+    [
+        ("lle", "shift_invert"),
+        pytest.param("lle", "auto", marks=pytest.mark.slow),
+        pytest.param("laplacian", "shift_invert", marks=pytest.mark.slow),
+    ],
 )
 def test_embedding_is_the_same_without_a_stored_cost_matrix(tmp_path, method, solver):
     stored, computed = (

@@ -92,13 +92,13 @@ def test_shape_from_the_config(tmp_path, rng):
     assert page_images(store) is None
 
 
-@pytest.mark.parametrize("shape", ["[28,28]", "[3,2,2]", "[12]", "[2,2,3,1]", "[-3,-4]", "[3.5,4]", "12"])
-def test_shape_that_does_not_fit_is_refused_before_anything_is_erased(tmp_path, rng, shape):
+def test_shape_that_does_not_fit_is_refused_before_anything_is_erased(tmp_path, rng):
     np.save(tmp_path / "x.npy", rng.random((90, 12)))
     config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **RUN)
     lle("run", config)
-    for command in (("validate", config), ("run", config, "--fresh"), ("plan", config)):
-        assert "output.image_shape" in refused(2, *command, "--set", f"output.image_shape={shape}")
+    for shape in ("[28,28]", "[3,2,2]", "[12]", "[2,2,3,1]", "[-3,-4]", "[3.5,4]", "12"):
+        for command in (("validate", config), ("run", config, "--fresh"), ("plan", config)):
+            assert "output.image_shape" in refused(2, *command, "--set", f"output.image_shape={shape}"), shape
     assert lle("status", tmp_path / "run.zarr")["state"] == "done"
 
 
