@@ -6,8 +6,10 @@ function is named after its step; `row` is the bytes of a point's coordinates, `
 
 FILE_BYTES = 6 * 2**10
 """Overhead of a file: it takes whole pages of 4 KiB, and holds names and headers of its arrays."""
-REPORT_BYTES = 22 * 2**20
-"""Pictures and page of a report, images and page of the explorer without its points; independent of their number."""
+REPORT_BYTES = 16 * 2**20
+"""Pictures and page of a report, and the explorer without its points; independent of the number of points."""
+IMAGE_BYTES = 6 * 2**20
+"""Images of rows in the explorer."""
 EXPLORER_POINTS = 1_000_000
 ID = NUMBER = 8
 MATRIX_ENTRY = 12
@@ -25,10 +27,10 @@ def files(count: int, n_bytes: int) -> int:
     return FILE_BYTES * count + n_bytes
 
 
-def report(*, n: int, m: int) -> int:
+def report(*, n: int, m: int, d: int) -> int:
     """Base64 of 16 bits for each number of a point in the explorer (coordinates, error, component, two labels) and its
-    row number."""
-    return REPORT_BYTES + min(n, EXPLORER_POINTS) * (2 * m + 12) * 3 // 2
+    row number, and of a byte for each pixel of an image."""
+    return REPORT_BYTES + min(n, EXPLORER_POINTS) * (2 * m + 12) * 3 // 2 + min(IMAGE_BYTES, n * d * 3 // 2)
 
 
 def sample(*, blocks: int, rows: int, row: int) -> int:

@@ -76,7 +76,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         1,
         Decides({"n_blocks": layout.point_blocks(), **drawn}, version=3),
         Runs(score_bytes(n=n, n_blocks=layout.point_blocks(), **sizes), place=WHOLE_DATA),
-        Writes(bundles=(POINT_QUALITY,), bundle_bytes=disk_costs.point_quality(sample=sample)),
+        Writes(bundles=(f"{POINT_QUALITY}.npz",), bundle_bytes=disk_costs.point_quality(sample=sample)),
         feeds=False,
     )
     if n_sources := geodesic_sources(config, n):

@@ -54,7 +54,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             place=WHOLE_DATA,
             resources={"pictures": config.output.report},
         ),
-        Writes(bundles=("report",), bundle_bytes=disk_costs.report(n=layout.n_input, m=m)),
+        Writes(bundles=("report",), bundle_bytes=disk_costs.report(n=layout.n_input, m=m, d=layout.n_features_input)),
         feeds=False,
     )
     return layout

@@ -80,7 +80,7 @@ def test_planned_bytes_cover_the_page(rng):
     columns += [Column("component", "component", np.zeros(n, int), [str(i) for i in range(300)], "component")]
     page = page_of(*columns, rows=np.arange(n) * 2, n_input=2 * n)
     fixed = len(render_explorer(page_of(Column("y1", "y", np.zeros(2)))))
-    assert len(render_explorer(page)) - fixed < disk_costs.report(n=n, m=m) - disk_costs.report(n=0, m=m)
+    assert len(render_explorer(page)) - fixed < disk_costs.report(n=n, m=m, d=0) - disk_costs.report(n=0, m=m, d=0)
     assert fixed < 2**20
 
 
