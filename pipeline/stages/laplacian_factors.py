@@ -114,8 +114,9 @@ def add_degrees(store: Store, block_index: int, t: float | None, n_blocks: int, 
     n_isolated = int((degree < np.sqrt(np.finfo(np.float64).tiny)).sum())
     if n_isolated:
         raise InputError(
-            f"weights.t is {t:g}, and exp(-d^2 / t) is zero in float64 for all edges of {counted(n_isolated, 'point')} "
-            f"far from the others. Set weights.edges: binary, or a larger weights.t (auto is the mean of d^2)"
+            f"weights.t is {t:g}, and exp(-d^2 / t) is zero in float64 for all edges of "
+            f"{counted(n_isolated, 'point')}. Set weights.edges: binary, or raise weights.t (auto takes the mean of d^2 "
+            f"of neighbours)"
         )
     store.write(array_specs.DEGREE.name, 0, degree)
     return {"t": t, "smallest": float(degree.min()), "largest": float(degree.max())}

@@ -301,7 +301,7 @@ def test_neighbors_at_distances_beyond_float32_are_kept(tmp_path, method, neighb
     result = CliRunner().invoke(app, ["run", str(config), "--set", f"method={method}"])
     if method == "laplacian":  # the mean of squared distances is no scale of anything then
         assert result.exit_code == 2
-        assert "raise weights.t to the squared distance of neighbours" in result.output
+        assert "Set weights.edges: binary, or raise weights.t" in result.output
     else:
         assert result.exit_code in {0, 3}, result.output
     store = Store(str(tmp_path / "run.zarr"))
