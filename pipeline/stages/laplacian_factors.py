@@ -115,8 +115,8 @@ def add_degrees(store: Store, block_index: int, t: float | None, n_blocks: int, 
     if n_isolated:
         raise InputError(
             f"weights.t is {t:g}, and exp(-d^2 / t) is zero in float64 for all edges of "
-            f"{counted(n_isolated, 'point')}. Set weights.edges: binary, or raise weights.t (auto takes the mean of d^2 "
-            f"of neighbours)"
+            f"{counted(n_isolated, 'point')}. Set weights.edges: binary, or raise weights.t (auto takes the mean of "
+            f"d^2 of neighbours)"
         )
     store.write(array_specs.DEGREE.name, 0, degree)
     return {"t": t, "smallest": float(degree.min()), "largest": float(degree.max())}
