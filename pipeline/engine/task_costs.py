@@ -20,7 +20,7 @@ GIB = 2**30
 
 PROCESS_BYTES = 384 * MIB  # an idle worker with all of the package imported
 TASK_BYTES = 16 * MIB  # in every task: buffers of libraries, small arrays, objects of the store
-COMPILER_BYTES = 384 * MIB  # importing and compiling pynndescent
+COMPILER_BYTES = 480 * MIB  # importing and compiling pynndescent
 LIBRARY_BYTES = 192 * MIB  # importing dask-ml, scikit-learn, or matplotlib and datashader
 USABLE_SHARE = 0.9  # dask's nanny ends a worker at 95 % of its limit
 SCORE_BYTES = 4 * 8 * 2**20  # chunks of distances, kernels/neighbors/cells.py and kernels/neighbors/knn.py
