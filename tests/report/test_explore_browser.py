@@ -14,7 +14,16 @@ from pipeline.report.images import make_sheet
 from pipeline.report.page import render_page
 from pipeline.report.page_pictures import DPI, draw_page_pictures
 from pipeline.report.point_colors import ColorSource
-from tests.support.browser import ARGUMENTS, CHROMIUM, CONTRASTS, axe_problems, drag, needs_browser, opened, saved
+from tests.support.browser import (
+    ARGUMENTS,
+    CHROMIUM,
+    CONTRASTS,
+    axe_problems,
+    needs_browser,
+    opened,
+    saved,
+    select_quarter,
+)
 from tests.support.explorer_page import page_of
 
 N = 400
@@ -107,14 +116,7 @@ def test_hover_shows_the_image_of_the_row(browser, tmp_path):
 @pytest.mark.parametrize("mode", ["lasso", "rectangle"])
 def test_dragging_selects_the_enclosed_rows_and_saves_them(page, tmp_path, mode):
     y, _ = points()
-    box = page.locator("#canvas").bounding_box()
-    left, top, right, bottom = box["x"] + 4, box["y"] + 4, box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.check(f'input[value="{mode}"]')
-    if mode == "lasso":
-        drag(page, (left, top), (right, top), (right, bottom), (left, bottom), (left, top))
-    else:
-        drag(page, (left, top), (right, bottom))
-    page.wait_for_selector("#save:not([disabled])")
+    select_quarter(page, mode, 4)
     inside = np.flatnonzero((y[:, 0] < 0) & (y[:, 1] > 0))  # the clouds are apart, so the edges need not be exact
     assert page.inner_text("#selected-count").startswith("100 rows selected")
     rows = saved(page, tmp_path)

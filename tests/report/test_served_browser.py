@@ -11,7 +11,7 @@ from pipeline.jobs.explore_server import Server
 from pipeline.jobs.served_run import ServedRun
 from pipeline.report.explore import Column, ServedPage
 from pipeline.report.images import image_png
-from tests.support.browser import CONTRASTS, axe_problems, drag, needs_browser, opened, saved
+from tests.support.browser import CONTRASTS, axe_problems, drag, needs_browser, opened, saved, select_quarter
 
 pytestmark = [pytest.mark.slow, *needs_browser]
 
@@ -127,14 +127,7 @@ def test_hover_shows_the_image_of_the_row(browser):
 @pytest.mark.parametrize("mode", ["lasso", "rectangle"])
 def test_dragging_selects_the_enclosed_rows_and_saves_all_of_them(page, tmp_path, mode):
     y, classes = points()
-    box = page.locator("#canvas").bounding_box()
-    left, top, right, bottom = box["x"] + 1, box["y"] + 1, box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.check(f'input[value="{mode}"]')
-    if mode == "lasso":
-        drag(page, (left, top), (right, top), (right, bottom), (left, bottom), (left, top))
-    else:
-        drag(page, (left, top), (right, bottom))
-    page.wait_for_selector("#save:not([disabled])")
+    select_quarter(page, mode, 1)
     rows = saved(page, tmp_path)
     assert [int(row["row"]) for row in rows] == (3 * np.flatnonzero(classes == 2)).tolist()
     assert page.inner_text("#selected-count").startswith("7,500 rows selected")

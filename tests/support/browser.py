@@ -56,6 +56,23 @@ def drag(page: Any, *stops: tuple[float, float]) -> None:
     page.mouse.up()
 
 
+def select_quarter(page: Any, mode: str, inset: float) -> None:
+    """Select the upper left quarter of the picture by "lasso" or "rectangle", `inset` pixels from its edges."""
+    box = page.locator("#canvas").bounding_box()
+    left, top, right, bottom = (
+        box["x"] + inset,
+        box["y"] + inset,
+        box["x"] + box["width"] / 2,
+        box["y"] + box["height"] / 2,
+    )
+    page.check(f'input[value="{mode}"]')
+    if mode == "lasso":
+        drag(page, (left, top), (right, top), (right, bottom), (left, bottom), (left, top))
+    else:
+        drag(page, (left, top), (right, bottom))
+    page.wait_for_selector("#save:not([disabled])")
+
+
 def saved(page: Any, tmp_path: Path) -> list[dict[str, str]]:
     with page.expect_download() as download:
         page.click("#save")
