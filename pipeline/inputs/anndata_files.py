@@ -161,7 +161,6 @@ class Element(Rows):
         self._file, self._member, self._read = file, member, read
 
     def read(self, start: int, stop: int) -> AnyArray:
-        """Rows [start, stop)."""
         with self._file.open() as group:
             return self._read(group, start, stop)
 
@@ -170,12 +169,10 @@ class Element(Rows):
         return n_rows * int(np.prod(self.shape[1:])) * self.dtype.itemsize
 
     def fingerprint(self) -> Fingerprint:
-        """The state of the file or of the array."""
         return self._file.state(self._member)
 
     @property
     def detects_changes(self) -> bool:
-        """Whether the storage has times or tags."""
         return self._file.detects_changes
 
 

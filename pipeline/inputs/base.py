@@ -5,7 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,25 @@ def _named_errors(read: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
+class LabelInfo(Protocol):
+    """Kind, names of categories, and number of columns of labels."""
+
+    @property
+    def kind(self) -> LabelKind: ...
+    @property
+    def names(self) -> tuple[str, ...] | None: ...
+    @property
+    def width(self) -> int: ...
+
+
+class KnownLabels(NamedTuple):
+    """Labels that need not be read to know their kind."""
+
+    kind: LabelKind
+    names: tuple[str, ...] | None = None
+    width: int = 1
+
+
 class Source(ABC):
     """An input of n_rows points with n_features numbers each, read by ranges of rows.
 
@@ -61,6 +80,7 @@ class Source(ABC):
     dtype: np.dtype[Any]
     roles: ColumnRoles | None = None
     """The columns of the input if it is a table; `read` returns its features."""
+    labels: LabelInfo | None = None
     image_shape: tuple[int, ...] | None = None
     """Height and width of the image that each row is, and 3 if it has colours; None if rows are no images."""
 
@@ -87,17 +107,17 @@ class Source(ABC):
     @property
     def label_kind(self) -> LabelKind:
         """The kind of the labels. The first use may read the labels once (never the points)."""
-        return "none"
+        return "none" if self.labels is None else self.labels.kind
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
         """Names of categorical labels; `read_labels` then returns indices into them."""
-        return None
+        return None if self.labels is None else self.labels.names
 
     @property
     def label_width(self) -> int:
         """Label values per row: 0 without labels, 1 for a vector, else the number of label columns."""
-        return 0
+        return 0 if self.labels is None else self.labels.width
 
     @abstractmethod
     def read(self, start: int, stop: int) -> AnyArray:

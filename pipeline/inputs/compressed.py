@@ -1,12 +1,8 @@
 """Row ranges of arrays in compressed files, which can only be read forwards."""
 
-import gzip
 import io
-import lzma
 import os
 import threading
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,26 +12,13 @@ import numpy as np
 
 from ..core.errors import InputError
 from .base import AnyArray
-from .files import FileRows, Stamp, reading
+from .damage import decoding
+from .files import FileRows, Stamp
 
 SKIP_BYTES = 1 << 20
 STREAM_BYTES = 1 << 22  # bytes per request of a compressed file behind a URL
 OPEN_STREAMS = 8
-# Exceptions of the decompressors; zipfile raises RuntimeError for an encrypted member.
-_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile, RuntimeError)
-
-
-@contextmanager
-def decoding(where: str) -> Iterator[None]:
-    """Turn exceptions of the decompressors on damaged files into InputError."""
-    with reading(where):
-        try:
-            yield
-        except _DAMAGE as error:
-            raise InputError(
-                f"{where}: expected a complete compressed file, found damaged or cut-off data ({error}); "
-                "copy or create the file again"
-            ) from error
+COMPRESSED = "a complete compressed file"
 
 
 @dataclass
@@ -131,7 +114,7 @@ class StreamedRows(FileRows):
         """Rows [start, stop); decompresses everything between the last read of this process and `stop`."""
         buffer = np.empty((stop - start) * self._row_bytes, np.uint8)
         with (
-            decoding(self.where),
+            decoding(self.where, COMPRESSED),
             STREAMS.at((*self._stamp, self._member), self._offset + start * self._row_bytes, self._open) as stream,
         ):
             filled = stream.read_into(buffer.data)

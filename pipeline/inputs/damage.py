@@ -1,4 +1,4 @@
-"""Convert all errors that readers raise for damaged data to InputError, in one place."""
+"""Errors of files, object stores and format libraries as InputError, or as an error that a retry may cure."""
 
 import errno
 from collections.abc import Iterator
@@ -8,16 +8,57 @@ from ..core.errors import InputError, LleError
 from ..storage.storage_errors import explain_remote
 
 _NEVER_CURED = {errno.EINVAL, errno.EOVERFLOW, errno.EFBIG, errno.ENAMETOOLONG, errno.ELOOP}
+"""Errors of a request for an impossible position, size or name."""
+_NOT_THERE = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
-def retry_may_cure(error: OSError) -> bool:
-    """Whether reading again could succeed. Not after a request for an impossible position, size or name."""
-    return error.errno not in _NEVER_CURED
+@contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Explain errors of the file system and of object stores; other errors are not changed."""
+    try:
+        yield
+    except (LleError, MemoryError):
+        raise
+    except Exception as error:
+        if explanation := explain_remote(error):
+            raise explanation.of_input(where) from None
+        if isinstance(error, _NOT_THERE):
+            raise InputError(
+                f"{where}: cannot be read ({error.strerror or error}); check that it exists and may be read"
+            ) from error
+        if not isinstance(error, OSError):
+            raise
+        if error.errno in _NEVER_CURED:
+            raise InputError(
+                f"{where}: cannot be read ({error.strerror}): a damaged file names a position that does not exist, or "
+                f"the path is not valid; check the path, and copy or create the file again"
+            ) from error
+        raise LleError(
+            f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens again"
+        ) from error
+
+
+@contextmanager
+def decoding(where: str, expected: str = "data of this kind") -> Iterator[None]:
+    """As `reading`; all other errors, which come from libraries that read damaged data, become InputError too."""
+    with reading(where):
+        try:
+            yield
+        except (LleError, MemoryError):
+            raise
+        except Exception as error:
+            # Arrow and gzip report damaged data as OSError too, without an error number.
+            if explain_remote(error) or (isinstance(error, OSError) and error.errno is not None):
+                raise
+            raise InputError(
+                f"{where}: expected {expected}, found damaged or cut-off data ({type(error).__name__}: {error}); "
+                f"check the file, or write it again"
+            ) from error
 
 
 @contextmanager
 def damage_as_input_error(where: str) -> Iterator[None]:
-    """Turn the errors of file-format libraries into InputError.
+    """Turn the errors of libraries that no reader has explained into InputError, with a less exact place.
 
     Errors of this program, of the file system, of object stores and of missing packages are not changed.
     """
@@ -28,7 +69,5 @@ def damage_as_input_error(where: str) -> Iterator[None]:
     except Exception as error:
         if explain_remote(error) is not None:
             raise
-        raise InputError(
-            f"{where}: expected data of this kind, found damaged or cut-off data ({type(error).__name__}: {error}); "
-            f"check the file, or write it again"
-        ) from error
+        with decoding(where):
+            raise

@@ -4,14 +4,12 @@ import glob
 import io
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import IO, cast
 from urllib.parse import unquote, urlsplit
 
-from ..core.errors import InputError, LleError
+from ..core.errors import InputError
 from .base import Fingerprint, Rows
-from .damage import retry_may_cure
+from .damage import reading
 from .file_stamp import Stamp, is_url
 from .remote_files import RangeFile, find_objects
 
@@ -32,7 +30,6 @@ class FileRows(Rows):
 
     @property
     def detects_changes(self) -> bool:
-        """Whether the file has a time or a tag."""
         return self._stamp.detects_changes
 
 
@@ -85,23 +82,3 @@ def _stamp(path: str, key: str) -> Stamp:
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"input.{key}: expected a file, found a device, pipe or socket '{path}'; name a file")
     return Stamp(path, status.st_size, status.st_mtime_ns)
-
-
-@contextmanager
-def reading(where: str) -> Iterator[None]:
-    """Turn file-system errors into InputError, or into an error that a retry may cure."""
-    try:
-        yield
-    except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as error:
-        raise InputError(
-            f"{where}: cannot be read ({error.strerror or error}); check that it exists and may be read"
-        ) from error
-    except OSError as error:
-        if not retry_may_cure(error):
-            raise InputError(
-                f"{where}: cannot be read ({error.strerror}): a damaged file names a position that does not exist, or "
-                f"the path is not valid; check the path, and copy or create the file again"
-            ) from error
-        raise LleError(
-            f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens again"
-        ) from error

@@ -12,7 +12,8 @@ import numpy as np
 
 from ..core.errors import InputError
 from .base import AnyArray
-from .compressed import SKIP_BYTES, STREAM_BYTES, decoding
+from .compressed import COMPRESSED, SKIP_BYTES, STREAM_BYTES
+from .damage import decoding
 from .files import FileRows, Stamp, path_or_file, reading
 from .remote_files import read_range
 
@@ -70,7 +71,6 @@ class RangedRows(MappedRows):
     """As MappedRows, behind a URL. A block is one byte range in C order, and one per column in Fortran order."""
 
     def read(self, start: int, stop: int) -> AnyArray:
-        """Rows [start, stop)."""
         tail = self.shape[1:]
         if self._layout.n_bytes == 0 or start == stop:
             return np.empty((stop - start, *tail), self.dtype)
@@ -102,7 +102,6 @@ class UnpackedRows(FileRows):
         self._stamp, self._member, self._layout = stamp, member, layout
 
     def read(self, start: int, stop: int) -> AnyArray:
-        """A read-only view of rows [start, stop)."""
         if self._layout.n_bytes == 0:
             return np.empty((stop - start, *self.shape[1:]), self.dtype)
         return _unpack(self._stamp, self._member, self.where, self._layout)[start:stop]
@@ -110,7 +109,7 @@ class UnpackedRows(FileRows):
 
 @lru_cache(maxsize=8)
 def _unpack(stamp: Stamp, filename: str, where: str, layout: Layout) -> AnyArray:
-    with decoding(where), tempfile.TemporaryFile() as target:
+    with decoding(where, COMPRESSED), tempfile.TemporaryFile() as target:
         with zipfile.ZipFile(path_or_file(stamp, STREAM_BYTES)) as archive, archive.open(filename) as member:
             shutil.copyfileobj(member, target, SKIP_BYTES)
         target.flush()

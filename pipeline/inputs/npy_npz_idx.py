@@ -13,7 +13,8 @@ import numpy as np
 
 from ..core.errors import InputError
 from .base import Rows, Source, only_matrix
-from .compressed import STREAM_BYTES, StreamedRows, decoding
+from .compressed import COMPRESSED, STREAM_BYTES, StreamedRows
+from .damage import decoding
 from .files import HEADER_BYTES, Stamp, find_files, open_file, path_or_file, reading
 from .memory_mapped import Layout, UnpackedRows, stored_rows
 from .stacked_files import FileSource
@@ -123,7 +124,7 @@ def npz_shapes(stamp: Stamp) -> dict[str, tuple[int, ...]]:
     shapes = {}
     with _open_archive(stamp) as archive:
         for key, info in _npz_keys(archive).items():
-            with decoding(stamp.path), archive.open(info) as member:
+            with decoding(stamp.path, COMPRESSED), archive.open(info) as member:
                 shapes[key] = read_npy_header(member, f"{stamp.path}, array '{key}'").shape
     return shapes
 
@@ -145,7 +146,7 @@ def _npz_member(stamp: Stamp, key: str) -> Member:
         if key not in members:
             raise InputError(f"{stamp.path}: there is no array '{key}'; its arrays are: {', '.join(members) or 'none'}")
         info = members[key]
-        with decoding(where), archive.open(info) as member:
+        with decoding(where, COMPRESSED), archive.open(info) as member:
             layout = read_npy_header(member, where)
     if info.file_size != layout.offset + layout.n_bytes:
         raise InputError(
@@ -187,7 +188,7 @@ def _open_member(stamp: Stamp, filename: str) -> io.BufferedIOBase:
 @lru_cache(maxsize=CACHED_HEADERS)
 def _idx_header(stamp: Stamp) -> tuple[Layout, tuple[int, ...], bool]:
     """The layout, the shape of a sample, and whether the file is compressed."""
-    with decoding(stamp.path), open_file(stamp, HEADER_BYTES) as raw:
+    with decoding(stamp.path, COMPRESSED), open_file(stamp, HEADER_BYTES) as raw:
         compressed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
         with gzip.GzipFile(fileobj=raw) if compressed else raw as handle:

@@ -1,8 +1,7 @@
 """Reader of Parquet tables by row group."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,9 +14,11 @@ from ..core.errors import InputError
 from ..core.stage_caches import cleared_between_stages
 from .base import AnyArray, Source
 from .column_names import TableColumns, choose_columns
-from .files import FileRows, Stamp, find_files, path_or_file, reading
+from .damage import decoding
+from .files import FileRows, Stamp, find_files, path_or_file
 from .stacked_files import FileSource, Share
 
+PARQUET = "a Parquet file"
 BUNCH_BYTES = 1 << 25  # decoded bytes of a row group's columns that are read together
 WIDEST_NUMBER = 32  # bytes of a decimal with 76 digits
 LABEL_BYTES = 160  # memory per text: Arrow's copy, a Python object, and the pointer to it
@@ -62,7 +63,7 @@ class ParquetTable:
                 low, high = max(share.low, first), min(share.high, end)
                 if low < high:
                     table = _columns_of_group(stamp, group, tuple(names))
-                    with _decoding(stamp.path):
+                    with decoding(stamp.path, PARQUET):
                         tables.append(table.slice(low - first, high - low).cast(pa.schema(types)))
         return pa.concat_tables(tables) if tables else pa.schema(types).empty_table()
 
@@ -121,22 +122,6 @@ class ParquetRows(FileRows):
         return _labels_of_group(self._stamp, group, self._label, self.dtype)
 
 
-@contextmanager
-def _decoding(path: str) -> Iterator[None]:
-    try:
-        yield
-    except MemoryError:
-        raise
-    except (pa.ArrowException, ValueError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            with reading(path):
-                raise
-        # Arrow reports damaged data as OSError too, without an error number.
-        raise InputError(
-            f"{path}: expected a Parquet file, found something else or damaged data ({error}); write it again"
-        ) from error
-
-
 class Outline(NamedTuple):
     """The part of a footer that every task needs: the columns, the first row of each row group, and the end."""
 
@@ -148,14 +133,14 @@ class Outline(NamedTuple):
 def _outline(stamp: Stamp) -> Outline:
     footer = _footer(stamp)
     sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
-    with _decoding(stamp.path):
+    with decoding(stamp.path, PARQUET):
         return Outline(footer.schema.to_arrow_schema(), np.cumsum([0, *sizes]).tolist())
 
 
 # Footers of wide tables take megabytes, so only a few are cached.
 @lru_cache(maxsize=256)
 def _footer(stamp: Stamp) -> Any:
-    with _decoding(stamp.path):
+    with decoding(stamp.path, PARQUET):
         return pq.read_metadata(path_or_file(stamp))
 
 
@@ -194,7 +179,7 @@ def _columns_of_group(stamp: Stamp, group: int, names: tuple[str, ...]) -> Any:
 
 
 def _read_group(stamp: Stamp, group: int, columns: list[str]) -> Any:
-    with _decoding(stamp.path), _open_table(stamp) as file:
+    with decoding(stamp.path, PARQUET), _open_table(stamp) as file:
         return file.read_row_group(group, columns=columns, use_threads=False)
 
 

@@ -6,9 +6,7 @@ Every response gives the state of the object, so one read never mixes rows of tw
 import io
 import os
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
@@ -19,7 +17,7 @@ from fsspec.utils import glob_translate
 from ..core.errors import ConfigError, InputChanged, InputError, LleError
 from ..storage.objects import open_remote
 from ..storage.retries import retried
-from ..storage.storage_errors import explain_remote
+from .damage import reading
 from .file_stamp import Stamp
 
 MAGIC = re.compile(r"[*?\[]")
@@ -41,7 +39,7 @@ def find_objects(url: str, key: str) -> list[Stamp]:
     where = f"input.{key}: {url}"
     if not name or name.endswith("/"):
         raise InputError(f"{where} {_FOLDER} '{url.rstrip('/')}/*'")
-    with _explained_errors(where):
+    with reading(where):
         if not MAGIC.search(name):
             return [_stamp(root, _head(root, name, where))]
         if root.startswith("http"):
@@ -197,7 +195,7 @@ def _request(stamp: Stamp, start: int, count: int) -> Any:
     import obstore  # noqa: PLC0415 (an optional extra)
 
     root, name = _split(stamp.path)
-    with _explained_errors(stamp.path):
+    with reading(stamp.path):
         try:
             meta, data = retried(lambda: _get_range(root, name, start, count))
         except FileNotFoundError:
@@ -221,17 +219,3 @@ def _get_range(root: str, name: str, start: int, count: int) -> tuple[Any, memor
 
     response = obstore.get(_client(root), name, options={"range": (start, start + count)})
     return response.meta, memoryview(response.bytes())
-
-
-@contextmanager
-def _explained_errors(where: str) -> Iterator[None]:
-    """Turn errors of an object store into InputError, or into an error that a retry may cure."""
-    try:
-        yield
-    except (LleError, MemoryError):
-        raise
-    except Exception as error:
-        explanation = explain_remote(error)
-        if explanation is None:
-            raise
-        raise explanation.of_input(where) from None

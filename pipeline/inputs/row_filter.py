@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import InputError
-from .base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
+from .base import AnyArray, Fingerprint, FloatArray, Source, check_range
 
 WINDOW_ROWS, WINDOW_BYTES = 4096, 1 << 23
 """Rows of the source in memory at a time: WINDOW_ROWS, or more if they fit WINDOW_BYTES. No result depends on it."""
@@ -24,47 +24,26 @@ class ChosenRows(Source):
     def __init__(self, source: Source, rows: npt.NDArray[np.int64], labelled: Source) -> None:
         self._source, self._rows, self._labelled = source, rows, labelled
         self.n_rows, self.n_features, self.dtype = len(rows), source.n_features, source.dtype
-        self.roles, self.image_shape = source.roles, source.image_shape
+        self.roles, self.image_shape, self.labels = source.roles, source.image_shape, labelled.labels
 
     def locate(self, row: int) -> str:
-        """As in the source."""
         return self._source.locate(int(self._rows[row]))
 
     def remark(self) -> str:
-        """As in the source."""
         return self._source.remark()
 
     @property
-    def label_kind(self) -> LabelKind:
-        """Kind of the returned labels."""
-        return self._labelled.label_kind
-
-    @property
-    def label_names(self) -> tuple[str, ...] | None:
-        """Names of the returned labels."""
-        return self._labelled.label_names
-
-    @property
-    def label_width(self) -> int:
-        """Width of the returned labels."""
-        return self._labelled.label_width
-
-    @property
     def detects_changes(self) -> bool:
-        """As in the source."""
         return self._source.detects_changes
 
     def read(self, start: int, stop: int) -> AnyArray:
         """Chosen rows [start, stop); reads one window of the source at a time."""
-        check_range(start, stop, self.n_rows)
         out = np.empty((stop - start, self.n_features), self.dtype)
         for part, low, high, rows in self._windows(start, stop):
             out[part] = self._source.read(low, high)[rows]
         return out
 
     def read_labels(self, start: int, stop: int) -> FloatArray | None:
-        """The labels of chosen rows [start, stop); None without labels."""
-        check_range(start, stop, self.n_rows)
         if not self.label_width:
             return None
         parts = [np.asarray(self._labelled.read_labels(low, high))[rows]
@@ -72,7 +51,6 @@ class ChosenRows(Source):
         return np.concatenate(parts) if parts else np.empty((0, *([self.label_width] * (self.label_width > 1))))
 
     def column_types(self, names: Sequence[str]) -> dict[str, Any]:
-        """As in the source."""
         return self._source.column_types(names)
 
     def read_columns(self, names: Sequence[str], start: int, stop: int) -> Any:

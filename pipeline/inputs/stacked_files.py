@@ -11,7 +11,6 @@ from .base import (
     AnyArray,
     Fingerprint,
     FloatArray,
-    LabelKind,
     Rows,
     Source,
     check_columns,
@@ -147,35 +146,16 @@ class FileSource(Source):
         self._columns = check_columns(columns, width, points[0].where)
         self._stored_row = width * max(part.dtype.itemsize for part in points)
         self.n_features = width if self._columns is None else len(self._columns)
-        self._labels = None if labels is None else Labels(StackedRows(labels), self.n_rows)
+        self.labels: Labels | None = None if labels is None else Labels(StackedRows(labels), self.n_rows)
         self.roles, self._table = roles, table
 
     def locate(self, row: int) -> str:
-        """The file of a row, and the row number in it."""
         return self._points.locate(row)
 
     def remark(self) -> str:
-        """Remarks of the files of points."""
         return "; ".join(filter(None, (part.remark() for part in self._points.parts)))
 
-    @property
-    def label_kind(self) -> LabelKind:
-        """Kind of the labels."""
-        return "none" if self._labels is None else self._labels.kind
-
-    @property
-    def label_names(self) -> tuple[str, ...] | None:
-        """Names of categorical labels."""
-        return None if self._labels is None else self._labels.names
-
-    @property
-    def label_width(self) -> int:
-        """Label values per row."""
-        return 0 if self._labels is None else self._labels.width
-
     def read(self, start: int, stop: int) -> AnyArray:
-        """Rows [start, stop), in `dtype`."""
-        check_range(start, stop, self.n_rows)
         result = np.empty((stop - start, self.n_features), self.dtype)
         if self._columns is None:
             for target, block in self._points.pieces(start, stop):
@@ -189,16 +169,12 @@ class FileSource(Source):
         return result
 
     def read_labels(self, start: int, stop: int) -> FloatArray | None:
-        """The labels of rows [start, stop)."""
-        check_range(start, stop, self.n_rows)
-        return None if self._labels is None else self._labels.read(start, stop)
+        return None if self.labels is None else self.labels.read(start, stop)
 
     def column_types(self, names: Sequence[str]) -> dict[str, Any]:
-        """The types that the columns have in the files."""
         return super().column_types(names) if self._table is None else self._table.types(names)
 
     def read_columns(self, names: Sequence[str], start: int, stop: int) -> Any:
-        """Columns of the files that hold the rows."""
         check_range(start, stop, self.n_rows)
         if self._table is None:
             return super().read_columns(names, start, stop)
@@ -206,13 +182,12 @@ class FileSource(Source):
 
     def bytes_beside(self, n_rows: int) -> int:
         """The maximum of points and labels: separate steps read them."""
-        labels = 0 if self._labels is None else self._labels.bytes_beside(n_rows)
+        labels = 0 if self.labels is None else self.labels.bytes_beside(n_rows)
         return max(self._points.bytes_beside(n_rows), labels)
 
     @property
     def detects_changes(self) -> bool:
-        """Whether every file has a size and a time, or a tag."""
-        return self._points.detects_changes and (self._labels is None or self._labels.detects_changes)
+        return self._points.detects_changes and (self.labels is None or self.labels.detects_changes)
 
     def stamps(self, size: int, n_rows: int | None = None) -> list[str]:
         """Stamps of the points only, from the files or chunks that hold the rows."""
@@ -220,14 +195,12 @@ class FileSource(Source):
         return [stamp_text([selection, stamps]) for stamps in self._points.stamps(size, n_rows or self.n_rows)]
 
     def state(self, start: int, stop: int) -> str:
-        """State of the files that hold the rows."""
         return stamp_text([self.dtype.name, self._columns, self._points.state(start, stop)])
 
     def fingerprint(self) -> Fingerprint:
-        """The files of the points and of the labels."""
         files: Fingerprint = {
             "n_rows": self.n_rows,
             "n_features": self.n_features,
             "points": self._points.fingerprint(),
         }
-        return files if self._labels is None else files | {"labels": self._labels.fingerprint()}
+        return files if self.labels is None else files | {"labels": self.labels.fingerprint()}

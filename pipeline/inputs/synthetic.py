@@ -6,7 +6,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..kernels.manifolds import MANIFOLDS, check_parameters, sample
-from .base import AnyArray, Fingerprint, FloatArray, LabelKind, Source, check_range
+from .base import AnyArray, Fingerprint, FloatArray, KnownLabels, Source
 
 N_DIGITS, N_PIXELS = 1797, 64
 
@@ -36,31 +36,17 @@ class ManifoldSource(Source):
         check_parameters(name, seed, noise, phi)
         self.n_rows = n_points
         self.n_features, self._n_coordinates = MANIFOLDS[name]
+        self.labels = KnownLabels("continuous", width=self._n_coordinates)
         self._name, self._seed, self._noise, self._phi = name, seed, noise, phi
 
-    @property
-    def label_kind(self) -> LabelKind:
-        """Coordinates are continuous."""
-        return "continuous"
-
-    @property
-    def label_width(self) -> int:
-        """The intrinsic dimension."""
-        return self._n_coordinates
-
     def read(self, start: int, stop: int) -> AnyArray:
-        """Points [start, stop)."""
-        check_range(start, stop, self.n_rows)
         return sample(self._name, start, stop, self._seed, self._noise, self._phi).points
 
     def read_labels(self, start: int, stop: int) -> FloatArray:
-        """Ground-truth coordinates of points [start, stop)."""
-        check_range(start, stop, self.n_rows)
         coordinates = sample(self._name, start, stop, self._seed, self._noise, self._phi).coordinates
         return coordinates[:, 0] if self._n_coordinates == 1 else coordinates
 
     def fingerprint(self) -> Fingerprint:
-        """The parameters."""
         return {"name": self._name, "n_points": self.n_rows, "noise": self._noise, "seed": self._seed, "phi": self._phi}
 
 
@@ -71,6 +57,7 @@ class DigitsSource(Source):
     n_rows = N_DIGITS
     n_features = N_PIXELS
     image_shape = (8, 8)
+    labels = KnownLabels("categorical", tuple("0123456789"))
 
     def __init__(self, n_points: int | None, noise: float) -> None:
         if n_points not in (None, N_DIGITS):
@@ -78,33 +65,13 @@ class DigitsSource(Source):
         if noise != 0:
             raise InputError(f"input.noise: digits takes no noise, found {noise}; remove the key")
 
-    @property
-    def label_kind(self) -> LabelKind:
-        """Digits are categories."""
-        return "categorical"
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """The ten digits."""
-        return tuple("0123456789")
-
-    @property
-    def label_width(self) -> int:
-        """One digit."""
-        return 1
-
     def read(self, start: int, stop: int) -> AnyArray:
-        """Images [start, stop), one per row."""
-        check_range(start, stop, self.n_rows)
         return _digits()[0][start:stop].copy()
 
     def read_labels(self, start: int, stop: int) -> FloatArray:
-        """The digits shown in images [start, stop)."""
-        check_range(start, stop, self.n_rows)
         return _digits()[1][start:stop].copy()
 
     def fingerprint(self) -> Fingerprint:
-        """Digits have no parameters."""
         return {"name": "digits"}
 
 

@@ -5,7 +5,6 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -15,12 +14,11 @@ from urllib.parse import unquote, urlparse
 import numpy as np
 import zarr
 
-from ..core.errors import ConfigError, InputError, LleError
+from ..core.errors import ConfigError, InputError
 from ..storage.objects import open_remote
-from ..storage.storage_errors import client_message, explain_remote
 from ..storage.zarr_stores import RetryingObjectStore
 from .base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix, only_matrix
-from .damage import retry_may_cure
+from .damage import decoding
 from .files import find_paths
 from .stacked_files import FileSource
 
@@ -84,7 +82,7 @@ class ZarrRows(Rows):
     def read(self, start: int, stop: int) -> AnyArray:
         """Rows [start, stop); decodes all chunks that hold them."""
         rows = slice(start, stop)
-        with _decoding(f"{self.where}, rows {start} to {stop - 1}"):
+        with decoding(f"{self.where}, rows {start} to {stop - 1}"):
             if self._columns is None:
                 return np.asarray(self._array[rows])
             return np.asarray(self._array.get_orthogonal_selection((rows, np.array(self._columns))))
@@ -101,7 +99,6 @@ class ZarrRows(Rows):
 
     @property
     def detects_changes(self) -> bool:
-        """Whether the chunks can be listed; plain web servers cannot."""
         return self._location.can_list
 
     def remark(self) -> str:
@@ -166,7 +163,7 @@ def _list_folder(folder: Path) -> Iterator[tuple[str, int, str]]:
 def _list_remote(location: Location, prefix: str) -> list[tuple[str, int, str]]:
     if not location.can_list:
         return []
-    with _decoding(location.url):
+    with decoding(location.url):
         entries = [entry for batch in location.remote.list(prefix or None) for entry in batch]
     return [(entry["path"], entry["size"], str(entry["e_tag"] or entry["last_modified"])) for entry in entries]
 
@@ -189,40 +186,13 @@ def open_node(location: Location) -> "zarr.Array[Any] | zarr.Group":
         store: Any = zarr.storage.LocalStore(location.folder, read_only=True)
     else:
         store = RetryingObjectStore(location.remote, read_only=True)
-    with _decoding(location.url):
+    with decoding(location.url):
         try:
             return zarr.open(store, mode="r")
         except (zarr.errors.NodeNotFoundError, FileNotFoundError, NotADirectoryError) as error:
             raise InputError(
                 f"input.url: expected a Zarr group or array at {location.url}, found none; check the path"
             ) from error
-
-
-@contextmanager
-def _decoding(where: str) -> Iterator[None]:
-    try:
-        yield
-    except (LleError, MemoryError):
-        raise
-    except PermissionError as error:
-        raise InputError(
-            f"{where}: may not be read ({client_message(error)}); check the permissions or the credentials"
-        ) from error
-    except OSError as error:
-        if not retry_may_cure(error):
-            raise InputError(f"{where}: cannot be read ({error.strerror}); check the path and the metadata") from error
-        raise LleError(
-            f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens again"
-        ) from error
-    except Exception as error:
-        # Codecs and storage clients have their own exceptions. A retry cures none of them, unless the store's
-        # error is temporary.
-        if explanation := explain_remote(error):
-            raise explanation.of_input(where) from None
-        raise InputError(
-            f"{where}: cannot be decoded ({type(error).__name__}: {error}); the chunk or its metadata is "
-            "damaged, write it again"
-        ) from error
 
 
 def _points(
@@ -244,7 +214,7 @@ def _member(location: Location, node: "zarr.Array[Any] | zarr.Group", name: str)
             f"{location.url}: expected a group with an array '{name}', found a single array; leave out "
             "input.array and input.labels"
         )
-    with _decoding(location.url):
+    with decoding(location.url):
         array = node.get(name)
     if not isinstance(array, zarr.Array):
         listed = ", ".join(_arrays(location, node)) or "none that can be listed"
@@ -255,7 +225,7 @@ def _member(location: Location, node: "zarr.Array[Any] | zarr.Group", name: str)
 def _arrays(location: Location, group: zarr.Group) -> dict[str, tuple[int, ...]]:
     if not location.can_list and group.metadata.consolidated_metadata is None:
         return {}
-    with _decoding(location.url):
+    with decoding(location.url):
         return {name: array.shape for name, array in group.arrays()}
 
 
