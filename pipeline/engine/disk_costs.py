@@ -1,7 +1,8 @@
 """Upper bounds on the bytes of the bundles that each step writes, all blocks of a step together; integers only.
 
-Bundles and blocks of sparse rows stay in the store after a run, because later runs with other settings reuse them. Each
-function is named after its step; `row` is the bytes of a point's coordinates, `k` the neighbours of a point.
+Bundles and blocks of sparse rows stay in the store after a run, because later runs with other settings reuse them. Here
+are the formulas that several steps use, or that are long; the others are written at their step with `files`. Each is
+named after its step; `row` is the bytes of a point's coordinates, `k` the neighbours of a point.
 """
 
 FILE_BYTES = 6 * 2**10
@@ -33,20 +34,12 @@ def report(*, n: int, m: int, d: int) -> int:
     return REPORT_BYTES + min(n, EXPLORER_POINTS) * (2 * m + 12) * 3 // 2 + min(IMAGE_BYTES, n * d * 3 // 2)
 
 
-def sample(*, blocks: int, rows: int, row: int) -> int:
-    return files(blocks, blocks * rows * (row + ID))
-
-
 def transform(*, d: int) -> int:
     return files(1, NUMBER * d * (d + 4))
 
 
 def cells(*, n_cells: int, d: int) -> int:
     return files(3, NUMBER * n_cells * (d + 2))
-
-
-def boxes(*, blocks: int, n_boxes: int, d: int) -> int:
-    return files(blocks, (n_boxes + 2 * blocks) * 2 * (ID + NUMBER * d))
 
 
 def groups(*, n_cells: int) -> int:
@@ -62,25 +55,8 @@ def lists(*, blocks: int, groups: int, visits: int, k: int) -> int:
     return files(blocks * groups, visits * (ID + (ID + NUMBER) * k))
 
 
-def recall_sample(*, sample: int, row: int, k: int) -> int:
-    return files(1, sample * (row + 3 * ID + NUMBER * k))
-
-
 def exact(*, blocks: int, sample: int, k: int) -> int:
     return files(blocks, sample * min(HITS, blocks) * k * (2 * ID + NUMBER))
-
-
-def additions(*, n: int, blocks: int, reverse: int) -> int:
-    return files(blocks, n * reverse * (2 * ID + NUMBER))
-
-
-def request_rows(*, blocks: int, rows: int) -> int:
-    """`rows`: rows that all blocks together request from others."""
-    return files(blocks**2, ID * rows)
-
-
-def send_rows(*, blocks: int, rows: int, row: int) -> int:
-    return files(blocks**2, (ID + row) * rows)
 
 
 def per_point(*, n: int, blocks: int, numbers: int = 1) -> int:
@@ -88,31 +64,14 @@ def per_point(*, n: int, blocks: int, numbers: int = 1) -> int:
     return files(blocks, n * (ID + NUMBER * numbers))
 
 
-def edges(*, n: int, blocks: int, k: int) -> int:
-    return files(blocks, n * k * (4 * ID + 2 * NUMBER))
-
-
 def sparse_rows(*, n: int, blocks: int, entries: int) -> int:
     """Blocks of `n` CSR rows with `entries` entries together; each block is a group of three arrays."""
     return files(7 * blocks, MATRIX_ENTRY * entries + ID * n)
 
 
-def contributions(*, blocks: int, parts: int, entries: int, n: int) -> int:
-    """`entries` entries of M, in up to `parts` bundles for each pair of source and destination block."""
-    return files(blocks**2 * parts, MATRIX_ENTRY * entries + ID * min(entries, n * blocks * parts))
-
-
 def quality_sample(*, n: int, blocks: int, sample: int, row: int, m: int, k: int) -> int:
     sample_bytes = sample * (row + NUMBER * (m + 8) + 4 * NUMBER * (k + 1))
     return files(blocks + 1, sample_bytes + n * (ID + NUMBER * m))
-
-
-def point_quality(*, sample: int) -> int:
-    return files(1, 3 * NUMBER * sample)
-
-
-def closer(*, blocks: int, sample: int, k: int) -> int:
-    return files(blocks, 2 * blocks * sample * NUMBER * k)
 
 
 def eigenvectors(*, n: int, width: int, components: int) -> int:

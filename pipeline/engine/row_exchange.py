@@ -53,10 +53,8 @@ def exchange(
         request_rows,
         n_blocks,
         Decides(parameters),
-        Runs(request_rows_bytes(block_size=block_size, k=layout.k_max)),
-        Writes(
-            bundles=(requests_folder,), bundle_bytes=disk_costs.request_rows(blocks=n_blocks, rows=n_blocks * most_rows)
-        ),
+        Runs(task_costs.TASK_BYTES + 40 * block_size * layout.k_max),
+        Writes(bundles=(requests_folder,), bundle_bytes=disk_costs.files(n_blocks**2, 8 * n_blocks * most_rows)),
         expected=lambda b: {"rows": min(n, 4 * block_size) if n_blocks > 1 else 0, "most": most_rows},
     )
     n_requested = sum(report["most" if "most" in report else "rows"] for report in requests)
@@ -66,8 +64,8 @@ def exchange(
         send_rows,
         n_blocks,
         Decides({"array": array, **parameters}),
-        Runs(send_rows_bytes(block_size=block_size, row=row)),
-        Writes(bundles=(sent,), bundle_bytes=disk_costs.send_rows(blocks=n_blocks, rows=n_requested, row=row)),
+        Runs(task_costs.TASK_BYTES + block_size * (7 * row + 32)),
+        Writes(bundles=(sent,), bundle_bytes=disk_costs.files(n_blocks**2, (8 + row) * n_requested)),
     )
     return max((report["rows"] for report in requests), default=0)
 
@@ -120,14 +118,6 @@ def receive_rows(
 
 
 # --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def request_rows_bytes(*, block_size: int, k: int) -> int:
-    return task_costs.TASK_BYTES + block_size * k * 40
-
-
-def send_rows_bytes(*, block_size: int, row: int) -> int:
-    return task_costs.TASK_BYTES + block_size * (7 * row + 32)
 
 
 def receive_rows_bytes(*, block_size: int, foreign: int, row: int) -> int:

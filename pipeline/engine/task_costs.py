@@ -1,4 +1,4 @@
-"""Memory of tasks: constants for the formulas `..._bytes` in the modules of the steps, and checks against the limits.
+"""Memory of tasks: constants for the formulas in the `Runs` of the steps, and checks against the limits.
 
 A formula gives the peak memory of a task, without that of its process (`PROCESS_BYTES`): the data it reads and writes
 (up to three copies of a chunk while it is decoded or encoded) and its work arrays. tests/engine/test_task_costs.py

@@ -137,6 +137,8 @@ def search_groups(
         expected=lambda b: {"members": {"0": min(n, overlap * target) if b == 0 else 0}},
     )
     members = largest_total([report["members"] for report in sent])
+    n_bytes = task_costs.TASK_BYTES + task_costs.COMPILER_BYTES + 2 * task_costs.SCORE_BYTES
+    n_bytes += members * (3 * row + 8 * d + 120 * k + 1200)
     yield Step(
         stage,
         searched.name("search_cells"),
@@ -145,7 +147,7 @@ def search_groups(
         Decides(
             searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, size=block_size), version=3
         ),
-        Runs(search_cells_bytes(members=members, row=row, d=d, k=k)),
+        Runs(n_bytes),
         Writes(bundles=(folder.neighbors(),), bundle_bytes=disk_costs.lists(k=k, **visits)),
     )
     ids, distances = output or folder.lists
@@ -269,15 +271,6 @@ def group_cells_bytes(*, n_blocks: int, n_cells: int) -> int:
 
 def send_members_bytes(*, block_size: int, row: int) -> int:
     return task_costs.TASK_BYTES + block_size * (6 * row + 320)
-
-
-def search_cells_bytes(*, members: int, row: int, d: int, k: int) -> int:
-    return (
-        task_costs.TASK_BYTES
-        + task_costs.COMPILER_BYTES
-        + 2 * task_costs.SCORE_BYTES
-        + members * (3 * row + 8 * d + 120 * k + 1200)
-    )
 
 
 def merge_lists_bytes(*, block_size: int, k: int, lists: int) -> int:

@@ -33,7 +33,7 @@ def link_steps(config: Config, layout: Layout) -> Generator[Step, list[Report], 
         label_components,
         1,
         Decides({"blocks": blocks, **place}),
-        Runs(label_components_bytes(n=n, k=k), place=WHOLE_DATA),
+        Runs(task_costs.TASK_BYTES + n * (40 * k + 60), place=WHOLE_DATA),
         Writes(bundles=(f"{LABELS}.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1, numbers=1)),
         expected=lambda b: {"components": 1, "outside": 0},
     )
@@ -104,10 +104,6 @@ def linked_lists(
 
 
 # --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def label_components_bytes(*, n: int, k: int) -> int:
-    return task_costs.TASK_BYTES + n * (40 * k + 60)
 
 
 def connect_components_bytes(*, n: int, outside: int, block_size: int, row: int, d: int) -> int:

@@ -62,7 +62,10 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step,
         1,
         Decides(searched.parameters(**sample, n_points=n, **lists)),
         Runs(choose_recall_sample_bytes(block_size=block_size, n=n, row=row, **drawn)),
-        Writes(bundles=(f"{place}/recall_sample.npz",), bundle_bytes=disk_costs.recall_sample(row=row, **drawn)),
+        Writes(
+            bundles=(f"{place}/recall_sample.npz",),
+            bundle_bytes=disk_costs.files(1, sample["sample"] * (row + 24 + 8 * k)),
+        ),
         feeds=False,
     )
     near = yield Step(
@@ -83,7 +86,7 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step,
         measure_recall,
         1,
         Decides(searched.parameters(n_blocks=layout.point_blocks(), **sample, blocks=blocks, **lists)),
-        Runs(measure_recall_bytes(hits=hits, **drawn)),
+        Runs(task_costs.TASK_BYTES + drawn["sample"] * k * 300 + 100 * hits),
         expected=lambda b: {"value": 1.0, "low": 1.0, "high": 1.0, "sample": sample["sample"]},
         feeds=False,
     )
@@ -207,7 +210,3 @@ def sample_exact_bytes(*, sample: int, block_size: int, row: int, d: int, k: int
         + hits
         + 4096 * 24 * d
     )
-
-
-def measure_recall_bytes(*, sample: int, k: int, hits: int) -> int:
-    return task_costs.TASK_BYTES + sample * k * 300 + 100 * hits

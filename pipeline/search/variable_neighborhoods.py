@@ -51,6 +51,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         n_foreign = yield from exchange(
             "find_neighbors", replace(layout, k_max=width), array_specs.POINTS.name, row, LONG
         )
+    received = receive_rows_bytes(block_size=block_size, foreign=n_foreign, row=row)
     reports = yield Step(
         "find_neighbors",
         "cut",
@@ -67,7 +68,7 @@ def steps(config: Config, layout: Layout) -> Steps:
                 "blocks": blocks,
             }
         ),
-        Runs(cut_lists_bytes(block_size=block_size, foreign=n_foreign, row=row, k=width, batch=BATCH_BYTES)),
+        Runs(received + 6 * BATCH_BYTES + 64 * block_size * width),
         Writes(
             arrays=(
                 PlannedArray(array_specs.KNN_INDICES, (n, k_max), index_dtype(n), block_size),
@@ -123,6 +124,7 @@ def _read_k(config: Config, layout: Layout) -> Steps:
     """
     kind, source = _column(config)
     k_min, k_max = config.k_bounds
+    n_bytes = task_costs.TASK_BYTES + 40 * layout.n_input + 128 * layout.block_points + layout.bytes_beside
     yield Step(
         "find_neighbors",
         "read_k",
@@ -141,7 +143,7 @@ def _read_k(config: Config, layout: Layout) -> Steps:
             version=2,
             digested=("kind", "source"),
         ),
-        Runs(read_k_bytes(n=layout.n_input, block_size=layout.block_points) + layout.bytes_beside, place=WHOLE_DATA),
+        Runs(n_bytes, place=WHOLE_DATA),
         Writes(arrays=(PlannedArray(array_specs.K_PER_POINT, (layout.n_points,), "int32", layout.block_points),)),
     )
     return layout
@@ -160,6 +162,7 @@ def _read_graph(config: Config, layout: Layout) -> Generator[Step, list[Report],
             f"{graph.n_rows}; give a graph of the same rows, in the same order"
         )
     width, n, block_size = graph.n_features, layout.n_points, layout.block_points
+    n_bytes = task_costs.TASK_BYTES + layout.n_input * (60 + 12 * width) + 32 * block_size * width
     yield Step(
         "find_neighbors",
         "read_graph",
@@ -171,7 +174,7 @@ def _read_graph(config: Config, layout: Layout) -> Generator[Step, list[Report],
             version=2,
             digested=("kind", "source"),
         ),
-        Runs(read_graph_bytes(n=layout.n_input, block_size=block_size, k=width), place=WHOLE_DATA),
+        Runs(n_bytes, place=WHOLE_DATA),
         Writes(arrays=(PlannedArray(array_specs.SEARCHED_INDICES, (n, width), index_dtype(n), block_size),)),
     )
     return width
@@ -320,18 +323,3 @@ def _flat_counts(
         neighbors = points[np.searchsorted(rows, ids[part])].astype(np.float64)  # empty slots read the first row
         counts[part] = flat_counts(neighbors, n_listed[part], m, k_min, eta)
     return counts
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def read_k_bytes(*, n: int, block_size: int) -> int:
-    return task_costs.TASK_BYTES + 40 * n + 128 * block_size
-
-
-def read_graph_bytes(*, n: int, block_size: int, k: int) -> int:
-    return task_costs.TASK_BYTES + n * (60 + 12 * k) + 32 * block_size * k
-
-
-def cut_lists_bytes(*, block_size: int, foreign: int, row: int, k: int, batch: int) -> int:
-    return receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 6 * batch + block_size * k * 64

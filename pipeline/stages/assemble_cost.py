@@ -33,17 +33,18 @@ def steps(config: Config, layout: Layout) -> Steps:
     width = 2 if config.method == "laplacian" else k + 1
     products = min(max(PART_ENTRIES, block_size * (k + 1)), block_size * (k + 1) ** 2, width * factor)
     total_entries = n * min((k + 1) ** 2, width * factor_entries(config.method, k, config.eigensolver.n_components))
+    n_parts = -(-products // PART_ENTRIES)
     contributions = yield Step(
         "assemble_cost",
         "contribute",
         contribute_block,
         n_blocks,
         Decides({"method": config.method, "blocks": blocks}),
-        Runs(contribute_bytes(factor=factor, products=products)),
+        Runs(task_costs.TASK_BYTES + 60 * factor + 40 * products),
         Writes(
             bundles=("_work/contributions",),
-            bundle_bytes=disk_costs.contributions(
-                n=n, blocks=n_blocks, parts=-(-products // PART_ENTRIES), entries=total_entries
+            bundle_bytes=disk_costs.files(
+                n_blocks**2 * n_parts, 12 * total_entries + 8 * min(total_entries, n * n_blocks * n_parts)
             ),
         ),
         expected=lambda b: {"entries": {str(b): block_size * (k + 1) ** 2}},
@@ -56,7 +57,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         merge_block,
         n_blocks,
         Decides({"n_blocks": n_blocks, "blocks": blocks}),
-        Runs(merge_rows_bytes(entries=entries)),
+        Runs(task_costs.TASK_BYTES + 80 * entries),
         Writes(
             bundles=(array_specs.COST_MATRIX,),
             bundle_bytes=disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=total_entries),
@@ -98,15 +99,3 @@ def merge_block(store: Store, block_index: int, n_blocks: int, blocks: Blocks) -
     sums = np.bincount(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.data, rows.shape[0])
     largest = float(np.abs(sums).max(initial=0.0))
     return {"nnz": int(rows.nnz), "largest_row_sum": largest}
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def contribute_bytes(*, factor: int, products: int) -> int:
-    """Bytes for `factor` entries of F and `products` entries of M."""
-    return task_costs.TASK_BYTES + 60 * factor + 40 * products
-
-
-def merge_rows_bytes(*, entries: int) -> int:
-    return task_costs.TASK_BYTES + 80 * entries

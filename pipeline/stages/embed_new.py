@@ -71,7 +71,7 @@ def steps(job: Job, layout: Layout) -> Steps:
 def calibrate_step(job: Job, layout: Layout) -> Step:
     sample = min(CALIBRATION_POINTS, layout.n_points)
     drawn = {"n_neighbors": job.n_neighbors, "sample": sample, "seed": job.seed, "n_embedded": job.n_embedded}
-    n_bytes = calibrate_bytes(sample=sample, block_size=job.stored_block, k=layout.k_max)
+    n_bytes = task_costs.TASK_BYTES + layout.k_max * (120 * sample + 48 * job.stored_block)
     decides, runs = Decides(drawn, job.run_state), Runs(n_bytes, resources={"run": job.run})
     return Step("transform", "calibrate", calibrate, 1, decides, runs, expected=lambda b: {"limit": 1.0})
 
@@ -210,10 +210,6 @@ def _embed(
 
 
 # --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def calibrate_bytes(*, sample: int, block_size: int, k: int) -> int:
-    return task_costs.TASK_BYTES + sample * k * 120 + 3 * block_size * k * 16
 
 
 def embed_new_bytes(

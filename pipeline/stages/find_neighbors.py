@@ -51,6 +51,12 @@ def _search(config: Config, layout: Layout, targets: tuple[array_specs.ArraySpec
             PlannedArray(targets[0], (n, k), index_dtype(n), block_size),
             PlannedArray(targets[1], (n, k), "float32", block_size),
         )
+        n_bytes = kdtree_blocks.search_tree_bytes(
+            block_size=block_size, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=layout.n_cells + layout.point_blocks()
+        )
+        if method == "brute":
+            n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + n * (row + 16) + block_size * 80 * k
+            n_bytes += 2 * min(n, task_costs.IN_FLIGHT * block_size) * row + 4096 * 16 * d
         target_arrays = {} if targets == FOUND else {"into": [spec.name for spec in targets]}
         yield Step(
             "find_neighbors",
@@ -67,18 +73,7 @@ def _search(config: Config, layout: Layout, targets: tuple[array_specs.ArraySpec
                 },
                 version=2,
             ),
-            Runs(
-                search_brute_bytes(block_size=block_size, n=n, row=row, d=d, k=k)
-                if method == "brute"
-                else kdtree_blocks.search_tree_bytes(
-                    block_size=block_size,
-                    halo=HALO_ROWS,
-                    row=row,
-                    d=d,
-                    k=k,
-                    n_boxes=layout.n_cells + layout.point_blocks(),
-                )
-            ),
+            Runs(n_bytes),
             Writes(arrays=arrays),
         )
         return replace(layout, k_max=k)
@@ -105,18 +100,3 @@ def search_by_brute_force(
     """Search against all points: (neighbours of the points [start, stop), rows read)."""
     all_points, all_ids = store.read_all(array_specs.POINTS.name), np.arange(n_points)
     return brute_neighbors(all_points[start:stop], all_ids[start:stop], all_points, all_ids, n_neighbors), n_points
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def search_brute_bytes(*, block_size: int, n: int, row: int, d: int, k: int) -> int:
-    in_flight = min(n, task_costs.IN_FLIGHT * block_size)
-    return (
-        task_costs.TASK_BYTES
-        + 2 * task_costs.SCORE_BYTES
-        + n * (row + 16)
-        + 2 * in_flight * row
-        + block_size * 80 * k
-        + 4096 * 16 * d
-    )

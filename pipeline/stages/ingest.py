@@ -121,7 +121,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         merge_rows,
         1,
         Decides({"invalid": config.preprocess.invalid}),
-        Runs(merge_duplicates_bytes(n=n), place=WHOLE_DATA),
+        Runs(task_costs.TASK_BYTES + 130 * n, place=WHOLE_DATA),
         Writes(arrays=(PlannedArray(array_specs.REPRESENTATIVE, (n,), "int64", block_size),)),
         expected=lambda b: {"n_valid": n, "n_points": n},
     )
@@ -143,7 +143,7 @@ def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str
     n, block_size, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
     row, sample = d * np.dtype(layout.dtype).itemsize, sampled_per_block(layout)
     parameters = {"kind": kind, "source": source, "sample": sample_size(n), "blocks": Blocks(n, block_size)}
-    n_bytes = read_input_bytes(block_size=block_size, row=row, d=d, sample=sample, bytes_beside=layout.bytes_beside)
+    n_bytes = task_costs.TASK_BYTES + block_size * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row
     arrays = (
         PlannedArray(array_specs.RAW, (n, d), layout.dtype, block_size),
         PlannedArray(array_specs.ROW_HASH, (n, 2), "uint64", block_size),
@@ -155,8 +155,8 @@ def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str
         read_block,
         n_blocks,
         Decides(parameters, opened.fingerprint(), digested=("kind", "source"), version=2),
-        Runs(n_bytes, remark=opened.remark(), cure=cure),
-        Writes(arrays, ("_work/sample",), disk_costs.sample(blocks=n_blocks, rows=sample, row=row)),
+        Runs(n_bytes + layout.bytes_beside, remark=opened.remark(), cure=cure),
+        Writes(arrays, ("_work/sample",), disk_costs.files(n_blocks, n_blocks * sample * (row + 8))),
         expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
     )
 
@@ -172,7 +172,7 @@ def fit_step(scale: str, pca: int | None, counts: list[int], layout: Layout, nam
 
 def labels_step(kind: str, source: Json, blocks: Blocks, width: int, bytes_beside: int, cure: str = Runs.cure) -> Step:
     """Copy the labels of an input, `width` per row, into the store."""
-    runs = Runs(read_labels_bytes(block_size=blocks.size, width=width, bytes_beside=bytes_beside), cure=cure)
+    runs = Runs(task_costs.TASK_BYTES + blocks.size * (64 * width + 128) + bytes_beside, cure=cure)
     writes = Writes(arrays=(PlannedArray(array_specs.LABEL, (blocks.n, width), "float64", blocks.size),))
     return copy_step("read_labels", read_labels, kind, source, blocks, runs, writes)
 
@@ -301,18 +301,3 @@ def _check_size(merged: Report, config: Config) -> None:
 def _width_key(config: Config) -> str:
     """The config key for the number of neighbours that are searched."""
     return "k_max" if config.varies else "n_neighbors"
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def read_input_bytes(*, block_size: int, row: int, d: int, sample: int, bytes_beside: int) -> int:
-    return task_costs.TASK_BYTES + block_size * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row + bytes_beside
-
-
-def read_labels_bytes(*, block_size: int, width: int, bytes_beside: int) -> int:
-    return task_costs.TASK_BYTES + block_size * (64 * width + 128) + bytes_beside
-
-
-def merge_duplicates_bytes(*, n: int) -> int:
-    return task_costs.TASK_BYTES + 130 * n

@@ -34,7 +34,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             measure_links,
             n_blocks,
             Decides({"blocks": blocks}),
-            Runs(measure_links_bytes(block_size=block_size, k=k)),
+            Runs(task_costs.TASK_BYTES + 48 * block_size * k),
             expected=lambda b: {"links": 1, "squared": 1.0},
         )
         t = sum(report["squared"] for report in reports) / sum(report["links"] for report in reports)
@@ -45,14 +45,15 @@ def steps(config: Config, layout: Layout) -> Steps:
             )
     row = k * np.dtype(index_dtype(n)).itemsize
     foreign = yield from exchange("local_factors", layout, array_specs.NEIGHBOR_INDICES.name, row)
+    received = receive_rows_bytes(block_size=block_size, foreign=foreign, row=row)
     yield Step(
         "local_factors",
         "edges",
         weigh_block,
         n_blocks,
         Decides({"t": t, "blocks": blocks}),
-        Runs(weigh_edges_bytes(block_size=block_size, foreign=foreign, row=row, k=k, links=BATCH_LINKS)),
-        Writes(bundles=("_work/edges",), bundle_bytes=disk_costs.edges(n=n, blocks=n_blocks, k=k)),
+        Runs(received + 16 * BATCH_LINKS + 200 * block_size * k),
+        Writes(bundles=("_work/edges",), bundle_bytes=disk_costs.files(n_blocks, 48 * n * k)),
     )
     yield Step(
         "local_factors",
@@ -60,7 +61,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         add_degrees,
         1,
         Decides({"t": t, "n_blocks": n_blocks, "blocks": blocks}),
-        Runs(add_degrees_bytes(n=n, block_size=block_size, k=k), place=WHOLE_DATA),
+        Runs(task_costs.TASK_BYTES + 24 * n + 100 * block_size * k, place=WHOLE_DATA),
         Writes(arrays=(PlannedArray(array_specs.DEGREE, (n,), "float64", block_size),)),
     )
     solved = yield Step(
@@ -69,7 +70,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         solve_block,
         n_blocks,
         Decides({"blocks": blocks}),
-        Runs(factor_edges_bytes(block_size=block_size, k=k)),
+        Runs(task_costs.TASK_BYTES + 240 * block_size * k),
         Writes(
             bundles=(array_specs.LOCAL_FACTORS,),
             bundle_bytes=disk_costs.sparse_rows(n=n * k, blocks=n_blocks, entries=2 * n * k),
@@ -134,22 +135,3 @@ def solve_block(store: Store, block_index: int, blocks: Blocks) -> Report:
     rows = edge_factor(edges, row_degrees, neighbor_degrees, blocks.n)
     store.write_rows(array_specs.LOCAL_FACTORS, block_index, start, rows)
     return {"rows": len(edges.rows), "skipped": 0}
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def measure_links_bytes(*, block_size: int, k: int) -> int:
-    return task_costs.TASK_BYTES + 48 * block_size * k
-
-
-def weigh_edges_bytes(*, block_size: int, foreign: int, row: int, k: int, links: int) -> int:
-    return receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 16 * links + 200 * block_size * k
-
-
-def add_degrees_bytes(*, n: int, block_size: int, k: int) -> int:
-    return task_costs.TASK_BYTES + 24 * n + 100 * block_size * k
-
-
-def factor_edges_bytes(*, block_size: int, k: int) -> int:
-    return task_costs.TASK_BYTES + 240 * block_size * k

@@ -38,7 +38,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     blocks = Blocks(n, block_size)
     row = layout.row_bytes
     foreign = yield from exchange("local_factors", layout, array_specs.POINTS.name, row)
-    batch_sizes = {"block_size": block_size, "foreign": foreign, "row": row, "k": k, "batch": BATCH_BYTES}
+    received = receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 6 * BATCH_BYTES
     entries_per_point = factor_entries(method, k, m)
     entries_bound = block_size * entries_per_point
     rows_per_point = max(1, entries_per_point // (k + 1))
@@ -46,7 +46,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     function: Callable[..., Report] = tangent_block
     parameters: Json = {"method": method, "n_components": m}
     if method == "modified":
-        function, parameters = modified_block, (yield from modified_parameters(config, layout, batch_sizes))
+        function, parameters = modified_block, (yield from modified_parameters(config, layout, received))
     else:
         yield Step(
             "local_factors",
@@ -54,7 +54,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             list_unlisted,
             1,
             Decides({"n_points": n}),
-            Runs(list_unlisted_bytes(n=n, k=k), place=WHOLE_DATA),
+            Runs(task_costs.TASK_BYTES + n * (60 * k + 16), place=WHOLE_DATA),
             Writes(bundles=("_work/unlisted.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1)),
         )
     solved = yield Step(
@@ -63,16 +63,15 @@ def steps(config: Config, layout: Layout) -> Steps:
         function,
         n_blocks,
         Decides({**parameters, "blocks": blocks}),
-        Runs(solve_factors_bytes(factor=entries_per_point, **batch_sizes)),
+        # The K x K matrices of the kernels stay until the rows are stacked.
+        Runs(received + block_size * (8 * (k + 1) ** 2 + 48 * entries_per_point + 48 * k)),
         Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=factor_bytes),
     )
     return replace(layout, factor_entries=max(report.get("entries", entries_bound) for report in solved))
 
 
-def modified_parameters(
-    config: Config, layout: Layout, batch_sizes: dict[str, int]
-) -> Generator[Step, list[Report], Json]:
-    """spread -> threshold (-> choose reg); the parameters of the solve."""
+def modified_parameters(config: Config, layout: Layout, received: int) -> Generator[Step, list[Report], Json]:
+    """spread -> threshold (-> choose reg); the parameters of the solve; `received` bytes hold the rows of a block."""
     n, n_blocks, m = layout.n_points, layout.point_blocks(), config.eigensolver.n_components
     yield Step(
         "local_factors",
@@ -80,7 +79,7 @@ def modified_parameters(
         spread_block,
         n_blocks,
         Decides({"n_components": m, "blocks": Blocks(n, layout.block_points)}),
-        Runs(spread_bytes(**batch_sizes)),
+        Runs(received + layout.block_points * (48 * layout.k_max + 32)),
         Writes(bundles=("_work/spread",), bundle_bytes=disk_costs.per_point(n=n, blocks=n_blocks)),
     )
     [median] = yield Step(
@@ -89,7 +88,7 @@ def modified_parameters(
         find_threshold,
         1,
         Decides({"n_blocks": n_blocks}),
-        Runs(find_threshold_bytes(n=n), place=WHOLE_DATA),
+        Runs(task_costs.TASK_BYTES + 40 * n, place=WHOLE_DATA),
         expected=lambda b: {"threshold": 0.0},
     )
     reg = yield from reg_for_weights("local_factors", config, layout)
@@ -193,24 +192,3 @@ def _write(
     rows = stack_rows(parts, n_block, n_points)
     store.write_rows(array_specs.LOCAL_FACTORS, block_index, start, rows)
     return {"rows": int(rows.shape[0]), "entries": int(rows.nnz), "skipped": skipped}
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def spread_bytes(*, block_size: int, foreign: int, row: int, k: int, batch: int) -> int:
-    return receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 6 * batch + block_size * (k * 48 + 32)
-
-
-def find_threshold_bytes(*, n: int) -> int:
-    return task_costs.TASK_BYTES + 40 * n
-
-
-def list_unlisted_bytes(*, n: int, k: int) -> int:
-    return task_costs.TASK_BYTES + n * (60 * k + 16)
-
-
-def solve_factors_bytes(*, block_size: int, foreign: int, row: int, k: int, batch: int, factor: int) -> int:
-    """Bytes with `factor` entries of F for each point; the kernels' K x K matrices stay until the rows are stacked."""
-    rows = block_size * (8 * (k + 1) ** 2 + 48 * factor + 48 * k)
-    return receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 6 * batch + rows

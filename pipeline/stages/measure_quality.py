@@ -40,6 +40,7 @@ GEODESICS_UP_TO = 1_000_000
 def steps(config: Config, layout: Layout) -> Steps:
     """sample -> count -> score -> geodesics -> compare."""
     n, block_size, d, row = layout.n_points, layout.block_points, layout.n_features, layout.row_bytes
+    n_blocks = layout.point_blocks()
     m, k, sample = config.eigensolver.n_components, config.neighbors.n_neighbors, min(config.quality.sample, n)
     sizes = {"m": m, "sample": sample, "d": d, "k": k}
     drawn = {"sample": sample, "seed": config.quality.seed}
@@ -53,7 +54,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         Runs(choose_quality_sample_bytes(n=n, block_size=block_size, row=row, **sizes), place=WHOLE_DATA),
         Writes(
             bundles=("_work/quality_sample.npz", "_work/embedded"),
-            bundle_bytes=disk_costs.quality_sample(n=n, blocks=layout.point_blocks(), sample=sample, row=row, m=m, k=k),
+            bundle_bytes=disk_costs.quality_sample(n=n, blocks=n_blocks, sample=sample, row=row, m=m, k=k),
         ),
         feeds=False,
     )
@@ -61,12 +62,10 @@ def steps(config: Config, layout: Layout) -> Steps:
         "measure_quality",
         "count",
         count_block,
-        layout.point_blocks(),
+        n_blocks,
         Decides({"blocks": Blocks(n, block_size), **drawn}),
         Runs(count_closer_bytes(block_size=block_size, row=row, **sizes)),
-        Writes(
-            bundles=("_work/closer",), bundle_bytes=disk_costs.closer(blocks=layout.point_blocks(), sample=sample, k=k)
-        ),
+        Writes(bundles=("_work/closer",), bundle_bytes=disk_costs.files(n_blocks, 16 * n_blocks * sample * k)),
         feeds=False,
     )
     yield Step(
@@ -74,9 +73,9 @@ def steps(config: Config, layout: Layout) -> Steps:
         "score",
         score_sample,
         1,
-        Decides({"n_blocks": layout.point_blocks(), **drawn}, version=3),
-        Runs(score_bytes(n=n, n_blocks=layout.point_blocks(), **sizes), place=WHOLE_DATA),
-        Writes(bundles=(f"{POINT_QUALITY}.npz",), bundle_bytes=disk_costs.point_quality(sample=sample)),
+        Decides({"n_blocks": n_blocks, **drawn}, version=3),
+        Runs(score_bytes(n=n, n_blocks=n_blocks, **sizes), place=WHOLE_DATA),
+        Writes(bundles=(f"{POINT_QUALITY}.npz",), bundle_bytes=disk_costs.files(1, 24 * sample)),
         feeds=False,
     )
     if n_sources := geodesic_sources(config, n):
@@ -87,7 +86,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def geodesics_step(layout: Layout, n_sources: int, m: int, drawn: Json) -> Step:
-    n_bytes = compare_geodesics_bytes(n=layout.n_points, m=m, k=layout.k_max, sample=drawn["sample"])
+    n_bytes = task_costs.TASK_BYTES + layout.n_points * (90 * layout.k_max + 32 * m + 100) + 5000 * drawn["sample"]
     decides, runs = Decides({"n_sources": n_sources, **drawn}), Runs(n_bytes, place=WHOLE_DATA)
     return Step("measure_quality", "geodesics", compare_geodesics, 1, decides, runs, feeds=False)
 
@@ -303,10 +302,6 @@ def count_closer_bytes(*, m: int, sample: int, block_size: int, row: int, d: int
 def score_bytes(*, n: int, m: int, sample: int, d: int, k: int, n_blocks: int) -> int:
     spread = sample * (16 * k * (n_blocks + 6) + 24 * d + 400 * m + 400)
     return task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + n * (24 * m + 16) + spread
-
-
-def compare_geodesics_bytes(*, n: int, m: int, k: int, sample: int) -> int:
-    return task_costs.TASK_BYTES + n * (90 * k + 32 * m + 100) + sample * 5000
 
 
 def compare_labels_bytes(*, block_size: int, m: int, sample: int, d: int, k: int, width: int) -> int:

@@ -54,11 +54,11 @@ def steps(config: Config, layout: Layout) -> Steps:
         Decides(
             {"reverse": reverse, "min_component": min_component(config), "blocks": blocks, **place, **links}, version=2
         ),
-        Runs(analyse_graph_bytes(n=n, n_input=layout.n_input, k=k), place=WHOLE_DATA),
+        Runs(task_costs.TASK_BYTES + n * (60 * k + 124) + 16 * layout.n_input, place=WHOLE_DATA),
         Writes(
             arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block_size),),
             bundles=("_work/additions",),
-            bundle_bytes=disk_costs.additions(n=n, blocks=layout.point_blocks(), reverse=max(1, reverse or 0)),
+            bundle_bytes=disk_costs.files(layout.point_blocks(), 24 * n * max(1, reverse or 0)),
         ),
         expected=lambda b: {"k_max": k + (reverse or 0), "n_components_weak": 1, "n_components_large": 1},
     )
@@ -69,7 +69,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         apply_block,
         layout.point_blocks(),
         Decides({"k_max": k_max, "blocks": blocks, **place}),
-        Runs(apply_repair_bytes(block_size=block_size, k=k_max)),
+        Runs(task_costs.TASK_BYTES + 80 * block_size * k_max),
         Writes(
             arrays=(
                 PlannedArray(array_specs.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block_size),
@@ -157,14 +157,3 @@ def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, plac
     store.write(array_specs.NEIGHBOR_INDICES.name, start, indices)
     store.write(array_specs.NEIGHBOR_DISTANCES.name, start, distances)
     return {"added": len(added.rows)}
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def analyse_graph_bytes(*, n: int, n_input: int, k: int) -> int:
-    return task_costs.TASK_BYTES + n * (60 * k + 124) + 16 * n_input
-
-
-def apply_repair_bytes(*, block_size: int, k: int) -> int:
-    return task_costs.TASK_BYTES + block_size * k * 80

@@ -102,7 +102,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 def find_cells_step(config: Config, layout: Layout, prepared: Json) -> Step:
     n_wanted, widest = n_cells(layout.n_points), max(layout.n_features, layout.n_features_input)
     row = layout.n_features_input * np.dtype(layout.dtype).itemsize
-    n_bytes = find_cells_bytes(sample=layout.input_blocks() * sampled_per_block(layout), row=row, d=widest)
+    sampled_bytes = layout.input_blocks() * sampled_per_block(layout) * (3 * row + 48 * widest + 32)
     seed = config.neighbors.seed
     return Step(
         "order_points",
@@ -110,7 +110,7 @@ def find_cells_step(config: Config, layout: Layout, prepared: Json) -> Step:
         find_cells,
         1,
         Decides({"n_cells": n_wanted, "n_blocks": layout.input_blocks(), "seed": seed, **prepared}, version=2),
-        Runs(n_bytes, place=WHOLE_DATA),
+        Runs(task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + sampled_bytes, place=WHOLE_DATA),
         Writes((), ("_work/cells.npz",), disk_costs.cells(n_cells=n_wanted, d=layout.n_features)),
         expected=lambda b: {"n_cells": n_wanted},
     )
@@ -142,7 +142,7 @@ def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step:
         Writes(
             planned(GATHERED, n, block_size, layout, dtype, n_nearest),
             ("_work/boxes",),
-            disk_costs.boxes(blocks=layout.point_blocks(), n_boxes=n_boxes, d=d),
+            disk_costs.files(layout.point_blocks(), 16 * (n_boxes + 2 * layout.point_blocks()) * (d + 1)),
         ),
     )
 
@@ -332,10 +332,6 @@ def _padded(rows: Array, length: int) -> Array:
 
 
 # --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def find_cells_bytes(*, sample: int, row: int, d: int) -> int:
-    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + sample * (3 * row + 48 * d + 32)
 
 
 def sort_bytes(*, block_size: int, row_in: int, row: int, d: int, nearest: int, transform: bool, n_cells: int) -> int:

@@ -20,6 +20,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     row = layout.row_bytes
     blocks = Blocks(n, block_size)
     foreign = yield from exchange("solve_weights", layout, array_specs.POINTS.name, row)
+    received = receive_rows_bytes(block_size=block_size, foreign=foreign, row=row)
+    n_bytes = received + 6 * BATCH_BYTES + 48 * block_size * k
     reg = yield from reg_for_weights("solve_weights", config, layout)
     yield Step(
         "solve_weights",
@@ -27,7 +29,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         solve_block,
         n_blocks,
         Decides({"reg": reg, "rule": config.weights.rule, "blocks": blocks}),
-        Runs(solve_weights_bytes(block_size=block_size, foreign=foreign, row=row, k=k, batch=BATCH_BYTES)),
+        Runs(n_bytes),
         Writes(arrays=(PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block_size),)),
     )
     yield Step(
@@ -36,7 +38,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         measure_block,
         n_blocks,
         Decides({"blocks": blocks}),
-        Runs(solve_weights_bytes(block_size=block_size, foreign=foreign, row=row, k=k, batch=BATCH_BYTES)),
+        Runs(n_bytes),
         Writes(arrays=(PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block_size),)),
         feeds=False,
     )
@@ -80,10 +82,3 @@ def measure_block(store: Store, block_index: int, blocks: Blocks) -> Report:
         errors[part] = np.einsum("bd,bd->b", residuals, residuals)
     store.write(array_specs.RECONSTRUCTION_ERROR.name, start, errors)
     return {"largest": float(errors.max())}
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def solve_weights_bytes(*, block_size: int, foreign: int, row: int, k: int, batch: int) -> int:
-    return receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 6 * batch + block_size * k * 48

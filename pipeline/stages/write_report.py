@@ -43,17 +43,15 @@ def steps(config: Config, layout: Layout) -> Steps:
     m = config.eigensolver.n_components
     drawn = layout.n_input if config.input.fit_sample is None else min(layout.n_input, DRAWN_ROWS)
     row = layout.n_features_input * np.dtype(layout.dtype).itemsize
+    n_bytes = task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + drawn * (48 * m + 160)
+    n_bytes += 2 * layout.block_points * row  # a block of input rows, for images
     yield Step(
         "write_report",
         "write",
         write_report,
         1,
         Decides({}, {"store": config.output.store}, version=4, shows_records=True),
-        Runs(
-            write_report_bytes(rows=drawn, m=m, block_size=layout.block_points, row=row),
-            place=WHOLE_DATA,
-            resources={"pictures": config.output.report},
-        ),
+        Runs(n_bytes, place=WHOLE_DATA, resources={"pictures": config.output.report}),
         Writes(bundles=("report",), bundle_bytes=disk_costs.report(n=layout.n_input, m=m, d=layout.n_features_input)),
         feeds=False,
     )
@@ -212,11 +210,3 @@ def describe_arrays(store: Store) -> list[dict[str, Any]]:
             rows.append({"name": spec.name, "shape": array.shape, "dtype": str(array.dtype), "unit": unit,
                          "meaning": spec.meaning})  # fmt: skip
     return rows
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def write_report_bytes(*, rows: int, m: int, block_size: int, row: int) -> int:
-    """A block of input rows of `row` bytes is read for its images."""
-    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + rows * (48 * m + 160) + 2 * block_size * row

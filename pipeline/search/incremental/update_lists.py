@@ -80,10 +80,8 @@ def keep_cells(earlier: Earlier, layout: Layout, transform: bool, method: str) -
         " and their lists, and only the new points are searched"
     )  # fmt: skip
     copied = [CELLS, *([TRANSFORM] if transform else [])]
-    need = keep_cells_bytes(
-        n_blocks=-(-earlier.n_input // layout.block_points), n_cells=earlier.n_cells, d=layout.n_features,
-        d_in=layout.n_features_input,
-    )  # fmt: skip
+    n_bytes = group_cells_bytes(n_blocks=-(-earlier.n_input // layout.block_points), n_cells=earlier.n_cells)
+    n_bytes += 40 * layout.n_features * (earlier.n_cells + layout.n_features_input)
     return Step(
         "order_points",
         "keep_cells",
@@ -91,7 +89,7 @@ def keep_cells(earlier: Earlier, layout: Layout, transform: bool, method: str) -
         1,
         Decides({"copied": copied}, {"version": earlier.version}),
         Runs(
-            need,
+            n_bytes,
             place=WHOLE_DATA,
             resources={"earlier": earlier.url},
             remark=f"rows were appended: the {earlier.n_points:,} points of version {earlier.version} keep their order"
@@ -175,7 +173,3 @@ def update_block(
     )
     write_lists(store, start, neighbor_lists, FOUND)
     return {"rows_read": n_read, "kept": stop - start}
-
-
-def keep_cells_bytes(*, n_blocks: int, n_cells: int, d: int, d_in: int) -> int:
-    return group_cells_bytes(n_blocks=n_blocks, n_cells=n_cells) + 40 * d * (n_cells + d_in)
