@@ -80,7 +80,7 @@ def steps(config: Config, layout: Layout) -> Steps:
                 "max_memory": solver.max_memory,
                 "blocks": blocks,
             },
-            version=3,
+            version=4,
         ),
         Runs(
             min_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), m),

@@ -14,6 +14,8 @@ from scipy.sparse import csr_array
 from . import pardiso
 from .pardiso import FactorSize
 
+ANALYSIS_VERSION = 2
+"""Part of every key; version 1 counted the order of elimination from 1."""
 KINDS = {pardiso.GENERAL: "lu", pardiso.POSITIVE_DEFINITE: "cholesky", pardiso.SYMMETRIC: "shifted"}
 
 
@@ -24,7 +26,7 @@ class Analysis(NamedTuple):
     wide: bool
     """Whether PARDISO needs 64-bit integers."""
     permutation: npt.NDArray[np.integer[Any]]
-    """(n,) order of elimination, counted from 1."""
+    """(n,) order of elimination, counted from 0."""
 
 
 class Analyses(Protocol):
@@ -50,15 +52,17 @@ class NoAnalyses:
 NO_ANALYSES = NoAnalyses()
 
 
-def analysis_key(matrix: csr_array, matrix_type: int, pin: int, n_threads: int) -> str:
-    """Kind and fingerprint of a matrix whose row ``pin`` is replaced before the analysis.
+def analysis_key(matrix: csr_array, matrix_type: int, pin: int, n_threads: int, single: bool = False) -> str:
+    """Kind and fingerprint of a matrix whose row ``pin`` is replaced before the analysis, and its precision.
 
     The analysis of a symmetric matrix depends only on its pattern. That of a general one also reads its values, for
     scaling and matching.
     """
     digest = hashlib.blake2b(digest_size=16)
     general = matrix_type == pardiso.GENERAL
-    digest.update(repr((matrix.shape, matrix.indices.dtype.str, n_threads, pin if general else None)).encode())
+    digest.update(
+        repr((ANALYSIS_VERSION, matrix.shape, matrix.indices.dtype.str, n_threads, pin if general else None)).encode()
+    )
     for part in (matrix.indptr, matrix.indices, *([matrix.data] if general else [])):
         digest.update(np.ascontiguousarray(part).data)
-    return f"{KINDS[matrix_type]}-{digest.hexdigest()}"
+    return f"{KINDS[matrix_type]}{'-single' if single else ''}-{digest.hexdigest()}"

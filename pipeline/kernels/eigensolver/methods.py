@@ -19,7 +19,7 @@ from .factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFacto
 from .normal_operator import NormalOperator, Operator
 from .null_vector import NullVector, complement
 from .pardiso import FactorizationError, FactorSize
-from .rayleigh_ritz import TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
+from .rayleigh_ritz import ROWS_AT_ONCE, TINY, RitzPairs, Tolerances, rayleigh_ritz, residual_vectors
 from .watch import SolverProgress, Watch
 
 F64 = npt.NDArray[np.float64]
@@ -153,10 +153,15 @@ def dense(problem: Problem) -> Outcome:
 
 
 def factored(problem: Problem) -> Outcome:
-    """Krylov space of M^+, by the LU of a square A."""
-    _refuse_hopeless("factored", problem.factor, pardiso.GENERAL, problem)
-    with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses) as inverse:
-        return _by_inverse("factored", "LU of A", inverse, problem)
+    """Krylov space of M^+, by the LU of a square A; in single precision if double does not fit."""
+    expected = _refuse_hopeless("factored", problem.factor, pardiso.GENERAL, problem)
+    if expected is None or fits(problem, expected):
+        with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses) as inverse:
+            smaller = inverse.size.in_single(problem.factor.nnz)
+            if fits(problem, inverse.size) or not fits(problem, smaller):
+                return _by_inverse("factored", "LU of A", inverse, problem)
+    with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses, single=True) as inverse:
+        return _by_inverse("factored", "LU of A in single precision", inverse, problem)
 
 
 def shift_invert(problem: Problem) -> Outcome:
@@ -229,7 +234,13 @@ def krylov_size(factor: csr_array, m: int, size: FactorSize) -> tuple[int, int, 
     rows, n = factor.shape
     width = min(max(m + 1, 4), MAX_BLOCK)
     columns = 2 * m + 6 * width
-    return width, columns, _bytes(factor) + size.n_bytes + 8 * (columns * (n + rows) + 12 * width * n)
+    vectors = columns * (n + min(rows, ROWS_AT_ONCE)) + 12 * width * n
+    return width, columns, _bytes(factor) + size.n_bytes + 8 * vectors
+
+
+def fits(problem: Problem, size: FactorSize) -> bool:
+    """Whether a method with a factor of this size may use its memory."""
+    return krylov_size(problem.factor, problem.n_vectors, size)[2] <= problem.max_memory
 
 
 def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
@@ -321,15 +332,20 @@ def _start_block(problem: Problem, width: int) -> F64:
     return block
 
 
-def _refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:
-    """Raise NotEnoughMemory before the analysis, which needs much memory, if the factor is certainly too large."""
+def _refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> FactorSize | None:
+    """The size of a large factor, known or predicted; None for a small matrix.
+
+    Raises NotEnoughMemory before the analysis, which needs much memory, if the factor is certainly too large.
+    """
     if matrix.shape[0] < factor_cost.MIN_ROWS:
-        return
-    if problem.hooks.analyses.load(analysis_key(matrix, matrix_type, problem.pin, problem.n_threads)) is not None:
-        return  # the analysis is known, so it needs no memory
+        return None
+    earlier = problem.hooks.analyses.load(analysis_key(matrix, matrix_type, problem.pin, problem.n_threads))
+    if earlier is not None:
+        return earlier.size  # the analysis is known, so it needs no memory
     expected = factor_cost.extrapolated(matrix, matrix_type, problem.pin, problem.n_threads)
     if expected is not None and expected.n_bytes > HOPELESS * problem.max_memory:
         raise _not_enough(name, expected.n_bytes, problem.max_memory, "about ")
+    return expected
 
 
 def _require_memory(name: str, predicted: int, allowed: int) -> None:

@@ -14,6 +14,8 @@ from scipy.sparse import csc_array, csr_array
 F64 = npt.NDArray[np.float64]
 
 COLUMNS_AT_ONCE = 8
+ROWS_AT_ONCE = 1_000_000
+"""Rows of A Q for one QR factorization; the next rows are appended to its triangle (Demmel et al. 2012, TSQR)."""
 EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 RESIDUAL_FLOOR = 8.0
 """Smallest bound on residuals, in units of eps lambda_max / lambda. Measured: 0.1 to 1.3 for corrected vectors, up to
@@ -110,10 +112,13 @@ def rayleigh_ritz(factor: csr_array, basis: F64, n_wanted: int) -> RitzPairs:
         basis: Q (n, k), orthonormal columns of mean zero.
         n_wanted: number of pairs m <= k.
     """
-    n_columns = basis.shape[1]
-    # qr of scipy and numpy would copy the tall matrix several times; only the small triangle is needed
-    reflections, _, _, _ = dgeqrf(multiply(factor, basis), overwrite_a=True)
-    _, singular, right_vectors = np.linalg.svd(np.triu(reflections[:n_columns]))
+    triangle = np.empty((0, basis.shape[1]))
+    for first in range(0, factor.shape[0], ROWS_AT_ONCE):
+        image = multiply(factor if factor.shape[0] <= ROWS_AT_ONCE else factor[first : first + ROWS_AT_ONCE], basis)
+        stacked = np.asfortranarray(np.vstack([triangle, image])) if first else image
+        # qr of scipy and numpy would copy the tall matrix several times; only the small triangle is needed
+        triangle = np.triu(dgeqrf(stacked, overwrite_a=True)[0][: basis.shape[1]])
+    _, singular, right_vectors = np.linalg.svd(triangle)
     lowest = right_vectors[::-1][:n_wanted]
     return RitzPairs(singular[::-1][:n_wanted] ** 2, np.ascontiguousarray(basis @ lowest.T))
 

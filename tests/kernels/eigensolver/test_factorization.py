@@ -69,6 +69,39 @@ def test_both_inverses_are_the_pseudo_inverse_of_m(back_end, name, seed):
             np.testing.assert_allclose(product.mean(axis=0), 0, atol=1e-9 * np.abs(expected).max())
 
 
+@needs_mkl
+@pytest.mark.parametrize("seed", SEEDS)
+class TestSinglePrecision:
+    def test_refined_inverse_is_the_pseudo_inverse_of_m(self, seed):
+        A = roll_factor(3000, seed)
+        block = mean_free(3000, 4, seed)
+        images = []
+        for single in (False, True):
+            with PinnedLU(A, 211, 2, single=single) as inverse:
+                inverse.factor()
+                images.append(inverse.apply(block))
+        # the smallest singular value of A is 6e-5: one solve in single precision has an error of 1e-3
+        assert np.abs(images[1] - images[0]).max() < 1e-6 * np.abs(images[0]).max()
+
+    def test_size_is_predicted_from_the_one_in_double_precision(self, seed):
+        A = roll_factor(30_000, seed)
+        sizes = []
+        for single in (False, True):
+            with PinnedLU(A, 211, 1, single=single) as inverse:
+                sizes.append(inverse.size)
+        double, single = sizes
+        assert single.nnz == pytest.approx(double.nnz, rel=0.01)
+        assert double.in_single(A.nnz).n_bytes == pytest.approx(single.n_bytes, rel=0.1)
+        assert single.n_bytes < 0.85 * double.n_bytes
+
+    def test_refinement_that_does_not_converge_is_an_error(self, seed, monkeypatch):
+        with PinnedLU(roll_factor(300, seed), 211, 1, single=True) as inverse:
+            solve = inverse._factorization.solve
+            monkeypatch.setattr(inverse._factorization, "solve", lambda *arguments: 0.3 * solve(*arguments))
+            with pytest.raises(FactorizationError, match=r"single precision is not accurate enough.*max_memory"):
+                inverse.factor()
+
+
 def test_cholesky_inverse_accepts_factors_that_are_not_square(back_end):
     A = edge_factor(points("swiss_roll", 300, 5), 6)
     block = mean_free(300, 2, 5)
@@ -263,9 +296,9 @@ class TestThreads:
         monkeypatch.setattr(factorization, "ONE_THREAD_GFLOP", gflop)
         threads, analyse = [], pardiso.Pardiso
 
-        def recorded(matrix, matrix_type, n_threads, earlier_analysis=None):
+        def recorded(matrix, matrix_type, n_threads, *arguments):
             threads.append(n_threads)
-            return analyse(matrix, matrix_type, n_threads, earlier_analysis)
+            return analyse(matrix, matrix_type, n_threads, *arguments)
 
         monkeypatch.setattr(pardiso, "Pardiso", recorded)
         A = roll_factor(300, 19)
@@ -282,9 +315,9 @@ class TestThreads:
         """Also where the analysis by two threads counts other operations than that by one."""
         threads, analyse = [], pardiso.Pardiso
 
-        def recorded(matrix, matrix_type, n_threads, earlier_analysis=None):
+        def recorded(matrix, matrix_type, n_threads, earlier_analysis, single):
             threads.append(n_threads)
-            analysed = analyse(matrix, matrix_type, n_threads, earlier_analysis)
+            analysed = analyse(matrix, matrix_type, n_threads, earlier_analysis, single)
             first = n_threads == 1 and earlier_analysis is None
             analysed.size = analysed.size._replace(gflop=one_thread_gflop if first else 4.0 - one_thread_gflop)
             return analysed

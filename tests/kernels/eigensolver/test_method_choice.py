@@ -36,7 +36,9 @@ def test_first_method_that_fits_and_is_fast_is_chosen():
     assert chosen(predicted, 600).method == "factored"
     assert chosen(predicted, 0.0).method == "polynomial"
     needed = predicted[0].predicted_bytes
-    tight = predict(A, None, ROUTES, 2, 0, needed - 1, 1)
+    in_single = predict(A, None, ROUTES, 2, 0, needed - 1, 1)[0]
+    assert (in_single.method, in_single.fits) == ("factored", True)
+    tight = predict(A, None, ROUTES, 2, 0, in_single.predicted_bytes - 1, 1)
     assert [prediction.fits for prediction in tight] == [False, True]
     assert chosen(tight, 600).method == "polynomial"
     assert chosen(predict(A, None, ROUTES, 2, 0, 1000, 1), 600).method == "polynomial"

@@ -7,7 +7,7 @@ from sklearn.manifold import locally_linear_embedding
 
 from pipeline.core.errors import BoundsNotMet, ConfigError, InputError, NotEnoughMemory
 from pipeline.core.machine import reproducible_environment
-from pipeline.kernels.eigensolver import factor_cost, methods, pardiso
+from pipeline.kernels.eigensolver import factor_cost, methods, pardiso, rayleigh_ritz
 from pipeline.kernels.eigensolver import solve as solve_module
 from pipeline.kernels.eigensolver.methods import Hooks, Outcome
 from pipeline.kernels.eigensolver.pardiso import FactorizationError
@@ -223,6 +223,16 @@ def test_more_null_vectors_than_the_constant_are_never_returned(n, n_rolls, meth
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_ritz_pairs_do_not_depend_on_the_rows_of_each_qr(monkeypatch, method):
+    A = roll_factor(700, 5)
+    at_once = solve(A, 3, method)
+    monkeypatch.setattr(rayleigh_ritz, "ROWS_AT_ONCE", 97)
+    check(in_parts := solve(A, 3, method), A, 3)
+    np.testing.assert_allclose(in_parts.eigenvalues, at_once.eigenvalues, rtol=1e-9)
+    assert largest_angle(in_parts.vectors, at_once.vectors) < 1e-5
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_too_little_memory_is_refused_with_both_numbers(method):
     with pytest.raises(NotEnoughMemory, match=rf"{method} needs .*0\.001 GiB \(1,048,576 bytes\).*max_memory"):
         solve(roll_factor(3000, 5), 2, method, max_memory=2**20)
@@ -240,7 +250,7 @@ def test_auto_uses_polynomial_if_the_factor_does_not_fit():
     assert unlimited.stats.method == "factored"
     assert unlimited.stats.factor_nnz > A.nnz
     assert 2**20 < unlimited.stats.predicted_bytes < 2**28
-    allowed = unlimited.stats.predicted_bytes - 1
+    allowed = unlimited.stats.predicted_bytes - 4 * (unlimited.stats.factor_nnz + A.nnz) - 1
     limited = solve(A, 2, "auto", cost_matrix=cost_matrix, max_memory=allowed)
     assert limited.stats.method == "polynomial"
     assert limited.converged
@@ -250,6 +260,27 @@ def test_auto_uses_polynomial_if_the_factor_does_not_fit():
     assert not loaded
     with pytest.raises(NotEnoughMemory, match=r"factored needs.*polynomial needs"):
         solve(A, 2, "auto", max_memory=2**17)
+
+
+@pytest.mark.skipif(not pardiso.is_available(), reason="SuperLU has double precision only")
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("pieces", [False, True], ids=["analysed in double", "predicted from pieces"])
+def test_factor_that_fits_only_in_single_precision_is_used(monkeypatch, seed, pieces):
+    A = roll_factor(6000, seed)
+    if pieces:
+        monkeypatch.setattr(factor_cost, "MIN_ROWS", 5000)
+        monkeypatch.setattr(factor_cost, "PIECES", (1000, 4000))
+    double = solve(A, 3, "auto")
+    limit = double.stats.predicted_bytes - 4 * A.nnz
+    single = solve(A, 3, "auto", max_memory=limit)
+    assert (double.stats.method, single.stats.method) == ("factored", "factored")
+    assert "single precision" in single.stats.reason
+    assert "single precision" not in double.stats.reason
+    assert single.stats.predicted_bytes <= limit
+    assert single.converged
+    check(single, A, 3)
+    np.testing.assert_allclose(single.eigenvalues, double.eigenvalues, rtol=1e-9)
+    assert largest_angle(single.vectors, double.vectors) < 1e-5
 
 
 def test_auto_starts_the_next_method_from_unconverged_vectors(monkeypatch):
