@@ -144,8 +144,9 @@ def _pod(template: Json, container: str, memory: int | None) -> Json:
     if pod_container is None:
         names = [entry.get("name") for entry in spec.get("containers", ())]
         raise ConfigError(f"PodTemplate: expected a container named {container}, found {names}; see k8s/base")
+    containers = [*spec.get("initContainers", ()), *spec.get("containers", ())]
     too_new = [key for key in TOO_NEW_IN_POD if key in spec]
-    too_new += [f"{entry['name']}.{key}" for entry in _containers(spec) for key in TOO_NEW_IN_CONTAINER if key in entry]
+    too_new += [f"{entry['name']}.{key}" for entry in containers for key in TOO_NEW_IN_CONTAINER if key in entry]
     if too_new:
         raise ConfigError(
             f"PodTemplate of the {container}: the Dask operator uses the pod schema of Kubernetes 1.21, which has no "
@@ -159,7 +160,3 @@ def _pod(template: Json, container: str, memory: int | None) -> Json:
             resources.setdefault(bound, {})["memory"] = str(memory)
     kept_metadata = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
     return {"metadata": kept_metadata, "spec": spec} if kept_metadata else {"spec": spec}
-
-
-def _containers(spec: Json) -> list[Json]:
-    return [*spec.get("initContainers", ()), *spec.get("containers", ())]

@@ -58,7 +58,11 @@ def open_csv(
                 f"{stamp.path}: column {names.index('') + 1} has no name (a row index?); list the columns to "
                 "read in input.columns, or write the file without an index"
             )
-    tables = csv_tables(stamps) if columns is None else [_as_numbers(stamp) for stamp in stamps]
+    tables = (
+        csv_tables(stamps)
+        if columns is None
+        else [TableColumns(stamp.path, index_rows(stamp).names, {}, ()) for stamp in stamps]
+    )
     roles = choose_columns(tables, columns, label, id_column)
     for stamp in stamps:
         check_first_rows(stamp, roles.features)
@@ -109,10 +113,6 @@ def _narrowest(column: Any, kind: Any) -> Any:
                                is not False):  # fmt: skip
                 return candidate
     return pa.string()
-
-
-def _as_numbers(stamp: Stamp) -> TableColumns:
-    return TableColumns(stamp.path, index_rows(stamp).names, {}, ())
 
 
 def csv_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:

@@ -138,15 +138,12 @@ class ZarrRows(Rows):
         """The array's shape and chunks, and a digest over name, size and time (remote: tag) of its files."""
         entries = self._entries()
         name = Path(unquote(urlparse(self._location.url).path)).name
+        listing = hashlib.sha256(json.dumps(sorted(entries)).encode())
         return {
             "name": name, "array": self._array.path, "shape": list(self._array.shape),
             "dtype": str(self._array.dtype), "chunks": list(self._array.chunks), "files": len(entries),
-            "bytes": sum(size for _, size, _ in entries), "listing": _digest(json.dumps(sorted(entries))),
+            "bytes": sum(size for _, size, _ in entries), "listing": listing.hexdigest(),
         }  # fmt: skip
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _list_folder(folder: Path) -> Iterator[tuple[str, int, str]]:

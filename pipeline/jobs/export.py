@@ -13,7 +13,7 @@ from ..stages.ingest_ids import stored_ids
 from ..storage import array_specs
 from ..storage.store import Store, block_of
 from . import export_anndata
-from .export_columns import IdColumn, RowColumns, columns_of_input, input_of_run
+from .export_columns import RowColumns, columns_of_input, exported_name, input_of_run
 from .output_file import PathOrUrl, check_out, refuse_input, suffix_of, written_whole
 
 
@@ -36,7 +36,7 @@ def export_run(store: Store, out: str, names: Sequence[str] = (), into: str | No
     refuse_input(out, store.attributes()["config"]["input"])
     parts: list[RowColumns] = []
     if (ids := stored_ids(store)) is not None:
-        parts.append(IdColumn(ids))
+        parts.append(lambda start, stop: {exported_name(ids.name): ids.read(start, stop)})
     if names:
         source = input_of_run(store.attributes(), store.array(array_specs.EMBEDDING.name).shape[0])
         parts += columns_of_input(source, names, out)
@@ -88,7 +88,7 @@ def _write_table(file: BinaryIO, store: Store, suffix: str, further: Sequence[Ro
             columns = _own_columns(store, start, rows)
             copied: dict[str, Any] = {}
             for part in further:
-                copied |= part.read(start, start + len(rows))
+                copied |= part(start, start + len(rows))
             if suffix == ".csv":
                 texts = {name: column.to_pandas(integer_object_nulls=True) for name, column in copied.items()}
                 pd.DataFrame(columns | texts).to_csv(file, header=start == 0, index=False)

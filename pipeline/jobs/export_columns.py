@@ -2,53 +2,24 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from ..core.errors import ConfigError, InputError, listed
 from ..engine.plan import Json
 from ..inputs import Source, open_source
-from ..stages.ingest_ids import StoredIds
 from .output_file import suffix_of
 
 OWN_NAMES = re.compile(r"row|component|distance_ratio|y\d+")
 
 
-class RowColumns(Protocol):
-    """Columns with one entry for each exported row."""
-
-    def read(self, start: int, stop: int) -> dict[str, pa.Array]:
-        """The entries of rows [start, stop) by the name of their exported column."""
-
-
-class IdColumn:
-    """The ids of a run."""
-
-    def __init__(self, ids: StoredIds) -> None:
-        self._ids = ids
-
-    def read(self, start: int, stop: int) -> dict[str, pa.Array]:
-        """As RowColumns.read. Raises CorruptChunk."""
-        return {exported_name(self._ids.name): self._ids.read(start, stop)}
-
-
-class InputColumns:
-    """Columns of a table that is an input. A column named as one of the export has the prefix "input_" there."""
-
-    def __init__(self, source: Source, names: Sequence[str]) -> None:
-        self._source, self._names = source, tuple(dict.fromkeys(names))
-        self._types = source.column_types(self._names)
-
-    def read(self, start: int, stop: int) -> dict[str, pa.Array]:
-        """As RowColumns.read. Raises InputError."""
-        table = self._source.read_columns(self._names, start, stop)
-        return {exported_name(name): table.column(name).cast(self._types[name]) for name in self._names}
+RowColumns = Callable[[int, int], dict[str, pa.Array]]
+"""From rows [start, stop) to further columns of these rows, by their exported names."""
 
 
 def exported_name(name: str) -> str:
-    """The name that a column of the input has in an export.
+    """The name that a column of the input has in an export; the export's own names get the prefix "input_".
 
     >>> exported_name("city"), exported_name("row"), exported_name("y2")
     ('city', 'input_row', 'input_y2')
@@ -82,15 +53,16 @@ def columns_of_input(source: Source, names: Sequence[str], out: str) -> list[Row
         raise ConfigError(f"{out}: --with needs a table; choose a name that ends in .parquet, .arrow or .csv")
     if source.roles is None:
         raise ConfigError("--with: the input has no named columns; only those of Parquet and CSV files can be copied")
-    all_names = list(_all_names(source))
+    roles = source.roles
+    all_names = [*roles.features, *filter(None, (roles.label, roles.id)), *roles.left_out]
     if missing := [name for name in names if name not in all_names]:
         cure = "; give --with once for each column: --with a --with b" if any("," in name for name in missing) else ""
         raise ConfigError(f"--with: the input has no column {missing}; its columns are {listed(all_names)}{cure}")
-    return [InputColumns(source, names)]
+    chosen = tuple(dict.fromkeys(names))
+    types = source.column_types(chosen)
 
+    def read(start: int, stop: int) -> dict[str, pa.Array]:
+        table = source.read_columns(chosen, start, stop)
+        return {exported_name(name): table.column(name).cast(types[name]) for name in chosen}
 
-def _all_names(source: Source) -> Iterator[str]:
-    roles: Any = source.roles
-    yield from roles.features
-    yield from (name for name in (roles.label, roles.id) if name is not None)
-    yield from roles.left_out
+    return [read]

@@ -225,7 +225,10 @@ def begin(
     )
     if not forecast:
         for version in interrupted:
-            if version != resumed and (fresh or version != newest_interrupted) and not _worth_keeping(root, version):
+            if version == resumed or (version == newest_interrupted and not fresh):
+                continue
+            # A version is finished but none is published if the pointer was damaged or deleted.
+            if root.pointer() is not None or not checkpoint.is_complete(root.open(version)):
                 with contextlib.suppress(StoreError):  # pruning tries again and reports the reason
                     root.drop(version)
     older = (root.pointer() or {}).get("history", [])[1:]
@@ -240,11 +243,6 @@ def begin(
     version = resumed or root.new_id()
     attributes = {"version": version, "fingerprint": fingerprint}
     return root.open(version), VersionHistory(config, source, source_stores, content, attributes)
-
-
-def _worth_keeping(root: Versions, version: str) -> bool:
-    """Whether a version is finished but none is published, because the pointer was damaged or deleted."""
-    return root.pointer() is None and checkpoint.is_complete(root.open(version))
 
 
 def _is_run(store: Store) -> bool:

@@ -60,19 +60,21 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
         raise ConfigError("sweep: two experiments have the same name; remove repeated values and file names")
     if all(experiment.config is None for experiment in planned):
         raise ConfigError(planned[0].error)
-    if any(experiment.config.input.fit_sample is not None for experiment in planned if experiment.config):
-        raise ConfigError("sweep: input.fit_sample places the rows of a single run; remove it")
-    if any(experiment.config.output.keep is not None for experiment in planned if experiment.config):
-        raise ConfigError("sweep: output.keep is for a single repeated job; remove it")
-    if any(experiment.config.output.prometheus is not None for experiment in planned if experiment.config):
-        raise ConfigError("sweep: output.prometheus is the file of a single job; remove it")
-    if any(experiment.config.embedding.align == "previous" for experiment in planned if experiment.config):
-        raise ConfigError(
-            "sweep: embedding.align: 'previous' aligns with the last embedding of the same store, but experiments copy "
-            "steps from each other's stores; give the path or URL of one run to align them all with, or remove it"
-        )
-    clusters = {repr(experiment.config.execution.cluster) for experiment in planned if experiment.config}
-    if len(clusters) > 1:
+    configs = [experiment.config for experiment in planned if experiment.config]
+    for config in configs:
+        if config.input.fit_sample is not None:
+            raise ConfigError("sweep: input.fit_sample places the rows of a single run; remove it")
+        if config.output.keep is not None:
+            raise ConfigError("sweep: output.keep is for a single repeated job; remove it")
+        if config.output.prometheus is not None:
+            raise ConfigError("sweep: output.prometheus is the file of a single job; remove it")
+        if config.embedding.align == "previous":
+            raise ConfigError(
+                "sweep: embedding.align: 'previous' aligns with the last embedding of the same store, but experiments "
+                "copy steps from each other's stores; give the path or URL of one run to align them all with, or "
+                "remove it"
+            )
+    if len({repr(config.execution.cluster) for config in configs}) > 1:
         raise ConfigError("sweep: execution.cluster differs between experiments; use the same cluster for all")
     return url.rstrip("/"), planned
 

@@ -5,8 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from ..clusters.connect import connect
-from ..clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
+from ..clusters.limits import memory_of_workers
 from ..config.models import Cluster, Execution
 from ..core.errors import NAMED_ROWS, ConfigError, InputChanged, StoreError
 from ..core.signals import interruptible
@@ -29,6 +28,7 @@ from .export import export_embedding
 from .export_columns import columns_of_input
 from .new_rows import open_new, open_section
 from .output_file import PathOrUrl, check_out, refuse_input, suffix_of
+from .run_stages import executing
 
 WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the same file
 
@@ -88,7 +88,8 @@ def _transform(
     started, work = time.perf_counter(), Store(work_url or f"{out}.work")
     state = _state_of(run)
     run_config = run.attributes()["config"]
-    section, source = open_new(new, settings, run_config["input"], _n_features(run), run.attributes().get("columns"))
+    n_features = int(run.array(array_specs.RAW.name).shape[1])
+    section, source = open_new(new, settings, run_config["input"], n_features, run.attributes().get("columns"))
     id_column = source.roles.id if source.roles is not None and suffix_of(out) != ".npy" else None
     further = columns_of_input(source, [*([] if id_column is None else [id_column]), *names], out)
     parameters = section.model_dump(mode="json")
@@ -100,10 +101,7 @@ def _transform(
     with interruptible(), RunLock(work):
         work.create_group({"transform": {"run": run.url, "input": section.model_dump(mode="json")}})
         try:
-            with connect(cluster) as client:
-                executor = Executor(
-                    client, memory_resource(cluster), memory_of_workers(cluster), memory_of_high_memory(cluster)
-                )
+            with executing(cluster, progress) as executor:
                 reports = _run_steps(job, layout, work, executor, progress)
         finally:
             progress.stop()
@@ -130,11 +128,6 @@ def _state_of(run: Store) -> Json:
     """The state of the run's embedding. Raises ConfigError if there is no finished embedding."""
     record = current_config.require_embedding(run)
     return {"fingerprint": record["fingerprint"], "begun": record["begun"]}
-
-
-def _n_features(run: Store) -> int:
-    """Columns of the run's input."""
-    return int(run.array(array_specs.RAW.name).shape[1])
 
 
 def new_rows_job(

@@ -1,6 +1,6 @@
 """Scaling (dask-ml) and principal components (Dask) over the stored blocks; the input is never in memory as a whole."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,14 +67,18 @@ def valid_rows(url: str, block_index: int, blocks: Blocks) -> npt.NDArray[np.flo
 
 def valid_array(store: Store, n_valid: list[int], blocks: Blocks, n_features: int) -> Any:
     """All valid rows as a Dask array, a chunk for each input block."""
+    tasks = [(valid_rows, (store.url, block, blocks), count) for block, count in enumerate(n_valid) if count]
+    return _stacked(tasks, n_features)
+
+
+def _stacked(tasks: Sequence[tuple[Callable[..., Any], tuple[Any, ...], int]], n_features: int) -> Any:
+    """A Dask array of float64 rows, a chunk for each (function, arguments, number of rows)."""
     da = _dask_array()
     from dask.delayed import delayed  # noqa: PLC0415
 
-    load = delayed(valid_rows, pure=True)
     chunks = [
-        da.from_delayed(load(store.url, block, blocks), shape=(count, n_features), dtype=np.float64)
-        for block, count in enumerate(n_valid)
-        if count
+        da.from_delayed(delayed(function, pure=True)(*arguments), shape=(n_rows, n_features), dtype=np.float64)
+        for function, arguments, n_rows in tasks
     ]
     return da.concatenate(chunks)
 
@@ -88,16 +92,9 @@ def principal_components(
     store: Store, n_points: int, n_features: int, size: int, n_components: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Mean (d,) and leading principal components (n_components, d) of the stored points."""
-    da = _dask_array()
-    from dask.delayed import delayed  # noqa: PLC0415
-
-    load = delayed(stored_rows, pure=True)
     cuts = [(start, min(start + size, n_points)) for start in range(0, n_points, size)]
-    chunks = [
-        da.from_delayed(load(store.url, start, stop), shape=(stop - start, n_features), dtype=np.float64)
-        for start, stop in cuts
-    ]
-    return _components(da.concatenate(chunks), n_components)
+    tasks = [(stored_rows, (store.url, start, stop), stop - start) for start, stop in cuts]
+    return _components(_stacked(tasks, n_features), n_components)
 
 
 def fit_transform(X: Any, scale: str, pca: int | None, names: Sequence[str] | None = None) -> Transform:

@@ -23,7 +23,7 @@ def is_in_memory(url: str) -> bool:
     return url.startswith(f"{SCHEME}://")
 
 
-class MemoryObjects:
+class MemoryObjects(Objects):
     """Objects of one root by name. Each operation on the dictionary is atomic, so threads may share a root."""
 
     def __init__(self, url: str) -> None:
@@ -64,15 +64,8 @@ class MemoryObjects:
         for key in [name, *self.names(name)]:
             self.contents.pop(key, None)
 
-    def delete_empty_folders(self) -> None:
-        """There are no folders."""
-
     def place(self) -> Any:
         """None: zarr does not read this root."""
 
     def age(self, name: str) -> float:
         return time.time() - self.contents[name][1] if name in self.contents else math.inf
-
-    def delete_partial_files(self) -> int:
-        """There are no partial objects."""
-        return 0

@@ -40,13 +40,18 @@ class Objects(Protocol):
         """Remove an object, or everything in a folder. Does nothing if neither exists."""
 
     def delete_empty_folders(self) -> None:
-        """Remove the root and the folders in it that hold nothing; what another process has written stays."""
+        """Remove the root and the folders in it that hold nothing; what another process has written stays.
+
+        Does nothing where there are no folders.
+        """
+        return None
 
     def place(self) -> Any:
         """The root for zarr: the folder (str), or obstore's store."""
 
     def delete_partial_files(self) -> int:
-        """Remove partial files of killed writers; returns how many."""
+        """Remove partial files of killed writers; returns how many. 0 where writes leave none."""
+        return 0
 
     def age(self, name: str) -> float:
         """Seconds since the object was written, by the store's own clock; infinite if it does not exist."""

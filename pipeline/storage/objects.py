@@ -64,7 +64,7 @@ def _refuse_secrets(url: str) -> None:
         )
 
 
-class LocalObjects:
+class LocalObjects(Objects):
     """Files below a folder. A write creates a temporary file and renames it."""
 
     def __init__(self, root: str) -> None:
@@ -169,7 +169,6 @@ class LocalObjects:
             self.delete(probe)
 
     def delete_partial_files(self) -> int:
-        """Remove temporary files of killed writers; returns how many."""
         partial_files = [path for path in _files(self.root) if path.suffix == ".partial"]
         for path in partial_files:
             path.unlink(missing_ok=True)
@@ -203,7 +202,7 @@ def _link(source: Path, target: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-class RemoteObjects:
+class RemoteObjects(Objects):
     """Objects below a URL, accessed by obstore."""
 
     def __init__(self, url: str) -> None:
@@ -303,9 +302,6 @@ class RemoteObjects:
         if existing:
             self._request(name, lambda: self._obs.delete(self._store, existing))
 
-    def delete_empty_folders(self) -> None:
-        """Object stores have no folders."""
-
     def place(self) -> Any:
         return self._store
 
@@ -320,7 +316,3 @@ class RemoteObjects:
             return float((probe_head["last_modified"] - head["last_modified"]).total_seconds())
         finally:
             self.delete(probe)
-
-    def delete_partial_files(self) -> int:
-        """Object stores have no partial files."""
-        return 0

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
 from pipeline.inputs import open_source
-from pipeline.jobs.export_columns import InputColumns
+from pipeline.jobs.export_columns import columns_of_input
 from pipeline.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
 from tests.support.points import swiss_roll
@@ -107,8 +107,8 @@ def test_csv_columns_keep_what_is_written(tmp_path):
     lines = ["whole,padded,decimal,text,gap,late", "1,007,1.50,a,,1", "-2,010,2,,5,2", *["3,100,7,b,6,3"] * 3000]
     (tmp_path / "x.csv").write_text("\n".join([*lines, "4,000,8,c,7,x4"]))
     names = lines[0].split(",")
-    columns = InputColumns(open_source("csv", path=tmp_path / "x.csv", columns=["whole"]), names).read(0, 2)
-    assert {name: column.to_pylist() for name, column in columns.items()} == {
+    [read] = columns_of_input(open_source("csv", path=tmp_path / "x.csv", columns=["whole"]), names, "y.parquet")
+    assert {name: column.to_pylist() for name, column in read(0, 2).items()} == {
         "whole": [1, -2], "padded": ["007", "010"], "decimal": [1.5, 2.0], "text": ["a", None], "gap": [None, 5],
         "late": ["1", "2"],
     }  # fmt: skip

@@ -48,10 +48,6 @@ class LongFactorization(Exception):
         self.seconds = seconds
 
 
-def _no_state() -> SubspaceState | None:
-    return None
-
-
 def _ignore(*_: object) -> None:
     return None
 
@@ -61,7 +57,7 @@ class Hooks(NamedTuple):
 
     begin: Callable[[str], None] = _ignore
     """Called with the name of each method before it starts, so that a caller can report which method was killed."""
-    load_state: Callable[[], SubspaceState | None] = _no_state
+    load_state: Callable[[], SubspaceState | None] = _ignore
     """Returns the last saved state of an earlier run of the same problem."""
     keep_state: Callable[[SubspaceState, bool], None] = _ignore
     """Called with states of polynomial, and with whether this may be the last state before ``max_degrees``."""
