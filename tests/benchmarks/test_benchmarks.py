@@ -6,19 +6,7 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.benchmarks import (
-    against_sklearn,
-    against_umap,
-    appended,
-    explore,
-    methods,
-    reg_choice,
-    scaling,
-    solvers,
-    storage,
-    unrolled,
-)
-from tests.support.commands import write_config
+from tests.benchmarks import against_sklearn, against_umap, explore, methods, reg_choice, scaling, solvers, storage
 
 pytestmark = pytest.mark.slow
 
@@ -54,18 +42,6 @@ def test_solvers():
     assert float(peer.split("|")[-2]) < 1e-3  # the same eigenvalues
 
 
-@pytest.mark.parametrize("data", ["swiss_roll", "wide"])
-def test_appended(data, tmp_path):
-    *stages, total, summary = appended.compare(data, 1200, 0.02, tmp_path, workers=0)
-    cells = {row.split("|")[3].strip(): [cell.strip() for cell in row.split("|")[1:]] for row in stages}
-    assert cells["order_points"][8] == "1,200"
-    assert min(int(cells["solve_weights"][6]), int(cells["solve_weights"][7])) > 0
-    assert min(int(cells["ingest"][6]), int(cells["ingest"][7])) > 0
-    assert " 1,224 | all |" in total
-    assert "recall" in summary
-    assert ("residual" in summary) == (data == "swiss_roll")
-
-
 def test_reg_choice(monkeypatch):
     monkeypatch.setattr(reg_choice, "GRID", (1e-3, 1.0))
     line = reg_choice.compare("blobs", reg_choice.blobs(300, 3, 12, 2.0), 2)
@@ -81,18 +57,6 @@ def test_against_umap(tmp_path):
     np.save(tmp_path / "x.npy", methods.points("s_curve", 400, 3))
     [(ours, theirs)] = against_umap.compare(str(tmp_path / "x.npy"), 2, repeat=1)
     assert min(ours.seconds, theirs.seconds) > 0
-
-
-def test_unrolled(tmp_path, monkeypatch, capsys):
-    sweep = {"grid": {"method": ["hessian"], "neighbors.n_neighbors": [12, 500], "input.noise": [0.0, 3.0]}}
-    config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 450}, sweep=sweep)
-    monkeypatch.setattr("sys.argv", ["unrolled", str(config), "--set", "execution.cluster.kind=serial"])
-    unrolled.main()
-    lines = capsys.readouterr().out.splitlines()
-    flat, noisy = [line for line in lines if line.startswith("| hessian |")]
-    assert "| noise 0, method / n_neighbors | 12 | 500 |" in lines
-    assert flat == "| hessian | **0.00** | - |"
-    assert float(noisy.split()[3]) > unrolled.UNROLLED
 
 
 @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
