@@ -50,6 +50,9 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     sample = min(layout.n_points, sample_points(k, d))
     m, row, blocks = config.eigensolver.n_components, layout.row_bytes, Blocks(layout.n_points, layout.block_points)
     trial = min(layout.n_points, trial_points(d)) if config.method == "lle" else 0
+    n_bytes = task_costs.TASK_BYTES + blocks.size * (3 * row + 16 * layout.k_max + 64) + 6 * BATCH_BYTES
+    n_bytes += sample * (layout.k_max + 1) * (2 * row + 48)
+    n_bytes += trial * (4 * row + 64 * layout.k_max + TRIAL_POINT_BYTES)
     [chosen] = yield Step(
         stage,
         STEP,
@@ -66,11 +69,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
             },
             version=3,
         ),
-        Runs(
-            choose_reg_bytes(
-                block_size=blocks.size, sample=sample, trial=trial, row=row, k=layout.k_max, batch=BATCH_BYTES
-            )
-        ),
+        Runs(n_bytes),
         expected=lambda block_index: {"reg": NOT_CHOSEN_YET},
         feeds=False,
     )
@@ -142,9 +141,3 @@ def describe_reg(method: str, reg: float | str, chosen: Report | None) -> Json |
         candidates = ", ".join(f"{value:g}" for value in TRIAL_REGS)
         return {"value": None, "reason": f"auto: one of {candidates}, by noise and a trial once neighbours are known"}
     return {"value": chosen["reg"], "reason": chosen["reason"]}
-
-
-def choose_reg_bytes(*, block_size: int, sample: int, trial: int, row: int, k: int, batch: int) -> int:
-    rows = sample * (k + 1)
-    in_trial = trial * (4 * row + 64 * k + TRIAL_POINT_BYTES)
-    return task_costs.TASK_BYTES + block_size * (3 * row + 16 * k + 64) + rows * (2 * row + 48) + in_trial + 6 * batch

@@ -86,11 +86,13 @@ def embed_step(job: Job, layout: Layout, limit: float) -> Step:
         PlannedArray(array_specs.COMPONENT, (n,), "int32", block_size),
         PlannedArray(array_specs.DISTANCE_RATIO, (n,), "float64", block_size),
     )
-    n_bytes = embed_new_bytes(
-        block_size=block_size, n=layout.n_points, row_in=job.n_features_input * np.dtype(job.dtype_input).itemsize,
-        row=layout.row_bytes, d=layout.n_features, k=job.n_neighbors, k_max=layout.k_max, m=m,
-        halo=halo_rows(layout.row_bytes), stored=job.stored_block, n_boxes=job.n_boxes, batch=BATCH_BYTES,
-    )  # fmt: skip
+    row, row_in = layout.row_bytes, job.n_features_input * np.dtype(job.dtype_input).itemsize
+    d, k, k_max, halo = layout.n_features, job.n_neighbors, layout.k_max, halo_rows(layout.row_bytes)
+    search = halo * (3 * row + 64) + task_costs.tree_bytes(halo, d) + block_size * (16 * d + 150 * k)
+    read = min(layout.n_points, block_size * k) * (row + 8 * m + 16 * k_max + 64)
+    read += 3 * job.stored_block * max(row, 8 * m, 8 * k_max)
+    n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + 6 * BATCH_BYTES + search + read
+    n_bytes += block_size * (3 * row_in + 16 * d + 8 * m) + job.n_boxes * (64 * d + 32)
     return Step(
         "transform",
         "embed",
@@ -207,28 +209,3 @@ def _embed(
     mixed = int((placed.used != (lists.ids >= 0)).any(axis=1).sum())
     counts = {"mixed": mixed, "coincident": int(placed.coincident.sum())}
     return placed.coordinates, component[positions[:, 0]], ratio, counts
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def embed_new_bytes(
-    *, block_size: int, n: int, row_in: int, row: int, d: int, k: int, k_max: int, m: int, halo: int, stored: int,
-    n_boxes: int, batch: int,
-) -> int:  # fmt: skip
-    """Bytes for `block_size` new rows against n points in blocks of `stored` rows, searched `halo` points at a time."""
-    search = (
-        halo * (3 * row + 64)
-        + task_costs.tree_bytes(halo, d)
-        + block_size * (16 * d + 150 * k)
-        + 2 * task_costs.SCORE_BYTES
-    )
-    read = min(n, block_size * k) * (row + 8 * m + 16 * k_max + 64) + 3 * stored * max(row, 8 * m, 8 * k_max)
-    return (
-        task_costs.TASK_BYTES
-        + block_size * (3 * row_in + 16 * d + 8 * m)
-        + n_boxes * (64 * d + 32)
-        + search
-        + read
-        + 6 * batch
-    )

@@ -95,7 +95,9 @@ def compare_step(config: Config, layout: Layout, sizes: dict[str, int], drawn: J
     source: Json = config.input.model_dump(mode="json")
     is_truth = source["kind"] == "synthetic" and source["name"] != "digits"
     state = open_source(source.pop("kind"), **source).fingerprint()
-    n_bytes = compare_labels_bytes(block_size=layout.block_points, width=layout.label_width, **sizes)
+    m, sample, d, k, width = (*sizes.values(), layout.label_width)
+    n_bytes = task_costs.TASK_BYTES + 3 * layout.block_points * (8 * width + 8) + 8 * 8 * PAIRED_POINTS**2
+    n_bytes += sample * ((k + 1) * (32 + 32 * width) + 8 * d + 24 * m + 64 * width)
     decides, runs = Decides({"is_truth": is_truth, **drawn}, state), Runs(n_bytes, place=WHOLE_DATA)
     return Step("measure_quality", "compare", compare_labels, 1, decides, runs, feeds=False)
 
@@ -302,14 +304,3 @@ def count_closer_bytes(*, m: int, sample: int, block_size: int, row: int, d: int
 def score_bytes(*, n: int, m: int, sample: int, d: int, k: int, n_blocks: int) -> int:
     spread = sample * (16 * k * (n_blocks + 6) + 24 * d + 400 * m + 400)
     return task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + n * (24 * m + 16) + spread
-
-
-def compare_labels_bytes(*, block_size: int, m: int, sample: int, d: int, k: int, width: int) -> int:
-    listed = sample * (k + 1) * (32 + 32 * width)
-    return (
-        task_costs.TASK_BYTES
-        + 3 * block_size * (8 * width + 8)
-        + 8 * 8 * 500**2
-        + listed
-        + sample * (8 * d + 24 * m + 64 * width)
-    )

@@ -128,10 +128,8 @@ def planned(
 def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step:
     n, block_size, d, earlier = layout.n_points, layout.block_points, layout.n_features, layout.earlier
     n_boxes = layout.n_cells * (1 if earlier is None else earlier.generations + 2)
-    n_bytes = gather_bytes(
-        block_size=block_size, row=d * np.dtype(dtype).itemsize, nearest=n_nearest,
-        n_blocks=-(-layout.n_input // shard), n_cells=layout.n_cells,
-    )  # fmt: skip
+    n_bytes = task_costs.TASK_BYTES + block_size * (6 * d * np.dtype(dtype).itemsize + 24 * n_nearest + 64)
+    n_bytes += 24 * task_costs.COUNTED_BLOCKS * layout.n_cells + 16 * (-(-layout.n_input // shard) + layout.n_cells)
     return Step(
         "order_points",
         "gather",
@@ -337,8 +335,3 @@ def _padded(rows: Array, length: int) -> Array:
 def sort_bytes(*, block_size: int, row_in: int, row: int, d: int, nearest: int, transform: bool, n_cells: int) -> int:
     rows = block_size * (3 * row_in + 4 * row + 32 * d * transform + 24 * nearest + 64)
     return task_costs.TASK_BYTES + task_costs.SCORE_BYTES + 40 * n_cells * d + rows
-
-
-def gather_bytes(*, block_size: int, row: int, nearest: int, n_blocks: int, n_cells: int) -> int:
-    counts = 24 * task_costs.COUNTED_BLOCKS * n_cells + 16 * (n_blocks + n_cells)
-    return task_costs.TASK_BYTES + block_size * (6 * row + 24 * nearest + 64) + counts

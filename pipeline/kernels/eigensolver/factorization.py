@@ -182,12 +182,7 @@ class PinnedLU(PseudoInverse):
         self._pin, self._factor = pin, factor if single else None
 
     def factor(self) -> None:
-        """Compute the factor, then the left null vector u of A: A_p' v = (row p of A)', u = e_p - v.
-
-        Raises:
-            NotEnoughMemory: memory is exhausted.
-            FactorizationError: A_p is singular: the pin is outside the closed class, or there are several classes.
-        """
+        """Compute the factor, then the left null vector u of A: A_p' v = (row p of A)', u = e_p - v."""
         self._factorization.factor()
         left_null = -self._solve(self._pinned_row[:, None], transposed=True)[:, 0]
         left_null[self._pin] += 1.0
@@ -201,7 +196,6 @@ class PinnedLU(PseudoInverse):
         self._left = left_null / length
 
     def apply(self, rhs: F64) -> F64:
-        """M^+ applied to all columns of ``rhs`` (n, m), after projection onto the complement of the null vector."""
         half = self._solve(rhs - rhs.mean(axis=0), transposed=True)
         half -= np.outer(self._left, self._left @ half)
         # row p of A_p only determines the mean of the solution, which is subtracted below
@@ -268,12 +262,6 @@ class PinnedCholesky(PseudoInverse):
         self._pin = pin
 
     def factor(self) -> None:
-        """Compute the factor.
-
-        Raises:
-            NotEnoughMemory: memory is exhausted.
-            FactorizationError: M is not positive definite, perhaps because of rounding errors.
-        """
         try:
             self._factorization.factor()
         except FactorizationError as error:
@@ -283,7 +271,6 @@ class PinnedCholesky(PseudoInverse):
             ) from error
 
     def apply(self, rhs: F64) -> F64:
-        """M^+ applied to all columns of ``rhs`` (n, m), after projection onto the complement of the null vector."""
         rhs = without_null(rhs, self._null)
         rhs[self._pin] = 0.0
         return remove_null(self._factorization.solve(rhs, transposed=False), self._null)
@@ -302,12 +289,7 @@ class ShiftedFactor(PseudoInverse):
         super().__init__(analyse(canonical(shifted), pardiso.SYMMETRIC, n_threads), null)
 
     def factor(self) -> None:
-        """Compute the factor.
-
-        Raises:
-            NotEnoughMemory, FactorizationError: the factorization failed.
-            ConfigError: eigenvalues are below sigma.
-        """
+        """As for every inverse. Raises ConfigError too, if eigenvalues are below sigma."""
         self._factorization.factor()
         if not isinstance(self._factorization, pardiso.Pardiso):
             return
@@ -319,7 +301,6 @@ class ShiftedFactor(PseudoInverse):
             )
 
     def apply(self, rhs: F64) -> F64:
-        """(M - sigma I)^-1 applied to all columns of ``rhs`` (n, m), after projection off the null vector."""
         solution = self._factorization.solve(without_null(rhs, self._null), transposed=False)
         return remove_null(solution, self._null)
 
@@ -345,13 +326,10 @@ def _check_pin(matrix: csr_array, pin: int) -> None:
         raise InputError(f"the pinned row must have an entry on the diagonal, row {pin} has none")
 
 
-def _row_numbers(matrix: csr_array) -> npt.NDArray[Any]:
-    return np.repeat(np.arange(matrix.shape[0], dtype=matrix.indices.dtype), np.diff(matrix.indptr))
-
-
 def _upper(matrix: csr_array) -> csr_array:
     """The upper triangle; scipy's triu converts to COO, which takes three times the memory."""
-    keep = matrix.indices >= _row_numbers(matrix)
+    row_numbers = np.repeat(np.arange(matrix.shape[0], dtype=matrix.indices.dtype), np.diff(matrix.indptr))
+    keep = matrix.indices >= row_numbers
     counts = np.concatenate([[0], np.cumsum(np.add.reduceat(keep, matrix.indptr[:-1], dtype=np.int64))])
     indptr = counts.astype(matrix.indptr.dtype)
     return csr_array((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)
