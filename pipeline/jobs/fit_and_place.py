@@ -9,11 +9,11 @@ import time
 
 from ..clusters.connect import performance
 from ..config.models import Config
-from ..core.errors import NAMED_ROWS, BoundsNotMet, InputChanged, InputError, first_rows
+from ..core.errors import NAMED_ROWS, BoundsNotMet, InputError, first_rows
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config
-from ..engine.execute import Executor, run_step
-from ..engine.plan import Json, Layout, Report, RunResult, Step, Steps, drive
+from ..engine.execute import Executor
+from ..engine.plan import Json, Layout, Report, RunResult, Step, Steps
 from ..engine.progress import RunProgress
 from ..inputs import Source, open_source
 from ..inputs.consistency import require_unchanged_input
@@ -26,10 +26,18 @@ from ..storage.lock import RunLock
 from ..storage.store import Store, block_of
 from .layout import check_layout, layout_of
 from .reprocess import History
-from .run_stages import Shared, begin_store, executing, result_of, run_store, save_profile, worthwhile
+from .run_stages import (
+    Shared,
+    StageRun,
+    begin_store,
+    executing,
+    missed_bounds_recorded,
+    result_of,
+    run_store,
+    save_profile,
+    worthwhile,
+)
 from .transform import new_rows_job, new_rows_layout
-
-STAGES = ("ingest", "transform", "write_report")
 
 
 def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: bool = False) -> RunResult:
@@ -42,24 +50,18 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
     history.attributes = {FIT: {"rows": config.input.fit_sample, "n_input": source.n_rows}}
     with interruptible(), RunLock(store):
         begin_store(store, config, source, fresh, history)
-        placing = _Placing(config, store, source, progress)
+        fitted, finished_steps = fitted_store(store), set[tuple[str, str]]()
         cluster = worthwhile(config.execution.cluster, ingest.first_layout(config, source))
-        missed: BoundsNotMet | None = None
-        try:
+        with missed_bounds_recorded(store, progress, started, finished_steps):
             with (
                 executing(cluster, progress) as executor,
                 performance(executor.client if profile else None) as profiled,
             ):
-                missed = _fit(config, placing.fitted, executor, progress)
-                placing.run(executor)
+                missed = _fit(config, fitted, executor, progress)
+                placing = _Placing(store, executor, progress, History(), finished_steps)
+                placing.place_and_report(config, fitted, source)
             if profile:
                 save_profile(store, profiled, progress)
-        except BoundsNotMet as error:
-            write_report.write_metrics(store, time.perf_counter() - started, placing.finished_steps, str(error))
-            error.result = result_of(store, progress, started)
-            raise
-        finally:
-            progress.stop()
         result = result_of(store, progress, started)
     if missed is not None:
         missed.result = result
@@ -98,57 +100,34 @@ def _fit(config: Config, fitted: Store, executor: Executor, progress: RunProgres
     return None
 
 
-class _Placing:
+class _Placing(StageRun):
     """The steps in the store of the run: place all rows among the fitted ones, and write the report."""
 
-    def __init__(self, config: Config, store: Store, source: Source, progress: RunProgress) -> None:
-        self.config, self.store, self.source, self.progress = config, store, source, progress
-        self.fitted = fitted_store(store)
-        self.finished_steps = set[tuple[str, str]]()
-        self._upstream, self._peak_bytes = "", 0
-
-    def run(self, executor: Executor) -> None:
+    def place_and_report(self, config: Config, fitted: Store, source: Source) -> None:
         """Place the rows. Raises InputChanged if the input changed during the run, InputError for rows with NaN."""
-        job = job_of_placing(self.config, self.fitted, self.source)
-        stored = _stored_block(self.store, self.source.n_rows)
-        layout, _ = new_rows_layout(self.fitted, job, self.source, self.config.execution, stored)
-        parts = {
-            "transform": steps(self.config, job, layout, self.source),
-            "write_report": write_report.steps(self.config, layout),
-        }
-        for name, part in parts.items():
-            started = time.perf_counter()
-            drive(part, lambda step: self._run_step(step, executor))
-            current_config.add_finished_steps(self.store, self.finished_steps)
-            self.progress.end_stage(name, time.perf_counter() - started, self._peak_bytes)
-        for stage in STAGES:
-            checkpoint.forget_unused(self.store, stage, {name for used, name in self.finished_steps if used == stage})
+        self._config, self._source = config, source
+        job = job_of_placing(config, fitted, source)
+        stored = _stored_block(self.store, source.n_rows)
+        layout, _ = new_rows_layout(fitted, job, source, config.execution, stored)
+        self.run_stage("transform", steps(config, job, layout, source))
+        checkpoint.forget_unused(self.store, "ingest", self.used)
+        self.run_stage("write_report", write_report.steps(config, layout))
         current_config.end_run(self.store)
 
-    def _run_step(self, step: Step, executor: Executor) -> list[Report]:
-        step = checkpoint.with_records(self.store, step)
-        results = run_step(step, self._upstream, self.store, executor, self.progress, self.finished_steps)
-        self.finished_steps.add(step.key)
-        self._peak_bytes = max(result.peak_bytes for result in results)
-        reports = [result.report for result in results]
-        if step.feeds:
-            self._upstream = checkpoint.fingerprint_of(self._upstream, step)
+    def run(self, step: Step) -> list[Report]:
+        reports = super().run(step)
         if step.name == "embed":
             self._check(reports, step.decides.parameters["blocks"])
         return reports
 
     def _check(self, reports: list[Report], blocks: Blocks) -> None:
-        try:
-            require_unchanged_input(self.source, open_all_rows(self.config), blocks, reports)
-        except InputChanged:
-            checkpoint.forget_step(self.store, "transform", "embed")
-            raise
+        require_unchanged_input(self._source, open_all_rows(self._config), blocks, reports)
         count = sum(report["invalid"] for report in reports)
-        if count and self.config.preprocess.invalid == "error":
+        if count and self._config.preprocess.invalid == "error":
             rows = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
             raise InputError(
                 f"input: {count} rows hold NaN or infinity (rows {first_rows(rows, count)}; the first is "
-                f"{self.source.locate(rows[0])}). Correct them, or set preprocess.invalid: drop to leave them out "
+                f"{self._source.locate(rows[0])}). Correct them, or set preprocess.invalid: drop to leave them out "
                 f"(their embedding is NaN); the other rows are placed and kept"
             )
 

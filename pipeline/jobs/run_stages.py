@@ -12,7 +12,7 @@ from ..core.errors import BoundsNotMet, InputChanged
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config
 from ..engine.execute import Executor, run_step
-from ..engine.plan import BlockReport, Layout, Report, RunResult, Step, drive
+from ..engine.plan import BlockReport, Layout, Report, RunResult, Step, Steps, drive
 from ..engine.progress import RunProgress
 from ..inputs import Source
 from ..search.shorter_lists import truncated_step
@@ -55,22 +55,15 @@ def run_store(
     with interruptible(), RunLock(store):
         begin_store(store, config, source, fresh, history)
         finished_steps = set[tuple[str, str]]()
-        try:
+        with missed_bounds_recorded(store, progress, started, finished_steps):
             cluster = worthwhile(config.execution.cluster, layout)
             with contextlib.ExitStack() as opened:
                 executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
                 with performance(executor.client if profile else None) as profiled:
-                    unmet = _run_stages(config, layout, _StageRun(store, executor, progress, history, finished_steps))
+                    unmet = _run_stages(config, layout, StageRun(store, executor, progress, history, finished_steps))
                 closing.push(opened.pop_all())
             if profile:
                 save_profile(store, profiled, progress)
-        except BoundsNotMet as error:
-            current_config.add_finished_steps(store, finished_steps)
-            write_report.write_metrics(store, time.perf_counter() - started, finished_steps, str(error))
-            error.result = result_of(store, progress, started)
-            raise
-        finally:
-            progress.stop()
         result = result_of(store, progress, started)
     if unmet:
         unmet_bounds = BoundsNotMet(unmet)
@@ -104,6 +97,22 @@ def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:
 
 
 @contextlib.contextmanager
+def missed_bounds_recorded(
+    store: Store, progress: RunProgress, started: float, finished_steps: set[tuple[str, str]]
+) -> Iterator[None]:
+    """Around the stages of a run begun at `started`: a missed bound leaves a metrics.json of the finished steps."""
+    try:
+        yield
+    except BoundsNotMet as error:
+        current_config.add_finished_steps(store, finished_steps)
+        write_report.write_metrics(store, time.perf_counter() - started, finished_steps, str(error))
+        error.result = result_of(store, progress, started)
+        raise
+    finally:
+        progress.stop()
+
+
+@contextlib.contextmanager
 def executing(cluster: Section, progress: RunProgress) -> Iterator[Executor]:
     """An executor on the cluster of a config, which is closed at the end."""
     with connect(cluster) as client:
@@ -130,7 +139,7 @@ def worthwhile(cluster: Section, layout: Layout) -> Section:
 
 
 @dataclass
-class _StageRun:
+class StageRun:
     """The state of a run between steps.
 
     `upstream` is the fingerprint that the next step depends on, `unmet` describes bounds that were not met. `retry` are
@@ -150,8 +159,19 @@ class _StageRun:
     digests: list[str] = field(default_factory=list)
     retry: list[str] = field(default_factory=list)
 
-    def begin_stage(self) -> None:
+    def run_stage(self, name: str, steps: Steps) -> Layout:
+        """Run the steps of a stage, and forget its other steps in the store."""
         self.used, self.peak_bytes = set(), 0
+        started = time.perf_counter()
+        try:
+            layout = drive(steps, self.run)
+        except InputChanged:  # raised by a task or the stage: blocks of this step come from two states of the input
+            checkpoint.forget_step(self.store, *self.last_step)
+            raise
+        checkpoint.forget_unused(self.store, name, self.used)
+        current_config.add_finished_steps(self.store, self.finished_steps)
+        self.progress.end_stage(name, time.perf_counter() - started, self.peak_bytes)
+        return layout
 
     def run(self, step: Step) -> list[Report]:
         """Run one step, or take its blocks from the store; returns the reports of its blocks."""
@@ -193,22 +213,13 @@ class _StageRun:
             self.upstream = f"{self.upstream}-{time.time_ns()}"  # later steps are computed again as well
 
 
-def _run_stages(config: Config, layout: Layout, run: _StageRun) -> str | None:
+def _run_stages(config: Config, layout: Layout, run: StageRun) -> str | None:
     """Run every stage; returns a text about bounds that were not met, empty if all were.
 
     Returns None, without running the later stages, if the input equals that of the published version.
     """
     for name, stage in stages_of_run(config).items():
-        run.begin_stage()
-        started = time.perf_counter()
-        try:
-            layout = drive(stage(config, layout), run.run)
-        except InputChanged:  # raised by a task or the stage: blocks of this step come from two states of the input
-            checkpoint.forget_step(run.store, *run.last_step)
-            raise
-        checkpoint.forget_unused(run.store, name, run.used)
-        current_config.add_finished_steps(run.store, run.finished_steps)
-        run.progress.end_stage(name, time.perf_counter() - started, run.peak_bytes)
+        layout = run.run_stage(name, stage(config, layout))
         if run.history.is_known(run.store, name, run.digests):
             return None
     for marker in run.retry:  # only after the report, which shows the residuals of these blocks
