@@ -35,6 +35,7 @@ from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs
 from pipeline.stages import registry
 from pipeline.storage.store import Store
+from tests.benchmarks.growth import fit
 
 SIZES = (100_000, 300_000, 1_000_000, 3_000_000)
 DATA = ("swiss_roll", "wide")
@@ -200,8 +201,7 @@ def powers(costs_of_jobs: dict[Job, dict[str, Cost]], data: str, n_workers: int)
     for name in (*costs_of_jobs[jobs[0]], "all"):
         costs = [total(costs_of_jobs[job]) if name == "all" else costs_of_jobs[job][name] for job in jobs]
         columns = [[cost[i] for cost in costs] for i in range(5)]
-        sizes = np.log([job.n_points for job in jobs])
-        fitted = [f"{np.polyfit(sizes, np.log(c), 1)[0]:.2f}" if min(c) > 0 else "" for c in columns]
+        fitted = [f"{fit([j.n_points for j in jobs], c)[0]:.2f}" if min(c) > 0 else "" for c in columns]
         lines.append(f"| {data} | {n_workers} | {name} | {' | '.join(fitted)} |")
     return lines
 

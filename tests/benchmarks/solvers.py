@@ -19,47 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, load_npz, save_npz, vstack
+from scipy.sparse import csr_array, load_npz, save_npz
 from scipy.sparse.linalg import eigsh, lobpcg
-from scipy.spatial import cKDTree
 
 from pipeline.core.machine import available_cores, memory_limit, reproducible_environment
 from pipeline.engine import subprocess_call
 from pipeline.kernels.eigensolver.method_choice import predict
 from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
-from pipeline.kernels.factors.cost_matrix import local_factor
-from pipeline.kernels.factors.lle_weights import barycenter_weights
 from pipeline.kernels.graph.connectivity import closed_classes
-from pipeline.kernels.manifolds import sample
-from pipeline.storage.store import Store
+from tests.benchmarks.factors import SEED, roll_factor, stored_factor
 
 ROUTES = ("factored", "shift_invert", "polynomial")
-BLOCK = 20_000
-SEED = 5
 PEERS = ("scipy eigsh(M, sigma=0)", "scikit-learn arpack", "pyamg + lobpcg")
-
-
-def roll_factor(n_points: int) -> csr_array:
-    """A = I - W of a Swiss roll, k = 12, reg = 1e-3, in the order of a k-d tree; made block by block."""
-    points = sample("swiss_roll", 0, n_points, SEED, 0.0, 0.0).points
-    points = points[cKDTree(points, leafsize=32).indices]
-    tree, blocks = cKDTree(points), []
-    for start in range(0, n_points, BLOCK):
-        ids = np.arange(start, min(start + BLOCK, n_points))
-        neighbors = tree.query(points[ids], 13, workers=-1)[1]
-        neighbors = neighbors[neighbors != ids[:, None]].reshape(len(ids), 12)
-        weights = barycenter_weights(
-            points[ids], points[neighbors], np.ones(neighbors.shape, bool), 1e-3, "trace"
-        ).weights
-        blocks.append(local_factor(neighbors, weights, start, n_points))
-    return csr_array(vstack(blocks, format="csr"))
-
-
-def stored_factor(path: str) -> csr_array:
-    """A of all points of a finished run."""
-    store = Store(path)
-    indices, weights = store.read_all("neighbor_indices"), store.read_all("weights")
-    return csr_array(local_factor(indices, weights, 0, len(indices)))
 
 
 def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, Any]:

@@ -6,7 +6,26 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.benchmarks import against_sklearn, against_umap, explore, methods, reg_choice, scaling, solvers, storage
+from pipeline.kernels.neighbors.knn import exact_distances
+from tests.benchmarks import (
+    against_sklearn,
+    against_umap,
+    appended,
+    explore,
+    growth,
+    methods,
+    nightly,
+    one_index,
+    polynomials,
+    reg_choice,
+    scaling,
+    solvers,
+    storage,
+    styles,
+    unrolled,
+)
+from tests.benchmarks.factors import stored_factor
+from tests.support.commands import lle, write_config
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +61,26 @@ def test_solvers():
     assert float(peer.split("|")[-2]) < 1e-3  # the same eigenvalues
 
 
+@pytest.mark.parametrize("data", ["swiss_roll", "wide"])
+def test_appended(data, tmp_path):
+    *stages, total, summary = appended.compare(data, 1200, 0.02, tmp_path, workers=0)
+    cells = {row.split("|")[3].strip(): [cell.strip() for cell in row.split("|")[1:]] for row in stages}
+    assert cells["order_points"][8] == "1,200"
+    assert min(int(cells["solve_weights"][6]), int(cells["solve_weights"][7])) > 0
+    assert min(int(cells["ingest"][6]), int(cells["ingest"][7])) > 0
+    assert " 1,224 | all |" in total
+    assert "recall" in summary
+    assert ("residual" in summary) == (data == "swiss_roll")
+
+
+def test_growth():
+    power, *_, forecast = growth.study(2, [1500, 2500, 4000], 6000, (10**5,))
+    entries, work = (float(cell) for cell in power.split("|")[3:5])
+    assert 1 < entries < 1.5
+    assert 1 < work < 2.5
+    assert forecast.startswith("| 2 | 100,000 | ")
+
+
 def test_reg_choice(monkeypatch):
     monkeypatch.setattr(reg_choice, "GRID", (1e-3, 1.0))
     line = reg_choice.compare("blobs", reg_choice.blobs(300, 3, 12, 2.0), 2)
@@ -52,11 +91,54 @@ def test_reg_choice(monkeypatch):
         assert max(plain, auto) <= best <= 1
 
 
+def test_polynomials(tmp_path):
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 450})
+    lle("run", config)
+    store = str(tmp_path / "run.zarr")
+    assert len(list(polynomials.product_rows(stored_factor(store), (1, 8), degree=2))) == 2
+    rows = list(polynomials.solve_rows(store, store, 2, [1e-4], factored=True))
+    _, cold, warm, of_other_run = (int(row.split("|")[4].replace(",", "")) for row in rows)
+    assert warm == of_other_run < cold  # its own embedding, as this and as the other run
+    assert all(float(row.split("|")[9]) < 0.1 for row in rows[1:])
+
+
 @pytest.mark.skipif(find_spec("umap") is None, reason="NOT CHECKED: umap-learn is not installed")
 def test_against_umap(tmp_path):
     np.save(tmp_path / "x.npy", methods.points("s_curve", 400, 3))
     [(ours, theirs)] = against_umap.compare(str(tmp_path / "x.npy"), 2, repeat=1)
     assert min(ours.seconds, theirs.seconds) > 0
+
+
+def test_nightly(tmp_path):
+    surface, n, seed, free, aligned, near = nightly.row("bowl", 800, 3, tmp_path)
+    assert (surface, n, seed) == ("bowl", "800", "3")
+    assert float(aligned) <= float(free)
+    assert float(aligned) < 0.2
+    assert near.endswith("%")
+
+
+def test_unrolled(tmp_path, monkeypatch, capsys):
+    sweep = {"grid": {"method": ["hessian"], "neighbors.n_neighbors": [12, 500], "input.noise": [0.0, 3.0]}}
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 450}, sweep=sweep)
+    monkeypatch.setattr("sys.argv", ["unrolled", str(config), "--set", "execution.cluster.kind=serial"])
+    unrolled.main()
+    lines = capsys.readouterr().out.splitlines()
+    flat, noisy = [line for line in lines if line.startswith("| hessian |")]
+    assert "| noise 0, method / n_neighbors | 12 | 500 |" in lines
+    assert flat == "| hessian | **0.00** | - |"
+    assert float(noisy.split()[3]) > unrolled.UNROLLED
+
+
+def test_styles():
+    places = np.random.default_rng(5).random((300, 2))
+    chosen = places[styles.spread_out(places, 0.2)]
+    gaps = np.abs(chosen[:, np.newaxis] - chosen).max(axis=2)
+    assert gaps[~np.eye(len(chosen), dtype=bool)].min() >= 0.2
+    assert np.abs(places[:, np.newaxis] - chosen).max(axis=2).min(axis=1).max() < 0.2  # no room is left
+    assert styles.scaled(places * [3, 7] - 1).max(axis=0) == pytest.approx([1, 1])
+    stroke = np.zeros((2, 28, 28))
+    stroke[0, range(4, 24), range(4, 24)] = stroke[1, 4:24, 14] = 9.0
+    assert styles.slant(stroke.reshape(2, -1)) == pytest.approx([1, 0])
 
 
 @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
@@ -96,6 +178,23 @@ def test_wide_manifold_has_ten_dimensions(tmp_path):
     variances = np.linalg.svd(near, compute_uv=False) ** 2
     assert variances[:10].sum() > 0.8 * variances.sum()  # noise of fifty dimensions: about 0.4
     assert np.linalg.matrix_rank(points[:200] - points[:200].mean(axis=0), tol=1e-3) == scaling.WIDE_FEATURES
+
+
+@pytest.mark.timeout(300)
+def test_one_index(tmp_path):
+    rng = np.random.default_rng(43)
+    points = np.repeat(rng.normal(size=(1500, 12)).astype(np.float32), 2, axis=0)  # every row twice
+    pair = one_index.compare(points, 8, n_workers=0, memory="2GiB", folder=tmp_path)
+    ours, index = pair.recalls
+    assert len(ours) == len(index) == 1500
+    assert ours.min() == 1.0  # so few points are compared with all
+    assert 0.8 < index.mean() <= 1.0
+    assert "reported 1.0000" in pair.ours.details
+    assert one_index.rows(pair)[2].startswith("| ours - one index | +")
+    ids, distinct = pair.ours.ids, points[::2]
+    kth = exact_distances(distinct, distinct, ids).max(axis=1)
+    for listed, lowest, highest in ((ids, 1.0, 1.0), (np.roll(ids, 1, axis=0), 0.0, 0.1)):
+        assert lowest <= one_index.recall(distinct, np.arange(1500), listed, kth).mean() <= highest
 
 
 def test_explore(tmp_path):
