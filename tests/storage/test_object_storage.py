@@ -157,13 +157,20 @@ class TestSweep:
             run_sweep(f"{url}/{experiments[0].name}.zarr", experiments, False, RunProgress())
 
 
+def check_writers(url: str) -> None:
+    for number in range(4):
+        check_that_one_writer_creates(open_objects(url), f"lock{number}")
+
+
 class TestCreate:
     """Exactly one of several writers creates an object, also if the service ignores the condition."""
 
-    def test_one_of_many_simultaneous_writers_creates_the_object(self, bucket):
-        objects = open_objects(bucket.url("race"))
-        for number in range(4):
-            check_that_one_writer_creates(objects, f"lock{number}")
+    @pytest.mark.parametrize("service", ["moto", "swift", "azurite"])
+    def test_one_of_many_simultaneous_writers_creates_the_object(self, service, request, monkeypatch):
+        server = request.getfixturevalue(service)
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        check_writers(server.url("race"))
 
     def test_one_writer_wins_without_conditional_writes(self, bucket, monkeypatch):
         monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
@@ -171,16 +178,14 @@ class TestCreate:
         with pytest.raises(NotImplementedError):
             objects._obs.put(objects._store, "x", b"", mode="create")
         monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.5)
-        for number in range(4):
-            check_that_one_writer_creates(objects, f"lock{number}")
+        check_writers(objects.url)
 
     def test_one_writer_wins_if_the_condition_is_ignored(self, bucket, monkeypatch):
         objects = open_objects(bucket.url("race-ignored"))
         put = objects._obs.put
         monkeypatch.setattr(objects._obs, "put", lambda store, name, data, mode=None: put(store, name, data))
         monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.5)
-        for number in range(4):
-            check_that_one_writer_creates(objects, f"lock{number}")
+        check_writers(objects.url)
 
     def test_lost_answer_of_the_own_create_counts_as_success(self, bucket, monkeypatch):
         """The client repeats the request, and its own object already exists."""
@@ -363,11 +368,6 @@ class TestAzure:
         monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.1)
         return azurite
 
-    def test_one_of_many_simultaneous_writers_creates_the_object_on_azure(self, container):
-        objects = open_objects(container.url("race"))
-        for number in range(4):
-            check_that_one_writer_creates(objects, f"lock{number}")
-
     def test_objects(self, container):
         objects, destination = open_objects(container.url("a")), open_objects(container.url("b"))
         assert (objects.get("d/x"), objects.size("d/x"), objects.age("d/x")) == (None, 0, float("inf"))
@@ -415,13 +415,6 @@ class TestAzure:
 @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
 class TestSwift:
     """A real service that keeps its objects on disk."""
-
-    def test_one_of_many_simultaneous_writers_creates_the_object_on_swift(self, swift, monkeypatch):
-        for name, value in swift.environment.items():
-            monkeypatch.setenv(name, value)
-        objects = open_objects(swift.url("race"))
-        for number in range(4):
-            check_that_one_writer_creates(objects, f"lock{number}")
 
     @pytest.mark.timeout(1800)
     def test_killed_worker_changes_no_byte(self, swift, monkeypatch, tmp_path):

@@ -1,7 +1,5 @@
 """The store in memory gives what a store on disk gives, and does not outlive its block."""
 
-import threading
-
 import numpy as np
 import pytest
 from scipy.sparse import random_array
@@ -80,13 +78,6 @@ def test_block_that_was_not_written_is_an_error(store):
         store.read_rows("m", 0)
 
 
-@pytest.mark.parametrize(("start", "n"), [(1, 8), (4, 4), (0, 7), (8, 11), (0, 21)])
-def test_partial_blocks_are_refused(store, start, n):
-    store.create(planned("x", (20, 3), "float64", 8))
-    with pytest.raises(ValueError, match="is not a whole number of blocks of 8 rows"):
-        store.write("x", start, np.zeros((n, 3)))
-
-
 def test_arrays_are_replaced_and_deleted(filled):
     filled.create(planned("x", (4,), "int64", 4))
     assert filled.array("x").shape == (4,)
@@ -96,36 +87,6 @@ def test_arrays_are_replaced_and_deleted(filled):
     assert not filled.has_array("x")
     with pytest.raises(StoreError, match="has no array 'x'"):
         Store(filled.url).array("x")
-
-
-def test_objects_by_folder(store):
-    for name in ("a/b/1.json", "a/b/2.json", "a/c.json", "ab/d.json"):
-        store.put_json(name, name)
-    store.write_bundle("a/e", numbers=VALUES)
-    assert store.objects.names("a") == ["a/b/1.json", "a/b/2.json", "a/c.json", "a/e.npz"]
-    assert store.objects.folders("a") == ["b"]
-    assert set(store.objects.folders("")) == {"a", "ab"}
-    assert store.objects.size("a/c.json") == len('"a/c.json"')
-    np.testing.assert_array_equal(store.read_bundle("a/e")["numbers"], VALUES)
-    store.objects.delete("a")
-    assert store.objects.names("a") == []
-    assert store.get_json("ab/d.json") == "ab/d.json"
-    assert store.get_json("a/c.json") is None
-
-
-def test_create_succeeds_for_one_of_many_threads(store):
-    results, barrier = [], threading.Barrier(8)
-
-    def create(number: int) -> None:
-        barrier.wait()
-        results.append(store.objects.create("lock", f"{number}".encode()))
-
-    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(results) == 1
 
 
 def test_memory_is_released_at_the_end():
