@@ -2,9 +2,6 @@
 
 import functools
 import http.server
-import os
-import subprocess
-import sys
 import threading
 import warnings
 from pathlib import Path
@@ -24,7 +21,6 @@ from pipeline.config.models import check_config
 from pipeline.core.errors import ConfigError, CorruptChunk, InputError, Interrupted
 from pipeline.jobs.layout import fits_memory
 from pipeline.storage.store import Store
-from tests.support.paths import REPOSITORY
 from tests.support.points import swiss_roll
 
 pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
@@ -37,27 +33,12 @@ def roll() -> np.ndarray:
     return swiss_roll(400, np.random.default_rng(37))
 
 
-class TestImport:
-    def run(self, code: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-        return subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
-                              ).stdout.strip()  # fmt: skip
-
-    def test_import_of_the_package_loads_no_heavy_library(self):
-        heavy = {"numpy", "scipy", "dask", "distributed", "sklearn", "zarr", "pydantic", "xarray"}
-        code = f"import sys, pipeline; print(sorted({heavy} & set(sys.modules)), 'embed' in dir(pipeline))"
-        assert self.run(code) == "[] True"
-
-    def test_command_line_does_not_import_the_estimator(self):
-        code = "import sys, pipeline.cli.commands; print(sorted({'lle.api.estimator', 'xarray'} & set(sys.modules)))"
-        assert self.run(code) == "[]"
-
-    def test_unknown_attribute_of_the_package_is_an_error(self):
-        assert set(pipeline.__all__) <= set(dir(pipeline))
-        for name in pipeline.__all__:
-            assert getattr(pipeline, name).__name__ == name
-        with pytest.raises(AttributeError, match="no attribute 'umap'"):
-            _ = pipeline.umap
+def test_unknown_attribute_of_the_package_is_an_error():
+    assert set(pipeline.__all__) <= set(dir(pipeline))
+    for name in pipeline.__all__:
+        assert getattr(pipeline, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'umap'"):
+        _ = pipeline.umap
 
 
 class TestEmbed:
@@ -258,7 +239,7 @@ class _Files(http.server.SimpleHTTPRequestHandler):
         """Print nothing."""
 
 
-def test_warnings_of_the_report_are_python_warnings_issued_once() -> None:
+def test_warnings_of_the_report_are_python_warnings_issued_once_in_words_of_python() -> None:
     X = np.random.default_rng(3).random((300, 8))
     with warnings.catch_warnings(record=True) as issued:
         warnings.simplefilter("always")
@@ -266,7 +247,10 @@ def test_warnings_of_the_report_are_python_warnings_issued_once() -> None:
         model = LocallyLinearEmbedding(reg=1e-3).fit(X)
     texts = [str(warning.message) for warning in issued if warning.category is EmbeddingWarning]
     assert {warning.filename for warning in issued if warning.category is EmbeddingWarning} == {__file__}
-    assert any("trustworthiness is low" in text for text in texts)
+    sentence = next(text for text in texts if "trustworthiness is low" in text)
+    assert "n_components=" in sentence  # a parameter of Python, no key of a config and no command
+    assert "eigensolver." not in sentence
+    assert "`lle" not in sentence
     n_warnings = len(model.metrics_["warnings"])
     assert len(texts) == 2 * n_warnings
     assert texts[:n_warnings] == texts[n_warnings:]
@@ -307,13 +291,3 @@ class TestStoreInMemory:
         assert fits_memory(check_config(plain, "test"))
         changed = {name: {**section, **sections.get(name, {})} for name, section in plain.items()}
         assert not fits_memory(check_config(changed, "test"))
-
-
-def test_warnings_name_parameters_of_python_and_no_commands() -> None:
-    points = np.random.default_rng(31).random((400, 6))
-    with pytest.warns(EmbeddingWarning, match="trustworthiness is low") as caught:
-        embed(points, reg=1e-3)
-    [sentence] = [str(one.message) for one in caught if "trustworthiness is low" in str(one.message)]
-    assert "n_components=" in sentence
-    assert "eigensolver." not in sentence
-    assert "`lle" not in sentence
